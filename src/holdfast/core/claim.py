@@ -1,0 +1,600 @@
+"""One request for one name on N nodes, from its first byte to its release: the client's side of the protocol.
+
+Knows the protocol and nothing else: no bytes, socket, clock, thread or random number. What happened comes in through
+`answered`, `pushed`, `broke`, `joined` and `tick`; what to say goes out through `sends`. Each input returns whether there
+is something to do: commands to send, news for the caller, or an earlier wake. `now` is local monotonic time, in seconds.
+
+The usual case (every node is free, nobody waits) takes a short path: an answer that is as usual is only counted. At the
+first thing that is not, what was counted is unfolded into one `Vote` a node.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from math import inf
+
+from .. import events
+from ..errors import ConfigError, LockBusy, NoQuorum
+from . import quorum
+from .command import CEDE, GRANTED, INQUIRY, RELEASE, TAKEN, TRY, WAIT, Command, Recipe
+from .reach import DOWN, HOPED, UP, Reach
+from .ticket import Mint
+
+
+class State(enum.Enum):
+    """How far a claim has come. LOST and OVER are for good."""
+
+    WAITING = enum.auto()
+    HELD = enum.auto()
+    LOST = enum.auto()  # was held, and nobody can be sure of it any longer
+    OVER = enum.auto()  # released, cancelled or refused
+
+
+WAITING, HELD, LOST, OVER = State
+
+
+class Vote:
+    """What one node said last. (Defaults on the class: most votes never leave them.)"""
+
+    granted = False
+    lower = False  # a lower ticket waits there
+    denied = False
+    ceding = False  # asked to make way there, and the answer is not here: nothing it says counts
+    burnt = False  # that answer will never come: it never counts again for this token
+    broken = False  # it once lost the token by itself
+    fence = 0
+    wrote = 0  # the fence last sent to be written back
+    owed = 0  # answers not yet here
+    sent = -inf  # when the last request that was answered on this connection had been sent; -inf: none yet
+    base = 0.0  # the bound that a pushed grant has: by the last answered request
+    bound = 0.0  # until when its grant counts, drift taken off
+    last = -inf  # when the request behind its latest grant had been sent
+    since = inf  # when its unbroken series of grants began; inf: there is none
+    first = 0  # the fence of the grant that began it
+    expiry = inf  # first in line: when the holder's key there runs out
+    holder: bytes | None = None
+    left = -2  # milliseconds that the holder's key has there; -1: no expiry, -2: no key
+    error: Exception | None = None  # its last answer, if that was none
+
+
+class Claim:
+    """A request for a name. `ttl`: of the lease, seconds; `patient`: wait, or try once; `deadline`: when to stop waiting.
+
+    `renew`: keep the lease alive until `max_hold` seconds after it began. Its state is for reading only.
+    """
+
+    __slots__ = (
+        "__weakref__", "_asked", "_base", "_beat", "_dark", "_deadline", "_extended", "_parting", "_propose", "_quorum", "_reach", "_renew",
+        "_touched", "_usual", "armed", "began", "contended", "doubt", "fence", "freed", "limit", "max_hold", "mint", "news",
+        "notes", "patient", "plain", "reason", "recipe", "refusal", "routed", "sends", "since", "state", "ticket", "token", "ttl",
+        "until", "votes", "waiter", "wake", "yes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        ttl: float,
+        ticket: int,
+        mint: Mint,
+        reach: Reach,
+        *,
+        patient: bool = True,
+        deadline: float = inf,
+        renew: bool = True,
+        max_hold: float = inf,
+    ) -> None:
+        self.recipe, self.ttl, self.ticket, self.mint, self._reach = recipe, ttl, ticket, mint, reach
+        self.patient, self._deadline, self._renew, self.max_hold = patient, deadline, renew, max_hold
+        self.token = self.routed = mint.token(ticket)  # routed: the one under which the crew knows it
+        self.state, self.fence, self.until, self.limit = WAITING, 0, 0.0, inf
+        self.wake = self.armed = inf  # when it wants a tick; when the crew will give one
+        self.sends: list[tuple[Sequence[int], Command]] = []
+        self.notes: list[type[events.LockEvent]] = []  # what observers should hear
+        self.news = False  # the state changed by itself, or what the caller waits for came: tell
+        self.doubt = self.contended = False
+        self.refusal: Exception | None = None
+        self.reason = ""  # why it was lost
+        self.waiter: object = None  # the driver's: who waits for this claim
+        self.began = self.since = 0.0  # when it began; when it was held
+        self.yes = 0  # never less than the nodes that count
+        self.plain: list[int] | None = []  # the nodes whose answer was as usual; None once every vote is kept apart
+        self.votes: list[Vote] = []
+        self.freed = 0  # nodes that have confirmed the release
+        self._parting: set[int] = set()  # nodes whose answer to the release somebody waits for
+        self._quorum, self._propose = reach.quorum, ticket
+        self._usual = [self.token[:16], 0, 1]  # granted now, nobody waits, and the fence is our ticket
+        self._touched: Sequence[int] = ()  # nodes that may know the token
+        self._asked = inf  # when the renewal that is not yet confirmed was sent
+        self._extended = inf  # the same of the extension that somebody waits for
+        self._beat = inf  # when to ask everybody again
+        self._dark = inf  # since when too few nodes are of use
+        self._base = 0.0
+
+    # ------------------------------------------------ what the caller wants
+
+    def begin(self, now: float) -> None:
+        """Ask every node that can be spoken to, all at once."""
+        self.began, self._base = now, quorum.bound(now, self.ttl)
+        self._beat = now + self.ttl / 3
+        if not self.patient and self._beat < self._deadline:
+            self._deadline = self._beat  # a try is over before it would have a heartbeat
+        self.wake = min(self._beat, self._deadline)
+        self._touched = nodes = self._reach.up
+        if nodes:
+            self.sends.append((nodes, self._request(WAIT if self.patient else TRY, self.ttl, now)))
+        if len(nodes) < self._quorum:
+            self._unfold()
+            self.check(now)
+
+    def extend(self, ttl: float, now: float) -> bool:
+        """Make the lease last at least `ttl` seconds from now. False: it is not held.
+
+        News come when a quorum has confirmed, or, with a `refusal`, when it has not in time.
+        """
+        if self._late(now):
+            self._lapse(now)
+        if self.state is not HELD:
+            return False
+        if self.plain is not None:
+            self._unfold()
+        self._extended, self._asked = now, min(self._asked, now)
+        self._ask([i for i in self._reach.up if not self.votes[i].burnt], WAIT, now, ttl)
+        self._plan()
+        return True
+
+    def release(self, now: float, heard: bool = False) -> None:
+        """Give the lock back, or stop waiting for it. `heard`: news come when a quorum has confirmed, or nobody else can."""
+        if self._late(now):
+            self._lapse(now)
+        if self.state is LOST or self.state is OVER:
+            return
+        self.state = OVER
+        if heard:
+            self._parting = set(self._touched).intersection(self._reach.up)
+            self.news = not self._parting
+        self._undo(self._touched, now, heard)
+
+    def abandon(self) -> None:
+        """Its owner is gone without a release: not renewed any longer, so that it ends with its lease."""
+        self._renew, self._beat = False, inf
+
+    def close(self, now: float) -> None:
+        """The client is being closed under it."""
+        if self.state is HELD and not self._late(now):
+            self._lose(now, "closed")
+        elif self.state is WAITING:
+            self.release(now)
+            self.news = True
+
+    # ------------------------------------------------ what happens
+
+    def answered(self, node: int, command: Command, reply: object, now: float) -> bool:
+        """A node has answered a command of this claim."""
+        if command.token is not self.token:  # about the token before a new start
+            return False
+        if self.plain is not None and reply == self._usual:
+            self.plain.append(node)
+            return len(self.plain) == self._quorum and self.state is WAITING and self._hold(self.ticket, self._base, now)
+        if command.mode is RELEASE:
+            return self._let_go(node, not isinstance(reply, Exception))
+        if self.state is LOST or self.state is OVER:
+            return False
+        if self.plain is not None:
+            self._unfold()
+        if self._late(now):  # whatever arrives, this is looked at first, with the deadline as it was
+            return self._lose(now, "slow")
+        vote = self.votes[node]
+        vote.owed -= 1
+        if not isinstance(reply, list):
+            return self._failed(vote, command, reply, now)
+        fence, lower, fresh = int(reply[0]), reply[1] == 1, reply[2] == 1  # (a node gives P back as the text it was sent)
+        if vote.burnt:
+            return fence > 0 and self._undo((node,), now)
+        if vote.ceding:  # from a cede to its answer, nothing counts
+            if command.mode is not CEDE:
+                return False
+            vote.ceding = False
+        if vote.since < inf and (not fence or fresh) and self._breaks(vote, now):
+            return self._lose(now, "gap")
+        vote.sent, vote.error = command.sent, None
+        vote.base = base = quorum.bound(command.sent, command.ttl)
+        if fence:
+            return self._granted(vote, fence, lower, base if fresh or not vote.granted else max(base, vote.bound), now)
+        return self._denied(vote, reply[1], reply[2], reply[3], now)
+
+    def _granted(self, vote: Vote, fence: int, lower: bool, bound: float, now: float) -> bool:
+        """The node answers that it holds the token."""
+        vote.fence, vote.bound, vote.last, vote.lower, vote.denied = fence, bound, vote.sent, lower, False
+        if vote.since == inf:
+            self._begins(vote, now)
+        if not vote.granted:
+            vote.granted = True
+            self.yes += 1
+        if not lower and (self.yes < self._quorum if self.state is WAITING else bound <= self.until and self._asked == inf):
+            return False  # one more yes, and nothing to decide
+        return self.check(now)
+
+    def _denied(self, vote: Vote, left: int, place: int, holder: bytes | None, now: float) -> bool:
+        """The node answers that another has it."""
+        vote.granted = vote.lower = False
+        vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
+        vote.denied, vote.left, vote.holder = True, left, holder
+        if self.state is WAITING and self.patient:
+            if not self.contended:
+                self.notes.append(events.Queued)
+            if place == 0 and left >= 0:  # first in line: look again when the holder's key has run out
+                vote.expiry = now + (left + 1) / 1000
+                self.wake = min(self.wake, vote.expiry)
+        self.contended = True
+        return self.check(now, "gap")
+
+    def pushed(self, node: int, kind: bytes, fence: int, now: float) -> bool:
+        """A node says of its own accord: granted, make way (an inquiry), or taken away by an operator."""
+        if self.plain is not None:
+            self._unfold()
+        if self._late(now):
+            return self._lose(now, "slow")
+        vote = self.votes[node]
+        if vote.burnt:
+            return kind == GRANTED and self._undo((node,), now)
+        if vote.ceding or vote.sent == -inf:  # before the first answer on this connection it has no bound
+            return False
+        self.contended = True
+        if kind == INQUIRY:
+            vote.lower = vote.granted
+            return self.check(now)
+        if vote.since < inf and self._breaks(vote, now):
+            return self._lose(now, "forced" if kind == TAKEN else "gap")
+        vote.granted = granted = kind == GRANTED
+        vote.lower, vote.denied = False, not granted
+        if granted:
+            vote.bound, vote.fence, vote.last = vote.base, fence, vote.sent
+            self._begins(vote, now)
+            self.yes += 1
+        else:
+            vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
+        return self.check(now, "gap" if granted else "forced")
+
+    def broke(self, node: int, now: float) -> bool:
+        """The connection to the node is gone. What the node granted counts on, to its bound."""
+        if self.state is OVER:
+            return self._let_go(node, False)
+        if self.plain is not None:
+            self._unfold()
+        if self._late(now):
+            return self._lapse(now)
+        vote = self.votes[node]
+        vote.owed, vote.sent, vote.base, vote.wrote, vote.expiry, vote.denied, vote.error = 0, -inf, 0.0, 0, inf, False, None
+        if vote.ceding:  # that cede may yet be executed
+            return self._burn(vote, now)
+        return self.check(now)
+
+    def joined(self, node: int, now: float) -> bool:
+        """The node can be spoken to, on a new connection."""
+        if self.state is OVER:
+            return False
+        if self.plain is not None:
+            self._unfold()
+        if self._late(now):
+            return self._lapse(now)
+        if self.votes[node].burnt:
+            return self._undo((node,), now)
+        if self.state is WAITING or self.doubt:
+            return self._ask((node,), WAIT if self.patient or self.doubt else TRY, now)
+        return False  # a holder asks it at its next renewal: so holders that rejoin are spread over ttl/3
+
+    def tick(self, now: float) -> bool:
+        """It is `wake` or later, or a node stands differently from before."""
+        if self.state is OVER or self.state is LOST:
+            return False
+        if self.plain is not None:
+            self._unfold()
+        if self._late(now):
+            return self._lapse(now)
+        if self.state is HELD:
+            self._renewal(now)
+        elif now >= self._deadline:
+            return self.refuse(self._verdict(now), now)
+        else:
+            self._heartbeat(now)
+        self.check(now)
+        self._plan()
+        return True
+
+    def _heartbeat(self, now: float) -> None:
+        """Every ttl/3 ask each node that owes nothing; first in line, also when the holder's key there has run out."""
+        beat = now >= self._beat
+        if beat:
+            self._beat = now + self.ttl / 3
+        due = []
+        for node in self._reach.up:
+            vote = self.votes[node]
+            expired = vote.expiry <= now
+            if expired:
+                vote.expiry = inf
+            if not vote.owed and (beat or (expired and not vote.granted)):
+                due.append(node)
+        self._ask(due, WAIT if self.patient else TRY, now)
+
+    def _renewal(self, now: float) -> None:
+        """Every ttl/3 ask all nodes, save those that owe two answers; in doubt more often, while the lease lasts."""
+        patience = self._reach.patience
+        if not self.doubt and now >= self._asked + patience:
+            self.doubt = True
+            self.notes.append(events.Doubt)
+            if self._extended < inf:  # whoever waits for that waits no longer; the lease itself is kept as long as it lasts
+                self._extended, self.refusal, self.news = inf, self._unheard(now, "extend"), True
+            if self._renew:
+                self._beat = now
+        if now >= self._beat:
+            self._beat = inf if not self._renew else now + (patience if self.doubt else self.ttl / 3)
+            self._asked = min(self._asked, now)
+            self._ask([i for i in self._reach.up if self.votes[i].owed < 2 and not self.votes[i].burnt], WAIT, now)
+
+    # ------------------------------------------------ the decision
+
+    def check(self, now: float, otherwise: str = "expired") -> bool:
+        """After whatever arrived: is it held? If not, what else is there to say? `otherwise`: why it is lost if it is."""
+        good = self._counting(now)
+        if self.state is HELD:
+            return self._confirm(good, now, otherwise)
+        if fence := quorum.agreed(self._quorum, [v.fence for v in good]):
+            return self._hold(fence, quorum.reached_by(self._quorum, [v.bound for v in good]), now)
+        if self.patient:
+            self._cede(now)
+        elif quorum.hopeless(self._quorum, map(self._able, range(self._reach.size))):
+            return self.refuse(self._verdict(now), now)
+        self._write_back(now)
+        return self._dismayed(now) or bool(self.sends)
+
+    def _counting(self, now: float) -> list[Vote]:
+        """The votes that count: granted, in time, and no cede unanswered (that takes the grant away)."""
+        good = []
+        for vote in self.votes:
+            if not vote.granted:
+                continue
+            if now < vote.bound:
+                good.append(vote)
+                continue
+            vote.granted = False
+            if not self._gap(vote, now):  # whatever became of it, enough others had the token all the time
+                self._ends(vote)
+        self.yes = len(good)
+        return good
+
+    def _hold(self, fence: int, until: float, now: float) -> bool:
+        """A quorum has granted the same fence: that is the fencing token."""
+        if now >= until:  # (only the short path comes here unchecked)
+            return False
+        self.state, self.news, self.fence, self._propose, self.since = HELD, True, fence, fence, now
+        for vote in self.votes:
+            if vote.granted:
+                self._begins(vote, vote.since)
+        self.limit = now + self.max_hold
+        self.until = min(until, self.limit)
+        if self._renew:
+            self._beat = until - self.ttl * 2 / 3
+        elif until - now < self.ttl * 0.9:  # it waited for its lease: renewed once, at once
+            self._beat = now
+        else:
+            self._beat = inf
+        self.wake = min(self.until, self._beat)
+        return True
+
+    def _cede(self, now: float) -> None:
+        """Make way at each node that counts and at which a lower ticket waits."""
+        for node in self._reach.up:
+            vote = self.votes[node]
+            if vote.granted and vote.lower:
+                vote.granted = vote.lower = False
+                vote.bound, vote.fence, vote.wrote, vote.ceding, vote.since, vote.first = 0.0, 0, 0, True, inf, 0
+                self._ask((node,), CEDE, now)
+
+    def _write_back(self, now: float) -> None:
+        """A quorum counts, but not with one fence: propose the largest to those that have less, once for each."""
+        good = [v for v in self.votes if v.granted]
+        if len(good) < self._quorum:
+            return
+        fence = self._propose = max(self._propose, *[v.fence for v in good])
+        behind = [i for i in self._reach.up if self.votes[i].granted and self.votes[i].fence < fence and self.votes[i].wrote != fence]
+        for node in behind:
+            self.votes[node].wrote = fence
+        self._ask(behind, WAIT if self.patient else TRY, now)
+
+    def _able(self, node: int) -> bool:
+        """May this node still grant a try? One that denied, failed or is out of reach cannot."""
+        vote, standing = self.votes[node], self._reach.standing[node]
+        return vote.granted or (vote.sent == -inf and vote.error is None and (standing is UP or standing is HOPED))
+
+    def _dismayed(self, now: float) -> bool:
+        """Has waiting no point: is the name something else than a lock, or a majority away for too long?"""
+        reach = self._reach
+        if reach.dark == inf and all(v.error is None and v.left != -1 for v in self.votes):
+            self._dark = inf
+            return False
+        unfit = [i for i, v in enumerate(self.votes) if str(v.error).startswith("WRONGTYPE") or (v.denied and v.left == -1)]
+        if len(unfit) >= self._quorum:
+            where = ", ".join(reach.labels[i] for i in unfit)
+            return self.refuse(ConfigError(
+                f"{self.recipe.label!r} cannot be locked: its key on {where} is no lock (another type of value, or a string without expiry). "
+                "Choose another name, or remove that key."), now)  # fmt: skip
+        of_use = (v.error is None and s is not DOWN for v, s in zip(self.votes, reach.standing, strict=True))
+        if not quorum.hopeless(self._quorum, of_use):
+            self._dark = inf
+        else:
+            self._dark = min(self._dark, reach.dark, now)
+            if now >= self._dark + reach.outage:
+                return self.refuse(self._verdict(now), now)
+            self.wake = min(self.wake, self._dark + reach.outage)
+        return False
+
+    def _verdict(self, now: float) -> Exception:
+        """What to tell a caller who waited in vain: is somebody else in the way, or does nobody know?"""
+        waited, reach, label = now - self.began, self._reach, self.recipe.label
+        if self.plain is not None:
+            self._unfold()
+        spoke = [v for i, v in enumerate(self.votes) if v.sent > -inf and v.error is None and reach.standing[i] is UP]
+        against = [v for v in spoke if v.denied or v.lower or v.ceding]
+        if len(spoke) >= self._quorum and against:
+            holders = [v for v in against if v.holder]
+            who = max(holders, key=lambda v: sum(it.holder == v.holder for it in holders), default=None)
+            if who is None or who.holder is None:
+                return LockBusy(label, waited, None, None)
+            return LockBusy(label, waited, who.holder.decode("utf-8", "backslashreplace"), who.left / 1000 if who.left >= 0 else None)
+        return self._unheard(now, "acquire")
+
+    def _unheard(self, now: float, doing: str) -> NoQuorum:
+        """Too few nodes have answered: why, node by node."""
+        causes, reach = {}, self._reach
+        for node, vote in enumerate(self.votes):
+            cause = reach.cause(node, now) or vote.error
+            if cause is None and vote.sent == -inf:
+                cause = TimeoutError("no answer yet")
+            if cause is not None:
+                causes[reach.labels[node]] = cause
+        return NoQuorum(self.recipe.label, now - self.began, causes, self._quorum, doing)
+
+    # ------------------------------------------------ while it is held
+
+    def _confirm(self, good: list[Vote], now: float, otherwise: str) -> bool:
+        """Moves the deadline to what the votes that count are good for, and sees whether a renewal is confirmed."""
+        until = min(quorum.reached_by(self._quorum, [v.bound for v in good]), self.limit)
+        if until <= now:
+            return self._lose(now, otherwise)
+        self.until = until
+        confirmed = quorum.reached_by(self._quorum, [v.last for v in good])
+        if confirmed < self._asked:
+            self.wake = min(self.wake, until)
+            return True
+        self.doubt = False
+        self.notes.append(events.Renewed)
+        if self._extended <= confirmed:
+            self._extended, self.news = inf, True
+        self._asked = self._extended
+        self._plan()
+        return True
+
+    def _late(self, now: float) -> bool:
+        return self.state is HELD and now >= self.until
+
+    def _begins(self, vote: Vote, now: float) -> None:
+        """A series of grants begins, or T was agreed. With T or less at its first grant, and no break, nobody had the node after T."""
+        vote.first = vote.first or vote.fence
+        vote.since = 0.0 if vote.first <= self.fence and not vote.broken else now
+
+    def _breaks(self, vote: Vote, now: float) -> bool:
+        """The node lost the token by itself, which ends its series. True if that was a gap."""
+        if self._gap(vote, now):
+            return True
+        self._ends(vote)
+        return False
+
+    def _ends(self, vote: Vote) -> None:
+        vote.since, vote.first, vote.broken = inf, 0, True
+
+    def _gap(self, vote: Vote, now: float) -> bool:
+        """Some time after its last grant the node may have lost the token. True if too many others may have been without it then."""
+        sure = sum(v.granted and now < v.bound and v.since <= vote.last and v is not vote for v in self.votes)
+        return self.state is HELD and quorum.uncertain(len(self.votes), self._quorum, sure)
+
+    # ------------------------------------------------ ends
+
+    def refuse(self, error: Exception, now: float) -> bool:
+        """Nothing came of it."""
+        self.release(now)
+        self.refusal, self.news = error, True
+        return True
+
+    def _lapse(self, now: float) -> bool:
+        """Its time has passed. Whoever notices that much later did not run, or did not look."""
+        return self._lose(now, "slow" if now > self.until + self._reach.patience else "expired")
+
+    def _lose(self, now: float, reason: str) -> bool:
+        """Lost, for good. Told at once; the release is only courtesy to whoever waits."""
+        self.reason = "max_hold" if self.until >= self.limit else reason
+        self.state, self.news, self.wake = LOST, True, inf
+        return self._undo(self._touched, now)
+
+    def _let_go(self, node: int, certain: bool) -> bool:
+        """A node has answered a release that somebody waits for, or never will on this connection."""
+        if node not in self._parting:
+            return False
+        self._parting.discard(node)
+        self.freed += certain
+        if self.freed >= self._quorum or not self._parting:
+            self._parting.clear()
+            self.news = True
+        return self.news
+
+    def _failed(self, vote: Vote, command: Command, error: object, now: float) -> bool:
+        """A node answered with an error: nobody knows what it did."""
+        vote.error = error if isinstance(error, Exception) else TypeError(f"unexpected answer {error!r}")
+        if command.mode is CEDE and vote.ceding:
+            return self._burn(vote, now)
+        return self.check(now)
+
+    def _burn(self, vote: Vote, now: float) -> bool:
+        """A cede that was not answered: it may have been executed, or not, or will be."""
+        vote.ceding = False
+        if self.state is WAITING:
+            return self._start_over(now)
+        vote.burnt, vote.granted, vote.since = True, False, inf
+        return self.check(now)
+
+    def _start_over(self, now: float) -> bool:
+        """A new token with the same ticket, hence the same place in line; the old one leaves after the new one has queued."""
+        old, before = self.token, self._touched
+        self.token = self.mint.token(self.ticket)
+        self.votes, self.yes, self._touched = [Vote() for _ in self.votes], 0, ()
+        self._ask(self._reach.up, WAIT, now)
+        self.sends.append((before, Command(None, RELEASE, old, now)))
+        return True
+
+    # ------------------------------------------------ how it says things
+
+    def _request(self, mode: bytes, ttl: float, now: float) -> Command:
+        return Command(self, mode, self.token, now, ttl, self._propose)
+
+    def _ask(self, nodes: Sequence[int], mode: bytes, now: float, ttl: float = 0.0) -> bool:
+        if nodes:
+            for node in nodes:
+                self.votes[node].owed += 1
+            self._touched = sorted({*self._touched, *nodes})
+            self.sends.append((nodes, self._request(mode, ttl or self.ttl, now)))
+        return True
+
+    def _undo(self, nodes: Sequence[int], now: float, heard: bool = False) -> bool:
+        self.sends.append((nodes, Command(self if heard else None, RELEASE, self.token, now)))
+        return True
+
+    def _plan(self) -> None:
+        """When to be woken next."""
+        if self.state is HELD:
+            doubtful = self._asked + self._reach.patience if not self.doubt else inf
+            self.wake = min(self.until, self._beat, doubtful)
+        elif self.state is WAITING:
+            self.wake = min(self._beat, self._deadline, self._dark + self._reach.outage, *[v.expiry for v in self.votes])
+
+    def _unfold(self) -> None:
+        """Something is not as usual: from here on keep apart what each node said."""
+        self.votes = [Vote() for _ in range(self._reach.size)]
+        for node in self._touched:
+            self.votes[node].owed = 1
+        for node in self.plain or ():
+            vote = self.votes[node]
+            vote.granted, vote.fence, vote.first, vote.owed, vote.since = True, self.ticket, self.ticket, 0, 0.0
+            vote.bound = vote.base = self._base
+            vote.last = vote.sent = self.began
+        self.yes, self.plain = len(self.plain or ()), None
+
+    @property
+    def done(self) -> bool:
+        """Is there nothing more to hear about it? (A release that somebody waits for is still to be heard of.)"""
+        return self.state is LOST or (self.state is OVER and not self._parting)
+
+    def counting(self, now: float) -> int:
+        """How many nodes count now. (For whoever looks from outside: changes nothing.)"""
+        if self.plain is not None:
+            return len(self.plain) if now < self._base else 0
+        return sum(v.granted and now < v.bound for v in self.votes)

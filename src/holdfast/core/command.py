@@ -1,0 +1,56 @@
+"""What a claim says to nodes, and what a node's push says to a claim: the words of the conversation.
+
+Knows which commands there are. Must not know how they look as bytes: that is the recipe's business.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+WAIT, TRY, CEDE = b"w", b"t", b"c"  # the modes of a request
+RELEASE = b"r"
+GRANTED, INQUIRY, TAKEN = b"g", b"i", b"x"  # the kinds of push; taken: by an operator's force_release
+
+
+class Recipe(Protocol):
+    """How one primitive talks to a node about one name. A claim hands it on and never looks inside."""
+
+    @property
+    def name(self) -> bytes:
+        """The lock's key on the nodes."""
+
+    @property
+    def label(self) -> str:
+        """The lock's name as the user wrote it."""
+
+    def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
+        """The bytes of a request; `ttl` in seconds, `fence` the one proposed."""
+
+    def release(self, token: bytes) -> bytes:
+        """The bytes of a release."""
+
+
+class Asker(Protocol):
+    """Who wants to know what a node answers."""
+
+    def answered(self, node: int, command: Command, reply: object, now: float) -> bool:
+        """A node has answered. True if there is something to do."""
+
+
+class Command:
+    """Something asked of one or more nodes: one object, and one packing, for all of them.
+
+    `owner`: who wants the answer, or nobody; `sent`: a moment before its first byte left; `data`: its bytes, once packed.
+    """
+
+    __slots__ = ("data", "fence", "mode", "owner", "sent", "token", "ttl")
+
+    def __init__(
+        self, owner: Asker | None, mode: bytes, token: bytes, sent: float, ttl: float = 0.0, fence: int = 0, data: bytes = b""
+    ) -> None:
+        self.owner, self.mode, self.token, self.sent, self.ttl, self.fence, self.data = owner, mode, token, sent, ttl, fence, data
+
+    @property
+    def again(self) -> bool:
+        """Is it to be said again after a reconnect, if it was not answered?"""
+        return self.mode is RELEASE

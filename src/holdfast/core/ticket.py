@@ -1,0 +1,32 @@
+"""Tickets, which only grow, and tokens, which are unique.
+
+Knows the token's layout: 16 digits of ticket, 32 hex of inbox, 8 hex of serial, joined by ":", of fixed width, so that
+its byte order is ticket order. Must not know a clock: the time is handed in.
+"""
+
+from __future__ import annotations
+
+from ..errors import ConfigError
+
+LAST = 9 * 10**15  # microseconds: the year 2255, and below 2**53, so that a node's Lua counts in whole numbers
+
+
+class Mint:
+    """Where a crew's tickets and tokens come from. `inbox`: 32 hex digits of randomness, this crew's alone."""
+
+    __slots__ = ("_serial", "_ticket", "inbox")
+
+    def __init__(self, inbox: bytes) -> None:
+        self.inbox, self._serial, self._ticket = inbox, 0, 0
+
+    def ticket(self, time: float) -> int:
+        """A place in the queue: `time` (seconds since 1970) in microseconds, and above every ticket before it."""
+        self._ticket = max(self._ticket + 1, int(time * 1e6))
+        if not 0 < self._ticket < LAST:
+            raise ConfigError(f"the nodes' clocks, or this machine's, say that it is {time:.0f} s after 1970: set them, holdfast works until 2255")
+        return self._ticket
+
+    def token(self, ticket: int) -> bytes:
+        """A token that nobody has had before, with this place in the queue."""
+        self._serial += 1
+        return b"%016d:%b:%08x" % (ticket, self.inbox, self._serial)

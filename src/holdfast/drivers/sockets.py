@@ -1,0 +1,52 @@
+"""How connections are made and ended, for every driver.
+
+Knows socket options. Must not know who reads.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+from ..wire.address import Address
+
+SILENCE = 30  # seconds without a word before the kernel asks whether the other side is there
+_RESET = struct.pack("ii", 1, 0)
+
+
+def places(address: Address) -> list[tuple[int, Any]]:
+    """Where to connect: (family, socket address), best first. May ask a name server, so it may block."""
+    if address.path:
+        return [(socket.AF_UNIX, address.path)]
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    return [(family, where) for family, _, _, _, where in found]
+
+
+def is_literal(address: Address) -> bool:
+    """Can `places` tell without asking anybody?"""
+    if address.path:
+        return True
+    try:
+        socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return False
+    return True
+
+
+def open_socket(family: int) -> socket.socket:
+    """A socket that never blocks, sends at once, and notices in the end that the other side's machine is gone."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    if family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE)
+    return sock
+
+
+def reset(sock: socket.socket) -> None:
+    """Make closing this socket forget what it has not sent yet: a command left in the kernel would be executed later."""
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

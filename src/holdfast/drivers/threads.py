@@ -1,0 +1,607 @@
+"""The driver for threads: one thread a client and process, the keeper, owns the engine and all sockets.
+
+Knows sockets, `poll`, threads, signals and fork. Must not know the protocol: it moves bytes and time between a crew and
+the world.
+
+Callers append to one deque, ring the bell if the keeper sleeps, and wait on a lock of their own. Python raises a signal's
+exception only in the main thread, so it can only ever hit an append or a wait: nothing is ever half done. What an
+interrupted caller did not say, its lease says when it dies: the finalizer is that same append, one C call.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import select
+import socket
+import time
+import weakref
+from _thread import LockType, allocate_lock, get_ident, start_new_thread
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf
+from typing import Any, Protocol
+
+from ..clock import clock
+from ..core.claim import HELD, LOST, Claim
+from ..core.command import Recipe
+from ..engine.crew import Crew, NodeStatus
+from ..engine.settings import Settings
+from ..errors import Closed, HoldfastError, Misuse
+from ..events import Event
+from ..recipes import exclusive
+from . import sockets
+
+IDLE = 10.0  # seconds after which a keeper with nothing to keep ends: a process that forks should have no thread
+CHUNK = 65536
+_log = logging.getLogger("holdfast")
+
+_forks: list[None] = []  # one entry for each fork between this process and the one that imported this
+_keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
+_drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
+
+
+class Lease(Protocol):
+    """What a face gives to its user. The keeper never keeps it, or its death would never be noticed."""
+
+    errand: Errand
+
+    def _fell(self) -> None:
+        """It is lost. Called on the keeper's thread, with nothing held."""
+
+
+class Errand(weakref.ref[Any]):
+    """What a caller wants of the keeper on behalf of a lease: put into its deque once to begin, and once more to end.
+
+    As a weak reference it puts itself there when the lease dies.
+    """
+
+    __slots__ = ("claim", "confirm", "deadline", "delivered", "ended", "gates", "give_up", "keeper", "last", "max_hold", "patient", "recipe", "renew", "ttl")
+
+    claim: Claim | None
+    keeper: Keeper
+    recipe: Recipe
+    ttl: float
+    deadline: float
+    max_hold: float
+    patient: bool
+    renew: bool
+    gates: list[LockType]  # who waits for news; the keeper's own
+    last: LockType | None  # who waits for the end
+    give_up: bool  # its caller wants it to end, or to be given back
+    confirm: bool  # and waits for the nodes' answers
+    delivered: bool  # its caller has the lease
+    ended: bool
+
+
+class Link:
+    """One socket: connecting, then connected."""
+
+    __slots__ = ("node", "opening", "places", "rest", "sock")
+
+    def __init__(self, node: int, places: Sequence[tuple[int, Any]]) -> None:
+        self.node, self.places, self.rest, self.opening = node, list(places), b"", True
+        family, where = self.places.pop(0)
+        self.sock = sockets.open_socket(family)
+        try:
+            self.sock.connect(where)
+        except BlockingIOError:
+            pass
+        except BaseException:
+            self.sock.close()
+            raise
+
+
+class Keeper:
+    """The thread, and everything it owns. After a fork, or a bug, it is gone for good, and an heir starts anew."""
+
+    def __init__(self, settings: Settings, tell: Callable[[Event], None], telling: bool, version: str) -> None:
+        self.crew = Crew(settings, os.urandom(16).hex().encode(), exclusive.undo, version)
+        self.crew.telling = telling
+        self.asked: deque[Errand | Callable[[float], None]] = deque()
+        self.asleep = self.closing = self.ended = False
+        self.failure: BaseException | None = None
+        self.ident = 0
+        self._tell, self._born = tell, len(_forks)
+        self._addresses, self._patience = settings.addresses, settings.node_timeout
+        self._running = allocate_lock()
+        self._errands: dict[Claim, Errand] = {}  # of all claims that are not over
+        self._fallen: list[Errand] = []
+        self._links: list[Link | None] = [None] * len(self._addresses)
+        self._files: dict[int, Link] = {}
+        self._watchers: list[LockType] = []
+        self._seen = 0
+        self._flushed: list[LockType] = []  # who waits until what was asked has left
+        self._closers: list[LockType] = []  # who waits for the end
+        self._idle_since = inf
+        self._closed_by = inf
+        self._bell = self._clapper = -1
+        self.poll = select.poll()
+        _keepers.add(self)
+
+    @property
+    def gone(self) -> bool:
+        """Is nobody there any more, in this process?"""
+        return self.ended or self.foreign
+
+    @property
+    def unused(self) -> bool:
+        """Has nobody asked anything of it, or has it ended since?"""
+        return not self._running.locked() and not self.asked
+
+    @property
+    def foreign(self) -> bool:
+        """Is this a forked child, and the keeper its parent's?"""
+        return len(_forks) != self._born
+
+    # ------------------------------------------------ for callers
+
+    def ask(self, what: Errand | Callable[[float], None]) -> None:
+        """Have the keeper do this. In this order: the keeper says that it sleeps, then looks."""
+        self.asked.append(what)
+        self._ring()
+
+    def _ring(self) -> None:
+        if self.asleep:
+            try:
+                os.write(self._clapper, b"!")
+            except (BlockingIOError, OSError):  # it is full of rings; or just being closed, by a keeper that looks again
+                pass
+        elif not self._running.locked():
+            start_new_thread(self.run, ())
+
+    def wait(self, gate: LockType, until: float = inf) -> bool:
+        """Wait until the keeper opens the gate. False: it did not, by `until`, or the keeper is gone."""
+        if get_ident() == self.ident:
+            raise Misuse("a callback (on_lost, observer) cannot wait for a lock of its own client: hand the work to another thread")
+        while not gate.acquire(True, max(0.0, min(1.0, until - clock()))):
+            if self.gone or clock() >= until:
+                return False
+            self._ring()  # whoever should have rung may have been interrupted
+        return not self.gone
+
+    # ------------------------------------------------ the keeper's thread
+
+    def run(self) -> None:
+        """Until there is nothing to do for a while."""
+        while not self.gone and self._running.acquire(False):
+            try:
+                self.ident = get_ident()
+                self._work()
+            except BaseException as error:
+                self.failure = error
+                _log.critical("holdfast's engine failed: leases are lost, please report this", exc_info=error)
+                self._die()
+            finally:
+                self.ident = 0
+                self._running.release()
+                closers, self._closers = self._closers, []
+                for gate in closers:
+                    gate.release()
+            if not self.asked:  # (somebody may have asked just before the lock was free)
+                return
+
+    def _work(self) -> None:
+        self._bell, self._clapper = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._clapper, False)
+        self.poll.register(self._bell, select.POLLIN)
+        self._idle_since = inf
+        try:
+            while not self._finished():
+                self.asleep = True
+                pause = 0.0 if self.asked else self._pause(clock())
+                ready = self.poll.poll(pause * 1000)
+                self.asleep = False
+                self._turn(ready)
+        finally:
+            self.asleep = False
+            self._shut()
+
+    def _pause(self, now: float) -> float:
+        wake = min(self.crew.next_wake(), self._idle_since + IDLE, self._closed_by)
+        return max(0.0, min(wake - now, 3600.0))
+
+    def _finished(self) -> bool:
+        """Is there nothing to keep? (What the nodes still owe is waited for: closing with unread bytes would reset releases.)"""
+        now = clock()
+        if self.closing:
+            if (not self.crew.owing and not any(it is not None and it.rest for it in self._links)) or now >= self._closed_by:
+                self.ended = True
+            return self.ended
+        if self.crew.live or self._watchers or self.asked:
+            self._idle_since = inf
+            return False
+        self._idle_since = min(self._idle_since, now)
+        return now >= self._idle_since + IDLE
+
+    def _turn(self, ready: list[tuple[int, int]]) -> None:
+        crew, now = self.crew, clock()
+        crew.epoch = time.time() - now
+        self._hear(ready, now)
+        while self.asked:
+            self._do(self.asked.popleft(), now)
+        if now >= crew.next_wake():
+            self._hear(self.poll.poll(0), now)  # what lies unread is not late: read all that came until `now`
+            crew.tick(now)
+        while crew.hangups or crew.dials or any(lane.out for lane in crew.lanes):
+            self._connect(now)
+            for lane, link in zip(crew.lanes, self._links, strict=True):
+                if lane.out and link is not None and not link.rest and not link.opening:
+                    self._send(link, lane.take(), now)
+            if not crew.hangups and not crew.dials:
+                break
+        for gate in self._flushed:
+            gate.release()
+        self._flushed.clear()
+        self._settle()
+
+    def _do(self, what: Errand | Callable[[float], None], now: float) -> None:
+        if not isinstance(what, Errand):
+            what(now)
+        elif what.claim is None and not what.ended:
+            self._begin(what, now)
+        elif what.claim is not None and not what.ended:
+            self._end(what, what.claim, now)
+        elif what.give_up:
+            self._open(what)
+
+    def _begin(self, errand: Errand, now: float) -> None:
+        if errand.give_up or self.closing or errand() is None:  # interrupted before it began
+            errand.ended = True
+            self._open(errand)
+            return
+        errand.claim = claim = self.crew.claim(
+            errand.recipe, errand.ttl, now, patient=errand.patient, deadline=errand.deadline, renew=errand.renew, max_hold=errand.max_hold
+        )
+        claim.waiter = errand
+        self._errands[claim] = errand
+        self.crew.begin(claim, now)
+
+    def _end(self, errand: Errand, claim: Claim, now: float) -> None:
+        if not errand.give_up and errand.delivered:  # its owner let the lease die: garbage collection never releases a lock
+            claim.abandon()
+            return
+        errand.ended, last = True, errand.last
+        errand.last = None
+        confirm = errand.confirm and not claim.done
+        if last is not None:
+            (errand.gates if confirm else self._flushed).append(last)
+        self.crew.end(claim, now, confirm)
+        if claim.done and claim not in self.crew.settled:
+            self._errands.pop(claim, None)
+
+    def _settle(self) -> None:
+        """Wake whose claims have news; then, with nothing half done, call strangers' code."""
+        crew = self.crew
+        for claim in crew.settled:
+            errand = self._errands.get(claim)
+            if errand is None:
+                continue
+            self._open(errand)
+            if claim.done:
+                del self._errands[claim]
+                if claim.state is LOST:
+                    self._fallen.append(errand)
+        crew.settled.clear()
+        if crew.changes != self._seen:
+            self._seen = crew.changes
+            for gate in self._watchers:
+                gate.release()
+            self._watchers.clear()
+        fallen, self._fallen = self._fallen, []
+        for errand in fallen:
+            _fell(errand)
+        told, crew.events = crew.events, []
+        for event in told:
+            self._tell(event)
+
+    def _open(self, errand: Errand) -> None:
+        gates, errand.gates = errand.gates, []
+        if errand.ended and errand.last is not None:
+            gates.append(errand.last)
+            errand.last = None
+        for gate in gates:
+            gate.release()
+
+    # ------------------------------------------------ sockets
+
+    def _hear(self, ready: list[tuple[int, int]], now: float) -> None:
+        for file, event in ready:
+            if file == self._bell:
+                os.read(self._bell, 4096)
+            elif (link := self._files.get(file)) is not None:
+                self._happened(link, event, now)
+
+    def _happened(self, link: Link, event: int, now: float) -> None:
+        if link.opening:
+            self._opened(link, now)
+            return
+        if event & ~select.POLLOUT:
+            while self._links[link.node] is link:
+                try:
+                    data = link.sock.recv(CHUNK)
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    self.crew.lost(link.node, now, error)
+                    return
+                if not data:
+                    self.crew.lost(link.node, now, ConnectionError("it closed the connection"))
+                    return
+                self.crew.received(link.node, data, clock())
+                if self.crew.hangups:  # perhaps this one: not a byte more of it
+                    self._hang_up()
+                if len(data) < CHUNK:
+                    break
+        if event & select.POLLOUT and link.rest and self._links[link.node] is link:
+            self._send(link, b"", now)
+
+    def _opened(self, link: Link, now: float) -> None:
+        code = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if not code:
+            link.opening = False
+            self.poll.modify(link.sock, select.POLLIN)
+            self.crew.connected(link.node, now)
+        elif link.places:
+            self._drop(link)
+            self._dial(link.node, link.places, now)
+        else:
+            self.crew.lost(link.node, now, OSError(code, os.strerror(code)))
+
+    def _send(self, link: Link, data: bytes, now: float) -> None:
+        """Send what has waited, then this; what does not fit waits."""
+        data = link.rest + data if link.rest else data
+        try:
+            count = link.sock.send(data)
+        except BlockingIOError:
+            count = 0
+        except OSError as error:
+            self.crew.lost(link.node, now, error)
+            return
+        if count < len(data) or link.rest:
+            link.rest = data[count:]
+            self.poll.modify(link.sock, select.POLLIN | select.POLLOUT if link.rest else select.POLLIN)
+
+    def _connect(self, now: float) -> None:
+        """Close what the crew wants closed, then dial what it wants dialled."""
+        self._hang_up()
+        dials, self.crew.dials = self.crew.dials, []
+        for node in dials:
+            address = self._addresses[node]
+            if sockets.is_literal(address):
+                self._dial(node, sockets.places(address), now)
+            else:
+                start_new_thread(self._resolve, (node,))
+
+    def _resolve(self, node: int) -> None:
+        """A name server may take its time: it is asked by a thread of its own."""
+        try:
+            found: list[tuple[int, Any]] | Exception = sockets.places(self._addresses[node])
+        except Exception as error:
+            found = error
+        self.ask(partial(self._resolved, node, found))
+
+    def _resolved(self, node: int, found: list[tuple[int, Any]] | Exception, now: float) -> None:
+        if self._links[node] is not None or self.closing:
+            return
+        if isinstance(found, Exception):
+            self.crew.lost(node, now, found)
+        else:
+            self._dial(node, found, now)
+
+    def _dial(self, node: int, places: Sequence[tuple[int, Any]], now: float) -> None:
+        try:
+            link = Link(node, places)
+        except OSError as error:
+            self.crew.lost(node, now, error)
+            return
+        self._links[node] = self._files[link.sock.fileno()] = link
+        self.poll.register(link.sock, select.POLLOUT)
+
+    def _hang_up(self) -> None:
+        hangups, self.crew.hangups = self.crew.hangups, []
+        for node in hangups:
+            if (link := self._links[node]) is not None:
+                sockets.reset(link.sock)
+                self._drop(link)
+
+    def _drop(self, link: Link) -> None:
+        self._links[link.node] = None
+        del self._files[link.sock.fileno()]
+        self.poll.unregister(link.sock)
+        link.sock.close()
+
+    def _shut(self) -> None:
+        """Close everything."""
+        links = list(self._files.values())
+        for link in links:
+            self._drop(link)
+        self.poll.unregister(self._bell)
+        bell, clapper, self._bell, self._clapper = self._bell, self._clapper, -1, -1
+        os.close(bell)
+        os.close(clapper)
+        if not self.ended:  # its lanes begin anew with the next run
+            now = clock()
+            for link in links:
+                self.crew.lost(link.node, now, ConnectionError("this client was idle"))
+            self.crew.hangups.clear()
+
+    # ------------------------------------------------ ends
+
+    def close(self, gate: LockType, now: float) -> None:
+        """Release everything, and end when the nodes have answered, or have not in time; then open the gate."""
+        self.closing, self._closed_by = True, now + self._patience
+        self._closers.append(gate)
+        self.crew.close(now)
+
+    def watch(self, gate: LockType, now: float) -> None:
+        """Open the gate when a node's standing has changed."""
+        self._watchers.append(gate)
+
+    def _die(self) -> None:
+        """Something is wrong in here: nobody may believe in a lease of it any longer, nobody waits for it."""
+        self.ended = True
+        errands = [*self._errands.values(), *[it for it in self.asked if isinstance(it, Errand)]]
+        self._errands.clear()
+        for errand in errands:
+            self._open(errand)
+            if errand.claim is not None and errand.claim.state is HELD:
+                _fell(errand)
+        for gate in [*self._flushed, *self._watchers]:
+            gate.release()
+        self._flushed.clear()
+
+    def forget_inherited(self) -> None:
+        """In a forked child: the sockets are the parent's. Closed, not reset, and nothing is said on them."""
+        for link in self._files.values():
+            link.sock.close()
+        for file in (self._bell, self._clapper):
+            if file >= 0:
+                os.close(file)
+
+
+def _fell(errand: Errand) -> None:
+    """Tell a lease that it is lost. (A frame of its own: the keeper must not keep a lease.)"""
+    lease = errand()
+    if lease is not None:
+        lease._fell()
+
+
+class Driver:
+    """What the sync face speaks to. Owns the current keeper, and finds its heir after a fork or a failure."""
+
+    def __init__(self, settings: Settings, tell: Callable[[Event], None], telling: bool = False, version: str = "0") -> None:
+        self.settings = settings
+        self.closed = False
+        self._new = partial(Keeper, settings, tell, telling, version)
+        self._keeper = self._new()
+        _drivers.add(self)
+
+    @property
+    def keeper(self) -> Keeper:
+        """The keeper of this process. (Two threads that find it gone agree on one heir: setdefault is one C call.)"""
+        while (keeper := self._keeper).gone and not self.closed:
+            self._keeper = vars(keeper).setdefault("heir", self._new())
+        return keeper
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed("this client was closed")
+
+    def acquire(self, lease: Lease, recipe: Recipe, *, ttl: float, wait: float | None, renew: bool, max_hold: float) -> None:
+        """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
+        deadline = inf if not wait else clock() + wait
+        while True:
+            self._check_open()
+            keeper = self.keeper
+            errand = Errand(lease, keeper.asked.append)
+            gate = allocate_lock()
+            gate.acquire()
+            errand.keeper, errand.claim, errand.recipe, errand.gates = keeper, None, recipe, [gate]
+            errand.ttl, errand.deadline, errand.max_hold = ttl, deadline, max_hold
+            errand.patient, errand.renew = wait != 0, renew
+            errand.last = None
+            errand.give_up = errand.confirm = errand.delivered = errand.ended = False
+            lease.errand = errand
+            try:
+                keeper.ask(errand)
+                alive = keeper.wait(gate)
+                claim = self._claim_of(errand)
+                self._check_open()
+                if not alive or claim is None:
+                    raise HoldfastError("this process was forked, or holdfast failed, while a lock was waited for") from keeper.failure
+                if claim.refusal is not None:
+                    raise claim.refusal
+                if claim.state is HELD and clock() < claim.until:
+                    errand.delivered = True
+                    return
+                errand.give_up = True  # held, and lost before anybody heard of it: once more
+                keeper.ask(errand)
+            except BaseException:
+                errand.give_up = True
+                keeper.ask(errand)
+                raise
+
+    @staticmethod
+    def _claim_of(errand: Errand) -> Claim | None:
+        return errand.claim  # (which the keeper sets: a type checker takes it for the None that was stored here before)
+
+    def extend(self, errand: Errand, ttl: float) -> None:
+        """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time."""
+        keeper, claim, gate = errand.keeper, errand.claim, allocate_lock()
+        assert claim is not None
+        gate.acquire()
+
+        def extend(now: float) -> None:
+            if keeper.crew.extend(claim, ttl, now):
+                errand.gates.append(gate)
+            else:
+                gate.release()
+
+        keeper.ask(extend)
+        keeper.wait(gate)
+
+    def release(self, errand: Errand, confirm: bool) -> int:
+        """Give it back. Returns when the bytes have left, so that a holder that computes on does not keep them from leaving.
+
+        `confirm`: when a majority has confirmed; returns how many nodes have.
+        """
+        keeper, gate = errand.keeper, allocate_lock()
+        gate.acquire()
+        errand.confirm, errand.last, errand.give_up = confirm, gate, True
+        keeper.ask(errand)
+        if get_ident() != keeper.ident:
+            keeper.wait(gate)
+        return errand.claim.freed if errand.claim is not None else 0
+
+    def ready(self, wait: float) -> tuple[NodeStatus, ...]:
+        """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
+        began = clock()
+        while True:
+            self._check_open()
+            keeper, gate = self.keeper, allocate_lock()
+            gate.acquire()
+            keeper.ask(partial(keeper.watch, gate))
+            now = clock()
+            status = self.status()
+            wrong = keeper.crew.verdict(now - began, now)
+            if not any(it.state == "connecting" for it in status) and wrong is None:
+                return status
+            if wrong is not None and (isinstance(wrong, ValueError) or now >= began + wait):
+                raise wrong
+            if now >= began + wait:
+                return status
+            keeper.wait(gate, min(began + wait, now + 0.05))
+
+    def status(self) -> tuple[NodeStatus, ...]:
+        """How the nodes are, as far as is known."""
+        return self.keeper.crew.status(clock())
+
+    def close(self) -> None:
+        """Release everything and end. Waits for the nodes' answers, at most `node_timeout`."""
+        keeper, self.closed = self._keeper, True
+        if keeper.gone or keeper.unused:
+            return
+        gate = allocate_lock()
+        gate.acquire()
+        keeper.ask(partial(keeper.close, gate))
+        if get_ident() != keeper.ident:
+            gate.acquire(True, self.settings.node_timeout + 1.0)
+
+
+def _closed_at_exit() -> None:
+    for driver in list(_drivers):
+        driver.close()
+
+
+def _inherited() -> None:
+    for keeper in list(_keepers):
+        keeper.forget_inherited()
+
+
+os.register_at_fork(after_in_child=partial(_forks.append, None))  # first, and no bytecode runs in it: nothing can come between
+os.register_at_fork(after_in_child=_inherited)
+atexit.register(_closed_at_exit)

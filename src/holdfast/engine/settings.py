@@ -1,0 +1,98 @@
+"""What a client is told once, checked: its nodes and the constants of the protocol.
+
+Knows limits and defaults. Must not know the environment or where a value came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .. import checks
+from ..errors import ConfigError
+from ..wire import address
+from ..wire.address import Address
+
+SLACK = 2.0  # seconds that the guard is longer than the longest lease: restarts, rounding, drift
+SHORTEST = 0.05  # seconds: the shortest lease
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A client's settings. All times in seconds; the same `max_ttl` and nodes are everybody's who uses these nodes.
+
+    `guard`: how long a restarted node is left alone (None: not at all); `outage`: how long a majority may be away before
+    waiting ends; `fresh`: run_ids that need no guard.
+    """
+
+    addresses: tuple[Address, ...]
+    ttl: float
+    max_ttl: float
+    node_timeout: float
+    guard: float | None
+    outage: float
+    owner: str
+    prefix: str
+    fresh: frozenset[str]
+
+    @property
+    def horizon(self) -> int:
+        """K, the fence horizon, in milliseconds: half of G, which is the longest lease and some slack."""
+        return int((self.max_ttl + SLACK) * 500)
+
+
+def settings(
+    nodes: Iterable[str],
+    *,
+    ttl: object,
+    max_ttl: object,
+    prefix: object,
+    node_timeout: object,
+    restart_guard: object,
+    outage: object,
+    owner: str,
+    fresh: Iterable[str],
+) -> Settings:
+    """Checked settings. ConfigError says which is wrong, and what to write instead."""
+    addresses = tuple(map(address.parse, nodes))
+    if not addresses:
+        raise ConfigError("no nodes: name them, Holdfast('redis://host:6379', ...), or set HOLDFAST_NODES")
+    twice = sorted({it.label for it in addresses if sum(it.label == other.label for other in addresses) > 1})
+    if twice:
+        raise ConfigError(f"{', '.join(twice)} is named twice: each node is a server of its own, or a majority means nothing")
+    longest = checks.seconds(max_ttl, "max_ttl", least=SHORTEST, most=86400.0)
+    lease = lease_of(ttl, longest)
+    least = longest + SLACK
+    patience = min(max(longest / 20, 0.05), 1.0) if node_timeout is None else checks.seconds(node_timeout, "node_timeout", least=0.001)
+    guard = least if restart_guard is _DEFAULT else None if restart_guard is None else checks.seconds(restart_guard, "restart_guard")
+    if guard is not None and guard < least:
+        raise ConfigError(f"restart_guard is at least max_ttl + {SLACK:g} = {least:g} seconds (or None: no guard), not {guard:g}")
+    checks.text(prefix, "prefix", most=256)
+    checks.text(owner, "owner", most=128)
+    if "{" in str(prefix) or "}" in str(prefix):
+        raise ConfigError(f"prefix {prefix!r} has a brace in it: the server would take it for a hash tag")
+    if not owner or not all("!" <= it <= "~" for it in owner):
+        raise ConfigError(f"owner {owner!r} is to be printable ASCII without spaces: servers show it in CLIENT LIST")
+    return Settings(
+        addresses=addresses,
+        ttl=lease,
+        max_ttl=longest,
+        node_timeout=min(patience, lease / 3),
+        guard=guard,
+        outage=lease if outage is None else checks.seconds(outage, "outage"),
+        owner=owner,
+        prefix=str(prefix),
+        fresh=frozenset(fresh),
+    )
+
+
+def lease_of(ttl: object, longest: float) -> float:
+    """The length of a lease in seconds, in whole milliseconds as nodes count them."""
+    value = checks.seconds(ttl, "ttl", least=SHORTEST)
+    if value > longest:
+        raise ConfigError(f"ttl is {value:g} s, and max_ttl {longest:g} s: first set max_ttl={value:g} for all clients of these nodes")
+    return int(value * 1000 + 1e-6) / 1000
+
+
+_DEFAULT = object()
+DEFAULT_GUARD = _DEFAULT  # "max_ttl + 2": None means something else, namely off

@@ -1,0 +1,144 @@
+"""Everything that holdfast raises: one tree, facts as attributes.
+
+Knows words and facts. Must not know nodes' sockets, drivers, or how a fact came about.
+
+    HoldfastError
+    ├── NotAcquired
+    │   ├── LockBusy       (also TimeoutError)   somebody else has it, and the time to wait ran out
+    │   └── NoQuorum                             too few nodes answered: nobody can know
+    ├── LockLost                                 it was held, and nobody can be sure of it any longer
+    │   └── StaleFence                           a fenced resource has seen a later holder
+    ├── Misuse             (also RuntimeError)   the caller's program is wrong
+    │   ├── NotHeld                              used after its release
+    │   ├── WrongProcess                         used on the other side of a fork
+    │   ├── WrongLoop                            used from another event loop
+    │   └── Closed                               the client was closed
+    └── ConfigError        (also ValueError)     an argument, an address or a server that cannot work
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = [
+    "Closed",
+    "ConfigError",
+    "HoldfastError",
+    "LockBusy",
+    "LockLost",
+    "Misuse",
+    "NoQuorum",
+    "NotAcquired",
+    "NotHeld",
+    "StaleFence",
+    "WrongLoop",
+    "WrongProcess",
+]
+
+
+class HoldfastError(Exception):
+    """Any error of holdfast's own. Picklable: it is its message and its attributes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[HoldfastError], args: tuple[Any, ...], facts: dict[str, Any]) -> HoldfastError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
+
+class NotAcquired(HoldfastError):
+    """The lock was not acquired. `name`: the lock; `waited`: for how many seconds the caller waited."""
+
+    name: str
+    waited: float
+
+
+class LockBusy(NotAcquired, TimeoutError):
+    """Somebody else has the lock, and the time to wait for it ran out.
+
+    `holder`: the holder's token, or the value another client wrote (None if no node told);
+    `ttl_left`: seconds until that lease ends unless it is renewed (None if unknown).
+    """
+
+    holder: str | None
+    ttl_left: float | None
+
+    def __init__(self, name: str, waited: float, holder: str | None, ttl_left: float | None) -> None:
+        left = "" if ttl_left is None else f", whose lease runs for {ttl_left:.1f} s more unless renewed"
+        super().__init__(
+            f"{name!r} is held by {holder or 'somebody else'}{left}; waited {waited:.3f} s. "
+            "Wait longer (`wait=`), or come back later."
+        )
+        self.name, self.waited, self.holder, self.ttl_left = name, waited, holder, ttl_left
+
+
+class NoQuorum(NotAcquired):
+    """Too few nodes answered: nobody can know whether the lock is free. `causes`: what is wrong, by node."""
+
+    causes: Mapping[str, Exception]
+
+    def __init__(self, name: str, waited: float, causes: Mapping[str, Exception], needed: int, doing: str = "acquire") -> None:
+        told = "".join(f"\n  {node}: {cause}" for node, cause in causes.items())
+        super().__init__(
+            f"could not {doing} {name!r}: fewer than {needed} nodes answered in time (waited {waited:.3f} s). "
+            f"Look at these nodes, then try again:{told or ' none has told why'}"
+        )
+        self.name, self.waited, self.causes = name, waited, dict(causes)
+
+
+class LockLost(HoldfastError):
+    """The lock was held, and nobody can be sure of it any longer: stop what it protected.
+
+    `reason`: expired, gap, forced, max_hold, slow or closed; `fence`: the fencing token it had.
+    """
+
+    name: str
+    reason: str
+    fence: int | None
+
+    def __init__(self, name: str, reason: str, fence: int | None, told: str = "") -> None:
+        super().__init__(f"{name!r} is lost ({reason}): {told or _WHY.get(reason, reason)}. Stop what it protected; its fence was {fence}.")
+        self.name, self.reason, self.fence = name, reason, fence
+
+
+_WHY = {
+    "expired": "its lease was not renewed on a majority of the nodes in time",
+    "gap": "so many nodes lost its key for a moment that another client may have held it",
+    "forced": "an operator took it away",
+    "max_hold": "it was held for as long as `max_hold` allows",
+    "slow": "this process was stopped, or too busy, to read the nodes' answers in time",
+    "closed": "its client was closed",
+}
+
+
+class StaleFence(LockLost):
+    """A fenced resource has seen the fencing token of a later holder."""
+
+
+class Misuse(HoldfastError, RuntimeError):
+    """The caller's program is wrong."""
+
+
+class NotHeld(Misuse):
+    """The lease was released before."""
+
+
+class WrongProcess(Misuse):
+    """The lease belongs to the process on the other side of a fork."""
+
+
+class WrongLoop(Misuse):
+    """The lease belongs to another event loop."""
+
+
+class Closed(Misuse):
+    """The client was closed."""
+
+
+class ConfigError(HoldfastError, ValueError):
+    """An argument, an address or a server that cannot work; the message says what to change."""

@@ -1,0 +1,65 @@
+"""What a lock was asked to be: its options, checked when it is described, before anything is sent.
+
+Knows options. Must not know who will use them, or how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from .. import checks
+from ..checks import Seconds
+from ..engine.settings import SHORTEST, Settings, lease_of
+from ..errors import ConfigError
+from ..recipes.exclusive import Exclusive
+
+LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can count
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """A lock's options. Times in seconds; `wait` None: for ever, 0: one try; `max_hold` inf: no limit."""
+
+    recipe: Exclusive
+    ttl: float
+    wait: float | None
+    renew: bool
+    max_hold: float
+    on_lost: Callable[[Any], object] | None
+
+    @property
+    def name(self) -> str:
+        """The lock's name, as the user wrote it."""
+        return self.recipe.label
+
+
+def terms(
+    settings: Settings,
+    name: str,
+    *,
+    ttl: Seconds | None,
+    wait: Seconds | None,
+    renew: bool,
+    max_hold: Seconds | None,
+    on_lost: Callable[[Any], object] | None,
+) -> Terms:
+    """Checked options of a lock. ConfigError says which is wrong, and what to write instead."""
+    lease = settings.ttl if ttl is None else lease_of(ttl, settings.max_ttl)
+    if on_lost is not None and not callable(on_lost):
+        raise ConfigError(f"on_lost is a function of one argument, the lease; not {on_lost!r}")
+    return Terms(
+        recipe=Exclusive(name, prefix=settings.prefix, ttl=lease, horizon=settings.horizon),
+        ttl=lease,
+        wait=waiting(wait),
+        renew=checks.flag(renew, "renew"),
+        max_hold=inf if max_hold is None else checks.seconds(max_hold, "max_hold", least=SHORTEST),
+        on_lost=on_lost,
+    )
+
+
+def waiting(wait: Seconds | None) -> float | None:
+    """How long to wait for a lock."""
+    return None if wait is None else checks.seconds(wait, "wait", most=LONGEST_WAIT)

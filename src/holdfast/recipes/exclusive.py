@@ -1,0 +1,88 @@
+"""The exclusive lock: its keys on a node, and its scripts' arguments as bytes.
+
+Knows `scripts/request.lua` and `scripts/release.lua`. Must not know which nodes there are, or what they answer.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .. import checks
+from ..errors import ConfigError
+from ..scripts import RELEASE, REQUEST
+
+LONGEST = 512  # bytes of a name
+SHORTEST = 0.05  # seconds: a lease that is not over before anybody can use it
+_TAG = re.compile(rb"[^{]*\{([^}]+)\}", re.DOTALL)  # in which the server finds a hash tag
+_OURS = re.compile(rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence)", re.DOTALL)
+
+
+class Exclusive:
+    """What an exclusive lock says to a node. `name`: as the user wrote it; `horizon`: K, the fence horizon in ms. Immutable."""
+
+    __slots__ = ("_keys", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name")
+
+    def __init__(self, name: str, *, prefix: str = "", ttl: float, horizon: int) -> None:
+        self.label, self.horizon, self._ttl = name, horizon, ttl
+        self.name = key_of(name, prefix)
+        self._prepare()
+
+    @classmethod
+    def of_key(cls, key: bytes, horizon: int) -> Exclusive:
+        """The lock that has this key on the nodes: for what they say of locks that nobody here wants any more."""
+        self = cls.__new__(cls)
+        self.name, self.label, self.horizon, self._ttl = key, key.decode("utf-8", "backslashreplace"), horizon, 0.0
+        self._prepare()
+        return self
+
+    def _prepare(self) -> None:
+        keys, k = b"".join(map(_bulk, keys_of(self.name))), _bulk(b"%d" % self.horizon)
+        # everything that does not change from one command to the next is packed once
+        self._request = b"*13\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n4\r\n%b$58\r\n" % (REQUEST.sha, keys)
+        self._release = b"*9\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n4\r\n%b$58\r\n%%b\r\n%b" % (RELEASE.sha, keys.replace(b"%", b"%%"), k)
+        self._keys, self._lease = k, _bulk(_milliseconds(self._ttl))
+
+    def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
+        """The bytes of a request; `ttl` in seconds, `fence` the one proposed."""
+        lease = self._lease if ttl == self._ttl else _bulk(_milliseconds(ttl))
+        expiry = b"%d" % (fence // 1000 + self.horizon)
+        return b"%b%b\r\n%b$1\r\n%b\r\n$16\r\n%016d\r\n%b$%d\r\n%b\r\n" % (
+            self._request, token, lease, mode, fence, self._keys, len(expiry), expiry)  # fmt: skip
+
+    def release(self, token: bytes) -> bytes:
+        """The bytes of a release."""
+        return self._release % token
+
+
+def key_of(name: str, prefix: str = "") -> bytes:
+    """The key of a lock. ConfigError for a name that could meet another lock's keys."""
+    checks.text(name, "a lock's name", most=LONGEST)
+    key = (prefix + name).encode()
+    if not name:
+        raise ConfigError("a lock needs a name")
+    if b"}" in key and not _TAG.match(key):
+        raise ConfigError(f"{name!r} cannot be a lock's name: it has a '}}' but no hash tag like '{{tag}}' before it; leave the '}}' out")
+    if _OURS.match(key):
+        raise ConfigError(f"{name!r} cannot be a lock's name: it looks like the keys in which locks keep their queues and fences")
+    return key
+
+
+def keys_of(key: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """The four keys of a lock, all in one slot, and none of them another lock's."""
+    tag = _TAG.match(key)
+    if tag is None:
+        return key, b"{%b}:fence" % key, b"{%b}:queue" % key, b"{%b}:waiters" % key
+    return key, b"{%b}:fence:%b" % (tag[1], key), b"{%b}:queue:%b" % (tag[1], key), b"{%b}:waiters:%b" % (tag[1], key)
+
+
+def undo(key: bytes, token: bytes, horizon: int) -> bytes:
+    """The bytes that give back a grant of a lock with this key, which nobody here wants."""
+    return Exclusive.of_key(key, horizon).release(token)
+
+
+def _bulk(data: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def _milliseconds(ttl: float) -> bytes:
+    return b"%d" % round(ttl * 1000)

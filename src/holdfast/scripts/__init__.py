@@ -1,0 +1,35 @@
+"""The scripts that nodes run: their text, their digests, and what each is told.
+
+Knows what lies in this folder. Must not know who calls a script, with what, or what its answer means: a script's head comment says that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["EXCLUSIVE", "RELEASE", "REQUEST", "Script"]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One script. `source`: for SCRIPT LOAD; `sha`: for EVALSHA; `keys`: how many KEYS it is given; `arguments`: what its ARGV holds."""
+
+    name: str
+    source: bytes
+    sha: bytes
+    keys: int
+    arguments: tuple[str, ...]
+
+
+def _script(name: str, keys: int, *arguments: str) -> Script:
+    source = (Path(__file__).parent / f"{name}.lua").read_bytes()
+    return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode(), keys, arguments)
+
+
+REQUEST = _script("request", 4, "token", "ttl", "mode", "P", "K", "PXAT")
+RELEASE = _script("release", 4, "token", "K")
+
+# Those of a plain lock, in the order in which a lane loads them.
+EXCLUSIVE = (REQUEST, RELEASE)

@@ -1,0 +1,120 @@
+-- request: first try, heartbeat, retry, fence write-back, renewal and cede are the same call.
+--
+-- KEYS  name fence queue waiters
+-- ARGV  token ttl mode P K PXAT
+--   token  ticket (16 digits) ":" inbox (32) ":" serial (8), [0-9a-f:] only, of fixed width: it is compared as a string
+--   ttl    the length of the lease, in ms
+--   mode   w wait, t try, c cede
+--   P      the fence proposed: the ticket; the largest F seen when writing back; the one agreed when renewing
+--   K      the fence horizon in ms, half the guard; the same for everybody, and 2 K is more than any ttl
+--   PXAT   P in ms + K (an argument because the usual case below needs no other arithmetic)
+-- Answer: {F, lower, fresh}  granted with fence F (a number, or P's own text); lower = 1: a lower ticket waits here;
+--                            fresh = 1: granted now, 0: held before
+--     or  {0, PTTL of the holder's key, place in the queue (-1: not in it), the holder's value: its first 64 bytes, or null}
+local call = redis.call
+
+-- Numbers go to commands as text: left to themselves, Redis 7.2.0 to 7.2.4 write 1.8e15 as 1.8e+15 (redis#13113), which is no expiry.
+
+-- The usual case, 3 calls (4 on a fresh name): free, and nobody waits.
+if call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+    if call('EXISTS', KEYS[3]) == 0 then
+        local P, old = tonumber(ARGV[4]), tonumber(call('SET', KEYS[2], ARGV[4], 'PXAT', ARGV[6], 'GET'))
+        if old and old < P then return {ARGV[4], 0, 1} end
+        local K, least = tonumber(ARGV[5])
+        if old then
+            least = old + 1
+        else                                                            -- no record: the clock floor
+            local t = call('TIME')
+            least = t[1] * 1000000 + t[2] - K * 500
+            if least <= P then return {ARGV[4], 0, 1} end
+        end
+        call('SET', KEYS[2], string.format('%.0f', least), 'PXAT', string.format('%.0f', math.floor(least / 1000) + K))
+        return {least, 0, 1}
+    end
+    call('DEL', KEYS[1])
+end
+
+local name, fence, queue, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, ttl, mode, P, K = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local t = call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local holder = call('GET', name)
+
+local function text(number) return string.format('%.0f', number) end
+local function getF()                               -- what this node's fence stands at
+    local F = call('GET', fence)
+    return F and tonumber(F) or now * 1000 - K * 500 - 1
+end
+local function setF(F)                              -- gone only once the clock floor is above it
+    call('SET', fence, text(F), 'PXAT', text(math.floor(F / 1000) + K))
+    return F
+end
+local function raiseF()                             -- to P at least
+    local F = tonumber(call('GET', fence) or 0)
+    return F >= P and F or setF(math.max(getF(), P))
+end
+local function keep(key)                            -- for the ttl at least: an expiry is never moved back
+    if call('PTTL', key) < ttl then call('PEXPIRE', key, ARGV[2]) end
+end
+local function enqueue()                            -- or refresh; true if it was not in the queue
+    local fresh, deadline = call('ZADD', queue, string.sub(token, 1, 16), token) == 1, now + ttl
+    if not fresh then                               -- never moved back: a late request may carry a shorter ttl
+        deadline = math.max(deadline, tonumber(call('HGET', waiters, token) or 0))
+    end
+    call('HSET', waiters, token, text(deadline))
+    keep(queue)
+    keep(waiters)                                   -- each by itself: one of them may have been deleted by hand
+    return fresh
+end
+local function promote()                            -- the lock key is free: returns F if it went to this token
+    while true do
+        local head = call('ZPOPMIN', queue)[1]
+        if not head then return end
+        local deadline = tonumber(call('HGET', waiters, head))
+        call('HDEL', waiters, head)
+        if deadline and deadline > now then
+            local mine = head == token
+            local F = setF(math.max(getF() + 1, tonumber(string.sub(head, 1, 16)), mine and P or 0))
+            -- not past now + 2 K, which is more than any ttl: the clock may have gone back since it queued
+            call('SET', name, head, 'PXAT', text(math.min(deadline, now + 2 * K)))
+            if mine then return F end
+            -- nobody listens: its connection is gone, and it will ask again.  An error (ACL) is no reason not to grant.
+            -- Concatenated: %s would cut a name at a NUL byte.
+            if redis.pcall('PUBLISH', string.sub(head, 18, 49), 'g ' .. head .. ' ' .. text(F) .. ' ' .. name) ~= 0 then return end
+            call('DEL', name)
+        end
+    end
+end
+
+if holder == token then
+    local head = call('ZRANGE', queue, 0, 0)[1]
+    local lower = head and head < token
+    if mode == 'c' and lower then
+        enqueue()
+        call('DEL', name)
+        local F = promote()
+        if F then return {F, 0, 1} end
+    else
+        keep(name)
+        return {raiseF(), lower and 1 or 0, 0}
+    end
+elseif mode == 't' then
+    if not holder then
+        local F = promote()                         -- (its own token can be in the queue only by a late command)
+        if F then return {F, 0, 1} end
+        if call('EXISTS', name) == 0 then           -- those who waited are gone
+            call('SET', name, token, 'PX', ARGV[2])
+            return {setF(math.max(getF() + 1, P)), 0, 1}
+        end
+    end
+else
+    local fresh = enqueue()
+    if not holder then
+        local F = promote()
+        if F then return {F, 0, 1} end
+    elseif fresh and holder > token and string.match(holder, '^%d+:%x+:%x+$') then      -- inquiry
+        redis.pcall('PUBLISH', string.sub(holder, 18, 49), 'i ' .. holder .. ' 0 ' .. name)
+    end
+end
+holder = call('GET', name)
+return {0, call('PTTL', name), call('ZRANK', queue, token) or -1, holder and string.sub(holder, 1, 64)}

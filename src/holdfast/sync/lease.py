@@ -1,0 +1,60 @@
+"""A held lock in the hands of a thread.
+
+Knows the threads driver's `extend` and `release`. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+from ..checks import Seconds
+from ..core.claim import Claim
+from ..drivers.threads import Driver, Errand
+from ..errors import WrongProcess
+from ..face import lease
+from ..face.lease import LostEvent
+from ..face.terms import Terms
+
+
+class Lease(lease.Lease):
+    """A lock that is held: what `acquire` and `with` give. Safe from any thread of its process."""
+
+    __slots__ = ("_driver", "errand")
+    errand: Errand
+
+    def __init__(self, terms: Terms, driver: Driver) -> None:
+        super().__init__(terms, driver.settings)
+        self._driver = driver
+
+    @property
+    def _claim(self) -> Claim:
+        claim = self.errand.claim
+        assert claim is not None
+        return claim
+
+    def _mine(self) -> None:
+        keeper = self.errand.keeper
+        if keeper.foreign:
+            raise WrongProcess(f"the lease of {self.name!r} belongs to the process that this one was forked from: acquire the lock here")
+        if keeper.failure is not None and not self._lost:
+            self._lost = "closed"
+
+    def _new_event(self) -> LostEvent:
+        return threading.Event()
+
+    def extend(self, ttl: Seconds | None = None) -> float:
+        self._driver.extend(self.errand, self._extension(ttl))
+        return self._extended()
+
+    def release(self, confirm: bool = False) -> int:
+        if not self._ends():
+            return 0
+        certain = self._driver.release(self.errand, confirm)
+        self._ended()
+        return certain
+
+    def __del__(self) -> None:
+        errand = getattr(self, "errand", None)
+        if errand is not None and errand.delivered and not errand.keeper.gone and self.state in (lease.HELD, lease.DOUBT):
+            warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)

@@ -1,0 +1,285 @@
+"""One ordered connection to one node: bytes in, answers out to whoever asked, in the order of the stream.
+
+Knows the handshake, the restart guard and the ledger (who is owed the next answer). Must not know locks, sockets or clocks.
+A lane whose ledger may be wrong is never repaired: it says why it is `bad`, and is hung up.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Container, Sequence
+from math import inf
+from typing import Generic, Protocol, TypeVar
+
+from ..errors import ConfigError
+from .address import Address
+from .resp import MORE, Malformed, Push, Refusal, pack, reader
+
+OLDEST = (6, 2)  # the oldest server: GET as an option of SET, PXAT
+SHORT = 1.0  # a connection that was of use for less than this many seconds counts as a failure
+ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")  # errors after which the connection has to begin anew
+
+
+class Line(enum.Enum):
+    """How far a connection has come."""
+
+    DOWN = enum.auto()
+    DIALLING = enum.auto()
+    GREETING = enum.auto()
+    GUARDED = enum.auto()  # introduced; the node may have forgotten leases, or its guard has just ended
+    LOADING = enum.auto()  # it failed before: it is of use when it has taken the scripts
+    UP = enum.auto()
+
+
+DOWN, DIALLING, GREETING, GUARDED, LOADING, UP = Line
+
+
+class Question(Protocol):
+    """What a lane keeps in its ledger until it is answered."""
+
+    @property
+    def sent(self) -> float:
+        """A moment before its first byte left."""
+
+    @property
+    def data(self) -> bytes:
+        """Its bytes."""
+
+    @property
+    def again(self) -> bool:
+        """Is it to be said again after a reconnect, if it was not answered?"""
+
+
+Q = TypeVar("Q", bound=Question)
+Q_in = TypeVar("Q_in", bound=Question, contravariant=True)
+
+
+class Listener(Protocol[Q_in]):
+    """Whom lanes tell what they heard."""
+
+    def heard(self, node: int, question: Q_in, reply: object, now: float) -> None:
+        """A question was answered."""
+
+    def told(self, node: int, message: bytes, now: float) -> None:
+        """The node said something of its own accord."""
+
+
+class Greeting:
+    """A question of the lane's own, whose answer no claim waits for. `word`: which."""
+
+    __slots__ = ("data", "sent", "word")
+    again = False
+
+    def __init__(self, word: str, sent: float, data: bytes) -> None:
+        self.word, self.sent, self.data = word, sent, data
+
+
+class Manners:
+    """How a client's lanes behave, all alike.
+
+    `inbox`: the channel of its crew; `name`: of its connections; `guard`: seconds, None: off; `fresh`: run_ids that need none;
+    `patience`: seconds that a node may owe an answer; `scripts`: the sources to load; `jitter`: 0 to 1, this client's own.
+    """
+
+    __slots__ = ("fresh", "guard", "inbox", "jitter", "keep", "name", "patience", "scripts", "version")
+
+    def __init__(
+        self,
+        inbox: bytes,
+        *,
+        name: bytes = b"holdfast",
+        version: bytes = b"0",
+        guard: float | None = None,
+        fresh: Container[str] = (),
+        patience: float = 1.0,
+        keep: float = 60.0,
+        scripts: Sequence[bytes] = (),
+        jitter: float = 0.5,
+    ) -> None:
+        self.inbox, self.name, self.version, self.guard, self.fresh = inbox, name, version, guard, fresh
+        self.patience, self.keep, self.scripts, self.jitter = patience, keep, scripts, jitter
+
+
+class Lane(Generic[Q]):
+    """The connection to one node, over all its reconnects. Its state is for reading only."""
+
+    def __init__(self, listener: Listener[Q], node: int, address: Address, manners: Manners) -> None:
+        self.listener, self.node, self.address, self.manners = listener, node, address, manners
+        self.line = DOWN
+        self.wake = 0.0  # when it wants to be looked after: dial, give up, or leave the guard
+        self.bad: Exception | None = None  # why it has to be hung up
+        self.fails = 0  # attempts in a row that came to nothing
+        self.ledger: deque[Q | Greeting] = deque()
+        self.out: list[bytes] = []
+        self.unsaid: list[Q] = []  # to be said (again) after a reconnect
+        self.facts: dict[str, str] = {}  # what the server said of itself
+        self.ahead: float | None = None  # the node's clock less ours, seconds
+        self.run_id = ""
+        self._known = 0.0  # since when this client knows that run of the server
+        self._heard = self._before = -inf  # when any run, and when an earlier run, last spoke on a connection in use
+        self._opened = inf
+        self._subscribed = False
+
+    # ------------------------------------------------ what the crew wants
+
+    def dial(self, now: float) -> None:
+        """Somebody is connecting."""
+        self.line, self.wake = DIALLING, now + self.manners.patience
+
+    def connected(self, now: float) -> None:
+        """Bytes can flow: introduce ourselves, all in one write."""
+        address, manners = self.address, self.manners
+        self._reader, self._subscribed, self.facts = reader(), False, {}
+        self.line, self.wake = GREETING, now + manners.patience
+        hello = [b"HELLO", b"3"]
+        if address.user or address.password:
+            hello += [b"AUTH", (address.user or "default").encode(), address.password.encode()]
+        self._greet(now, "HELLO", *hello)
+        if address.database:
+            self._greet(now, "SELECT", b"SELECT", b"%d" % address.database)
+        self._greet(now, "CLIENT SETNAME", b"CLIENT", b"SETNAME", manners.name)
+        self._greet(now, "CLIENT SETINFO", b"CLIENT", b"SETINFO", b"LIB-NAME", b"holdfast")
+        self._greet(now, "CLIENT SETINFO", b"CLIENT", b"SETINFO", b"LIB-VER", manners.version)
+        self.out.append(pack(b"SUBSCRIBE", manners.inbox))  # confirmed by a push, not by an answer
+        for section in (b"server", b"replication", b"memory"):
+            self._greet(now, "INFO", b"INFO", section)
+        self._greet(now, "TIME", b"TIME")
+
+    def say(self, question: Q) -> None:
+        """Ask it, if the node can be spoken to; what must be said in any case is said after the reconnect."""
+        if self.line is UP:
+            self.ledger.append(question)
+            self.out.append(question.data)
+        elif question.again:
+            self.unsaid.append(question)
+
+    def take(self) -> bytes:
+        """What is to be sent now."""
+        out, self.out = self.out, []
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    # ------------------------------------------------ what happens
+
+    def received(self, data: bytes | bytearray | memoryview, now: float) -> None:
+        """Tell everybody what these bytes say, in the order of the stream."""
+        if self.line is UP:
+            self._heard = now
+        node, listener, popleft = self.node, self.listener, self.ledger.popleft
+        self._reader.feed(data)  # type: ignore[arg-type]  # (it takes any buffer, whatever its types say)
+        gets = self._reader.gets
+        try:
+            while self.bad is None and (reply := gets()) is not MORE:
+                if type(reply) is Push:
+                    self._pushed(reply, now)
+                    continue
+                question = popleft()
+                if type(question) is Greeting:
+                    self._greeted(question.word, question.sent, reply, now)
+                    continue
+                if type(reply) is Refusal and str(reply).startswith(ALONE):  # restarted behind a proxy, flushed, or not ready
+                    self.bad = reply
+                listener.heard(node, question, reply, now)  # type: ignore[arg-type]  # (a Greeting was dealt with)
+        except (IndexError, Malformed) as error:
+            self.bad = ConnectionError(f"it says what nobody asked for: {error}")
+
+    def opened(self, now: float) -> None:
+        """The guard is over: load the scripts, and say what was left unsaid. They go before whatever else is said."""
+        self.line, self.wake = (UP, inf) if not self.fails else (LOADING, now + self.manners.patience)
+        self._opened = now
+        for script in self.manners.scripts:
+            self._greet(now, "SCRIPT LOAD", b"SCRIPT", b"LOAD", script)
+        if self.line is UP:
+            self._repeat(now)
+
+    def broke(self, now: float) -> None:
+        """The connection is gone; nothing that was on its way is known to have arrived."""
+        self.unsaid += [it for it in self.ledger if not isinstance(it, Greeting) and it.again]
+        self.ledger.clear()
+        self.out.clear()
+        self.fails = 0 if now - self._opened >= SHORT else self.fails + 1
+        self.line, self.bad, self._opened = DOWN, None, inf
+        delay = 0.01 * 2 ** min(self.fails, 7) if self.fails else 0.0  # at most 1.28 s
+        self.wake = now + delay * (0.5 + self.manners.jitter / 2)
+
+    def late(self, now: float) -> bool:
+        """Has the node been silent for too long? To be asked only when everything that came has been read."""
+        if self.line is UP:
+            return bool(self.ledger) and now >= self.ledger[0].sent + self.manners.patience
+        return self.line in (DIALLING, GREETING, LOADING) and now >= self.wake
+
+    def due(self) -> float:
+        """When to look after it next."""
+        if self.line is UP:
+            return self.ledger[0].sent + self.manners.patience if self.ledger else inf
+        return self.wake
+
+    # ------------------------------------------------ within
+
+    def _greet(self, now: float, word: str, *arguments: bytes) -> None:
+        self.ledger.append(Greeting(word, now, pack(*arguments)))
+        self.out.append(self.ledger[-1].data)
+
+    def _pushed(self, push: Sequence[object], now: float) -> None:
+        if push[0] == b"message" and isinstance(push[2], bytes):
+            self.listener.told(self.node, push[2], now)
+        elif push[0] == b"subscribe":
+            self._subscribed = True
+
+    def _greeted(self, word: str, sent: float, reply: object, now: float) -> None:
+        """The answer to a greeting of ours."""
+        if word == "CLIENT SETINFO":  # (unknown before 7.2, and not needed)
+            return
+        if type(reply) is Refusal:
+            self.bad = ConfigError(f"{_ADVICE.get(word, word + ' is refused')}: {reply}")
+        elif word == "INFO" and isinstance(reply, bytes | str):
+            text = reply if isinstance(reply, str) else reply.decode("utf-8", "replace")
+            self.facts.update((key, value) for key, colon, value in (it.partition(":") for it in text.splitlines()) if colon)
+        elif word == "TIME" and isinstance(reply, list):
+            self.ahead = int(reply[0]) + int(reply[1]) / 1e6 - (sent + now) / 2
+            self._introduced(now)
+        elif word == "SCRIPT LOAD" and not any(isinstance(it, Greeting) for it in self.ledger):
+            if self.line is LOADING:
+                self.line, self.wake = UP, inf
+                self._repeat(now)
+
+    def _introduced(self, now: float) -> None:
+        """Everything is known of the server: may it be used at all, and from when on? (The restart guard.)"""
+        facts = self.facts
+        version = facts.get("valkey_version") or facts.get("redis_version", "")
+        if _version(facts.get("redis_version", "")) < OLDEST:
+            self.bad = ConfigError(f"its server is {version or 'of no known version'}: Redis 6.2 or Valkey 7.2 is the oldest that works")
+        elif facts.get("role") != "master":
+            self.bad = ConfigError("it is a replica: use masters that are independent of each other")
+        elif not self._subscribed or not facts.get("run_id"):
+            self.bad = ConfigError("it is no Redis or Valkey server, or a proxy hides what it says of itself (SUBSCRIBE, INFO)")
+        if self.bad is not None:
+            return
+        if facts["run_id"] != self.run_id:
+            self.run_id, self._known, self._before = facts["run_id"], now, self._heard
+        guard = self.manners.guard
+        self.line, self.wake = GUARDED, now
+        if guard is not None and self.run_id not in self.manners.fresh:
+            # Its uptime is rounded, and follows its wall clock: wrong if an earlier run spoke to us less than a guard ago.
+            aged = max(now + guard + 1 - int(facts.get("uptime_in_seconds", "0")), self._before + guard)
+            self.wake = max(now, min(self._known + guard, aged))
+
+    def _repeat(self, now: float) -> None:
+        """Say what was left unsaid, unless the lease that it would end has run out by itself."""
+        unsaid, self.unsaid = self.unsaid, []
+        for question in unsaid:
+            if now < question.sent + self.manners.keep:
+                self.say(question)
+
+
+_ADVICE = {
+    "HELLO": "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least (RESP3 is needed)",
+    "SELECT": "it refuses the database",
+    "INFO": "it refuses SUBSCRIBE or INFO: the user needs both",
+    "SCRIPT LOAD": "it does not take the scripts",
+}
+
+
+def _version(text: str) -> tuple[int, ...]:
+    parts = text.split(".")[:2]
+    return tuple(int(it) for it in parts) if all(it.isdigit() for it in parts) else (0,)
