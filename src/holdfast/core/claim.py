@@ -68,7 +68,7 @@ class Claim:
         "__weakref__", "_asked", "_base", "_beat", "_dark", "_deadline", "_extended", "_parting", "_propose", "_quorum", "_reach", "_renew",
         "_touched", "_usual", "armed", "began", "contended", "doubt", "fence", "freed", "limit", "max_hold", "mint", "news",
         "notes", "patient", "plain", "reason", "recipe", "refusal", "routed", "sends", "since", "state", "ticket", "token", "ttl",
-        "until", "votes", "waiter", "wake", "yes",
+        "until", "votes", "wake", "yes",
     )  # fmt: skip
 
     def __init__(
@@ -95,7 +95,6 @@ class Claim:
         self.doubt = self.contended = False
         self.refusal: Exception | None = None
         self.reason = ""  # why it was lost
-        self.waiter: object = None  # the driver's: who waits for this claim
         self.began = self.since = 0.0  # when it began; when it was held
         self.yes = 0  # never less than the nodes that count
         self.plain: list[int] | None = []  # the nodes whose answer was as usual; None once every vote is kept apart
@@ -417,7 +416,7 @@ class Claim:
         if len(unfit) >= self._quorum:
             where = ", ".join(reach.labels[i] for i in unfit)
             return self.refuse(ConfigError(
-                f"{self.recipe.label!r} cannot be locked: its key on {where} is no lock (another type of value, or a string without expiry). "
+                f"{self.recipe.label!r} cannot be locked: its key on {where} is no lock (of another type, or a string without expiry). "
                 "Choose another name, or remove that key."), now)  # fmt: skip
         of_use = (v.error is None and s is not DOWN for v, s in zip(self.votes, reach.standing, strict=True))
         if not quorum.hopeless(self._quorum, of_use):

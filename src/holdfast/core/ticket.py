@@ -23,7 +23,7 @@ class Mint:
         """A place in the queue: `time` (seconds since 1970) in microseconds, and above every ticket before it."""
         self._ticket = max(self._ticket + 1, int(time * 1e6))
         if not 0 < self._ticket < LAST:
-            raise ConfigError(f"the nodes' clocks, or this machine's, say that it is {time:.0f} s after 1970: set them, holdfast works until 2255")
+            raise ConfigError(f"the clocks of the nodes, or of this machine, say {time:.0f} s after 1970: set them (2255 is the end)")
         return self._ticket
 
     def token(self, ticket: int) -> bytes:

@@ -11,7 +11,6 @@ interrupted caller did not say, its lease says when it dies: the finalizer is th
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import select
 import socket
@@ -33,12 +32,11 @@ from ..errors import Closed, HoldfastError, Misuse
 from ..events import Event
 from ..recipes import exclusive
 from . import sockets
+from .forks import generation
 
 IDLE = 10.0  # seconds after which a keeper with nothing to keep ends: a process that forks should have no thread
 CHUNK = 65536
-_log = logging.getLogger("holdfast")
 
-_forks: list[None] = []  # one entry for each fork between this process and the one that imported this
 _keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
 _drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
 
@@ -58,7 +56,10 @@ class Errand(weakref.ref[Any]):
     As a weak reference it puts itself there when the lease dies.
     """
 
-    __slots__ = ("claim", "confirm", "deadline", "delivered", "ended", "gates", "give_up", "keeper", "last", "max_hold", "patient", "recipe", "renew", "ttl")
+    __slots__ = (
+        "claim", "confirm", "deadline", "delivered", "ended", "gates", "give_up", "keeper", "last", "max_hold", "patient", "recipe",
+        "renew", "ttl",
+    )  # fmt: skip
 
     claim: Claim | None
     keeper: Keeper
@@ -104,7 +105,7 @@ class Keeper:
         self.asleep = self.closing = self.ended = False
         self.failure: BaseException | None = None
         self.ident = 0
-        self._tell, self._born = tell, len(_forks)
+        self._tell, self._born = tell, generation()
         self._addresses, self._patience = settings.addresses, settings.node_timeout
         self._running = allocate_lock()
         self._errands: dict[Claim, Errand] = {}  # of all claims that are not over
@@ -134,7 +135,7 @@ class Keeper:
     @property
     def foreign(self) -> bool:
         """Is this a forked child, and the keeper its parent's?"""
-        return len(_forks) != self._born
+        return generation() != self._born
 
     # ------------------------------------------------ for callers
 
@@ -171,9 +172,7 @@ class Keeper:
                 self.ident = get_ident()
                 self._work()
             except BaseException as error:
-                self.failure = error
-                _log.critical("holdfast's engine failed: leases are lost, please report this", exc_info=error)
-                self._die()
+                self._die(error)
             finally:
                 self.ident = 0
                 self._running.release()
@@ -256,7 +255,6 @@ class Keeper:
         errand.claim = claim = self.crew.claim(
             errand.recipe, errand.ttl, now, patient=errand.patient, deadline=errand.deadline, renew=errand.renew, max_hold=errand.max_hold
         )
-        claim.waiter = errand
         self._errands[claim] = errand
         self.crew.begin(claim, now)
 
@@ -441,9 +439,12 @@ class Keeper:
         """Open the gate when a node's standing has changed."""
         self._watchers.append(gate)
 
-    def _die(self) -> None:
+    def _die(self, error: BaseException) -> None:
         """Something is wrong in here: nobody may believe in a lease of it any longer, nobody waits for it."""
-        self.ended = True
+        import logging
+
+        self.failure, self.ended = error, True
+        logging.getLogger("holdfast").critical("holdfast's engine failed: leases are lost, please report this", exc_info=error)
         errands = [*self._errands.values(), *[it for it in self.asked if isinstance(it, Errand)]]
         self._errands.clear()
         for errand in errands:
@@ -602,6 +603,5 @@ def _inherited() -> None:
         keeper.forget_inherited()
 
 
-os.register_at_fork(after_in_child=partial(_forks.append, None))  # first, and no bytecode runs in it: nothing can come between
 os.register_at_fork(after_in_child=_inherited)
 atexit.register(_closed_at_exit)

@@ -276,7 +276,7 @@ class Crew:
         """The lane knows whom it speaks to."""
         for twin in self.lanes:
             if twin is not lane and twin.run_id == lane.run_id and twin.line in (wire.GUARDED, wire.LOADING, wire.UP):
-                lane.bad = ConfigError(f"it is the same server as {twin.address.label}: without a server for each node a majority means nothing")
+                lane.bad = ConfigError(f"it is the same server as {twin.address.label}: a majority of one server means nothing")
                 return
         ahead = sorted(it.ahead for it in self.lanes if it.ahead is not None)
         self._ahead = ahead[len(ahead) // 2]

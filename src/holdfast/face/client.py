@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..embedded import Nodes
 
 
-L = TypeVar("L", bound=Lock)
+L = TypeVar("L", bound=Lock[Any])
 
 
 class Client(ABC, Generic[L]):

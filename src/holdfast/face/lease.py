@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from ..checks import Seconds
@@ -43,7 +43,11 @@ class LostEvent(Protocol):
 
 
 class Lease(ABC):
-    """A lock that is held: what `acquire` and `with` give. Its owner's alone, in this process."""
+    """A lock that is held: what `acquire` and `with` give.
+
+    Safe from every thread of its process; with asyncio, from its event loop only. Dropped without a release it is not renewed
+    any longer, and ends with its ttl.
+    """
 
     __slots__ = ("__weakref__", "_event", "_lost", "_released", "_settings", "_terms")
 
@@ -201,4 +205,7 @@ class Lease(ABC):
         if self._event is not None:
             self._event.set()
         if self._terms.on_lost is not None and not self._released:
-            guarded(self._terms.on_lost, self)
+            self._call(self._terms.on_lost)
+
+    def _call(self, on_lost: Callable[[Any], object]) -> None:
+        guarded(on_lost, self)

@@ -1,4 +1,4 @@
-"""The description of a lock: shared by both faces.
+"""The description of a lock, and how a `with` statement keeps its lease: shared by both faces.
 
 Knows a lock's terms. Must not know threads or tasks.
 """
@@ -6,19 +6,25 @@ Knows a lock's terms. Must not know threads or tasks.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Hashable
+from types import TracebackType
+from typing import Any, Generic, TypeVar
 
 from .lease import Lease
 from .terms import Terms
 
+T = TypeVar("T", bound=Lease)
 
-class Lock(ABC):
-    """The description of a lock: immutable, shared by as many users as you like."""
 
-    __slots__ = ("__weakref__", "_terms")
+class Lock(ABC, Generic[T]):
+    """The description of a lock: immutable, shared by as many users as you like. `with` and `acquire` give a Lease."""
+
+    __slots__ = ("__weakref__", "_entered", "_stays", "_terms")
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
+        self._stays: dict[Hashable, Stay[T]] = {}  # by thread or task: the stay that is just beginning there
+        self._entered: dict[Hashable, tuple[T, Any]] = {}  # the same: leases that were entered without a stay, latest first
 
     @property
     def name(self) -> str:
@@ -31,7 +37,7 @@ class Lock(ABC):
         return self._terms.ttl
 
     @abstractmethod
-    def acquire(self) -> Lease | Awaitable[Lease]:
+    def acquire(self) -> T | Awaitable[T]:
         """Wait until the lock is held, as long as its `wait` says; the lease is the caller's, to be released by the caller.
 
         Raises LockBusy when `wait` has run out and somebody else has it, NoQuorum when too few nodes answer to know, Closed
@@ -39,8 +45,56 @@ class Lock(ABC):
         """
 
     @abstractmethod
-    def try_acquire(self) -> Lease | Awaitable[Lease | None] | None:
+    def try_acquire(self) -> T | Awaitable[T | None] | None:
         """Try exactly once: a lease, or None if somebody else has the lock or waits for it. Raises NoQuorum like `acquire`."""
 
     def __repr__(self) -> str:
         return f"<Lock {self.name!r} ttl={self.ttl:g}>"
+
+    @abstractmethod
+    def _here(self) -> Hashable:
+        """Which thread or task this is."""
+
+    @abstractmethod
+    def _leave(self, lease: T, error: BaseException | None) -> Any:
+        """The block is left."""
+
+    def _take(self) -> T:
+        """The lease of the block that is left, if it was entered without a stay."""
+        here = self._here()
+        self._stays.pop(here, None)
+        lease, before = self._entered.pop(here)
+        if before is not None:
+            self._entered[here] = before
+        return lease
+
+
+class Stay(Generic[T]):
+    """One `with` statement's stay in a lock: holds the lease, and lives exactly as long as the statement does.
+
+    The interpreter keeps what it looked up as `__exit__` until the block is left, however it is left. So an exception that a
+    signal raises at the very start of leaving drops this, and with it the lease: nobody renews a lease that has no owner.
+    """
+
+    __slots__ = ("lease", "lock")
+
+    def __init__(self, lock: Lock[T]) -> None:
+        self.lock = lock
+        self.lease: T | None = None
+
+    def __call__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
+        return self.lock._leave(self.lease or self.lock._take(), error)
+
+
+class Leave:
+    """`Lock.__exit__` and `__aexit__`: looked up on a lock, it is a new stay; on the class (as ExitStack does), a function."""
+
+    def __get__(self, lock: Lock[Any] | None, kind: type[Lock[Any]]) -> Any:
+        if lock is None:
+            return _leave
+        stay = lock._stays[lock._here()] = Stay(lock)
+        return stay
+
+
+def _leave(lock: Lock[Any], kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
+    return lock._leave(lock._take(), error)

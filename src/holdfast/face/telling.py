@@ -5,16 +5,26 @@ Knows events and loggers. Must not know where events come from.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
+
+from typing import TYPE_CHECKING
 
 from .. import events
 from ..events import Event
 
+if TYPE_CHECKING:
+    import logging
+
 Observer = Callable[[Event], object]
 
-_node = logging.getLogger("holdfast.node")
-_lease = logging.getLogger("holdfast.lease")
+
+_DEBUG = 10  # logging.DEBUG
+
+
+def _logger(name: str) -> logging.Logger:
+    import logging  # (not when holdfast is imported: short programs should not pay for it)
+
+    return logging.getLogger(f"holdfast.{name}".rstrip("."))
 
 
 class Teller:
@@ -28,7 +38,7 @@ class Teller:
     @property
     def wants_all(self) -> bool:
         """Does anybody listen to the events of locks that go well?"""
-        return self.observer is not None or _lease.isEnabledFor(logging.DEBUG)
+        return self.observer is not None or _logger("lease").isEnabledFor(_DEBUG)
 
     def __call__(self, event: Event) -> None:
         log(event)
@@ -41,24 +51,25 @@ def guarded(stranger: Callable[..., object], *arguments: object) -> object:
     try:
         return stranger(*arguments)
     except Exception:
-        logging.getLogger("holdfast").exception("%r raised", stranger)
+        _logger("").exception("%r raised", stranger)
         return None
 
 
 def log(event: Event) -> None:
     """One line for each event, at the level that it deserves."""
+    node, lease = _logger("node"), _logger("lease")
     match event:
         case events.NodeDown():
-            _node.warning("%s is down: %s", event.node, event.cause)
+            node.warning("%s is down: %s", event.node, event.cause)
         case events.NodeGuarded():
-            _node.warning("%s started lately and may have forgotten leases: it is left alone for %.1f s", event.node, event.left)
+            node.warning("%s started lately and may have forgotten leases: it is left alone for %.1f s", event.node, event.left)
         case events.NodeUp():
-            _node.info("%s is up", event.node)
+            node.info("%s is up", event.node)
         case events.Warned():
-            _node.warning("%s: %s", event.node, event.warning)
+            node.warning("%s: %s", event.node, event.warning)
         case events.Doubt():
-            _lease.warning("a renewal of %r was not confirmed; %.2f s are left (fence %d)", event.name, event.remaining, event.fence)
+            lease.warning("a renewal of %r was not confirmed; %.2f s are left (fence %d)", event.name, event.remaining, event.fence)
         case events.Lost():
-            _lease.error("%r is lost: %s (fence %d)", event.name, event.reason, event.fence)
+            lease.error("%r is lost: %s (fence %d)", event.name, event.reason, event.fence)
         case _:
-            _lease.debug("%s", event)
+            lease.debug("%s", event)

@@ -18,8 +18,7 @@ from ..face.terms import Terms
 
 
 class Lease(lease.Lease):
-    """A lock that is held: what `acquire` and `with` give. Safe from any thread of its process."""
-
+    __doc__ = lease.Lease.__doc__
     __slots__ = ("_driver", "errand")
     errand: Errand
 

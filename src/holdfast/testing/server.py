@@ -792,7 +792,7 @@ def _script(c: Connection, *words: bytes) -> Reply:
             return sha
         case [b"EXISTS", *shas]:
             return [int(sha in c.server.scripts) for sha in shas]
-        case [b"FLUSH"]:
+        case [b"FLUSH"] | [b"FLUSH", b"SYNC" | b"ASYNC"]:
             c.server.scripts.clear()
             return OK
     raise Refused(b"ERR unknown subcommand '%b'. Try SCRIPT HELP." % words[0])

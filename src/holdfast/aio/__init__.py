@@ -1,0 +1,10 @@
+"""The face for asyncio: `from holdfast.aio import Holdfast`. Same names, same parameters, same errors as the face for threads.
+
+Knows what a user of asyncio sees. Must not know anything below the driver's few methods, or the other face.
+"""
+
+from .client import Holdfast
+from .lease import Lease
+from .lock import Lock
+
+__all__ = ["Holdfast", "Lease", "Lock"]

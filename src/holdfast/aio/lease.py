@@ -1,0 +1,119 @@
+"""A held lock in the hands of a task.
+
+Knows the asyncio driver's `extend` and `release`, and how a body is stopped. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import warnings
+from typing import Any
+
+from ..checks import Seconds
+from ..clock import clock
+from ..core import claim as core
+from ..core.claim import Claim
+from ..drivers.aio import Driver
+from ..errors import LockLost, WrongLoop, WrongProcess
+from ..face import lease
+from ..face.lease import LostEvent
+from ..face.telling import guarded
+from ..face.terms import Terms
+
+_running: set[asyncio.Task[Any]] = set()  # of `on_lost` coroutines: a loop keeps only weak references to its tasks
+
+
+def _finished(task: asyncio.Task[Any]) -> None:
+    _running.discard(task)
+    if not task.cancelled():
+        guarded(task.result)  # what it raised is logged
+
+
+class Lease(lease.Lease):
+    __doc__ = lease.Lease.__doc__
+    __slots__ = ("_body", "_cancelled", "_cancelling", "_driver", "claim")
+    claim: Claim
+
+    def __init__(self, terms: Terms, driver: Driver) -> None:
+        super().__init__(terms, driver.settings)
+        self._driver = driver
+        self._body: asyncio.Task[Any] | None = None  # to be cancelled when the lease is lost
+        self._cancelling, self._cancelled = 0, False
+
+    @property
+    def _claim(self) -> Claim:
+        return self.claim
+
+    def _mine(self) -> None:
+        if self._driver.foreign:
+            raise WrongProcess(f"the lease of {self.name!r} belongs to the process that this one was forked from: acquire the lock here")
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        if loop is not self._driver.loop:
+            raise WrongLoop(f"the lease of {self.name!r} belongs to another event loop: use it there")
+
+    def _new_event(self) -> LostEvent:
+        return asyncio.Event()
+
+    async def extend(self, ttl: Seconds | None = None) -> float:
+        await self._driver.extend(self.claim, self._extension(ttl))
+        return self._extended()
+
+    async def release(self, confirm: bool = False) -> int:
+        if not self._ends():
+            return 0
+        certain = await self._driver.release(self.claim, confirm)
+        self._ended()
+        return certain
+
+    # ------------------------------------------------ the body of an `async with`
+
+    def _enter(self) -> None:
+        """From here on the current task is cancelled when the lease is lost, as `asyncio.timeout` does it."""
+        self._body = asyncio.current_task()
+        self._cancelling = self._body.cancelling() if self._body is not None else 0
+
+    async def _leave(self, error: BaseException | None) -> None:
+        body, self._body = self._body, None
+        if self._cancelled and body is not None:
+            if not isinstance(error, asyncio.CancelledError):  # the body had ended before it could be cancelled: take that back
+                try:
+                    await asyncio.sleep(0)
+                except asyncio.CancelledError as cancelled:
+                    error = error or cancelled
+            ours = body.uncancel() <= self._cancelling
+            if isinstance(error, asyncio.CancelledError):
+                if not ours:
+                    raise error  # somebody else cancels, too
+                self._released = True
+                raise self._loss() from error
+        try:
+            await self.release()
+        except LockLost as lost:
+            if error is None:
+                raise
+            error.add_note(f"and {lost}")
+
+    def _fell(self) -> None:
+        if self._body is not None:
+            self._cancelled = True
+            self._body.cancel(f"{self.name!r} is lost")
+        super()._fell()
+
+    def _call(self, on_lost: Any) -> None:
+        self._driver.loop.call_soon(self._call_now, on_lost)
+
+    def _call_now(self, on_lost: Any) -> None:
+        outcome = guarded(on_lost, self)
+        if inspect.iscoroutine(outcome):
+            task = self._driver.loop.create_task(outcome)
+            _running.add(task)
+            task.add_done_callback(_finished)
+
+    def __del__(self) -> None:
+        claim, driver = getattr(self, "claim", None), self._driver
+        if claim is not None and claim.state is core.HELD and clock() < claim.until and not (driver.closed or driver.foreign):
+            warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)

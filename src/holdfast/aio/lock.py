@@ -1,0 +1,60 @@
+"""The description of a lock, and how a task acquires it.
+
+Knows the asyncio driver's `acquire`. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ..drivers.aio import Driver
+from ..errors import LockBusy
+from ..face import lock
+from ..face.lock import Leave
+from ..face.terms import Terms
+from .lease import Lease
+
+
+class Lock(lock.Lock[Lease]):
+    __doc__ = lock.Lock.__doc__
+    __slots__ = ("_driver",)
+
+    def __init__(self, terms: Terms, driver: Callable[[], Driver]) -> None:
+        super().__init__(terms)
+        self._driver = driver  # that of the running loop
+
+    async def acquire(self) -> Lease:
+        return await self._acquire(self._terms.wait)
+
+    async def try_acquire(self) -> Lease | None:
+        try:
+            return await self._acquire(0.0)
+        except LockBusy:
+            return None
+
+    async def _acquire(self, wait: float | None) -> Lease:
+        terms, driver = self._terms, self._driver()
+        lease = Lease(terms, driver)
+        await driver.acquire(lease, terms.recipe, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+        return lease
+
+    async def __aenter__(self) -> Lease:
+        here = self._here()
+        stay, before = self._stays.pop(here, None), self._entered.get(here)
+        lease = await self.acquire()
+        if stay is not None:
+            stay.lease = lease
+        else:
+            self._entered[here] = lease, before
+        lease._enter()
+        return lease
+
+    __aexit__ = Leave()
+
+    def _here(self) -> asyncio.Task[Any] | None:
+        return asyncio.current_task()
+
+    async def _leave(self, lease: Lease, error: BaseException | None) -> None:
+        await lease._leave(error)

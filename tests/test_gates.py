@@ -1,0 +1,217 @@
+"""The gates themselves: own coverage and the mutants complain about a small tree with faults, and about none without."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import mutants
+import own_coverage
+import pytest
+
+CLAIM = '''"""A module."""
+
+
+def least(a: int, b: int) -> int:
+    if a < b:
+        return a
+    return b
+'''
+GOOD_TESTS = """
+from holdfast.core.claim import least
+
+def test_least():
+    assert (least(1, 2), least(2, 1)) == (1, 2 - 1)
+"""
+HALF_TESTS = """
+from holdfast.core.claim import least
+
+def test_least():
+    assert least(1, 2) == 1
+"""
+FAILING_TESTS = "def test_least():\n    assert False\n"
+SETTINGS = '[tool.pytest.ini_options]\naddopts = ["--import-mode=importlib"]\nfilterwarnings = ["error"]\n'
+SIMULATOR = "import sys\nfrom holdfast.core.claim import least\nsys.exit(least(2, 1) != 1)\n"
+BLIND_SIMULATOR = ""
+BROKEN_SIMULATOR = "raise SystemExit(3)"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A tree with one module, its tests, and a simulator."""
+    for folder in ("src/holdfast/core", "src/holdfast/testing", "tests/core"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text(SETTINGS)
+    for package in ("", "core", "testing"):
+        (tmp_path / "src/holdfast" / package / "__init__.py").write_text('"""A package."""\n')
+    (tmp_path / "src/holdfast/core/claim.py").write_text(CLAIM)
+    (tmp_path / "src/holdfast/testing/__main__.py").write_text(SIMULATOR)
+    (tmp_path / "tests/core/test_claim.py").write_text(GOOD_TESTS)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutants, "PLACES", ("core",))
+    monkeypatch.setattr(mutants, "EQUIVALENT", {})
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a third of the time: these tests start pytest thirty times
+
+
+def measure(tree: Path, module: str) -> own_coverage.Covered:
+    return own_coverage.measure(Path(module), tree)
+
+
+def test_modules_and_their_tests_are_found(tree: Path) -> None:
+    found = list(own_coverage.modules(tree, ("errors.py", "core")))
+    assert found == [Path("errors.py"), Path("core/__init__.py"), Path("core/claim.py")]
+    assert [str(own_coverage.test_of(module)) for module in found] == ["test_errors.py", "core/test_init.py", "core/test_claim.py"]
+
+
+def test_a_covered_module_passes(tree: Path) -> None:
+    covered = measure(tree, "core/claim.py")
+    assert (covered.percent, covered.lacks) == (100, "")
+
+
+def test_a_module_that_only_gathers_needs_no_test(tree: Path) -> None:
+    (tree / "src/holdfast/core/__init__.py").write_text('"""A package."""\nfrom .claim import least\n\n__all__ = ["least"]\nLIMIT = 3\n')
+    assert measure(tree, "core/__init__.py").percent == 100
+    (tree / "src/holdfast/core/__init__.py").write_text("from .claim import least\nif least(1, 2): pass\n")
+    assert measure(tree, "core/__init__.py").percent == 0
+
+
+def test_a_missing_branch_is_told(tree: Path) -> None:
+    (tree / "tests/core/test_claim.py").write_text(HALF_TESTS)
+    covered = measure(tree, "core/claim.py")
+    assert 0 < covered.percent < 100
+    assert covered.lacks == "lines and branches 7"
+
+
+@pytest.mark.parametrize(
+    "tests, complaint",
+    [
+        (None, "there is no tests/core/test_claim.py"),
+        ("def test_nothing(): pass", "does not import it"),
+        (FAILING_TESTS, "its tests fail"),
+        ("import warnings\nfrom holdfast.core.claim import least\ndef test_it(): warnings.warn('x')", "its tests fail"),
+    ],
+    ids=["missing", "foreign", "failing", "warning"],
+)
+def test_what_is_no_test_of_a_module_does_not_cover_it(tree: Path, tests: str | None, complaint: str) -> None:
+    if tests is None:
+        (tree / "tests/core/test_claim.py").unlink()
+    else:
+        (tree / "tests/core/test_claim.py").write_text(tests)
+    covered = measure(tree, "core/claim.py")
+    assert covered.percent == 0
+    assert complaint in covered.lacks
+
+
+def test_the_gate_fails_when_one_module_falls_short(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "tests/core/test_claim.py").unlink()
+    assert own_coverage.main(["core/claim.py", "core/__init__.py"], tree) == 1
+    assert "1 of 2 modules are covered by their own tests; 1 are not" in capsys.readouterr().out
+
+
+def test_every_kind_of_mutant_is_made() -> None:
+    source = '''
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    LIMIT = 1
+def f(self, a: "Literal[1]" = 2) -> "x < 1":
+    """A docstring."""
+    if a < 1 and not self.b:
+        self.b = -a
+        print(f"{a - 1.5}")
+    self.c += "x"
+    return None if a in (True, None) else a == a is not a
+'''
+    names = [mutant.name.partition("  in  ")[0] for mutant in mutants.mutants(Path("m.py"), source)]
+    assert names == [
+        "2  ->  3",
+        "if a < 1 and (not self.b):  ->  if not (a < 1 and (not self.b)):",
+        "a < 1 and (not self.b)  ->  a < 1 or not self.b",
+        "a < 1  ->  a <= 1",
+        "1  ->  2",
+        "not self.b  ->  self.b",
+        "self.b = -a  ->  pass",
+        "print(f'{a - 1.5}')  ->  pass",
+        "a - 1.5  ->  a + 1.5",
+        "1.5  ->  2.5",
+        "self.c += 'x'  ->  self.c -= 'x'",
+        "return None if a in (True, None) else a == a is not a  ->  return None",
+        "a in (True, None)  ->  a not in (True, None)",
+        "a == a is not a  ->  a != a is not a",
+        "a == a is not a  ->  a == a is a",
+    ]
+
+
+def test_a_mutant_has_one_change() -> None:
+    for mutant in mutants.mutants(Path("m.py"), CLAIM):
+        assert mutant.damaged() != CLAIM
+    changed = {mutant.name.partition("  in  ")[0]: mutant.damaged() for mutant in mutants.mutants(Path("m.py"), CLAIM)}
+    assert "if a <= b:" in changed["a < b  ->  a <= b"]
+    assert "return a\n" in changed["return b  ->  return None"]
+    assert changed["return b  ->  return None"].endswith("return None")
+
+
+def test_the_choice_is_repeatable_and_spread_evenly() -> None:
+    every = [mutant for module in "abc" for mutant in mutants.mutants(Path(module), CLAIM)]
+    assert mutants.choose(every, 3, seed=1) == mutants.choose(every, 3, seed=1) != mutants.choose(every, 3, seed=2)
+    assert [mutant.module.name for mutant in mutants.choose(every, 3, seed=1)] == ["a", "b", "c"]
+    assert mutants.choose(every, 100, seed=1) == every
+    assert mutants.choose([], 3, seed=1) == []
+
+
+def test_mutants_are_killed_by_good_tests(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # `a <= b` is the same function.
+    mutants.EQUIVALENT["core/claim.py  a < b  ->  a <= b  in  if a < b:"] = "of equals, either is least"
+    assert mutants.main(["--seed", "3"], tree) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("own tests") == 3
+    assert "3 mutants of 4 (seed 3): 0 survived" in printed
+    assert (tree / "src/holdfast/core/claim.py").read_text() == CLAIM
+
+
+@pytest.mark.parametrize(
+    "simulator, outcome, code",
+    [pytest.param(SIMULATOR, "simulator", 0, id="sees"), pytest.param(BLIND_SIMULATOR, "SURVIVES", 1, id="blind")],
+)
+def test_what_the_tests_do_not_see_is_left_to_the_simulator(
+    tree: Path, simulator: str, outcome: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tree / "tests/core/test_claim.py").write_text(HALF_TESTS)
+    (tree / "src/holdfast/testing/__main__.py").write_text(simulator)
+    mutants.EQUIVALENT["core/claim.py  a < b  ->  a <= b  in  if a < b:"] = "of equals, either is least"
+    assert mutants.main(["--only", "core/claim.py"], tree) == code
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split("  ")[0].strip() for row in rows[:-1]] == ["own tests", "own tests", outcome]
+    assert rows[2].endswith("core/claim.py:7  return b  ->  return None  in  return b")
+
+
+def test_a_mutant_that_hangs_is_killed(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(mutants, "SLOWER", 2)
+    (tree / "src/holdfast/core/claim.py").write_text('"""A module."""\n\n\ndef rest(a):\n    while a:\n        a -= 1\n    return a\n')
+    (tree / "tests/core/test_claim.py").write_text("from holdfast.core.claim import rest\ndef test_rest():\n    assert rest(3) == 0\n")
+    (tree / "src/holdfast/testing/__main__.py").write_text("")
+    assert mutants.main([], tree) == 0
+    assert "a -= 1  ->  a += 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("tests", [pytest.param(FAILING_TESTS, id="tests"), pytest.param(HALF_TESTS, id="simulator")])
+def test_nothing_is_said_when_undamaged_code_fails(tree: Path, tests: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "src/holdfast/testing/__main__.py").write_text(BROKEN_SIMULATOR)
+    (tree / "tests/core/test_claim.py").write_text(tests)
+    assert mutants.main([], tree) == 2
+    assert "must pass undamaged first" in capsys.readouterr().out
+
+
+def test_an_excuse_for_a_mutant_that_there_is_not_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mutants.EQUIVALENT["core/claim.py  1  ->  2  in  return 1"] = "it is gone"
+    assert mutants.main([], tree) == 2
+    assert "no longer are" in capsys.readouterr().out
+
+
+def test_a_copy_that_does_not_win_is_refused(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    shutil.rmtree(tree / "src/holdfast")  # what is imported then is an installed one, or none
+    with pytest.raises(mutants.Unsound):
+        mutants.Copy(tree, tmp_path_factory.mktemp("copy"))

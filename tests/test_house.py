@@ -1,0 +1,260 @@
+"""The house: who may import whom, what the pure floors must not touch, and what `import holdfast` must not load.
+
+`complaints` is a function over {path below src/holdfast: source text}, so that every rule is tested twice: on the house as it is, and on
+a small planted fault, about which it has to complain. A rule that no fault was planted for may have stopped working long ago.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from own_coverage import FLOORS_0_TO_2
+
+PACKAGE = Path(__file__).parent.parent / "src/holdfast"
+
+# Which floor a part of the package is on. A part is a module or a package, with all that is in it and is not a part of its own; "" is the
+# package's own `__init__`. A file imports from lower floors, and from its own part; from nowhere else on its floor, save that a
+# part may import from the package that it lies in (drivers.threads from drivers: what all drivers share).
+FLOORS: dict[str, float] = {
+    "errors": 0,
+    "events": 0,
+    "scripts": 0,
+    "version": 0,
+    "checks": 1,
+    "core": 1,
+    "wire": 1,
+    "engine": 2,
+    "recipes": 2,
+    "clock": 2.5,  # the one that is no value: for drivers and faces
+    "drivers": 3,
+    "drivers.threads": 3,
+    "drivers.aio": 3,
+    "drivers.borrowed": 3,
+    "testing": 3,
+    "embedded": 3,
+    "face": 3.5,  # what the faces share
+    "sync": 4,
+    "aio": 4,
+    "": 4.5,  # shows the face for threads, and is what a program on top of the house imports
+    "cli": 5,
+    "integrations": 5,
+    "dashboard": 5,
+    "fencing": 5,
+    "compat": 5,
+    "testing.plugin": 5,  # pytest fixtures: the one part of `testing` that uses the faces
+    "__main__": 6,
+}
+
+PURE = 2  # up to this floor nothing changes by itself: no clock, randomness, socket, thread, task, process or log
+IMPURE = {
+    "_thread",
+    "asyncio",
+    "concurrent",
+    "logging",
+    "multiprocessing",
+    "os",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "signal",
+    "socket",
+    "ssl",
+    "subprocess",
+    "threading",
+    "time",
+    "uuid",
+}
+IMPURE_CALLS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today", "__import__", "import_module"}
+CORE_LINES = 900  # what one reads in an evening, beside the protocol
+HEAVY = {"asyncio", "concurrent.futures", "logging", "redis", "ssl"}  # what `import holdfast` loads for nobody who did not ask
+
+
+def complaints(files: Mapping[str, str]) -> list[str]:
+    """Everything about these files that is against the rules."""
+    modules = {_name(path): ast.parse(source, path) for path, source in files.items()}
+    inside: dict[str, set[str]] = {}
+    found = []
+    for path, module in zip(files, modules, strict=True):
+        part = _part(module)
+        if part is None:
+            found.append(f"{path} is on no floor: give it one in FLOORS")
+            continue
+        inside[module] = set()
+        for target in _imports(module, path, modules):
+            if target == "holdfast" or target.startswith("holdfast."):
+                inside[module].add(target.removeprefix("holdfast").removeprefix("."))
+            elif FLOORS[part] <= PURE and target.split(".")[0] in IMPURE:
+                found.append(f"{path} imports {target}, but floors 0 to {PURE} own nothing that changes by itself")
+        for target in sorted(inside[module]):
+            other = _part(target)
+            if other is None:
+                found.append(f"{path} imports {target}, which is on no floor")
+            elif not _may(part, other):
+                found.append(f"{path} (floor {FLOORS[part]}) imports {target or 'holdfast'} (floor {FLOORS[other]})")
+        if FLOORS[part] <= PURE:
+            called = {call for call in _calls(modules[module]) if call in IMPURE_CALLS or call.endswith(".import_module")}
+            found += [f"{path} calls {call}: the time comes in as a value, and imports are to be seen" for call in sorted(called)]
+    found += [f"these import one another in a ring: {' -> '.join(ring)}" for ring in _rings(inside)]
+    lines = sum(source.count("\n") for path, source in files.items() if path.startswith("core/"))
+    if lines > CORE_LINES:
+        found.append(f"core has {lines} lines, more than {CORE_LINES}")
+    return found
+
+
+def _name(path: str) -> str:
+    return ".".join(Path(path).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
+
+
+def _part(module: str) -> str | None:
+    """The part of the house that a module (its name without "holdfast.") belongs to."""
+    if not module:
+        return ""
+    words = module.split(".")
+    return next((part for n in range(len(words), 0, -1) if (part := ".".join(words[:n])) in FLOORS), None)
+
+
+def _may(part: str, other: str) -> bool:
+    return FLOORS[other] < FLOORS[part] or other == part or (part.startswith(f"{other}.") and FLOORS[other] == FLOORS[part])
+
+
+def _imports(module: str, path: str, modules: Mapping[str, ast.Module]) -> Iterator[str]:
+    """The full names of all modules that a file imports, wherever in it: in functions, and for types only, too."""
+    package = ["holdfast", *module.split(".")] if module else ["holdfast"]
+    if not path.endswith("__init__.py"):
+        package = package[:-1]
+    for node in ast.walk(modules[module]):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                whole = f"{source}.{alias.name}"
+                is_module = whole.removeprefix("holdfast.") in modules or (source == "holdfast" and _part(alias.name))
+                yield whole if is_module else source
+
+
+def _calls(tree: ast.Module) -> Iterator[str]:
+    """What is called, by its last two names: datetime.now, whether of `datetime` or of `datetime.datetime`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ".".join(ast.unparse(node.func).split(".")[-2:])
+
+
+def _rings(imports: Mapping[str, set[str]]) -> Iterator[list[str]]:
+    """One ring through each module that lies on one and was not in a ring before."""
+    told: set[str] = set()
+    for start in imports:
+        paths = [[start]]
+        seen: set[str] = set()
+        while paths and start not in told:
+            path = paths.pop(0)
+            for target in sorted(imports.get(path[-1], ())):
+                if target == start:
+                    told.update(path)
+                    yield [name or "holdfast" for name in [*path, start]]
+                    paths = []
+                    break
+                if target not in seen:
+                    seen.add(target)
+                    paths.append([*path, target])
+
+
+def test_the_house_stands() -> None:
+    files = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
+    assert complaints(files) == []
+
+
+def test_the_gate_of_own_coverage_knows_the_pure_floors() -> None:
+    assert {place.removesuffix(".py") for place in FLOORS_0_TO_2} == {part for part, floor in FLOORS.items() if floor <= PURE}
+
+
+SOUND = {
+    "__init__.py": "from .errors import HoldfastError\nfrom .sync import Holdfast\n",
+    "errors.py": "import datetime\n",
+    "core/__init__.py": "from .claim import Claim\nfrom .quorum import majority\n",
+    "core/quorum.py": "",
+    "core/claim.py": "from dataclasses import dataclass\nfrom ..errors import HoldfastError\nfrom . import quorum\n",
+    "wire/lane.py": "import hiredis\nfrom holdfast.errors import HoldfastError\n",
+    "engine/crew.py": "from ..core import Claim\nfrom ..wire.lane import Lane\nfrom .. import events\n",
+    "drivers/clock.py": "import time\n",
+    "drivers/aio.py": "import asyncio\nfrom .clock import now\nfrom ..engine.crew import Crew\n",
+    "drivers/threads/keeper.py": "import threading\nfrom ..clock import now\n",
+    "sync/client.py": "from ..drivers.threads import keeper\nfrom holdfast.core.claim import Claim\n",
+    "aio/client.py": "def run():\n    from ..drivers import aio\n",
+    "cli.py": "from holdfast import Holdfast\n",
+}
+
+
+def test_a_sound_house_gives_no_cause_for_complaint() -> None:
+    assert complaints(SOUND) == []
+
+
+FAULTS = {
+    "core imports its sibling": ("core/claim.py", "from ..wire import lane", "core/claim.py (floor 1) imports wire.lane"),
+    "wire imports its sibling": ("wire/lane.py", "import holdfast.core.quorum", "imports core.quorum (floor 1)"),
+    "engine imports its sibling": ("engine/crew.py", "from ..recipes.mutex import name", "imports recipes.mutex (floor 2)"),
+    "a lower floor imports a higher one": ("core/claim.py", "from holdfast.engine.crew import Crew", "imports engine.crew (floor 2)"),
+    "one driver imports another": ("drivers/aio.py", "from .threads.keeper import Keeper", "imports drivers.threads.keeper (floor 3)"),
+    "what drivers share imports a driver": ("drivers/clock.py", "from . import aio", "imports drivers.aio (floor 3)"),
+    "a driver imports the simulator": ("drivers/aio.py", "from ..testing import world", "imports testing (floor 3)"),
+    "a face imports the other": ("aio/client.py", "from ..sync.client import Holdfast", "imports sync.client (floor 4)"),
+    "a face imports the package": ("sync/client.py", "import holdfast", "imports holdfast (floor 4.5)"),
+    "a face imports a name of the package": ("sync/client.py", "from .. import Holdfast", "imports holdfast (floor 4.5)"),
+    "a face imports the command line": ("sync/client.py", "from .. import cli", "imports cli (floor 5)"),
+    "an import in a function": ("core/claim.py", "def f():\n    from ..wire.lane import Lane", "imports wire.lane (floor 1)"),
+    "an import for types only": ("core/claim.py", "if TYPE_CHECKING:\n    from ..wire.lane import Lane", "imports wire.lane (floor 1)"),
+    "a ring": ("core/quorum.py", "from .claim import Claim", "in a ring: core.quorum -> core.claim -> core.quorum"),
+    "a ring through the package": ("core/quorum.py", "from . import Claim", "in a ring: core -> core.quorum -> core"),
+    "a file on no floor": ("cellar.py", "", "cellar.py is on no floor"),
+    "an import from no floor": ("cli.py", "from . import cli\nfrom .cellar import wine", "imports cellar, which is on no floor"),
+    "a clock": ("core/claim.py", "import datetime\nthen = datetime.datetime.now()", "core/claim.py calls datetime.now"),
+    "a clock in a type's clothes": ("errors.py", "from datetime import datetime\nnow = datetime.now(None)", "errors.py calls datetime.now"),
+    "today": ("events.py", "from datetime import date\nday = date.today()", "events.py calls date.today"),
+    "a hidden import": ("core/claim.py", "time = __import__('time')", "core/claim.py calls __import__"),
+    "a hidden import by name": ("wire/lane.py", "import importlib as i\ni.import_module('time')", "wire/lane.py calls i.import_module"),
+    "too long a core": ("core/more.py", "\n" * (CORE_LINES + 1), f"more than {CORE_LINES}"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_complained_about(fault: str) -> None:
+    path, planted, complaint = FAULTS[fault]
+    found = complaints({**SOUND, path: SOUND.get(path, "") + planted + "\n"})
+    assert any(complaint in each for each in found), found
+
+
+@pytest.mark.parametrize("place", ["errors.py", "scripts/__init__.py", "core/claim.py", "wire/lane.py", "engine/crew.py", "recipes/a.py"])
+@pytest.mark.parametrize("module", sorted(IMPURE))
+def test_an_impure_import_is_complained_about(place: str, module: str) -> None:
+    for planted in (f"import {module} as it", f"def f():\n    from {module} import it"):
+        (complaint,) = complaints({place: planted})
+        assert complaint.startswith(f"{place} imports {module}, but")
+    assert complaints({"drivers/clock.py": f"import {module}"}) == []
+
+
+def loaded_by(statement: str, source: Path) -> set[str]:
+    """Which modules a statement loads in a fresh interpreter, beyond what that has loaded for itself."""
+    script = (
+        f"import sys; before = set(sys.modules); sys.path.insert(0, {str(source)!r}); {statement}; print(*(set(sys.modules) - before))"
+    )
+    return set(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_importing_holdfast_loads_nothing_heavy() -> None:
+    loaded = loaded_by("import holdfast", PACKAGE.parent)
+    assert "holdfast" in loaded
+    assert sorted(loaded & HEAVY) == []
+
+
+@pytest.mark.parametrize("heavy", sorted(HEAVY))
+def test_loading_something_heavy_is_noticed(heavy: str, tmp_path: Path) -> None:
+    (tmp_path / "holdfast").mkdir()
+    (tmp_path / "holdfast/__init__.py").write_text(f"import {heavy}\n")
+    assert heavy in loaded_by("import holdfast", tmp_path)
