@@ -110,6 +110,10 @@ class Client:
         self._send(pack("SUBSCRIBE", channel))  # confirmed by a push, which `heard` drops
         self.heard()
 
+    def unsubscribe(self, channel: bytes) -> None:
+        self._send(pack("UNSUBSCRIBE", channel))
+        self.heard()
+
     def heard(self) -> list[tuple[bytes, ...]]:
         """The pushes of messages and invalidations since the last time: none is under way any more."""
         self.say("PING")
@@ -234,15 +238,17 @@ class Bench:
 class Clock:
     """A virtual one: it stands still unless it is told to pass."""
 
-    def __init__(self) -> None:
-        self.seconds = 1_800_000_000.0
+    def __init__(self, now: float) -> None:
+        self.seconds = now
 
     def pass_time(self, seconds: float) -> None:
         self.seconds += seconds
 
 
-def simulated(dialect: Dialect, scripts: tuple[Script, ...] = EXCLUSIVE, kind: Callable[..., Server] = Server) -> Bench:
-    clock = Clock()
+def simulated(
+    dialect: Dialect, scripts: tuple[Script, ...] = EXCLUSIVE, kind: Callable[..., Server] = Server, now: float = 1_800_000_000.0
+) -> Bench:
+    clock = Clock(now)
     server = kind(lambda: clock.seconds, "0" * 40, dialect=dialect)
 
     def connect() -> Client:

@@ -49,11 +49,9 @@ def start() -> Iterator[Callable[[str], str]]:
 
 
 @pytest.fixture(params=REAL)
-def real_bench(request: pytest.FixtureRequest, start: Callable[[str], str]) -> Iterator[Bench]:
-    """A real server, empty."""
-    bench = benches.real(start(request.param))
-    yield bench
-    bench.close()
+def real_url(request: pytest.FixtureRequest, start: Callable[[str], str]) -> str:
+    """The address of a real server: each in its turn."""
+    return start(request.param)
 
 
 @pytest.fixture(params=(*DIALECTS, *REAL))

@@ -237,7 +237,7 @@ class Claim:
         vote = self.votes[node]
         if vote.burnt:
             return kind == GRANTED and self._undo((node,), now)
-        if vote.ceding or vote.sent == -inf:  # before the first answer on this connection it has no bound
+        if vote.ceding:
             return False
         self.contended = True
         if kind == INQUIRY:
@@ -245,19 +245,21 @@ class Claim:
             return self.check(now)
         if vote.since < inf and self._breaks(vote, now):
             return self._lose(now, "forced" if kind == TAKEN else "gap")
-        vote.granted = granted = kind == GRANTED
-        vote.lower, vote.denied = False, not granted
-        if granted:
-            vote.bound, vote.fence, vote.last = vote.base, fence, vote.sent
-            self._begins(vote, now)
-            self.yes += 1
-        else:
+        if kind == TAKEN:
+            vote.granted, vote.lower, vote.denied = False, False, True
             vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
-        return self.check(now, "gap" if granted else "forced")
+            return self.check(now, "forced")
+        if vote.sent == -inf:  # before the first answer on this connection it has no bound; but a series is broken by it all the same
+            return False
+        vote.granted, vote.lower, vote.denied = True, False, False
+        vote.bound, vote.fence, vote.last = vote.base, fence, vote.sent
+        self._begins(vote, now)
+        self.yes += 1
+        return self.check(now, "gap")
 
     def broke(self, node: int, now: float) -> bool:
         """The connection to the node is gone. What the node granted counts on, to its bound."""
-        if self.state is OVER:
+        if self.state is OVER or self.state is LOST:
             return self._let_go(node, False)
         if self.plain is not None:
             self._unfold()
@@ -271,7 +273,7 @@ class Claim:
 
     def joined(self, node: int, now: float) -> bool:
         """The node can be spoken to, on a new connection."""
-        if self.state is OVER:
+        if self.state is OVER or self.state is LOST:
             return False
         if self.plain is not None:
             self._unfold()
@@ -412,12 +414,8 @@ class Claim:
         if reach.dark == inf and all(v.error is None and v.left != -1 for v in self.votes):
             self._dark = inf
             return False
-        unfit = [i for i, v in enumerate(self.votes) if str(v.error).startswith("WRONGTYPE") or (v.denied and v.left == -1)]
-        if len(unfit) >= self._quorum:
-            where = ", ".join(reach.labels[i] for i in unfit)
-            return self.refuse(ConfigError(
-                f"{self.recipe.label!r} cannot be locked: its key on {where} is no lock (of another type, or a string without expiry). "
-                "Choose another name, or remove that key."), now)  # fmt: skip
+        if (misfit := self._misfit()) is not None:
+            return self.refuse(misfit, now)
         of_use = (v.error is None and s is not DOWN for v, s in zip(self.votes, reach.standing, strict=True))
         if not quorum.hopeless(self._quorum, of_use):
             self._dark = inf
@@ -428,11 +426,22 @@ class Claim:
             self.wake = min(self.wake, self._dark + reach.outage)
         return False
 
+    def _misfit(self) -> ConfigError | None:
+        """Is the name's key something else than a lock on a majority? No time will mend that."""
+        unfit = [i for i, v in enumerate(self.votes) if str(v.error).startswith("WRONGTYPE") or (v.denied and v.left == -1)]
+        if len(unfit) < self._quorum:
+            return None
+        where = ", ".join(self._reach.labels[i] for i in unfit)
+        return ConfigError(
+            f"{self.recipe.label!r} cannot be locked: its key on {where} is no lock (of another type, or a string without expiry). "
+            "Choose another name, or remove that key."
+        )
+
     def _verdict(self, now: float) -> Exception:
         """What to tell a caller who waited in vain: is somebody else in the way, or does nobody know?"""
         waited, reach, label = now - self.began, self._reach, self.recipe.label
-        if self.plain is not None:
-            self._unfold()
+        if (misfit := self._misfit()) is not None:
+            return misfit
         spoke = [v for i, v in enumerate(self.votes) if v.sent > -inf and v.error is None and reach.standing[i] is UP]
         against = [v for v in spoke if v.denied or v.lower or v.ceding]
         if len(spoke) >= self._quorum and against:

@@ -6,7 +6,6 @@ Knows events and loggers. Must not know where events come from.
 from __future__ import annotations
 
 from collections.abc import Callable
-
 from typing import TYPE_CHECKING
 
 from .. import events

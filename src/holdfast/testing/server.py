@@ -371,7 +371,8 @@ class Server:
     without, one that restarts with what it had, now or once, is a new one with `saved()`.
 
     To be changed at any time: `refuse`: commands that are answered with an error, such as {b"EVALSHA": b"LOADING Redis is loading the
-    dataset in memory"}, also where a script calls them; `role` and `policy`: what INFO says. `calls`: how often each command was executed.
+    dataset in memory"}, also where a script calls them; `role` and `policy`: what INFO says; `commands`: what it can do.
+    `calls`: how often each command was executed.
     """
 
     def __init__(
@@ -389,6 +390,7 @@ class Server:
         self.lua = lua or shared_lua()
         self.data = {database: Keyspace() for database in range(16)} | dict(data or {})
         self.refuse: dict[bytes, bytes] = {}
+        self.commands: Mapping[bytes, Command] = COMMANDS
         self.role, self.policy = b"master", b"noeviction"
         self.calls: dict[bytes, int] = {}
         self.scripts: set[bytes] = set()
@@ -503,7 +505,7 @@ class Connection:
         """Execute one command, for the client or for its script."""
         server, (name, *arguments) = self.server, words
         name = name.upper()
-        command = COMMANDS.get(name)
+        command = server.commands.get(name)
         if command is None:
             told = b"".join(b"'%b' " % argument for argument in arguments)
             raise Refused(b"ERR unknown command '%b', with args beginning with: %b" % (words[0], told))

@@ -1,0 +1,130 @@
+"""Addresses: what a URL names, what is wrong with it, and that nobody ever reads a password in an error, a label or a repr."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import ConfigError
+from holdfast.wire.address import Address, parse
+
+GOOD = {
+    "redis://h": Address("redis://h:6379", "h", 6379),
+    "redis://h/": Address("redis://h:6379", "h", 6379),
+    "redis://h:7000": Address("redis://h:7000", "h", 7000),
+    "redis://10.0.0.1:7000/3": Address("redis://10.0.0.1:7000/3", "10.0.0.1", 7000, database=3),
+    "redis://h/0": Address("redis://h:6379", "h", 6379),
+    "redis://h?db=15": Address("redis://h:6379/15", "h", 6379, database=15),
+    "redis://h/2?db=3": Address("redis://h:6379/3", "h", 6379, database=3),  # as redis-py has it
+    "redis://h/2?db=3&db=4": Address("redis://h:6379/4", "h", 6379, database=4),
+    "REDIS://Cache.Example:1": Address("redis://cache.example:1", "cache.example", 1),
+    "redis://[::1]": Address("redis://[::1]:6379", "::1", 6379),
+    "redis://[2001:db8::2]:7001/1": Address("redis://[2001:db8::2]:7001/1", "2001:db8::2", 7001, database=1),
+    "redis://me@h": Address("redis://h:6379", "h", 6379, user="me"),
+    "redis://:pw@h": Address("redis://h:6379", "h", 6379, password="pw"),
+    "redis://me:pw@[::1]:7000/1": Address("redis://[::1]:7000/1", "::1", 7000, database=1, user="me", password="pw"),
+    "redis://m%40e:p%3A%2F%3F%23%40%25w@h": Address("redis://h:6379", "h", 6379, user="m@e", password="p:/?#@%w"),
+    "redis://me:p@w:x@h": Address("redis://h:6379", "h", 6379, user="me", password="p@w:x"),  # the last @ counts, and the first :
+    "unix:///run/r.sock": Address("unix:///run/r.sock", path="/run/r.sock"),
+    "unix:///run/r%20s.sock?db=4": Address("unix:///run/r s.sock?db=4", path="/run/r s.sock", database=4),
+    "unix:///run/r.sock?db=0": Address("unix:///run/r.sock", path="/run/r.sock"),
+    "unix://me:p%2Fw@/run/r.sock": Address("unix:///run/r.sock", path="/run/r.sock", user="me", password="p/w"),
+}
+
+BAD = {
+    "": "'': a node's address begins with redis:// or unix://",
+    "h": "'h': a node's address begins with redis:// or unix://",
+    "h:6379": "'h:6379': a node's address begins with redis:// or unix://",
+    "http://h": "'http://h': a node's address begins with redis:// or unix://",
+    "rediss://h": "'rediss://h': a node's address begins with redis:// or unix://",
+    "redis:/h": "'redis:/h' names no host: write redis://host:6379",
+    "redis://": "'redis://' names no host: write redis://host:6379",
+    "redis://:7000": "'redis://:7000' names no host: write redis://host:6379",
+    "redis:///1": "'redis:///1' names no host: write redis://host:6379",
+    "redis://h:port": "'redis://h:port' is no address of a node: Port could not be cast to integer value as 'port'",
+    "redis://h:70000": "'redis://h:70000' is no address of a node: Port out of range 0-65535",
+    "redis://[::1": "'redis://[::1' is no address of a node: Invalid IPv6 URL",
+    "redis://h?db": "'redis://h?db' is no address of a node: bad query field: 'db'",
+    "redis://h/x": "'redis://h/x': the database is a number, not 'x'",
+    "redis://h/1/2": "'redis://h/1/2': the database is a number, not '1/2'",
+    "redis://h/-1": "'redis://h/-1': the database is a number, not '-1'",
+    "redis://h?db=": "'redis://h?db=': the database is a number, not ''",
+    "redis://h?db=\u0663": "the database is a number, not '\u0663'",
+    "redis://h?db=\u00b2": "the database is a number, not '\u00b2'",
+    "redis://h?ssl=1&a=2": "'redis://h?ssl=1&a=2': unknown option a, ssl; there is only db",
+    "unix://": "'unix://' names no socket: write unix:///path/of/the/socket",
+    "unix://s": "'unix://s' names no socket: write unix:///path/of/the/socket",
+    "unix:///s?db=x": "'unix:///s?db=x': the database is a number, not 'x'",
+    "unix:///s?mode=1": "'unix:///s?mode=1': unknown option mode; there is only db",
+    # with a password in it, which the parser's own words might quote
+    "redis://me:pw@h:port": "'redis://h:port' is no address of a node: its host, port or options cannot be read",
+    "redis://me:pw@": "'redis://' names no host: write redis://host:6379",
+    "redis:/me:pw@h": "'h' names no host: write redis://host:6379",
+    "me:pw@h": "'h': a node's address begins with redis:// or unix://",
+}
+
+
+@pytest.mark.parametrize("url", GOOD)
+def test_a_good_address(url: str) -> None:
+    assert parse(url) == GOOD[url]
+
+
+@pytest.mark.parametrize("url", BAD)
+def test_a_bad_address_says_what_to_write_instead(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(url)
+    assert BAD[url] in str(caught.value)
+
+
+@pytest.mark.parametrize("url", [None, 6379, b"redis://h", ["redis://h"]])
+def test_an_address_is_text(url: object) -> None:
+    with pytest.raises(ConfigError, match=f"is text like 'redis://host:6379', not {type(url).__name__}"):
+        parse(url)  # type: ignore[arg-type]
+
+
+@given(st.sampled_from(["", "redis:", "redis://", "redis://h", "redis://h:1/", "redis://h?", "unix://", "unix:///s?", "redis://["]), st.text())
+def test_rubbish_is_an_address_or_a_config_error(start: str, rest: str) -> None:
+    try:
+        address = parse(start + rest)
+    except ConfigError:
+        return
+    assert (address.host != "") != (address.path != "")  # one of them, and not both
+    assert 0 <= address.port < 65536 and address.database >= 0
+
+
+SECRETS = st.text(min_size=1).map(lambda text: f"sEcr3t{text}Sec4eT")  # two words to look for, and anything between and around them
+
+
+def shows(text: str) -> bool:
+    return "secr3t" in text.lower() or "sec4et" in text.lower()
+
+
+@given(st.text(), SECRETS, st.sampled_from(["redis://{}@h:7000/1", "redis://{}@[::1]", "unix://{}@/run/r.sock?db=1"]))
+def test_user_and_password_are_percent_encoded_and_seen_nowhere(user: str, password: str, frame: str) -> None:
+    address = parse(frame.format(f"{quote(user, safe='')}:{quote(password, safe='')}"))
+    assert (address.user, address.password) == (user, password)
+    assert not shows(address.label) and not shows(repr(address)) and not shows(str(address))
+
+
+UNESCAPED = SECRETS.map(lambda text: "".join(it for it in text if it not in "/?#"))
+MANGLED = ("redis://me:{}@h", "redis://:{}@h:port", "redis://:{}@", "redis://:{}@h/x", "redis://:{}@h?a=b", "redis://:{}@[h", "redis://{}@:1")
+MANGLED += ("redis:/:{}@h", "redis:{}@h", "rediss://:{}@h", ":{}@h", "unix://:{}@s", "unix://:{}@/s?db=x", "unix://:{}@/s?db", "http://:{}@h/")
+
+
+@given(UNESCAPED, st.sampled_from(MANGLED))
+def test_a_password_is_not_shown_even_of_a_malformed_address(password: str, frame: str) -> None:
+    try:
+        address = parse(frame.format(password))
+    except ConfigError as error:
+        assert not shows(str(error)) and not shows(repr(error))
+        assert error.__suppress_context__  # the parser's own complaint, which quotes, is in no traceback
+    else:
+        assert not shows(address.label) and not shows(repr(address))
+
+
+def test_an_address_is_immutable() -> None:
+    with pytest.raises(AttributeError):
+        parse("redis://h").host = "other"  # type: ignore[misc]
