@@ -79,6 +79,7 @@ class Stage:
     lock: str
     rounds: int
     at_once: int = AT_ONCE
+    most: int = 0  # nodes out of service at the same time
     answers: list[list[Answer]] = field(default_factory=list)  # by round
     items: list[list[Item]] = field(default_factory=list)
     crowd: int = 0  # the most requests that were inside at once
@@ -88,6 +89,22 @@ class Stage:
     def broken(self) -> int:
         """How many rounds had too many items."""
         return sum(len(items) > ALLOWED for items in self.items)
+
+    @property
+    def verdict(self) -> str:
+        if self.broken:
+            return f"too many items in {self.broken} of {self.rounds} rounds"
+        return "as promised" if not any(self.complaints()) else "not as promised"
+
+    @property
+    def lost(self) -> str:
+        return ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items(), reverse=True)) or "none"
+
+    @property
+    def waits(self) -> tuple[float, float]:
+        """The median and the 99th percentile of what clients waited for their answers, in seconds."""
+        seconds = sorted(answer.seconds for answers in self.answers for answer in answers)
+        return seconds[len(seconds) // 2], seconds[len(seconds) * 99 // 100]
 
     def complaints(self) -> Iterator[str]:
         """Everything that is not as holdfast promised."""
@@ -104,19 +121,19 @@ class Stage:
             yield f"{self.asked}: fences do not increase: {fences}"
 
 
-class Theatre:
+class Folder:
     """A stage's folder: the database, and the two files by which requests inside are noticed and held (see `inside` in app.py)."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "journal").touch()
-        with closing(sqlite3.connect(folder / "items.db")) as database:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / "journal").touch()
+        with closing(sqlite3.connect(path / "items.db")) as database:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("CREATE TABLE items (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, fence INTEGER)")
 
     def journal(self) -> str:
         """A + for every request that has gone inside, a - for every one that has left, in this order."""
-        return (self.folder / "journal").read_text()
+        return (self.path / "journal").read_text()
 
     def entered(self) -> int:
         return self.journal().count("+")
@@ -128,7 +145,7 @@ class Theatre:
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Whoever goes inside from now on stays there, until this ends."""
-        hold = self.folder / "hold"
+        hold = self.path / "hold"
         hold.touch()
         try:
             yield
@@ -137,7 +154,7 @@ class Theatre:
 
     def clear(self) -> list[Item]:
         """Empty the table; what was in it."""
-        with closing(sqlite3.connect(self.folder / "items.db", timeout=30)) as database, database:
+        with closing(sqlite3.connect(self.path / "items.db", timeout=30)) as database, database:
             items = [Item(*row) for row in database.execute("SELECT name, fence FROM items ORDER BY id")]
             database.execute("DELETE FROM items")
             return items
@@ -146,11 +163,11 @@ class Theatre:
 class Workers:
     """API processes, each on a port of its own. They end when this is closed, or when this process dies in whatever way."""
 
-    def __init__(self, theatre: Theatre, lock: str, nodes: Nodes) -> None:
-        self._theatre, self._processes = theatre, list[subprocess.Popen[str]]()
+    def __init__(self, folder: Folder, lock: str, nodes: Nodes) -> None:
+        self._folder, self._processes = folder, list[subprocess.Popen[str]]()
         self.urls: list[str] = []
         environment = {
-            "DEMO_FOLDER": str(theatre.folder),
+            "DEMO_FOLDER": str(folder.path),
             "DEMO_LOCK": lock,
             "DEMO_REDIS": nodes.urls[0],
             "HOLDFAST_NODES": " ".join(nodes.urls),
@@ -178,7 +195,7 @@ class Workers:
         )
 
     def _log(self, number: int) -> Path:
-        return self._theatre.folder / f"worker-{number}.log"
+        return self._folder.path / f"worker-{number}.log"
 
     def log(self, number: int) -> str:
         """The end of what a worker had to say."""
@@ -203,11 +220,11 @@ class Faults(threading.Thread):
     `frozen`: strike by SIGSTOP too; `guard`: seconds for which a node is out of service after its restart.
     """
 
-    def __init__(self, nodes: Nodes, theatre: Theatre, dice: random.Random, *, most: int, frozen: bool, guard: float) -> None:
+    def __init__(self, nodes: Nodes, folder: Folder, dice: random.Random, *, most: int, frozen: bool, guard: float) -> None:
         super().__init__(name="faults")
         self.done = Counter[str]()
         self.error: BaseException | None = None
-        self._nodes, self._theatre, self._dice, self._most, self._guard = nodes, theatre, dice, most, guard
+        self._nodes, self._folder, self._dice, self._most, self._guard = nodes, folder, dice, most, guard
         self._kinds = ("killed", "killed", "frozen") if frozen else ("killed",)
         self._turn = itertools.cycle(range(len(nodes)))
         self._mending: dict[int, tuple[float, str]] = {}  # dead and frozen nodes: until when, and which of the two
@@ -231,9 +248,9 @@ class Faults(threading.Thread):
 
     def _ambush(self) -> None:
         """Hold whoever goes inside next, and strike."""
-        with self._theatre.hold():
-            before = self._theatre.entered()
-            while not self._over.is_set() and self._theatre.entered() == before:
+        with self._folder.hold():
+            before = self._folder.entered()
+            while not self._over.is_set() and self._folder.entered() == before:
                 self._mend()
                 self._over.wait(0.005)
             if self._over.is_set():
@@ -241,7 +258,7 @@ class Faults(threading.Thread):
             for _ in range(self._dice.randint(1, self.room)):
                 self._strike(next(node for node in self._turn if node not in self._mending and self._back[node] <= time.monotonic()))
             until = time.monotonic() + HELD
-            while time.monotonic() < until and self._theatre.entered() == before + 1:
+            while time.monotonic() < until and self._folder.entered() == before + 1:
                 self._mend()
                 self._over.wait(0.005)
 
@@ -283,16 +300,113 @@ async def ask(client: httpx.AsyncClient, url: str, name: str) -> Answer:
     return Answer(answer.status_code, answer.text, time.monotonic() - began)
 
 
-async def play(stage: Stage, theatre: Theatre, workers: Workers, faults: Faults | None) -> None:
+async def play(stage: Stage, folder: Folder, urls: list[str], faults: Faults | None) -> None:
     """All rounds of a stage."""
     async with httpx.AsyncClient(timeout=60, trust_env=False, verify=False) as client:
         for number in range(1, stage.rounds + 1):
             while faults and not faults.room and not faults.error:  # every round is to see a fault
                 await asyncio.sleep(0.01)
-            urls = itertools.islice(itertools.cycle(workers.urls), stage.at_once)
-            stage.answers.append(await asyncio.gather(*(ask(client, url, str(name)) for name, url in enumerate(urls))))
-            stage.items.append(theatre.clear())
-            stage.faults = faults.done if faults else stage.faults
-            if faults and faults.error:
-                raise faults.error
-            progress(f"{stage.asked}: round {number} of {stage.rounds}, {len(stage.items[-1])} items{struck(stage.faults, ', so far ')}")
+            requests = [ask(client, urls[i % len(urls)], str(i)) for i in range(stage.at_once)]
+            stage.answers.append(await asyncio.gather(*requests))
+            stage.items.append(folder.clear())
+            if faults:
+                stage.faults = faults.done.copy()
+                if faults.error:
+                    raise faults.error
+            progress(f"{stage.asked}: round {number} of {stage.rounds}, {len(stage.items[-1])} items; nodes lost so far: {stage.lost}")
+
+
+def perform(stage: Stage, nodes: Nodes, dice: random.Random) -> None:
+    """Start the service, play a stage, and end the service."""
+    progress(f"{stage.asked}: starting {WORKERS} processes")
+    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as place, ExitStack() as stack:
+        folder = Folder(Path(place))
+        workers = stack.enter_context(Workers(folder, stage.lock, nodes))
+        faults = None
+        if stage.most:
+            one = len(nodes) == 1
+            faults = stack.enter_context(Faults(nodes, folder, dice, most=stage.most, frozen=not one, guard=0.0 if one else GUARD))
+        asyncio.run(play(stage, folder, workers.urls, faults))
+        stage.crowd = folder.crowd()
+        progress("")
+        if any(answer.status not in (201, 400) for answers in stage.answers for answer in answers):
+            for number in range(WORKERS):
+                print(f"worker {number} said last:\n{workers.log(number)}")
+
+
+def progress(line: str) -> None:
+    """One line that changes, on a terminal; else a line for each."""
+    if sys.stdout.isatty():
+        print(f"\r\033[K{line[: shutil.get_terminal_size().columns - 1]}", end="", flush=True)
+    elif line:
+        print(line, flush=True)
+
+
+def table(stages: list[Stage]) -> str:
+    """What happened, for people."""
+    rows = [("what was asked", "what happened", "requests", "items (allowed)", "p50 / p99 wait", "nodes lost")]
+    rows += [
+        (
+            stage.asked,
+            stage.verdict,
+            str(stage.rounds * stage.at_once),
+            f"{sum(map(len, stage.items))} ({stage.rounds * ALLOWED})",
+            "{:.2f} / {:.2f} s".format(*stage.waits),
+            stage.lost,
+        )
+        for stage in stages
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def story(rounds: int, seed: int, lock: str) -> bool:
+    """All stages; was the promise kept?"""
+    began, dice = time.monotonic(), random.Random(seed)
+    exact = Stage("five at once, holdfast", lock, rounds=1, at_once=5)
+    naked = Stage("no lock", "none", rounds)
+    single = Stage("SET NX, one node", "set_nx", rounds, most=1)
+    quorum = Stage("holdfast, five nodes", lock, rounds, most=2)
+    stages = [exact, naked, single, quorum]
+    with Nodes(5) as five, Nodes(1) as one:
+        print(f"{five.version}, {WORKERS} API processes; faults by seed {seed}\n")
+        for stage in stages:
+            perform(stage, one if stage is single else five, dice)
+            if stage is exact:
+                print("\n".join(f"{answer.status} - {answer.body}" for answer in sorted(stage.answers[0])), end="\n\n")
+    complaints = [*exact.complaints(), *quorum.complaints()]
+    print(f"\n{table(stages)}\n")
+    print(f"A round is {AT_ONCE} requests at once, of which {ALLOWED} may succeed. The wait is that for an answer; it includes the 0.1 s")
+    print(f"of work for each item before, and {HELD} s for each time that a request was held inside for a fault.")
+    print(f"{time.monotonic() - began:.0f} s.\n")
+    print("\n".join(complaints), end="\n" if complaints else "")
+    if not single.broken:
+        print("(By chance, SET NX on one node created no item too many this time.)")
+    if complaints:
+        print(f"The promise was broken: with {lock}, ...")
+    else:
+        print(f"The promise held: with holdfast, each of {rounds} rounds created exactly {ALLOWED} items, while nodes were {quorum.lost}.")
+    return not complaints
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=STORY, epilog=STATUS, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="three rounds a stage, not ten")
+    parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="repeat the faults of another run: which nodes, how many")
+    parser.add_argument("--plant", choices=["none", "set_nx"], help="use this in the place of holdfast, to see that the demonstration fails")
+    options = parser.parse_args()
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.default_int_handler)  # clean up, as with Ctrl-C
+    try:
+        return 0 if story(3 if options.quick else 10, options.seed, options.plant or "holdfast") else 1
+    except KeyboardInterrupt:
+        print("\ninterrupted: everything that was started is gone")
+        return 130
+    except (HoldfastError, RuntimeError) as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

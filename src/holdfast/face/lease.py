@@ -118,9 +118,9 @@ class Lease(ABC):
     def state(self) -> LeaseState:
         """HELD, DOUBT, LOST or RELEASED, by the clock and not only by what was noticed."""
         self._mine()
-        if self._released:
-            return RELEASED
         claim = self._claim
+        if self._released or claim.state is core.OVER:
+            return RELEASED
         if self._lost or claim.state is not core.HELD or clock() >= claim.until:
             self._lost = self._lost or claim.reason or ("max_hold" if claim.until >= claim.limit else "expired")
             return LOST
@@ -172,15 +172,14 @@ class Lease(ABC):
     def _ends(self) -> bool:
         """The caller wants to release it. True if there is something to release; LockLost if it is lost, once."""
         state = self.state
-        if state is RELEASED:
-            return False
-        self._released = True
         if state is LOST:
+            self._released = True
             raise self._loss()
-        return True
+        return state is not RELEASED
 
     def _ended(self) -> None:
         """Its release was said. Raises LockLost if it was lost just before."""
+        self._released = True  # (not sooner: a caller who is interrupted on the way may release again)
         if self._claim.state is core.LOST:
             self._lost = self._claim.reason
             raise self._loss()
