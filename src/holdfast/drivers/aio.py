@@ -73,7 +73,7 @@ class Driver:
         self.crew.telling = telling
         self.crew.epoch = time.time() - clock()
         self.closed = False
-        self._leases: dict[Claim, weakref.ref[Any]] = {}  # of all claims that are not over
+        self._leases: dict[Claim, weakref.ref[Any]] = {}  # of all claims that somebody has
         self._waiters: dict[Claim, list[asyncio.Future[None]]] = {}  # who waits for news of a claim
         self._links: list[Link | None] = [None] * len(settings.addresses)
         self._dialling: dict[int, asyncio.Task[None]] = {}
@@ -113,7 +113,6 @@ class Driver:
             waiter = self.loop.create_future()
             self._waiters[claim] = [waiter]
             lease.claim = claim
-            self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
             self.crew.begin(claim, now)
             self.work()
             try:
@@ -125,6 +124,7 @@ class Driver:
             if claim.refusal is not None:
                 raise claim.refusal
             if claim.state is HELD and clock() < claim.until:
+                self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
                 return
             self._end(claim)  # held, and lost before anybody heard of it: once more
 

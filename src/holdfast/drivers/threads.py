@@ -57,7 +57,7 @@ class Errand(weakref.ref[Any]):
     """
 
     __slots__ = (
-        "claim", "confirm", "deadline", "delivered", "ended", "gates", "give_up", "keeper", "last", "max_hold", "patient", "recipe",
+        "claim", "confirm", "deadline", "delivered", "ended", "gates", "give_up", "handed", "keeper", "last", "max_hold", "patient", "recipe",
         "renew", "ttl",
     )  # fmt: skip
 
@@ -73,6 +73,7 @@ class Errand(weakref.ref[Any]):
     last: LockType | None  # who waits for the end
     give_up: bool  # its caller wants it to end, or to be given back
     confirm: bool  # and waits for the nodes' answers
+    handed: LockType  # taken by the caller who gets the lease, or by the keeper if it is lost before that: one of them is first
     delivered: bool  # its caller has the lease
     ended: bool
 
@@ -281,7 +282,7 @@ class Keeper:
             self._open(errand)
             if claim.done:
                 del self._errands[claim]
-                if claim.state is LOST:
+                if claim.state is LOST and not errand.handed.acquire(False):
                     self._fallen.append(errand)
         crew.settled.clear()
         if crew.changes != self._seen:
@@ -449,7 +450,7 @@ class Keeper:
         self._errands.clear()
         for errand in errands:
             self._open(errand)
-            if errand.claim is not None and errand.claim.state is HELD:
+            if errand.delivered and errand.claim is not None and errand.claim.state is HELD:
                 _fell(errand)
         for gate in [*self._flushed, *self._watchers]:
             gate.release()
@@ -504,7 +505,7 @@ class Driver:
             errand.keeper, errand.claim, errand.recipe, errand.gates = keeper, None, recipe, [gate]
             errand.ttl, errand.deadline, errand.max_hold = ttl, deadline, max_hold
             errand.patient, errand.renew = wait != 0, renew
-            errand.last = None
+            errand.last, errand.handed = None, allocate_lock()
             errand.give_up = errand.confirm = errand.delivered = errand.ended = False
             lease.errand = errand
             try:
@@ -516,7 +517,7 @@ class Driver:
                     raise HoldfastError("this process was forked, or holdfast failed, while a lock was waited for") from keeper.failure
                 if claim.refusal is not None:
                     raise claim.refusal
-                if claim.state is HELD and clock() < claim.until:
+                if claim.state is HELD and clock() < claim.until and errand.handed.acquire(False):
                     errand.delivered = True
                     return
                 errand.give_up = True  # held, and lost before anybody heard of it: once more
