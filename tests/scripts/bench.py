@@ -6,11 +6,12 @@ that must still run are long, those that must have lapsed are short and slept ov
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import hiredis
 
@@ -21,6 +22,7 @@ K = 16_000  # ms: the fence horizon, as with max_ttl = 30 s
 LONG = 30_000  # ms: a lease that runs for as long as any test
 SHORT = 2  # ms: one that is over by the next `lapse`
 NAME = b"n"
+Words = tuple[bytes | str | int, ...]
 INBOXES = tuple(b"%032x" % (0xA0 + i) for i in range(4))
 
 
@@ -36,8 +38,8 @@ class Denied(NamedTuple):
     holder: bytes | None
 
 
-class Place(NamedTuple):
-    """A waiter: its score in the queue, its deadline as ms from now."""
+class Waiter(NamedTuple):
+    """Its score in the queue, and its deadline, as ms from now."""
 
     score: float
     left: int
@@ -50,7 +52,7 @@ class Seen(NamedTuple):
     holder_left: int
     fence: bytes | None
     fence_left: int
-    queue: dict[bytes, Place]
+    queue: dict[bytes, Waiter]
     queue_left: int
     waiters_left: int
 
@@ -79,24 +81,26 @@ class Client:
     def __init__(self, send: Callable[[bytes], object], receive: Callable[[], bytes], close: Callable[[], object]) -> None:
         self._send, self._receive, self.close = send, receive, close
         self._reader, self._pushes = hiredis.Reader(), list[list[Any]]()
-        self.say("HELLO", 3)
 
-    def stream(self, *commands: tuple[bytes | str | int, ...]) -> list[Any]:
-        """Say commands in one write: answers and pushes, in the order of the stream, up to the last answer."""
+    def stream(self, *commands: Words) -> Iterator[Any]:
+        """Say commands in one write: answers and pushes as they come, for as long as one is asked for."""
         self._send(b"".join(pack(*command) for command in commands))
-        told: list[Any] = []
-        missing = len(commands)
-        while missing:
+        while True:
             while (reply := self._reader.gets()) is False:
                 self._reader.feed(self._receive())
-            told.append(reply)
-            missing -= not isinstance(reply, hiredis.PushNotification)
-        return told
+            yield reply
 
-    def batch(self, *commands: tuple[bytes | str | int, ...]) -> list[Any]:
-        """The same: the answers alone. Pushes are kept for `heard`; errors are among the answers."""
-        replies = []
-        for reply in self.stream(*commands):
+    def told(self, *commands: Words) -> list[Any]:
+        """Say commands, and whatever they are answered with, pushes too."""
+        mark = b"that was all"
+        return list(itertools.takewhile(lambda reply: reply != mark, self.stream(*commands, ("PING", mark))))
+
+    def batch(self, *commands: Words) -> list[Any]:
+        """Say commands, each of which has one answer; an error is one. Pushes are kept for `heard`."""
+        replies: list[Any] = []
+        stream = self.stream(*commands)
+        while len(replies) < len(commands):
+            reply = next(stream)
             (self._pushes if isinstance(reply, hiredis.PushNotification) else replies).append(reply)
         return replies
 
@@ -114,24 +118,34 @@ class Client:
         self._send(pack("UNSUBSCRIBE", channel))
         self.heard()
 
-    def heard(self) -> list[tuple[bytes, ...]]:
+    def heard(self) -> list[tuple[Any, ...]]:
         """The pushes of messages and invalidations since the last time: none is under way any more."""
         self.say("PING")
         pushes, self._pushes = self._pushes, []
         return [tuple(push[1:]) for push in pushes if push[0] in (b"message", b"invalidate")]
 
 
-class Bench:
-    """One server, with the scripts loaded. `pass_time(seconds)` lets its clock run; `silence(client)`: the server refuses its PUBLISH."""
+class Place(Protocol):
+    """Where a server is."""
 
-    def __init__(
-        self,
-        connect: Callable[[], Client],
-        pass_time: Callable[[float], None],
-        silence: Callable[[Client], AbstractContextManager[None]],
-        scripts: tuple[Script, ...],
-    ) -> None:
-        self._connect, self.pass_time, self._silence, (self.request_script, self.release_script) = connect, pass_time, silence, scripts
+    def connect(self) -> Client:
+        """A new connection, on which nothing was said."""
+
+    def pass_time(self, seconds: float) -> None:
+        """Let its clock run."""
+
+    def silence(self, client: Client) -> AbstractContextManager[None]:
+        """Refuse whatever a client wants to publish."""
+
+    def lock(self, operator: Client, password: bytes) -> AbstractContextManager[None]:
+        """Ask every new connection for a password."""
+
+
+class Bench:
+    """One server, empty, with the scripts loaded."""
+
+    def __init__(self, place: Place, scripts: tuple[Script, ...]) -> None:
+        self.place, (self.request_script, self.release_script) = place, scripts
         self._clients: list[Client] = []
         self._serial = 0
         self.eternal: set[bytes] = set()  # keys that a test itself has made without an expiry
@@ -140,9 +154,14 @@ class Bench:
         self.client = self.connect()
         self.base = self.now() * 1000 + 10**9  # tickets: above every clock floor
 
+    def bare(self) -> Client:
+        """A new connection, on which nothing was said."""
+        self._clients.append(self.place.connect())
+        return self._clients[-1]
+
     def connect(self, *inboxes: bytes) -> Client:
-        client = self._connect()
-        self._clients.append(client)
+        client = self.bare()
+        client.say("HELLO", 3)
         client.batch(*[("SCRIPT", "LOAD", script.source) for script in (self.request_script, self.release_script)])
         for inbox in inboxes:
             client.subscribe(inbox)
@@ -159,7 +178,7 @@ class Bench:
 
     def lapse(self) -> None:
         """Let SHORT leases run out."""
-        self.pass_time(SHORT / 1000 + 0.003)
+        self.place.pass_time(SHORT / 1000 + 0.003)
 
     def token(self, ticket: int, inbox: bytes = INBOXES[0]) -> bytes:
         """A token of its own, for a ticket that is counted from `base`."""
@@ -168,9 +187,7 @@ class Bench:
 
     # The scripts
 
-    def words(
-        self, token: bytes, ttl: int = LONG, mode: str = "w", P: int = 0, K: int = K, name: bytes = NAME
-    ) -> tuple[bytes | str | int, ...]:
+    def words(self, token: bytes, ttl: int = LONG, mode: str = "w", P: int = 0, K: int = K, name: bytes = NAME) -> Words:
         """A request's command; P is the ticket unless given."""
         P = P or int(token[:16])
         return "EVALSHA", self.request_script.sha, 4, *keys(name), token, ttl, mode, b"%016d" % P, K, P // 1000 + K
@@ -183,7 +200,7 @@ class Bench:
             return Granted(int(reply[0]), reply[1], reply[2])
         return Denied(*reply[1:])
 
-    def release_words(self, token: bytes, K: int = K, name: bytes = NAME) -> tuple[bytes | str | int, ...]:
+    def release_words(self, token: bytes, K: int = K, name: bytes = NAME) -> Words:
         return "EVALSHA", self.release_script.sha, 4, *keys(name), token, K
 
     def release(self, token: bytes, *, client: Client | None = None, **given: Any) -> int:
@@ -193,7 +210,7 @@ class Bench:
 
     def mute(self) -> AbstractContextManager[None]:
         """Nothing that `client`'s scripts publish is allowed."""
-        return self._silence(self.client)
+        return self.place.silence(self.client)
 
     def settle(self, until: Callable[[], bool]) -> None:
         """Wait for something that a real server does in its own time."""
@@ -218,7 +235,7 @@ class Bench:
         line = self.operator.say("ZRANGE", queue, 0, -1, "WITHSCORES")
         now = self.now()
         assert {token for token, _ in line} == deadlines.keys(), "the queue and the waiters' deadlines go together"
-        places = {token: Place(score, int(deadlines[token]) - now) for token, score in line}
+        places = {token: Waiter(score, int(deadlines[token]) - now) for token, score in line}
         return Seen(holder, holder_left, F, fence_left, places, queue_left, waiters_left)
 
     def cost(self, act: Callable[[], object]) -> dict[str, int]:
@@ -235,49 +252,67 @@ class Bench:
         return {name: int(numbers.partition(",")[0]) for name, numbers in stats.items() if name not in ("info", "evalsha")}
 
 
-class Clock:
-    """A virtual one: it stands still unless it is told to pass."""
+class Simulated:
+    """A simulated server, whose clock stands still unless it is told to pass."""
 
-    def __init__(self, now: float) -> None:
-        self.seconds = now
+    def __init__(self, server: Callable[..., Server], dialect: Dialect, now: float) -> None:
+        self.now = now
+        self.server = server(lambda: self.now, "0" * 40, dialect=dialect)
 
-    def pass_time(self, seconds: float) -> None:
-        self.seconds += seconds
-
-
-def simulated(
-    dialect: Dialect, scripts: tuple[Script, ...] = EXCLUSIVE, kind: Callable[..., Server] = Server, now: float = 1_800_000_000.0
-) -> Bench:
-    clock = Clock(now)
-    server = kind(lambda: clock.seconds, "0" * 40, dialect=dialect)
-
-    def connect() -> Client:
+    def connect(self) -> Client:
         unread: list[bytes] = []
-        connection = server.connect(unread.append)
+        connection = self.server.connect(unread.append)
         return Client(connection.feed, lambda: unread.pop(0), connection.disconnect)
 
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
     @contextmanager
-    def silence(client: Client) -> Iterator[None]:
-        server.refuse[b"PUBLISH"] = b"NOPERM this user has no permissions to access one of the channels used as arguments"
+    def silence(self, client: Client) -> Iterator[None]:
+        self.server.refuse[b"PUBLISH"] = b"NOPERM this user has no permissions to access one of the channels used as arguments"
         yield
-        del server.refuse[b"PUBLISH"]
+        del self.server.refuse[b"PUBLISH"]
 
-    return Bench(connect, clock.pass_time, silence, scripts)
+    @contextmanager
+    def lock(self, operator: Client, password: bytes) -> Iterator[None]:
+        self.server.password = password
+        yield
+        self.server.password = None
 
 
-def real(url: str, scripts: tuple[Script, ...] = EXCLUSIVE) -> Bench:
-    port = int(url.rpartition(":")[2])
+class Real:
+    """A real server."""
 
-    def connect() -> Client:
-        end = socket.create_connection(("127.0.0.1", port), timeout=10)
+    def __init__(self, url: str) -> None:
+        self.port = int(url.rpartition(":")[2])
+
+    def connect(self) -> Client:
+        end = socket.create_connection(("127.0.0.1", self.port), timeout=10)
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return Client(end.sendall, lambda: end.recv(1 << 16), end.close)
 
+    def pass_time(self, seconds: float) -> None:
+        time.sleep(seconds)
+
     @contextmanager
-    def silence(client: Client) -> Iterator[None]:
+    def silence(self, client: Client) -> Iterator[None]:
         client.say("ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "resetchannels")
         client.say("AUTH", "mute", "")
         yield
         client.say("AUTH", "default", "")
 
-    return Bench(connect, time.sleep, silence, scripts)
+    @contextmanager
+    def lock(self, operator: Client, password: bytes) -> Iterator[None]:
+        operator.say("CONFIG", "SET", "requirepass", password)
+        yield
+        operator.say("CONFIG", "SET", "requirepass", "")
+
+
+def simulated(
+    dialect: Dialect, scripts: tuple[Script, ...] = EXCLUSIVE, kind: Callable[..., Server] = Server, now: float = 1_800_000_000.0
+) -> Bench:
+    return Bench(Simulated(kind, dialect, now), scripts)
+
+
+def real(url: str) -> Bench:
+    return Bench(Real(url), EXCLUSIVE)

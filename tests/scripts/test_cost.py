@@ -31,7 +31,7 @@ def test_waiting(bench: Bench) -> None:
     bench.request(bench.token(1))
     heartbeat = {"set": 1, "time": 1, "get": 2, "zadd": 1, "hset": 1, "pttl": 3, "zrank": 1}
     assert bench.cost(lambda: bench.client.say(*waiter)) == {**heartbeat, "pexpire": 2}
-    bench.pass_time(0.002)
+    bench.place.pass_time(0.002)
     assert bench.cost(lambda: bench.client.say(*waiter)) == {**heartbeat, "hget": 1, "pexpire": 2}
 
 

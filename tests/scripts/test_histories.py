@@ -15,13 +15,13 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Client, Denied, Granted, Seen, Words, keys, real, simulated
 
 from holdfast.testing.server import COMMANDS, REDIS_6_2, VALKEY_9, Connection, Hash, Reply, Server, SortedSet
-from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Client, Denied, Granted, Seen, keys, real, simulated
 
 STEPS = 40
 SEEDS = range(25)
-SLACK = 4_000  # ms by which times may differ: the real server's clock runs, the other one does not. Leases differ by more.
+SLACK = 4_000  # ms by which times may differ: a real server's clock runs on between two looks. Leases differ by more.
 TTLS = (SHORT, SHORT, 10_000, 20_000, LONG, 4 * LONG)  # the last is more than the cap
 
 
@@ -40,7 +40,7 @@ def alike(left: Any, right: Any) -> bool:
 
 
 def near(left: int, right: int) -> bool:
-    return left == right or (left >= 0) == (right >= 0) and abs(left - right) <= SLACK
+    return left == right or ((left >= 0) == (right >= 0) and abs(left - right) <= SLACK)
 
 
 class History:
@@ -73,6 +73,8 @@ class History:
         return None
 
     def both(self, act: Callable[[Bench], Any], what: str) -> tuple[Any, Any]:
+        left, right = self.benches
+        right.place.pass_time(max(left.now() - right.now(), 0) / 1000)  # a real server's clock runs: the other one's follows
         self.told.append(what)
         left, right = (act(bench) for bench in self.benches)
         self.told.append(f"    {left}")
@@ -121,7 +123,7 @@ class History:
         return left, right
 
     def foreign(self) -> tuple[Any, Any]:
-        commands: list[tuple[bytes | str | int, ...]] = [
+        commands: list[Words] = [
             ("SET", NAME, b"foreign\0" * 10, "NX", "PX", 10_000),
             ("SET", NAME, "foreign", "PX", LONG),
             ("DEL", NAME),

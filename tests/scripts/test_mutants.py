@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Callable, Iterator
 
 import pytest
+from scripts import test_release, test_request
+from scripts.bench import Bench, simulated
 
 from holdfast.scripts import EXCLUSIVE, RELEASE, REQUEST, Script
 from holdfast.testing.server import REDIS_7_2
-from scripts import test_release, test_request
-from scripts.bench import Bench, simulated
 
 TESTS: list[Callable[[Bench], None]] = [
     test for module in (test_request, test_release) for name, test in vars(module).items() if name.startswith("test_")

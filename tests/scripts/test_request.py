@@ -5,9 +5,10 @@ Every test is a function of a bench alone: test_mutants.py calls them with damag
 
 from __future__ import annotations
 
+from typing import Any
+
 import hiredis
 import pytest
-
 from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Denied, Granted, K, keys
 
 FREE = -2  # PTTL of a key that is not there
@@ -103,7 +104,7 @@ def test_round_fences_and_times_stay_numbers(bench: Bench) -> None:
     for fence in (2 * 10**15, 19 * 10**14, 1950 * 10**12):
         for horizon in (K, 10**8):
             name = b"%d-%d" % (fence, horizon)
-            given = {"K": horizon, "name": name}
+            given: dict[str, Any] = {"K": horizon, "name": name}
             below, low, high = (b"%016d:%b:%08x" % (ticket, INBOXES[1], 1) for ticket in (fence - 1, fence - 9, fence))
             bench.request(below, **given)
             bench.release(below, **given)

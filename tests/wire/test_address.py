@@ -6,11 +6,14 @@ import traceback
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
+from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
 from holdfast.wire.address import Address, parse
+
+patient = effort(deadline=None)  # a machine that is busy is no failure
 
 GOOD = {
     "redis://h": Address("redis://h:6379", "h", 6379),
@@ -89,6 +92,7 @@ def test_an_address_is_text(url: object) -> None:
 STARTS = ("", "redis:", "redis://", "redis://h", "redis://h:1/", "redis://h?", "redis://[", "unix://", "unix:///s?")
 
 
+@patient
 @given(st.sampled_from(STARTS), st.text())
 def test_rubbish_is_an_address_or_a_config_error(start: str, rest: str) -> None:
     try:
@@ -111,6 +115,7 @@ def seen(url: str) -> str:
     return f"{address.label} {address!r} {address}".lower()
 
 
+@patient
 @given(st.text(), SECRETS, st.sampled_from(["redis://{}@h:7000/1", "redis://{}@[::1]", "unix://{}@/run/r.sock?db=1"]))
 def test_user_and_password_are_percent_encoded_and_seen_nowhere(user: str, password: str, frame: str) -> None:
     url = frame.format(f"{quote(user, safe='')}:{quote(password, safe='')}")
@@ -119,11 +124,30 @@ def test_user_and_password_are_percent_encoded_and_seen_nowhere(user: str, passw
 
 
 UNESCAPED = SECRETS.map(lambda text: "".join(it for it in text if it not in "/?#"))
-MANGLED = ("redis://me:{}@h", "redis://:{}@h:port", "redis://:{}@", "redis://:{}@h/x", "redis://:{}@h?a=b", "redis://:{}@[h", "redis://{}@:1")
-MANGLED += ("redis:/:{}@h", "redis:{}@h", "rediss://:{}@h", ":{}@h", "unix://:{}@s", "unix://:{}@/s?db=x", "unix://:{}@/s?db", "http://:{}@h/")
+MANGLED = (
+    "redis://me:{}@h",
+    "redis://:{}@h:port",
+    "redis://:{}@",
+    "redis://:{}@h/x",
+    "redis://:{}@h?a=b",
+    "redis://:{}@[h",
+    "redis://{}@:1",
+)
+MANGLED += (
+    "redis:/:{}@h",
+    "redis:{}@h",
+    "rediss://:{}@h",
+    ":{}@h",
+    "unix://:{}@s",
+    "unix://:{}@/s?db=x",
+    "unix://:{}@/s?db",
+    "http://:{}@h/",
+)
 
 
+@patient
 @given(UNESCAPED, st.sampled_from(MANGLED))
+@example("sEcr3t\u2100", "redis://:{}@h")  # which the parser refuses, quoting it: it has a slash in it when normalized
 def test_a_password_is_not_seen_even_of_a_malformed_address(password: str, frame: str) -> None:
     text = seen(frame.format(password))
     assert "secr3t" not in text and "sec4et" not in text

@@ -57,8 +57,8 @@ class Errand(weakref.ref[Any]):
     """
 
     __slots__ = (
-        "claim", "confirm", "deadline", "delivered", "ended", "gates", "give_up", "handed", "keeper", "last", "max_hold", "patient", "recipe",
-        "renew", "ttl",
+        "claim", "confirm", "deadline", "delivered", "ended", "gates", "give_up", "handed", "keeper", "last", "max_hold", "patient",
+        "recipe", "renew", "ttl",
     )  # fmt: skip
 
     claim: Claim | None

@@ -159,7 +159,7 @@ class Lease(ABC):
             raise self._loss()
 
     def __repr__(self) -> str:
-        return f"<Lease {self.name!r} fence={self.fence} {'released' if self._released else f'until={self._claim.until:.3f}'}>"
+        return f"<Lease {self.name!r} fence={self.fence} {self._claim.until - clock():.1f} s left unless renewed or released>"
 
     def __reduce__(self) -> Any:
         raise TypeError("a lease belongs to this process and cannot be pickled: hand over its `fence` and `token` instead")

@@ -232,15 +232,17 @@ end
 function redis.error_reply(line) return {err = line} end
 function redis.status_reply(line) return {ok = line} end
 
--- What scripts see: the same for all servers, so they must not leave anything in it.
+-- What scripts see, and cannot change: it is the same for all servers.
+local function kept(things)
+    return setmetatable({}, {__index = things, __newindex = function() error('Attempt to modify a readonly table', 2) end})
+end
 local world = {
-    redis = redis, string = string, math = math, table = table, assert = assert, error = error, ipairs = ipairs, next = next, pairs = pairs,
-    pcall = pcall, select = select, tonumber = tonumber, tostring = tostring, type = type, unpack = unpack,
+    redis = kept(redis), string = kept(string), math = kept(math), table = kept(table), assert = assert, error = error, ipairs = ipairs,
+    next = next, pairs = pairs, pcall = pcall, select = select, tonumber = tonumber, tostring = tostring, type = type, unpack = unpack,
 }
-setmetatable(world, {
+local globals = kept(setmetatable(world, {
     __index = function(_, name) error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2) end,
-    __newindex = function() error('Attempt to modify a readonly table', 2) end,
-})
+}))
 
 local function line(text) return (string.gsub(text, '[\r\n]', ' ')) end
 
@@ -259,7 +261,7 @@ end
 
 local function compile(source)
     local script, wrong = loadstring(source, '@user_script')
-    if script then return setfenv(script, world) end
+    if script then return setfenv(script, globals) end
     return nil, wrong
 end
 
@@ -411,13 +413,18 @@ class Server:
         """A copy of all data."""
         return {database: space.copy() for database, space in self.data.items()}
 
+    def peek(self, key: bytes, database: int = 0) -> Value | None:
+        """What a key holds by now, for who watches from outside: looking changes nothing."""
+        space = self.data[database]
+        return space.values.get(key) if space.deadlines.get(key, inf) >= self.micros() // 1000 else None
+
     def expire(self) -> None:
         """Delete all keys that have run out, as a real server does a few times a second: whoever tracks them is told."""
         self.now = self.micros() // 1000
         for space in self.data.values():
             for key in space.expired(self.now):
                 space.drop(key)
-                self.changed(key, None)
+                self.changed(key)
         self.deliver()
 
     def micros(self) -> int:
@@ -426,11 +433,14 @@ class Server:
     def uptime(self) -> int:
         return int(self._clock()) - self._started
 
-    def changed(self, key: bytes, by: Connection | None) -> None:
-        """Tell those who track a key, once. (Also who tracks it but is not told, being the one who changed it, must track it anew.)"""
+    def changed(self, key: bytes) -> None:
+        """Tell those who track a key, once.
+
+        As in Redis, NOLOOP also keeps from a client that its own command found the key run out; and must track it anew, untold as it is.
+        """
         if self.tracked:
             for connection in self.tracked.pop(key, ()):
-                if connection.tracking and not (connection is by and connection.noloop):
+                if connection.tracking and not (connection is self.speaker and connection.noloop):
                     connection.push(push(b"invalidate", [key]), last=True)
 
     def speak(self, connection: Connection) -> None:
@@ -531,7 +541,7 @@ class Connection:
         value = self.space.values.get(key)
         if value is not None and self.space.deadlines.get(key, inf) < self.server.now:
             self.space.drop(key)
-            self.server.changed(key, None)
+            self.server.changed(key)
             return None
         return value
 
@@ -553,13 +563,13 @@ class Connection:
         value = self.space.values.get(key)
         if not value and not isinstance(value, bytes):  # nothing left in it
             self.space.drop(key)
-        self.server.changed(key, self)
+        self.server.changed(key)
 
     def drop(self, key: bytes) -> bool:
         there = self.look(key) is not None
         if there:
             self.space.drop(key)
-            self.server.changed(key, self)
+            self.server.changed(key)
         return there
 
     def join(self, channel: bytes) -> None:
@@ -731,7 +741,6 @@ def _info(c: Connection, *sections: bytes) -> Reply:
     told: dict[bytes, dict[bytes, bytes]] = {
         b"Server": {
             b"%b_version" % server.dialect.software: server.dialect.version,
-            b"redis_mode": b"standalone",
             b"run_id": server.run_id,
             b"uptime_in_seconds": b"%d" % server.uptime(),
         },
@@ -900,13 +909,13 @@ def _live(c: Connection) -> list[bytes]:
 def _glob(pattern: bytes) -> re.Pattern[bytes]:
     """Redis's patterns: * and ?, [a-c], [^a-c], and a backslash before what is meant literally."""
     parts = []
-    for part in re.findall(rb"\\.|\[(?:\\.|[^]\\])*\]|.", pattern, re.DOTALL):
-        if part in (b"*", b"?"):
-            parts.append(b".*" if part == b"*" else b".")
-        elif part[:1] == b"[" and len(part) > 2:
-            parts.append(re.sub(rb"(?<!^)[\[&|~]", rb"\\\g<0>", part))
+    for escaped, negated, kinds, other in re.findall(rb"\\(.)|\[(\^?)((?:\\.|[^]\\])*)(?:\]|$)|(.)", pattern, re.DOTALL):
+        if kinds or negated:
+            parts.append(b"[%b%b]" % (negated, re.sub(rb"(?<!\\)[\[&|~]", rb"\\\g<0>", kinds)))
+        elif other in (b"*", b"?"):
+            parts.append(b".*" if other == b"*" else b".")
         else:
-            parts.append(re.escape(part.removeprefix(b"\\") or part))
+            parts.append(re.escape(escaped + other))
     return re.compile(b"".join(parts), re.DOTALL)
 
 
@@ -939,16 +948,15 @@ def _get(c: Connection, key: bytes) -> Reply:
 @command(b"SET", 2, inf)
 def _set(c: Connection, key: bytes, value: bytes, *options: bytes) -> Reply:
     said: dict[bytes, bytes] = {}
-    words = iter(options)
-    for word in words:
-        option = word.upper()
-        takes = option in (b"PX", b"PXAT")
-        if option in said or not (takes or option in (b"NX", b"XX", b"GET")):
+    rest = list(options)
+    while rest:
+        option = rest.pop(0).upper()
+        if option in (b"NX", b"XX", b"GET"):
+            said[option] = b""
+        elif option in (b"PX", b"PXAT") and option not in said and rest:
+            said[option] = rest.pop(0)
+        else:
             raise Refused(SYNTAX)
-        try:
-            said[option] = next(words) if takes else b""
-        except StopIteration:
-            raise Refused(SYNTAX) from None
     if said.keys() >= {b"NX", b"XX"} or said.keys() >= {b"PX", b"PXAT"}:
         raise Refused(SYNTAX)
     deadline = None
