@@ -228,7 +228,7 @@ class Faults(threading.Thread):
         self.error: BaseException | None = None
         self._nodes, self._folder, self._dice, self._most, self._guard = nodes, folder, dice, most, guard
         self._node, self._kind = itertools.cycle(range(len(nodes))), itertools.cycle(kinds)
-        self._mend: dict[int, float] = {}  # frozen nodes, and when to thaw them
+        self._thaw: dict[int, float] = {}  # frozen nodes, and when to thaw them
         self._back = dict.fromkeys(range(len(nodes)), 0.0)  # when a node is in service again
         self._held: list[tuple[float, float]] = []  # from when to when a request was held inside
         self._over = threading.Event()
@@ -272,14 +272,14 @@ class Faults(threading.Thread):
             self._back[node] = monotonic() + self._guard
         else:
             self._nodes.freeze(node)
-            self._mend[node] = monotonic() + FROZEN
+            self._thaw[node] = monotonic() + FROZEN
             self._back[node] = monotonic() + FROZEN + RECONNECT
 
     def _pass(self) -> None:
         """Let some time pass."""
         self._over.wait(0.005)
-        for node in [node for node, due in self._mend.items() if due <= monotonic()]:
-            del self._mend[node]
+        for node in [node for node, due in self._thaw.items() if due <= monotonic()]:
+            del self._thaw[node]
             self._nodes.thaw(node)
 
     def __enter__(self) -> Self:
@@ -367,11 +367,13 @@ def story(count: int, seed: int, lock: str) -> int:
             if stage is exact:
                 print("\n".join(f"{it.status} - {it.body}" for it in sorted(exact.rounds[0].answers)), end="\n\n")
     print(f"\n{table(stages)}\n")
-    print(f"A round is {AT_ONCE} requests at once, {ALLOWED} of which may succeed. The wait is for the answer, 201 or 400, less the time for")
-    print(f"which a request was held so that it could be struck at. It all took {monotonic() - began:.0f} s.\n")
+    print(f"A round is {AT_ONCE} requests at once, of which {ALLOWED} may succeed. The wait is for the answer, yes or no, less the time")
+    print(f"for which a request was held so that it could be struck at. It all took {monotonic() - began:.0f} s.\n")
     complaints = [f"{stage.title}: {it}" for stage in (exact, quorum) for it in stage.complaints()]
+    for complaint in complaints[:20]:
+        print(complaint)
     if complaints:
-        print("\n".join(complaints[:20]), f"\nThe promise was broken, with {'holdfast' if lock == 'holdfast' else lock + ' in its place'}.")
+        print(f"The promise was broken, with {'holdfast' if lock == 'holdfast' else f'{lock} in its place'}.")
         return 1
     if not single.broken:
         print("(By chance, SET NX on one node let no item too many through this time.)")

@@ -22,6 +22,9 @@ K = 16_000  # ms: the fence horizon, as with max_ttl = 30 s
 LONG = 30_000  # ms: a lease that runs for as long as any test
 SHORT = 2  # ms: one that is over by the next `lapse`
 NAME = b"n"
+FREE = -2  # PTTL of a key that is not there
+TOP = 2**53 - 1  # above it a node's Lua cannot count by ones
+SLACK = 5_000  # ms that a test may take on a machine that is busy with something else
 Words = tuple[bytes | str | int, ...]
 INBOXES = tuple(b"%032x" % (0xA0 + i) for i in range(4))
 
@@ -60,6 +63,11 @@ class Seen(NamedTuple):
     def timeless(self) -> tuple[bytes | None, bytes | None, tuple[bytes, ...]]:
         """What does not change while time passes (and nothing lapses)."""
         return self.holder, self.fence, tuple(self.queue)
+
+
+def about(ms: int, wanted: int) -> bool:
+    """A time that runs down: `wanted` when it began, a little less by now."""
+    return wanted - SLACK < ms <= wanted
 
 
 def keys(name: bytes) -> tuple[bytes, bytes, bytes, bytes]:

@@ -5,16 +5,7 @@ Every test is a function of a bench alone: test_mutants.py calls them with damag
 
 from __future__ import annotations
 
-from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Granted, K, keys
-
-FREE = -2  # PTTL of a key that is not there
-TOP = 2**53 - 1  # above it a node's Lua cannot count by ones
-SLACK = 5_000  # ms that a test may take on a machine that is busy with something else
-
-
-def about(ms: int, wanted: int) -> bool:
-    """A time that runs down: `wanted` when it began, a little less by now."""
-    return wanted - SLACK < ms <= wanted
+from scripts.bench import FREE, INBOXES, LONG, NAME, SHORT, TOP, Bench, Granted, K, about, keys
 
 
 def contended(bench: Bench, *leases: tuple[int, int, int], ticket: int = 0) -> tuple[bytes, list[bytes]]:

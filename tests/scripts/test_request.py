@@ -9,17 +9,7 @@ from typing import Any
 
 import hiredis
 import pytest
-from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Denied, Granted, K, keys
-
-FREE = -2  # PTTL of a key that is not there
-TOP = 2**53 - 1  # above it a node's Lua cannot count by ones
-SLACK = 5_000  # ms that a test may take on a machine that is busy with something else
-
-
-def about(ms: int, wanted: int) -> bool:
-    """A time that runs down: `wanted` when it began, a little less by now."""
-    return wanted - SLACK < ms <= wanted
-
+from scripts.bench import FREE, INBOXES, LONG, NAME, SHORT, TOP, Bench, Denied, Granted, K, about, keys
 
 # Granting
 

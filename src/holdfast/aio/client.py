@@ -33,10 +33,12 @@ class Holdfast(client.Client[Lock]):
         """That of the running loop, and of this process; those of loops that were closed are forgotten."""
         loop = asyncio.get_running_loop()
         driver = self._drivers.get(loop)
-        if driver is None or driver.foreign:
+        if driver is None or driver.gone:
             if self._closed:
                 raise Closed("this client was closed")
-            self._drivers = {at: it for at, it in self._drivers.items() if not at.is_closed()}
+            for at in list(self._drivers):  # (one C call each: loops in other threads come and go meanwhile)
+                if at.is_closed():
+                    self._drivers.pop(at, None)
             driver = self._drivers[loop] = Driver(self.settings, self._teller, self._teller.wants_all, VERSION)
         return driver
 
@@ -49,9 +51,11 @@ class Holdfast(client.Client[Lock]):
     async def close(self) -> None:
         self._closed = True
         driver = self._drivers.get(asyncio.get_running_loop())
-        if driver is not None:
-            await driver.close()
-        self._stop_servers()
+        try:
+            if driver is not None:
+                await driver.close()
+        finally:
+            self._stop_servers()
 
     aclose = close
 

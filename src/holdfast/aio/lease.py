@@ -21,11 +21,8 @@ from ..face.lease import LostEvent
 from ..face.telling import guarded
 from ..face.terms import Terms
 
-_running: set[asyncio.Task[Any]] = set()  # of `on_lost` coroutines: a loop keeps only weak references to its tasks
-
 
 def _finished(task: asyncio.Task[Any]) -> None:
-    _running.discard(task)
     if not task.cancelled():
         guarded(task.result)  # what it raised is logged
 
@@ -79,17 +76,20 @@ class Lease(lease.Lease):
     async def _leave(self, error: BaseException | None) -> None:
         body, self._body = self._body, None
         if self._cancelled and body is not None:
-            if not isinstance(error, asyncio.CancelledError):  # the body had ended before it could be cancelled: take that back
-                try:
-                    await asyncio.sleep(0)
-                except asyncio.CancelledError as cancelled:
-                    error = error or cancelled
-            ours = body.uncancel() <= self._cancelling
-            if isinstance(error, asyncio.CancelledError):
-                if not ours:
-                    raise error  # somebody else cancels, too
+            cancelled = error if isinstance(error, asyncio.CancelledError) else None
+            try:
+                await asyncio.sleep(0)  # the body may have ended before it could be cancelled: take that back
+            except asyncio.CancelledError as late:
+                cancelled = late
+            if body.uncancel() > self._cancelling and cancelled is not None:
+                raise cancelled  # somebody else cancels, too
+            if cancelled is not None and (error is None or isinstance(error, asyncio.CancelledError)):
                 self._released = True
-                raise self._loss() from error
+                raise self._loss() from cancelled
+        elif isinstance(error, GeneratorExit):  # perhaps of a coroutine that is thrown away: nothing can be awaited
+            self._released = True
+            self._driver.let_go(self.claim)
+            return
         try:
             await self.release()
         except LockLost as lost:
@@ -110,10 +110,11 @@ class Lease(lease.Lease):
         outcome = guarded(on_lost, self)
         if inspect.iscoroutine(outcome):
             task = self._driver.loop.create_task(outcome)
-            _running.add(task)
+            self._driver.strangers.add(task)
+            task.add_done_callback(self._driver.strangers.discard)
             task.add_done_callback(_finished)
 
     def __del__(self) -> None:
         claim, driver = getattr(self, "claim", None), self._driver
-        if claim is not None and claim.state is core.HELD and clock() < claim.until and not (driver.closed or driver.foreign):
+        if claim is not None and claim.state is core.HELD and clock() < claim.until and not (driver.closed or driver.gone):
             warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)

@@ -428,7 +428,8 @@ class Claim:
 
     def _misfit(self) -> ConfigError | None:
         """Is the name's key something else than a lock on a majority? No time will mend that."""
-        unfit = [i for i, v in enumerate(self.votes) if str(v.error).startswith("WRONGTYPE") or (v.denied and v.left == -1)]
+        # (Redis 6.2 puts words of its own before the code of an error within a script.)
+        unfit = [i for i, v in enumerate(self.votes) if "WRONGTYPE" in str(v.error) or (v.denied and v.left == -1)]
         if len(unfit) < self._quorum:
             return None
         where = ", ".join(self._reach.labels[i] for i in unfit)

@@ -12,16 +12,16 @@ import asyncio
 import os
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..clock import clock
-from ..core.claim import HELD, LOST, Claim
+from ..core.claim import HELD, LOST, OVER, Claim
 from ..core.command import Recipe
 from ..engine.crew import Crew, NodeStatus
 from ..engine.settings import Settings
-from ..errors import Closed
+from ..errors import Closed, HoldfastError
 from ..events import Event
 from ..recipes import exclusive
 from ..wire.address import Address
@@ -29,6 +29,9 @@ from . import sockets
 from .forks import generation
 
 CHUNK = 65536
+LATE = 0.005  # seconds after which a loop that comes to its timer was busy with something else
+
+T = TypeVar("T")
 
 
 class Lease(Protocol):
@@ -46,6 +49,7 @@ class Link(asyncio.BufferedProtocol):
     def __init__(self, driver: Driver, node: int) -> None:
         self.driver, self.node = driver, node
         self.transport: asyncio.Transport | None = None
+        self.full = False  # did the last read fill the buffer? Then more may lie unread
         self._buffer = bytearray(CHUNK)
         self._view = memoryview(self._buffer)
 
@@ -57,6 +61,7 @@ class Link(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.full = nbytes == CHUNK
         self.driver.received(self, self._view[:nbytes])
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -64,7 +69,7 @@ class Link(asyncio.BufferedProtocol):
 
 
 class Driver:
-    """All there is of a client in one event loop. Made in that loop, and gone with it."""
+    """All there is of a client in one event loop. Made in that loop, and gone with it; after a bug in the engine, gone at once."""
 
     def __init__(self, settings: Settings, tell: Callable[[Event], None], telling: bool = False, version: str = "0") -> None:
         self.settings, self._tell, self._born = settings, tell, generation()
@@ -73,6 +78,10 @@ class Driver:
         self.crew.telling = telling
         self.crew.epoch = time.time() - clock()
         self.closed = False
+        self.failure: BaseException | None = None  # the bug
+        self.strangers: set[asyncio.Task[Any]] = set()  # running `on_lost` coroutines (a loop keeps only weak references to its tasks)
+        self._last: asyncio.TimerHandle | None = None
+        self._over = False  # is nothing done here any more?
         self._leases: dict[Claim, weakref.ref[Any]] = {}  # of all claims that somebody has
         self._waiters: dict[Claim, list[asyncio.Future[None]]] = {}  # who waits for news of a claim
         self._links: list[Link | None] = [None] * len(settings.addresses)
@@ -85,21 +94,35 @@ class Driver:
         self._seen = 0
         # asyncio.run ends a loop's async generators before it closes it: that is when this driver ends, if nobody closes it before.
         self._life = self._live()
-        try:
-            self._life.__anext__().send(None)
-        except StopIteration:
-            pass
+        _step(self._life.__anext__())
 
     async def _live(self) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
-            await self.close()
+            if not self._over:
+                await self.close()
+                await self._part()
+
+    async def _part(self) -> None:
+        """The loop ends: what the end of leases has set off has as much time as the nodes have."""
+        await asyncio.sleep(0)
+        if self.strangers:
+            _, running = await asyncio.wait(self.strangers, timeout=self.settings.node_timeout)
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.wait(running, timeout=self.settings.node_timeout)
 
     @property
     def foreign(self) -> bool:
         """Is this a forked child, and the driver its parent's?"""
         return generation() != self._born
+
+    @property
+    def gone(self) -> bool:
+        """Is it of no use any more in this process, so that an heir has to be made?"""
+        return self.failure is not None or self.foreign
 
     # ------------------------------------------------ for the face
 
@@ -113,8 +136,7 @@ class Driver:
             waiter = self.loop.create_future()
             self._waiters[claim] = [waiter]
             lease.claim = claim
-            self.crew.begin(claim, now)
-            self.work()
+            self._do(self.crew.begin, claim, now)
             try:
                 await waiter
             except BaseException:  # cancelled: nothing is left behind, and nothing is waited for
@@ -130,13 +152,10 @@ class Driver:
 
     async def extend(self, claim: Claim, ttl: float) -> None:
         """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time."""
-        if not self.crew.extend(claim, ttl, clock()):
-            self.work()
-            return
-        waiter = self.loop.create_future()
-        self._waiters.setdefault(claim, []).append(waiter)
-        self.work()
-        await waiter
+        if self._do(self.crew.extend, claim, ttl, clock()):
+            waiter = self.loop.create_future()
+            self._waiters.setdefault(claim, []).append(waiter)
+            await waiter
 
     async def release(self, claim: Claim, confirm: bool) -> int:
         """Give it back. Returns when the bytes have left; with `confirm`, when a majority has confirmed: on how many nodes."""
@@ -148,16 +167,16 @@ class Driver:
                 await waiter
             return 0
         waiter = self.loop.create_future()
+        self._wake(self._waiters.pop(claim, []))  # whoever extends it
         self._waiters[claim] = [waiter]
-        self.crew.end(claim, clock(), heard=True)
-        self.work()
-        await waiter
+        self._do(self.crew.end, claim, clock(), True)
+        if not self._over:
+            await waiter
         return claim.freed
 
     async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
         began = clock()
-        self.work()
         while True:
             self._check_open()
             now = clock()
@@ -168,87 +187,149 @@ class Driver:
                 raise wrong
             if now >= began + wait:
                 return status
-            watcher = self.loop.create_future()
-            self._watchers.append(watcher)
-            await asyncio.wait([watcher], timeout=began + wait - now)
+            self._do(self.crew.status, now)  # nobody may have used these nodes before
+            await self._news(began + wait - now)
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""
         return self.crew.status(clock())
 
+    async def _news(self, wait: float | None = None) -> None:
+        """Wait until something was heard of a node, or this is over."""
+        if not self._over:
+            watcher = self.loop.create_future()
+            self._watchers.append(watcher)
+            await asyncio.wait([watcher], timeout=wait)
+
     async def close(self) -> None:
-        """Release everything and end. Waits for the nodes' answers, at most `node_timeout`."""
-        if self.closed or self.foreign:
+        """Release everything and end. Waits for the nodes' answers, at most `node_timeout`; who is cancelled need not wait for that."""
+        if self.gone:
             return
-        self.closed = True
-        end = clock() + self.settings.node_timeout
-        self.crew.close(clock())
-        self.work()
-        try:
-            while self.crew.owing and (left := end - clock()) > 0:
-                watcher = self.loop.create_future()
-                self._watchers.append(watcher)
-                await asyncio.wait([watcher], timeout=left)
-        finally:
-            self._shut()
+        if not self.closed:
+            self.closed = True
+            self._last = self.loop.call_later(self.settings.node_timeout, self._shut)
+            self._do(self.crew.close, clock())
+        while not self._over:
+            await self._news()
+        if self._dialling:
+            await asyncio.wait(self._dialling.values())
 
     def _shut(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        """The end: closes everything, and nobody waits any longer."""
+        if self._over:
+            return
+        self._over = True
+        for timer in (self._timer, self._last):
+            if timer is not None:
+                timer.cancel()
         for task in self._dialling.values():
             task.cancel()
         links, self._links = self._links, [None] * len(self._links)
         for link in links:
             if link is not None and link.transport is not None:
-                link.transport.close()
-        self._wake(self._watchers)
+                link.transport.abort()  # (what the kernel has is sent; nothing waits for a node that does not read)
+        for waiters in [self._watchers, self._flushed, *self._waiters.values()]:
+            self._wake(waiters)
+        if not self._life.ag_running:  # nor has the loop to care for it
+            _step(self._life.aclose())
+
+    def _die(self, error: BaseException) -> None:
+        """Something is wrong in here: nobody may believe in a lease of it any longer, nobody waits for it. Its heir begins anew."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        if isinstance(error, Exception):
+            import logging
+
+            logging.getLogger("holdfast").critical("holdfast's engine failed: leases are lost, please report this", exc_info=error)
+        self._shut()
+        leases, self._leases = self._leases, {}
+        for claim, found in leases.items():
+            if claim.state is not OVER:
+                _fell(found)
 
     def _check_open(self) -> None:
+        if self.failure is not None:
+            raise HoldfastError("holdfast failed: its log says more, please report it. Leases are lost; try again") from self.failure
         if self.closed:
             raise Closed("this client was closed")
 
     def _end(self, claim: Claim) -> None:
-        self.crew.end(claim, clock())
-        self.work()
+        """Give it back, or stop waiting for it. Waits for nothing."""
+        self._do(self.crew.end, claim, clock())
         if claim.done:
             self._leases.pop(claim, None)
-            self._waiters.pop(claim, None)
+            self._wake(self._waiters.pop(claim, []))  # whoever extends it
+
+    def let_go(self, claim: Claim) -> None:
+        """Give it back where nothing can be awaited: the bytes leave when the loop comes to it."""
+        self._end(claim)
 
     # ------------------------------------------------ what happens
 
     def received(self, link: Link, data: memoryview) -> None:
         """A node sent this."""
         if self._links[link.node] is link:
-            self.crew.received(link.node, data, clock())
-            if self.closed:
-                self._wake(self._watchers)
-            self.work()
+            self._do(self.crew.received, link.node, data, clock())
 
     def lost(self, link: Link, cause: Exception) -> None:
         """A connection is gone."""
         if self._links[link.node] is link:
             self._links[link.node] = None
-            self.crew.lost(link.node, clock(), cause)
-            self.work()
+            self._do(self.crew.lost, link.node, clock(), cause)
 
     def _tick(self) -> None:
         """Time has passed. What lies unread is not late: the loop reads once more before anybody is judged by this `now`.
 
         A turn looks what can be read before it calls what was asked for in the turn before: hence two turns.
         """
-        self._timer, self._due, now = None, -inf, clock()  # (until then nobody needs another timer)
+        now = clock()
+        due, self._timer, self._due = self._due, None, -inf  # (until it has judged, nobody needs another timer)
+        self._look(now, due)
         self.loop.call_soon(self.loop.call_soon, self._judge, now)
 
     def _judge(self, now: float) -> None:
+        self._look(clock(), now)
+        unread = [it for it in self._links if it is not None and it.full]
+        if unread:  # read on, until a read does not fill the buffer
+            for link in unread:
+                link.full = False
+            self.loop.call_soon(self.loop.call_soon, self._judge, now)
+            return
         self._due = inf
-        if not self.closed or self.crew.owing:
-            self.crew.epoch = time.time() - clock()
-            self.crew.tick(now)
-            self.work()
+        self._do(self._judged, now)
+
+    def _judged(self, now: float) -> None:
+        self.crew.epoch = time.time() - clock()
+        self.crew.tick(now)
+
+    def _look(self, now: float, due: float) -> None:
+        """Was the loop busy since `due`? Then leases may have run out, and no answer that lies unread can save them: tell at once."""
+        if now > due + LATE:
+            self._do(self._lapse, now)
+
+    def _lapse(self, now: float) -> None:
+        for claim in list(self._leases):
+            if claim.state is HELD and now >= claim.until and claim.tick(now):
+                self.crew.act(claim, now)
 
     # ------------------------------------------------ what the crew wants done
 
-    def work(self) -> None:
+    def _do(self, what: Callable[..., T], *arguments: Any) -> T | None:
+        """Have the crew do this, and then do what it asks for. None, too, when this driver is at its end."""
+        if self._over or self.loop.is_closed():
+            return None
+        try:
+            outcome = what(*arguments)
+            self._work()
+        except BaseException as error:  # a bug; or Ctrl-C, and nobody knows what it has left half done
+            self._die(error)
+            if not isinstance(error, Exception):
+                raise
+            return None
+        return outcome
+
+    def _work(self) -> None:
         """Do what the crew asks for, and wake whose claims have news."""
         crew = self.crew
         if crew.settled or crew.events or crew.changes != self._seen:
@@ -259,13 +340,15 @@ class Driver:
             self._turning = True
             self.loop.call_soon(self._turned)
             self._flush()
+        if self.closed and not crew.owing:
+            self._shut()
 
     def _turned(self) -> None:
+        self._do(self._flush)
         self._turning = False
-        self._flush()
 
     def _unsent(self) -> bool:
-        return any(lane.out for lane in self.crew.lanes)
+        return not self._over and any(lane.out for lane in self.crew.lanes)
 
     def _flush(self) -> None:
         crew = self.crew
@@ -286,9 +369,7 @@ class Driver:
         for claim in settled:
             self._wake(self._waiters.pop(claim, []))
             if claim.done and (found := self._leases.pop(claim, None)) is not None and claim.state is LOST:
-                lease = found()
-                if lease is not None:
-                    lease._fell()
+                _fell(found)
         if crew.changes != self._seen:
             self._seen = crew.changes
             self._wake(self._watchers)
@@ -320,22 +401,20 @@ class Driver:
                 self._dialling[node] = self.loop.create_task(self._dial(node, self.settings.addresses[node]))
 
     async def _dial(self, node: int, address: Address) -> None:
+        link, cause = None, None
         try:
             link = await self._connected(node, address)
-        except OSError as error:
-            if self._dialling.get(node) is asyncio.current_task():
-                del self._dialling[node]
-                self.crew.lost(node, clock(), error)
-                self.work()
-            return
-        if self._dialling.get(node) is not asyncio.current_task():  # given up meanwhile
-            assert link.transport is not None
+        except Exception as error:  # (not only an OSError: of some names nobody can even be asked)
+            cause = error
+        if self._dialling.get(node) is asyncio.current_task():
+            del self._dialling[node]
+            if link is not None:
+                self._links[node] = link
+                self._do(self.crew.connected, node, clock())
+            else:
+                self._do(self.crew.lost, node, clock(), cause)
+        elif link is not None and link.transport is not None:  # given up meanwhile
             link.transport.abort()
-            return
-        del self._dialling[node]
-        self._links[node] = link
-        self.crew.connected(node, clock())
-        self.work()
 
     async def _connected(self, node: int, address: Address) -> Link:
         """A connection to the first of the node's places that takes one."""
@@ -357,3 +436,18 @@ class Driver:
                 sock.close()
                 raise
         raise refusal
+
+
+def _fell(found: weakref.ref[Any]) -> None:
+    """Tell a lease that it is lost, if somebody still has it."""
+    lease = found()
+    if lease is not None:
+        lease._fell()
+
+
+def _step(generator: Coroutine[Any, Any, None]) -> None:
+    """One step of an async generator that does not wait there."""
+    try:
+        generator.send(None)
+    except StopIteration:
+        pass

@@ -303,6 +303,7 @@ class Lua:
         self._ok = self._table({b"ok": bytes(OK)})
         self._compiled: dict[bytes, Any] = {}
         self._caller: Connection
+        self._bug: Exception | None = None
 
     def compile(self, source: bytes) -> bytes:
         """Make a script ready to run; its digest."""
@@ -318,6 +319,9 @@ class Lua:
         """Run a script for a client. `words`: its KEYS, and then its ARGV."""
         self._caller = caller
         answer = self._run(self._compiled[sha], keys, *words)
+        if self._bug is not None:
+            bug, self._bug = self._bug, None
+            raise bug
         if isinstance(answer, bytes):
             return Encoded(answer)
         _, wrong, line = answer
@@ -331,6 +335,9 @@ class Lua:
             reply = self._caller.execute(words, scripted=True)
         except Refused as refused:
             return self._table({b"err": refused.line})
+        except Exception as bug:  # must not pass for an error of the script's
+            self._bug = bug
+            raise
         return reply if type(reply) is bytes else self._shown(reply)
 
     def _word(self, value: object) -> bytes:

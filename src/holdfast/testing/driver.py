@@ -1,0 +1,333 @@
+"""The third driver: it obeys the same contract as those of threads and asyncio, and moves bytes and time that are not real.
+
+Knows virtual time and connections. Must not know the protocol, or which faults there are.
+
+A driver is a process: it can be stopped (bytes pile up unread; when it goes on, everything is read before time is looked at)
+and killed. Its users are tasks, which stop and die with it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Coroutine, Sequence
+from math import inf
+from typing import Any, Protocol, TypeVar
+
+from ..core.claim import HELD, LOST, Claim
+from ..core.command import Recipe
+from ..engine.crew import Crew, NodeStatus
+from ..engine.settings import Settings
+from ..errors import Closed
+from ..events import Event
+from ..recipes import exclusive
+from .network import WALL, Link, Node
+from .world import Clock, Do, Future, Task, World
+
+T = TypeVar("T")
+
+
+class Lease(Protocol):
+    """What a face gives to its user. The driver never keeps it."""
+
+    claim: Claim
+
+    def _fell(self) -> None:
+        """It is lost. Called with nothing half done."""
+
+
+class Witness:
+    """Who sees what drivers do. This one looks away."""
+
+    def began(self, driver: Driver, claim: Claim) -> None:
+        """A claim is about to begin."""
+
+    def sends(self, driver: Driver, node: Node, data: bytes) -> None:
+        """Bytes are about to leave."""
+
+    def turned(self, driver: Driver) -> None:
+        """Everything that was to be done is done."""
+
+
+class Driver:
+    """A client in its process. `clock`: its own; `haste`: how much its tickets may be ahead of their time, or behind it, at random."""
+
+    def __init__(
+        self, world: World, nodes: Sequence[Node], settings: Settings, clock: Clock, witness: Witness | None = None, haste: float = 0.0
+    ) -> None:
+        self.world, self.nodes, self.settings, self.clock, self.witness, self.haste = world, nodes, settings, clock, witness or Witness(), haste
+        self.crew = Crew(settings, b"%032x" % world.dice.getrandbits(128), exclusive.undo, "0")
+        self.crew.epoch = WALL - clock()
+        self.told: list[Event] = []
+        self.closed = self.dead = False
+        self.links: list[Link | None] = [None] * len(nodes)
+        self._leases: dict[Claim, weakref.ref[Any]] = {}
+        self._news: dict[Claim, list[Future[None]]] = {}  # who waits for news of a claim
+        self._watchers: list[Future[None]] = []  # who waits for news of any node
+        self._tasks: list[Task[Any]] = []
+        self._stopped = 0.0
+        self._unread: list[tuple[Do, tuple[Any, ...]]] = []
+        self._delayed: list[tuple[Do, tuple[Any, ...]]] = []
+        self._due = inf
+        self._seen = 0
+        self.work()
+
+    def __repr__(self) -> str:
+        return f"client {self.crew.mint.inbox[:4].decode()}"
+
+    # ------------------------------------------------ the process
+
+    def run(self, user: Coroutine[Any, Any, T]) -> Task[T]:
+        """A task of this process."""
+        task = self.world.spawn(user, self)
+        self._tasks.append(task)
+        return task
+
+    @property
+    def stopped(self) -> bool:
+        """Is it stopped now?"""
+        return self.world.now < self._stopped
+
+    def stop(self, seconds: float) -> None:
+        """SIGSTOP, and some time later SIGCONT."""
+        self.world.note(self, f"is stopped for {seconds:.3f} s")
+        self._stopped = max(self._stopped, self.world.now + seconds)
+        self.world.at(self._stopped, self.go_on)
+
+    def go_on(self, now: bool = False) -> None:
+        """It runs again: it reads all that came, then its tasks run, then it looks at the time."""
+        if self.dead or (self.stopped and not now):
+            return
+        self._stopped = 0.0
+        unread, self._unread, delayed, self._delayed = self._unread, [], self._delayed, []
+        for do, arguments in unread:
+            do(*arguments)
+            self._hang_up()  # not a byte more of a connection that is no good
+        for do, arguments in delayed:
+            do(*arguments)
+        self.work()
+
+    def kill(self) -> None:
+        """SIGKILL: the kernel closes its connections, and that is all."""
+        self.world.note(self, "is killed")
+        self.dead = True
+        for link in self.links:
+            if link is not None:
+                link.hang_up()
+        for task in self._tasks:
+            task.drop()
+
+    def wakes(self, do: Do, *arguments: object) -> None:
+        """Do this as soon as the process runs."""
+        if self.dead:
+            return
+        if self.stopped:
+            self._delayed.append((do, arguments))
+        else:
+            do(*arguments)
+
+    def _reads(self, do: Do, *arguments: object) -> None:
+        if self.dead:
+            return
+        if self.stopped:
+            self._unread.append((do, arguments))
+        else:
+            do(*arguments)
+            self.work()
+
+    # ------------------------------------------------ for faces, and for users who need none
+
+    async def acquire(
+        self, lease: Lease, recipe: Recipe, *, ttl: float, wait: float | None = None, renew: bool = True, max_hold: float = inf
+    ) -> None:
+        """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
+        deadline = inf if not wait else self.clock() + wait
+        while True:
+            self._check_open()
+            claim = self.claim(recipe, ttl, patient=wait != 0, deadline=deadline, renew=renew, max_hold=max_hold)
+            lease.claim = claim
+            self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
+            news = self._of(claim)
+            self.begin(claim)
+            try:
+                await news
+            except BaseException:  # cancelled: nothing is left behind, and nothing is waited for
+                self._end(claim)
+                raise
+            self._check_open()
+            if claim.refusal is not None:
+                raise claim.refusal
+            if claim.state is HELD and self.clock() < claim.until:
+                return
+            self._end(claim)  # held, and lost before anybody heard of it: once more
+
+    def claim(self, recipe: Recipe, ttl: float, **options: Any) -> Claim:
+        """A claim with a ticket of now. (A scene may take its ticket early, and begin late.)"""
+        return self.crew.claim(recipe, ttl, self.clock() + self.world.dice.uniform(-self.haste, self.haste), **options)
+
+    def begin(self, claim: Claim) -> None:
+        """Ask for it."""
+        self.witness.began(self, claim)
+        self.crew.begin(claim, self.clock())
+        self.work()
+
+    async def extend(self, claim: Claim, ttl: float) -> None:
+        """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time."""
+        if self.crew.extend(claim, ttl, self.clock()):
+            news = self._of(claim)
+            self.work()
+            await news
+        else:
+            self.work()
+
+    async def release(self, claim: Claim, confirm: bool = False) -> int:
+        """Give it back; with `confirm`, returns when a majority has confirmed: on how many nodes."""
+        news = self._of(claim) if confirm else None
+        self._end(claim, confirm)
+        if news is not None and not claim.done:
+            await news
+        return claim.freed
+
+    async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
+        """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
+        began = self.clock()
+        while True:
+            self._check_open()
+            now = self.clock()
+            status, wrong = self.status(), self.crew.verdict(now - began, now)
+            if not any(it.state == "connecting" for it in status) and wrong is None:
+                return status
+            if wrong is not None and (isinstance(wrong, ValueError) or now >= began + wait):
+                raise wrong
+            if now >= began + wait:
+                return status
+            await self._changed(began + wait - now)
+
+    def status(self) -> tuple[NodeStatus, ...]:
+        """How the nodes are, as far as is known."""
+        return self.crew.status(self.clock())
+
+    async def close(self) -> None:
+        """Release everything and end. Waits for the nodes' answers, at most `node_timeout`."""
+        if self.closed:
+            return
+        self.closed, end = True, self.clock() + self.settings.node_timeout
+        self.crew.close(self.clock())
+        self.work()
+        while self.crew.owing and (left := end - self.clock()) > 0:
+            await self._changed(left)
+        for node, link in enumerate(self.links):
+            if link is not None:
+                link.hang_up()
+                self.links[node] = None
+        self.dead = True
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed("this client was closed")
+
+    def _end(self, claim: Claim, heard: bool = False) -> None:
+        self.crew.end(claim, self.clock(), heard)
+        self.work()
+        if claim.done:
+            self._leases.pop(claim, None)
+            self._news.pop(claim, None)
+
+    def _of(self, claim: Claim) -> Future[None]:
+        """News of a claim, to be awaited."""
+        future: Future[None] = Future()
+        self._news.setdefault(claim, []).append(future)
+        return future
+
+    async def _changed(self, within: float) -> None:
+        future: Future[None] = Future()
+        self._watchers.append(future)
+        self.world.after(within, future.set, None)
+        await future
+
+    # ------------------------------------------------ what happens
+
+    def connected(self, link: Link) -> None:
+        """Bytes can flow."""
+        self._reads(self._connected, link)
+
+    def heard(self, link: Link, data: bytes) -> None:
+        """A node sent this."""
+        self._reads(self._heard, link, data)
+
+    def lost(self, link: Link, cause: Exception) -> None:
+        """A connection is gone."""
+        self._reads(self._lost, link, cause)
+
+    def _connected(self, link: Link) -> None:
+        if self.links[link.node.index] is link:
+            self.crew.connected(link.node.index, self.clock())
+
+    def _heard(self, link: Link, data: bytes) -> None:
+        if self.links[link.node.index] is link:
+            self.world.note(self, "hears from", link.node, data)
+            self.crew.received(link.node.index, data, self.clock())
+
+    def _lost(self, link: Link, cause: Exception) -> None:
+        if self.links[link.node.index] is link:
+            self.links[link.node.index] = None
+            self.crew.lost(link.node.index, self.clock(), cause)
+
+    def _timer(self, due: float) -> None:
+        if due == self._due and not self.dead:
+            self._due = inf
+            if not self.stopped:
+                self.work()
+
+    # ------------------------------------------------ what the crew wants done
+
+    def work(self) -> None:
+        """Everything that came has been read: look at the time, then do what the crew asks for, and wake whose claims have news."""
+        if self.dead or self.stopped:
+            return
+        crew = self.crew
+        if crew.next_wake() <= self.clock():
+            crew.tick(self.clock())
+        self._hang_up()
+        dials, crew.dials = crew.dials, []
+        for node in dials:
+            self.links[node] = Link(self.world, self, self.nodes[node])
+        for lane, link in zip(crew.lanes, self.links, strict=True):
+            if lane.out and link is not None:
+                data = lane.take()
+                self.witness.sends(self, link.node, data)
+                link.send(data)
+        if crew.settled or crew.events or crew.changes != self._seen or (self.closed and self._watchers):
+            self._settle()
+        self.witness.turned(self)
+        if (wake := crew.next_wake()) < self._due:
+            self._due = wake
+            self.world.at(self.clock.when(wake) + 1e-6, self._timer, wake)
+
+    def _hang_up(self) -> None:
+        hangups, self.crew.hangups = self.crew.hangups, []
+        for node in hangups:
+            link, self.links[node] = self.links[node], None
+            if link is not None:
+                link.hang_up()
+
+    def _settle(self) -> None:
+        crew = self.crew
+        settled, crew.settled = crew.settled, []
+        for claim in settled:
+            self.world.note(self, "has news of", claim.token, claim.state.name, claim.fence, claim.reason, claim.until)
+            self._tell(self._news.pop(claim, []))
+            if claim.done and (found := self._leases.pop(claim, None)) is not None and claim.state is LOST:
+                lease = found()
+                if lease is not None:
+                    lease._fell()
+        if crew.changes != self._seen or self.closed:
+            self._seen = crew.changes
+            self._tell(self._watchers)
+        self.told += crew.events
+        crew.events.clear()
+
+    @staticmethod
+    def _tell(futures: list[Future[None]]) -> None:
+        for future in futures:
+            future.set(None)
+        futures.clear()

@@ -1,0 +1,189 @@
+"""What must hold, whatever happens: watched at every event, with what no client can see.
+
+Knows the protocol's promises (P-S1 and so on), claims, and the truth about the nodes. Must not know which faults there are, but for
+the hands of operators, who may take away what is held.
+
+While an operator's hands are at work, another may be granted the lock before its holder can know: this the laws excuse, and want
+it noticed as soon as every node has spoken since.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from ..core import quorum
+from ..core.claim import HELD, WAITING, Claim, State
+from ..scripts import RELEASE, REQUEST
+from .driver import Driver, Witness
+from .network import Node
+from .world import Violation, World
+
+MEMORY = 3.0  # seconds for which ended claims are watched
+_COMMANDS = re.compile(rb"\$40\r\n(%b|%b)\r\n\$1\r\n4\r\n.*?\$58\r\n([0-9a-f:]{58})\r\n" % (REQUEST.sha, RELEASE.sha), re.DOTALL)
+
+
+@dataclass(eq=False, slots=True)
+class Held:
+    """What is known of a claim that its client believes to be held. Times are the client's, save `granted`."""
+
+    driver: Driver
+    granted: float
+    own: set[Node] = field(default_factory=set)  # the nodes that it has had
+    expired: bool = False  # its time was up
+    handled: bool = False  # an operator has had his hands on it
+    danger: float = -inf  # when a majority was last out of its hands
+    taken: float = -inf  # when too many nodes that it has had were lost, all at once; or another was granted the lock
+
+
+class Laws(Witness):
+    """Watches a world. `guard`: for how long nobody may use a node that has restarted (whatever clients believe).
+
+    `calm`: in a world without faults, how long a message takes at most; there more is promised.
+    """
+
+    def __init__(self, world: World, nodes: Sequence[Node], guard: float, calm: float | None = None) -> None:
+        self.world, self.nodes, self.guard, self.calm = world, nodes, guard, calm
+        self.least = len(nodes) + 1 - quorum.majority(len(nodes))  # with so many nodes a majority is out of all others' reach
+        self.open: dict[Claim, tuple[Driver, float]] = {}  # claims that are not over, and since when
+        self.held: dict[Claim, Held] = {}
+        self.fences: dict[bytes, int] = {}  # the last of each name
+        self.ended: deque[tuple[float, Claim, State]] = deque()
+        self.tokens: set[bytes] = set()  # of claims that have ended
+        self.given_back: set[tuple[Node, bytes]] = set()
+        self.requests: dict[bytes, int] = {}  # how many were sent, by token
+        self.idle: dict[bytes, float] = {}  # since when nobody has the name, and somebody waits
+        for node in nodes:
+            node.executed = self.executed
+        world.looks.append(self.look)
+
+    # ------------------------------------------------ what drivers do
+
+    def began(self, driver: Driver, claim: Claim) -> None:
+        self.open[claim] = driver, self.world.now
+
+    def sends(self, driver: Driver, node: Node, data: bytes) -> None:
+        """No zombies: once a token is given back on a node, or is over, nothing is asked for it."""
+        for sha, token in _COMMANDS.findall(data):
+            if sha == RELEASE.sha:
+                self.given_back.add((node, token))
+                continue
+            self.requests[token] = self.requests.get(token, 0) + 1
+            if token in self.tokens or (node, token) in self.given_back:
+                raise Violation(f"zombie: {driver} asks {node} for {token.decode()}, which is over")
+
+    def turned(self, driver: Driver) -> None:
+        """What has ended by now has said all that it had to say."""
+        for claim in [claim for claim, (whose, _) in self.open.items() if whose is driver and claim.state not in (WAITING, HELD)]:
+            self._ends(claim)
+
+    def executed(self, node: Node) -> None:
+        """P-M1: nothing stays in Redis for ever."""
+        space = node.server.data[0]
+        if len(space.values) != len(space.deadlines):
+            raise Violation(f"no expiry: {sorted(space.values.keys() - space.deadlines.keys())} on {node}")
+
+    # ------------------------------------------------ at every event
+
+    def look(self) -> None:
+        """See whether everything is as it must be."""
+        for claim, (driver, _) in list(self.open.items()):
+            if driver.dead:
+                self._ends(claim)
+            elif claim.state is HELD and claim not in self.held:
+                self._granted(claim, driver)
+        for claim, held in list(self.held.items()):
+            if claim.state is HELD:
+                self._holds(claim, held)
+            else:
+                del self.held[claim]
+        while self.ended and self.ended[0][0] < self.world.now - MEMORY:
+            self.ended.popleft()
+        for _, claim, state in self.ended:
+            if claim.state is not state:
+                raise Violation(f"risen: {_of(claim)} was {state.name}, and is {claim.state.name}")
+        if self.calm is not None:
+            self._served(self.calm)
+
+    def _granted(self, claim: Claim, driver: Driver) -> None:
+        """P-S1 and P-S2, at the moment at which a client learns that it holds the lock."""
+        name = claim.recipe.name
+        for other, theirs in self.held.items():
+            if other.recipe.name != name or other.state is not HELD or theirs.driver.clock() >= other.until:
+                continue
+            if not (theirs.handled and theirs.danger > -inf):
+                raise Violation(f"exclusion: {_of(claim)} is granted while {_of(other)} holds, for {other.until - theirs.driver.clock():.6f} s")
+            theirs.taken = theirs.driver.clock()
+            self.world.saw("held by two, after an operator took it away")
+        if claim.fence <= self.fences.get(name, 0):
+            raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {self.fences[name]}")
+        self.fences[name] = claim.fence
+        self.held[claim] = Held(driver, self.world.now)
+        if self.calm is not None:
+            self._in_order(claim, self.calm)
+
+    def _holds(self, claim: Claim, held: Held) -> None:
+        """While it is held: never again after its time was up, always by a majority, never through a gap."""
+        name, now = claim.recipe.name, held.driver.clock()
+        if now >= claim.until:
+            held.expired = True
+            return
+        if held.expired:
+            raise Violation(f"risen: the time of {_of(claim)} was up, and it is held until {claim.until - now:.6f} s from now")
+        token, true = claim.token, self.world.now
+        holders = [node.holder(name) for node in self.nodes]
+        own = {node for node, holder in zip(self.nodes, holders, strict=True) if holder == token}
+        safe = own | {n for n, holder in zip(self.nodes, holders, strict=True) if not holder and true - n.born < self.guard}
+        held.own |= own
+        if len(safe) < self.least:
+            held.danger = now
+            if not held.handled:
+                raise Violation(f"majority: {_of(claim)} is held for {claim.until - now:.6f} s more, but has only {sorted(n.index for n in own)}")
+        if len(self.nodes) - len(held.own - safe) < self.least:
+            held.taken = now
+        if held.taken > -inf and claim.plain is None and min(it.sent for it in claim.votes) >= held.taken:
+            raise Violation(f"gap: {_of(claim)} is held through a gap, {now - held.taken:.6f} s ago, though every node has spoken since")
+
+    def _ends(self, claim: Claim) -> None:
+        driver, began = self.open.pop(claim)
+        self.held.pop(claim, None)
+        self.tokens.add(claim.token)
+        if not driver.dead:
+            self.ended.append((self.world.now, claim, claim.state))
+        if self.calm is not None:
+            self._no_polling(claim, self.world.now - began)
+
+    # ------------------------------------------------ what is promised where there are no faults
+
+    def _in_order(self, claim: Claim, swift: float) -> None:
+        """P-L3: nobody passes a lower ticket that every node knows, and that has had the time to ask for way."""
+        for other, (_, began) in self.open.items():
+            waits = other.state is WAITING and other.patient and other.recipe.name == claim.recipe.name
+            if waits and other.ticket < claim.ticket and began + 3 * swift < self.world.now:
+                raise Violation(f"order: {_of(claim)} is served before {_of(other)}, which waits since {began:.6f}")
+
+    def _served(self, swift: float) -> None:
+        """P-L1: when a lock is free, it is not free for long, and no lease has to run out for that."""
+        taken = {claim.recipe.name for claim in self.held}
+        waited_for = {
+            claim.recipe.name
+            for claim, (_, began) in self.open.items()
+            if claim.state is WAITING and claim.patient and began + 2 * swift < self.world.now
+        } - taken
+        self.idle = {name: self.idle.get(name, self.world.now) for name in waited_for}
+        for name, since in self.idle.items():
+            if self.world.now > since + 12 * swift:
+                raise Violation(f"idle: nobody has had {name.decode()!r} since {since:.6f}, and somebody waits")
+
+    def _no_polling(self, claim: Claim, lasted: float) -> None:
+        """Requests are few: to each node the first, some to make way or to agree, and one in every third of a ttl."""
+        most = len(self.nodes) * (5 + 3 * lasted / claim.ttl)
+        if self.requests.pop(claim.token, 0) > most:
+            raise Violation(f"polling: {_of(claim)} has sent more than {most:.0f} requests in {lasted:.3f} s")
+
+
+def _of(claim: Claim) -> str:
+    return claim.token.decode()

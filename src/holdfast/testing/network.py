@@ -1,0 +1,228 @@
+"""Nodes and the network, in virtual time: what can happen to a server, and to bytes on their way.
+
+Knows simulated servers, connections, delays and faults. Must not know what the bytes mean, or who decides on a fault.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from ..wire.resp import pack, reader
+from .server import Connection, Lua, Server
+from .world import Clock, World
+
+WALL = 1_800_000_000.0  # what the servers' clocks show when the world begins
+MATURE = 10_000.0  # seconds for which servers have been up by then
+
+
+class End(Protocol):
+    """Who is at the other end of a node's connections: a driver."""
+
+    def connected(self, link: Link) -> None:
+        """Bytes can flow."""
+
+    def heard(self, link: Link, data: bytes) -> None:
+        """The node sent this."""
+
+    def lost(self, link: Link, cause: Exception) -> None:
+        """The connection is gone, or could not be made."""
+
+
+class Node:
+    """One master: a process with a clock of its own. It forgets everything when it restarts."""
+
+    def __init__(self, world: World, index: int, clock: Clock, lua: Lua | None = None) -> None:
+        self.world, self.index, self.clock = world, index, clock
+        self.links: dict[Link, None] = {}
+        self.running = True
+        self.dark = 0.0  # nothing reaches it or comes from it until then
+        self.executed: Callable[[Node], object] = lambda node: None  # called after commands
+        self._frozen = 0.0
+        self._backlog: list[tuple[Link, bytes | None]] = []
+        self._lua, self._runs = lua, 0
+        self._begin(MATURE)
+
+    def __repr__(self) -> str:
+        return f"node {self.index}"
+
+    def _begin(self, uptime: float) -> None:
+        self.born, self._runs = self.world.now - uptime, self._runs + 1
+        self.server = Server(self.clock, f"{self.index:020x}{self._runs:020x}", uptime=uptime, lua=self._lua)
+
+    # ------------------------------------------------ what can be seen from outside
+
+    def holder(self, name: bytes) -> bytes:
+        """Whose token is on it."""
+        space = self.server.data[0]
+        value = space.values.get(name)
+        return value if isinstance(value, bytes) and space.deadlines.get(name, 0) >= self.server.micros() // 1000 else b""
+
+    def keys(self) -> list[bytes]:
+        """What has not run out."""
+        self.server.expire()
+        return [key for space in self.server.data.values() for key in space.values]
+
+    # ------------------------------------------------ what happens to it
+
+    def stop(self) -> None:
+        """Kill it: connections break, new ones are refused."""
+        self.world.note(self, "is killed")
+        self.running = False
+        self._backlog.clear()
+        for link in list(self.links):
+            link.cut()
+
+    def start(self) -> None:
+        """Start it, empty."""
+        self.world.note(self, "starts, empty")
+        self.running = True
+        self._begin(0.0)
+
+    def restart(self) -> None:
+        """Kill it, and start it at once."""
+        self.stop()
+        self.start()
+
+    def freeze(self, seconds: float) -> None:
+        """SIGSTOP: the kernel goes on taking connections and bytes; what came is executed when it runs again."""
+        self.world.note(self, f"is frozen for {seconds:.3f} s")
+        self._frozen = max(self._frozen, self.world.now + seconds)
+        self.world.at(self._frozen, self.thaw)
+
+    def thaw(self, now: bool = False) -> None:
+        """SIGCONT, if it is time."""
+        if now or self.world.now >= self._frozen:
+            self._frozen, backlog, self._backlog = 0.0, self._backlog, []
+            for link, data in backlog:
+                self.take(link, data)
+
+    def vanish(self, seconds: float) -> None:
+        """No packet reaches it or comes from it any more: connections are half open, new ones get no answer."""
+        self.world.note(self, f"cannot be reached for {seconds:.3f} s")
+        self.dark = max(self.dark, self.world.now + seconds)
+        for link in self.links:
+            link.deaf = link.mute = True
+
+    def take(self, link: Link, data: bytes | None) -> None:
+        """Bytes, or the end of the stream (None), have come to its socket."""
+        if link.server is not self.server or not self.running:  # the process that it was connected to is gone
+            return
+        if self.world.now < self._frozen:
+            self._backlog.append((link, data))
+        elif data is None:
+            self.links.pop(link, None)
+            link.connection.disconnect()
+        else:
+            if link.broken:
+                self.world.saw("commands executed after their connection broke")
+            link.connection.feed(data)
+            self.executed(self)
+
+    def tell(self, *words: bytes) -> object:
+        """An operator's command, executed at once. Returns the answer."""
+        self.world.note(self, "is told", b" ".join(words))
+        answers: list[bytes] = []
+        connection = self.server.connect(answers.append)
+        connection.feed(pack(*words))
+        connection.disconnect()
+        self.executed(self)
+        answer = reader()
+        answer.feed(b"".join(answers))
+        return answer.gets()
+
+
+class Link:
+    """One connection, from the dialling on. Bytes arrive in order, each way; a cut loses what is under way, or not."""
+
+    server: Server | None = None
+    connection: Connection
+
+    def __init__(self, world: World, end: End, node: Node) -> None:
+        self.world, self.end, self.node = world, end, node
+        self.deaf = self.mute = False  # half open: nothing reaches the node, nothing comes from it, and nobody is told
+        self.broken = False
+        self._to_node = self._to_end = 0.0  # when what was sent last arrives
+        self._under_way: deque[bytes] = deque()
+        self._answers: deque[bytes] = deque()
+        world.after(world.delay(), self._reached)
+
+    def __repr__(self) -> str:
+        return f"{self.end} - {self.node}"
+
+    # ------------------------------------------------ beginning
+
+    def _reached(self) -> None:
+        world, node = self.world, self.node
+        if self.broken or world.now < node.dark:
+            return
+        if not node.running:
+            self.broken = True
+            world.after(world.delay(), self.end.lost, self, ConnectionRefusedError("refused"))
+            return
+        self.server, self.connection = node.server, node.server.connect(self._answer)
+        node.links[self] = None
+        world.after(world.delay(), self.end.connected, self)
+
+    # ------------------------------------------------ bytes
+
+    def send(self, data: bytes) -> None:
+        """The driver sends this."""
+        world = self.world
+        world.note(self.end, "sends to", self.node, data)
+        if self.broken or self.deaf:
+            return
+        self._to_node = max(self._to_node, world.now + world.delay())
+        self._under_way.append(data)
+        world.at(self._to_node, self._arrive)
+
+    def _arrive(self) -> None:
+        if self._under_way and not self.deaf:
+            self.node.take(self, self._under_way.popleft())
+
+    def _answer(self, data: bytes) -> None:
+        world = self.world
+        if self.broken or self.mute:
+            return
+        self._to_end = max(self._to_end, world.now + world.delay())
+        self._answers.append(data)
+        world.at(self._to_end, self._heard)
+
+    def _heard(self) -> None:
+        if self._answers and not self.mute:
+            self.end.heard(self, self._answers.popleft())
+
+    def stall(self, seconds: float) -> None:
+        """Packets are lost for a while, and said again: what is sent from now on takes that long, each way."""
+        self._to_node = max(self._to_node, self.world.now + seconds)
+        self._to_end = max(self._to_end, self.world.now + seconds)
+
+    # ------------------------------------------------ ends
+
+    def hang_up(self) -> None:
+        """The driver closes it. What is under way still arrives, and then the news; unless the line is dead."""
+        if self.broken:
+            return
+        self.broken = True
+        self._answers.clear()
+        if not self.deaf and self in self.node.links:
+            world = self.world
+            world.at(max(self._to_node, world.now + world.delay()), self.node.take, self, None)
+
+    def cut(self, late: float | None = None) -> None:
+        """It breaks. What is under way to the node is lost, or else executed, as far as it came, `late` seconds from now."""
+        if self.broken or self.server is None:
+            return
+        world, dice = self.world, self.world.dice
+        world.note(self, "breaks")
+        self.broken = True
+        data = b"".join(self._under_way)
+        self._under_way.clear()
+        if data and late is not None and not self.deaf:
+            world.after(late, self.node.take, self, data[: dice.choice((len(data), dice.randint(0, len(data))))])
+        world.after(world.delay(), self.node.take, self, None)
+        if not self.mute:
+            if dice.random() < 0.5:
+                self._answers.clear()
+            world.at(max(self._to_end if self._answers else 0.0, world.now + world.delay()), self.end.lost, self, ConnectionResetError("reset"))

@@ -1,0 +1,234 @@
+"""Virtual time: a heap of events, one source of chance, and tasks that wait without a thread or a loop.
+
+Knows time and chance. Must not know nodes, locks or the real clock: the same seed is the same history, to the last byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import random
+from collections.abc import Callable, Coroutine, Generator
+from itertools import count
+from math import inf
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+STUCK = 10_000  # events at one moment: time stands still, something goes round and round
+
+T = TypeVar("T")
+Do = Callable[..., object]
+
+
+class Violation(AssertionError):
+    """A law is broken. Says which, and when."""
+
+
+class Cancelled(BaseException):
+    """Raised in a task that is cancelled, where it waits."""
+
+
+class Host(Protocol):
+    """Where tasks run: a process that may sleep, or be dead."""
+
+    def wakes(self, do: Do, *arguments: object) -> None:
+        """Do this as soon as the process runs."""
+
+
+class World:
+    """Everything that happens, in the order of time. `seed`: of all chance in it.
+
+    `seen` counts what happened, by kind; `record` keeps it: (when, who, what, details), for `fingerprint` and the timeline.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.dice, self.now = seed, random.Random(seed), 0.0
+        self.seen: dict[str, int] = {}
+        self.record: list[tuple[object, ...]] = []
+        self.looks: list[Do] = []  # called after every event, and whenever time has passed
+        self.slow = 0.0  # how much of what is sent takes long
+        self.swift = 0.002  # seconds that the rest takes at most, one way
+        self._events: list[tuple[float, int, Do, tuple[Any, ...]]] = []
+        self._sequence = count()
+        self._at_once = 0
+        self._tasks: list[Task[Any]] = []
+
+    # ------------------------------------------------ chance
+
+    def delay(self) -> float:
+        """How long something takes from one machine to another."""
+        return self.dice.uniform(0.0, 0.2) if self.dice.random() < self.slow else self.dice.uniform(0.0001, self.swift)
+
+    def fate(self, what: str, chance: float) -> bool:
+        """Does this happen now? Counted if so."""
+        if hit := self.dice.random() < chance:
+            self.saw(what)
+        return hit
+
+    def saw(self, what: str, times: int = 1) -> None:
+        """It happened."""
+        if times:
+            self.seen[what] = self.seen.get(what, 0) + times
+
+    # ------------------------------------------------ time
+
+    def at(self, when: float, do: Do, *arguments: object) -> None:
+        """Do this then, or now if that is past."""
+        heapq.heappush(self._events, (max(when, self.now), next(self._sequence), do, arguments))
+
+    def after(self, delay: float, do: Do, *arguments: object) -> None:
+        """Do this when so many seconds have passed."""
+        heapq.heappush(self._events, (self.now + delay, next(self._sequence), do, arguments))
+
+    def run(self, until: float = inf, unless: Callable[[], bool] = lambda: False) -> None:
+        """Let happen what happens until then, or until `unless` is true, or nothing is left to happen."""
+        events = self._events
+        while events and events[0][0] <= until and not unless():
+            when, _, do, arguments = heapq.heappop(events)
+            if when > self.now:
+                self.now, self._at_once = when, 0
+                self._look()
+            self._at_once += 1
+            if self._at_once > STUCK:
+                raise Violation(f"time stands still at {self.now:.6f}: {STUCK} events, and no end")
+            do(*arguments)
+            self._look()
+        if until < inf and not unless():
+            self.now = max(self.now, until)
+
+    def _look(self) -> None:
+        for look in self.looks:
+            look()
+
+    # ------------------------------------------------ what is kept
+
+    def note(self, who: object, what: str, *details: object) -> None:
+        """Keep this for the timeline."""
+        self.record.append((self.now, who, what, *details))
+
+    def fingerprint(self) -> str:
+        """A digest of all that happened."""
+        return hashlib.sha256("\n".join(map(repr, self.record)).encode()).hexdigest()
+
+    # ------------------------------------------------ tasks
+
+    def wakes(self, do: Do, *arguments: object) -> None:
+        """The world never sleeps."""
+        do(*arguments)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], host: Host | None = None) -> Task[T]:
+        """Begin a task, on this host."""
+        task = Task(self, coroutine, host or self)
+        self._tasks.append(task)
+        return task
+
+    def sleep(self, seconds: float) -> Future[None]:
+        """To be awaited."""
+        future: Future[None] = Future()
+        self.after(seconds, future.set, None)
+        return future
+
+    def do(self, coroutine: Coroutine[Any, Any, T], within: float = 3600.0) -> T:
+        """Run a task to its end, and the world with it."""
+        task = self.spawn(coroutine)
+        self.run(self.now + within, lambda: task.done)
+        if not task.done:
+            raise Violation(f"still not done after {within:g} s")
+        return task.result()
+
+    def close(self) -> None:
+        """End all tasks."""
+        for task in self._tasks:
+            task.drop()
+        self._tasks.clear()
+
+
+class Clock:
+    """A clock of somebody's own: never quite right, and it may step. `ahead`: of the world's; `rate`: how fast it runs."""
+
+    def __init__(self, world: World, ahead: float, rate: float = 1.0) -> None:
+        self._world, self.ahead, self.rate = world, ahead, rate
+
+    def __call__(self) -> float:
+        return self.ahead + self._world.now * self.rate
+
+    def when(self, reading: float) -> float:
+        """When, in the world's time, it will say this."""
+        return (reading - self.ahead) / self.rate
+
+    def step(self, seconds: float) -> None:
+        """Set it forward, or back."""
+        self.ahead += seconds
+
+
+class Future(Generic[T]):
+    """Something that will be known. Await it in a task."""
+
+    __slots__ = ("_error", "_value", "_waiters", "done")
+
+    def __init__(self) -> None:
+        self.done = False
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        self._waiters: list[Task[Any]] = []
+
+    def set(self, value: T, error: BaseException | None = None) -> None:
+        """Now it is known. Only the first time counts."""
+        if not self.done:
+            self.done, self._value, self._error = True, value, error
+            waiters, self._waiters = self._waiters, []
+            for task in waiters:
+                task.wake(self)
+
+    def result(self) -> T:
+        """What is known, or what was raised."""
+        if self._error is not None:
+            raise self._error
+        return cast(T, self._value)
+
+    def __await__(self) -> Generator[Future[T], None, T]:
+        if not self.done:
+            yield self
+        return self.result()
+
+
+class Task(Future[T]):
+    """A coroutine that runs in virtual time. What it raises goes to whoever awaits it, else it ends the run."""
+
+    __slots__ = ("_coroutine", "_host", "_waits_for", "_world")
+
+    def __init__(self, world: World, coroutine: Coroutine[Any, Any, T], host: Host) -> None:
+        super().__init__()
+        self._world, self._coroutine, self._host = world, coroutine, host
+        self._waits_for: Future[Any] | None = None
+        world.at(world.now, host.wakes, self._step, None, None)
+
+    def wake(self, future: Future[Any]) -> None:
+        """What it waits for is known. (It runs in an event of its own, never inside of whoever knew.)"""
+        self._world.at(self._world.now, self._host.wakes, self._step, future, None)
+
+    def cancel(self) -> None:
+        """Raise Cancelled where it waits."""
+        self._world.at(self._world.now, self._host.wakes, self._step, None, Cancelled())
+
+    def drop(self) -> None:
+        """Its process is no more."""
+        self.done = True
+        self._coroutine.close()
+
+    def _step(self, woken_by: Future[Any] | None, error: BaseException | None) -> None:
+        if self.done or (error is None and woken_by is not self._waits_for):  # it waits for something else by now
+            return
+        self._waits_for = None
+        try:
+            future = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
+        except StopIteration as stop:
+            self.set(stop.value)
+        except Cancelled as cancelled:
+            self.set(cast(T, None), cancelled if self._waiters else None)
+        except Exception as failure:
+            if not self._waiters:
+                raise
+            self.set(cast(T, None), failure)
+        else:
+            self._waits_for = future
+            future._waiters.append(self)

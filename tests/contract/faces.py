@@ -1,0 +1,176 @@
+"""Both faces as one: what a test of the contract does with a client, whichever driver is under it.
+
+A test is a coroutine, and says `await face.acquire(lock)`. With asyncio that is the lock's own coroutine; with threads it is
+a blocking call, in a thread of its own for each. A third driver (the simulator) is one more class here: it brings its
+nodes, its clock and its way to sleep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from contract.cluster import Cluster
+
+import holdfast
+import holdfast.aio
+from holdfast.clock import clock
+from holdfast.embedded import Nodes
+
+T = TypeVar("T")
+
+
+async def in_a_thread(work: Callable[..., T], *arguments: Any) -> T:
+    """Call it in a new thread. (`asyncio.to_thread` has but a few, and users who wait would use them up.)"""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def settle(set_outcome: Callable[[Any], None], what: object) -> None:
+        if not outcome.done():
+            set_outcome(what)
+
+    def run() -> None:
+        try:
+            result = work(*arguments)
+        except BaseException as error:
+            loop.call_soon_threadsafe(settle, outcome.set_exception, error)
+        else:
+            loop.call_soon_threadsafe(settle, outcome.set_result, result)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await outcome
+
+
+class Face(ABC):
+    """A driver and its face, as tests use them."""
+
+    kind: Callable[..., Any]  # the client
+
+    def __init__(self) -> None:
+        self._clients: list[Any] = []
+
+    # ------------------------------------------------ the world
+
+    def now(self) -> float:
+        """The clock that leases are measured on."""
+        return clock()
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        await asyncio.sleep(seconds)
+
+    async def until(self, condition: Callable[[], object], within: float = 15.0) -> None:
+        """Wait until the condition holds; the test fails if it does not in time."""
+        deadline = self.now() + within
+        while not condition():
+            assert self.now() < deadline, f"in {within:g} s this did not come true: {condition}"
+            await self.sleep(0.005)
+
+    async def until_lost(self, lease: Any, within: float = 15.0) -> None:
+        """Wait for the lease's own event."""
+        await self.until(lease.lost.is_set, within)
+
+    @asynccontextmanager
+    async def nodes(self, count: int, *arguments: str) -> AsyncIterator[Cluster]:
+        """Nodes of the test's own."""
+        with Cluster(Nodes(count, arguments=arguments)) as cluster:
+            try:
+                yield cluster
+            finally:
+                await self.finish()  # while there is somebody to say goodbye to
+
+    # ------------------------------------------------ clients
+
+    def client(self, nodes: Cluster, **options: Any) -> Any:
+        """A client of all these nodes, closed when the test ends. Servers that were just made need no guard."""
+        return self.keep(self.kind(*nodes.urls, **{"fresh": nodes.fresh, **options}))
+
+    async def connected(self, nodes: Cluster, **options: Any) -> Any:
+        """The same, once it speaks with every node. (A lock that is acquired sooner is first asked of a bare majority.)"""
+        client = self.client(nodes, **options)
+        await self.ready(client)
+        return client
+
+    def keep(self, client: Any) -> Any:
+        """Close this client when the test ends."""
+        self._clients.append(client)
+        return client
+
+    async def finish(self) -> None:
+        """The test is over."""
+        while self._clients:
+            await self.close(self._clients.pop())
+
+    # ------------------------------------------------ what waits
+
+    @abstractmethod
+    async def call(self, waits: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method that waits, as one user of its own."""
+
+    @abstractmethod
+    async def within(self, lock: Any, body: Callable[[Any], Awaitable[T]]) -> T:
+        """`with lock as lease:` the body, as one user of its own."""
+
+    async def acquire(self, lock: Any) -> Any:
+        """`lock.acquire()`"""
+        return await self.call(lock.acquire)
+
+    async def try_acquire(self, lock: Any) -> Any:
+        """`lock.try_acquire()`"""
+        return await self.call(lock.try_acquire)
+
+    async def release(self, lease: Any, confirm: bool = False) -> int:
+        """`lease.release()`"""
+        count: int = await self.call(lease.release, confirm)
+        return count
+
+    async def extend(self, lease: Any, *ttl: Any) -> float:
+        """`lease.extend()`"""
+        remaining: float = await self.call(lease.extend, *ttl)
+        return remaining
+
+    async def ready(self, client: Any, *wait: Any) -> Any:
+        """`client.ready()`"""
+        return await self.call(client.ready, *wait)
+
+    async def close(self, client: Any) -> None:
+        """`client.close()`"""
+        await self.call(client.close)
+
+
+class Threads(Face):
+    """`holdfast.Holdfast`: each user is a thread."""
+
+    kind = holdfast.Holdfast
+
+    async def call(self, waits: Callable[..., Any], *arguments: Any) -> Any:
+        return await in_a_thread(waits, *arguments)
+
+    async def within(self, lock: Any, body: Callable[[Any], Awaitable[T]]) -> T:
+        loop = asyncio.get_running_loop()
+
+        def use() -> T:
+            with lock as lease:  # the thread stays in the block while the body runs in the test's loop
+                return asyncio.run_coroutine_threadsafe(body(lease), loop).result()  # type: ignore[arg-type]
+
+        return await in_a_thread(use)
+
+
+class Asyncio(Face):
+    """`holdfast.aio.Holdfast`: each user is a task."""
+
+    kind = holdfast.aio.Holdfast
+
+    async def call(self, waits: Callable[..., Any], *arguments: Any) -> Any:
+        return await waits(*arguments)
+
+    async def within(self, lock: Any, body: Callable[[Any], Awaitable[T]]) -> T:
+        async with lock as lease:
+            return await body(lease)
+
+
+FACES: dict[str, type[Face]] = {"threads": Threads, "asyncio": Asyncio}

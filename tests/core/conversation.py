@@ -1,0 +1,261 @@
+"""One claim talks with its nodes, and a test writes down who says what, in which order, and when.
+
+    talk = Conversation(nodes=3)
+    talk.sends("request to 0 1 2")
+    talk.answers(0, granted(lower=True), at=0.1)
+    talk.sends("cede to 0")
+
+A node is an ordered connection: its answer is to the oldest command that it owes. Whatever happens, these are looked at, too:
+an input that returns False has left nothing to do, whoever waits is told of every new state, and commands are stamped with the moment
+at which they are said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import TypeVar
+
+import pytest
+
+from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
+from holdfast.core.command import CEDE, GRANTED, INQUIRY, RELEASE, TAKEN, TRY, WAIT, Command
+from holdfast.core.reach import DOWN, UP, Reach, Standing
+from holdfast.core.ticket import Mint
+
+P = 1_700_000_000_000_000  # the ticket, and so the fence that is proposed first
+TTL = 9.0
+UNTIL = 8.908  # a grant asked for at 0 counts until then: 9 s less 1 % less 2 ms
+BEAT = 3.0  # ttl/3: the first heartbeat
+RENEWAL = 2.908  # and the first renewal: ttl/3 counted back from the deadline
+OTHER = b"1600000000000000:" + b"b" * 32 + b":00000001"
+
+WORDS = {WAIT: "request", TRY: "try", CEDE: "cede", RELEASE: "release"}
+LINE = re.compile(r"(request|try|cede|release)( old)? to ([\d ]+?)(?: proposing (\d+))?(?: for ([\d.]+))?")
+
+E = TypeVar("E", bound=Exception)
+
+
+def good_until(sent: float, ttl: float = TTL) -> float:
+    """Until when a grant counts that was asked for at `sent`."""
+    return sent + ttl - ttl / 100 - 0.002
+
+
+def usual() -> list[object]:
+    """The answer of a free node where nobody waits: it gives back P as the text that it was sent."""
+    return [b"%016d" % P, 0, 1]
+
+
+def granted(fence: int = P, *, lower: bool = False) -> list[object]:
+    """Granted now."""
+    return [fence, int(lower), 1]
+
+
+def kept(fence: int = P, *, lower: bool = False) -> list[object]:
+    """Granted before, and all the time since."""
+    return [fence, int(lower), 0]
+
+
+def denied(left: int = 5000, place: int = 1, holder: bytes | None = OTHER) -> list[object]:
+    """Another has it, for `left` ms; our place in the queue is `place`."""
+    return [0, left, place, holder]
+
+
+class Mute:
+    """A recipe of which nothing but the name is of interest: a claim packs nothing."""
+
+    name, label = b"jobs", "jobs"
+
+    def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
+        raise AssertionError("a claim packs nothing")
+
+    def release(self, token: bytes) -> bytes:
+        raise AssertionError("a claim packs nothing")
+
+
+class Conversation:
+    """A claim that has begun at 0, its nodes, and what they say to one another."""
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        ttl: float = TTL,
+        standing: Mapping[int, Standing] | None = None,
+        patience: float = 1.0,
+        outage: float = 9.0,
+        patient: bool = True,
+        deadline: float = inf,
+        renew: bool = True,
+        max_hold: float = inf,
+    ) -> None:
+        self.now = 0.0
+        self.reach = Reach([f"node{i}" for i in range(nodes)], patience, outage)
+        for node in range(nodes):  # all are up, save those that `standing` names
+            how = (standing or {}).get(node, UP)
+            self.reach.note(node, how, 0.0, ConnectionError("refused") if how is DOWN else None, free=8.25)
+        self.claim = Claim(
+            Mute(), ttl, P, Mint(b"a" * 32), self.reach, patient=patient, deadline=deadline, renew=renew, max_hold=max_hold
+        )  # fmt: skip
+        self.token = self.claim.token
+        self.said: list[tuple[Sequence[int], Command]] = []
+        self.ledgers: list[deque[Command]] = [deque() for _ in range(nodes)]
+        self.news = False  # did the last input bring news?
+        self.notes: list[str] = []  # the names of the events that observers should hear
+        self.armed = inf
+        self._before = WAITING
+        self.claim.begin(0.0)
+        self._happened(True, asked=True)
+
+    # ------------------------------------------------ what the claim says
+
+    def sends(self, *lines: str) -> None:
+        """Just this was said since the last look. P and the ttl are the first ones unless a line says otherwise."""
+        told = [self._line(nodes, command) for nodes, command in self.said]
+        self.said = []
+        assert told == [self._normal(line) for line in lines]
+
+    def _line(self, nodes: Sequence[int], command: Command) -> str:
+        assert command.sent == self.now, "what is looked at late cannot be checked"
+        assert command.token in (self.token, self.claim.token)
+        old = " old" if command.token != self.claim.token else ""
+        line = f"{WORDS[command.mode]}{old} to {' '.join(map(str, nodes))}"
+        return line if command.mode is RELEASE else f"{line} proposing {command.fence} for {command.ttl:g}"
+
+    def _normal(self, line: str) -> str:
+        match = LINE.fullmatch(line)
+        assert match, f"what is {line!r}?"
+        word, old, nodes, fence, ttl = match.groups()
+        said = f"{word}{old or ''} to {nodes}"
+        return said if word == "release" else f"{said} proposing {fence or P} for {float(ttl or self.claim.ttl):g}"
+
+    # ------------------------------------------------ what nodes say
+
+    def answers(self, node: int, reply: object, at: float | None = None) -> bool:
+        """The node answers the oldest command that it owes. (One that nobody waits for is answered in passing.)"""
+        self._at(at)
+        ledger = self.ledgers[node]
+        while ledger and ledger[0].owner is None:
+            ledger.popleft()
+        assert ledger, f"node {node} owes no answer"
+        return self._happened(self.claim.answered(node, ledger.popleft(), reply, self.now))
+
+    def grants(self, node: int, fence: int, at: float | None = None) -> bool:
+        """The node says of its own accord that it is ours now."""
+        self._at(at)
+        return self._happened(self.claim.pushed(node, GRANTED, fence, self.now))
+
+    def inquires(self, node: int, at: float | None = None) -> bool:
+        """A lower ticket has come to the node."""
+        self._at(at)
+        return self._happened(self.claim.pushed(node, INQUIRY, 0, self.now))
+
+    def takes(self, node: int, at: float | None = None) -> bool:
+        """An operator has taken the lock away there."""
+        self._at(at)
+        return self._happened(self.claim.pushed(node, TAKEN, 0, self.now))
+
+    # ------------------------------------------------ what else happens
+
+    def breaks(self, node: int, at: float | None = None, standing: Standing = DOWN) -> bool:
+        """The connection is gone, and with it what was on its way."""
+        self._at(at)
+        self.reach.note(node, standing, self.now, ConnectionResetError("gone") if standing is DOWN else None)
+        self.ledgers[node].clear()
+        return self._happened(self.claim.broke(node, self.now))
+
+    def joins(self, node: int, at: float | None = None) -> bool:
+        """There is a new connection."""
+        self._at(at)
+        self.reach.note(node, UP, self.now)
+        return self._happened(self.claim.joined(node, self.now))
+
+    def stands(self, node: int, standing: Standing, at: float | None = None, cause: Exception | None = None) -> bool:
+        """A node that was not up is not up in another way."""
+        self._at(at)
+        self.reach.note(node, standing, self.now, cause)
+        return self._happened(self.claim.tick(self.now))
+
+    def tick(self, at: float) -> bool:
+        """Time has passed."""
+        self._at(at)
+        return self._happened(self.claim.tick(self.now))
+
+    def wakes(self, at: float) -> None:
+        """It wants to be woken at this moment, and is."""
+        assert self.claim.wake == pytest.approx(at, abs=1e-9)
+        self.tick(self.claim.wake)
+
+    # ------------------------------------------------ what the caller wants
+
+    def release(self, at: float | None = None, heard: bool = False) -> None:
+        self._at(at)
+        self.claim.release(self.now, heard)
+        self._happened(True, asked=True)
+
+    def extend(self, ttl: float = TTL, at: float | None = None) -> bool:
+        self._at(at)
+        going = self.claim.extend(ttl, self.now)
+        self._happened(True)
+        return going
+
+    def close(self, at: float | None = None) -> None:
+        self._at(at)
+        self.claim.close(self.now)
+        self._happened(True)
+
+    # ------------------------------------------------ how it stands
+
+    def waits(self) -> None:
+        assert self.claim.state is WAITING
+        assert not self.claim.done
+
+    def held(self, fence: int = P, until: float | None = None) -> None:
+        claim = self.claim
+        assert (claim.state, claim.fence, claim.done) == (HELD, fence, False)
+        if until is not None:
+            assert claim.until == pytest.approx(until, abs=1e-9)
+
+    def lost(self, reason: str) -> None:
+        """It is lost just now, and all nodes are told."""
+        assert (self.claim.state, self.claim.reason, self.claim.done, self.claim.wake) == (LOST, reason, True, inf)
+        self.sends("release to " + " ".join(map(str, range(self.reach.size))))
+
+    def refused(self, kind: type[E]) -> E:
+        """It has come to nothing, and why."""
+        assert (self.claim.state, self.claim.done) == (OVER, True)
+        error = self.claim.refusal
+        assert isinstance(error, kind), repr(error)
+        return error
+
+    # ------------------------------------------------ within
+
+    def _at(self, at: float | None) -> None:
+        assert not self.said, f"nobody looked at {[self._line(*it) for it in self.said]}"
+        if at is not None:
+            assert at >= self.now
+            self.now = at
+
+    def _happened(self, something: bool, asked: bool = False) -> bool:
+        """What a crew does after an input."""
+        claim = self.claim
+        self.news, claim.news = claim.news, False
+        if not something:
+            assert not claim.sends and not self.news, "it says that there is nothing to do"
+        if claim.state is not self._before:
+            assert self.news or asked, "whoever waits is not told"
+            self._before = claim.state
+        self.said, claim.sends = claim.sends, []
+        self.notes += [it.__name__ for it in claim.notes]
+        claim.notes = []
+        for nodes, command in self.said:
+            for node in nodes:
+                if self.reach.standing[node] is UP:
+                    self.ledgers[node].append(command)
+        if claim.done:
+            self.armed = inf
+        elif something:
+            self.armed = min(self.armed, claim.wake)
+        return something

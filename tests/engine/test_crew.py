@@ -1,0 +1,754 @@
+"""The crew: claims and lanes joined. What is said to which node and when, what is made of what nodes say, and what observers hear of it.
+
+Everything runs in `World`: virtual time, real lanes, real bytes, and nodes that say what a test wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from math import inf
+
+import pytest
+from engine.world import CEDE, INBOX, OK, SCRIPTS, START, TRIP, TRY, WAIT, WALL, Asked, World, denied, granted, usual
+
+from holdfast import events
+from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
+from holdfast.engine.crew import NodeStatus
+from holdfast.errors import ConfigError, LockBusy, NoQuorum
+from holdfast.recipes.exclusive import Exclusive, undo
+
+ANOTHER = b"1600000000000000:ffffffffffffffffffffffffffffffff:00000001"  # the token of somebody who came earlier
+
+
+def busy(world: World, name: bytes = b"a", numbers: tuple[int, ...] = (0, 1, 2)) -> None:
+    """Somebody else has it there."""
+    for number in numbers:
+        world.nodes[number].holders[name] = ANOTHER
+
+
+def away(world: World, *numbers: int) -> None:
+    """These nodes break, and refuse to be connected to."""
+    for number in numbers:
+        world.cut(number, dialled="refuses")
+
+
+def lines(world: World) -> list[str]:
+    return [it.state for it in world.crew.status(world.now)]
+
+
+def causes(claim: Claim) -> dict[str, str]:
+    assert type(claim.refusal) is NoQuorum
+    return {node: str(cause) for node, cause in claim.refusal.causes.items()}
+
+
+# ------------------------------------------------ connecting
+
+
+def test_nothing_is_sent_before_somebody_wants_something_but_the_greeting() -> None:
+    world = World()
+    assert world.crew.next_wake() <= START  # nodes are dialled as soon as the crew runs
+    world.run(60.0)
+    for node in world.nodes:
+        assert node.connection == 1
+        assert node.writes[1:] == [SCRIPTS]
+        assert b"".join(node.writes).count(b"HELLO") == 1
+    assert (lines(world), world.crew.owing, world.crew.next_wake()) == (["up"] * 3, False, inf)
+    assert b"$20\r\nholdfast:me:01234567\r\n" in world.nodes[0].writes[0] and b"\r\n1.2\r\n" in world.nodes[0].writes[0]
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_claim_before_anything_is_connected_waits_and_goes_out_with_the_scripts(patient: bool) -> None:
+    world = World()
+    claim = world.claim(patient=patient)
+    assert (claim.state, lines(world)) == (WAITING, ["connecting"] * 3)
+    world.run(5 * TRIP)
+    assert (claim.state, world.settled, claim.since) == (HELD, [claim], START + 5 * TRIP)
+    for node in world.nodes:
+        assert len(node.writes) == 2  # the greeting; the scripts and the request
+        assert node.writes[1].startswith(SCRIPTS + b"*13\r\n$7\r\nEVALSHA\r\n")
+        assert [(it.name, it.token, it.ttl, it.mode) for it in node.of("request")] == [
+            (b"a", claim.token, 10_000, WAIT if patient else TRY)
+        ]
+
+
+def test_connected_nodes_are_asked_at_once_and_together() -> None:
+    world = World().connect()
+    claim = world.claim()
+    assert [node.writes[2:] for node in world.nodes] == [[world.nodes[0].writes[2]]] * 3
+    world.run(2 * TRIP)
+    assert (claim.state, claim.fence, claim.since) == (HELD, claim.ticket, START + 0.5 + 2 * TRIP)
+    assert world.settled == [claim]
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_dead_node_costs_nothing(patient: bool) -> None:
+    world = World()
+    world.nodes[1].dialled = "refuses"
+    first = world.claim("first", patient=patient)
+    world.run(5 * TRIP)
+    assert (first.state, first.since) == (HELD, START + 5 * TRIP)  # as if it were not there
+    second = world.claim("second", patient=patient)
+    world.run(2 * TRIP)
+    assert (second.state, second.since) == (HELD, START + 7 * TRIP)
+    assert world.nodes[1].asked == []
+
+
+def test_a_try_is_over_as_soon_as_too_few_nodes_can_be_spoken_to() -> None:
+    world = World()
+    world.nodes[0].dialled = world.nodes[2].dialled = "refuses"
+    claim = world.claim(patient=False)
+    world.run(TRIP)
+    assert (claim.state, world.settled) == (OVER, [claim])
+    assert causes(claim) == {"redis://n0:1": "refused 0", "redis://n1:1": "no answer yet", "redis://n2:1": "refused 2"}
+    again = world.claim(patient=False)  # and the next one does not even wait for that
+    assert again.state is OVER and set(causes(again)) >= {"redis://n0:1", "redis://n2:1"}
+
+
+def test_a_node_that_cannot_be_dialled_is_found_out_by_node_timeout() -> None:
+    world = World(node_timeout=0.7)
+    world.nodes[0].dialled = "hangs"
+    world.run(0.69)
+    assert lines(world) == ["connecting", "up", "up"]
+    world.run(0.01)
+    assert lines(world) == ["down", "up", "up"]
+    assert str(world.crew.status(world.now)[0].cause) == "silent for 0.7 s"
+
+
+def test_a_node_that_accepts_and_never_answers_counts_as_down_until_it_answers() -> None:
+    world = World(node_timeout=0.7, telling=True)
+    silent = world.nodes[2]
+    silent.mute = True
+    claim = world.claim()
+    world.run(0.7)
+    assert (claim.state, lines(world)) == (HELD, ["up", "up", "connecting"])
+    world.run(TRIP)  # it was connected to one trip after everything began
+    assert (lines(world)[2], silent.linked) == ("down", False)
+    for _ in range(20):
+        world.run(0.3)
+        assert lines(world)[2] == "down"  # also while it is dialled and greeted once more
+    assert silent.connection > 3
+    assert [it.node for it in world.events if isinstance(it, events.NodeDown)] == ["redis://n2:1"]
+    world.run(1.0)
+    silent.mute = False
+    world.run(3.0)
+    assert lines(world)[2] == "up"
+
+
+def test_a_node_that_greets_and_then_takes_no_scripts_counts_as_down() -> None:
+    world = World(node_timeout=0.7)
+    frozen = world.nodes[2]
+    answers = frozen.reads
+    frozen.reads = lambda data, now: b"" if data.startswith(SCRIPTS) else answers(data, now)  # type: ignore[method-assign]
+    world.run(0.7 + 3 * TRIP)
+    assert lines(world)[2] == "down"  # it was up for as long as nothing was known against it
+    asked = len(frozen.of("request"))
+    claim = world.claim("other")
+    world.run(10.0)
+    assert frozen.connection > 3
+    assert (claim.state, len(frozen.of("request")), lines(world)[2]) == (HELD, asked, "down")  # never asked again
+
+
+def test_the_node_may_owe_an_answer_for_node_timeout() -> None:
+    world = World(node_timeout=0.7).connect()
+    world.nodes[1].mute = True
+    world.claim()
+    world.run(0.699)
+    assert (lines(world), world.nodes[1].connection) == (["up"] * 3, 1)
+    world.run(0.001)
+    assert (lines(world)[1], world.nodes[1].linked) == ("down", False)
+    assert str(world.crew.status(world.now)[1].cause) == "silent for 0.7 s"
+
+
+def test_only_a_tick_finds_a_node_late() -> None:
+    world = World(node_timeout=0.7).connect()
+    crew, claim = world.crew, world.claim()
+    world.run(TRIP)  # the answers are under way, and the driver does not come round to reading them
+    now = world.now + 100.0
+    assert crew.next_wake() < now
+    world.now = now
+    for node in range(3):
+        crew.received(node, usual(claim.ticket), now)  # what lies unread is not late
+    assert [lane.line.name for lane in crew.lanes] == ["UP"] * 3
+    crew.tick(now)
+    assert crew.hangups == [] and lines(world) == ["up"] * 3
+
+    world.claim("other")
+    crew.connected  # noqa: B018  (nothing but a tick looks at the time)
+    crew.received(0, b"", now + 5.0)
+    assert crew.hangups == []
+    crew.tick(now + 0.69)
+    assert crew.hangups == []
+    crew.tick(now + 0.7)
+    assert crew.hangups == [0, 1, 2]
+
+
+# ------------------------------------------------ outages
+
+
+def test_waiting_ends_when_a_majority_was_away_for_the_outage() -> None:
+    world = World(outage=7.0).connect()
+    busy(world)
+    claim = world.claim()
+    world.run(3.0)
+    away(world, 0, 1)
+    began = world.now
+    world.run(6.99)
+    assert claim.state is WAITING
+    world.run(0.02)
+    assert (claim.state, world.settled) == (OVER, [claim])
+    assert causes(claim) == {"redis://n0:1": "refused 0", "redis://n1:1": "refused 1"}
+    assert claim.refusal is not None and "fewer than 2 nodes answered in time" in str(claim.refusal)
+    assert world.now - began == pytest.approx(7.01)
+
+
+def test_an_outage_counts_only_without_a_break() -> None:
+    world = World(outage=7.0).connect()
+    busy(world)
+    claim = world.claim()
+    away(world, 0, 1)
+    world.run(6.0)
+    world.nodes[0].dialled = "accepts"
+    world.run(2.0)  # it is back, and soon away again
+    assert lines(world) == ["up", "down", "up"]
+    away(world, 0)
+    world.run(6.9)
+    assert claim.state is WAITING
+    world.run(0.2)
+    assert claim.state is OVER
+
+
+def test_whoever_comes_late_to_an_outage_does_not_wait() -> None:
+    world = World(outage=7.0).connect()
+    away(world, 0, 1)
+    world.run(5.0)
+    early = world.claim("early")
+    world.run(1.9)
+    assert early.state is WAITING
+    world.run(0.2)
+    assert early.state is OVER
+    late = world.claim("late")
+    assert late.state is OVER and type(late.refusal) is NoQuorum
+
+
+def test_a_minority_that_is_away_is_no_outage() -> None:
+    world = World(outage=7.0).connect()
+    busy(world)
+    away(world, 2)
+    claim = world.claim()
+    world.run(100.0)
+    assert claim.state is WAITING
+
+
+def guarded(world: World, *numbers: int, uptime: int = 0) -> None:
+    for number in numbers:
+        world.nodes[number].facts = {"uptime_in_seconds": uptime}
+
+
+def test_a_guarded_node_is_not_away_and_may_be_waited_for() -> None:
+    world = World(outage=7.0)
+    guarded(world, 0, 1, uptime=2)
+    claim = world.claim()
+    world.run(30.0)
+    assert (claim.state, lines(world)) == (WAITING, ["guarded", "guarded", "up"])
+    for node in world.nodes[:2]:
+        assert len(node.writes) == 1 and node.of("request") == node.of("SCRIPT") == []  # nothing but the greeting
+    world.run(1.1)
+    assert (claim.state, lines(world)) == (HELD, ["up"] * 3)
+    assert world.nodes[0].writes[1].startswith(SCRIPTS + b"*13\r\n")
+
+
+def test_a_try_is_told_of_the_guard() -> None:
+    world = World()
+    guarded(world, 0, 1, uptime=21)
+    world.run(3.7 + 3 * TRIP)
+    claim = world.claim(patient=False)
+    assert claim.state is OVER
+    told = {node: cause.partition(":")[0] for node, cause in causes(claim).items()}
+    assert told == {"redis://n0:1": "guarded, 8.3 s left", "redis://n1:1": "guarded, 8.3 s left", "redis://n2:1": "no answer yet"}
+
+
+def test_nodes_without_a_guard() -> None:
+    for options in ({"restart_guard": None}, {"fresh": ["run0", "run1"]}):
+        world = World(**options)
+        guarded(world, 0, 1)
+        claim = world.claim()
+        world.run(5 * TRIP)
+        assert claim.state is HELD
+
+
+# ------------------------------------------------ reconnects
+
+
+def test_a_connection_of_use_that_breaks_is_dialled_at_once_and_nobody_is_alarmed() -> None:
+    world = World(telling=True).connect()
+    world.run(1.0)
+    changes = world.crew.changes
+    world.cut(0)
+    assert lines(world)[0] == "connecting"
+    assert world.crew.status(world.now)[0].cause is None
+    world.run(5 * TRIP)
+    assert lines(world)[0] == "up"
+    assert world.events == []
+    assert world.crew.changes == changes + 2  # whoever watches may look
+
+
+def test_claims_that_wait_ask_again_at_once_and_holders_at_their_next_renewal() -> None:
+    world = World().connect()
+    busy(world, b"waited for")
+    holders = []
+    for name in ("held", "held later"):
+        holders.append(world.claim(name))
+        world.run(1.0)
+    waits = world.claim("waited for")
+    tries = world.claim("tried", patient=False)
+    world.run(0.2)
+    asked = world.nodes[0].asked
+    world.cut(0)
+    asked.clear()
+    world.run(3 * TRIP)
+    assert [it.word for it in asked if it.word in ("request", "release")] == []
+    world.run(TRIP)
+    assert [(it.token, it.mode) for it in world.nodes[0].of("request")] == [(waits.token, WAIT)]
+    assert [it.state for it in holders] == [HELD, HELD] and tries.state is HELD
+    world.run(4.0)
+    renewed = [(it.token, round(it.at - START, 2)) for it in world.nodes[0].of("request") if it.name.startswith(b"held")]
+    assert renewed == [(holders[0].token, 3.73), (holders[1].token, 4.73)]  # a third of their lease after its begin: spread
+
+
+def test_a_try_asks_a_node_that_comes_back_as_a_try() -> None:
+    world = World().connect()
+    world.run(1.0)
+    world.nodes[0].mute = world.nodes[1].mute = True
+    claim = world.claim(patient=False)
+    world.run(0.1)
+    for number in (0, 1):
+        world.nodes[number].mute = False
+        world.cut(number)
+    world.run(0.1)
+    assert [it.mode for it in world.nodes[0].of("request")] == [TRY, TRY]
+    assert claim.state is HELD
+
+
+def test_claims_in_doubt_ask_again_at_once() -> None:
+    world = World(node_timeout=0.5).connect()
+    claim = world.claim()
+    world.run(1.0)
+    away(world, 0, 1)
+    world.run(4.0)
+    assert claim.doubt and claim.state is HELD
+    for node in world.nodes:
+        node.asked.clear()
+        node.dialled = "accepts"
+    world.run(2.0)
+    again = world.nodes[0].of("request")[0]
+    hello = world.nodes[0].of("HELLO")[-1]
+    assert again.token == claim.token and again.at == pytest.approx(hello.at + 4 * TRIP)  # greeting, scripts, request
+    assert not claim.doubt
+
+
+def test_a_release_while_a_node_is_down_is_said_when_it_is_back_before_anything_else() -> None:
+    world = World().connect()
+    claim = world.claim()
+    world.run(1.0)
+    away(world, 2)
+    world.run(1.0)
+    world.end(claim)
+    world.run(1.0)
+    waits = world.claim()
+    world.run(1.0)
+    assert world.nodes[2].holders == {b"a": claim.token}
+    world.nodes[2].asked.clear()
+    world.nodes[2].dialled = "accepts"
+    world.run(2.0)
+    told = [(it.word, it.token) for it in world.nodes[2].asked if it.token]
+    assert told == [("release", claim.token)]
+    assert waits.state is HELD and world.nodes[2].holders == {}
+    world.run(3.0)
+    assert world.nodes[2].holders == {b"a": waits.token}
+
+
+def test_a_release_that_was_not_answered_is_said_again_once() -> None:
+    world = World().connect()
+    claim = world.claim()
+    world.run(1.1)
+    world.end(claim)
+    world.cut(0)
+    world.run(1.0)
+    world.cut(1)
+    world.run(10.0)
+    assert [len(node.of("release")) for node in world.nodes] == [1, 1, 1]
+    assert [node.connection for node in world.nodes] == [2, 2, 1]
+    assert [node.holders for node in world.nodes] == [{}, {}, {}]
+
+
+def test_a_release_is_not_said_any_more_when_its_lease_has_run_out() -> None:
+    for pause, said in ((29.0, 1), (31.0, 0)):
+        world = World().connect()
+        claim = world.claim()
+        world.run(1.0)
+        away(world, 2)
+        world.end(claim)
+        world.run(pause)
+        world.nodes[2].dialled = "accepts"
+        world.run(3.0)
+        assert (lines(world)[2], len(world.nodes[2].of("release"))) == ("up", said)
+
+
+# ------------------------------------------------ what nodes say of their own accord
+
+
+def releases(world: World, number: int) -> list[tuple[bytes, bytes]]:
+    world.run(3 * TRIP)
+    return [(it.name, it.token) for it in world.nodes[number].of("release")]
+
+
+def test_a_pushed_grant_is_a_vote() -> None:
+    world = World().connect()
+    busy(world)
+    claim = world.claim()
+    world.run(0.1)
+    assert claim.state is WAITING
+    for number in (0, 2):
+        world.publishes(number, b"g %b %d a" % (claim.token, claim.ticket + 5))
+    assert (claim.state, claim.fence, world.settled) == (HELD, claim.ticket + 5, [claim])
+    assert releases(world, 0) == []
+
+
+def test_a_grant_that_nobody_wants_is_given_back() -> None:
+    world = World().connect()
+    world.publishes(1, b"g %b 5 a name {with} spaces %%s and \xff" % ANOTHER)
+    assert world.nodes[1].writes[-1] == undo(b"a name {with} spaces %s and \xff", ANOTHER, world.settings.horizon)
+    assert releases(world, 1) == [(b"a name {with} spaces %s and \xff", ANOTHER)]
+    assert releases(world, 0) == releases(world, 2) == []
+
+
+def test_a_grant_that_nobody_wants_any_more_is_given_back() -> None:
+    world = World().connect()
+    busy(world)
+    claim = world.claim()
+    world.run(0.1)
+    for node in world.nodes:
+        node.mute = True  # the release is not answered yet
+    world.end(claim, heard=True)
+    assert (claim.state, claim.done) == (OVER, False)
+    for node in world.nodes:
+        node.asked.clear()
+    world.publishes(0, b"g %b 5 a" % claim.token)
+    assert releases(world, 0)[-1] == (b"a", claim.token) and claim.state is OVER
+
+
+def test_a_push_with_the_right_token_and_the_wrong_name_does_not_reach_the_claim() -> None:
+    world = World().connect()
+    busy(world)
+    claim = world.claim()
+    world.run(0.1)
+    for name in (b"b", b"", b"a ", b"A"):
+        for number in range(3):
+            world.publishes(number, b"g %b 1800000000000000 %b" % (claim.token, name))
+    world.run(0.1)
+    assert (claim.state, claim.contended, claim.counting(world.now)) == (WAITING, True, 0)
+    assert releases(world, 0) == [(name, claim.token) for name in (b"b", b"", b"a ", b"A")]
+
+    held = world.claim("held")
+    world.run(0.1)
+    for kind in (b"x", b"i"):
+        for number in range(3):
+            world.publishes(number, b"%b %b 0 a" % (kind, held.token))
+    assert (held.state, held.contended) == (HELD, False)
+
+
+def test_a_lock_that_is_taken_away_is_lost() -> None:
+    world = World().connect()
+    claim = world.claim()
+    world.run(1.0)
+    world.publishes(0, b"x %b 0 a" % claim.token)
+    assert (claim.state, world.settled) == (HELD, [claim])  # a minority
+    world.publishes(1, b"x %b 0 a" % claim.token)
+    assert (claim.state, claim.reason, world.settled) == (LOST, "forced", [claim, claim])
+    assert claim.token not in world.crew.live
+
+
+MALFORMED = [b"", b" ", b"g", b"g " + ANOTHER, b"g %b 5" % ANOTHER, b"g %b x a" % ANOTHER, b"g %b -5 a" % ANOTHER, b"g %b 5.0 a" % ANOTHER]
+MALFORMED += [
+    b"g %b  a" % ANOTHER,
+    b"g  %b 5 a" % ANOTHER,
+    b"\xff\xfe\x00 \xff 5 a",
+    b"x %b 0 a" % ANOTHER,
+    b"i %b 0 a" % ANOTHER,
+    b"G %b 5 a" % ANOTHER,
+]
+
+
+@pytest.mark.parametrize("message", MALFORMED)
+def test_a_message_that_no_script_of_ours_sends_is_ignored(message: bytes) -> None:
+    world = World().connect()
+    claim = world.claim()
+    world.run(0.1)
+    settled = list(world.settled)
+    writes = [list(node.writes) for node in world.nodes]
+    world.publishes(0, message)
+    world.run(0.1)
+    assert (lines(world), [node.writes for node in world.nodes]) == (["up"] * 3, writes)
+    assert (claim.state, world.settled) == (HELD, settled)
+
+
+def test_a_message_about_a_claim_that_no_script_of_ours_sends_is_ignored() -> None:
+    world = World().connect()
+    busy(world)
+    claim = world.claim()
+    world.run(0.1)
+    for message in (b"g %b a", b"g %b x a", b"g %b -1 a", b"g %b 1.5 a", b"%b 5 a"):
+        for number in range(3):
+            world.publishes(number, message % claim.token)
+    assert (claim.state, claim.counting(world.now), world.settled) == (WAITING, 0, [])
+
+
+# ------------------------------------------------ starting over
+
+
+def test_a_claim_that_starts_over_is_known_by_its_new_token() -> None:
+    world = World().connect()
+    busy(world, numbers=(1, 2))
+    world.nodes[0].answer = lambda asked: granted(asked.fence, lower=1, fresh=1)  # granted, and a lower ticket waits there
+    claim, crew = world.claim(), world.crew
+    old = claim.token
+    world.run(TRIP)
+    world.nodes[0].mute = True
+    world.nodes[0].asked.clear()
+    world.run(TRIP)
+    world.nodes[0].mute = False
+    assert world.nodes[0].writes[-1].count(b"\r\n$1\r\nc\r\n") == 1  # a cede left
+    world.nodes[0].dialled = "refuses"
+    world.cut(0)  # and may be executed, or not
+    new = claim.token
+    assert new != old and new[:16] == old[:16]
+    assert crew.live == {new: claim}
+    world.run(0.1)
+    for node in world.nodes[1:]:
+        assert [(it.word, it.token) for it in node.asked if it.token] == [("request", old), ("request", new), ("release", old)]
+    world.publishes(1, b"g %b %d a" % (old, claim.ticket + 5))  # the old one is nobody's
+    assert (releases(world, 1)[-1], claim.counting(world.now)) == ((b"a", old), 0)
+    for number in (1, 2):
+        world.publishes(number, b"g %b %d a" % (new, claim.ticket + 6))
+    assert (claim.state, claim.fence) == (HELD, claim.ticket + 6)
+    world.end(claim)
+    assert crew.live == {}
+    world.nodes[0].dialled = "accepts"
+    world.run(2.0)
+    assert [(it.word, it.token) for it in world.nodes[0].asked if it.token] == [("release", old)]
+
+
+def test_a_cede_is_said_as_one() -> None:
+    world = World().connect()
+    busy(world, numbers=(1, 2))
+    world.nodes[0].answer = lambda asked: denied() if asked.mode == CEDE else granted(asked.fence, lower=1, fresh=1)
+    claim = world.claim(ttl=12.0)
+    world.run(0.1)
+    assert [(it.mode, it.ttl, it.fence) for it in world.nodes[0].of("request")] == [
+        (WAIT, 12_000, claim.ticket),
+        (CEDE, 12_000, claim.ticket),
+    ]
+
+
+# ------------------------------------------------ the same server twice
+
+
+def test_the_same_server_under_two_addresses_is_refused() -> None:
+    world = World()
+    world.nodes[2].facts = {"run_id": "run0"}
+    claim = world.claim()
+    world.run(0.1)
+    assert (claim.state, lines(world)) == (HELD, ["up", "up", "down"])
+    assert world.nodes[2].of("request") == world.nodes[2].of("SCRIPT") == []
+    cause = world.crew.status(world.now)[2].cause
+    assert type(cause) is ConfigError and "it is the same server as redis://n0:1" in str(cause)
+    wrong = world.crew.verdict(0.0, world.now)
+    assert type(wrong) is ConfigError and str(wrong) == f"these nodes cannot be used:\n  redis://n2:1: {cause}"
+    world.run(10.0)
+    assert lines(world)[2] == "down" and world.nodes[2].of("SCRIPT") == []
+
+
+def test_the_same_server_is_noticed_while_its_twin_is_guarded() -> None:
+    world = World()
+    world.nodes[0].facts = {"uptime_in_seconds": 0}
+    world.nodes[1].facts = {"run_id": "run0"}
+    world.run(1.0)
+    assert lines(world) == ["guarded", "down", "up"]
+
+
+def test_the_same_server_is_noticed_while_its_twin_takes_the_scripts() -> None:
+    world = World()
+    world.nodes[0].dialled = world.nodes[1].dialled = "refuses"
+    world.nodes[1].facts = {"run_id": "run0"}
+    world.run(0.1)
+    world.nodes[0].dialled = world.nodes[1].dialled = "accepts"
+    original = world.nodes[0].reads
+    world.nodes[0].reads = lambda data, now: b"" if data.startswith(SCRIPTS) else original(data, now)  # type: ignore[method-assign]
+    world.run(0.5)
+    assert world.crew.lanes[0].line.name == "LOADING"
+    assert "the same server" in str(world.crew.status(world.now)[1].cause)
+
+
+def test_a_server_that_moved_to_another_address_is_no_twin() -> None:
+    world = World().connect()
+    away(world, 0)
+    world.run(0.5)
+    world.nodes[1].facts = {"run_id": "run0"}
+    world.cut(1)
+    world.run(1.0)
+    assert lines(world) == ["down", "up", "up"]
+
+
+# ------------------------------------------------ events
+
+
+def test_what_is_told_of_a_lock_that_goes_well() -> None:
+    world = World(telling=True).connect()
+    claim = world.claim("a name")
+    world.run(4.0)
+    world.end(claim)
+    world.run(1.0)
+    assert [type(it) for it in world.events] == [events.Attempt, events.Acquired, events.Renewed, events.Released]
+    attempt, acquired, renewed, released = world.events
+    known = {"name": "a name", "token": claim.token.decode()}
+    held = pytest.approx(2 * TRIP)
+    assert isinstance(attempt, events.Attempt) and (attempt.name, attempt.token) == tuple(known.values())
+    assert acquired == events.Acquired(**known, waited=held, fence=claim.ticket)
+    assert isinstance(renewed, events.Renewed) and renewed.remaining == pytest.approx(10 - 0.102 - 2 * TRIP)
+    assert (renewed.name, renewed.token, renewed.waited, renewed.fence) == (*known.values(), held, claim.ticket)
+    assert released == events.Released(**known, waited=held, fence=claim.ticket)
+    began = datetime.fromtimestamp(WALL + 0.5, UTC)
+    assert [it.at for it in (attempt, acquired, released)] == [began, began + timedelta(seconds=2 * TRIP), began + timedelta(seconds=4)]
+
+
+def test_what_is_told_of_waiting() -> None:
+    world = World(telling=True).connect()
+    busy(world)
+    world.nodes[0].answer = lambda asked: denied(holder=None)
+    world.nodes[1].answer = lambda asked: denied(holder=b"caf\xe9")
+    claim = world.claim()
+    world.run(5.0)
+    world.end(claim)
+    known = {"name": "a", "token": claim.token.decode()}
+    assert world.events[1:] == [
+        events.Queued(**known, waited=pytest.approx(2 * TRIP), holder=None),  # (the first to answer did not tell)
+        events.Refused(**known, waited=pytest.approx(5.0), error=None),  # it gave up by itself
+    ]
+
+
+def test_queued_tells_the_holder_as_far_as_it_can_be_read() -> None:
+    world = World(telling=True).connect()
+    for node in world.nodes:
+        node.answer = lambda asked: denied(holder=b"caf\xe9")
+    world.claim()
+    world.run(5.0)
+    queued = [it for it in world.events if isinstance(it, events.Queued)]
+    assert [it.holder for it in queued] == ["caf\\xe9"]  # once
+
+
+def test_what_is_told_of_a_refusal() -> None:
+    world = World(telling=True).connect()
+    busy(world)
+    claim = world.claim(patient=False)
+    world.run(1.0)
+    assert type(claim.refusal) is LockBusy and claim.refusal.holder == ANOTHER.decode()
+    assert world.events[1:] == [
+        events.Refused(name="a", token=claim.token.decode(), waited=pytest.approx(2 * TRIP), error=claim.refusal),
+    ]
+
+
+@pytest.mark.parametrize("telling", [True, False])
+def test_doubt_and_loss_are_told_in_any_case(telling: bool) -> None:
+    world = World(telling=telling, node_timeout=0.5).connect()
+    claim = world.claim()
+    world.run(1.0)
+    away(world, 0, 1, 2)
+    world.run(10.0)
+    assert claim.state is LOST
+    told = [it for it in world.events if isinstance(it, events.Doubt | events.Lost)]
+    known = {"name": "a", "token": claim.token.decode(), "waited": pytest.approx(2 * TRIP), "fence": claim.ticket}
+    beat = 10 / 3 - 0.102 + 0.5  # the renewal, and as long as nodes may take to confirm it
+    assert told == [events.Doubt(**known, remaining=pytest.approx(10 - 0.102 - beat, abs=0.2)), events.Lost(**known, reason="expired")]
+
+
+def test_nothing_is_told_of_locks_that_go_well_unless_somebody_listens() -> None:
+    world = World().connect()
+    claim = world.claim()
+    world.run(4.0)
+    busy(world, b"busy")
+    waits, tries = world.claim("busy"), world.claim("busy", patient=False)
+    world.run(4.0)
+    world.end(claim)
+    world.end(waits)
+    world.run(1.0)
+    assert [it.state for it in (claim, waits, tries)] == [OVER] * 3 and world.events == []
+
+
+def test_a_release_is_told_once_and_not_after_a_loss() -> None:
+    world = World(telling=True).connect()
+    claim, lost = world.claim(), world.claim("lost")
+    world.run(1.0)
+    for number in (0, 1):
+        world.publishes(number, b"x %b 0 lost" % lost.token)
+    world.events.clear()
+    for it in (claim, claim, lost):
+        world.end(it)
+    world.run(1.0)
+    assert [type(it) for it in world.events] == [events.Released]
+
+
+def test_node_events_come_once_for_each_change() -> None:
+    world = World(node_timeout=0.5)
+    world.nodes[2].facts = {"uptime_in_seconds": 23}
+    world.run(1.0)
+    up = [f"redis://n{number}:1" for number in range(3)]
+    guard = [it for it in world.events if isinstance(it, events.NodeGuarded)]
+    assert [(it.node, it.left) for it in guard] == [(up[2], 10.0)]
+    assert [it.node for it in world.events if isinstance(it, events.NodeUp)] == up[:2]
+    assert len(world.events) == 3
+    world.events.clear()
+    world.run(10.0)
+    assert world.events == [events.NodeUp(node=up[2])]
+    world.events.clear()
+    away(world, 1)
+    assert world.events == []  # it is dialled once more before anybody is alarmed
+    world.run(30.0)
+    assert [(type(it), it.node, str(it.cause)) for it in world.events if isinstance(it, events.NodeDown)] == [
+        (events.NodeDown, up[1], "refused 1")
+    ]
+    assert len(world.events) == 1
+    assert world.events[0].at == datetime.fromtimestamp(WALL + 11 + TRIP, UTC)
+    world.events.clear()
+    world.nodes[1].dialled = "accepts"
+    world.run(3.0)
+    assert world.events == [events.NodeUp(node=up[1])]
+
+
+def test_a_node_down_without_a_cause_is_one_all_the_same() -> None:
+    world = World()
+    world.crew.lost(0, START, None)  # type: ignore[arg-type]
+    assert [str(it.cause) for it in world.crew.events if isinstance(it, events.NodeDown)] == ["no connection"]
+
+
+def test_a_server_that_may_evict_locks_is_warned_of_once() -> None:
+    world = World()
+    world.nodes[1].facts = {"maxmemory_policy": "allkeys-lru"}
+    world.run(2.0)
+    world.cut(1)
+    world.run(2.0)
+    told = [it for it in world.events if isinstance(it, events.Warned)]
+    warning = "its maxmemory-policy is allkeys-lru: it may evict locks that are held. Set maxmemory-policy noeviction."
+    assert told == [events.Warned(node="redis://n1:1", warning=warning)]
+    world.nodes[1].facts = {"maxmemory_policy": "volatile-ttl"}  # another one is another warning
+    world.cut(1)
+    world.run(2.0)
+    assert len([it for it in world.events if isinstance(it, events.Warned)]) == 2
+
+
+def test_a_server_that_does_not_tell_its_policy_is_not_warned_of() -> None:
+    world = World(1)
+    world.nodes[0].reads = (lambda reads: lambda data, now: reads(data, now).replace(b"maxmemory", b"minmemory"))(world.nodes[0].reads)  # type: ignore[method-assign]
+    world.run(2.0)
+    assert [type(it) for it in world.events] == [events.NodeUp]

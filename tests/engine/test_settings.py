@@ -1,0 +1,287 @@
+"""Settings: what may be said, what it means if it is not said, and that everything else is a ConfigError that names the option."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from math import inf, nan
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as effort
+from hypothesis import strategies as st
+
+from holdfast.engine.settings import DEFAULT_GUARD, SHORTEST, SLACK, Settings, lease_of, settings
+from holdfast.errors import ConfigError
+from holdfast.wire.address import parse
+
+patient = effort(deadline=None)  # a machine that is busy is no failure
+
+NODES = ("redis://a", "redis://b:7000/1", "unix:///run/c.sock")
+USUAL: dict[str, Any] = {
+    "ttl": 10.0,
+    "max_ttl": 30.0,
+    "prefix": "",
+    "node_timeout": None,
+    "restart_guard": DEFAULT_GUARD,
+    "outage": None,
+    "owner": "host:1",
+    "fresh": (),
+}
+
+
+def made(*nodes: Any, **options: Any) -> Settings:
+    return settings(nodes or NODES, **(USUAL | options))
+
+
+def complaint(*nodes: Any, **options: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        made(*nodes, **options)
+    return str(caught.value)
+
+
+# ------------------------------------------------ good ones
+
+
+def test_what_is_not_said() -> None:
+    assert made() == Settings(
+        addresses=tuple(map(parse, NODES)),
+        ttl=10.0,
+        max_ttl=30.0,
+        node_timeout=1.0,  # max_ttl / 20 is 1.5, and 1 is the most
+        guard=32.0,
+        outage=10.0,
+        owner="host:1",
+        prefix="",
+        fresh=frozenset(),
+    )
+    assert made().horizon == 16_000  # K: half of the guard, in ms
+
+
+def test_what_is_said() -> None:
+    options = {
+        "ttl": timedelta(seconds=2),
+        "max_ttl": timedelta(minutes=1),
+        "prefix": "shop:",
+        "node_timeout": 0.25,
+        "restart_guard": 90,
+        "outage": timedelta(seconds=7),
+        "owner": "!worker-1@host~",
+        "fresh": iter(["a", "b", "a"]),
+    }
+    assert made("redis://a", **options) == Settings(
+        addresses=(parse("redis://a"),),
+        ttl=2.0,
+        max_ttl=60.0,
+        node_timeout=0.25,
+        guard=90.0,
+        outage=7.0,
+        owner="!worker-1@host~",
+        prefix="shop:",
+        fresh=frozenset({"a", "b"}),
+    )
+
+
+def test_settings_are_immutable() -> None:
+    with pytest.raises(AttributeError):
+        made().ttl = 5.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "max_ttl, ttl, node_timeout, patience",
+    [
+        (30, 10, None, 1.0),
+        (10, 10, None, 0.5),
+        (8, 8, None, 0.4),
+        (0.5, 0.5, None, 0.05),  # at least that
+        (0.05, 0.05, None, 0.05 / 3),  # but never more than a third of a lease
+        (30, 1.5, None, 0.5),
+        (30, 30, 10.0, 10.0),
+        (30, 30, 25, 10.0),
+        (30, 10, timedelta(seconds=2), 2.0),
+        (30, 10, 0.001, 0.001),
+    ],
+)
+def test_the_time_to_answer(max_ttl: float, ttl: float, node_timeout: object, patience: float) -> None:
+    assert made(max_ttl=max_ttl, ttl=ttl, node_timeout=node_timeout).node_timeout == pytest.approx(patience, rel=1e-12)
+
+
+@pytest.mark.parametrize("max_ttl, least", [(30, 32), (0.05, 2.05), (86400, 86402)])
+def test_the_guard_and_the_horizon(max_ttl: float, least: float) -> None:
+    ttl = min(max_ttl, 10)
+    assert made(max_ttl=max_ttl, ttl=ttl).guard == least == max_ttl + SLACK
+    assert made(max_ttl=max_ttl, ttl=ttl).horizon == least * 500
+    assert made(max_ttl=max_ttl, ttl=ttl, restart_guard=None).guard is None
+    assert made(max_ttl=max_ttl, ttl=ttl, restart_guard=None).horizon == least * 500  # whatever is guarded
+    assert made(max_ttl=max_ttl, ttl=ttl, restart_guard=least).guard == least
+    assert made(max_ttl=max_ttl, ttl=ttl, restart_guard=least + 10).horizon == least * 500
+    assert complaint(max_ttl=max_ttl, ttl=ttl, restart_guard=least - 0.001).startswith("restart_guard is at least max_ttl + 2 = ")
+
+
+@pytest.mark.parametrize(
+    "said, told",
+    [
+        (0.05, 0.05),
+        (1, 1.0),
+        (1.0019, 1.001),
+        (2.9999, 2.999),
+        (4.35, 4.35),
+        (1.001, 1.001),
+        (8.2, 8.2),
+        (30, 30.0),
+        (timedelta(0, 2, 345_678), 2.345),
+    ],
+)
+def test_a_lease_is_rounded_down_to_milliseconds(said: object, told: float) -> None:
+    assert lease_of(said, 30.0) == told == made(ttl=said).ttl
+
+
+@patient
+@given(st.integers(50, 86_400_000))
+def test_whole_milliseconds_stay_what_they_are(milliseconds: int) -> None:
+    assert lease_of(milliseconds / 1000, 86400.0) == milliseconds / 1000
+
+
+@patient
+@given(
+    st.floats(SHORTEST, 86400.0),
+    st.floats(0.0, 1.0),
+    st.none() | st.floats(0.001, 1e6),
+    st.sampled_from([None, DEFAULT_GUARD]) | st.floats(0, 1e6),
+    st.none() | st.floats(0, 1e6),
+)
+def test_what_holds_of_all_settings(max_ttl: float, part: float, node_timeout: float | None, more: Any, outage: float | None) -> None:
+    ttl = max(SHORTEST, max_ttl * part)
+    guard = max_ttl + SLACK + more if isinstance(more, float) else more
+    it = made(max_ttl=max_ttl, ttl=ttl, node_timeout=node_timeout, restart_guard=guard, outage=outage)
+    assert ttl - 0.001 < it.ttl <= ttl + 1e-9 and it.max_ttl == max_ttl
+    assert 0 < it.node_timeout <= it.ttl / 3
+    assert it.guard is None if more is None else it.guard >= max_ttl + SLACK
+    assert it.outage == (it.ttl if outage is None else outage)
+    assert max_ttl * 1000 < 2 * it.horizon <= (max_ttl + SLACK) * 1000  # 2 K is more than any lease, and G at most
+
+
+# ------------------------------------------------ nodes
+
+
+def test_there_must_be_nodes() -> None:
+    with pytest.raises(ConfigError, match=r"no nodes: name them, Holdfast\('redis://host:6379', \.\.\.\), or set HOLDFAST_NODES"):
+        settings((), **USUAL)
+
+
+@pytest.mark.parametrize(
+    "nodes, twice",
+    [
+        (("redis://a", "redis://a"), "redis://a:6379"),
+        (("redis://a", "redis://b", "redis://A:6379/0", "redis://a?db=0"), "redis://a:6379"),
+        (("redis://x:pw@a", "redis://y:other@a"), "redis://a:6379"),
+        (("unix:///s", "redis://b", "unix:///s", "redis://b"), "redis://b:6379, unix:///s"),
+    ],
+)
+def test_an_address_may_be_named_once(nodes: tuple[str, ...], twice: str) -> None:
+    assert complaint(*nodes) == f"{twice} is named twice: each node is a server of its own, or a majority means nothing"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_any_number_of_nodes(count: int) -> None:
+    assert [it.port for it in made(*[f"redis://h:{1 + i}" for i in range(count)]).addresses] == list(range(1, count + 1))
+
+
+@pytest.mark.parametrize("node", ["a:6379", "", None, 5, b"redis://a", ["redis://a"]])
+def test_each_node_is_an_address(node: object) -> None:
+    assert "address" in complaint("redis://a", node)
+
+
+def test_the_nodes_are_read_first_and_then_the_rest() -> None:
+    assert "begins with redis://" in complaint("x", ttl=None, max_ttl=None)
+    assert complaint(max_ttl=-1, ttl=-1).startswith("max_ttl")
+
+
+# ------------------------------------------------ bad ones
+
+
+BAD: list[tuple[str, object, str]] = [
+    ("max_ttl", 0.049, "max_ttl is from 0.05 to 86400 seconds, not 0.049"),
+    ("max_ttl", 86400.1, "max_ttl is from 0.05 to 86400 seconds, not 86400.1"),
+    ("max_ttl", None, "max_ttl is a number of seconds or a timedelta, not None"),
+    ("ttl", 0.049, "ttl is 0.05 or more seconds, not 0.049"),
+    ("ttl", None, "ttl is a number of seconds or a timedelta, not None"),
+    ("ttl", True, "ttl is a number of seconds or a timedelta, not True"),
+    ("ttl", "10", "ttl is a number of seconds or a timedelta, not '10'"),
+    ("ttl", nan, "ttl is 0.05 or more seconds, not nan"),
+    ("ttl", inf, "ttl is 0.05 or more seconds, not inf"),
+    ("ttl", timedelta(seconds=-5), "ttl is 0.05 or more seconds, not -5.0"),
+    ("ttl", 30.001, "ttl is 30.001 s, and max_ttl 30 s: first set max_ttl=30.001 for all clients of these nodes"),
+    ("node_timeout", 0, "node_timeout is 0.001 or more seconds, not 0"),
+    ("node_timeout", "1", "node_timeout is a number of seconds or a timedelta, not '1'"),
+    ("restart_guard", 31.9, "restart_guard is at least max_ttl + 2 = 32 seconds (or None: no guard), not 31.9"),
+    ("restart_guard", 0, "restart_guard is at least max_ttl + 2 = 32 seconds (or None: no guard), not 0"),
+    ("restart_guard", -1, "restart_guard is 0 or more seconds, not -1"),
+    ("restart_guard", object, "restart_guard is a number of seconds or a timedelta, not <class 'object'>"),
+    ("outage", -0.1, "outage is 0 or more seconds, not -0.1"),
+    ("outage", False, "outage is a number of seconds or a timedelta, not False"),
+    ("prefix", None, "prefix is text, not None"),
+    ("prefix", "a{b", "prefix 'a{b' has a brace in it: the server would take it for a hash tag"),
+    ("prefix", "a}b", "prefix 'a}b' has a brace in it: the server would take it for a hash tag"),
+    ("prefix", "p" * 257, "prefix has 257 bytes of UTF-8; at most 256 are allowed"),
+    ("prefix", "\ud800", "prefix '\\ud800' has half of a surrogate pair in it, which UTF-8 cannot say"),
+    ("owner", None, "owner is text, not None"),
+    ("owner", "", "owner '' is to be printable ASCII without spaces: servers show it in CLIENT LIST"),
+    ("owner", "a b", "owner 'a b' is to be printable ASCII without spaces: servers show it in CLIENT LIST"),
+    ("owner", "a\x7f", "owner 'a\\x7f' is to be printable ASCII without spaces: servers show it in CLIENT LIST"),
+    ("owner", "caf\u00e9", "owner 'caf\u00e9' is to be printable ASCII without spaces: servers show it in CLIENT LIST"),
+    ("owner", "o" * 129, "owner has 129 bytes of UTF-8; at most 128 are allowed"),
+]
+
+
+@pytest.mark.parametrize("option, value, told", BAD)
+def test_a_bad_option_says_what_to_write_instead(option: str, value: object, told: str) -> None:
+    assert complaint(**{option: value}) == told
+
+
+def test_the_longest_texts() -> None:
+    it = made(prefix="\u00e9" * 128, owner="o" * 128)
+    assert (it.prefix, it.owner) == ("\u00e9" * 128, "o" * 128)
+
+
+no_number: st.SearchStrategy[object] = st.one_of(
+    st.booleans(),
+    st.text(),
+    st.binary(),
+    st.lists(st.integers()),
+    st.complex_numbers(),
+    st.decimals(),
+    st.dates(),
+    st.just(object()),
+    st.just(Decimal(5)),
+)
+no_seconds = no_number | st.sampled_from([nan, inf, -inf]) | st.floats(max_value=-1e-9) | st.integers(max_value=-1)
+no_text: st.SearchStrategy[object] = st.one_of(st.none(), st.integers(), st.floats(), st.binary(), st.lists(st.text()), st.just(object()))
+JUNK: dict[str, st.SearchStrategy[object]] = {
+    "ttl": no_seconds | st.none() | st.floats(0, 0.0499) | st.floats(30.0001, 1e300) | st.timedeltas(min_value=timedelta(seconds=31)),
+    "max_ttl": no_seconds | st.none() | st.floats(0, 0.0499) | st.floats(86400.1, 1e300) | st.integers(min_value=86401),
+    "node_timeout": no_seconds | st.floats(0, 0.00099) | st.timedeltas(max_value=timedelta(0)),
+    "restart_guard": no_seconds | st.floats(0, 31.99) | st.timedeltas(max_value=timedelta(seconds=31)),
+    "outage": no_seconds | st.timedeltas(max_value=timedelta(microseconds=-1)),
+    "prefix": no_text
+    | st.builds("".join, st.tuples(st.text(), st.sampled_from("{}\ud800\udcff"), st.text()))
+    | st.integers(257, 10**4).map("p".__mul__),
+    "owner": no_text
+    | st.builds("".join, st.tuples(st.text(), st.sampled_from(" \n\t\0\x7fé"), st.text()))
+    | st.integers(129, 10**4).map("o".__mul__),
+}
+
+
+@effort(max_examples=2000 // len(JUNK) + 1, deadline=None)  # two thousand bad inputs
+@given(st.fixed_dictionaries(JUNK))
+def test_junk_is_a_config_error_that_names_the_option(junk: dict[str, object]) -> None:
+    for option, value in junk.items():
+        assert complaint(**{option: value}).startswith(f"{option} ")
+
+
+@patient
+@given(JUNK["ttl"])
+def test_junk_is_no_lease(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"^ttl "):
+        lease_of(value, 30.0)

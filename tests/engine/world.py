@@ -1,0 +1,281 @@
+"""A driver for the crew's tests: virtual time, and fake nodes that answer by script. The lanes are real, and read and write real RESP.
+
+Knows a driver's duties (the head of `engine/crew.py`), and how servers introduce themselves. Must not know what a lock is: a node grants what
+nobody holds there, and everything else that a test wants a node to say, the test says.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from math import inf
+from typing import Any
+
+import hiredis
+
+from holdfast.core.claim import Claim
+from holdfast.core.command import CEDE, TRY, WAIT
+from holdfast.engine.crew import Crew
+from holdfast.engine.settings import DEFAULT_GUARD, settings
+from holdfast.events import Event
+from holdfast.recipes import exclusive
+from holdfast.recipes.exclusive import Exclusive
+from holdfast.scripts import EXCLUSIVE, RELEASE, REQUEST
+
+INBOX = b"0123456789abcdef0123456789abcdef"
+START = 1000.0  # the monotonic time at which every test begins
+WALL = 1_700_000_000.0  # the wall clock at that time, here and on the nodes
+TRIP = 0.001  # seconds that bytes are under way, in each direction
+OK = b"+OK\r\n"
+SCRIPTS = b"".join(b"*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%d\r\n%b\r\n" % (len(it.source), it.source) for it in EXCLUSIVE)
+
+
+def bulk(data: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def granted(fence: int, lower: int = 0, fresh: int = 0) -> bytes:
+    return b"*3\r\n:%d\r\n:%d\r\n:%d\r\n" % (fence, lower, fresh)
+
+
+def usual(fence: int) -> bytes:
+    """The answer of the usual case: P's own text."""
+    return b"*3\r\n$16\r\n%016d\r\n:0\r\n:1\r\n" % fence
+
+
+def denied(left: int = 9000, place: int = 0, holder: bytes | None = b"another") -> bytes:
+    return b"*4\r\n:0\r\n:%d\r\n:%d\r\n%b" % (left, place, b"_\r\n" if holder is None else bulk(holder))
+
+
+@dataclass
+class Asked:
+    """A command that reached a node. `word`: request, release, or what a server calls it; `at`: when; `connection`: on which."""
+
+    word: str
+    at: float
+    connection: int
+    name: bytes = b""
+    token: bytes = b""
+    ttl: int = 0
+    mode: bytes = b""
+    fence: int = 0
+
+
+@dataclass
+class Node:
+    """A fake node. `dialled`: accepts, refuses or hangs; `mute`: reads and never answers; `answer`: its script, for requests and releases."""
+
+    number: int
+    dialled: str = "accepts"
+    mute: bool = False
+    facts: dict[str, object] = field(default_factory=dict)
+    ahead: float = 0.0  # its clock less the wall clock
+    answer: Callable[[Asked], bytes] = lambda asked: b""
+    holders: dict[bytes, bytes] = field(default_factory=dict)
+    asked: list[Asked] = field(default_factory=list)
+    connection: int = 0  # the number of the last one
+    linked: bool = False
+    writes: list[bytes] = field(default_factory=list)  # of the last connection
+    _parser: hiredis.Reader = field(default_factory=hiredis.Reader)
+
+    def __post_init__(self) -> None:
+        self.answer = self.first_come
+
+    def begins(self) -> None:
+        """A connection begins."""
+        self.connection, self.linked, self.writes, self._parser = self.connection + 1, True, [], hiredis.Reader()
+
+    def reads(self, data: bytes, now: float) -> bytes:
+        """What it answers to these bytes."""
+        self._parser.feed(data)
+        answers = []
+        while (words := self._parser.gets()) is not False:
+            answers.append(self._answers(words, now))
+        return b"" if self.mute else b"".join(answers)
+
+    def _answers(self, words: list[bytes], now: float) -> bytes:
+        if words[0] == b"EVALSHA":
+            if words[1] == REQUEST.sha:
+                token, ttl, mode, fence = words[7], int(words[8]), words[9], int(words[10])
+                self.asked.append(Asked("request", now, self.connection, words[3], token, ttl, mode, fence))
+            else:
+                assert words[1] == RELEASE.sha
+                self.asked.append(Asked("release", now, self.connection, words[3], words[7]))
+            return self.answer(self.asked[-1])
+        self.asked.append(Asked(words[0].decode(), now, self.connection))
+        match words:
+            case [b"HELLO", *_]:
+                return b"%1\r\n+proto\r\n:3\r\n"
+            case [b"SUBSCRIBE", inbox]:
+                return b">3\r\n$9\r\nsubscribe\r\n" + bulk(inbox) + b":1\r\n"
+            case [b"INFO", b"server"]:
+                return self._info(redis_version="7.0.15", run_id=f"run{self.number}", uptime_in_seconds=10**6)
+            case [b"INFO", b"replication"]:
+                return self._info(role="master")
+            case [b"INFO", b"memory"]:
+                return self._info(maxmemory_policy="noeviction")
+            case [b"TIME"]:
+                wall = now - START + WALL + self.ahead
+                return b"*2\r\n" + bulk(b"%d" % wall) + bulk(b"%06d" % (wall % 1 * 1e6))
+        return OK
+
+    def _info(self, **facts: object) -> bytes:
+        facts = {**facts, **{key: value for key, value in self.facts.items() if key in facts or key == "valkey_version"}}
+        return bulk("".join(f"{key}:{value}\r\n" for key, value in facts.items()).encode())
+
+    def first_come(self, asked: Asked) -> bytes:
+        """Its usual script: whoever asks first has it until the release."""
+        holder = self.holders.get(asked.name)
+        if asked.word == "release":
+            if holder == asked.token:
+                del self.holders[asked.name]
+            return b":%d\r\n" % (holder == asked.token)
+        if holder is None:
+            self.holders[asked.name] = asked.token
+            return usual(asked.fence)
+        return granted(asked.fence) if holder == asked.token else denied(holder=holder)
+
+    def of(self, word: str) -> list[Asked]:
+        """What it was asked by this word."""
+        return [it for it in self.asked if it.word == word]
+
+
+class World:
+    """A crew, its nodes, and the time between them."""
+
+    def __init__(self, nodes: int = 3, *, telling: bool = False, **options: Any) -> None:
+        usual: dict[str, Any] = {"ttl": 10.0, "max_ttl": 30.0, "prefix": "", "node_timeout": None, "restart_guard": DEFAULT_GUARD}
+        usual |= {"outage": None, "owner": "me", "fresh": ()}
+        self.settings = settings([f"redis://n{number}:1" for number in range(nodes)], **(usual | options))
+        self.crew = Crew(self.settings, INBOX, exclusive.undo, "1.2")
+        self.crew.telling, self.crew.epoch = telling, WALL - START
+        self.nodes = [Node(number) for number in range(nodes)]
+        self.now = START
+        self.events: list[Event] = []
+        self.settled: list[Claim] = []
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+
+    # ------------------------------------------------ what a test does
+
+    def run(self, seconds: float) -> None:
+        """Let the time pass."""
+        end, turns = self.now + seconds, 0
+        self._send()
+        while (then := min(self._due[0][0] if self._due else inf, self.crew.next_wake())) <= end:
+            turns = turns + 1 if then <= self.now else 0
+            assert turns < 100, "it spins"
+            self.now = max(self.now, then)
+            while self._due and self._due[0][0] <= self.now:
+                heapq.heappop(self._due)[2]()
+            if self.crew.next_wake() <= self.now:
+                self.crew.tick(self.now)
+            self._send()
+        self.now = end
+
+    def connect(self) -> World:
+        """Have every node that can be connected to be connected to."""
+        self.run(0.5)
+        self.events.clear()
+        return self
+
+    def claim(self, name: str = "a", ttl: float = 10.0, **options: Any) -> Claim:
+        """A claim that has begun."""
+        recipe = Exclusive(name, ttl=ttl, horizon=self.settings.horizon)
+        claim = self.crew.claim(recipe, ttl, self.now, **options)
+        self.crew.begin(claim, self.now)
+        self._send()
+        return claim
+
+    def end(self, claim: Claim, heard: bool = False) -> None:
+        self.crew.end(claim, self.now, heard)
+        self._send()
+
+    def cut(self, number: int, *, dialled: str | None = None) -> None:
+        """The connection to a node breaks."""
+        node = self.nodes[number]
+        node.linked, node.dialled = False, dialled or node.dialled
+        self.crew.lost(number, self.now, ConnectionResetError(f"cut {number}"))
+        self._send()
+
+    def says(self, number: int, data: bytes) -> None:
+        """A node says something of its own accord, which arrives at once."""
+        self.crew.received(number, data, self.now)
+        self._send()
+
+    def publishes(self, number: int, message: bytes) -> None:
+        """A node pushes a message to the crew's inbox."""
+        self.says(number, b">3\r\n$7\r\nmessage\r\n" + bulk(INBOX) + bulk(message))
+
+    # ------------------------------------------------ a driver's duties
+
+    def _send(self) -> None:
+        crew = self.crew
+        while crew.hangups or crew.dials or any(lane.out for lane in crew.lanes):
+            hangups, crew.hangups = crew.hangups, []
+            for number in hangups:
+                self.nodes[number].linked = False
+            dials, crew.dials = crew.dials, []
+            for number in dials:
+                self._dial(number)
+            for number, lane in enumerate(crew.lanes):
+                if lane.out:
+                    self._write(number, lane.take())
+        self.settled += crew.settled
+        crew.settled.clear()
+        self.events += crew.events
+        crew.events.clear()
+
+    def _later(self, delay: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (self.now + delay, next(self._order), what))
+
+    def _dial(self, number: int) -> None:
+        node = self.nodes[number]
+        assert not node.linked
+        if node.dialled == "accepts":
+            self._later(TRIP, partial(self._accepted, number))
+        elif node.dialled == "refuses":
+            self._later(TRIP, lambda: self.crew.lost(number, self.now, ConnectionRefusedError(f"refused {number}")))
+
+    def _accepted(self, number: int) -> None:
+        self.nodes[number].begins()
+        self.crew.connected(number, self.now)
+
+    def _write(self, number: int, data: bytes) -> None:
+        node = self.nodes[number]
+        assert node.linked, "bytes for a node that there is no connection to"
+        node.writes.append(data)
+        self._later(TRIP, partial(self._arrived, number, node.connection, data))
+
+    def _arrived(self, number: int, connection: int, data: bytes) -> None:
+        node = self.nodes[number]
+        if node.linked and node.connection == connection and (answers := node.reads(data, self.now)):
+            self._later(TRIP, partial(self._answered, number, connection, answers))
+
+    def _answered(self, number: int, connection: int, answers: bytes) -> None:
+        node = self.nodes[number]
+        if node.linked and node.connection == connection:
+            self.crew.received(number, answers, self.now)
+
+
+__all__ = [
+    "CEDE",
+    "INBOX",
+    "OK",
+    "SCRIPTS",
+    "START",
+    "TRIP",
+    "TRY",
+    "WAIT",
+    "WALL",
+    "Asked",
+    "Node",
+    "World",
+    "bulk",
+    "denied",
+    "granted",
+    "usual",
+]

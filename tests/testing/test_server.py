@@ -1,0 +1,447 @@
+"""The simulated server: what nobody can ask of a real one. (How it answers commands is compared with real ones in tests/scripts.)"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import hiredis
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.testing.server import REDIS_6_2, REDIS_7_0, REDIS_7_2, VALKEY_9, Connection, Lua, Server, exact, scientific
+
+NOW = 1_800_000_000.0
+MORE = object()
+
+
+class Clock:
+    """Stands still, unless `step` lets it run on by so much whenever somebody looks."""
+
+    def __init__(self) -> None:
+        self.now, self.step = NOW, 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+class Client:
+    """What a client sees: `talk` says commands in one write; `heard` is all that has come since it was last looked at."""
+
+    def __init__(self, server: Server) -> None:
+        self.came: list[bytes] = []
+        self.connection: Connection = server.connect(self.came.append)
+        self.reader = hiredis.Reader(notEnoughData=MORE)
+
+    def say(self, *words: bytes | str | int) -> Any:
+        [reply] = self.talk(words)
+        return reply
+
+    def talk(self, *commands: tuple[bytes | str | int, ...]) -> list[Any]:
+        self.connection.feed(b"".join(pack(*command) for command in commands))
+        return self.heard()
+
+    def heard(self) -> list[Any]:
+        self.reader.feed(b"".join(self.came))
+        self.came.clear()
+        return list(iter(self.reader.gets, MORE))
+
+
+def pack(*words: bytes | str | int) -> bytes:
+    texts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(texts) + b"".join(b"$%d\r\n%b\r\n" % (len(text), text) for text in texts)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def server(clock: Clock) -> Server:
+    return Server(clock, "a" * 40)
+
+
+@pytest.fixture
+def client(server: Server) -> Client:
+    return Client(server)
+
+
+def info(client: Client, *sections: str) -> str:
+    return str(client.say("INFO", *sections), "ascii")
+
+
+def error(reply: object) -> str:
+    assert isinstance(reply, hiredis.ReplyError)
+    return str(reply)
+
+
+# Bytes
+
+
+def test_bytes_may_come_in_pieces(client: Client) -> None:
+    data = pack("SET", "k", "v") + pack("GET", "k")
+    for at in range(len(data)):
+        client.connection.feed(data[at : at + 1])
+    assert client.heard() == [b"OK", b"v"]
+
+
+def test_what_one_feed_makes_is_delivered_at_once(client: Client) -> None:
+    client.connection.feed(pack("PING") * 3)
+    assert client.came == [b"+PONG\r\n+PONG\r\n+PONG\r\n"]
+
+
+def test_nothing_is_delivered_when_nothing_was_made(client: Client) -> None:
+    client.connection.feed(pack("PING")[:5])
+    assert client.came == []
+
+
+def test_answers_and_pushes_come_in_the_order_of_the_stream(server: Server, client: Client) -> None:
+    other = Client(server)
+    other.say("SUBSCRIBE", "c")
+    other.connection.feed(pack("GET", "k"))
+    client.talk(("PUBLISH", "c", "1"), ("SET", "k", "v"), ("PUBLISH", "c", "2"))
+    other.connection.feed(pack("GET", "k"))
+    assert other.heard() == [None, [b"message", b"c", b"1"], [b"message", b"c", b"2"], b"v"]
+
+
+def test_who_is_delivered_to_may_speak_at_once(server: Server, client: Client) -> None:
+    """A driver without a network between: it answers a push while the server is still delivering others."""
+    said: list[bytes] = []
+
+    def answer(data: bytes) -> None:
+        said.append(data)
+        if b"ask" in data:
+            listener.feed(pack("PUBLISH", "d", "answer"))
+
+    listener = server.connect(answer)
+    listener.feed(pack("SUBSCRIBE", "c"))
+    client.say("SUBSCRIBE", "d")
+    assert client.talk(("PUBLISH", "c", "ask"), ("PING",)) == [1, b"PONG", [b"message", b"d", b"answer"]]
+    assert said[-1] == b":1\r\n"
+
+
+# Connections that end
+
+
+def test_nothing_is_delivered_after_the_end(server: Server, client: Client) -> None:
+    client.say("SUBSCRIBE", "c")
+    client.connection.disconnect()
+    other = Client(server)
+    assert other.say("PUBLISH", "c", "x") == 0
+    assert client.talk(("PING",)) == []
+
+
+def test_it_may_end_twice(client: Client) -> None:
+    client.say("SUBSCRIBE", "c")
+    client.connection.disconnect()
+    client.connection.disconnect()
+
+
+def test_what_was_sent_before_the_end_may_be_executed_after_it(server: Server, client: Client) -> None:
+    client.connection.feed(pack("SET", "k", "v")[:-5])
+    client.connection.disconnect()
+    client.connection.feed(pack("SET", "k", "v")[-5:] + pack("SUBSCRIBE", "c"))
+    other = Client(server)
+    assert other.say("GET", "k") == b"v"
+    assert other.say("PUBLISH", "c", "x") == 0
+    assert client.heard() == []
+
+
+def test_an_ended_connection_is_not_told_of_changes(server: Server, client: Client) -> None:
+    client.talk(("CLIENT", "TRACKING", "ON"), ("GET", "k"))
+    client.connection.disconnect()
+    other = Client(server)
+    other.talk(("SET", "k", "v"), ("FLUSHALL",))
+    assert client.came == []
+    assert list(server.connections) == [other.connection]
+
+
+def test_connections_have_ids_of_their_own(server: Server) -> None:
+    assert [Client(server).say("CLIENT", "ID") for _ in range(3)] == [1, 2, 3]
+
+
+# Time
+
+
+def test_a_key_is_there_until_its_deadline_has_passed(clock: Clock, client: Client) -> None:
+    client.say("SET", "k", "v", "PX", 100)
+    clock.now = NOW + 0.1
+    assert client.talk(("GET", "k"), ("PTTL", "k")) == [b"v", 0]
+    clock.now = NOW + 0.101
+    assert client.talk(("GET", "k"), ("PTTL", "k"), ("DBSIZE",)) == [None, -2, 0]
+
+
+def test_a_clock_that_steps_back_makes_leases_longer(clock: Clock, client: Client) -> None:
+    client.say("SET", "k", "v", "PX", 100)
+    clock.now -= 10
+    assert client.say("PTTL", "k") == 10_100
+
+
+def test_a_peek_changes_nothing(clock: Clock, server: Server, client: Client) -> None:
+    client.talk(("SET", "k", "v", "PX", 100), ("SELECT", 1), ("SET", "l", "v"))
+    assert (server.peek(b"k"), server.peek(b"l"), server.peek(b"l", 1)) == (b"v", None, b"v")
+    clock.now += 1
+    assert server.peek(b"k") is None
+    clock.now -= 1
+    assert server.peek(b"k") == b"v"
+
+
+def test_what_has_run_out_does_not_come_back(clock: Clock, client: Client) -> None:
+    client.say("SET", "k", "v", "PX", 100)
+    clock.now += 1
+    client.say("GET", "k")
+    clock.now -= 1
+    assert client.say("GET", "k") is None
+
+
+def test_what_has_run_out_is_free(clock: Clock, client: Client) -> None:
+    for command in (
+        ("SET", "k", "v", "PX", 100),
+        ("HSET", "h", "a", 1),
+        ("PEXPIRE", "h", 100),
+        ("ZADD", "z", 1, "a"),
+        ("PEXPIRE", "z", 100),
+    ):
+        client.say(*command)
+    clock.now += 1
+    assert client.say("SET", "k", "w", "NX") == b"OK"
+    assert client.talk(("HSET", "h", "b", 1), ("HGETALL", "h"), ("PTTL", "h")) == [1, {b"b": b"1"}, -1]
+    assert client.talk(("ZADD", "z", 1, "b"), ("ZRANGE", "z", 0, -1), ("PTTL", "z")) == [1, [b"b"], -1]
+    assert client.say("PEXPIRE", "nothing", 100) == 0
+
+
+def test_the_time_is_exact_to_the_microsecond(clock: Clock, client: Client) -> None:
+    for micros in (0, 1, 499_999, 500_001, 999_999):
+        clock.now = NOW + micros / 1e6
+        assert client.say("TIME") == [b"1800000000", b"%d" % micros]
+
+
+def test_expiry_stands_still_during_a_script(clock: Clock, client: Client) -> None:
+    clock.step = 1.0
+    script = """
+        redis.call('SET', 'k', 'v', 'PX', 100)
+        local first = redis.call('TIME')[1]
+        local there, left = redis.call('EXISTS', 'k'), redis.call('PTTL', 'k')
+        return {there, left, redis.call('TIME')[1] - first}
+    """
+    assert client.say("EVAL", script, 0) == [1, 100, 1]
+    assert client.say("EXISTS", "k") == 0
+
+
+def test_the_uptime_follows_the_clock(clock: Clock) -> None:
+    client = Client(Server(clock, "a" * 40, uptime=1000))
+    for passed, uptime in ((0, 1000), (5, 1005), (-3600, -2600)):
+        clock.now = NOW + passed
+        assert f"uptime_in_seconds:{uptime}\r\n" in info(client)
+
+
+def test_a_server_deletes_by_itself_when_it_is_told_to(clock: Clock, server: Server, client: Client) -> None:
+    client.talk(("SET", "k", "v", "PX", 100), ("SET", "l", "v"), ("CLIENT", "TRACKING", "ON", "NOLOOP"), ("GET", "k"), ("GET", "l"))
+    server.expire()
+    assert client.heard() == []
+    clock.now += 1
+    server.expire()
+    assert client.heard() == [[b"invalidate", [b"k"]]]
+    assert list(server.data[0].values) == [b"l"]
+
+
+def test_noloop_also_keeps_from_a_client_what_its_own_command_found_run_out(clock: Clock, server: Server, client: Client) -> None:
+    client.talk(("SET", "k", "v", "PX", 100), ("CLIENT", "TRACKING", "ON", "NOLOOP"), ("GET", "k"))
+    clock.now += 1
+    assert client.talk(("GET", "k"), ("PING",)) == [None, b"PONG"]
+
+
+# Restarts
+
+
+def test_a_new_server_is_empty_and_another_one(clock: Clock, server: Server, client: Client) -> None:
+    client.talk(("SET", "k", "v"), ("SCRIPT", "LOAD", "return 1"))
+    again = Client(Server(clock, "b" * 40))
+    assert again.say("DBSIZE") == 0
+    assert "run_id:" + "b" * 40 in info(again, "server")
+    assert error(again.say("EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", 0)).startswith("NOSCRIPT")
+
+
+def test_one_that_saved_its_data_has_it_as_it_was_then(clock: Clock, server: Server, client: Client) -> None:
+    client.talk(("SET", "k", "v", "PX", 500), ("HSET", "h", "a", "1"), ("ZADD", "z", "1", "a"), ("SELECT", 3), ("SET", "in three", "v"))
+    saved = server.saved()
+    client.talk(("SELECT", 0), ("SET", "k", "later"), ("HSET", "h", "a", "later"), ("ZADD", "z", "2", "a", "1", "later"), ("DEL", "h"))
+    again = Client(Server(clock, "b" * 40, data=saved))
+    assert again.talk(("GET", "k"), ("PTTL", "k"), ("HGETALL", "h")) == [b"v", 500, {b"a": b"1"}]
+    assert again.say("ZRANGE", "z", 0, -1, "WITHSCORES") == [[b"a", 1.0]]
+    again.say("SELECT", 3)
+    assert again.say("GET", "in three") == b"v"
+
+
+# Databases
+
+
+def test_databases_are_apart(server: Server, client: Client) -> None:
+    other = Client(server)
+    client.talk(("SELECT", 2), ("SET", "k", "v"))
+    assert other.talk(("GET", "k"), ("SELECT", 2), ("GET", "k"), ("EVAL", "return redis.call('GET', 'k')", 0)) == [None, b"OK", b"v", b"v"]
+    other.talk(("SELECT", 0), ("FLUSHALL",))
+    assert client.say("DBSIZE") == 0
+
+
+# Faults
+
+
+def test_a_refused_command_is_answered_with_the_line(server: Server, client: Client) -> None:
+    server.refuse[b"SET"] = b"OOM command not allowed when used memory > 'maxmemory'."
+    assert error(client.say("set", "k", "v")) == "OOM command not allowed when used memory > 'maxmemory'."
+    assert client.say("GET", "k") is None
+    del server.refuse[b"SET"]
+    assert client.say("SET", "k", "v") == b"OK"
+
+
+def test_also_in_a_script(server: Server, client: Client) -> None:
+    server.refuse[b"SET"] = b"READONLY You can't write against a read only replica."
+    told = error(client.say("EVAL", "redis.call('DEL', 'k')\nlocal answer = redis.call('SET', 'k', 'v')", 0))
+    assert told.startswith("READONLY You can't write against a read only replica.") and told.endswith(":2.")
+    assert client.say("EVAL", "return redis.pcall('SET', 'k', 'v').err", 0) == b"READONLY You can't write against a read only replica."
+    server.refuse[b"EVAL"] = b"BUSY Redis is busy running a script."
+    assert error(client.say("EVAL", "return 1", 0)).startswith("BUSY")
+
+
+def test_what_info_says_can_be_changed(server: Server, client: Client) -> None:
+    server.role, server.policy = b"slave", b"allkeys-lru"
+    assert "role:slave\r\n" in info(client) and "maxmemory_policy:allkeys-lru\r\n" in info(client)
+    assert client.say("HELLO", 3)[b"role"] == b"slave"
+
+
+def test_commands_are_counted(server: Server, client: Client) -> None:
+    client.talk(("SET", "k", "v"), ("EVAL", "return {redis.call('GET', 'k'), redis.pcall('GET', 'k', 'l'), redis.call('GET', 'l')}", 0))
+    assert server.calls == {b"SET": 1, b"EVAL": 1, b"GET": 2}
+    assert "cmdstat_get:calls=2\r\n" in info(client, "commandstats")
+
+
+# Scripts
+
+
+def test_scripts_leave_nothing_behind(client: Client) -> None:
+    for script in ("x = 1", "KEYS = 1", "redis = nil", "redis.call = nil", "string.format = nil", "_G.x = 1", "setmetatable(string, {})"):
+        assert error(client.say("EVAL", script, 0)).startswith("ERR ")
+    assert client.talk(("EVAL", "return {#KEYS, #ARGV}", 1, "k", "a", "b"), ("EVAL", "return {#KEYS, #ARGV}", 0)) == [[1, 2], [0, 0]]
+
+
+def test_servers_share_a_lua_and_no_scripts(clock: Clock) -> None:
+    clients = [Client(Server(clock, run_id * 40)) for run_id in "ab"]
+    assert clients[0].connection.server.lua is clients[1].connection.server.lua
+    sha = clients[0].say("SCRIPT", "LOAD", "return redis.call('SET', KEYS[1], ARGV[1])")
+    assert clients[0].say("EVALSHA", sha, 1, "k", "v") == b"OK"
+    assert error(clients[1].say("EVALSHA", sha, 1, "k", "v")).startswith("NOSCRIPT")
+    clients[1].say("SCRIPT", "LOAD", "return redis.call('SET', KEYS[1], ARGV[1])")
+    assert clients[1].say("GET", "k") is None
+
+
+def test_a_script_s_pushes_come_after_it(server: Server, client: Client) -> None:
+    """So a client that answers at once never meets a script half-way."""
+    order: list[str] = []
+    listener = server.connect(lambda data: order.append("push"))
+    listener.feed(pack("SUBSCRIBE", "c"))
+    order.clear()
+    client.say("EVAL", "redis.call('PUBLISH', 'c', 'x') redis.call('SET', 'k', 'v')", 0)
+    assert order == ["push"] and client.say("GET", "k") == b"v"
+
+
+def test_a_bug_in_a_command_does_not_pass_for_a_script_s_error(server: Server, client: Client) -> None:
+    def broken(connection: Connection) -> bytes:
+        raise ZeroDivisionError
+
+    server.commands = {**server.commands, b"PING": dataclasses.replace(server.commands[b"PING"], run=broken)}
+    with pytest.raises(ZeroDivisionError):
+        client.say("EVAL", "return redis.pcall('PING')", 0)
+    assert client.say("EVAL", "return 1", 0) == 1
+
+
+def test_without_lupa_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lupa", None)
+    with pytest.raises(ConfigError, match="pip install lupa"):
+        Lua()
+
+
+# Dialects
+
+
+def client_of(dialect: Any) -> Client:
+    return Client(Server(lambda: NOW, "a" * 40, dialect=dialect))
+
+
+@pytest.mark.parametrize("dialect, first", [(REDIS_6_2, "push"), (REDIS_7_0, "push"), (REDIS_7_2, "answer"), (VALKEY_9, "answer")])
+def test_what_one_publishes_to_oneself_comes_before_or_after_the_answer(dialect: Any, first: str) -> None:
+    client = client_of(dialect)
+    client.say("SUBSCRIBE", "c")
+    message = [b"message", b"c", b"x"]
+    expected = [message, 1] if first == "push" else [1, message]
+    assert client.talk(("PUBLISH", "c", "x"), ("PING",)) == [*expected, b"PONG"]
+    assert client.talk(("EVAL", "return redis.call('PUBLISH', 'c', 'x')", 0), ("PING",)) == [*expected, b"PONG"]
+
+
+def test_the_oldest_hides_the_code_of_a_script_s_error() -> None:
+    script = "return redis.call('HGET', KEYS[1], 'a')"
+    for dialect, begins in ((REDIS_6_2, "ERR Error running script (call to f_"), (REDIS_7_0, "WRONGTYPE "), (VALKEY_9, "WRONGTYPE ")):
+        client = client_of(dialect)
+        client.say("SET", "k", "v")
+        told = error(client.say("EVAL", script, 1, "k"))
+        assert told.startswith(begins) and "WRONGTYPE Operation against" in told
+
+
+def test_the_oldest_knows_less() -> None:
+    assert error(client_of(REDIS_6_2).say("INFO", "server", "memory")) == "ERR syntax error"
+    assert "run_id" in info(client_of(REDIS_7_0), "server", "memory")
+    for dialect, knows in ((REDIS_6_2, False), (REDIS_7_0, False), (REDIS_7_2, True), (VALKEY_9, True)):
+        assert (client_of(dialect).say("CLIENT", "SETINFO", "LIB-NAME", "x") == b"OK") is knows
+
+
+def test_who_it_says_it_is() -> None:
+    assert "redis_version:6.2.14\r\n" in info(client_of(REDIS_6_2))
+    assert "redis_version:7.2.4\r\n" in info(client_of(VALKEY_9)) and "valkey_version:9.1.2\r\n" in info(client_of(VALKEY_9))
+    assert client_of(VALKEY_9).say("HELLO", 3)[b"server"] == b"valkey"
+
+
+@pytest.mark.parametrize(
+    "number, digits, other",
+    [
+        (0, b"0", b"0"),
+        (7, b"7", b"7"),
+        (30_000, b"30000", b"30000"),
+        (100_000_000, b"100000000", b"1e+8"),
+        (200_000_000, b"200000000", b"2e+8"),
+        (123_400_000_000, b"123400000000", b"1.234e+11"),
+        (123_450_000, b"123450000", b"123450000"),
+        (18 * 10**14, b"1800000000000000", b"1.8e+15"),
+        (-18 * 10**14, b"-1800000000000000", b"-1.8e+15"),
+        (1_800_000_000_000_001, b"1800000000000001", b"1800000000000001"),
+        (2**53 - 2, b"9007199254740990", b"9007199254740990"),
+        (1.5, b"1.5", b"1.5"),
+    ],
+)
+def test_how_numbers_are_written(number: float, digits: bytes, other: bytes) -> None:
+    assert exact(number) == digits
+    assert scientific(number) == other
+    for dialect, text in ((VALKEY_9, digits), (REDIS_7_2, other)):
+        client = client_of(dialect)
+        assert client.say("EVAL", "redis.call('SET', 'k', tonumber(ARGV[1])) return redis.call('GET', 'k')", 0, repr(number)) == text
+
+
+def test_a_wrong_command_name_is_told_with_its_arguments(client: Client) -> None:
+    assert error(client.say("NOSUCH", "a", "b")) == "ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' "
+
+
+def test_bytes_that_are_no_command_are_a_bug_of_who_sends_them(client: Client) -> None:
+    with pytest.raises(hiredis.ProtocolError):
+        client.connection.feed(b"?\r\n")
+
+
+def test_a_password_is_asked_for(clock: Clock) -> None:
+    client = Client(Server(clock, "a" * 40, password=b"sesame"))
+    asks: Callable[..., str] = lambda *words: error(client.say(*words)).split()[0]  # noqa: E731
+    assert asks("PING") == asks("EVAL", "return 1", 0) == asks("HELLO", 3) == "NOAUTH"
+    assert asks("HELLO", 3, "AUTH", "default", "wrong") == asks("AUTH", "nobody", "sesame") == "WRONGPASS"
+    assert client.say("HELLO", 3, "AUTH", "default", "sesame", "SETNAME", "me")[b"proto"] == 3
+    assert client.talk(("PING",), ("CLIENT", "GETNAME")) == [b"PONG", b"me"]

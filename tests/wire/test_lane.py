@@ -1,0 +1,775 @@
+"""The lane: how it introduces itself, when it may speak, who gets which answer, and what becomes of all that when the connection breaks.
+
+Everything here is bytes in and bytes out. `Server` makes the bytes of a server's answers, `Ear` writes down what the lane hears.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.wire.address import parse
+from holdfast.wire.lane import DIALLING, DOWN, GREETING, GUARDED, LOADING, OLDEST, SHORT, UP, Lane, Manners
+from holdfast.wire.resp import Refusal
+
+INBOX = b"0123456789abcdef" * 2
+SCRIPTS = (b"return 1", b"return 2")
+GUARD = 32.0
+OK = b"+OK\r\n"
+
+
+def command(*words: bytes) -> bytes:
+    """A command as bytes, packed naively."""
+    data = b"*" + str(len(words)).encode() + b"\r\n"
+    for word in words:
+        data += b"$" + str(len(word)).encode() + b"\r\n" + word + b"\r\n"
+    return data
+
+
+def bulk(data: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def array(*items: bytes) -> bytes:
+    return b"*%d\r\n" % len(items) + b"".join(items)
+
+
+def push(*items: bytes) -> bytes:
+    return b">%d\r\n" % len(items) + b"".join(map(bulk, items))
+
+
+def message(text: bytes) -> bytes:
+    return push(b"message", INBOX, text)
+
+
+LOADED = b"".join(bulk(b"%040d" % number) for number in range(len(SCRIPTS)))
+
+
+@dataclass
+class Server:
+    """What a server answers to the greeting. `facts`: on top of those of a sound one; None: it does not tell."""
+
+    facts: dict[str, object] = field(default_factory=dict)
+    time: tuple[bytes, bytes] = (b"1700000000", b"500000")
+    setinfo: bytes = OK
+    confirms: bool = True
+    verbatim: bool = True  # its INFO is text for people, as RESP3 has it
+
+    def info(self, *names: str) -> bytes:
+        sound = {
+            "redis_version": "7.0.15",
+            "run_id": "a" * 40,
+            "uptime_in_seconds": 10**6,
+            "role": "master",
+            "maxmemory_policy": "noeviction",
+        }
+        facts = {**sound, **self.facts}
+        lines = "".join(f"{name}:{facts[name]}\r\n" for name in names if facts.get(name) is not None)
+        text = ("# Section\r\n" + lines).encode()
+        return b"=%d\r\ntxt:%b\r\n" % (len(text) + 4, text) if self.verbatim else bulk(text)
+
+    def answers(self, database: int = 0) -> list[bytes]:
+        """One for each thing said, in order: the confirmation of the subscription is a push, the others are answers."""
+        return [
+            b"%2\r\n+server\r\n+redis\r\n+proto\r\n:3\r\n",
+            *([OK] if database else []),
+            OK,
+            self.setinfo,
+            self.setinfo,
+            b">3\r\n" + bulk(b"subscribe") + bulk(INBOX) + b":1\r\n" if self.confirms else b"",
+            self.info("redis_version", "valkey_version", "run_id", "uptime_in_seconds"),
+            self.info("role"),
+            self.info("maxmemory_policy"),
+            array(*map(bulk, self.time)),
+        ]
+
+    def greets(self, database: int = 0) -> bytes:
+        return b"".join(self.answers(database))
+
+
+@dataclass
+class Asked:
+    """A question; `again`: a release."""
+
+    data: bytes
+    sent: float = 0.0
+    again: bool = False
+
+
+@dataclass
+class Ear:
+    """Writes down what the lane tells."""
+
+    log: list[tuple[object, ...]] = field(default_factory=list)
+
+    def heard(self, node: int, question: Asked, reply: object, now: float) -> None:
+        self.log.append((node, question.data, f"refused: {reply}" if isinstance(reply, Refusal) else reply, now))
+
+    def told(self, node: int, message: bytes, now: float) -> None:
+        self.log.append((node, message, now))
+
+
+def a_lane(
+    url: str = "redis://h", *, scripts: tuple[bytes, ...] = SCRIPTS, keep: float = 30.0, jitter: float = 1.0, **options: object
+) -> Lane[Asked]:
+    manners = Manners(INBOX, name=b"holdfast:me", version=b"1.2", scripts=scripts, keep=keep, jitter=jitter, **options)  # type: ignore[arg-type]
+    return Lane(Ear(), 7, parse(url), manners)
+
+
+def log(lane: Lane[Asked]) -> list[tuple[object, ...]]:
+    assert isinstance(lane.listener, Ear)
+    return lane.listener.log
+
+
+def meet(lane: Lane[Asked], now: float = 0.0, server: Server | None = None) -> None:
+    """Connect, and have the server answer the greeting."""
+    lane.dial(now)
+    lane.connected(now)
+    lane.take()
+    lane.received((server or Server()).greets(), now)
+
+
+def up(lane: Lane[Asked], now: float = 0.0, server: Server | None = None) -> None:
+    """Meet, leave the guard, and have the scripts taken."""
+    meet(lane, now, server)
+    assert (lane.line, lane.bad) == (GUARDED, None)
+    lane.opened(now)
+    lane.take()
+    lane.received(LOADED, now)
+    assert (lane.line, lane.bad, list(lane.ledger)) == (UP, None, [])
+
+
+# ------------------------------------------------ the handshake
+
+
+PLAIN = [
+    (b"HELLO", b"3"),
+    (b"CLIENT", b"SETNAME", b"holdfast:me"),
+    (b"CLIENT", b"SETINFO", b"LIB-NAME", b"holdfast"),
+    (b"CLIENT", b"SETINFO", b"LIB-VER", b"1.2"),
+    (b"SUBSCRIBE", INBOX),
+    (b"INFO", b"server"),
+    (b"INFO", b"replication"),
+    (b"INFO", b"memory"),
+    (b"TIME",),
+]
+
+
+@pytest.mark.parametrize(
+    "url, hello, select",
+    [
+        ("redis://h", (b"HELLO", b"3"), []),
+        ("redis://h/0", (b"HELLO", b"3"), []),
+        ("redis://:p%20w@h", (b"HELLO", b"3", b"AUTH", b"default", b"p w"), []),
+        ("redis://me@h", (b"HELLO", b"3", b"AUTH", b"me", b""), []),
+        ("redis://m%C3%A9:%00%C3%BC@h/12", (b"HELLO", b"3", b"AUTH", "mé".encode(), b"\0" + "ü".encode()), [(b"SELECT", b"12")]),
+        ("unix:///s?db=1", (b"HELLO", b"3"), [(b"SELECT", b"1")]),
+    ],
+)
+def test_the_greeting_is_one_write(url: str, hello: tuple[bytes, ...], select: list[tuple[bytes, ...]]) -> None:
+    lane = a_lane(url)
+    assert lane.take() == b""
+    lane.connected(5.0)
+    assert lane.take() == b"".join(command(*words) for words in [hello, *select, *PLAIN[1:]])
+    assert lane.take() == b""
+
+
+def test_manners_are_modest_by_default() -> None:
+    manners = Manners(INBOX)
+    lane: Lane[Asked] = Lane(Ear(), 0, parse("redis://h"), manners)
+    lane.connected(0.0)
+    said = lane.take()
+    assert command(b"CLIENT", b"SETNAME", b"holdfast") in said and command(b"CLIENT", b"SETINFO", b"LIB-VER", b"0") in said
+    assert (manners.guard, manners.fresh, manners.patience, manners.keep, manners.scripts, manners.jitter) == (None, (), 1.0, 60.0, (), 0.5)
+
+
+@pytest.mark.parametrize("database", [0, 1])
+@pytest.mark.parametrize("verbatim", [True, False])
+@pytest.mark.parametrize("setinfo", [OK, b"-ERR Unknown subcommand or wrong number of arguments for 'SETINFO'\r\n"])
+def test_a_sound_server_is_introduced(database: int, verbatim: bool, setinfo: bytes) -> None:
+    lane = a_lane(f"redis://h/{database}")
+    lane.connected(100.0)
+    lane.received(Server({"valkey_version": "8.1.0"}, verbatim=verbatim, setinfo=setinfo).greets(database), 101.0)
+    assert (lane.line, lane.bad, list(lane.ledger), log(lane)) == (GUARDED, None, [], [])
+    assert lane.facts == {
+        "redis_version": "7.0.15",
+        "valkey_version": "8.1.0",
+        "run_id": "a" * 40,
+        "uptime_in_seconds": "1000000",
+        "role": "master",
+        "maxmemory_policy": "noeviction",
+    }
+    assert lane.run_id == "a" * 40
+    assert lane.ahead == 1700000000.5 - 100.5  # the node's clock less ours, in the middle between asking and hearing
+
+
+def test_what_is_no_fact_in_info_is_passed_over() -> None:
+    lane = a_lane()
+    lane.connected(0.0)
+    answers = Server().answers()
+    answers[7] = bulk(b"# Memory\r\n\r\nnonsense\r\nmaxmemory_policy:allkeys:lru\r\nhuman:\xff\r\n")
+    lane.received(b"".join(answers), 0.0)
+    assert lane.line is GUARDED
+    assert lane.facts["maxmemory_policy"] == "allkeys:lru" and lane.facts["human"] == "\ufffd"
+    assert "nonsense" not in lane.facts and "# Memory" not in lane.facts
+
+
+def test_facts_are_of_this_connection() -> None:
+    lane = a_lane()
+    up(lane, 0.0, Server({"valkey_version": "8.1.0"}))
+    lane.broke(5.0)
+    meet(lane, 6.0, Server())
+    assert "valkey_version" not in lane.facts
+
+
+REFUSALS = {  # what is refused: which answer that is, and what is to be done about it
+    "HELLO": (0, "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least (RESP3 is needed)"),
+    "SELECT": (1, "it refuses the database"),
+    "SETNAME": (2, "CLIENT SETNAME is refused"),
+    "SUBSCRIBE": (5, "it refuses SUBSCRIBE or INFO: the user needs both"),
+    "INFO server": (6, "it refuses SUBSCRIBE or INFO: the user needs both"),
+    "INFO memory": (8, "it refuses SUBSCRIBE or INFO: the user needs both"),
+    "TIME": (9, "TIME is refused"),
+}
+
+
+@pytest.mark.parametrize("which", REFUSALS)
+def test_a_refusal_is_a_clear_cause(which: str) -> None:
+    place, advice = REFUSALS[which]
+    lane = a_lane("redis://:pw@h/1")
+    lane.connected(0.0)
+    answers = Server().answers(1)
+    answers[place] = b"-NOPERM this user has no permissions\r\n"
+    lane.received(b"".join(answers), 0.0)
+    assert type(lane.bad) is ConfigError
+    assert str(lane.bad) == f"{advice}: NOPERM this user has no permissions"
+    assert lane.line is GREETING  # it is not to be spoken to
+
+
+def test_the_first_cause_is_the_one_that_is_told() -> None:
+    lane = a_lane()
+    lane.connected(0.0)
+    lane.received(b"-WRONGPASS no\r\n" + b"-NOAUTH Authentication required.\r\n" * 9, 0.0)
+    assert str(lane.bad).startswith("it refuses HELLO 3: check user and password") and str(lane.bad).endswith(": WRONGPASS no")
+
+
+UNFIT = {
+    "too old": ({"redis_version": "6.0.16"}, "its server is 6.0.16: Redis 6.2 or Valkey 7.2 is the oldest that works"),
+    "much too old": ({"redis_version": "5.9"}, "its server is 5.9:"),
+    "a valkey as old": ({"redis_version": "6.1.0", "valkey_version": "0.9"}, "its server is 0.9:"),
+    "of no version": ({"redis_version": None}, "its server is of no known version:"),
+    "of a strange version": ({"redis_version": "x.7"}, "its server is x.7:"),
+    "a replica": ({"role": "slave"}, "it is a replica: use masters that are independent of each other"),
+    "of no role": ({"role": None}, "it is a replica:"),
+    "of no run_id": ({"run_id": None}, "it is no Redis or Valkey server, or a proxy hides what it says of itself (SUBSCRIBE, INFO)"),
+    "of an empty run_id": ({"run_id": ""}, "it is no Redis or Valkey server, or a proxy hides"),
+}
+
+
+@pytest.mark.parametrize("which", UNFIT)
+def test_a_server_that_cannot_work_is_a_clear_cause(which: str) -> None:
+    facts, cause = UNFIT[which]
+    lane = a_lane()
+    meet(lane, 0.0, Server(facts))
+    assert type(lane.bad) is ConfigError
+    assert str(lane.bad).startswith(cause)
+    assert lane.line is GREETING
+
+
+def test_a_server_that_confirms_no_subscription_is_refused() -> None:
+    lane = a_lane()
+    meet(lane, 0.0, Server(confirms=False))
+    assert "SUBSCRIBE" in str(lane.bad) and lane.line is GREETING
+    lane.broke(1.0)
+    up(lane, 2.0)
+    lane.broke(3.0)
+    meet(lane, 4.0, Server(confirms=False))  # each connection has a subscription of its own
+    assert "SUBSCRIBE" in str(lane.bad) and lane.line is GREETING
+
+
+@pytest.mark.parametrize("version", ["6.2", "6.2.0", "6.10.1", "7.0.15", "10.0", "255.255.255"])
+def test_a_server_that_is_new_enough(version: str) -> None:
+    assert OLDEST == (6, 2)
+    up(a_lane(), 0.0, Server({"redis_version": version}))
+
+
+def test_a_server_that_does_not_tell_the_time_is_not_introduced_and_late() -> None:
+    lane = a_lane(patience=1.5)
+    lane.connected(10.0)
+    lane.received(b"".join([*Server().answers()[:-1], OK]), 10.5)
+    assert (lane.line, lane.ahead, lane.bad) == (GREETING, None, None)
+    assert not lane.late(11.49) and lane.late(11.5)
+
+
+def test_info_that_is_no_text_is_no_info() -> None:
+    lane = a_lane()
+    lane.connected(0.0)
+    answers = Server().answers()
+    answers[5] = b":1\r\n"
+    lane.received(b"".join(answers), 0.0)
+    assert str(lane.bad).startswith("its server is of no known version")
+
+
+# ------------------------------------------------ the restart guard
+
+
+def opens(lane: Lane[Asked], now: float, run: str, uptime: int | None) -> float:
+    """When a lane that connects now may be used."""
+    meet(lane, now, Server({"run_id": run, "uptime_in_seconds": uptime}))
+    assert lane.line is GUARDED
+    return lane.wake
+
+
+@pytest.mark.parametrize(
+    "uptime, left",
+    [
+        pytest.param(0, 33, id="just started"),
+        pytest.param(10, 23, id="a while ago"),
+        pytest.param(32, 1, id="the guard ago: uptime is rounded"),
+        pytest.param(33, 0, id="longer ago than the guard"),
+        pytest.param(10**9, 0, id="long ago"),
+        pytest.param(-500, 32, id="in the future: known for the guard is the best that can be had"),
+        pytest.param(None, 32, id="never told"),
+    ],
+)
+def test_a_server_that_is_new_to_us(uptime: int | None, left: float) -> None:
+    # (33 s, from the uptime, would be later than 32 s, from now on: to have known it for that long is as good)
+    assert opens(a_lane(guard=GUARD), 100.0, "a", uptime) == 100.0 + min(left, GUARD)
+
+
+def test_no_guard_and_fresh_servers() -> None:
+    assert opens(a_lane(guard=None), 100.0, "a", 0) == 100.0
+    assert opens(a_lane(guard=GUARD, fresh={"a", "b"}), 100.0, "a", 0) == 100.0
+    assert opens(a_lane(guard=GUARD, fresh={"a", "b"}), 100.0, "ab", 0) == 132.0
+
+
+def test_a_run_that_is_known_already() -> None:
+    lane = a_lane(guard=GUARD)
+    assert opens(lane, 100.0, "a", 5) == 128.0
+    lane.broke(110.0)
+    assert opens(lane, 120.0, "a", 25) == 128.0  # the same run: its guard has gone on
+    lane.broke(121.0)
+    assert opens(lane, 122.0, "a", -7) == 132.0  # known since 100, whatever it now says
+    lane.broke(123.0)
+    assert opens(lane, 132.0, "a", -7) == 132.0
+    lane.broke(133.0)
+    assert opens(lane, 200.0, "a", 0) == 200.0
+
+
+def test_an_uptime_is_wrong_if_an_earlier_run_spoke_less_than_a_guard_ago() -> None:
+    lane = a_lane(guard=GUARD)
+    up(lane, 100.0, Server({"run_id": "a"}))
+    lane.say(Asked(b"?"))
+    lane.received(OK, 150.0)
+    lane.broke(151.0)
+    assert opens(lane, 165.0, "b", 5000) == 150.0 + GUARD
+    lane.broke(166.0)
+    assert opens(lane, 170.0, "b", 5000) == 182.0  # also the second time
+    lane.broke(171.0)
+    assert opens(lane, 172.0, "c", 5000) == 182.0  # and of yet another run: nothing was in use in between
+    lane.broke(173.0)
+    assert opens(lane, 182.0, "c", 5000) == 182.0
+    lane.opened(182.0)
+    lane.received(LOADED, 183.0)
+    lane.say(Asked(b"?"))
+    lane.received(OK, 184.0)  # now it is in use
+    lane.broke(190.0)
+    assert opens(lane, 191.0, "d", 5000) == 184.0 + GUARD
+
+
+@pytest.mark.parametrize("now, uptime, when", [(131.9, 5000, 132.0), (132.0, 5000, 132.0), (140.0, 5000, 140.0), (140.0, 10, 163.0)])
+def test_an_uptime_is_right_again_a_guard_after_the_earlier_run(now: float, uptime: int, when: float) -> None:
+    lane = a_lane(guard=GUARD)
+    up(lane, 100.0, Server({"run_id": "a"}))
+    lane.say(Asked(b"?"))
+    lane.received(OK, 100.0)
+    lane.broke(101.0)
+    assert opens(lane, now, "b", uptime) == when
+
+
+def test_nothing_but_the_greeting_is_said_before_the_guard_is_over() -> None:
+    lane = a_lane(guard=GUARD, keep=60.0)
+    lane.dial(0.0)
+    lane.say(Asked(b"dialling"))
+    lane.connected(0.0)
+    lane.say(Asked(b"greeting", again=True))
+    assert lane.take() == b"".join(command(*words) for words in PLAIN)
+    lane.received(Server({"uptime_in_seconds": 2}).greets(), 0.0)
+    lane.say(Asked(b"guarded"))
+    lane.say(Asked(b"a release", again=True))
+    assert (lane.line, lane.wake, lane.take(), list(lane.ledger)) == (GUARDED, 31.0, b"", [])
+    assert not lane.late(31.0) and not lane.late(1000.0)  # it owes nothing
+    lane.opened(31.0)
+    lane.say(Asked(b"and then"))
+    scripts = b"".join(command(b"SCRIPT", b"LOAD", it) for it in SCRIPTS)
+    assert lane.take() == scripts + b"greeting" + b"a release" + b"and then"
+    assert (lane.line, lane.wake, lane.due()) == (UP, inf, 32.0)
+
+
+def test_a_guard_over_begins_with_the_scripts_even_if_nothing_else_is_to_be_said() -> None:
+    lane = a_lane(scripts=(b"return 5",))
+    meet(lane)
+    lane.opened(0.0)
+    assert lane.take() == command(b"SCRIPT", b"LOAD", b"return 5")
+    lane.received(b"-NOPERM no\r\n", 0.0)
+    assert type(lane.bad) is ConfigError and str(lane.bad) == "it does not take the scripts: NOPERM no"
+
+
+# ------------------------------------------------ answers and pushes
+
+
+TALK = (
+    array(b":5\r\n", b":0\r\n", b":1\r\n")
+    + message(b"g token 5 name")
+    + array(b":0\r\n", b":8000\r\n", b":-1\r\n", b"_\r\n")
+    + push(b"invalidate", b"key", b"x")  # a push that means nothing here
+    + b">3\r\n+message\r\n+channel\r\n:5\r\n"  # and another: a message is text
+    + b"-ERR no\r\n"
+    + message(b"with \r\n in it, \0 and \xff")
+    + message(b"")
+    + b":1\r\n"
+)
+QUESTIONS = (b"first", b"second", b"third", b"fourth")
+UNDERSTOOD = [
+    (7, b"first", [5, 0, 1], 9.0),
+    (7, b"g token 5 name", 9.0),
+    (7, b"second", [0, 8000, -1, None], 9.0),
+    (7, b"third", "refused: ERR no", 9.0),
+    (7, b"with \r\n in it, \0 and \xff", 9.0),
+    (7, b"", 9.0),
+    (7, b"fourth", 1, 9.0),
+]
+
+
+def converse(greeting: Callable[[bytes], list[bytes]], talk: Callable[[bytes], list[bytes]]) -> Lane[Asked]:
+    """A whole conversation, whose parts arrive in the pieces that these functions make of them."""
+    lane = a_lane()
+    lane.dial(9.0)
+    lane.connected(9.0)
+    lane.take()
+    for piece in greeting(Server().greets()):
+        lane.received(piece, 9.0)
+    lane.opened(9.0)
+    for question in QUESTIONS:
+        lane.say(Asked(question, 9.0))
+    lane.take()
+    for piece in talk(LOADED + TALK):
+        lane.received(piece, 9.0)
+    return lane
+
+
+def whole(data: bytes) -> list[bytes]:
+    return [data]
+
+
+def in_bytes(data: bytes) -> list[bytes]:
+    return [data[at : at + 1] for at in range(len(data))]
+
+
+def cut(at: int) -> Callable[[bytes], list[bytes]]:
+    return lambda data: [data[:at], data[at:]]
+
+
+def assert_understood(lane: Lane[Asked]) -> None:
+    assert log(lane) == UNDERSTOOD
+    assert (lane.line, lane.bad, list(lane.ledger)) == (UP, None, [])
+
+
+def test_answers_go_to_whoever_asked_and_pushes_to_the_crew_in_the_order_of_the_stream() -> None:
+    assert_understood(converse(whole, whole))
+
+
+def test_the_same_byte_by_byte() -> None:
+    assert_understood(converse(in_bytes, in_bytes))
+
+
+def test_the_same_wherever_the_stream_is_cut() -> None:
+    for at in range(len(LOADED + TALK)):
+        assert_understood(converse(cut(at), cut(at)))
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_every_kind_of_buffer_is_read(kind: Callable[[bytes], bytes]) -> None:
+    assert_understood(converse(lambda data: [kind(data)], lambda data: [kind(data)]))
+
+
+def test_what_is_understood_of_half_an_answer_is_nothing() -> None:
+    lane = a_lane()
+    up(lane)
+    lane.say(Asked(b"?", 0.0))
+    lane.received(b"*1\r\n", 1.0)
+    assert (log(lane), lane.bad, len(lane.ledger)) == ([], None, 1)
+    lane.received(b":1\r\n", 2.0)
+    assert (log(lane), lane.bad, len(lane.ledger)) == ([(7, b"?", [1], 2.0)], None, 0)
+
+
+def test_an_answer_that_nobody_asked_for() -> None:
+    lane = a_lane()
+    up(lane)
+    lane.say(Asked(b"?"))
+    lane.received(b":1\r\n:2\r\n:3\r\n" + message(b"more"), 1.0)
+    assert log(lane) == [(7, b"?", 1, 1.0)]  # nothing that comes later is believed
+    assert type(lane.bad) is ConnectionError and str(lane.bad).startswith("it says what nobody asked for")
+
+
+@pytest.mark.parametrize(
+    "rubbish", [b"HTTP/1.1 400 Bad Request\r\n", b"\0", b":x\r\n", b"$-5\r\n", b"*x\r\n", b">0\r\n", b">1\r\n+message\r\n"]
+)
+def test_what_is_no_answer_is_bad(rubbish: bytes) -> None:
+    lane = a_lane()
+    up(lane)
+    lane.say(Asked(b"?"))
+    lane.received(rubbish, 1.0)
+    assert type(lane.bad) is ConnectionError and log(lane) == []
+    lane.received(b":1\r\n", 1.0)
+    assert log(lane) == []
+
+
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    """These bytes after some that are changed, lost or added; no digits (a length of ten digits is asked of malloc), no maps."""
+    result = bytearray(data)
+    for _ in range(chance.randint(1, 3)):
+        at, bytes_ = chance.randrange(len(result)), [it for it in range(256) if it not in b"0123456789%~|"]
+        match chance.randrange(3):
+            case 0:
+                result[at] = chance.choice(bytes_)
+            case 1:
+                del result[at : at + chance.randint(1, 5)]
+            case 2:
+                result[at:at] = bytes(chance.choices(bytes_, k=chance.randint(1, 5)))
+    return bytes(result)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_damaged_bytes_never_raise_and_never_mix_up_answers(seed: int) -> None:
+    chance = random.Random(seed)  # (the seed is this test's name)
+
+    def damaged_and_cut(data: bytes) -> list[bytes]:
+        data = LOADED + damaged(data.removeprefix(LOADED), chance)
+        return [data[at : at + size] for size in [chance.choice([1, 7, 1000])] for at in range(0, len(data), size)]
+
+    lane = converse(whole, damaged_and_cut)
+    heard = [it[1] for it in log(lane) if len(it) == 4]
+    assert heard == list(QUESTIONS[: len(heard)])  # in order, none twice, none left out
+    assert len(heard) + len(lane.ledger) in (len(QUESTIONS), len(QUESTIONS) - 1)  # (the last may have been taken for what was bad)
+    assert lane.bad is None or type(lane.bad) in (ConnectionError, Refusal)
+
+
+@pytest.mark.parametrize(
+    "error", ["NOSCRIPT No matching script.", "LOADING Redis is loading", "NOAUTH Authentication required.", "MASTERDOWN Link"]
+)
+def test_an_error_after_which_a_connection_begins_anew(error: str) -> None:
+    lane = a_lane()
+    up(lane)
+    lane.say(Asked(b"one"))
+    lane.say(Asked(b"two"))
+    lane.received(b"-" + error.encode() + b"\r\n:1\r\n", 1.0)
+    assert log(lane) == [(7, b"one", f"refused: {error}", 1.0)]  # whoever asked is told, and nobody else
+    assert str(lane.bad) == error
+
+
+@pytest.mark.parametrize("error", ["ERR NOSCRIPT", "WRONGTYPE Operation", "OOM command not allowed"])
+def test_another_error_is_an_answer(error: str) -> None:
+    lane = a_lane()
+    up(lane)
+    lane.say(Asked(b"one"))
+    lane.say(Asked(b"two"))
+    lane.received(b"-" + error.encode() + b"\r\n:1\r\n", 1.0)
+    assert log(lane) == [(7, b"one", f"refused: {error}", 1.0), (7, b"two", 1, 1.0)]
+    assert lane.bad is None
+
+
+def test_an_answer_that_only_looks_like_an_error_is_one() -> None:
+    lane = a_lane()
+    up(lane)
+    lane.say(Asked(b"one"))
+    lane.received(b"+NOSCRIPT\r\n", 1.0)
+    assert (log(lane), lane.bad) == ([(7, b"one", b"NOSCRIPT", 1.0)], None)
+
+
+# ------------------------------------------------ breaks
+
+
+def test_what_is_on_its_way_at_a_break_is_forgotten_but_for_releases() -> None:
+    lane = a_lane()
+    up(lane)
+    for question in (Asked(b"answered", again=True), Asked(b"request"), Asked(b"release", again=True)):
+        lane.say(question)
+    lane.received(OK, 1.0)
+    assert lane.take() == b"answered" + b"request" + b"release"
+    lane.say(Asked(b"unsent"))
+    lane.say(Asked(b"unsent release", again=True))
+    lane.broke(5.0)
+    assert (lane.line, lane.take(), list(lane.ledger)) == (DOWN, b"", [])
+    lane.say(Asked(b"while it is down"))
+    lane.say(Asked(b"release while it is down", again=True))
+    assert lane.take() == b""
+
+    meet(lane, 6.0)
+    lane.opened(6.0)
+    said = b"release" + b"unsent release" + b"release while it is down"
+    assert lane.take() == b"".join(command(b"SCRIPT", b"LOAD", it) for it in SCRIPTS) + said
+    lane.received(LOADED + b":0\r\n" * 3, 7.0)
+    assert [it[1] for it in log(lane)] == [b"answered", b"release", b"unsent release", b"release while it is down"]
+
+    lane.broke(8.0)  # answered: not said once more
+    up(lane, 9.0)
+    assert (lane.take(), list(lane.ledger), log(lane)[4:]) == (b"", [], [])
+
+
+def test_a_release_is_said_until_it_is_answered_or_its_lease_has_run_out() -> None:
+    lane = a_lane(keep=30.0)
+    up(lane)
+    lane.say(Asked(b"late", 9.9, again=True))
+    lane.say(Asked(b"in time", 10.1, again=True))
+    for now in (11.0, 20.0, 38.0):
+        lane.broke(now)
+        meet(lane, now)
+        lane.opened(now)
+        assert lane.take().endswith(b"late" + b"in time")
+    lane.broke(39.9)
+    meet(lane, 39.9)
+    lane.opened(39.9)
+    assert lane.take().endswith(command(b"SCRIPT", b"LOAD", SCRIPTS[-1]) + b"in time")
+    lane.received(LOADED, 39.9)
+    assert [it.data for it in lane.ledger] == [b"in time"]  # once
+
+
+def test_the_next_connection_begins_with_nothing_of_the_last() -> None:
+    lane = a_lane()
+    up(lane)
+    lane.say(Asked(b"?"))
+    lane.received(b"*2\r\n:1\r\n", 1.0)  # half an answer
+    lane.received(b"!", 1.0)
+    assert lane.bad is not None
+    lane.broke(2.0)
+    assert lane.bad is None
+    up(lane, 3.0)
+    lane.say(Asked(b"!"))
+    lane.received(b":1\r\n", 4.0)
+    assert log(lane) == [(7, b"!", 1, 4.0)]
+
+
+def test_the_back_off_grows_and_is_capped() -> None:
+    lane = a_lane(jitter=1.0)
+    assert (lane.line, lane.wake, lane.due()) == (DOWN, 0.0, 0.0)  # to be dialled at once
+    delays = []
+    for _ in range(9):
+        lane.dial(100.0)
+        lane.broke(100.0)
+        delays.append(lane.wake - 100.0)
+    assert delays == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 1.28, 1.28])
+    assert lane.fails == 9
+
+
+@pytest.mark.parametrize("jitter, part", [(0.0, 0.5), (0.4, 0.7), (1.0, 1.0)])
+def test_the_back_off_is_not_everybodys(jitter: float, part: float) -> None:
+    lane = a_lane(jitter=jitter)
+    lane.dial(0.0)
+    lane.broke(0.0)
+    assert lane.wake == pytest.approx(0.02 * part)
+
+
+def test_a_connection_that_was_of_use_is_dialled_at_once_and_the_back_off_starts_anew() -> None:
+    lane = a_lane()
+    for _ in range(5):
+        lane.dial(0.0)
+        lane.broke(0.0)
+    meet(lane, 10.0)
+    lane.opened(11.0)
+    lane.received(LOADED, 11.0)
+    lane.broke(11.0 + SHORT)
+    assert (lane.fails, lane.wake) == (0, 12.0)
+    lane.dial(12.0)
+    lane.broke(12.0)
+    assert (lane.fails, lane.wake) == (1, pytest.approx(12.02))
+
+
+def test_a_connection_that_was_of_use_for_a_moment_only_is_a_failure() -> None:
+    lane = a_lane()
+    up(lane, 10.0)
+    lane.broke(10.0 + SHORT - 0.01)
+    assert (lane.fails, lane.wake) == (1, pytest.approx(11.01))
+    meet(lane, 11.0)
+    lane.broke(20.0)  # in its guard it was of no use
+    assert lane.fails == 2
+    up_again = 30.0
+    meet(lane, up_again)
+    lane.opened(up_again)
+    lane.broke(up_again)  # opened is counted from this connection, not from an earlier one
+    assert lane.fails == 3
+
+
+def test_a_node_that_failed_before_is_of_use_when_it_has_taken_the_scripts() -> None:
+    lane = a_lane(patience=1.5)
+    lane.say(Asked(b"owed", 0.0, again=True))
+    lane.dial(0.0)
+    lane.broke(0.0)
+    meet(lane, 10.0)
+    lane.opened(11.0)
+    assert (lane.line, lane.wake, lane.due()) == (LOADING, 12.5, 12.5)
+    lane.say(Asked(b"not yet"))
+    assert lane.take() == b"".join(command(b"SCRIPT", b"LOAD", it) for it in SCRIPTS)
+    lane.received(bulk(b"1" * 40), 11.5)
+    assert (lane.line, lane.take()) == (LOADING, b"")
+    lane.received(bulk(b"2" * 40), 12.0)
+    assert (lane.line, lane.wake, lane.take()) == (UP, inf, b"owed")
+    lane.received(b":1\r\n", 12.0)
+    assert log(lane) == [(7, b"owed", 1, 12.0)]
+
+
+def test_scripts_that_are_taken_while_it_is_of_use_change_nothing() -> None:
+    lane = a_lane()
+    meet(lane)
+    lane.opened(0.0)
+    lane.say(Asked(b"?"))
+    assert lane.line is UP
+    lane.received(LOADED, 0.0)
+    assert (lane.line, [it.data for it in lane.ledger]) == (UP, [b"?"])
+    lane.say(Asked(b"release", again=True))  # is not kept for later, and so not said twice
+    lane.received(b":1\r\n:2\r\n", 0.0)
+    lane.broke(5.0)
+    assert lane.unsaid == []
+
+
+# ------------------------------------------------ lateness
+
+
+def test_when_it_is_late_and_when_to_look_after_it() -> None:
+    lane = a_lane(patience=1.5, guard=GUARD)
+    assert not lane.late(1000.0)  # nobody dials it
+    lane.dial(10.0)
+    assert (lane.line, lane.due(), lane.late(11.49), lane.late(11.5)) == (DIALLING, 11.5, False, True)
+    lane.connected(11.0)
+    assert (lane.line, lane.due(), lane.late(12.49), lane.late(12.5)) == (GREETING, 12.5, False, True)
+    lane.received(Server({"uptime_in_seconds": 13}).greets(), 12.0)
+    assert (lane.line, lane.due(), lane.late(1000.0)) == (GUARDED, 32.0, False)
+    lane.opened(40.0)
+    assert (lane.line, lane.due(), lane.late(41.49), lane.late(41.5)) == (UP, 41.5, False, True)  # it owes an answer to SCRIPT LOAD
+    lane.received(LOADED, 41.0)
+    assert (lane.due(), lane.late(1000.0)) == (inf, False)  # it owes nothing
+    lane.say(Asked(b"older", 50.0))
+    lane.say(Asked(b"younger", 51.0))
+    assert (lane.due(), lane.late(51.49), lane.late(51.5)) == (51.5, False, True)
+    lane.received(b":1\r\n", 51.6)
+    assert (lane.due(), lane.late(52.49), lane.late(52.5)) == (52.5, False, True)
+    lane.broke(60.0)
+    assert (lane.due(), lane.late(1000.0)) == (60.0, False)
+    lane.dial(60.0)
+    lane.broke(61.5)
+    meet(lane, 62.0, Server({"uptime_in_seconds": 100}))
+    lane.opened(62.0)
+    assert (lane.line, lane.due(), lane.late(63.49), lane.late(63.5)) == (LOADING, 63.5, False, True)
+
+
+def test_patience_is_everybodys_and_may_shrink() -> None:
+    lane = a_lane(patience=1.5)
+    up(lane)
+    lane.say(Asked(b"?", 10.0))
+    lane.manners.patience = 0.5
+    assert (lane.due(), lane.late(10.49), lane.late(10.5)) == (10.5, False, True)
