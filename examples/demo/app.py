@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from random import uniform
 from time import sleep
@@ -122,16 +122,19 @@ def insert(name: str, fence: int | None) -> None:
 
 @contextmanager
 def inside() -> Iterator[None]:
-    """Tell run.py that a request is between looking and writing, and keep it there while run.py strikes at the nodes."""
-    tell = os.open(FOLDER / "journal", os.O_WRONLY | os.O_APPEND)
+    """Tell run.py that a request is between looking and writing. If there is a trap, the first one is caught, and waits to be let go."""
+    journal = os.open(FOLDER / "journal", os.O_WRONLY | os.O_APPEND)
     try:
-        os.write(tell, b"+")
-        while (FOLDER / "hold").exists():
+        os.write(journal, b"+")
+        caught = FOLDER / f"caught-{os.getpid()}-{threading.get_ident()}"
+        with suppress(FileNotFoundError):
+            (FOLDER / "trap").rename(caught)
+        while caught.exists():
             sleep(0.005)
         yield
     finally:
-        os.write(tell, b"-")
-        os.close(tell)
+        os.write(journal, b"-")
+        os.close(journal)
 
 
 def end_with_parent() -> None:

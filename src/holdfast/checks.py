@@ -19,10 +19,14 @@ def seconds(value: object, what: str, *, least: float = 0.0, most: float = inf) 
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{what} is a number of seconds or a timedelta, not {value!r}")
-    if not (isinstance(value, int) or isfinite(value)) or not least <= value <= most:
+    try:
+        number = float(value)
+    except OverflowError:  # (of a whole number that no float can hold, and perhaps no screen)
+        number = inf
+    if not isfinite(number) or not least <= number <= most:
         limits = f"{least:g} or more" if most == inf else f"from {least:g} to {most:g}"
-        raise ConfigError(f"{what} is {limits} seconds, not {value!r}")
-    return float(value)
+        raise ConfigError(f"{what} is {limits} seconds, not {number:g}")
+    return number
 
 
 def text(value: object, what: str, *, most: int) -> str:

@@ -35,11 +35,13 @@ async def in_a_thread(work: Callable[..., T], *arguments: Any) -> T:
 
     def run() -> None:
         try:
-            result = work(*arguments)
+            news: tuple[Callable[[Any], None], object] = outcome.set_result, work(*arguments)
         except BaseException as error:
-            loop.call_soon_threadsafe(settle, outcome.set_exception, error)
-        else:
-            loop.call_soon_threadsafe(settle, outcome.set_result, result)
+            news = outcome.set_exception, error
+        try:
+            loop.call_soon_threadsafe(settle, *news)
+        except RuntimeError:  # the test is over, and has failed: its loop is closed
+            pass
 
     threading.Thread(target=run, daemon=True).start()
     return await outcome

@@ -111,13 +111,12 @@ async def test_b36_wait_0_is_exactly_one_try(face: Face, three: Cluster, name: s
     await face.release(lease)
 
 
-@pytest.mark.parametrize("wait", [0.3, timedelta(milliseconds=300)], ids=["number", "timedelta"])
-async def test_b37_waiting_ends_when_it_was_to_end_and_says_who_has_it(face: Face, five: Cluster, name: str, wait: Any) -> None:
+async def test_b37_waiting_ends_when_it_was_to_end_and_says_who_has_it(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five, ttl=7)
     lease = await face.acquire(client.lock(name))
     began = face.now()
     with pytest.raises(LockBusy) as caught:
-        await face.acquire(client.lock(name, wait=wait))
+        await face.acquire(client.lock(name, wait=timedelta(milliseconds=300)))
     elapsed, error = face.now() - began, caught.value
     assert 0.3 <= elapsed < 0.3 + TICK
     assert 0.3 <= error.waited <= elapsed
@@ -225,29 +224,29 @@ async def test_b18_the_first_lock_of_a_client_whose_nodes_are_dead(face: Face, t
     assert sum(isinstance(it, ConnectionRefusedError) for it in caught.value.causes.values()) >= 2
 
 
-@pytest.mark.parametrize("wait", [None, 60])
-async def test_waiting_ends_when_a_majority_is_away_for_longer_than_outage(face: Face, three: Cluster, name: str, wait: Any) -> None:
+async def test_waiting_ends_when_a_majority_is_away_for_longer_than_outage(face: Face, three: Cluster, name: str) -> None:
     client = await face.connected(three, ttl=1, outage=0.5, node_timeout=0.2)
     lease = await face.acquire(client.lock(name, ttl=20))
-    waiter = asyncio.create_task(face.acquire(client.lock(name, wait=wait)))
-    await face.until(lambda: min(three.waiters(name)) == 1)
+    waiters = [asyncio.create_task(face.acquire(client.lock(name, wait=wait))) for wait in (None, 60)]
+    await face.until(lambda: min(three.waiters(name)) == 2)
     await three.kill(0)  # a minority is no outage
-    await face.sleep(0.7)
-    assert not waiter.done()
+    await face.sleep(0.6)
+    assert not any(it.done() for it in waiters)
     began = face.now()
     await three.freeze(1)  # dead or silent: both are away
-    with pytest.raises(NoQuorum) as caught:
-        await waiter
-    assert 0.4 < face.now() - began < 10
-    assert set(caught.value.causes) == set(three.urls[:2])
+    for waiter in waiters:
+        with pytest.raises(NoQuorum) as caught:
+            await waiter
+        assert 0.4 < face.now() - began < 10
+        assert set(caught.value.causes) == set(three.urls[:2])
     assert lease.held  # it has still been granted for ten seconds
 
 
 async def test_an_outage_that_is_interrupted_begins_anew(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=0.9, outage=1.2, node_timeout=0.2)
+    client = await face.connected(three, ttl=0.6, outage=0.8, node_timeout=0.2)
     lease = await face.acquire(client.lock(name, ttl=20))
     waiter = asyncio.create_task(face.acquire(client.lock(name)))
-    for _ in range(3):
+    for _ in range(2):
         await three.freeze(1, 2)
         await face.until(lambda: [it.state for it in client.nodes()].count("down") == 2)
         await face.sleep(0.4)
@@ -304,7 +303,7 @@ async def test_s04_split_votes_are_settled(face: Face, name: str, count: int) ->
 
 @pytest.mark.parametrize("harm", ["freeze", "kill"])
 async def test_s02_a_hung_or_dead_minority_costs_nothing(face: Face, name: str, harm: str) -> None:
-    async def rounds(client: Any, count: int = 40) -> float:
+    async def rounds(client: Any, count: int = 25) -> float:
         took = []
         for _ in range(count):
             began = face.now()

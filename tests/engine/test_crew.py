@@ -5,19 +5,16 @@ Everything runs in `World`: virtual time, real lanes, real bytes, and nodes that
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import inf
 
 import pytest
-from engine.world import CEDE, INBOX, OK, SCRIPTS, START, TRIP, TRY, WAIT, WALL, Asked, World, denied, granted, usual
+from engine.world import CEDE, SCRIPTS, START, TRIP, TRY, WAIT, WALL, World, denied, granted, usual
 
 from holdfast import events
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
-from holdfast.engine.crew import NodeStatus
 from holdfast.errors import ConfigError, LockBusy, NoQuorum
-from holdfast.recipes.exclusive import Exclusive, undo
+from holdfast.recipes.exclusive import undo
 
 ANOTHER = b"1600000000000000:ffffffffffffffffffffffffffffffff:00000001"  # the token of somebody who came earlier
 
@@ -150,15 +147,17 @@ def test_a_node_that_greets_and_then_takes_no_scripts_counts_as_down() -> None:
     assert (claim.state, len(frozen.of("request")), lines(world)[2]) == (HELD, asked, "down")  # never asked again
 
 
-def test_the_node_may_owe_an_answer_for_node_timeout() -> None:
-    world = World(node_timeout=0.7).connect()
+def test_a_node_may_owe_an_answer_for_node_timeout() -> None:
+    world = World(node_timeout=0.75).connect()
     world.nodes[1].mute = True
     world.claim()
-    world.run(0.699)
+    world.run(0.75 - TRIP)
     assert (lines(world), world.nodes[1].connection) == (["up"] * 3, 1)
-    world.run(0.001)
+    world.run(TRIP)
+    assert (lines(world)[1], world.nodes[1].linked) == ("connecting", False)  # it was of use until then: once more, without alarm
+    world.run(0.75 + TRIP)
     assert (lines(world)[1], world.nodes[1].linked) == ("down", False)
-    assert str(world.crew.status(world.now)[1].cause) == "silent for 0.7 s"
+    assert str(world.crew.status(world.now)[1].cause) == "silent for 0.75 s"
 
 
 def test_only_a_tick_finds_a_node_late() -> None:
@@ -175,8 +174,7 @@ def test_only_a_tick_finds_a_node_late() -> None:
     assert crew.hangups == [] and lines(world) == ["up"] * 3
 
     world.claim("other")
-    crew.connected  # noqa: B018  (nothing but a tick looks at the time)
-    crew.received(0, b"", now + 5.0)
+    crew.received(0, b"", now + 5.0)  # nothing but a tick looks at the time
     assert crew.hangups == []
     crew.tick(now + 0.69)
     assert crew.hangups == []
@@ -592,7 +590,7 @@ def test_the_same_server_is_noticed_while_its_twin_takes_the_scripts() -> None:
 
 
 def test_a_server_that_moved_to_another_address_is_no_twin() -> None:
-    world = World().connect()
+    world = World(restart_guard=None).connect()
     away(world, 0)
     world.run(0.5)
     world.nodes[1].facts = {"run_id": "run0"}
@@ -623,29 +621,18 @@ def test_what_is_told_of_a_lock_that_goes_well() -> None:
     assert [it.at for it in (attempt, acquired, released)] == [began, began + timedelta(seconds=2 * TRIP), began + timedelta(seconds=4)]
 
 
-def test_what_is_told_of_waiting() -> None:
+@pytest.mark.parametrize("holder, told", [(None, None), (ANOTHER, ANOTHER.decode()), (b"caf\xe9", "caf\\xe9")])
+def test_what_is_told_of_waiting(holder: bytes | None, told: str | None) -> None:
     world = World(telling=True).connect()
-    busy(world)
-    world.nodes[0].answer = lambda asked: denied(holder=None)
-    world.nodes[1].answer = lambda asked: denied(holder=b"caf\xe9")
+    for node in world.nodes:
+        node.answer = lambda asked: denied(holder=holder)
     claim = world.claim()
     world.run(5.0)
     world.end(claim)
-    known = {"name": "a", "token": claim.token.decode()}
-    assert world.events[1:] == [
-        events.Queued(**known, waited=pytest.approx(2 * TRIP), holder=None),  # (the first to answer did not tell)
-        events.Refused(**known, waited=pytest.approx(5.0), error=None),  # it gave up by itself
-    ]
-
-
-def test_queued_tells_the_holder_as_far_as_it_can_be_read() -> None:
-    world = World(telling=True).connect()
-    for node in world.nodes:
-        node.answer = lambda asked: denied(holder=b"caf\xe9")
-    world.claim()
-    world.run(5.0)
-    queued = [it for it in world.events if isinstance(it, events.Queued)]
-    assert [it.holder for it in queued] == ["caf\\xe9"]  # once
+    queued, refused = world.events[1:]  # each once
+    assert isinstance(queued, events.Queued)
+    assert (queued.name, queued.token, queued.holder) == ("a", claim.token.decode(), told)
+    assert refused == events.Refused(name="a", token=claim.token.decode(), waited=pytest.approx(5.0), error=None)  # it gave up by itself
 
 
 def test_what_is_told_of_a_refusal() -> None:
@@ -752,3 +739,355 @@ def test_a_server_that_does_not_tell_its_policy_is_not_warned_of() -> None:
     world.nodes[0].reads = (lambda reads: lambda data, now: reads(data, now).replace(b"maxmemory", b"minmemory"))(world.nodes[0].reads)  # type: ignore[method-assign]
     world.run(2.0)
     assert [type(it) for it in world.events] == [events.NodeUp]
+
+
+# ------------------------------------------------ timers
+
+
+def timers(world: World) -> int:
+    return len(world.crew._timers)
+
+
+def test_a_claim_that_waits_asks_again_every_third_of_its_lease() -> None:
+    world = World().connect()
+    busy(world)
+    claim = world.claim(ttl=3.0)
+    world.run(3.5)
+    assert [it.at - START - 0.5 - TRIP for it in world.nodes[0].of("request")] == pytest.approx([0.0, 1.0, 2.0, 3.0])
+    assert claim.state is WAITING
+
+
+def test_a_lease_is_renewed_every_third_of_it() -> None:
+    world = World().connect()
+    claim = world.claim(ttl=3.0)
+    world.run(3.5)
+    drift = 3.0 / 100 + 0.002
+    assert [it.at - START - 0.5 - TRIP for it in world.nodes[0].of("request")] == pytest.approx(
+        [0.0, *[k * 1.0 - drift for k in (1, 2, 3)]], abs=0.1
+    )
+    assert claim.state is HELD and claim.until > world.now
+
+
+def test_waiting_ends_at_its_deadline() -> None:
+    world = World().connect()
+    busy(world)
+    claim = world.claim(deadline=world.now + 0.4)
+    world.run(0.39)
+    assert claim.state is WAITING
+    world.run(0.01)
+    assert (claim.state, type(claim.refusal), world.settled) == (OVER, LockBusy, [claim])
+
+
+def test_a_timer_that_another_has_taken_the_place_of_is_ignored() -> None:
+    world = World(node_timeout=0.5).connect()
+    busy(world)
+    claim = world.claim(deadline=world.now + 2.0)  # to be woken in two seconds
+    world.run(1.0)
+    for number in range(3):
+        world.publishes(number, b"g %b %d a" % (claim.token, claim.ticket + 5))  # and now at its first renewal
+    assert claim.state is HELD
+    woken = []
+    tick = Claim.tick
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Claim, "tick", lambda self, now: (woken.append(round(now - START - 0.5, 3)), tick(self, now))[1])
+        world.run(2.2)
+    assert all(it != 2.0 for it in woken)
+    assert claim.state is HELD
+
+
+def test_the_heap_does_not_grow_with_leases_that_are_over() -> None:
+    world = World(1).connect()
+    for _ in range(2000):
+        claim = world.claim()
+        world.run(2 * TRIP)
+        assert claim.state is HELD
+        world.end(claim)
+    assert timers(world) <= 2 * 101
+    held = world.claim("held")
+    world.run(9.0)
+    assert timers(world) < 110 and held.state is HELD
+    world.run(11.0)
+    assert (held.state, timers(world)) == (HELD, 1)  # all the others have come, and gone
+
+
+def test_timers_that_are_needed_stay_when_the_others_are_swept_out() -> None:
+    world = World(1).connect()
+    kept = [world.claim(f"kept {number}") for number in range(50)]
+    world.run(0.1)
+    for _ in range(500):
+        world.end(world.claim())
+        world.run(2 * TRIP)
+    assert timers(world) <= 50 + 2 * 101
+    world.run(30.0)
+    assert {it.state for it in kept} == {HELD}
+
+
+def test_a_claim_needs_one_timer() -> None:
+    world = World(1).connect()
+    claim = world.claim(ttl=0.3)
+    world.run(60.0)
+    assert (claim.state, timers(world)) == (HELD, 1)
+
+
+# ------------------------------------------------ patience
+
+
+def test_patience_shrinks_to_a_third_of_the_shortest_lease_and_never_grows() -> None:
+    world = World(ttl=3.0).connect()
+    crew = world.crew
+    assert crew.reach.patience == 1.0
+    world.claim("b", ttl=2.4)
+    assert crew.reach.patience == pytest.approx(0.8)
+    world.claim("c", ttl=30.0)
+    assert crew.reach.patience == pytest.approx(0.8)
+    world.claim("d", ttl=0.6)
+    assert crew.reach.patience == pytest.approx(0.2)
+    world.run(1.0)
+    world.nodes[0].mute, world.nodes[0].dialled = True, "hangs"
+    world.claim("e", ttl=30.0)
+    world.run(0.19)
+    assert world.nodes[0].linked
+    world.run(0.011)
+    assert not world.nodes[0].linked
+
+
+def test_nothing_stays_unanswered_for_longer_than_a_third_of_a_short_lease_that_comes_later() -> None:
+    world = World().connect()
+    world.nodes[0].mute = True
+    world.claim("long")
+    world.run(0.3)
+    world.claim("short", ttl=0.6)
+    world.run(0.201)
+    assert not world.nodes[0].linked
+
+
+# ------------------------------------------------ what callers want
+
+
+def test_an_extension_is_confirmed() -> None:
+    world = World().connect()
+    claim = world.claim(ttl=2.0)
+    world.run(0.1)
+    world.settled.clear()
+    assert world.crew.extend(claim, 20.0, world.now)
+    began = world.now
+    world.run(0.1)
+    assert [it.ttl for it in world.nodes[0].of("request")] == [2000, 20_000]
+    assert world.settled == [claim] and claim.refusal is None
+    assert claim.until == pytest.approx(began + 20.0 - 0.202)
+    world.end(claim)
+    assert not world.crew.extend(claim, 20.0, world.now)
+
+
+def test_an_extension_that_finds_the_lease_run_out_tells_so() -> None:
+    world = World().connect()
+    claim = world.claim(ttl=2.0)
+    world.run(0.1)
+    world.settled.clear()
+    world.now += 5.0
+    assert not world.crew.extend(claim, 2.0, world.now)
+    world.run(0.0)
+    assert (claim.state, claim.reason, world.settled) == (LOST, "slow", [claim])
+    assert [type(it) for it in world.events] == [events.Lost]
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_release_may_be_waited_for(heard: bool) -> None:
+    world = World().connect()
+    claim = world.claim()
+    world.run(0.1)
+    world.settled.clear()
+    world.nodes[0].mute = True
+    world.end(claim, heard)
+    assert (claim.done, world.settled, world.crew.live) == ((False, [], {claim.token: claim}) if heard else (True, [], {}))
+    world.run(0.1)
+    assert (claim.done, world.settled) == (True, [claim] if heard else [])
+    assert claim.freed == (2 if heard else 0)
+    assert world.crew.live == {}
+
+
+def test_a_release_that_cannot_be_confirmed_is_told_when_that_is_known() -> None:
+    world = World(node_timeout=0.5).connect()
+    claim = world.claim()
+    world.run(0.1)
+    world.settled.clear()
+    for number in (0, 1):
+        world.nodes[number].mute = True
+    world.end(claim, heard=True)
+    world.run(0.45)
+    assert (claim.done, world.settled, world.crew.owing) == (False, [], True)
+    world.run(0.1)
+    assert (claim.done, claim.freed, world.settled, world.crew.live) == (True, 1, [claim], {})
+
+
+def test_a_timer_of_a_claim_that_only_waits_for_its_release_to_be_confirmed_does_nothing() -> None:
+    world = World().connect()
+    claim = world.claim()
+    world.run(3.0)
+    for node in world.nodes:
+        node.mute = True
+    asked = [len(node.asked) for node in world.nodes]
+    world.end(claim, heard=True)
+    world.settled.clear()
+    world.run(0.9)  # its renewal would have been in these
+    assert (claim.done, world.settled) == (False, [])
+    assert [len(node.asked) for node in world.nodes] == [it + 1 for it in asked]  # the release
+
+
+def test_closing_ends_everything() -> None:
+    world = World(telling=True).connect()
+    held = world.claim("held")
+    busy(world)
+    waits = world.claim()
+    world.run(0.1)
+    world.settled.clear()
+    world.events.clear()
+    assert not world.crew.owing
+    world.crew.close(world.now)
+    world.run(0.0)
+    assert (held.state, held.reason, waits.state, waits.refusal) == (LOST, "closed", OVER, None)
+    assert set(world.settled) == {held, waits} and world.crew.live == {}
+    assert world.crew.owing  # until the nodes have confirmed that they know
+    assert [(type(it), it.reason) for it in world.events if isinstance(it, events.Lost)] == [(events.Lost, "closed")]
+    world.run(2 * TRIP)
+    assert not world.crew.owing
+    assert world.nodes[0].holders == {b"a": ANOTHER}
+    assert {it.token for it in world.nodes[0].of("release")} == {held.token, waits.token}
+    world.crew.close(world.now)  # twice is nothing
+    assert not world.crew.owing
+
+
+def test_who_owes_nothing_may_be_closed() -> None:
+    world = World()
+    assert not world.crew.owing  # nobody is connected to
+    world.run(TRIP)
+    assert not world.crew.owing  # a greeting is no answer that anybody waits for
+    world.run(0.5)
+    claim = world.claim()
+    assert world.crew.owing
+    for number in range(3):
+        world.cut(number, dialled="refuses")
+    assert not world.crew.owing  # nobody is left who could answer
+    assert claim.state is WAITING
+
+
+def test_the_status_of_each_node() -> None:
+    world = World(4)
+    world.nodes[0].facts = {"redis_version": "7.2.4", "valkey_version": "9.1.2", "run_id": "one"}
+    world.nodes[0].ahead = 2.5
+    world.nodes[1].facts = {"uptime_in_seconds": 3}
+    world.nodes[2].dialled = "refuses"
+    world.nodes[3].dialled = "hangs"
+    assert [it.version for it in world.crew.status(START)] == [""] * 4
+    world.run(0.5)
+    up, guard, down, hoped = world.crew.status(world.now)
+    assert (up.node, up.state, up.cause, up.version, up.run_id) == ("redis://n0:1", "up", None, "valkey 9.1.2", "one")
+    assert up.ahead == pytest.approx(2.5, abs=0.001)
+    assert (guard.state, guard.version, guard.run_id) == ("guarded", "redis 7.0.15", "run1")
+    assert str(guard.cause) == "guarded, 29.5 s left: it started lately, and may have forgotten leases"
+    assert guard.ahead == pytest.approx(0.0, abs=0.001)
+    assert (down.node, down.state, str(down.cause), down.version, down.run_id, down.ahead) == (
+        "redis://n2:1",
+        "down",
+        "refused 2",
+        "",
+        "",
+        None,
+    )
+    assert (hoped.state, hoped.cause, hoped.ahead) == ("connecting", None, None)
+
+
+def test_the_verdict_on_the_nodes() -> None:
+    world = World(telling=True)
+    world.nodes[0].dialled = world.nodes[1].dialled = "refuses"
+    early = world.crew.verdict(0.0, START)
+    assert type(early) is NoQuorum and early.causes == {}
+    world.run(0.5)
+    verdict = world.crew.verdict(1.5, world.now)
+    assert type(verdict) is NoQuorum
+    assert {node: str(cause) for node, cause in verdict.causes.items()} == {"redis://n0:1": "refused 0", "redis://n1:1": "refused 1"}
+    assert "could not reach 'a majority of the nodes': fewer than 2 nodes answered in time (waited 1.500 s)" in str(verdict)
+    world.nodes[0].dialled = "accepts"
+    world.run(2.0)
+    assert world.crew.verdict(1.5, world.now) is None  # a majority is enough
+    world.nodes[1].dialled, world.nodes[1].facts = "accepts", {"role": "slave"}
+    world.run(3.0)
+    verdict = world.crew.verdict(1.5, world.now)
+    assert type(verdict) is ConfigError  # but what time will not mend is told at once
+    assert str(verdict) == "these nodes cannot be used:\n  redis://n1:1: it is a replica: use masters that are independent of each other"
+
+
+# ------------------------------------------------ tickets
+
+
+@pytest.mark.parametrize(
+    "clocks, ticket",
+    [
+        ([], 0.0),
+        ([-5.0], -5.0),
+        ([7.0, 1000.0], 1000.0),  # (of two either is as good as the other)
+        ([1000.0, -9000.0, 7.0], 7.0),
+        ([7.0, 7.0, -9000.0, 5.0, 1000.0], 7.0),
+    ],
+)
+def test_tickets_follow_the_wall_clock_until_a_node_has_told_the_time_and_then_the_median_of_the_nodes(
+    clocks: list[float], ticket: float
+) -> None:
+    world = World(5)
+    for number, node in enumerate(world.nodes):
+        node.dialled = "accepts" if number < len(clocks) else "refuses"
+        node.ahead = clocks[number] if number < len(clocks) else 0.0
+    world.run(2.0)
+
+    def ahead() -> float:
+        return world.claim().ticket / 1e6 - WALL - (world.now - START)
+
+    assert ahead() == pytest.approx(ticket, abs=0.01)
+    away(world, *range(len(clocks)))  # what they told is still known
+    world.run(2.0)
+    world.crew.epoch += 500.0  # and nobody asks our own clock any longer
+    assert ahead() == pytest.approx(ticket if clocks else 500.0, abs=0.01)
+
+
+def test_tickets_are_strictly_increasing() -> None:
+    world = World().connect()
+    tickets = [world.claim().ticket for _ in range(5)]
+    assert tickets == list(range(tickets[0], tickets[0] + 5))
+
+
+# ------------------------------------------------ scripts that went away
+
+
+def test_a_node_that_forgot_the_scripts_is_connected_to_anew() -> None:
+    world = World().connect()
+    world.nodes[0].answer = lambda asked: b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+    claim = world.claim()
+    world.run(2 * TRIP)
+    assert not world.nodes[0].linked and lines(world)[0] != "up"
+    assert claim.state is HELD
+    world.nodes[0].answer = world.nodes[0].first_come
+    world.run(1.0)
+    assert lines(world)[0] == "up" and world.nodes[0].connection == 2
+    assert world.nodes[0].writes[1].startswith(SCRIPTS)
+
+
+def test_a_node_that_says_rubbish_is_hung_up_and_the_others_go_on() -> None:
+    world = World().connect()
+    claim = world.claim()
+    world.says(1, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    assert not world.nodes[1].linked
+    assert str(world.crew.status(world.now)[1].cause).startswith("it says what nobody asked for")
+    world.run(0.1)
+    assert claim.state is HELD
+
+
+@pytest.mark.parametrize("inbox, pause", [(b"0" * 32, 0.64), (b"f" * 32, 1.28), (b"8000" + b"0" * 28, 0.96)])
+def test_a_node_that_refuses_us_is_down_and_dialled_ever_more_rarely_each_client_at_its_own_pace(inbox: bytes, pause: float) -> None:
+    world = World(inbox=inbox)
+    world.nodes[0].reads = lambda data, now: b"-WRONGPASS invalid username-password pair\r\n" * 9  # type: ignore[method-assign]
+    world.run(10.0)
+    before = world.nodes[0].connection
+    world.run(50.0)
+    assert type(world.crew.status(world.now)[0].cause) is ConfigError
+    assert world.nodes[0].connection - before == pytest.approx(50.0 / pause, abs=1.5)
+    assert [type(it) for it in world.events].count(events.NodeDown) == 1

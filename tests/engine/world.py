@@ -1,7 +1,7 @@
 """A driver for the crew's tests: virtual time, and fake nodes that answer by script. The lanes are real, and read and write real RESP.
 
-Knows a driver's duties (the head of `engine/crew.py`), and how servers introduce themselves. Must not know what a lock is: a node grants what
-nobody holds there, and everything else that a test wants a node to say, the test says.
+Knows a driver's duties (the head of `engine/crew.py`), and how servers introduce themselves. Must not know what a lock is: a node grants
+what nobody holds there, and whatever else a test wants a node to say, the test says.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.scripts import EXCLUSIVE, RELEASE, REQUEST
 INBOX = b"0123456789abcdef0123456789abcdef"
 START = 1000.0  # the monotonic time at which every test begins
 WALL = 1_700_000_000.0  # the wall clock at that time, here and on the nodes
-TRIP = 0.001  # seconds that bytes are under way, in each direction
+TRIP = 1 / 1024  # seconds that bytes are under way, in each direction (sums of such numbers are exact)
 OK = b"+OK\r\n"
 SCRIPTS = b"".join(b"*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%d\r\n%b\r\n" % (len(it.source), it.source) for it in EXCLUSIVE)
 
@@ -66,7 +66,7 @@ class Asked:
 
 @dataclass
 class Node:
-    """A fake node. `dialled`: accepts, refuses or hangs; `mute`: reads and never answers; `answer`: its script, for requests and releases."""
+    """A fake node. `dialled`: accepts, refuses or hangs; `mute`: reads and never answers; `answer`: to requests and releases."""
 
     number: int
     dialled: str = "accepts"
@@ -146,11 +146,11 @@ class Node:
 class World:
     """A crew, its nodes, and the time between them."""
 
-    def __init__(self, nodes: int = 3, *, telling: bool = False, **options: Any) -> None:
+    def __init__(self, nodes: int = 3, *, telling: bool = False, inbox: bytes = INBOX, **options: Any) -> None:
         usual: dict[str, Any] = {"ttl": 10.0, "max_ttl": 30.0, "prefix": "", "node_timeout": None, "restart_guard": DEFAULT_GUARD}
         usual |= {"outage": None, "owner": "me", "fresh": ()}
         self.settings = settings([f"redis://n{number}:1" for number in range(nodes)], **(usual | options))
-        self.crew = Crew(self.settings, INBOX, exclusive.undo, "1.2")
+        self.crew = Crew(self.settings, inbox, exclusive.undo, "1.2")
         self.crew.telling, self.crew.epoch = telling, WALL - START
         self.nodes = [Node(number) for number in range(nodes)]
         self.now = START

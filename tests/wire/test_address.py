@@ -153,6 +153,12 @@ def test_a_password_is_not_seen_even_of_a_malformed_address(password: str, frame
     assert "secr3t" not in text and "sec4et" not in text
 
 
+def test_what_an_address_does_not_name_is_empty() -> None:
+    tcp, unix = parse("redis://h"), parse("unix:///s")
+    assert (tcp.path, tcp.database, tcp.user, tcp.password) == ("", 0, "", "")
+    assert (unix.host, unix.port, unix.database, unix.user, unix.password) == ("", 0, 0, "", "")
+
+
 def test_an_address_is_immutable() -> None:
     with pytest.raises(AttributeError):
         parse("redis://h").host = "other"  # type: ignore[misc]

@@ -54,7 +54,8 @@ class Vote:
     first = 0  # the fence of the grant that began it
     expiry = inf  # first in line: when the holder's key there runs out
     holder: bytes | None = None
-    left = -2  # milliseconds that the holder's key has there; -1: no expiry, -2: no key
+    left = -2  # milliseconds that the holder's key had there when it was told; -1: no expiry, -2: no key
+    told = 0.0  # when that was
     error: Exception | None = None  # its last answer, if that was none
 
 
@@ -65,9 +66,9 @@ class Claim:
     """
 
     __slots__ = (
-        "__weakref__", "_asked", "_base", "_beat", "_dark", "_deadline", "_extended", "_parting", "_propose", "_quorum", "_reach", "_renew",
-        "_touched", "_usual", "armed", "began", "contended", "doubt", "fence", "freed", "limit", "max_hold", "mint", "news",
-        "notes", "patient", "plain", "reason", "recipe", "refusal", "routed", "sends", "since", "state", "ticket", "token", "ttl",
+        "__weakref__", "_asked", "_base", "_beat", "_dark", "_deadline", "_extended", "_goal", "_parting", "_propose", "_quorum", "_reach",
+        "_renew", "_touched", "_usual", "armed", "began", "contended", "doubt", "fence", "freed", "limit", "max_hold", "mint", "news",
+        "notes", "patient", "plain", "queued", "reason", "recipe", "refusal", "routed", "sends", "since", "state", "ticket", "token", "ttl",
         "until", "votes", "wake", "yes",
     )  # fmt: skip
 
@@ -92,7 +93,7 @@ class Claim:
         self.sends: list[tuple[Sequence[int], Command]] = []
         self.notes: list[type[events.LockEvent]] = []  # what observers should hear
         self.news = False  # the state changed by itself, or what the caller waits for came: tell
-        self.doubt = self.contended = False
+        self.doubt = self.contended = self.queued = False
         self.refusal: Exception | None = None
         self.reason = ""  # why it was lost
         self.began = self.since = 0.0  # when it began; when it was held
@@ -106,6 +107,7 @@ class Claim:
         self._touched: Sequence[int] = ()  # nodes that may know the token
         self._asked = inf  # when the renewal that is not yet confirmed was sent
         self._extended = inf  # the same of the extension that somebody waits for
+        self._goal = 0.0  # until when that one has to make it last
         self._beat = inf  # when to ask everybody again
         self._dark = inf  # since when too few nodes are of use
         self._base = 0.0
@@ -137,7 +139,8 @@ class Claim:
             return False
         if self.plain is not None:
             self._unfold()
-        self._extended, self._asked = now, min(self._asked, now)
+        self._asked = min(self._asked, now)
+        self._extended, self._goal = now, max(quorum.bound(now, ttl), self._goal if self._extended < inf else 0.0)
         self._ask([i for i in self._reach.up if not self.votes[i].burnt], WAIT, now, ttl)
         self._plan()
         return True
@@ -160,7 +163,9 @@ class Claim:
 
     def close(self, now: float) -> None:
         """The client is being closed under it."""
-        if self.state is HELD and not self._late(now):
+        if self._late(now):
+            self._lapse(now)
+        elif self.state is HELD:
             self._lose(now, "closed")
         elif self.state is WAITING:
             self.release(now)
@@ -174,7 +179,9 @@ class Claim:
             return False
         if self.plain is not None and reply == self._usual:
             self.plain.append(node)
-            return len(self.plain) == self._quorum and self.state is WAITING and self._hold(self.ticket, self._base, now)
+            if self.state is WAITING:
+                return len(self.plain) == self._quorum and self._hold(self.ticket, self._base, now)
+            return self._late(now) and self._lapse(now, unread=True)
         if command.mode is RELEASE:
             return self._let_go(node, not isinstance(reply, Exception))
         if self.state is LOST or self.state is OVER:
@@ -182,7 +189,7 @@ class Claim:
         if self.plain is not None:
             self._unfold()
         if self._late(now):  # whatever arrives, this is looked at first, with the deadline as it was
-            return self._lose(now, "slow")
+            return self._lapse(now, unread=True)
         vote = self.votes[node]
         vote.owed -= 1
         if not isinstance(reply, list):
@@ -204,13 +211,15 @@ class Claim:
 
     def _granted(self, vote: Vote, fence: int, lower: bool, bound: float, now: float) -> bool:
         """The node answers that it holds the token."""
+        sunk = bound < vote.bound  # (granted anew, and by a shorter lease than an extension had asked for)
         vote.fence, vote.bound, vote.last, vote.lower, vote.denied = fence, bound, vote.sent, lower, False
         if vote.since == inf:
             self._begins(vote, now)
         if not vote.granted:
             vote.granted = True
             self.yes += 1
-        if not lower and (self.yes < self._quorum if self.state is WAITING else bound <= self.until and self._asked == inf):
+        pending = self._asked < inf or self._extended < inf
+        if not lower and not sunk and (self.yes < self._quorum if self.state is WAITING else bound <= self.until and not pending):
             return False  # one more yes, and nothing to decide
         return self.check(now)
 
@@ -218,9 +227,10 @@ class Claim:
         """The node answers that another has it."""
         vote.granted = vote.lower = False
         vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
-        vote.denied, vote.left, vote.holder = True, left, holder
+        vote.denied, vote.left, vote.told, vote.holder = True, left, now, holder
         if self.state is WAITING and self.patient:
-            if not self.contended:
+            if not self.queued:
+                self.queued = True
                 self.notes.append(events.Queued)
             if place == 0 and left >= 0:  # first in line: look again when the holder's key has run out
                 vote.expiry = now + (left + 1) / 1000
@@ -233,29 +243,27 @@ class Claim:
         if self.plain is not None:
             self._unfold()
         if self._late(now):
-            return self._lose(now, "slow")
+            return self._lapse(now, unread=True)
         vote = self.votes[node]
         if vote.burnt:
             return kind == GRANTED and self._undo((node,), now)
-        if vote.ceding:
+        if vote.ceding or kind not in (GRANTED, INQUIRY, TAKEN):
             return False
-        self.contended = True
+        self.contended |= self.state is WAITING
         if kind == INQUIRY:
             vote.lower = vote.granted
             return self.check(now)
         if vote.since < inf and self._breaks(vote, now):
             return self._lose(now, "forced" if kind == TAKEN else "gap")
-        if kind == TAKEN:
-            vote.granted, vote.lower, vote.denied = False, False, True
+        vote.granted = granted = kind == GRANTED and vote.sent > -inf  # before the first answer on this connection it has no bound
+        vote.lower, vote.denied = False, kind == TAKEN
+        if granted:
+            vote.bound, vote.fence, vote.last = vote.base, fence, vote.sent
+            self._begins(vote, now)
+            self.yes += 1
+        else:
             vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
-            return self.check(now, "forced")
-        if vote.sent == -inf:  # before the first answer on this connection it has no bound; but a series is broken by it all the same
-            return False
-        vote.granted, vote.lower, vote.denied = True, False, False
-        vote.bound, vote.fence, vote.last = vote.base, fence, vote.sent
-        self._begins(vote, now)
-        self.yes += 1
-        return self.check(now, "gap")
+        return self.check(now, "forced" if kind == TAKEN else "gap")
 
     def broke(self, node: int, now: float) -> bool:
         """The connection to the node is gone. What the node granted counts on, to its bound."""
@@ -281,8 +289,10 @@ class Claim:
             return self._lapse(now)
         if self.votes[node].burnt:
             return self._undo((node,), now)
-        if self.state is WAITING or self.doubt:
-            return self._ask((node,), WAIT if self.patient or self.doubt else TRY, now)
+        if self.state is WAITING:
+            return self._ask((node,), WAIT if self.patient else TRY, now)
+        if self.doubt and self._renew:
+            return self._ask((node,), WAIT, now)
         return False  # a holder asks it at its next renewal: so holders that rejoin are spread over ttl/3
 
     def tick(self, now: float) -> bool:
@@ -324,10 +334,10 @@ class Claim:
         if not self.doubt and now >= self._asked + patience:
             self.doubt = True
             self.notes.append(events.Doubt)
-            if self._extended < inf:  # whoever waits for that waits no longer; the lease itself is kept as long as it lasts
-                self._extended, self.refusal, self.news = inf, self._unheard(now, "extend"), True
             if self._renew:
                 self._beat = now
+        if now >= self._extended + patience:  # whoever waits for that waits no longer; the lease itself is kept as long as it lasts
+            self.refusal, self.news, self._extended = self._unheard(now, "extend", self._extended), True, inf
         if now >= self._beat:
             self._beat = inf if not self._renew else now + (patience if self.doubt else self.ttl / 3)
             self._asked = min(self._asked, now)
@@ -347,7 +357,7 @@ class Claim:
         elif quorum.hopeless(self._quorum, map(self._able, range(self._reach.size))):
             return self.refuse(self._verdict(now), now)
         self._write_back(now)
-        return self._dismayed(now) or bool(self.sends)
+        return self._dismayed(now) or bool(self.sends or self.notes) or self.wake < self.armed
 
     def _counting(self, now: float) -> list[Vote]:
         """The votes that count: granted, in time, and no cede unanswered (that takes the grant away)."""
@@ -443,44 +453,43 @@ class Claim:
         waited, reach, label = now - self.began, self._reach, self.recipe.label
         if (misfit := self._misfit()) is not None:
             return misfit
-        spoke = [v for i, v in enumerate(self.votes) if v.sent > -inf and v.error is None and reach.standing[i] is UP]
-        against = [v for v in spoke if v.denied or v.lower or v.ceding]
-        if len(spoke) >= self._quorum and against:
-            holders = [v for v in against if v.holder]
-            who = max(holders, key=lambda v: sum(it.holder == v.holder for it in holders), default=None)
-            if who is None or who.holder is None:
-                return LockBusy(label, waited, None, None)
-            return LockBusy(label, waited, who.holder.decode("utf-8", "backslashreplace"), who.left / 1000 if who.left >= 0 else None)
-        return self._unheard(now, "acquire")
+        of_use = [v for v, s in zip(self.votes, reach.standing, strict=True) if v.error is None and (s is UP or s is HOPED)]
+        against = [v for v in of_use if v.denied or v.lower or v.ceding]
+        if len(of_use) < self._quorum or not against:
+            return self._unheard(now, "acquire", self.began)
+        holders = [v for v in against if v.holder]
+        who = max(holders, key=lambda v: sum(it.holder == v.holder for it in holders), default=None)
+        if who is None or who.holder is None:
+            return LockBusy(label, waited, None, None)
+        left = max(0.0, who.told + who.left / 1000 - now) if who.left >= 0 else None
+        return LockBusy(label, waited, who.holder.decode("utf-8", "backslashreplace"), left)
 
-    def _unheard(self, now: float, doing: str) -> NoQuorum:
-        """Too few nodes have answered: why, node by node."""
+    def _unheard(self, now: float, doing: str, since: float) -> NoQuorum:
+        """Too few nodes have answered what was asked `since` then: why, node by node."""
         causes, reach = {}, self._reach
         for node, vote in enumerate(self.votes):
             cause = reach.cause(node, now) or vote.error
-            if cause is None and vote.sent == -inf:
+            if cause is None and vote.sent < since:
                 cause = TimeoutError("no answer yet")
             if cause is not None:
                 causes[reach.labels[node]] = cause
-        return NoQuorum(self.recipe.label, now - self.began, causes, self._quorum, doing)
+        return NoQuorum(self.recipe.label, now - since, causes, self._quorum, doing)
 
     # ------------------------------------------------ while it is held
 
     def _confirm(self, good: list[Vote], now: float, otherwise: str) -> bool:
         """Moves the deadline to what the votes that count are good for, and sees whether a renewal is confirmed."""
-        until = min(quorum.reached_by(self._quorum, [v.bound for v in good]), self.limit)
-        if until <= now:
+        good_until = quorum.reached_by(self._quorum, [v.bound for v in good])
+        if good_until <= now:
             return self._lose(now, otherwise)
-        self.until = until
+        self.until = min(good_until, self.limit)
+        self.wake = min(self.wake, self.until)
         confirmed = quorum.reached_by(self._quorum, [v.last for v in good])
-        if confirmed < self._asked:
-            self.wake = min(self.wake, until)
-            return True
-        self.doubt = False
-        self.notes.append(events.Renewed)
-        if self._extended <= confirmed:
+        if self._asked <= confirmed:
+            self._asked, self.doubt = inf, False
+            self.notes.append(events.Renewed)
+        if self._extended <= confirmed and self._goal <= good_until:
             self._extended, self.news = inf, True
-        self._asked = self._extended
         self._plan()
         return True
 
@@ -515,14 +524,15 @@ class Claim:
         self.refusal, self.news = error, True
         return True
 
-    def _lapse(self, now: float) -> bool:
-        """Its time has passed. Whoever notices that much later did not run, or did not look."""
-        return self._lose(now, "slow" if now > self.until + self._reach.patience else "expired")
+    def _lapse(self, now: float, unread: bool = False) -> bool:
+        """Its time has passed. Whoever notices that much later, or by an answer that lay unread, did not run or did not look."""
+        if self.until >= self.limit:
+            return self._lose(now, "max_hold")
+        return self._lose(now, "slow" if unread or now > self.until + self._reach.patience else "expired")
 
     def _lose(self, now: float, reason: str) -> bool:
         """Lost, for good. Told at once; the release is only courtesy to whoever waits."""
-        self.reason = "max_hold" if self.until >= self.limit else reason
-        self.state, self.news, self.wake = LOST, True, inf
+        self.state, self.reason, self.news, self.wake = LOST, reason, True, inf
         return self._undo(self._touched, now)
 
     def _let_go(self, node: int, certain: bool) -> bool:
@@ -580,8 +590,8 @@ class Claim:
     def _plan(self) -> None:
         """When to be woken next."""
         if self.state is HELD:
-            doubtful = self._asked + self._reach.patience if not self.doubt else inf
-            self.wake = min(self.until, self._beat, doubtful)
+            asked = min(self._asked if not self.doubt else inf, self._extended)
+            self.wake = min(self.until, self._beat, asked + self._reach.patience)
         elif self.state is WAITING:
             self.wake = min(self._beat, self._deadline, self._dark + self._reach.outage, *[v.expiry for v in self.votes])
 

@@ -21,9 +21,10 @@ class Mint:
 
     def ticket(self, time: float) -> int:
         """A place in the queue: `time` (seconds since 1970) in microseconds, and above every ticket before it."""
-        self._ticket = max(self._ticket + 1, int(time * 1e6))
-        if not 0 < self._ticket < LAST:
+        now = int(time * 1e6)
+        if not 0 < now < LAST:
             raise ConfigError(f"the clocks of the nodes, or of this machine, say {time:.0f} s after 1970: set them (2255 is the end)")
+        self._ticket = max(self._ticket + 1, now)
         return self._ticket
 
     def token(self, ticket: int) -> bytes:

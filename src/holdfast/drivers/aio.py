@@ -33,6 +33,8 @@ LATE = 0.005  # seconds after which a loop that comes to its timer was busy with
 
 T = TypeVar("T")
 
+_drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
+
 
 class Lease(Protocol):
     """What a face gives to its user. The driver never keeps it, or its death would never be noticed."""
@@ -93,8 +95,9 @@ class Driver:
         self._watchers: list[asyncio.Future[None]] = []  # who waits for news of any node
         self._seen = 0
         # asyncio.run ends a loop's async generators before it closes it: that is when this driver ends, if nobody closes it before.
-        self._life = self._live()
+        self._life: Any = self._live()
         _step(self._life.__anext__())
+        _drivers.add(self)
 
     async def _live(self) -> AsyncGenerator[None, None]:
         try:
@@ -140,7 +143,7 @@ class Driver:
             try:
                 await waiter
             except BaseException:  # cancelled: nothing is left behind, and nothing is waited for
-                self._end(claim)
+                self.let_go(claim)
                 raise
             self._check_open()
             if claim.refusal is not None:
@@ -148,7 +151,7 @@ class Driver:
             if claim.state is HELD and clock() < claim.until:
                 self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
                 return
-            self._end(claim)  # held, and lost before anybody heard of it: once more
+            self.let_go(claim)  # held, and lost before anybody heard of it: once more
 
     async def extend(self, claim: Claim, ttl: float) -> None:
         """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time."""
@@ -160,7 +163,7 @@ class Driver:
     async def release(self, claim: Claim, confirm: bool) -> int:
         """Give it back. Returns when the bytes have left; with `confirm`, when a majority has confirmed: on how many nodes."""
         if not confirm:
-            self._end(claim)
+            self.let_go(claim)
             if self._unsent():
                 waiter = self.loop.create_future()
                 self._flushed.append(waiter)
@@ -233,6 +236,15 @@ class Driver:
         if not self._life.ag_running:  # nor has the loop to care for it
             _step(self._life.aclose())
 
+    def forget_inherited(self) -> None:
+        """In a forked child: the connections are the parent's. Nothing is said on them, and the nodes see it when the parent ends."""
+        self._over = True
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for link in self._links:
+            if link is not None and link.transport is not None and (file := link.transport.get_extra_info("socket").fileno()) >= 0:
+                os.dup2(nowhere, file, inheritable=False)  # (to close it is the transport's business)
+        os.close(nowhere)
+
     def _die(self, error: BaseException) -> None:
         """Something is wrong in here: nobody may believe in a lease of it any longer, nobody waits for it. Its heir begins anew."""
         if self.failure is not None:
@@ -254,16 +266,12 @@ class Driver:
         if self.closed:
             raise Closed("this client was closed")
 
-    def _end(self, claim: Claim) -> None:
-        """Give it back, or stop waiting for it. Waits for nothing."""
+    def let_go(self, claim: Claim) -> None:
+        """Give it back, or stop waiting for it. Waits for nothing: its bytes leave at the end of this turn at the latest."""
         self._do(self.crew.end, claim, clock())
         if claim.done:
             self._leases.pop(claim, None)
             self._wake(self._waiters.pop(claim, []))  # whoever extends it
-
-    def let_go(self, claim: Claim) -> None:
-        """Give it back where nothing can be awaited: the bytes leave when the loop comes to it."""
-        self._end(claim)
 
     # ------------------------------------------------ what happens
 
@@ -436,6 +444,14 @@ class Driver:
                 sock.close()
                 raise
         raise refusal
+
+
+def _inherited() -> None:
+    for driver in list(_drivers):
+        driver.forget_inherited()
+
+
+os.register_at_fork(after_in_child=_inherited)
 
 
 def _fell(found: weakref.ref[Any]) -> None:

@@ -28,7 +28,7 @@ from ..core.claim import HELD, LOST, Claim
 from ..core.command import Recipe
 from ..engine.crew import Crew, NodeStatus
 from ..engine.settings import Settings
-from ..errors import Closed, HoldfastError, Misuse
+from ..errors import Closed, ConfigError, HoldfastError, Misuse
 from ..events import Event
 from ..recipes import exclusive
 from . import sockets
@@ -57,7 +57,7 @@ class Errand(weakref.ref[Any]):
     """
 
     __slots__ = (
-        "claim", "confirm", "deadline", "delivered", "ended", "gates", "give_up", "handed", "keeper", "last", "max_hold", "patient",
+        "claim", "confirm", "deadline", "delivered", "ended", "error", "gates", "give_up", "handed", "keeper", "last", "max_hold", "patient",
         "recipe", "renew", "ttl",
     )  # fmt: skip
 
@@ -76,6 +76,7 @@ class Errand(weakref.ref[Any]):
     handed: LockType  # taken by the caller who gets the lease, or by the keeper if it is lost before that: one of them is first
     delivered: bool  # its caller has the lease
     ended: bool
+    error: ConfigError | None  # why it could not even begin
 
 
 class Link:
@@ -211,7 +212,7 @@ class Keeper:
             if (not self.crew.owing and not any(it is not None and it.rest for it in self._links)) or now >= self._closed_by:
                 self.ended = True
             return self.ended
-        if self.crew.live or self._watchers or self.asked:
+        if self.crew.live or self.asked:
             self._idle_since = inf
             return False
         self._idle_since = min(self._idle_since, now)
@@ -221,6 +222,8 @@ class Keeper:
         crew, now = self.crew, clock()
         crew.epoch = time.time() - now
         self._hear(ready, now)
+        if self.asked:
+            self._idle_since = inf
         while self.asked:
             self._do(self.asked.popleft(), now)
         if now >= crew.next_wake():
@@ -253,9 +256,15 @@ class Keeper:
             errand.ended = True
             self._open(errand)
             return
-        errand.claim = claim = self.crew.claim(
-            errand.recipe, errand.ttl, now, patient=errand.patient, deadline=errand.deadline, renew=errand.renew, max_hold=errand.max_hold
-        )
+        try:
+            claim = self.crew.claim(
+                errand.recipe, errand.ttl, now, patient=errand.patient, deadline=errand.deadline, renew=errand.renew, max_hold=errand.max_hold
+            )
+        except ConfigError as error:  # a clock that cannot be right
+            errand.error, errand.ended = error, True
+            self._open(errand)
+            return
+        errand.claim = claim
         self._errands[claim] = errand
         self.crew.begin(claim, now)
 
@@ -265,6 +274,7 @@ class Keeper:
             return
         errand.ended, last = True, errand.last
         errand.last = None
+        self._open(errand)  # who waits for an extension waits no longer
         confirm = errand.confirm and not claim.done
         if last is not None:
             (errand.gates if confirm else self._flushed).append(last)
@@ -392,13 +402,18 @@ class Keeper:
             self._dial(node, found, now)
 
     def _dial(self, node: int, places: Sequence[tuple[int, Any]], now: float) -> None:
-        try:
-            link = Link(node, places)
-        except OSError as error:
-            self.crew.lost(node, now, error)
+        """Connect to the first place that does not refuse at once; if it refuses later, the others have their turn then."""
+        refusal = OSError(f"{self._addresses[node].label} has no address")
+        for n in range(len(places)):
+            try:
+                link = Link(node, places[n:])
+            except OSError as error:
+                refusal = error
+                continue
+            self._links[node] = self._files[link.sock.fileno()] = link
+            self.poll.register(link.sock, select.POLLOUT)
             return
-        self._links[node] = self._files[link.sock.fileno()] = link
-        self.poll.register(link.sock, select.POLLOUT)
+        self.crew.lost(node, now, refusal)
 
     def _hang_up(self) -> None:
         hangups, self.crew.hangups = self.crew.hangups, []
@@ -439,6 +454,11 @@ class Keeper:
     def watch(self, gate: LockType, now: float) -> None:
         """Open the gate when a node's standing has changed."""
         self._watchers.append(gate)
+
+    def unwatch(self, gate: LockType, now: float) -> None:
+        """Nobody waits at the gate any longer."""
+        if gate in self._watchers:
+            self._watchers.remove(gate)
 
     def _die(self, error: BaseException) -> None:
         """Something is wrong in here: nobody may believe in a lease of it any longer, nobody waits for it."""
@@ -505,7 +525,7 @@ class Driver:
             errand.keeper, errand.claim, errand.recipe, errand.gates = keeper, None, recipe, [gate]
             errand.ttl, errand.deadline, errand.max_hold = ttl, deadline, max_hold
             errand.patient, errand.renew = wait != 0, renew
-            errand.last, errand.handed = None, allocate_lock()
+            errand.last, errand.handed, errand.error = None, allocate_lock(), None
             errand.give_up = errand.confirm = errand.delivered = errand.ended = False
             lease.errand = errand
             try:
@@ -513,6 +533,8 @@ class Driver:
                 alive = keeper.wait(gate)
                 claim = self._claim_of(errand)
                 self._check_open()
+                if errand.error is not None:
+                    raise errand.error
                 if not alive or claim is None:
                     raise HoldfastError("this process was forked, or holdfast failed, while a lock was waited for") from keeper.failure
                 if claim.refusal is not None:
@@ -553,10 +575,15 @@ class Driver:
         """
         keeper, gate = errand.keeper, allocate_lock()
         gate.acquire()
-        errand.confirm, errand.last, errand.give_up = confirm, gate, True
-        keeper.ask(errand)
-        if get_ident() != keeper.ident:
-            keeper.wait(gate)
+        try:
+            errand.confirm, errand.last, errand.give_up = confirm, gate, True
+            keeper.ask(errand)
+            if get_ident() != keeper.ident:
+                keeper.wait(gate)
+        except BaseException:  # interrupted: it is given back all the same
+            errand.give_up = True
+            keeper.ask(errand)
+            raise
         return errand.claim.freed if errand.claim is not None else 0
 
     def ready(self, wait: float) -> tuple[NodeStatus, ...]:
@@ -567,16 +594,19 @@ class Driver:
             keeper, gate = self.keeper, allocate_lock()
             gate.acquire()
             keeper.ask(partial(keeper.watch, gate))
-            now = clock()
-            status = self.status()
-            wrong = keeper.crew.verdict(now - began, now)
-            if not any(it.state == "connecting" for it in status) and wrong is None:
-                return status
-            if wrong is not None and (isinstance(wrong, ValueError) or now >= began + wait):
-                raise wrong
-            if now >= began + wait:
-                return status
-            keeper.wait(gate, min(began + wait, now + 0.05))
+            try:
+                now = clock()
+                status = self.status()
+                wrong = keeper.crew.verdict(now - began, now)
+                if not any(it.state == "connecting" for it in status) and wrong is None:
+                    return status
+                if wrong is not None and (isinstance(wrong, ValueError) or now >= began + wait):
+                    raise wrong
+                if now >= began + wait:
+                    return status
+                keeper.wait(gate, min(began + wait, now + 0.05))
+            finally:
+                keeper.ask(partial(keeper.unwatch, gate))
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""

@@ -144,6 +144,7 @@ class Lease(ABC):
     @property
     def lost(self) -> Any:
         """An event that is set when the lease is lost: `threading.Event` here, `asyncio.Event` in `holdfast.aio`."""
+        self._mine()
         if self._event is None:
             self._event = self._new_event()
             if self.state is LOST:

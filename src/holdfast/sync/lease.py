@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from _thread import allocate_lock
 
 from ..checks import Seconds
 from ..core.claim import Claim
@@ -15,6 +16,8 @@ from ..errors import WrongProcess
 from ..face import lease
 from ..face.lease import LostEvent
 from ..face.terms import Terms
+
+_first = allocate_lock()  # two threads that ask for a lease's event at the same moment get the same one
 
 
 class Lease(lease.Lease):
@@ -40,7 +43,11 @@ class Lease(lease.Lease):
             self._lost = "closed"
 
     def _new_event(self) -> LostEvent:
-        return threading.Event()
+        with _first:
+            if self._event is None:
+                self._event = threading.Event()
+            event: LostEvent = self._event
+            return event
 
     def extend(self, ttl: Seconds | None = None) -> float:
         self._driver.extend(self.errand, self._extension(ttl))

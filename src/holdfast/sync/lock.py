@@ -8,7 +8,7 @@ from __future__ import annotations
 from _thread import get_ident
 
 from ..drivers.threads import Driver
-from ..errors import LockBusy, LockLost
+from ..errors import HoldfastError, LockBusy
 from ..face import lock
 from ..face.lock import Leave
 from ..face.terms import Terms
@@ -56,7 +56,7 @@ class Lock(lock.Lock[Lease]):
     def _leave(self, lease: Lease, error: BaseException | None) -> None:
         try:
             lease.release()
-        except LockLost as lost:
+        except HoldfastError as trouble:  # lost; or this is the child of a fork within the block, and what it raises is its end
             if error is None:
                 raise
-            error.add_note(f"and {lost}")
+            error.add_note(f"and {trouble}")

@@ -63,7 +63,7 @@ class Driver:
         self._leases: dict[Claim, weakref.ref[Any]] = {}
         self._news: dict[Claim, list[Future[None]]] = {}  # who waits for news of a claim
         self._watchers: list[Future[None]] = []  # who waits for news of any node
-        self._tasks: list[Task[Any]] = []
+        self.tasks: list[Task[Any]] = []
         self._stopped = 0.0
         self._unread: list[tuple[Do, tuple[Any, ...]]] = []
         self._delayed: list[tuple[Do, tuple[Any, ...]]] = []
@@ -79,7 +79,7 @@ class Driver:
     def run(self, user: Coroutine[Any, Any, T]) -> Task[T]:
         """A task of this process."""
         task = self.world.spawn(user, self)
-        self._tasks.append(task)
+        self.tasks.append(task)
         return task
 
     @property
@@ -113,7 +113,7 @@ class Driver:
         for link in self.links:
             if link is not None:
                 link.hang_up()
-        for task in self._tasks:
+        for task in self.tasks:
             task.drop()
 
     def wakes(self, do: Do, *arguments: object) -> None:
@@ -186,6 +186,10 @@ class Driver:
         if news is not None and not claim.done:
             await news
         return claim.freed
+
+    def give_up(self, claim: Claim) -> None:
+        """End it, and wait for nothing: for whoever is interrupted."""
+        self._end(claim)
 
     async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""

@@ -22,7 +22,7 @@ from .driver import Driver, Witness
 from .network import Node
 from .world import Violation, World
 
-MEMORY = 3.0  # seconds for which ended claims are watched
+MEMORY = 1.0  # seconds for which ended claims are watched
 _COMMANDS = re.compile(rb"\$40\r\n(%b|%b)\r\n\$1\r\n4\r\n.*?\$58\r\n([0-9a-f:]{58})\r\n" % (REQUEST.sha, RELEASE.sha), re.DOTALL)
 
 

@@ -9,12 +9,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from ..wire.resp import pack, reader
 from .server import Connection, Lua, Server
 from .world import Clock, World
 
 WALL = 1_800_000_000.0  # what the servers' clocks show when the world begins
 MATURE = 10_000.0  # seconds for which servers have been up by then
+
+
+def _ignore(*what: object) -> None:
+    pass
 
 
 class End(Protocol):
@@ -38,7 +41,8 @@ class Node:
         self.links: dict[Link, None] = {}
         self.running = True
         self.dark = 0.0  # nothing reaches it or comes from it until then
-        self.executed: Callable[[Node], object] = lambda node: None  # called after commands
+        self.executed: Callable[[Node], object] = _ignore  # called after commands
+        self.sent: Callable[[Link, bytes], object] = _ignore  # called when a driver has sent something
         self._frozen = 0.0
         self._backlog: list[tuple[Link, bytes | None]] = []
         self._lua, self._runs = lua, 0
@@ -120,17 +124,13 @@ class Node:
             link.connection.feed(data)
             self.executed(self)
 
-    def tell(self, *words: bytes) -> object:
-        """An operator's command, executed at once. Returns the answer."""
-        self.world.note(self, "is told", b" ".join(words))
-        answers: list[bytes] = []
-        connection = self.server.connect(answers.append)
-        connection.feed(pack(*words))
+    def tell(self, command: bytes) -> None:
+        """An operator's command, executed at once."""
+        self.world.note(self, "is told", command)
+        connection = self.server.connect(_ignore)
+        connection.feed(command)
         connection.disconnect()
         self.executed(self)
-        answer = reader()
-        answer.feed(b"".join(answers))
-        return answer.gets()
 
 
 class Link:
@@ -143,7 +143,8 @@ class Link:
         self.world, self.end, self.node = world, end, node
         self.deaf = self.mute = False  # half open: nothing reaches the node, nothing comes from it, and nobody is told
         self.broken = False
-        self._to_node = self._to_end = 0.0  # when what was sent last arrives
+        self.arrives = 0.0  # when what was sent last gets to the node
+        self._to_end = 0.0  # and the same for the other way
         self._under_way: deque[bytes] = deque()
         self._answers: deque[bytes] = deque()
         world.after(world.delay(), self._reached)
@@ -173,9 +174,10 @@ class Link:
         world.note(self.end, "sends to", self.node, data)
         if self.broken or self.deaf:
             return
-        self._to_node = max(self._to_node, world.now + world.delay())
+        self.arrives = max(self.arrives, world.now + world.delay())
         self._under_way.append(data)
-        world.at(self._to_node, self._arrive)
+        world.at(self.arrives, self._arrive)
+        self.node.sent(self, data)
 
     def _arrive(self) -> None:
         if self._under_way and not self.deaf:
@@ -195,7 +197,7 @@ class Link:
 
     def stall(self, seconds: float) -> None:
         """Packets are lost for a while, and said again: what is sent from now on takes that long, each way."""
-        self._to_node = max(self._to_node, self.world.now + seconds)
+        self.arrives = max(self.arrives, self.world.now + seconds)
         self._to_end = max(self._to_end, self.world.now + seconds)
 
     # ------------------------------------------------ ends
@@ -208,7 +210,7 @@ class Link:
         self._answers.clear()
         if not self.deaf and self in self.node.links:
             world = self.world
-            world.at(max(self._to_node, world.now + world.delay()), self.node.take, self, None)
+            world.at(max(self.arrives, world.now + world.delay()), self.node.take, self, None)
 
     def cut(self, late: float | None = None) -> None:
         """It breaks. What is under way to the node is lost, or else executed, as far as it came, `late` seconds from now."""

@@ -1,0 +1,304 @@
+"""A client: at the start of a program, at its end, what it knows of its nodes, and what it tells observers."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import pickle
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import Face
+
+from holdfast import LeaseState
+from holdfast.errors import Closed, ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum
+from holdfast.events import Acquired, Attempt, LockEvent, NodeDown, NodeGuarded, NodeUp, Queued, Refused, Released, Renewed
+
+TICK = 0.3  # seconds by which a busy machine may be late
+
+
+# ------------------------------------------------ the nodes
+
+
+async def test_ready_says_how_the_nodes_are(face: Face, five: Cluster) -> None:
+    client = face.client(five)
+    before = client.nodes()
+    assert [(it.node, it.state, it.version, it.run_id) for it in before] == [(url, "connecting", "", "") for url in five.urls]
+    nodes = await face.ready(client)
+    assert nodes == client.nodes()
+    assert [(it.node, it.state, it.cause, it.version) for it in nodes] == [(url, "up", None, five.nodes.version) for url in five.urls]
+    assert {it.run_id for it in nodes} == five.fresh
+    assert all(it.ahead is not None and abs(it.ahead) < 1 for it in nodes)
+
+
+async def test_ready_without_a_majority(face: Face, three: Cluster) -> None:
+    await three.kill(2)
+    client = face.client(three)
+    assert [it.state for it in await face.ready(client, 2)] == ["up", "up", "down"]  # one is none too few
+    assert isinstance(client.nodes()[2].cause, ConnectionRefusedError)
+    await three.kill(0)
+    cold, began = face.client(three), face.now()
+    with pytest.raises(NoQuorum) as caught:
+        await face.ready(cold, timedelta(seconds=0.5))
+    assert 0.5 <= face.now() - began < 0.5 + 2 * TICK
+    assert set(caught.value.causes) == {three.urls[0], three.urls[2]}
+    await three.restart(0, 2)
+    again = face.client(three, restart_guard=None)
+    assert [it.state for it in await face.ready(again)] == ["up"] * 3
+
+
+async def test_b15_ready_complains_of_one_server_with_two_names(face: Face, three: Cluster) -> None:
+    twice = [three.urls[0], three.urls[1], three.urls[1].replace("127.0.0.1", "localhost")]
+    client, began = face.keep(face.kind(*twice, fresh=three.fresh)), face.now()
+    with pytest.raises(ConfigError, match="same server"):
+        await face.ready(client)
+    assert face.now() - began < 3
+    with pytest.raises(ConfigError, match="twice"):
+        face.kind(three.urls[0], three.urls[0])
+    with pytest.raises(ConfigError, match="no nodes"):
+        face.kind()
+
+
+async def test_b58_passwords_are_sent_and_never_shown(face: Face, three: Cluster, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert three.everywhere("CONFIG", "SET", "requirepass", "s3cret") == ["OK"] * 3
+
+    def client(word: str) -> Any:
+        return face.keep(face.kind(*[it.replace("//", f"//{word}") for it in three.urls], fresh=three.fresh))
+
+    right = client(":s3cret@")
+    await face.ready(right)
+    await face.release(await face.acquire(right.lock(name)))
+    for word in (":wr0ng@", "us3r:wr0ng@", ""):
+        wrong = client(word)
+        with pytest.raises(ConfigError, match="password") as caught:
+            await face.ready(wrong)
+        with pytest.raises(NoQuorum) as refused:
+            await face.acquire(wrong.lock(name, wait=0))
+        assert sum(isinstance(it, ConfigError) for it in refused.value.causes.values()) >= 2
+        shown = f"{caught.value} {refused.value} {wrong!r} {wrong.nodes()} {wrong.urls} {wrong.settings} {caplog.text}"
+        assert "wr0ng" not in shown
+        assert "s3cret" not in shown
+    assert "s3cret" not in f"{right!r} {right.nodes()} {right.settings}"
+
+
+async def test_s30_a_node_that_restarted_empty_is_left_alone_until_it_cannot_have_forgotten_anything(
+    face: Face, three: Cluster, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[Any] = []
+    client = await face.connected(three, ttl=1, max_ttl=1, outage=0.3, observer=heard.append)
+    lease = await face.acquire(client.lock(name))
+    await face.until(lambda: lease.votes == 3)
+    await three.restart(0)
+    restarted = face.now()
+    await face.until(lambda: client.nodes()[0].state == "guarded")
+    told = [it for it in heard if isinstance(it, NodeGuarded)]
+    assert [it.node for it in told] == [three.urls[0]]
+    assert 2 < told[0].left <= 3
+    assert "s left" in str(client.nodes()[0].cause)
+    stranger = face.client(three, ttl=1, max_ttl=1)  # knows nothing of the restart but what the node says of itself
+    assert await face.try_acquire(stranger.lock(name)) is None
+    await face.until(lambda: stranger.nodes()[0].state == "guarded")
+    await face.sleep(0.3)
+    assert lease.state is LeaseState.HELD
+
+    await three.restart(1)  # now a majority has forgotten the lease: B-29
+    await face.until(lambda: client.nodes()[1].state == "guarded")
+    with pytest.raises(NoQuorum) as caught:
+        await face.acquire(client.lock(f"{name}/other", wait=0))
+    assert "guarded" in str(caught.value.causes[three.urls[0]])
+    assert " s left" in str(caught.value)
+    waiter = asyncio.create_task(face.acquire(client.lock(name)))  # a guard is no outage
+    await face.until_lost(lease)
+    assert not waiter.done()
+    assert [three.ask(node, "DBSIZE") for node in (0, 1)] == [0, 0]
+    second = await waiter
+    acquired = face.now() - restarted
+    assert 2.9 < acquired < 3.6 + 3 * TICK
+    assert second.fence > lease.fence
+    await face.release(second)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 3)
+    kinds = [type(it) for it in heard if getattr(it, "node", "") == three.urls[0]]
+    assert kinds == [NodeUp, NodeDown, NodeGuarded, NodeUp]
+    guarded = [it for it in caplog.records if it.name == "holdfast.node" and "left alone" in it.message and three.urls[0] in it.message]
+    assert [it.levelno for it in guarded] == [logging.WARNING] * 2  # one for each client
+
+
+async def test_a_node_that_is_away_is_told_of_once(face: Face, three: Cluster, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "holdfast.node")
+    heard: list[Any] = []
+    client = await face.connected(three, observer=heard.append, restart_guard=None)
+    await face.until(lambda: len(heard) == 3)
+    assert {type(it) for it in heard} == {NodeUp}
+    await three.kill(1)
+    await face.until(lambda: client.nodes()[1].state == "down")
+    await face.sleep(0.5)  # it is dialled again and again
+    assert [type(it) for it in heard[3:]] == [NodeDown]
+    assert heard[3].node == three.urls[1]
+    assert isinstance(heard[3].cause, OSError)
+    await three.restart(1)
+    await face.until(lambda: client.nodes()[1].state == "up")
+    await face.until(lambda: len(heard) == 5)
+    assert isinstance(heard[4], NodeUp)
+    logged = [it.levelno for it in caplog.records if it.name == "holdfast.node" and three.urls[1] in it.message]
+    assert logged == [logging.INFO, logging.WARNING, logging.INFO]
+    await face.release(await face.acquire(client.lock(name)))
+
+
+# ------------------------------------------------ observers
+
+
+async def test_an_observer_hears_of_a_lock_s_life_in_order(face: Face, five: Cluster, name: str) -> None:
+    heard: list[Any] = []
+    client = await face.connected(five, ttl=0.6, observer=heard.append)
+    holder = await face.acquire(client.lock(name))
+    await face.until(lambda: Renewed in map(type, heard))
+    waiter = asyncio.create_task(face.acquire(client.lock(name)))
+    await face.until(lambda: Queued in map(type, heard))
+    with pytest.raises(LockBusy):
+        await face.acquire(client.lock(name, wait=0))
+    await face.release(holder)
+    second = await waiter
+    await face.release(second)
+
+    locks = [it for it in heard if isinstance(it, LockEvent)]
+    assert {it.name for it in locks} == {name}
+    lives: dict[str, list[Any]] = {}
+    for it in locks:
+        assert abs(it.at - datetime.now(UTC)) < timedelta(seconds=30)
+        lives.setdefault(it.token, []).append(it)
+    await face.until(lambda: Released in [type(it) for it in heard if getattr(it, "token", "") == second.token])
+    first, then, tried = lives.values()
+    assert [type(it) for it in first if not isinstance(it, Renewed)] == [Attempt, Acquired, Released]
+    assert {it.fence for it in first[1:]} == {holder.fence}
+    assert [type(it) for it in then][:3] == [Attempt, Queued, Acquired]
+    assert then[1].holder == holder.token
+    assert then[2].waited == second.waited > 0
+    assert [type(it) for it in tried] == [Attempt, Refused]
+    assert isinstance(tried[1].error, LockBusy)
+
+
+async def test_an_observer_that_raises_is_logged_and_hurts_nobody(
+    face: Face, five: Cluster, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def observer(event: Any) -> None:
+        raise ZeroDivisionError
+
+    client = await face.connected(five, observer=observer)
+    lease = await face.acquire(client.lock(name))
+    assert lease.held
+    await face.release(lease)
+    logged = [it for it in caplog.records if it.exc_info and it.exc_info[0] is ZeroDivisionError]
+    await face.until(lambda: len(logged) >= 5)
+    assert {it.name for it in logged} == {"holdfast"}
+    with pytest.raises(ConfigError, match="observer"):
+        face.client(five, observer="print")
+
+
+# ------------------------------------------------ the end
+
+
+async def test_close_releases_and_tells_everybody(face: Face, five: Cluster, name: str) -> None:
+    client, other = await face.connected(five), await face.connected(five)
+    told: list[Any] = []
+    lease = await face.acquire(client.lock(name, on_lost=told.append))
+    elsewhere = await face.acquire(other.lock(f"{name}/other"))
+    waiter = asyncio.create_task(face.acquire(client.lock(f"{name}/other")))
+    next_one = asyncio.create_task(face.acquire(other.lock(name)))
+    await face.until(lambda: min(five.waiters(name)) == min(five.waiters(f"{name}/other")) == 1)
+    began = face.now()
+    await asyncio.gather(face.close(client), face.close(client))
+    with pytest.raises(Closed):
+        await waiter
+    second = await next_one
+    assert face.now() - began < 3 * TICK
+    assert (lease.state, told) == (LeaseState.LOST, [lease])
+    with pytest.raises(LockLost) as caught:
+        await face.release(lease)
+    assert caught.value.reason == "closed"
+    await face.until(lambda: max(five.waiters(f"{name}/other")) == 0)
+    await face.close(client)
+    for wants in (client.lock(name).acquire, client.lock(name).try_acquire, client.ready):
+        with pytest.raises(Closed):
+            await face.call(wants)
+    assert second.held
+    await face.release(second)
+    await face.release(elsewhere)
+
+
+async def test_close_does_not_wait_for_nodes_that_are_away(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, node_timeout=0.5)
+    lease = await face.acquire(client.lock(name))
+    await three.freeze(0, 1)
+    began = face.now()
+    await face.close(client)
+    assert face.now() - began < 0.5 + 2 * TICK
+    assert not lease.held
+    await three.thaw(0, 1)
+    await face.until(lambda: three.holders(name) == [None] * 3, within=5)  # what was sent arrives, now that they listen
+
+
+async def test_a_client_that_nobody_used_can_be_closed(face: Face, five: Cluster) -> None:
+    await face.close(face.client(five))
+    async with face.nodes(1) as one:
+        client = face.client(one)
+        await face.ready(client)
+        await face.close(client)
+
+
+# ------------------------------------------------ on its own
+
+
+async def test_local_brings_its_own_nodes(face: Face, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = face.keep(face.kind.local(nodes=3, ttl=5))  # type: ignore[attr-defined]
+    nodes = Cluster(client.servers)
+    assert client.urls == nodes.urls
+    assert client.fresh == nodes.fresh
+    lease = await face.acquire(client.lock(name, wait=0))  # without a guard
+
+    monkeypatch.setenv("HOLDFAST_NODES", " ".join(client.urls))
+    monkeypatch.setenv("HOLDFAST_FRESH", ",".join(client.fresh))
+    other = face.keep(face.kind())
+    assert other.urls == client.urls
+    assert await face.try_acquire(other.lock(name)) is None
+    await face.release(lease)
+    await face.release(await face.acquire(other.lock(name)))
+    monkeypatch.setenv("HOLDFAST_NODES", " , ".join(client.urls[:2]))
+    monkeypatch.delenv("HOLDFAST_FRESH")
+    pair = face.keep(face.kind())
+    assert pair.urls == client.urls[:2]
+    with pytest.raises(NoQuorum, match="guarded"):  # nobody says that they are fresh
+        await face.acquire(pair.lock(name, wait=0))
+    await nodes.kill(0)
+    await face.release(await face.acquire(client.lock(name)))
+    await face.close(client)
+    with pytest.raises(OSError, match="refused"):
+        nodes.ask(1, "PING")
+
+
+async def test_what_goes_to_another_process(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, outage=0)
+    lease = await face.acquire(client.lock(name))
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="fence.*token"):
+            copied(lease)
+    raised: list[HoldfastError] = []
+    for wants in (face.acquire(client.lock(name, wait=0)), face.acquire(client.lock(name, wait=0.1))):
+        with pytest.raises(LockBusy) as busy:
+            await wants
+        raised.append(busy.value)
+    await face.release(lease)
+    lost = await face.acquire(client.lock(name, ttl=0.1, renew=False))
+    await face.until_lost(lost)
+    with pytest.raises(LockLost) as loss:
+        lost.check()
+    await three.kill(0, 1)
+    with pytest.raises(NoQuorum) as nobody:
+        await face.acquire(client.lock(name, wait=1))
+    for error in (*raised, loss.value, nobody.value):
+        twin = pickle.loads(pickle.dumps(error))
+        assert type(twin) is type(error)
+        assert str(twin) == str(error)
+        assert str(vars(twin)) == str(vars(error))

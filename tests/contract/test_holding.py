@@ -1,0 +1,228 @@
+"""Holding a lock: what a lease knows, how it is kept alive, and how it is made to last longer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from datetime import timedelta
+from math import inf, nan
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import Face
+
+from holdfast import LeaseState
+from holdfast.errors import ConfigError, LockLost, NoQuorum, NotHeld
+from holdfast.events import Doubt, Renewed
+
+TICK = 0.3  # seconds by which a busy machine may be late
+
+
+async def test_what_a_lease_knows(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five, ttl=9)
+    lease = await face.acquire(client.lock(name))
+    assert (lease.name, lease.state, lease.held, lease.contended) == (name, LeaseState.HELD, True, False)
+    assert 8 < lease.remaining <= 9
+    assert 0 <= lease.waited < TICK
+    assert type(lease.fence) is int
+    assert 0 < lease.fence < 2**53
+    assert re.fullmatch("[0-9]{16}:[0-9a-f]{32}:[0-9a-f]{8}", lease.token)
+    await face.until(lambda: lease.votes == 5)
+    assert five.holders(name) == [lease.token] * 5
+    assert five.everywhere("GET", f"{{{name}}}:fence") == [str(lease.fence)] * 5
+    assert lease.lost is lease.lost
+    assert not lease.lost.is_set()
+    assert lease.check() is None
+    assert name in repr(lease)
+    assert str(lease.fence) in repr(lease)
+    await face.release(lease)
+    assert (lease.state, lease.held, lease.remaining, lease.votes) == (LeaseState.RELEASED, False, 0, 0)
+    assert "released" in repr(lease)
+    assert lease.fence > 0  # for logs
+    assert not lease.lost.is_set()
+    with pytest.raises(NotHeld):
+        lease.check()
+    with pytest.raises(NotHeld):
+        await face.extend(lease)
+
+
+async def test_b07_tokens_do_not_come_from_the_shared_generator(face: Face, five: Cluster, name: str) -> None:
+    inboxes = set()
+    for _ in range(2):
+        random.seed(0)
+        client = face.client(five)
+        lease = await face.acquire(client.lock(name))
+        inboxes.add(lease.token.split(":")[1])
+        await face.release(lease)
+    assert len(inboxes) == 2
+
+
+async def test_b51_a_later_holder_has_a_greater_fence(face: Face, five: Cluster, name: str) -> None:
+    clients, last = [face.client(five), face.client(five)], 0
+    for turn in range(20):
+        lease = await face.acquire(clients[turn % 2].lock(name))
+        assert lease.fence > last
+        last = lease.fence
+        await face.release(lease)
+
+
+# ------------------------------------------------ extending
+
+
+async def test_b23_extensions_do_not_add_up_and_never_shorten(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five, ttl=5)
+    lease = await face.acquire(client.lock(name))
+    for _ in range(3):
+        assert 4 < await face.extend(lease) <= 5
+    assert 4 < lease.remaining <= 5
+    for longer in (15, timedelta(seconds=15)):
+        assert 14 < await face.extend(lease, longer) <= 15
+    for shorter in ((), (0.05,), (timedelta(seconds=1),)):
+        assert 13 < await face.extend(lease, *shorter) <= 15
+    await face.until(lambda: all(13_000 < left <= 15_000 for left in five.everywhere("PTTL", name)), within=1)
+    await face.release(lease)
+
+
+async def test_an_extension_lengthens_a_lease_and_not_its_renewals(face: Face, five: Cluster, name: str) -> None:
+    heard: list[Any] = []
+    client = await face.connected(five, ttl=0.6, observer=heard.append)
+    lease = await face.acquire(client.lock(name))
+    await face.extend(lease, 5)
+    confirmed = len(heard)
+    await face.until(lambda: sum(isinstance(it, Renewed) for it in heard[confirmed:]) >= 3)
+    assert lease.held
+    assert max(five.everywhere("PTTL", name)) < 4800
+    assert lease.remaining < 4.8
+    await face.release(lease)
+
+
+@pytest.mark.parametrize("ttl", [30.1, 0, -1, nan, inf, True, "1", timedelta(days=1)])
+async def test_b02_what_is_no_length_of_a_lease_is_refused_and_nothing_happens(face: Face, five: Cluster, name: str, ttl: Any) -> None:
+    client = face.client(five)
+    lease = await face.acquire(client.lock(name))
+    with pytest.raises(ConfigError, match=r"max_ttl=30\.1" if ttl == 30.1 else "ttl"):
+        await face.extend(lease, ttl)
+    assert lease.state is LeaseState.HELD
+    await face.release(lease)
+
+
+async def test_an_extension_without_a_quorum_says_so_and_the_lease_is_in_doubt(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, node_timeout=0.2)
+    lease = await face.acquire(client.lock(name))
+    await three.freeze(0, 2)
+    began = face.now()
+    with pytest.raises(NoQuorum) as caught:
+        await face.extend(lease)
+    assert face.now() - began < 0.2 + 2 * TICK
+    assert {three.urls[0], three.urls[2]} <= set(caught.value.causes)
+    assert "extend" in str(caught.value)
+    assert (lease.state, lease.held) == (LeaseState.DOUBT, True)
+    assert lease.remaining > 5
+    assert lease.check() is None
+    await three.thaw(0, 2)
+    await face.until(lambda: lease.state is LeaseState.HELD)
+    assert await face.extend(lease) > 9
+    await face.release(lease)
+
+
+async def test_an_extension_of_a_lost_lease(face: Face, five: Cluster, name: str) -> None:
+    client = face.client(five)
+    lease = await face.acquire(client.lock(name, ttl=0.2, renew=False))
+    await face.until_lost(lease)
+    with pytest.raises(LockLost, match="expired"):  # B-22: it is not acquired anew behind its user's back
+        await face.extend(lease)
+    assert five.holders(name) == [None] * 5
+
+
+# ------------------------------------------------ renewal
+
+
+async def test_b45_renewal_keeps_a_short_lease_alive(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    for attempt in range(5):
+        lease = await face.acquire(client.lock(f"{name}/{attempt}", ttl=0.3))
+        pause, last = 0.0, face.now()
+        end = last + 1.2
+        while last < end:
+            await face.sleep(0.01)
+            pause, last = max(pause, face.now() - last), face.now()
+        if lease.held:
+            await face.release(lease)
+            return
+        assert pause > 0.1, "lost, and this machine did not even stand still"
+    pytest.skip("this machine stands still for longer than a third of a lease, again and again")
+
+
+async def test_s17_a_majority_is_away_for_less_than_a_lease(face: Face, three: Cluster, name: str) -> None:
+    heard: list[Any] = []
+    client = await face.connected(three, ttl=1.8, node_timeout=0.2, observer=heard.append)
+    lease = await face.acquire(client.lock(name))
+    await three.freeze(0, 1)
+    await face.until(lambda: lease.state is LeaseState.DOUBT)
+    assert lease.held
+    assert 0 < lease.remaining < 1.2
+    await three.thaw(0, 1)
+    await face.until(lambda: lease.state is LeaseState.HELD)
+    assert not lease.lost.is_set()
+    kinds = [type(it) for it in heard]
+    assert kinds.count(Doubt) == 1
+    await face.until(lambda: Renewed in [type(it) for it in heard[kinds.index(Doubt) :]])
+    doubt = heard[kinds.index(Doubt)]
+    assert (doubt.name, doubt.token, doubt.fence) == (name, lease.token, lease.fence)
+    assert 0 < doubt.remaining < 1.4
+    await face.release(lease)
+
+
+async def test_without_renewal_a_lease_ends_with_its_ttl(face: Face, five: Cluster, name: str) -> None:
+    told: list[Any] = []
+    client = await face.connected(five)
+    lease = await face.acquire(client.lock(name, ttl=0.5, renew=False, on_lost=told.append))
+    await face.sleep(0.2)
+    assert lease.held
+    await face.until_lost(lease)
+    assert (lease.state, lease.held, lease.remaining, lease.votes) == (LeaseState.LOST, False, 0, 0)
+    with pytest.raises(LockLost) as caught:
+        lease.check()
+    assert (caught.value.name, caught.value.reason, caught.value.fence) == (name, "expired", lease.fence)
+    await face.until(lambda: told)
+    await face.until(lambda: five.holders(name) == [None] * 5, within=1)
+
+
+async def test_without_renewal_a_lease_that_waited_is_renewed_once(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    holder = await face.acquire(client.lock(name))
+    waits = client.lock(name, ttl=1.2, renew=False)
+
+    async def body(lease: Any) -> None:
+        assert lease.waited > 0.25
+        await face.until(lambda: lease.remaining > 1.08, within=1)
+
+    waiter = asyncio.create_task(face.within(waits, body))
+    await face.until(lambda: min(five.waiters(name)) == 1)
+    await face.sleep(0.3)
+    await face.release(holder)
+    await waiter
+
+
+async def test_s24_max_hold_ends_a_lease(face: Face, five: Cluster, name: str) -> None:
+    told: list[Any] = []
+    client = await face.connected(five)
+    lease = await face.acquire(client.lock(name, ttl=0.9, max_hold=1.2, on_lost=told.append))
+    began = face.now() - lease.waited
+    other = face.acquire(client.lock(name))
+    assert lease.remaining <= 0.9
+    await face.sleep(0.6)
+    assert lease.held
+    assert lease.remaining <= 0.65
+    await face.extend(lease, 5)
+    assert lease.remaining <= 0.65, "no extension gets past it"
+    await face.until_lost(lease)
+    assert 1.1 < face.now() - began < 1.2 + TICK
+    await face.until(lambda: told == [lease])
+    with pytest.raises(LockLost) as caught:
+        await face.release(lease)
+    assert caught.value.reason == "max_hold"
+    await face.release(await other)  # at once: an extended key would stand there for 5 s
+    assert face.now() - began < 1.2 + 3 * TICK

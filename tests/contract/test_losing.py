@@ -1,0 +1,202 @@
+"""Losing a lock: who is told, when, how often, and what an exception of the body has to do with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import Face
+
+from holdfast import LeaseState
+from holdfast.errors import LockLost, NotHeld
+from holdfast.events import Lost
+
+TICK = 0.3  # seconds by which a busy machine may be late
+
+
+async def lose(face: Face, client: Any, name: str, **options: Any) -> Any:
+    """A lease that is lost."""
+    lease = await face.acquire(client.lock(name, ttl=0.1, renew=False, **options))
+    await face.until_lost(lease)
+    return lease
+
+
+async def test_b46_a_holder_is_told_before_anybody_else_holds_it(face: Face, three: Cluster, name: str) -> None:
+    told: list[tuple[float, Any]] = []
+    heard: list[Any] = []
+    client = await face.connected(three, ttl=0.9, node_timeout=0.2, outage=60, observer=heard.append)
+    other = await face.connected(three, ttl=0.9, node_timeout=0.2, outage=60)
+    lease = await face.acquire(client.lock(name, on_lost=lambda it: told.append((face.now(), it))))
+    waiter = asyncio.create_task(face.acquire(other.lock(name)))
+    await face.until(lambda: min(three.waiters(name)) == 1)
+    await three.freeze(1, 2)
+    await face.until(lambda: lease.state is LeaseState.LOST)
+    assert (lease.held, lease.remaining) == (False, 0)
+    assert not waiter.done()
+    await three.thaw(1, 2)
+    second = await waiter
+    acquired = face.now() - second.waited  # never later than it was
+    await face.until(lambda: told)
+    await face.sleep(0.2)
+    assert [it for _, it in told] == [lease], "once"
+    assert lease.lost.is_set()
+    assert told[0][0] < face.now()
+    assert acquired < face.now()
+    assert second.fence > lease.fence
+    lost = [it for it in heard if isinstance(it, Lost)]
+    assert [(it.name, it.token, it.fence) for it in lost] == [(name, lease.token, lease.fence)]
+    await face.release(second)
+
+
+async def test_s16_a_lease_is_lost_by_the_clock_and_not_when_somebody_notices(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, ttl=0.6)
+    lease = await face.acquire(client.lock(name))
+    await three.freeze(1, 2)
+    time.sleep(0.7)  # with asyncio, nothing else happens meanwhile
+    assert lease.state is LeaseState.LOST
+    assert lease.lost.is_set()
+    with pytest.raises(LockLost):
+        lease.check()
+    await three.thaw(1, 2)
+
+
+async def test_s21_callbacks_that_raise_are_logged_and_hurt_nobody(
+    face: Face, five: Cluster, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Any] = []
+
+    def raises(lease: Any) -> None:
+        told.append(lease)
+        raise ZeroDivisionError(lease.name)
+
+    client = await face.connected(five)
+    kept = await face.acquire(client.lock(f"{name}/kept"))
+    leases = [await face.acquire(client.lock(f"{name}/{i}", ttl=0.2, renew=False, on_lost=raises)) for i in range(5)]
+    await face.until(lambda: len(told) == 5)
+    await face.sleep(0.1)
+    assert sorted(it.name for it in told) == [it.name for it in leases]
+    assert all(it.lost.is_set() for it in leases)
+    logged = [it for it in caplog.records if it.name == "holdfast" and it.exc_info and it.exc_info[0] is ZeroDivisionError]
+    assert len(logged) == 5
+    assert [it.levelno for it in caplog.records if it.name == "holdfast.lease"] == [logging.ERROR] * 5  # one line for each loss
+    assert kept.held
+    await face.release(kept)
+
+
+async def test_releasing_a_lost_lease_raises_once(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    for confirm in (False, True):
+        lease = await lose(face, client, name)
+        for _ in range(3):
+            with pytest.raises(LockLost, match="expired"):
+                lease.check()
+        with pytest.raises(LockLost) as caught:
+            await face.release(lease, confirm)
+        assert (caught.value.reason, caught.value.fence) == ("expired", lease.fence)
+        assert await face.release(lease, confirm) == 0
+        with pytest.raises(NotHeld):
+            lease.check()
+
+
+async def test_b43_leaving_a_block_after_a_loss_raises(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+
+    async def body(lease: Any) -> None:
+        await face.until_lost(lease)  # with asyncio it is cancelled meanwhile
+        assert lease.state is LeaseState.LOST
+
+    with pytest.raises(LockLost) as caught:
+        await face.within(client.lock(name, ttl=0.2, renew=False), body)
+    assert caught.value.name == name
+    await face.sleep(0)  # nothing of the cancellation is left
+    assert await face.within(client.lock(name), lambda lease: face.sleep(0)) is None
+
+
+async def test_b44_an_exception_of_the_body_is_never_masked(face: Face, five: Cluster, name: str) -> None:
+    client, own = await face.connected(five), KeyError("the body's own")
+
+    async def body(lease: Any) -> None:
+        try:
+            await face.until_lost(lease)
+        except asyncio.CancelledError:
+            pass
+        raise own
+
+    with pytest.raises(KeyError) as caught:
+        await face.within(client.lock(name, ttl=0.2, renew=False), body)
+    assert caught.value is own
+    assert len(own.__notes__) == 1
+    assert "is lost (expired)" in own.__notes__[0]
+
+    async def fails(lease: Any) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as other:  # without a loss there is nothing to add
+        await face.within(client.lock(name), fails)
+    assert not hasattr(other.value, "__notes__")
+    await face.until(lambda: five.holders(name) == [None] * 5)
+
+
+async def test_s26_releasing_what_another_has_meanwhile_leaves_it_to_him(face: Face, five: Cluster, name: str) -> None:
+    client, other = await face.connected(five), await face.connected(five)
+    first = await lose(face, client, name)
+    second = await face.acquire(other.lock(name))
+    with pytest.raises(LockLost):
+        await face.release(first)
+    await face.sleep(0.1)
+    await face.until(lambda: second.votes == 5)
+    assert five.holders(name) == [second.token] * 5
+    await face.release(second)
+
+
+async def test_s19_a_key_deleted_on_a_minority_is_taken_back_in_silence(face: Face, five: Cluster, name: str) -> None:
+    heard: list[Any] = []
+    client = await face.connected(five, ttl=1.2, observer=heard.append)
+    lease = await face.acquire(client.lock(name))
+    await face.until(lambda: lease.votes == 5)
+    for node in (0, 3):
+        assert five.ask(node, "DEL", name) == 1
+    await face.until(lambda: five.holders(name) == [lease.token] * 5, within=3)
+    await face.until(lambda: lease.votes == 5)
+    assert not [it for it in heard if isinstance(it, Lost)]
+    assert lease.state is LeaseState.HELD
+    await face.release(lease)
+
+
+@pytest.mark.parametrize("theft", ["deleted", "overwritten"])
+async def test_b47_a_key_that_a_majority_lost_is_a_loss(face: Face, five: Cluster, name: str, theft: str) -> None:
+    client = await face.connected(five, ttl=1.5)
+    lease = await face.acquire(client.lock(name))
+    await face.until(lambda: lease.votes == 5)
+    for node in (0, 2, 4):
+        if theft == "deleted":
+            five.ask(node, "DEL", name)
+        else:
+            five.ask(node, "SET", name, "a thief", "PX", 60_000)
+    began = face.now()
+    await face.until_lost(lease)
+    assert face.now() - began < 0.5 + 2 * TICK, "at the next renewal, and not when the lease ends"
+    with pytest.raises(LockLost) as caught:
+        await face.release(lease)
+    assert caught.value.reason == "gap"
+    await face.until(lambda: five.ask(1, "GET", name) is None)
+    if theft == "overwritten":
+        assert five.holders(name) == ["a thief", None, "a thief", None, "a thief"], "B-09"
+        five.everywhere("DEL", name)
+
+
+async def test_leases_of_one_client_are_lost_one_by_one(face: Face, five: Cluster, name: str) -> None:
+    """B-49: a renewal of one acquisition is never one of the next."""
+    client = await face.connected(five)
+    lock = client.lock(name, ttl=0.3, renew=False)
+    first = await face.acquire(lock)
+    await face.until_lost(first)
+    second = await face.acquire(client.lock(name))
+    assert first.token != second.token
+    assert (first.held, second.held) == (False, True)
+    assert not second.lost.is_set()
+    await face.release(second)

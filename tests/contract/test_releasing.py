@@ -1,0 +1,127 @@
+"""Giving a lock back: at once, for certain, or to nodes that do not listen."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import Face
+
+from holdfast import LeaseState
+from holdfast.errors import NoQuorum, NotHeld
+
+TICK = 0.3  # seconds by which a busy machine may be late
+
+
+async def test_releasing_twice_is_nothing(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    lease = await face.acquire(client.lock(name))
+    assert await face.release(lease) == 0
+    next_one = await face.acquire(client.lock(name))
+    assert await face.release(lease) == 0
+    assert await face.release(lease, confirm=True) == 0
+    assert next_one.held
+    await face.until(lambda: five.holders(name) == [next_one.token] * 5)
+    await face.release(next_one)
+
+
+async def test_a_release_hands_the_lock_on(face: Face, five: Cluster, name: str) -> None:
+    client, other = await face.connected(five, ttl=20), await face.connected(five, ttl=20)
+    lease = await face.acquire(client.lock(name))
+    waiter = asyncio.create_task(face.acquire(other.lock(name)))
+    await face.until(lambda: min(five.waiters(name)) == 1)
+    began = face.now()
+    await face.release(lease)
+    second = await waiter
+    assert face.now() - began < 2 * TICK  # a heartbeat would take seven seconds
+    assert second.contended
+    await face.release(second)
+
+
+async def test_s25_a_confirmed_release_says_on_how_many_nodes_it_is_certain(face: Face, name: str) -> None:
+    async with face.nodes(5) as nodes:
+        client = await face.connected(nodes, node_timeout=0.4)
+        lease = await face.acquire(client.lock(name))
+        assert 3 <= await face.release(lease, confirm=True) <= 5
+        assert nodes.holders(name).count(None) >= 3
+        await nodes.kill(0)
+        await nodes.freeze(1)
+        lease = await face.acquire(client.lock(name))
+        began = face.now()
+        assert await face.release(lease, confirm=True) == 3
+        assert face.now() - began < TICK, "nobody waits for the hung one"
+        lease = await face.acquire(client.lock(name))
+        await nodes.freeze(2, 3)
+        began = face.now()
+        assert await face.release(lease, confirm=True) == 1
+        assert face.now() - began < 0.4 + 2 * TICK
+
+
+@pytest.mark.parametrize("harm", ["freeze", "kill"])
+async def test_s25_a_release_with_a_majority_away_returns_at_once(face: Face, three: Cluster, name: str, harm: str) -> None:
+    client = await face.connected(three)
+    lease = await face.acquire(client.lock(name))
+    await getattr(three, harm)(0, 1)
+    began = face.now()
+    assert await face.release(lease) == 0
+    assert face.now() - began < TICK
+    assert lease.state is LeaseState.RELEASED
+    if harm == "freeze":
+        await three.thaw(0, 1)
+
+
+async def test_b31_a_release_that_was_not_answered_is_said_again(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, ttl=30, node_timeout=0.2)
+    lease = await face.acquire(client.lock(name))
+    await face.until(lambda: three.holders(name) == [lease.token] * 3)
+    await three.freeze(0, 1)
+    await face.release(lease)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["down", "down", "up"])  # the bytes died with the connections
+    await three.thaw(0, 1)
+    await face.until(lambda: three.holders(name) == [None] * 3, within=10)
+
+
+async def test_whoever_waits_for_an_extension_is_not_forgotten_by_a_release(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three)
+    for confirm in (False, True):
+        lease = await face.acquire(client.lock(name, wait=15))
+        await three.freeze(0, 1)
+        extension = asyncio.create_task(face.extend(lease))
+        await face.sleep(0.1)
+        await face.release(lease, confirm)
+        with pytest.raises((NotHeld, NoQuorum)):
+            await asyncio.wait_for(extension, 10)
+        await three.thaw(0, 1)
+
+
+async def test_a_release_by_another_user(face: Face, five: Cluster, name: str) -> None:
+    """A lease is good for every thread, or task, that has it: B-06."""
+    client = await face.connected(five)
+    lease = await face.acquire(client.lock(name))
+
+    async def helper() -> None:
+        assert lease.held
+        assert await face.extend(lease) > 0
+        await face.release(lease)
+
+    await asyncio.create_task(helper())
+    assert lease.state is LeaseState.RELEASED
+    await face.until(lambda: five.holders(name) == [None] * 5)
+
+
+async def test_nested_blocks_of_several_locks(face: Face, five: Cluster, name: str) -> None:
+    client, seen = await face.connected(five), []
+    outer, inner = client.lock(f"{name}/outer"), client.lock(f"{name}/inner")
+
+    async def whole(lease: Any) -> None:
+        async def part(other: Any) -> None:
+            seen.append((lease.held, other.held))
+
+        await face.within(inner, part)
+        assert lease.held
+
+    await face.within(outer, whole)
+    assert seen == [(True, True)]
+    await face.until(lambda: five.holders(outer.name) == five.holders(inner.name) == [None] * 5)

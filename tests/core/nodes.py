@@ -1,0 +1,333 @@
+"""Simulated clients and nodes for walks: PROTOCOL.md, section 4, in a page, and connections that break at bad moments.
+
+A node executes one command at a time, in the order of its connection. What was on its way when a connection broke may still be executed
+long afterwards, in its order, or never. Nothing here is shared with `src`, save the claim that is being tested.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+
+from holdfast.core.claim import HELD, OVER, WAITING, Claim
+from holdfast.core.command import CEDE, GRANTED, INQUIRY, RELEASE, TRY, Command
+from holdfast.core.reach import HOPED, UP, Reach
+from holdfast.core.ticket import Mint
+
+EPOCH = 1_700_000_000_000  # ms
+HORIZON = 16_000  # K, ms
+PATIENCE = 1.0
+
+
+class Lock:
+    """What the claims are about."""
+
+    name, label = b"jobs", "jobs"
+
+    def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
+        raise AssertionError("nobody packs anything here")
+
+    def release(self, token: bytes) -> bytes:
+        raise AssertionError("nobody packs anything here")
+
+
+class Node:
+    """One master, and one name on it. `publish(kind, token, fence)`: tell whose token it is; False if nobody listens. Times in ms."""
+
+    def __init__(self, publish: Callable[[bytes, bytes, int], bool]) -> None:
+        self._publish = publish
+        self._name, self._until = b"", 0  # the lock's key
+        self._fence, self._forgotten = 0, 0
+        self._waiters: dict[bytes, int] = {}  # token -> lease deadline; its least key is the queue's head
+
+    def holder(self, now: int) -> bytes:
+        return self._name if now < self._until else b""
+
+    def execute(self, command: Command, now: int) -> object:
+        ttl = round(command.ttl * 1000)
+        if command.mode == RELEASE:
+            return self._release(command.token, now)
+        return self._request(command.token, ttl, command.mode, command.fence, now)
+
+    def _grant(self, token: bytes, until: int, proposed: int, now: int) -> int:
+        known = self._fence if now < self._forgotten else now * 1000 - HORIZON * 500
+        self._fence = max(known + 1, proposed)
+        self._forgotten = self._fence // 1000 + HORIZON
+        self._name, self._until = token, until
+        return self._fence
+
+    def _promote(self, now: int, caller: bytes = b"", proposed: int = 0) -> int:
+        while self._waiters:
+            head = min(self._waiters)
+            deadline = self._waiters.pop(head)
+            if deadline <= now:
+                continue
+            fence = self._grant(head, min(deadline, now + 2 * HORIZON), proposed if head == caller else int(head[:16]), now)
+            if head == caller:
+                return fence
+            if self._publish(GRANTED, head, fence):
+                return 0
+            self._name = b""
+        return 0
+
+    def _request(self, token: bytes, ttl: int, mode: bytes, proposed: int, now: int) -> object:
+        holder = self.holder(now)
+        if holder == token:
+            lower = bool(self._waiters) and min(self._waiters) < token
+            if not (mode == CEDE and lower):
+                self._until = max(self._until, now + ttl)
+                self._fence = max(self._fence, proposed)
+                self._forgotten = max(self._forgotten, self._fence // 1000 + HORIZON)
+                return [self._fence, int(lower), 0]
+            self._waiters[token] = now + ttl
+            self._name = b""
+            if fence := self._promote(now, token, proposed):
+                return [fence, 0, 1]
+        elif mode == TRY:
+            if not holder and not (fence := self._promote(now, token, proposed)) and not self.holder(now):
+                fence = self._grant(token, now + ttl, proposed, now)
+                return [b"%016d" % fence if fence == proposed else fence, 0, 1]
+        else:
+            new = token not in self._waiters
+            self._waiters[token] = max(now + ttl, self._waiters.get(token, 0))
+            if not holder:
+                if fence := self._promote(now, token, proposed):
+                    return [b"%016d" % fence if fence == proposed else fence, 0, 1]
+            elif new and token < holder:
+                self._publish(INQUIRY, holder, 0)
+        holder = self.holder(now)
+        place = sorted(self._waiters).index(token) if token in self._waiters else -1
+        return [0, self._until - now if holder else -2, place, holder or None]
+
+    def _release(self, token: bytes, now: int) -> int:
+        mine = self.holder(now) == token
+        if mine:
+            self._name = b""
+        self._waiters.pop(token, None)
+        if not self.holder(now):
+            self._promote(now)
+        return int(mine)
+
+
+@dataclass
+class Wire:
+    """One client's connection to one node. `late`: what was on its way when an earlier one broke."""
+
+    up: bool = True
+    out: deque[Command] = field(default_factory=deque)
+    ledger: deque[Command] = field(default_factory=deque)
+    back: deque[tuple[Command | None, object]] = field(default_factory=deque)
+    late: deque[Command] = field(default_factory=deque)
+    unsaid: list[Command] = field(default_factory=list)
+
+
+class Client:
+    """One crew, with one claim at a time."""
+
+    def __init__(self, number: int, nodes: int) -> None:
+        self.inbox = b"%032x" % number
+        self.mint, self.reach = Mint(self.inbox), Reach([f"node{i}" for i in range(nodes)], PATIENCE, inf)
+        self.wires = [Wire() for _ in range(nodes)]
+        self.claim: Claim | None = None
+        for node in range(nodes):
+            self.reach.note(node, UP, 0.0)
+
+
+class World:
+    """Clients and nodes, which do one thing at a time, at random, and are looked at after each."""
+
+    def __init__(self, seed: int, nodes: int, clients: int) -> None:
+        self.dice, self.now, self.fences = Random(seed), 0.0, list[int]()
+        self.clients = [Client(i, nodes) for i in range(clients)]
+        self.nodes = [Node(lambda *push, i=i: self._published(i, *push)) for i in range(nodes)]  # type: ignore[misc]
+
+    @property
+    def ms(self) -> int:
+        return EPOCH + int(self.now * 1000)
+
+    # ------------------------------------------------ what can happen
+
+    def begins(self, client: Client, patient: bool = True, **how: object) -> None:
+        if client.claim is None or client.claim.done:
+            ticket = client.mint.ticket(EPOCH / 1000 + self.now + self.dice.choice([0, 0, 0.5, -0.5]))
+            client.claim = Claim(Lock(), 9.0, ticket, client.mint, client.reach, patient=patient, **how)  # type: ignore[arg-type]
+            client.claim.begin(self.now)
+            self.act(client)
+
+    def ends(self, client: Client) -> None:
+        if client.claim is not None:
+            client.claim.release(self.now)
+            self.act(client)
+
+    def extends(self, client: Client) -> None:
+        if client.claim is not None and client.claim.state is HELD:
+            client.claim.extend(self.dice.choice([2.0, 9.0, 20.0]), self.now)
+            self.act(client)
+
+    def node_hears(self, client: Client, node: int) -> None:
+        wire = client.wires[node]
+        if wire.out:
+            command = wire.out.popleft()
+            wire.back.append((command, self.nodes[node].execute(command, self.ms)))
+
+    def node_hears_late(self, client: Client, node: int) -> None:
+        if late := client.wires[node].late:
+            self.nodes[node].execute(late.popleft(), self.ms)
+
+    def client_hears(self, client: Client, node: int) -> None:
+        wire, claim = client.wires[node], client.claim
+        if not wire.back:
+            return
+        command, said = wire.back.popleft()
+        if command is not None:
+            assert wire.ledger.popleft() is command
+            if claim is not None and command.owner is claim:
+                claim.answered(node, command, said, self.now)
+        else:
+            kind, token, fence = said  # type: ignore[misc]
+            if claim is not None and token == claim.token and claim.state in (WAITING, HELD):
+                claim.pushed(node, kind, fence, self.now)
+            elif kind == GRANTED:
+                self._say(client, node, Command(None, RELEASE, token, self.now))
+        self.act(client)
+
+    def breaks(self, client: Client, node: int) -> None:
+        wire = client.wires[node]
+        if wire.up:
+            wire.up = False
+            wire.late.extend(wire.out)
+            wire.unsaid += [it for it in wire.ledger if it.again]
+            wire.out.clear()
+            wire.ledger.clear()
+            wire.back.clear()
+            client.reach.note(node, HOPED, self.now)
+            if client.claim is not None:
+                client.claim.broke(node, self.now)
+                self.act(client)
+
+    def joins(self, client: Client, node: int) -> None:
+        wire = client.wires[node]
+        if not wire.up:
+            wire.up = True
+            client.reach.note(node, UP, self.now)
+            unsaid, wire.unsaid = wire.unsaid, []
+            for command in unsaid:
+                self._say(client, node, command)
+            if client.claim is not None:
+                client.claim.joined(node, self.now)
+                self.act(client)
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    def wakes(self, client: Client) -> None:
+        """A driver's round: what owes an answer for too long is hung up, and who wanted to be woken is."""
+        for node, wire in enumerate(client.wires):
+            if wire.up and wire.ledger and self.now >= wire.ledger[0].sent + PATIENCE and not wire.back:
+                self.breaks(client, node)
+        claim = client.claim
+        if claim is not None and not claim.done and claim.wake <= self.now:
+            claim.tick(self.now)
+            self.act(client)
+
+    # ------------------------------------------------ what must hold
+
+    def look(self) -> None:
+        """At most one holds it; what is counted is so; fences grow."""
+        holders = [it.claim for it in self.clients if it.claim is not None and it.claim.state is HELD and self.now < it.claim.until]
+        assert len(holders) <= 1, "two hold it"
+        for claim in holders:
+            voters = claim.plain if claim.plain is not None else [i for i, v in enumerate(claim.votes) if v.granted and self.now < v.bound]
+            for node in voters:
+                assert self.nodes[node].holder(self.ms) == claim.token, f"node {node} is counted, and does not hold the token"
+            if claim.since == self.now and (not self.fences or claim.fence != self.fences[-1]):
+                assert not self.fences or claim.fence > self.fences[-1], "a fence is no greater than the one before"
+                self.fences.append(claim.fence)
+
+    def calm(self, rounds: int = 400) -> None:
+        """After any faults end whoever waits gets it, and gives it back."""
+        for client in self.clients:
+            for wire in client.wires:
+                wire.late.clear()
+        for _ in range(rounds):
+            waiting = [it for it in self.clients if it.claim is not None and it.claim.state is WAITING]
+            holding = [it for it in self.clients if it.claim is not None and it.claim.state is HELD]
+            if not waiting and not holding:
+                return
+            for client in holding:
+                self.ends(client)
+            for client in self.clients:
+                for node, wire in enumerate(client.wires):
+                    self.joins(client, node)
+                    while wire.out:
+                        self.node_hears(client, node)
+            for client in self.clients:
+                for node, wire in enumerate(client.wires):
+                    while wire.back:
+                        self.client_hears(client, node)
+                self.wakes(client)
+                self.look()
+            self.passes(0.05)
+        raise AssertionError("somebody waits for ever")
+
+    # ------------------------------------------------ within
+
+    def act(self, client: Client) -> None:
+        claim = client.claim
+        assert claim is not None
+        sends, claim.sends, claim.notes, claim.news = claim.sends, [], [], False
+        for nodes, command in sends:
+            for node in nodes:
+                self._say(client, node, command)
+
+    def _say(self, client: Client, node: int, command: Command) -> None:
+        wire = client.wires[node]
+        if wire.up:
+            wire.out.append(command)
+            wire.ledger.append(command)
+        elif command.again:
+            wire.unsaid.append(command)
+
+    def _published(self, node: int, kind: bytes, token: bytes, fence: int) -> bool:
+        for client in self.clients:
+            if client.inbox == token[17:49]:
+                wire = client.wires[node]
+                if wire.up:
+                    wire.back.append((None, (kind, token, fence)))
+                return wire.up
+        raise AssertionError("nobody's token")
+
+
+def walk(seed: int, nodes: int, clients: int, steps: int, faults: bool = True) -> World:
+    """Anything may happen at any time; then everything is well again, and whoever waits gets the lock."""
+    world = World(seed, nodes, clients)
+    dice = world.dice
+    happenings: list[tuple[int, Callable[[Client, int], object]]] = [
+        (30, world.node_hears),
+        (30, world.client_hears),
+        (6, lambda client, _: world.begins(client, patient=dice.random() < 0.8, renew=dice.random() < 0.8)),
+        (3, lambda client, _: world.ends(client)),
+        (1, lambda client, _: world.extends(client)),
+        (6, lambda *_: world.passes(dice.choice([0.001, 0.05, 0.3]))),
+        (6, lambda client, _: world.wakes(client)),
+    ]
+    if faults:
+        happenings += [
+            (2, world.breaks),
+            (4, world.joins),
+            (2, world.node_hears_late),
+            (1, lambda client, node: client.wires[node].late.clear()),
+            (1, lambda *_: world.passes(dice.choice([1.0, 2.9, 4.0]))),
+        ]
+    weights, what = [it[0] for it in happenings], [it[1] for it in happenings]
+    for happens in dice.choices(what, weights, k=steps):
+        happens(dice.choice(world.clients), dice.randrange(nodes))
+        world.look()
+    world.calm()
+    return world
+
+
+__all__ = ["OVER", "World", "walk"]

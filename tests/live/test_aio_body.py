@@ -1,0 +1,585 @@
+"""A body and its lease: told in time when it is lost, cancelled as `asyncio.timeout` cancels, and left as it was (B-46, S-16)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from live.test_aio_kit import SOON, Eye, calm, connected, driver_of, eye, idle, lose, some, true, turns
+
+from holdfast.aio import Holdfast, Lease
+from holdfast.clock import clock
+from holdfast.embedded import Nodes
+from holdfast.errors import LockLost, NotHeld
+from holdfast.scripts import REQUEST
+
+__all__ = ["eye"]
+
+
+def me() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+# ------------------------------------------------ told
+
+
+@calm
+async def test_a_body_is_cancelled_and_the_block_raises_lock_lost(nodes: Nodes, eye: Eye) -> None:
+    async with await connected(nodes) as locks:
+        told: list[Lease] = []
+        with pytest.raises(LockLost) as raised:
+            async with locks.lock(some("told"), on_lost=told.append) as lease:
+                eye.forced(lease)
+                await asyncio.sleep(SOON)
+                raise AssertionError("it ran on")
+        assert raised.value.reason == "forced" and raised.value.fence == lease.fence
+        assert isinstance(raised.value.__cause__, asyncio.CancelledError)
+        assert lease.lost.is_set()
+        assert me().cancelling() == 0
+        await turns(3)
+        assert told == [lease]
+        assert await lease.release() == 0  # the block has said it; once
+
+
+@calm
+async def test_a_lease_from_acquire_never_cancels_anybody(nodes: Nodes, eye: Eye) -> None:
+    async with await connected(nodes) as locks:
+        lease = await locks.lock(some("acquired")).acquire()
+        eye.forced(lease)
+        await asyncio.wait_for(lease.lost.wait(), SOON)
+        await turns(5)
+        assert me().cancelling() == 0
+        assert not lease.held and lease.remaining == 0.0 and lease.votes == 0
+        with pytest.raises(LockLost):
+            lease.check()
+        with pytest.raises(LockLost):
+            await lease.extend()
+        with pytest.raises(LockLost):
+            await lease.release()
+        assert await lease.release() == 0
+        with pytest.raises(NotHeld):
+            lease.check()
+
+
+@pytest.mark.parametrize("how", ["renew=False", "max_hold"])
+@calm
+async def test_told_before_anybody_else_can_hold_it(nodes: Nodes, how: str) -> None:
+    """When its time is over, by the holder's clock, which it is a little earlier than by the nodes' clocks."""
+    options: dict[str, Any] = {"ttl": 1.2, "renew": False} if how == "renew=False" else {"ttl": 1.2, "max_hold": 0.5}
+    for attempt in range(4):
+        async with await connected(nodes) as locks, await connected(nodes) as others:
+            lock, other = locks.lock(some("told"), **options), others.lock(some("told"))
+            other = others.lock(lock.name)
+            told, calls = 0.0, [0]
+            with pytest.raises(LockLost) as raised:
+                async with lock as lease:
+                    waiting = asyncio.create_task(_held_at(other))
+                    watch = asyncio.create_task(_longest_turn())
+                    try:
+                        await asyncio.sleep(SOON)
+                    finally:
+                        told = clock()
+            assert raised.value.reason == ("expired" if how == "renew=False" else "max_hold")
+            assert calls == [0]
+            held, fence = await waiting
+            assert fence > lease.fence
+            watch.cancel()
+            stalled = await watch
+            if told < held:
+                return
+        assert stalled > 0.005, "told too late, though the loop was not busy"
+        assert attempt < 3, "the machine is too busy for this test"
+
+
+async def _held_at(lock: Any) -> tuple[float, int]:
+    lease = await lock.acquire()
+    now = clock()
+    await lease.release()
+    return now, lease.fence
+
+
+async def _longest_turn() -> float:
+    longest, last = 0.0, clock()
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            await asyncio.sleep(0.001)
+            longest, last = max(longest, clock() - last), clock()
+    return longest
+
+
+@pytest.mark.parametrize("through", ["with", "acquire"])
+@calm
+async def test_s16_a_loop_that_is_blocked_for_longer_than_the_ttl(nodes: Nodes, eye: Eye, through: str) -> None:
+    """On the first turn after that the body is told, whatever lies unread; and nothing is renewed any more."""
+    async with await connected(nodes) as locks:
+        name, said = some("blocked"), _Said(locks)
+        told: list[Lease] = []
+        lock = locks.lock(name, ttl=0.4, on_lost=told.append)
+        lease = await lock.acquire()
+        if through == "with":
+            await lease.release()
+            count = 0
+            with pytest.raises(LockLost) as raised:
+                async with lock as lease:
+                    await asyncio.sleep(0.1)  # (with a renewal unanswered, or just answered)
+                    time.sleep(0.6)
+                    woke = clock()
+                    while count < 100:
+                        await asyncio.sleep(0)
+                        count += 1
+            assert raised.value.reason in ("expired", "slow")
+            assert count <= 2, f"told after {count} turns"
+        else:
+            await asyncio.sleep(0.1)
+            time.sleep(0.6)
+            woke = clock()
+            assert not lease.held  # by the clock, before any turn
+            await turns(2)
+            assert lease.lost.is_set()
+        assert [what for at, what in said.of(lease) if at > lease.claim.until and REQUEST.sha in what] == []
+        assert woke > lease.claim.until
+        await turns(3)
+        assert told == [lease]
+        await eye.gone(name)
+        with contextlib.suppress(LockLost):
+            await lease.release()
+
+
+class _Said:
+    """What a client says to its first node, and when."""
+
+    def __init__(self, locks: Holdfast) -> None:
+        link = driver_of(locks)._links[0]
+        assert link is not None and link.transport is not None
+        self._all: list[tuple[float, bytes]] = []
+        write = link.transport.write
+
+        def note(data: Any) -> None:
+            self._all.append((clock(), bytes(data)))
+            write(data)
+
+        link.transport.write = note  # type: ignore[method-assign]
+
+    def of(self, lease: Lease) -> list[tuple[float, bytes]]:
+        """About this lease: each command by itself."""
+        return [(at, it) for at, data in self._all for it in data.split(b"EVALSHA") if lease.token.encode() in it]
+
+
+# ------------------------------------------------ cancelled as `asyncio.timeout` cancels
+
+
+@pytest.mark.parametrize("first", ["loss", "cancel"])
+@pytest.mark.parametrize("apart", [0, 1])
+@calm
+async def test_lost_and_cancelled_from_outside_in_either_order(nodes: Nodes, first: str, apart: int) -> None:
+    """Who is cancelled by others, too, is cancelled; as a block with `asyncio.timeout` would be."""
+    async with await connected(nodes) as locks:
+        counts: list[int] = []
+
+        async def works() -> None:
+            try:
+                async with locks.lock(some("both")) as lease:
+                    leases.append(lease)
+                    await asyncio.sleep(SOON)
+            finally:
+                counts.append(me().cancelling())
+
+        leases: list[Lease] = []
+        task = asyncio.create_task(works())
+        await true(lambda: leases)
+        await turns(1)
+        for what in ("loss", "cancel") if first == "loss" else ("cancel", "loss"):
+            if what == "loss":
+                lose(leases[0])
+            else:
+                task.cancel()
+            await turns(apart)
+        await asyncio.wait([task])
+        if apart and first == "loss":  # the block was left before anybody else cancelled
+            assert isinstance(task.exception(), LockLost)
+            assert counts == [0]
+        else:
+            assert task.cancelled()
+            assert counts == [1]  # (the one from outside)
+        assert idle(locks)
+
+
+@pytest.mark.parametrize("inner", ["timeout", "lock"])
+@pytest.mark.parametrize("first", ["loss", "time"])
+@calm
+async def test_lost_and_out_of_time(nodes: Nodes, inner: str, first: str) -> None:
+    """With `asyncio.timeout` around the block, or in it, and both at once: the outer one has the last word."""
+    async with await connected(nodes) as locks:
+        lock = locks.lock(some("both"))
+
+        def both(lease: Lease, timeout: asyncio.Timeout) -> None:
+            for what in ("loss", "time") if first == "loss" else ("time", "loss"):
+                if what == "loss":
+                    lose(lease)
+                else:
+                    timeout.reschedule(asyncio.get_running_loop().time())
+
+        if inner == "lock":
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(SOON) as timeout, lock as lease:
+                    both(lease, timeout)
+                    await asyncio.sleep(0.05)
+                    raise AssertionError("it ran on")
+        else:
+            with pytest.raises(LockLost):
+                async with lock as lease, asyncio.timeout(SOON) as timeout:
+                    both(lease, timeout)
+                    await asyncio.sleep(0.05)
+                    raise AssertionError("it ran on")
+        assert me().cancelling() == 0
+        await turns(3)
+
+
+@pytest.mark.parametrize("moment", ["awaited", "not awaited"])
+@calm
+async def test_a_time_out_and_a_loss_at_the_same_moment(nodes: Nodes, moment: str) -> None:
+    """A loss when the block is being cancelled anyhow, and the body ends without awaiting once more: nothing is swallowed."""
+    async with await connected(nodes) as locks:
+        lock, reached = locks.lock(some("same")), []
+
+        async def works() -> None:
+            with contextlib.suppress(ValueError):
+                async with lock as lease:
+                    task = me()
+                    task.cancel()
+                    lose(lease)
+                    if moment == "awaited":
+                        with contextlib.suppress(asyncio.CancelledError):
+                            await asyncio.sleep(SOON)
+                    raise ValueError
+            reached.append(me().cancelling())
+            await asyncio.sleep(SOON)
+
+        task = asyncio.create_task(works())
+        await turns(5)
+        await true(lambda: task.done() or reached)
+        if moment == "awaited":  # the body itself has swallowed both
+            assert reached == [1]
+            task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert idle(locks)
+
+
+@calm
+async def test_a_body_that_ends_without_awaiting_gets_no_stray_cancellation(nodes: Nodes) -> None:
+    async with await connected(nodes) as locks:
+        for raises in (None, ValueError, asyncio.CancelledError):
+            expected: Any = ValueError if raises is ValueError else LockLost
+            with pytest.raises(expected) as raised:
+                async with locks.lock(some("stray")) as lease:
+                    lose(lease)
+                    if raises is not None:
+                        raise raises
+            if raises is ValueError:
+                assert "lost (forced)" in raised.value.__notes__[0]
+            assert me().cancelling() == 0
+            await turns(5)
+            assert me().cancelling() == 0
+        assert idle(locks)
+
+
+@calm
+async def test_a_body_that_swallows_the_cancellation(nodes: Nodes) -> None:
+    async with await connected(nodes) as locks:
+        with pytest.raises(LockLost):
+            async with locks.lock(some("swallow")) as lease:
+                lose(lease)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(SOON)
+                assert lease.lost.is_set() and not lease.held  # it can still look
+                await asyncio.sleep(0.01)  # told once
+        assert me().cancelling() == 0
+
+        with pytest.raises(ZeroDivisionError) as raised:
+            async with locks.lock(some("replace")) as lease:
+                lose(lease)
+                try:
+                    await asyncio.sleep(SOON)
+                except asyncio.CancelledError:
+                    print(1 / 0)
+        assert "lost (forced)" in raised.value.__notes__[0]
+        assert me().cancelling() == 0
+        await turns(3)
+
+
+@calm
+async def test_inside_somebody_elses_cancellation(nodes: Nodes) -> None:
+    """A lock that is used while the task cleans up after a cancellation: that one is not ours to take back."""
+    async with await connected(nodes) as locks:
+        seen: list[int] = []
+
+        async def works() -> None:
+            try:
+                await asyncio.sleep(SOON)
+            except asyncio.CancelledError:
+                with contextlib.suppress(LockLost):
+                    async with locks.lock(some("cleaning")) as lease:
+                        lose(lease)
+                        await asyncio.sleep(SOON)
+                seen.append(me().cancelling())
+                raise
+
+        task = asyncio.create_task(works())
+        await turns(1)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled() and seen == [1]
+
+
+@calm
+async def test_two_locks_lost_at_once(nodes: Nodes) -> None:
+    async with await connected(nodes) as locks:
+        for order in (0, 1):
+            with pytest.raises(LockLost) as raised:
+                async with locks.lock(some("outer")) as outer, locks.lock(some("inner")) as inner:
+                    for lease in (outer, inner) if order else (inner, outer):
+                        lose(lease)
+                    await asyncio.sleep(SOON)
+            assert raised.value.name == outer.name  # the outer block has the last word
+            assert me().cancelling() == 0
+            await turns(3)
+
+
+@calm
+async def test_a_task_group_in_the_body(nodes: Nodes) -> None:
+    async with await connected(nodes) as locks:
+        ended: list[str] = []
+
+        async def child() -> None:
+            try:
+                await asyncio.sleep(SOON)
+            finally:
+                ended.append("child")
+
+        with pytest.raises(LockLost):
+            async with locks.lock(some("group")) as lease, asyncio.TaskGroup() as group:
+                for _ in range(3):
+                    group.create_task(child())
+                await turns(1)
+                lose(lease)
+                await asyncio.sleep(SOON)
+        assert ended == ["child"] * 3
+        assert me().cancelling() == 0
+
+
+@calm
+async def test_a_loss_in_a_task_group_of_holders(nodes: Nodes) -> None:
+    """LockLost is an error like another: the siblings are cancelled, and give back what they hold."""
+    async with await connected(nodes) as locks:
+        leases: list[Lease] = []
+
+        async def holds() -> None:
+            async with locks.lock(some("siblings")) as lease:
+                leases.append(lease)
+                await asyncio.sleep(SOON)
+
+        async def group_of_three() -> None:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(3):
+                    group.create_task(holds())
+                await true(lambda: len(leases) == 3)
+                lose(leases[1])
+
+        with pytest.raises(ExceptionGroup) as raised:
+            await group_of_three()
+        assert [type(it) for it in raised.value.exceptions] == [LockLost]
+        assert idle(locks)
+
+
+# ------------------------------------------------ on_lost
+
+
+@calm
+async def test_on_lost_is_called_once_whatever_it_is(nodes: Nodes, eye: Eye, caplog: pytest.LogCaptureFixture) -> None:
+    async with await connected(nodes) as locks:
+        heard: list[Any] = []
+
+        def plain(lease: Lease) -> None:
+            heard.append(("plain", lease))
+
+        async def coroutine(lease: Lease) -> None:
+            await asyncio.sleep(0.01)
+            heard.append(("coroutine", lease))
+
+        def failing(lease: Lease) -> None:
+            heard.append(("failing", lease))
+            raise ValueError("from on_lost")
+
+        async def failing_coroutine(lease: Lease) -> None:
+            heard.append(("failing_coroutine", lease))
+            raise ValueError("from on_lost's coroutine")
+
+        for on_lost in (plain, coroutine, failing, failing_coroutine):
+            lease = await locks.lock(some("on_lost"), ttl=1, on_lost=on_lost).acquire()
+            eye.forced(lease)
+            await true(lambda on_lost=on_lost: any(what == on_lost.__name__ for what, _ in heard))
+            with pytest.raises(LockLost):
+                await lease.release()
+            assert heard.count((on_lost.__name__, lease)) == 1
+        await true(lambda: idle(locks))
+        assert len(heard) == 4
+        assert [it.getMessage() for it in caplog.records if "raised" in it.getMessage()] != []
+        complaints = [str(it.exc_info[1]) for it in caplog.records if it.exc_info and it.exc_info[1]]
+        assert complaints == ["from on_lost", "from on_lost's coroutine"]
+
+
+@calm
+async def test_on_lost_is_not_called_for_what_was_released(nodes: Nodes, eye: Eye) -> None:
+    async with await connected(nodes) as locks:
+        heard: list[Any] = []
+        lock = locks.lock(some("released"), ttl=0.3, on_lost=heard.append)
+        async with lock as lease:
+            pass
+        await asyncio.sleep(0.4)
+        assert heard == [] and not lease.lost.is_set()
+
+
+@calm
+async def test_on_lost_may_use_the_client(nodes: Nodes, eye: Eye) -> None:
+    async with await connected(nodes) as locks:
+        name, again = some("again"), []
+
+        async def take_it_back(lease: Lease) -> None:
+            again.append(await locks.lock(name, wait=SOON).acquire())
+
+        lease = await locks.lock(name, on_lost=take_it_back).acquire()
+        eye.forced(lease)
+        await true(lambda: again)
+        assert again[0].fence > lease.fence
+        await again[0].release()
+
+
+# ------------------------------------------------ whose lease it is
+
+
+@calm
+async def test_b48_a_lease_that_is_dropped_is_not_renewed(nodes: Nodes, eye: Eye) -> None:
+    async with await connected(nodes) as locks:
+        name = some("dropped")
+        lease: Lease | None = await locks.lock(name, ttl=0.6).acquire()
+        await asyncio.sleep(0.3)  # renewed once
+        with pytest.warns(ResourceWarning, match="dropped without a release"):
+            lease = None
+            gc.collect()
+        assert lease is None
+        assert eye.left(name)  # garbage collection never releases a lock
+        await eye.gone(name, within=2.0)
+        await true(lambda: idle(locks))
+
+
+@calm
+async def test_a_task_that_is_over_without_its_result_being_read(nodes: Nodes, eye: Eye) -> None:
+    """The lease was handed over, and nobody took it: dropped like any other."""
+    async with await connected(nodes) as locks:
+        name = some("unread")
+        task: asyncio.Task[Lease] | None = asyncio.create_task(locks.lock(name, ttl=0.3).acquire())
+        assert task is not None
+        await asyncio.wait([task])
+        with pytest.warns(ResourceWarning, match="dropped without a release"):
+            task = None
+            gc.collect()
+        await eye.gone(name, within=2.0)
+        await true(lambda: idle(locks))
+
+
+@calm
+async def test_exit_stacks(nodes: Nodes, eye: Eye) -> None:
+    async with await connected(nodes) as locks:
+        names = [some("stack") for _ in range(3)]
+        async with contextlib.AsyncExitStack() as stack:
+            leases = [await stack.enter_async_context(locks.lock(name)) for name in names]
+            assert all(it.held for it in leases)
+        await eye.gone(*names)
+        with pytest.raises(LockLost) as raised:
+            async with contextlib.AsyncExitStack() as stack:
+                leases = [await stack.enter_async_context(locks.lock(name)) for name in names]
+                lose(leases[1])
+                await asyncio.sleep(SOON)
+        assert raised.value.name == names[1]
+        assert me().cancelling() == 0
+        await eye.gone(*names)
+        assert idle(locks)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@calm
+async def test_entered_in_one_task_and_left_in_another(nodes: Nodes, eye: Eye, lost: bool) -> None:
+    """As fixtures are: the task that entered is over, and whoever leaves is not cancelled."""
+    async with await connected(nodes) as locks:
+        name = some("fixture")
+
+        async def fixture() -> AsyncIterator[Lease]:
+            async with locks.lock(name) as lease:
+                yield lease
+
+        generator = fixture()
+        lease = await asyncio.create_task(anext(generator))  # type: ignore[arg-type]
+        assert lease.held
+        if lost:
+            eye.forced(lease)
+            await true(lambda: lease.lost.is_set())
+            assert me().cancelling() == 0
+        with pytest.raises(LockLost if lost else StopAsyncIteration):
+            await asyncio.create_task(anext(generator))  # type: ignore[arg-type]
+        await eye.gone(name)
+        assert idle(locks)
+
+
+@calm
+async def test_a_generator_that_is_closed(nodes: Nodes, eye: Eye) -> None:
+    async with await connected(nodes) as locks:
+        name = some("closed")
+
+        async def generator() -> AsyncIterator[Lease]:
+            async with locks.lock(name) as lease:
+                yield lease
+
+        items = generator()
+        lease = await anext(items)
+        assert lease.held
+        await items.aclose()  # type: ignore[attr-defined]
+        assert not lease.held
+        await eye.gone(name)
+        assert idle(locks)
+
+
+@calm
+async def test_a_coroutine_that_is_thrown_away(nodes: Nodes, eye: Eye) -> None:
+    """Nothing can be awaited there: the lock is given back all the same, from the block and from the queue."""
+    async with await connected(nodes) as locks:
+        name = some("thrown")
+
+        async def works() -> None:
+            async with locks.lock(name):
+                await asyncio.Future()
+
+        holder, waiter = works(), works()
+        for coroutine in (holder, waiter):
+            for step in range(1000):
+                waits = coroutine.send(None)
+                if step or coroutine is waiter:
+                    break
+                await asyncio.wait([waits])  # type: ignore[list-item]
+                waits._asyncio_future_blocking = False  # type: ignore[union-attr]
+        await true(lambda: len(eye.left(name)) == 15)
+        another = locks.lock(some("beside")).acquire()
+        task = asyncio.create_task(another)
+        await turns(1)  # something is said in this turn before that
+        waiter.close()
+        holder.close()
+        await eye.gone(name)
+        await (await task).release()
+        assert idle(locks)

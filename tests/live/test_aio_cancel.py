@@ -1,0 +1,448 @@
+"""Cancelled at every point at which it can be (B-32, B-33, B-34, S-08): nothing stays behind, and nobody keeps the cancellation to himself.
+
+Each test cuts the same work after 0, 1, 2 ... turns of the loop, until it is faster than the cut, and looks each time what is left: no key
+of ours on any node, the lock there for the next one, no task, no claim; and the task that was cancelled is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from live.test_aio_kit import SOON, Eye, at_every_turn, calm, client, connected, cut, driver_of, eye, idle, some, true, turns
+
+from holdfast.aio import Holdfast, Lock
+from holdfast.embedded import Nodes
+from holdfast.errors import Closed, LockLost, NotHeld
+
+__all__ = ["eye"]
+
+
+async def there_at_once(lock: Lock) -> None:
+    """What was cut has made way on every lane before anything else is said on it: for the same client it is free, now."""
+    lease = await lock.try_acquire()
+    assert lease is not None, "the lock was not free at once"
+    await lease.release()
+
+
+def only_me() -> bool:
+    return asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def acquire(lock: Lock) -> None:
+    await (await lock.acquire()).release()
+
+
+async def try_acquire(lock: Lock) -> None:
+    lease = await lock.try_acquire()
+    assert lease is not None
+    await lease.release()
+
+
+async def enter(lock: Lock) -> None:
+    async with lock:
+        pass
+
+
+async def stay(lock: Lock) -> None:
+    async with lock:
+        await turns(3)
+
+
+async def under_a_timeout(lock: Lock) -> None:
+    async with asyncio.timeout(SOON), lock:
+        await turns(1)
+
+
+async def confirm(lock: Lock) -> None:
+    assert await (await lock.acquire()).release(confirm=True) >= 3
+
+
+USES = [acquire, try_acquire, enter, stay, under_a_timeout, confirm]
+
+
+@pytest.mark.parametrize("use", USES)
+@calm
+async def test_the_uncontended_lock(nodes: Nodes, eye: Eye, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
+    async with await connected(nodes) as locks, await connected(nodes) as others:
+        name = some(use.__name__)
+        lock, other = locks.lock(name), others.lock(name, wait=SOON)
+
+        async def after(outcome: str) -> None:
+            assert only_me()
+            await there_at_once(lock)
+            await acquire(other)
+            await eye.gone(name)
+            assert idle(locks)
+
+        assert await at_every_turn(lambda: use(lock), after) > 2
+
+
+@pytest.mark.parametrize("use", USES)
+@calm
+async def test_while_something_else_was_said_in_that_turn(nodes: Nodes, eye: Eye, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
+    """Then what the cut work says leaves only at the end of the turn."""
+    async with await connected(nodes) as locks:
+        name, beside = some("beside"), some("beside")
+        lock = locks.lock(name)
+        busy = locks.lock(beside)
+
+        async def both() -> None:
+            chatter = asyncio.create_task(chat())
+            try:
+                await use(lock)
+            finally:
+                chatter.cancel()
+                await asyncio.wait([chatter])
+
+        async def chat() -> None:
+            while True:
+                lease = await busy.try_acquire()
+                if lease is not None:
+                    await lease.release()
+
+        async def after(outcome: str) -> None:
+            assert only_me()
+            await there_at_once(lock)
+            await eye.gone(name, beside)
+
+        await at_every_turn(both, after)
+
+
+@pytest.mark.parametrize("use", [acquire, stay])
+@calm
+async def test_waiting_in_the_queue(nodes: Nodes, eye: Eye, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
+    async with await connected(nodes) as locks, await connected(nodes) as others:
+        name = some("queue")
+        lock = locks.lock(name)
+        held = await others.lock(name).acquire()
+        for k in range(40):
+            assert await cut(use(lock), k) == "cancelled"
+            assert only_me() and idle(locks)
+        await true(lambda: len(eye.left(name)) == 5)  # the holder's key, and nobody in line
+        assert held.held
+        assert await locks.lock(name, wait=0).try_acquire() is None
+        await held.release()
+        await true(lambda: eye.left(name) == [])
+        await there_at_once(lock)
+
+
+@pytest.mark.parametrize("use", [acquire, stay])
+@calm
+async def test_at_the_moment_of_being_served(nodes: Nodes, eye: Eye, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
+    """Granted by a push, and cancelled before, while, or after that is heard: the next in line gets it."""
+    async with await connected(nodes) as locks, await connected(nodes) as others:
+        name = some("served")
+        lock, other = locks.lock(name), others.lock(name, wait=SOON)
+        outcomes = []
+        for k in range(400):
+            held = await other.acquire()
+            waiting = asyncio.create_task(use(lock))
+            await true(lambda: len(eye.left(name)) == 15)  # holder and waiter stand everywhere
+            last = asyncio.create_task(other.acquire())
+            await held.release()
+            outcomes.append(await cut(waiting, k))
+            await (await asyncio.wait_for(last, SOON)).release()
+            await eye.gone(name)
+            assert only_me() and idle(locks) and idle(others)
+            if outcomes[-1] == "done":
+                break
+        assert set(outcomes[:-1]) == {"cancelled"} and outcomes[-1] == "done"
+        await there_at_once(lock)
+
+
+@calm
+async def test_a_try_that_fails(nodes: Nodes, eye: Eye) -> None:
+    async with await connected(nodes) as locks, await connected(nodes) as others:
+        name = some("busy")
+        held = await others.lock(name).acquire()
+
+        async def after(outcome: str) -> None:
+            assert only_me() and idle(locks)
+            assert held.held
+
+        async def fails() -> None:
+            assert await locks.lock(name).try_acquire() is None
+
+        assert await at_every_turn(fails, after) > 2
+        await true(lambda: len(eye.left(name)) == 5)
+        await held.release()
+        await there_at_once(others.lock(name))
+
+
+@pytest.mark.parametrize("use", USES)
+@calm
+async def test_while_connecting(nodes: Nodes, eye: Eye, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
+    """A client that has just been made: its first lock is cut while it dials, introduces itself, loads scripts, asks."""
+    name = some("connecting")
+    for k in [*range(24), *range(24, 150, 7)]:
+        async with client(nodes) as locks:
+            assert await cut(use(locks.lock(name)), k) in ("cancelled", "done")
+            await there_at_once(locks.lock(name))  # (connected by now)
+            assert idle(locks)
+        assert only_me()
+        await eye.gone(name)
+
+
+@calm
+async def test_ready_and_close(nodes: Nodes, eye: Eye) -> None:
+    """A cancelled `ready` does no harm. A cancelled `close` has closed all the same, and what it had to say still arrives."""
+    name, most = some("close"), 60
+
+    async def close(locks: Holdfast) -> None:
+        await locks.close()
+
+    for k in range(most):
+        locks = client(nodes)
+        assert await cut(locks.ready(), k) in ("cancelled", "done")
+        leases = [await locks.lock(f"{name}{i}").acquire() for i in range(3)]
+        waiting = asyncio.create_task(locks.lock(f"{name}0").acquire())
+        await turns(1)
+        outcome = await cut(close(locks), k % 20)
+        if outcome == "done" or k % 20:  # (a task that is cancelled before its first step has done nothing)
+            with pytest.raises(Closed):
+                await waiting
+            assert not any(it.held for it in leases)
+            with pytest.raises(Closed):
+                await locks.lock(name).acquire()
+        await locks.close()
+        await asyncio.wait([waiting])
+        assert waiting.exception() is not None
+        assert only_me()
+        await eye.gone(*[f"{name}{i}" for i in range(3)])
+
+
+@pytest.mark.parametrize("who", ["early", "late"])
+@calm
+async def test_in_a_split_vote(nodes: Nodes, eye: Eye, who: str) -> None:
+    """Two clients have two nodes each, and somebody foreign the fifth: the later one cedes. Cut either of them: the other gets the lock."""
+    async with await connected(nodes) as early, await connected(nodes) as late:
+        cedes: list[bytes] = []
+        for node in (0, 1):  # what `early` says arrives there later than what `late` says
+            _slow(driver_of(early)._links[node])
+            _heard(driver_of(late)._links[node], cedes)
+        for k in range(0, 150, 3):
+            name = some("split")
+            eye.asks([4], [("SET", name, "foreign", "PX", 60000)])
+            first = asyncio.create_task(early.lock(name).acquire())
+            await turns(1)
+            second = asyncio.create_task(late.lock(name).acquire())
+            mine, its = (first, second) if who == "early" else (second, first)
+            outcome = await cut(mine, k)
+            assert outcome in ("cancelled", "done")
+            if outcome == "done":  # it had the lock already
+                await mine.result().release()
+            lease = await asyncio.wait_for(its, SOON)
+            await lease.release()
+            eye.asks([4], [("DEL", name)])
+            await eye.gone(name)
+            assert idle(early) and idle(late) and only_me()
+            await there_at_once((late if who == "early" else early).lock(name))
+            await eye.gone(name)
+        assert cedes
+
+
+def _heard(link: Any, cedes: list[bytes]) -> None:
+    """Notes what is ceded on this connection."""
+    write = link.transport.write
+
+    def heard(data: bytes) -> None:
+        if b"\r\n$1\r\nc\r\n" in data:
+            cedes.append(data)
+        write(data)
+
+    link.transport.write = heard
+
+
+def _slow(link: Any) -> None:
+    """What is written to this connection leaves 30 turns later, all in order."""
+    write, loop = link.transport.write, asyncio.get_running_loop()
+
+    def later(data: bytes, left: int = 30) -> None:
+        if left:
+            loop.call_soon(later, data, left - 1)
+        else:
+            write(data)
+
+    link.transport.write = later
+
+
+@calm
+async def test_an_extension_leaves_the_lease_as_it_was(nodes: Nodes, eye: Eye) -> None:
+    async with await connected(nodes) as locks:
+        name = some("extend")
+        lease = await locks.lock(name, ttl=5).acquire()
+
+        async def after(outcome: str) -> None:
+            assert only_me()
+            assert lease.held
+            lease.check()
+
+        async def extend() -> None:
+            assert await lease.extend(10) > 5
+
+        assert await at_every_turn(extend, after) > 1
+        assert await lease.extend(20) > 15
+        await lease.release()
+        await eye.gone(name)
+        assert idle(locks)
+
+
+@pytest.mark.parametrize("confirm", [False, True])
+@pytest.mark.parametrize("chatter", [False, True])
+@calm
+async def test_a_release_is_said_or_can_be_said_again(nodes: Nodes, eye: Eye, confirm: bool, chatter: bool) -> None:
+    async with await connected(nodes) as locks:
+        name, beside = some("release"), some("beside")
+        for k in range(400):
+            lease = await locks.lock(name).acquire()
+            if chatter:  # something is said in this turn before the release is
+                other = asyncio.create_task(acquire(locks.lock(beside)))
+            else:
+                other = asyncio.create_task(asyncio.sleep(0))
+            outcome = await cut(lease.release(confirm), k)
+            assert outcome == "done" or (outcome == "cancelled" and k < 400)
+            if k == 0:  # it had not begun
+                assert lease.held
+            await lease.release()  # whatever became of the first one: twice is nothing
+            await there_at_once(locks.lock(name))
+            with pytest.raises(NotHeld):
+                lease.check()
+            await asyncio.wait([other])
+            await eye.gone(name)
+            assert only_me() and idle(locks)
+            if outcome == "done":
+                break
+        else:
+            raise AssertionError("it was never done")
+
+
+@calm
+async def test_cancelled_twice(nodes: Nodes, eye: Eye) -> None:
+    """The second cancellation comes while the first one is being dealt with, at every distance."""
+    async with await connected(nodes) as locks:
+        name = some("twice")
+        for k in range(12):
+            for between in range(4):
+                task = asyncio.create_task(stay(locks.lock(name)))
+                await turns(k)
+                first = task.cancel()
+                await turns(between)
+                task.cancel()
+                await asyncio.wait([task], timeout=SOON)
+                assert task.cancelled() or not first
+                assert only_me()
+                await there_at_once(locks.lock(name))
+        await eye.gone(name)
+        assert idle(locks)
+
+
+@pytest.mark.parametrize("use", USES)
+@calm
+async def test_a_timeout_of_any_length(nodes: Nodes, eye: Eye, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
+    """By the clock, and around everything: TimeoutError or nothing, and the task is as it was."""
+    async with await connected(nodes) as locks:
+        name, me = some("timeout"), asyncio.current_task()
+        assert me is not None
+        outcomes = set()
+        for k in range(60):
+            try:
+                async with asyncio.timeout(k * 0.00005):
+                    await use(locks.lock(name))
+                outcomes.add("done")
+            except TimeoutError:
+                outcomes.add("late")
+            assert me.cancelling() == 0
+            await asyncio.sleep(0)  # no stray CancelledError
+            await there_at_once(locks.lock(name))
+        async with asyncio.timeout(SOON):
+            await use(locks.lock(name))
+        assert "late" in outcomes
+        await eye.gone(name)
+        assert idle(locks)
+
+
+@calm
+async def test_wait_for_loses_no_lease(nodes: Nodes, eye: Eye) -> None:
+    """`asyncio.wait_for` gives what was acquired, or the time-out has undone it: never a lease that nobody has."""
+    async with await connected(nodes) as locks:
+        name = some("wait_for")
+        for k in range(60):
+            with contextlib.suppress(TimeoutError):
+                lease = await asyncio.wait_for(locks.lock(name).acquire(), k * 0.00005)
+                await lease.release()
+            await there_at_once(locks.lock(name))
+        await eye.gone(name)
+        assert idle(locks)
+
+
+async def together(*works: Coroutine[Any, Any, None]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for work in works:
+            group.create_task(work)
+
+
+@calm
+async def test_a_sibling_that_fails(nodes: Nodes, eye: Eye) -> None:
+    """A task group cancels those who hold, those who wait, and those who are just leaving."""
+    async with await connected(nodes) as locks:
+        name, apart = some("group"), some("group")
+
+        async def fails(after: int) -> None:
+            await turns(after)
+            raise ValueError
+
+        async def holds() -> None:
+            async with locks.lock(apart):
+                await asyncio.sleep(SOON)
+
+        for k in range(30):
+            with pytest.raises(ExceptionGroup) as raised:
+                await together(holds(), stay(locks.lock(name)), stay(locks.lock(name)), stay(locks.lock(name)), fails(k))
+            assert raised.group_contains(ValueError) and len(raised.value.exceptions) == 1
+            assert only_me()
+            await there_at_once(locks.lock(name))
+            await there_at_once(locks.lock(apart))
+        await eye.gone(name, apart)
+        assert idle(locks)
+
+
+@calm
+async def test_the_body_keeps_its_own_error(nodes: Nodes, eye: Eye) -> None:
+    """Cancelled while the block is left because of an error, or not: the error's traceback, or the cancellation, and the lock is free."""
+    async with await connected(nodes) as locks:
+        name = some("error")
+
+        async def fails() -> None:
+            async with locks.lock(name):
+                await turns(2)
+                raise ValueError
+
+        for k in range(30):
+            task = asyncio.create_task(fails())
+            await turns(k)
+            cancelled = task.cancel()
+            await asyncio.wait([task], timeout=SOON)
+            if cancelled:
+                assert task.cancelled()
+            else:
+                assert isinstance(task.exception(), ValueError)
+            await there_at_once(locks.lock(name))
+        await eye.gone(name)
+
+
+@calm
+async def test_a_lost_lease_and_a_release_that_is_cut(nodes: Nodes, eye: Eye) -> None:
+    async with await connected(nodes) as locks:
+        name = some("lost")
+        lease = await locks.lock(name).acquire()
+        eye.forced(lease)
+        await true(lambda: not lease.held)
+        with pytest.raises(LockLost):
+            await lease.release()
+        assert await lease.release() == 0
+        await eye.gone(name)
+        assert idle(locks)

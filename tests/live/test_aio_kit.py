@@ -1,0 +1,330 @@
+"""What the live tests of asyncio share, and that it notices what it is there to notice.
+
+Knows clients, loops and servers. `calm` makes a test of a coroutine: it runs in a loop of its own that is ended as a program ends it,
+and fails if anything is left over or complained of. `Eye` looks into the servers. `lose` takes a lease away between two turns of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import itertools
+import logging
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import hiredis
+import pytest
+
+import holdfast
+from holdfast import events
+from holdfast.aio import Holdfast, Lease
+from holdfast.clock import clock
+from holdfast.drivers.aio import Driver
+from holdfast.embedded import Nodes
+from holdfast.recipes.exclusive import keys_of
+
+SOURCES = Path(holdfast.__file__).parents[1]
+SOON = 10.0  # seconds in which what has to happen has happened, on a busy machine too
+_numbers = itertools.count()
+
+
+def some(name: str) -> str:
+    """A lock's name that nobody has used."""
+    return f"{name}:{next(_numbers)}"
+
+
+def client(nodes: Nodes, **options: Any) -> Holdfast:
+    """A client of these nodes. They were just made, and need no guard."""
+    return Holdfast(*nodes.urls, **{"fresh": nodes.run_ids, **options})
+
+
+async def connected(nodes: Nodes, **options: Any) -> Holdfast:
+    """The same, once it speaks with every node."""
+    locks = client(nodes, **options)
+    await locks.ready(SOON)
+    return locks
+
+
+async def true(condition: Callable[[], object], within: float = SOON) -> None:
+    """Wait until it holds."""
+    end = clock() + within
+    while not condition():
+        assert clock() < end, f"not within {within:g} s: {condition}"
+        await asyncio.sleep(0.003)
+
+
+async def turns(count: int) -> None:
+    """Let the loop turn so often."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def driver_of(locks: Holdfast) -> Driver:
+    """The driver of the running loop."""
+    return locks._driver()
+
+
+def lose(lease: Lease, reason: str = "forced") -> None:
+    """It is lost, now, as if a node had just said so."""
+    driver, claim = lease._driver, lease.claim
+
+    def taken() -> None:
+        claim._lose(clock(), reason)
+        driver.crew.act(claim, clock())
+
+    driver._do(taken)
+
+
+def idle(locks: Holdfast) -> bool:
+    """Does this client remember nothing of anybody?"""
+    driver = driver_of(locks)
+    return not (driver.crew.live or driver._waiters or driver._leases or driver._flushed or driver.strangers)
+
+
+class Down:
+    """An observer that notes which nodes went down."""
+
+    def __init__(self) -> None:
+        self.nodes: list[str] = []
+
+    def __call__(self, event: events.Event) -> None:
+        if isinstance(event, events.NodeDown):
+            self.nodes.append(event.node)
+
+
+class Eye:
+    """Looks into the servers, on connections of its own that stay open. It blocks: a look takes part of a millisecond."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._connections = [socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=SOON) for url in nodes.urls]
+        self._readers = [hiredis.Reader(encoding="utf-8", errors="backslashreplace", notEnoughData=...) for _ in nodes.urls]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for connection in self._connections:
+            connection.close()
+
+    def ask(self, node: int, *words: object) -> Any:
+        """One command to one node."""
+        return self.asks([node], [words])[0][0]
+
+    def asks(self, nodes: list[int], commands: list[tuple[object, ...]]) -> list[list[Any]]:
+        """Commands to several nodes; the answers of each."""
+        data = b"".join(hiredis.pack_command(tuple(map(str, words))) for words in commands)
+        for node in nodes:
+            self._connections[node].sendall(data)
+        answers: list[list[Any]] = []
+        for node in nodes:
+            answers.append([])
+            while len(answers[-1]) < len(commands):
+                if (answer := self._readers[node].gets()) is not ...:
+                    answers[-1].append(answer)
+                else:
+                    self._readers[node].feed(self._connections[node].recv(65536))
+        return answers
+
+    def everywhere(self, *words: object) -> list[Any]:
+        """One command to every node."""
+        return [answer for (answer,) in self.asks(list(range(len(self._connections))), [words])]
+
+    def left(self, *names: str) -> list[str]:
+        """What stands in these locks' keys, other than fences: who holds, who waits."""
+        commands: list[tuple[object, ...]] = []
+        for name in names:
+            key, _, queue, waiters = (it.decode() for it in keys_of(name.encode()))
+            commands += [("GET", key), ("ZRANGE", queue, 0, -1), ("HKEYS", waiters)]
+        found = self.asks(list(range(len(self._connections))), commands)
+        return [f"node {node}: {it}" for node, answers in enumerate(found) for it in answers if it]
+
+    async def gone(self, *names: str, within: float = SOON) -> None:
+        """Wait until nothing stands there any more."""
+        end = clock() + within
+        while left := self.left(*names):
+            assert clock() < end, left
+            await asyncio.sleep(0.002)
+
+    def forced(self, lease: Lease) -> None:
+        """Take the lock away from its holder, as an operator does."""
+        inbox = lease.token.split(":")[1]
+        self.asks(list(range(len(self._connections))), [("DEL", lease.name), ("PUBLISH", inbox, f"x {lease.token} 0 {lease.name}")])
+
+
+class Complaints:
+    """Collects what an event loop, or the garbage collector, complains of, and what asyncio logs as an error."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
+        self._handler = _Errors(self.heard)
+        logging.getLogger("asyncio").addHandler(self._handler)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        gc.collect()
+        sys.unraisablehook = self._hook
+        logging.getLogger("asyncio").removeHandler(self._handler)
+
+    def _unraisable(self, what: Any) -> None:
+        self.heard.append(f"{what.err_msg or 'ignored'} {what.object!r}: {what.exc_value!r}")
+
+
+class _Errors(logging.Handler):
+    def __init__(self, heard: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._heard = heard
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._heard.append(record.getMessage())
+
+
+def ended(main: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    """Run it in a loop of its own, to its end; nothing may be left over, and nobody may complain."""
+
+    async def whole() -> None:
+        await main()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    with Complaints() as complaints:
+        asyncio.run(whole())
+    assert complaints.heard == []
+
+
+def calm(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Makes a test of a coroutine function: see `ended`."""
+
+    @functools.wraps(test)
+    def sync(*arguments: Any, **named: Any) -> None:
+        ended(lambda: test(*arguments, **named))
+
+    return sync
+
+
+async def cut(work: Coroutine[Any, Any, Any] | asyncio.Task[Any], after: int) -> str:
+    """Run it as a task, cancelled after so many turns of the loop: "done" if it was faster, "cancelled", or what it did instead."""
+    task = work if isinstance(work, asyncio.Task) else asyncio.create_task(work)
+    await turns(after)
+    cancelled = task.cancel()
+    await asyncio.wait([task], timeout=SOON)
+    assert task.done(), f"cancelled after {after} turns, and still there"
+    if task.cancelled():
+        return "cancelled"
+    if not cancelled:
+        task.result()
+        return "done"
+    return f"swallowed the cancellation, and ended with {task.exception()!r}"
+
+
+async def at_every_turn(
+    make: Callable[[], Coroutine[Any, Any, Any]], after: Callable[[str], Awaitable[None]], most: int = 400
+) -> int:
+    """Cut it after 0, 1, 2 ... turns until it is faster; `after` looks what is left each time. How many turns it took."""
+    for k in range(most):
+        outcome = await cut(make(), k)
+        assert outcome in ("cancelled", "done"), f"after {k} turns: {outcome}"
+        await after(outcome)
+        if outcome == "done":
+            return k
+    raise AssertionError(f"{make} took more than {most} turns")
+
+
+def program(source: str, *arguments: str, environment: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+    """A Python program in a process of its own, in which every warning is an error."""
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(source), *arguments]
+    pipe = subprocess.PIPE
+    given = {**os.environ, "PYTHONPATH": str(SOURCES), **(environment or {})}
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=given, **options)
+
+
+def ran(nodes: Nodes, source: str, *arguments: str) -> str:
+    """What such a program, which finds these nodes in its environment, prints; it may not complain, nor fail."""
+    where = {"HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.run_ids)}
+    with program(source, *arguments, environment=where) as process:
+        try:
+            said, complained = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert complained == ""
+    assert process.returncode == 0
+    return said
+
+
+@pytest.fixture
+def eye(nodes: Nodes) -> Iterator[Eye]:
+    with Eye(nodes) as eye:
+        yield eye
+
+
+# ------------------------------------------------ that it notices
+
+
+async def test_cut_tells_what_became_of_the_cancellation() -> None:
+    async def works() -> None:
+        await turns(2)
+
+    async def swallows() -> None:
+        try:
+            await asyncio.sleep(SOON)
+        except asyncio.CancelledError:
+            pass
+
+    async def replaces() -> None:
+        try:
+            await asyncio.sleep(SOON)
+        except asyncio.CancelledError:
+            raise ValueError from None
+
+    assert [await cut(works(), k) for k in range(5)] == ["cancelled", "cancelled", "cancelled", "done", "done"]
+    assert "swallowed" in await cut(swallows(), 1)
+    assert "ValueError" in await cut(replaces(), 1)
+
+
+def test_ended_notices_what_is_left_over() -> None:
+    async def leaves_a_task() -> None:
+        task = asyncio.create_task(asyncio.sleep(SOON))
+        keep.append(task)
+
+    async def leaves_a_socket() -> None:
+        await asyncio.get_running_loop().create_datagram_endpoint(asyncio.DatagramProtocol, ("127.0.0.1", 0))
+
+    async def leaves_an_error() -> None:
+        asyncio.get_running_loop().create_future().set_exception(ValueError())
+
+    keep: list[Any] = []
+    for careless in (leaves_a_task, leaves_a_socket, leaves_an_error):
+        with pytest.raises(AssertionError):
+            ended(careless)
+
+
+def test_the_eye_sees_holders_and_waiters(nodes: Nodes, eye: Eye) -> None:
+    name = some("seen")
+
+    async def main() -> None:
+        async with await connected(nodes) as locks:
+            assert eye.left(name) == []
+            async with locks.lock(name):
+                await true(lambda: len(eye.left(name)) == 5)
+                waiting = asyncio.create_task(locks.lock(name).acquire())
+                await true(lambda: len(eye.left(name)) == 15)
+                assert not idle(locks)
+            lease = await waiting
+            eye.forced(lease)
+            await true(lambda: lease.lost.is_set())
+            assert idle(locks)
+            await eye.gone(name)
+
+    began = time.monotonic()
+    ended(main)
+    assert time.monotonic() - began < SOON
