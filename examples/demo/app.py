@@ -51,8 +51,8 @@ def create_item(item_in: ItemCreate) -> dict[str, Any]:
 
 
 @app.exception_handler(HoldfastError)
-def no_lock_no_item(request: Request, error: HoldfastError) -> JSONResponse:
-    """Not acquired, lost, or too late to write: nothing else was done without the lock, and the client may try again."""
+def not_held(request: Request, error: HoldfastError) -> JSONResponse:
+    """The lock was not acquired, or was lost on the way: the client may try again. (Lost after the insert, the item is there.)"""
     return JSONResponse({"detail": str(error)}, status.HTTP_503_SERVICE_UNAVAILABLE)
 
 

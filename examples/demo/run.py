@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple, Self
@@ -52,7 +53,7 @@ WORKERS = 4
 ALLOWED = 3  # items: MAX_ITEM_NUM of app.py
 AT_ONCE = 25  # requests a round
 HELD = 0.5  # seconds that a request is held after a fault: its lease of 1.5 s is renewed meanwhile
-FROZEN = 1.0  # seconds
+FROZEN = (0.3, 1.5)  # seconds, from, to
 RECONNECT = 0.7  # seconds until all clients use a node again that has come back
 GUARD = 1.5 + 2.0 + RECONNECT  # the same for one that was restarted: max_ttl of app.py, 2, and that
 
@@ -274,15 +275,15 @@ class Faults(threading.Thread):
             self._back[node] = monotonic() + self._guard
         else:
             self._nodes.freeze(node)
-            self._thaw[node] = monotonic() + FROZEN
-            self._back[node] = monotonic() + FROZEN + RECONNECT
+            self._thaw[node], self._back[node] = monotonic() + self._dice.uniform(*FROZEN), inf
 
     def _pass(self) -> None:
         """Let some time pass."""
         self._over.wait(0.005)
         for node in [node for node, due in self._thaw.items() if due <= monotonic()]:
-            del self._thaw[node]
             self._nodes.thaw(node)
+            del self._thaw[node]
+            self._back[node] = monotonic() + RECONNECT
 
     def __enter__(self) -> Self:
         self.start()
@@ -310,7 +311,7 @@ async def ask(client: httpx.AsyncClient, url: str, name: str, faults: Faults | N
 
 async def play(stage: Stage, folder: Folder, urls: list[str], faults: Faults | None) -> None:
     """All rounds of a stage."""
-    async with httpx.AsyncClient(timeout=60, trust_env=False, verify=False) as client:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
         for number in range(1, stage.count + 1):
             while faults and faults.room <= 0:  # every round is to be struck
                 await asyncio.sleep(0.01)
@@ -339,9 +340,9 @@ def perform(stage: Stage, nodes: Nodes, dice: random.Random) -> None:
 
 
 def progress(line: str) -> None:
-    """On a terminal one line that changes, else a line each time."""
+    """On a terminal one line that changes until an empty one ends it, else a line each time."""
     if sys.stdout.isatty():
-        print(f"\r\033[K{line[: shutil.get_terminal_size().columns - 1]}", end="", flush=True)
+        print(f"\r\033[K{line[: shutil.get_terminal_size().columns - 1]}" if line else "\n", end="", flush=True)
     elif line:
         print(line, flush=True)
 
@@ -387,8 +388,8 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=STORY, epilog=STATUS, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="three rounds a stage instead of eight")
-    parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="of the faults: how many nodes are lost at a time")
-    parser.add_argument("--plant", choices=["none", "set_nx"], help="use this in holdfast's place, and play 1 and 4 only: the promise must break")
+    parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="of the faults: how many at a time, how long")
+    parser.add_argument("--plant", choices=["none", "set_nx"], help="use this in holdfast's place, and play 1 and 4: the promise breaks")
     options = parser.parse_args()
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)  # clean up, as after Ctrl-C

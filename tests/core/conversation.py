@@ -32,8 +32,6 @@ BEAT = 3.0  # ttl/3: the first heartbeat
 RENEWAL = 2.908  # and the first renewal: ttl/3 counted back from the deadline
 OTHER = b"1600000000000000:" + b"b" * 32 + b":00000001"
 
-STRICT = False  # until numbers 15 to 17 of findings_claim.py are settled, notes and earlier wakes may be kept to itself
-
 WORDS = {WAIT: "request", TRY: "try", CEDE: "cede", RELEASE: "release"}
 LINE = re.compile(r"(request|try|cede|release)( old)? to ([\d ]+?)(?: proposing (\d+))?(?: for ([\d.]+))?")
 
@@ -195,6 +193,7 @@ class Conversation:
     def wakes(self, at: float | None = None) -> None:
         """It wants to be woken at this moment (or whenever it wants), and is, or as soon as can be if that is past."""
         assert at is None or self.claim.wake == pytest.approx(at, abs=1e-9)
+        assert self.claim.armed <= self.claim.wake, "nobody will wake it that early"
         self.tick(max(self.claim.wake, self.now))
 
     # ------------------------------------------------ what the caller wants
@@ -260,8 +259,8 @@ class Conversation:
         self.news, claim.news = claim.news, False
         if not something:
             assert not claim.sends and not self.news, "it says that there is nothing to do"
-            assert not STRICT or not claim.notes, "observers are told late"
-            assert not STRICT or claim.done or claim.wake >= claim.armed, "nobody will wake it that early"
+            assert not claim.notes, "observers are told late"
+            assert claim.done or claim.wake >= claim.armed, "nobody will wake it that early"
         if claim.state is not self._before:
             assert self.news or asked, "whoever waits is not told"
             self._before = claim.state

@@ -5,6 +5,7 @@ Everything runs in `World`: virtual time, real lanes, real bytes, and nodes that
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 from math import inf
 
@@ -214,6 +215,18 @@ def test_an_outage_counts_only_without_a_break() -> None:
     world.run(6.9)
     assert claim.state is WAITING
     world.run(0.2)
+    assert claim.state is OVER
+
+
+def test_an_outage_that_is_shorter_than_a_third_of_the_lease_ends_waiting_in_time() -> None:
+    world = World(outage=1.0).connect()
+    busy(world)
+    claim = world.claim()
+    world.run(0.5)
+    away(world, 0, 1)
+    world.run(0.99)
+    assert claim.state is WAITING
+    world.run(0.02)
     assert claim.state is OVER
 
 
@@ -631,7 +644,7 @@ def test_what_is_told_of_waiting(holder: bytes | None, told: str | None) -> None
     world.end(claim)
     queued, refused = world.events[1:]  # each once
     assert isinstance(queued, events.Queued)
-    assert (queued.name, queued.token, queued.holder) == ("a", claim.token.decode(), told)
+    assert (queued.name, queued.token, queued.holder, queued.waited) == ("a", claim.token.decode(), told, 2 * TRIP)
     assert refused == events.Refused(name="a", token=claim.token.decode(), waited=pytest.approx(5.0), error=None)  # it gave up by itself
 
 
@@ -755,6 +768,17 @@ def test_a_claim_that_waits_asks_again_every_third_of_its_lease() -> None:
     world.run(3.5)
     assert [it.at - START - 0.5 - TRIP for it in world.nodes[0].of("request")] == pytest.approx([0.0, 1.0, 2.0, 3.0])
     assert claim.state is WAITING
+
+
+def test_the_first_in_line_asks_again_when_the_holders_key_has_run_out() -> None:
+    world = World().connect()
+    for number, node in enumerate(world.nodes):
+        node.answer = lambda asked, number=number: denied(left=500, place=number)  # type: ignore[misc]
+    world.claim()
+    world.run(1.0)
+    first, second = world.nodes[0].of("request")
+    assert second.at - first.at == pytest.approx(0.501 + 2 * TRIP, abs=1e-6)
+    assert [len(node.of("request")) for node in world.nodes[1:]] == [1, 1]  # others wait for their turn
 
 
 def test_a_lease_is_renewed_every_third_of_it() -> None:
@@ -957,6 +981,15 @@ def test_closing_ends_everything() -> None:
     assert not world.crew.owing
 
 
+def test_closing_ends_a_lease_that_has_just_run_out() -> None:
+    world = World().connect()
+    claim = world.claim()
+    world.run(1.0)
+    world.now += 60.0
+    world.crew.close(world.now)
+    assert (claim.state, claim.reason, world.crew.live) == (LOST, "slow", {})
+
+
 def test_who_owes_nothing_may_be_closed() -> None:
     world = World()
     assert not world.crew.owing  # nobody is connected to
@@ -1030,9 +1063,7 @@ def test_the_verdict_on_the_nodes() -> None:
         ([7.0, 7.0, -9000.0, 5.0, 1000.0], 7.0),
     ],
 )
-def test_tickets_follow_the_wall_clock_until_a_node_has_told_the_time_and_then_the_median_of_the_nodes(
-    clocks: list[float], ticket: float
-) -> None:
+def test_tickets_follow_the_wall_clock_until_nodes_have_told_the_time_and_then_their_median(clocks: list[float], ticket: float) -> None:
     world = World(5)
     for number, node in enumerate(world.nodes):
         node.dialled = "accepts" if number < len(clocks) else "refuses"
@@ -1053,6 +1084,19 @@ def test_tickets_are_strictly_increasing() -> None:
     world = World().connect()
     tickets = [world.claim().ticket for _ in range(5)]
     assert tickets == list(range(tickets[0], tickets[0] + 5))
+
+
+def test_a_node_with_an_absurd_clock_does_no_lasting_harm() -> None:
+    world = World(1)
+    world.nodes[0].ahead = 300 * 365 * 86400.0
+    world.run(0.5)
+    with pytest.raises(ConfigError, match="the clocks of the nodes"):
+        world.claim()
+    assert world.crew.live == {}
+    world.nodes[0].ahead = 0.0
+    world.cut(0)
+    world.run(0.5)
+    assert world.claim().ticket / 1e6 == pytest.approx(WALL + 1.0, abs=0.1)
 
 
 # ------------------------------------------------ scripts that went away
@@ -1091,3 +1135,44 @@ def test_a_node_that_refuses_us_is_down_and_dialled_ever_more_rarely_each_client
     assert type(world.crew.status(world.now)[0].cause) is ConfigError
     assert world.nodes[0].connection - before == pytest.approx(50.0 / pause, abs=1.5)
     assert [type(it) for it in world.events].count(events.NodeDown) == 1
+
+
+# ------------------------------------------------ everything at once
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_after_any_storm_everything_is_put_in_order(seed: int) -> None:
+    chance = random.Random(seed)  # (the seed is this test's name)
+    world = World(5, telling=chance.random() < 0.5, node_timeout=0.5)
+    claims: list[Claim] = []
+    for _ in range(120):
+        node = chance.choice(world.nodes)
+        match chance.randrange(9):
+            case 0 | 1:
+                deadline = world.now + chance.choice([0.3, 5.0, inf])
+                claims.append(
+                    world.claim(chance.choice("abc"), chance.choice([1.5, 10.0]), patient=chance.random() < 0.7, deadline=deadline)
+                )
+            case 2 | 3 if claims:
+                world.end(chance.choice(claims), heard=chance.random() < 0.5)
+            case 4 if node.linked:
+                world.cut(node.number, dialled=chance.choice(["accepts", "accepts", "refuses", "hangs"]))
+            case 5:
+                node.mute = not node.mute
+            case 6:
+                node.dialled = "accepts"
+            case 7 if node.linked and len(node.writes) > 1 and claims:
+                token, kind = chance.choice(claims).token, chance.choice([b"g", b"i", b"x"])
+                world.publishes(node.number, b"%b %b %d %b" % (kind, token, chance.randrange(10**15), chance.choice([b"a", b"b"])))
+        world.run(chance.choice([0.0, TRIP, 0.1, 1.0]))
+        known = set(world.crew.live.values())
+        assert all(claim in known for claim in claims if not claim.done) and not any(claim.done for claim in known)
+    for node in world.nodes:
+        node.mute, node.dialled = False, "accepts"
+    for claim in claims:
+        world.end(claim)
+    assert all(claim.state in (OVER, LOST) for claim in claims)
+    assert all(claim in world.settled for claim in claims if claim.refusal is not None or claim.state is LOST)
+    world.run(60.0)
+    assert (lines(world), world.crew.live, world.crew.owing) == (["up"] * 5, {}, False)
+    assert (timers(world), world.crew.next_wake()) == (0, inf)

@@ -211,7 +211,8 @@ BAD: list[tuple[str, object, str]] = [
     ("ttl", "10", "ttl is a number of seconds or a timedelta, not '10'"),
     ("ttl", nan, "ttl is 0.05 or more seconds, not nan"),
     ("ttl", inf, "ttl is 0.05 or more seconds, not inf"),
-    ("ttl", timedelta(seconds=-5), "ttl is 0.05 or more seconds, not -5.0"),
+    ("ttl", timedelta(seconds=-5), "ttl is 0.05 or more seconds, not -5"),
+    ("ttl", 10**400, "ttl is 0.05 or more seconds, not inf"),
     ("ttl", 30.001, "ttl is 30.001 s, and max_ttl 30 s: first set max_ttl=30.001 for all clients of these nodes"),
     ("node_timeout", 0, "node_timeout is 0.001 or more seconds, not 0"),
     ("node_timeout", "1", "node_timeout is a number of seconds or a timedelta, not '1'"),
@@ -256,7 +257,9 @@ no_number: st.SearchStrategy[object] = st.one_of(
     st.just(object()),
     st.just(Decimal(5)),
 )
-no_seconds = no_number | st.sampled_from([nan, inf, -inf]) | st.floats(max_value=-1e-9) | st.integers(max_value=-1)
+no_seconds = (
+    no_number | st.sampled_from([nan, inf, -inf]) | st.floats(max_value=-1e-9) | st.integers(max_value=-1) | st.integers(min_value=10**309)
+)
 no_text: st.SearchStrategy[object] = st.one_of(st.none(), st.integers(), st.floats(), st.binary(), st.lists(st.text()), st.just(object()))
 JUNK: dict[str, st.SearchStrategy[object]] = {
     "ttl": no_seconds | st.none() | st.floats(0, 0.0499) | st.floats(30.0001, 1e300) | st.timedeltas(min_value=timedelta(seconds=31)),

@@ -247,6 +247,8 @@ class World:
     def _write(self, number: int, data: bytes) -> None:
         node = self.nodes[number]
         assert node.linked, "bytes for a node that there is no connection to"
+        first = (b"*2\r\n$5\r\nHELLO\r\n", SCRIPTS, b"*")[min(len(node.writes), 2)]
+        assert data.startswith(first), "first the greeting, then, when the guard is over, the scripts, then the rest"
         node.writes.append(data)
         self._later(TRIP, partial(self._arrived, number, node.connection, data))
 

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import gc
 import time
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
 
 import pytest
 from live.test_aio_kit import SOON, Eye, calm, connected, driver_of, eye, idle, lose, some, true, turns
 
-from holdfast.aio import Holdfast, Lease
+from holdfast.aio import Holdfast, Lease, Lock
 from holdfast.clock import clock
 from holdfast.embedded import Nodes
 from holdfast.errors import LockLost, NotHeld
@@ -27,6 +27,23 @@ def me() -> asyncio.Task[Any]:
     return task
 
 
+E = TypeVar("E", bound=BaseException)
+
+
+async def raised(kind: type[E], work: Coroutine[Any, Any, Any]) -> E:
+    """What this work, done by the current task, raises."""
+    with pytest.raises(kind) as told:
+        await work
+    return told.value
+
+
+def dropped(things: list[Any]) -> None:
+    """Drop the last reference to a lease."""
+    with pytest.warns(ResourceWarning, match="dropped without a release"):
+        things.clear()
+    gc.collect()
+
+
 # ------------------------------------------------ told
 
 
@@ -34,18 +51,39 @@ def me() -> asyncio.Task[Any]:
 async def test_a_body_is_cancelled_and_the_block_raises_lock_lost(nodes: Nodes, eye: Eye) -> None:
     async with await connected(nodes) as locks:
         told: list[Lease] = []
-        with pytest.raises(LockLost) as raised:
+        events: list[asyncio.Event] = []
+
+        async def works() -> None:
             async with locks.lock(some("told"), on_lost=told.append) as lease:
+                events.append(lease.lost)
                 eye.forced(lease)
                 await asyncio.sleep(SOON)
                 raise AssertionError("it ran on")
-        assert raised.value.reason == "forced" and raised.value.fence == lease.fence
-        assert isinstance(raised.value.__cause__, asyncio.CancelledError)
-        assert lease.lost.is_set()
+
+        error = await raised(LockLost, works())
+        assert isinstance(error.__cause__, asyncio.CancelledError)
+        assert events[0].is_set()
         assert me().cancelling() == 0
         await turns(3)
-        assert told == [lease]
+        (lease,) = told
+        assert (error.reason, error.fence) == ("forced", lease.fence)
         assert await lease.release() == 0  # the block has said it; once
+
+
+@pytest.mark.xfail(strict=True, reason="an event that is asked for after a block has raised LockLost is never set")
+@calm
+async def test_lost_is_set_for_whoever_asks_later(nodes: Nodes) -> None:
+    async with await connected(nodes) as locks:
+        told: list[Lease] = []
+
+        async def works() -> None:
+            async with locks.lock(some("later")) as lease:
+                told.append(lease)
+                lose(lease)
+                await asyncio.sleep(SOON)
+
+        await raised(LockLost, works())
+        assert told[0].lost.is_set()
 
 
 @calm
@@ -75,24 +113,24 @@ async def test_told_before_anybody_else_can_hold_it(nodes: Nodes, how: str) -> N
     options: dict[str, Any] = {"ttl": 1.2, "renew": False} if how == "renew=False" else {"ttl": 1.2, "max_hold": 0.5}
     for attempt in range(4):
         async with await connected(nodes) as locks, await connected(nodes) as others:
-            lock, other = locks.lock(some("told"), **options), others.lock(some("told"))
-            other = others.lock(lock.name)
-            told, calls = 0.0, [0]
-            with pytest.raises(LockLost) as raised:
-                async with lock as lease:
-                    waiting = asyncio.create_task(_held_at(other))
-                    watch = asyncio.create_task(_longest_turn())
+            lock, told, waiting = locks.lock(some("told"), **options), [], []
+
+            async def works(lock: Lock = lock, told: list[float] = told, waiting: list[Any] = waiting, others: Holdfast = others) -> None:
+                async with lock:
+                    waiting.append(asyncio.create_task(_held_at(others.lock(lock.name))))
                     try:
                         await asyncio.sleep(SOON)
                     finally:
-                        told = clock()
-            assert raised.value.reason == ("expired" if how == "renew=False" else "max_hold")
-            assert calls == [0]
-            held, fence = await waiting
-            assert fence > lease.fence
+                        told.append(clock())
+
+            watch = asyncio.create_task(_longest_turn())
+            error = await raised(LockLost, works())
+            assert error.reason == ("expired" if how == "renew=False" else "max_hold")
+            held, fence = await waiting[0]
+            assert error.fence is not None and fence > error.fence
             watch.cancel()
             stalled = await watch
-            if told < held:
+            if told[0] < held:
                 return
         assert stalled > 0.005, "told too late, though the loop was not busy"
         assert attempt < 3, "the machine is too busy for this test"
@@ -114,41 +152,49 @@ async def _longest_turn() -> float:
     return longest
 
 
-@pytest.mark.parametrize("through", ["with", "acquire"])
 @calm
-async def test_s16_a_loop_that_is_blocked_for_longer_than_the_ttl(nodes: Nodes, eye: Eye, through: str) -> None:
+async def test_s16_a_loop_that_is_blocked_for_longer_than_the_ttl(nodes: Nodes, eye: Eye) -> None:
     """On the first turn after that the body is told, whatever lies unread; and nothing is renewed any more."""
     async with await connected(nodes) as locks:
         name, said = some("blocked"), _Said(locks)
         told: list[Lease] = []
-        lock = locks.lock(name, ttl=0.4, on_lost=told.append)
-        lease = await lock.acquire()
-        if through == "with":
-            await lease.release()
-            count = 0
-            with pytest.raises(LockLost) as raised:
-                async with lock as lease:
-                    await asyncio.sleep(0.1)  # (with a renewal unanswered, or just answered)
-                    time.sleep(0.6)
-                    woke = clock()
-                    while count < 100:
-                        await asyncio.sleep(0)
-                        count += 1
-            assert raised.value.reason in ("expired", "slow")
-            assert count <= 2, f"told after {count} turns"
-        else:
-            await asyncio.sleep(0.1)
-            time.sleep(0.6)
-            woke = clock()
-            assert not lease.held  # by the clock, before any turn
-            await turns(2)
-            assert lease.lost.is_set()
-        assert [what for at, what in said.of(lease) if at > lease.claim.until and REQUEST.sha in what] == []
-        assert woke > lease.claim.until
+        counts = [0]
+
+        async def works() -> None:
+            async with locks.lock(name, ttl=0.4, on_lost=told.append):
+                await asyncio.sleep(0.1)
+                time.sleep(0.6)
+                while counts[0] < 100:
+                    await asyncio.sleep(0)
+                    counts[0] += 1
+
+        error = await raised(LockLost, works())
+        assert error.reason in ("expired", "slow")
+        assert counts[0] <= 2, f"told after {counts[0]} turns"
         await turns(3)
-        assert told == [lease]
+        (lease,) = told
+        assert [what for at, what in said.of(lease) if at > lease.claim.until and REQUEST.sha in what] == []
         await eye.gone(name)
-        with contextlib.suppress(LockLost):
+
+
+@calm
+async def test_s16_without_a_body(nodes: Nodes, eye: Eye) -> None:
+    async with await connected(nodes) as locks:
+        name, said = some("blocked"), _Said(locks)
+        told: list[Lease] = []
+        lease = await locks.lock(name, ttl=0.4, on_lost=told.append).acquire()
+        await asyncio.sleep(0.1)
+        time.sleep(0.6)
+        assert not lease.held  # by the clock, before any turn
+        with pytest.raises(LockLost):
+            lease.check()
+        await turns(2)
+        assert lease.lost.is_set()
+        await turns(2)
+        assert told == [lease]
+        assert [what for at, what in said.of(lease) if at > lease.claim.until and REQUEST.sha in what] == []
+        await eye.gone(name)
+        with pytest.raises(LockLost):
             await lease.release()
 
 
@@ -176,7 +222,7 @@ class _Said:
 
 
 @pytest.mark.parametrize("first", ["loss", "cancel"])
-@pytest.mark.parametrize("apart", [0, 1])
+@pytest.mark.parametrize("apart", [0, 3])
 @calm
 async def test_lost_and_cancelled_from_outside_in_either_order(nodes: Nodes, first: str, apart: int) -> None:
     """Who is cancelled by others, too, is cancelled; as a block with `asyncio.timeout` would be."""
@@ -226,18 +272,22 @@ async def test_lost_and_out_of_time(nodes: Nodes, inner: str, first: str) -> Non
                 else:
                     timeout.reschedule(asyncio.get_running_loop().time())
 
+        async def lock_inside() -> None:
+            async with asyncio.timeout(SOON) as timeout, lock as lease:
+                both(lease, timeout)
+                await asyncio.sleep(0.05)
+                raise AssertionError("it ran on")
+
+        async def timeout_inside() -> None:
+            async with lock as lease, asyncio.timeout(SOON) as timeout:
+                both(lease, timeout)
+                await asyncio.sleep(0.05)
+                raise AssertionError("it ran on")
+
         if inner == "lock":
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(SOON) as timeout, lock as lease:
-                    both(lease, timeout)
-                    await asyncio.sleep(0.05)
-                    raise AssertionError("it ran on")
+            await raised(TimeoutError, lock_inside())
         else:
-            with pytest.raises(LockLost):
-                async with lock as lease, asyncio.timeout(SOON) as timeout:
-                    both(lease, timeout)
-                    await asyncio.sleep(0.05)
-                    raise AssertionError("it ran on")
+            await raised(LockLost, timeout_inside())
         assert me().cancelling() == 0
         await turns(3)
 
@@ -273,44 +323,56 @@ async def test_a_time_out_and_a_loss_at_the_same_moment(nodes: Nodes, moment: st
         assert idle(locks)
 
 
+@pytest.mark.parametrize("error", [None, ValueError, asyncio.CancelledError])
 @calm
-async def test_a_body_that_ends_without_awaiting_gets_no_stray_cancellation(nodes: Nodes) -> None:
+async def test_a_body_that_ends_without_awaiting_gets_no_stray_cancellation(nodes: Nodes, error: type[BaseException] | None) -> None:
     async with await connected(nodes) as locks:
-        for raises in (None, ValueError, asyncio.CancelledError):
-            expected: Any = ValueError if raises is ValueError else LockLost
-            with pytest.raises(expected) as raised:
-                async with locks.lock(some("stray")) as lease:
-                    lose(lease)
-                    if raises is not None:
-                        raise raises
-            if raises is ValueError:
-                assert "lost (forced)" in raised.value.__notes__[0]
-            assert me().cancelling() == 0
-            await turns(5)
-            assert me().cancelling() == 0
+
+        async def works() -> None:
+            async with locks.lock(some("stray")) as lease:
+                lose(lease)
+                if error is not None:
+                    raise error
+
+        if error is ValueError:
+            assert "lost (forced)" in (await raised(ValueError, works())).__notes__[0]
+        else:
+            await raised(LockLost, works())
+        assert me().cancelling() == 0
+        await turns(5)
+        assert me().cancelling() == 0
         assert idle(locks)
 
 
 @calm
 async def test_a_body_that_swallows_the_cancellation(nodes: Nodes) -> None:
     async with await connected(nodes) as locks:
-        with pytest.raises(LockLost):
+
+        async def swallows() -> None:
             async with locks.lock(some("swallow")) as lease:
                 lose(lease)
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.sleep(SOON)
                 assert lease.lost.is_set() and not lease.held  # it can still look
                 await asyncio.sleep(0.01)  # told once
+
+        await raised(LockLost, swallows())
         assert me().cancelling() == 0
 
-        with pytest.raises(ZeroDivisionError) as raised:
+
+@calm
+async def test_a_body_that_makes_another_error_of_the_cancellation(nodes: Nodes) -> None:
+    async with await connected(nodes) as locks:
+
+        async def replaces() -> None:
             async with locks.lock(some("replace")) as lease:
                 lose(lease)
                 try:
                     await asyncio.sleep(SOON)
                 except asyncio.CancelledError:
-                    print(1 / 0)
-        assert "lost (forced)" in raised.value.__notes__[0]
+                    raise ValueError from None
+
+        assert "lost (forced)" in (await raised(ValueError, replaces())).__notes__[0]
         assert me().cancelling() == 0
         await turns(3)
 
@@ -339,18 +401,21 @@ async def test_inside_somebody_elses_cancellation(nodes: Nodes) -> None:
         assert task.cancelled() and seen == [1]
 
 
+@pytest.mark.parametrize("order", [0, 1])
 @calm
-async def test_two_locks_lost_at_once(nodes: Nodes) -> None:
+async def test_two_locks_lost_at_once(nodes: Nodes, order: int) -> None:
     async with await connected(nodes) as locks:
-        for order in (0, 1):
-            with pytest.raises(LockLost) as raised:
-                async with locks.lock(some("outer")) as outer, locks.lock(some("inner")) as inner:
-                    for lease in (outer, inner) if order else (inner, outer):
-                        lose(lease)
-                    await asyncio.sleep(SOON)
-            assert raised.value.name == outer.name  # the outer block has the last word
-            assert me().cancelling() == 0
-            await turns(3)
+        outer = some("outer")
+
+        async def works() -> None:
+            async with locks.lock(outer) as one, locks.lock(some("inner")) as two:
+                for lease in (one, two) if order else (two, one):
+                    lose(lease)
+                await asyncio.sleep(SOON)
+
+        assert (await raised(LockLost, works())).name == outer  # the outer block has the last word
+        assert me().cancelling() == 0
+        await turns(3)
 
 
 @calm
@@ -364,13 +429,15 @@ async def test_a_task_group_in_the_body(nodes: Nodes) -> None:
             finally:
                 ended.append("child")
 
-        with pytest.raises(LockLost):
+        async def works() -> None:
             async with locks.lock(some("group")) as lease, asyncio.TaskGroup() as group:
                 for _ in range(3):
                     group.create_task(child())
                 await turns(1)
                 lose(lease)
                 await asyncio.sleep(SOON)
+
+        await raised(LockLost, works())
         assert ended == ["child"] * 3
         assert me().cancelling() == 0
 
@@ -393,9 +460,8 @@ async def test_a_loss_in_a_task_group_of_holders(nodes: Nodes) -> None:
                 await true(lambda: len(leases) == 3)
                 lose(leases[1])
 
-        with pytest.raises(ExceptionGroup) as raised:
-            await group_of_three()
-        assert [type(it) for it in raised.value.exceptions] == [LockLost]
+        errors = await raised(ExceptionGroup, group_of_three())
+        assert [type(it) for it in errors.exceptions] == [LockLost]
         assert idle(locks)
 
 
@@ -471,9 +537,9 @@ async def test_b48_a_lease_that_is_dropped_is_not_renewed(nodes: Nodes, eye: Eye
         name = some("dropped")
         lease: Lease | None = await locks.lock(name, ttl=0.6).acquire()
         await asyncio.sleep(0.3)  # renewed once
-        with pytest.warns(ResourceWarning, match="dropped without a release"):
-            lease = None
-            gc.collect()
+        leases = [lease]
+        lease = None
+        dropped(leases)
         assert lease is None
         assert eye.left(name)  # garbage collection never releases a lock
         await eye.gone(name, within=2.0)
@@ -485,12 +551,9 @@ async def test_a_task_that_is_over_without_its_result_being_read(nodes: Nodes, e
     """The lease was handed over, and nobody took it: dropped like any other."""
     async with await connected(nodes) as locks:
         name = some("unread")
-        task: asyncio.Task[Lease] | None = asyncio.create_task(locks.lock(name, ttl=0.3).acquire())
-        assert task is not None
-        await asyncio.wait([task])
-        with pytest.warns(ResourceWarning, match="dropped without a release"):
-            task = None
-            gc.collect()
+        tasks = [asyncio.create_task(locks.lock(name, ttl=0.3).acquire())]
+        await asyncio.wait(tasks)
+        dropped(tasks)
         await eye.gone(name, within=2.0)
         await true(lambda: idle(locks))
 
@@ -503,12 +566,14 @@ async def test_exit_stacks(nodes: Nodes, eye: Eye) -> None:
             leases = [await stack.enter_async_context(locks.lock(name)) for name in names]
             assert all(it.held for it in leases)
         await eye.gone(*names)
-        with pytest.raises(LockLost) as raised:
+
+        async def loses() -> None:
             async with contextlib.AsyncExitStack() as stack:
                 leases = [await stack.enter_async_context(locks.lock(name)) for name in names]
                 lose(leases[1])
                 await asyncio.sleep(SOON)
-        assert raised.value.name == names[1]
+
+        assert (await raised(LockLost, loses())).name == names[1]
         assert me().cancelling() == 0
         await eye.gone(*names)
         assert idle(locks)

@@ -92,10 +92,10 @@ class Lease(lease.Lease):
             return
         try:
             await self.release()
-        except LockLost as lost:
+        except (LockLost, WrongProcess) as wrong:  # (a forked child that ends in the block ends as it wants to)
             if error is None:
                 raise
-            error.add_note(f"and {lost}")
+            error.add_note(f"and {wrong}")
 
     def _fell(self) -> None:
         if self._body is not None:

@@ -19,7 +19,7 @@ from ..errors import ConfigError, LockBusy, NoQuorum
 from . import quorum
 from .command import CEDE, GRANTED, INQUIRY, RELEASE, TAKEN, TRY, WAIT, Command, Recipe
 from .reach import DOWN, HOPED, UP, Reach
-from .ticket import Mint
+from .ticket import FENCE, Mint
 
 
 class State(enum.Enum):
@@ -192,9 +192,11 @@ class Claim:
             return self._lapse(now, unread=True)
         vote = self.votes[node]
         vote.owed -= 1
-        if not isinstance(reply, list):
+        answer = _read(reply)
+        if answer is None:
             return self._failed(vote, command, reply, now)
-        fence, lower, fresh = int(reply[0]), reply[1] == 1, reply[2] == 1  # (a node gives P back as the text it was sent)
+        fence, second, third, holder = answer
+        lower, fresh = second == 1, third == 1  # (if granted)
         if vote.burnt:
             return fence > 0 and self._undo((node,), now)
         if vote.ceding:  # from a cede to its answer, nothing counts
@@ -207,7 +209,7 @@ class Claim:
         vote.base = base = quorum.bound(command.sent, command.ttl)
         if fence:
             return self._granted(vote, fence, lower, base if fresh or not vote.granted else max(base, vote.bound), now)
-        return self._denied(vote, reply[1], reply[2], reply[3], now)
+        return self._denied(vote, second, third, holder, now)
 
     def _granted(self, vote: Vote, fence: int, lower: bool, bound: float, now: float) -> bool:
         """The node answers that it holds the token."""
@@ -617,3 +619,16 @@ class Claim:
         if self.plain is not None:
             return len(self.plain) if now < self._base else 0
         return sum(v.granted and now < v.bound for v in self.votes)
+
+
+def _read(reply: object) -> tuple[int, int, int, bytes | None] | None:
+    """An answer to a request: F, lower, fresh; or 0, PTTL, place, holder. None if that is not what a node has said."""
+    if not isinstance(reply, list) or len(reply) < 3:
+        return None
+    fence, second, third = reply[:3]
+    if isinstance(fence, bytes) and FENCE.fullmatch(fence):  # (a node gives P back as the text that it was sent)
+        fence = int(fence)
+    holder = reply[3] if len(reply) > 3 else None
+    if not all(isinstance(it, int) for it in (fence, second, third)) or not isinstance(holder, bytes | None):
+        return None
+    return (fence, second, third, holder) if 0 <= fence < 2**53 else None

@@ -6,9 +6,15 @@ its byte order is ticket order. Must not know a clock: the time is handed in.
 
 from __future__ import annotations
 
+import re
+
 from ..errors import ConfigError
 
 LAST = 9 * 10**15  # microseconds: the year 2255, and below 2**53, so that a node's Lua counts in whole numbers
+
+
+FENCE = re.compile(rb"[0-9]{1,16}")
+TOKEN = re.compile(rb"[0-9]{16}:[0-9a-f]{32}:[0-9a-f]{8}")
 
 
 class Mint:

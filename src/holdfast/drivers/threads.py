@@ -57,8 +57,8 @@ class Errand(weakref.ref[Any]):
     """
 
     __slots__ = (
-        "claim", "confirm", "deadline", "delivered", "ended", "error", "gates", "give_up", "handed", "keeper", "last", "max_hold", "patient",
-        "recipe", "renew", "ttl",
+        "claim", "confirm", "deadline", "delivered", "ended", "error", "gates", "give_up", "handed", "keeper", "last", "max_hold",
+        "patient", "recipe", "renew", "ttl",
     )  # fmt: skip
 
     claim: Claim | None
@@ -256,10 +256,9 @@ class Keeper:
             errand.ended = True
             self._open(errand)
             return
+        limits = {"deadline": errand.deadline, "max_hold": errand.max_hold}
         try:
-            claim = self.crew.claim(
-                errand.recipe, errand.ttl, now, patient=errand.patient, deadline=errand.deadline, renew=errand.renew, max_hold=errand.max_hold
-            )
+            claim = self.crew.claim(errand.recipe, errand.ttl, now, patient=errand.patient, renew=errand.renew, **limits)
         except ConfigError as error:  # a clock that cannot be right
             errand.error, errand.ended = error, True
             self._open(errand)

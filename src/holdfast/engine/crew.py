@@ -21,7 +21,7 @@ from .. import events, scripts
 from ..core.claim import HELD, LOST, OVER, WAITING, Claim
 from ..core.command import GRANTED, RELEASE, Command, Recipe
 from ..core.reach import DOWN, GUARDED, HOPED, UP, Reach
-from ..core.ticket import Mint
+from ..core.ticket import FENCE, TOKEN, Mint
 from ..errors import ConfigError, NoQuorum
 from ..wire import lane as wire
 from ..wire.lane import Lane, Manners
@@ -98,9 +98,9 @@ class Crew:
     def begin(self, claim: Claim, now: float) -> None:
         """Ask for it."""
         self.live[claim.token] = claim
+        claim.begin(now)
         if self.telling:
             self._tell(events.Attempt, claim, now)
-        claim.begin(now)
         self.act(claim, now)
 
     def extend(self, claim: Claim, ttl: float, now: float) -> bool:
@@ -113,10 +113,10 @@ class Crew:
         """Give it back, or stop waiting. `heard`: news when a majority has confirmed."""
         before = claim.state
         claim.release(now, heard)
-        if self.telling and claim.state is OVER and before is not OVER:
+        if self.telling and claim.state is OVER:
             if before is HELD:
                 self._tell(events.Released, claim, now, fence=claim.fence)
-            else:
+            elif before is WAITING:
                 self._tell(events.Refused, claim, now, error=None)
         self.act(claim, now)
 
@@ -124,6 +124,8 @@ class Crew:
         """End everything. The answers, once they are here, show that the nodes know."""
         for claim in list(self.live.values()):
             claim.close(now)
+            if self.telling and claim.state is OVER:
+                self._tell(events.Refused, claim, now, error=None)
             self.act(claim, now)
 
     @property
@@ -219,7 +221,7 @@ class Crew:
     def told(self, node: int, message: bytes, now: float) -> None:
         """A node has said something to this crew's inbox."""
         parts = message.split(b" ", 3)
-        if len(parts) != 4 or not parts[2].isdigit():
+        if len(parts) != 4 or not TOKEN.fullmatch(parts[1]) or not FENCE.fullmatch(parts[2]):
             return  # nothing that our scripts say
         kind, token, fence, key = parts
         claim = self.live.get(token)
@@ -228,6 +230,7 @@ class Crew:
                 self.act(claim, now)
         elif kind == GRANTED:  # one that nobody wants any more
             self.lanes[node].say(Command(None, RELEASE, token, now, data=self._undo(key, token, self.settings.horizon)))
+            self._expect(now)
 
     # ------------------------------------------------ within
 
@@ -243,7 +246,7 @@ class Crew:
                 for node in nodes:
                     lanes[node].say(command)
             claim.sends.clear()
-            self._pulse = min(self._pulse, now + self._manners.patience)
+            self._expect(now)
         if claim.token is not claim.routed:  # begun anew
             self.live[claim.token] = self.live.pop(claim.routed)
             claim.routed = claim.token
@@ -260,6 +263,10 @@ class Crew:
             self._disarm(claim)
             heapq.heappush(self._timers, (claim.wake, next(self._sequence), claim))
             claim.armed = claim.wake
+
+    def _expect(self, now: float) -> None:
+        """Something was asked: look after the lanes when its answer is overdue."""
+        self._pulse = min(self._pulse, now + self._manners.patience)
 
     def _disarm(self, claim: Claim) -> None:
         """A timer that nobody needs stays in the heap, until half of them are such."""

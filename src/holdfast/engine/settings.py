@@ -5,7 +5,7 @@ Knows limits and defaults. Must not know the environment or where a value came f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from .. import checks
@@ -51,7 +51,7 @@ def settings(
     restart_guard: object,
     outage: object,
     owner: str,
-    fresh: Iterable[str],
+    fresh: object,
 ) -> Settings:
     """Checked settings. ConfigError says which is wrong, and what to write instead."""
     addresses = tuple(map(address.parse, nodes))
@@ -73,6 +73,10 @@ def settings(
         raise ConfigError(f"prefix {prefix!r} has a brace in it: the server would take it for a hash tag")
     if not owner or not all("!" <= it <= "~" for it in owner):
         raise ConfigError(f"owner {owner!r} is to be printable ASCII without spaces: servers show it in CLIENT LIST")
+    given = list(fresh) if isinstance(fresh, Collection) and not isinstance(fresh, str) else [fresh]
+    run_ids = [it for it in given if isinstance(it, str)]
+    if isinstance(fresh, str) or len(run_ids) != len(given):
+        raise ConfigError(f"fresh is a collection of run_ids, which are texts, not {fresh!r}")
     return Settings(
         addresses=addresses,
         ttl=lease,
@@ -82,7 +86,7 @@ def settings(
         outage=lease if outage is None else checks.seconds(outage, "outage"),
         owner=owner,
         prefix=str(prefix),
-        fresh=frozenset(fresh),
+        fresh=frozenset(run_ids),
     )
 
 

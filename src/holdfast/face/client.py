@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ..checks import Seconds
@@ -39,7 +39,7 @@ class Client(ABC, Generic[L]):
     `restart_guard`: how long a node that restarted is left alone, since it may have forgotten leases (default max_ttl + 2, the
     least; None switches it off: only for tests, and nodes with `appendfsync always`); `outage`: how long a majority may be away
     before waiting ends with NoQuorum (default: ttl); `owner`: who this is, for operators (default host:pid); `fresh`: run_ids of
-    servers that were just made and need no guard (also from HOLDFAST_FRESH); `observer`: is called with every event.
+    servers that were just made and need no guard (default: those in HOLDFAST_FRESH); `observer`: is called with every event.
 
     Raises ConfigError for anything that cannot work. A context manager: leaving it closes the client.
     """
@@ -54,7 +54,7 @@ class Client(ABC, Generic[L]):
         restart_guard: Seconds | object | None = DEFAULT_GUARD,
         outage: Seconds | None = None,
         owner: str | None = None,
-        fresh: Iterable[str] = (),
+        fresh: Collection[str] = (),
         observer: Observer | None = None,
     ) -> None:
         if sys.platform == "win32":
@@ -70,7 +70,7 @@ class Client(ABC, Generic[L]):
             restart_guard=restart_guard,
             outage=outage,
             owner=_myself() if owner is None else owner,
-            fresh={*fresh, *_listed("HOLDFAST_FRESH")},
+            fresh=fresh or _listed("HOLDFAST_FRESH"),
         )
         self._teller = Teller(observer)
         self._servers: Nodes | None = None

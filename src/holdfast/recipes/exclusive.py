@@ -20,7 +20,7 @@ _OURS = re.compile(rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence)", re.DOTALL
 class Exclusive:
     """What an exclusive lock says to a node. `name`: as the user wrote it; `horizon`: K, the fence horizon in ms. Immutable."""
 
-    __slots__ = ("_keys", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name")
+    __slots__ = ("_k", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name")
 
     def __init__(self, name: str, *, prefix: str = "", ttl: float, horizon: int) -> None:
         self.label, self.horizon, self._ttl = name, horizon, ttl
@@ -38,20 +38,20 @@ class Exclusive:
     def _prepare(self) -> None:
         keys, k = b"".join(map(_bulk, keys_of(self.name))), _bulk(b"%d" % self.horizon)
         # everything that does not change from one command to the next is packed once
-        self._request = b"*13\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n4\r\n%b$58\r\n" % (REQUEST.sha, keys)
-        self._release = b"*9\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n4\r\n%b$58\r\n%%b\r\n%b" % (RELEASE.sha, keys.replace(b"%", b"%%"), k)
-        self._keys, self._lease = k, _bulk(_milliseconds(self._ttl))
+        self._request = b"*13\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n4\r\n%b" % (REQUEST.sha, keys)
+        self._release = b"*9\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n4\r\n%b" % (RELEASE.sha, keys)
+        self._k, self._lease = k, _bulk(_milliseconds(self._ttl))
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         """The bytes of a request; `ttl` in seconds, `fence` the one proposed."""
         lease = self._lease if ttl == self._ttl else _bulk(_milliseconds(ttl))
-        expiry = b"%d" % (fence // 1000 + self.horizon)
-        return b"%b%b\r\n%b$1\r\n%b\r\n$16\r\n%016d\r\n%b$%d\r\n%b\r\n" % (
-            self._request, token, lease, mode, fence, self._keys, len(expiry), expiry)  # fmt: skip
+        proposed, expiry = b"%016d" % fence, b"%d" % (fence // 1000 + self.horizon)
+        return b"%b$%d\r\n%b\r\n%b$1\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (
+            self._request, len(token), token, lease, mode, len(proposed), proposed, self._k, len(expiry), expiry)  # fmt: skip
 
     def release(self, token: bytes) -> bytes:
         """The bytes of a release."""
-        return self._release % token
+        return b"%b$%d\r\n%b\r\n%b" % (self._release, len(token), token, self._k)
 
 
 def key_of(name: str, prefix: str = "") -> bytes:

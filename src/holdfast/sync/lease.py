@@ -62,5 +62,7 @@ class Lease(lease.Lease):
 
     def __del__(self) -> None:
         errand = getattr(self, "errand", None)
-        if errand is not None and errand.delivered and not errand.keeper.gone and self.state in (lease.HELD, lease.DOUBT):
+        if errand is None or not errand.delivered or errand.give_up or errand.keeper.gone:
+            return
+        if self.state in (lease.HELD, lease.DOUBT):
             warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)

@@ -116,6 +116,12 @@ class Driver:
         for task in self.tasks:
             task.drop()
 
+    def stalls(self, node: int, seconds: float) -> None:
+        """What it says to this node takes so long from now on, on this connection."""
+        link = self.links[node]
+        if link is not None:
+            link.stall(seconds)
+
     def wakes(self, do: Do, *arguments: object) -> None:
         """Do this as soon as the process runs."""
         if self.dead:
@@ -146,7 +152,7 @@ class Driver:
             claim = self.claim(recipe, ttl, patient=wait != 0, deadline=deadline, renew=renew, max_hold=max_hold)
             lease.claim = claim
             self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
-            news = self._of(claim)
+            news = self.news(claim)
             self.begin(claim)
             try:
                 await news
@@ -173,7 +179,7 @@ class Driver:
     async def extend(self, claim: Claim, ttl: float) -> None:
         """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time."""
         if self.crew.extend(claim, ttl, self.clock()):
-            news = self._of(claim)
+            news = self.news(claim)
             self.work()
             await news
         else:
@@ -181,7 +187,7 @@ class Driver:
 
     async def release(self, claim: Claim, confirm: bool = False) -> int:
         """Give it back; with `confirm`, returns when a majority has confirmed: on how many nodes."""
-        news = self._of(claim) if confirm else None
+        news = self.news(claim) if confirm else None
         self._end(claim, confirm)
         if news is not None and not claim.done:
             await news
@@ -236,8 +242,8 @@ class Driver:
             self._leases.pop(claim, None)
             self._news.pop(claim, None)
 
-    def _of(self, claim: Claim) -> Future[None]:
-        """News of a claim, to be awaited."""
+    def news(self, claim: Claim) -> Future[None]:
+        """The next news of a claim, to be awaited."""
         future: Future[None] = Future()
         self._news.setdefault(claim, []).append(future)
         return future

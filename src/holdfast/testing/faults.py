@@ -35,6 +35,8 @@ class Plan:
     faults: float = 2.0  # a second, at random
     slow: float = 0.02  # how much of what is sent takes long
     cuts: float = 0.3  # of connections on which a cede was just sent
+    restarts: float = 0.01  # of holds that begin with the restart of a minority
+    naps: float = 0.02  # of holds whose client is stopped while a renewal is on its way
     hands: float = 0.0  # of holds in which an operator takes the lock away
     gentle: bool = False  # long holds, and never more than a minority in trouble
     calm: bool = False  # no faults at all
@@ -81,6 +83,9 @@ class Faults:
         world, dice = self.world, self.world.dice
         kinds = (self._breaks, self._step, self._half_open, self._stall, self._freeze, self._restart)
         dice.choices(kinds, (8, 5, 3, 2, 1, 1))[0](dice.choice(self.nodes))
+        if world.fate("queues deleted", self.plan.hands / 2):
+            key = dice.choice((b"{L}:queue", b"{L}:waiters"))
+            dice.choice(self.nodes).tell(pack(b"DEL", key))
         if self.plan.mortal:
             self._mortality(dice.choice(self.drivers))
         world.after(dice.expovariate(self.plan.faults), self._fault)
@@ -187,11 +192,11 @@ class Faults:
         keep = 0.0
         if self.over or plan.calm or plan.gentle:
             return keep
-        if self.few and world.fate("restarts when granted", 0.01):
+        if self.few and world.fate("restarts when granted", plan.restarts):
             for node in dice.sample(self.nodes, dice.randint(1, self.few)):
                 world.after(dice.uniform(0.0, 0.003), node.restart)
             keep = dice.uniform(0.0, 8.0)
-        elif world.fate("stopped before all of a renewal is heard", 0.01):
+        elif world.fate("stopped before all of a renewal is heard", plan.naps):
             keep = 4.0
             world.at(driver.clock.when(claim.wake) + dice.uniform(0.0, 0.003), self._nap, driver, claim)
         if dice.random() < plan.hands:
@@ -213,7 +218,7 @@ class Faults:
         held.handled = True
         most, force = dice.random() < 0.5, dice.random() < 0.5
         count = dice.randint(len(self.nodes) // 2 + 1, len(self.nodes)) if most else dice.randint(1, max(self.few, 1))
-        world.saw(("forced off " if force else "deleted on ") + ("most" if most else "some"))
+        world.saw("taken from most" if most else "taken from some")
         for node in dice.sample(have, min(len(have), count)):
             if force:
                 world.after(world.delay(), force_release, node, claim.recipe, claim.token)

@@ -7,6 +7,7 @@ A lane whose ledger may be wrong is never repaired: it says why it is `bad`, and
 from __future__ import annotations
 
 import enum
+import re
 from collections import deque
 from collections.abc import Container, Sequence
 from math import inf
@@ -18,6 +19,8 @@ from .resp import MORE, Malformed, Push, Refusal, pack, reader
 
 OLDEST = (6, 2)  # the oldest server: GET as an option of SET, PXAT
 SHORT = 1.0  # a connection that was of use for less than this many seconds counts as a failure
+PASSING = ("LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "ERR max number of clients")  # refusals that time will mend
+UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)  # hiredis's, for bytes that no server sends or no object can hold
 ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")  # errors after which the connection has to begin anew
 
 
@@ -163,25 +166,29 @@ class Lane(Generic[Q]):
 
     def received(self, data: bytes | bytearray | memoryview, now: float) -> None:
         """Tell everybody what these bytes say, in the order of the stream."""
-        if self.line is UP:
+        if self.line is not GREETING:  # (whose bytes are of a run that is not known yet)
             self._heard = now
-        node, listener, popleft = self.node, self.listener, self.ledger.popleft
+        node, listener, ledger = self.node, self.listener, self.ledger
         self._reader.feed(data)  # type: ignore[arg-type]  # (it takes any buffer, whatever its types say)
         gets = self._reader.gets
-        try:
-            while self.bad is None and (reply := gets()) is not MORE:
-                if type(reply) is Push:
-                    self._pushed(reply, now)
-                    continue
-                question = popleft()
-                if type(question) is Greeting:
-                    self._greeted(question.word, question.sent, reply, now)
-                    continue
+        while self.bad is None:
+            try:
+                reply = gets()
+            except UNREADABLE as error:
+                self.bad = ConnectionError(f"it does not speak the servers' protocol: {error}")
+                return
+            if reply is MORE:
+                return
+            if type(reply) is Push:
+                self._pushed(reply, now)
+            elif not ledger:
+                self.bad = ConnectionError("it says what nobody asked for")
+            elif type(question := ledger.popleft()) is Greeting:
+                self._greeted(question.word, question.sent, reply, now)
+            else:
                 if type(reply) is Refusal and str(reply).startswith(ALONE):  # restarted behind a proxy, flushed, or not ready
                     self.bad = reply
                 listener.heard(node, question, reply, now)  # type: ignore[arg-type]  # (a Greeting was dealt with)
-        except (IndexError, Malformed) as error:
-            self.bad = ConnectionError(f"it says what nobody asked for: {error}")
 
     def opened(self, now: float) -> None:
         """The guard is over: load the scripts, and say what was left unsaid. They go before whatever else is said."""
@@ -194,25 +201,24 @@ class Lane(Generic[Q]):
 
     def broke(self, now: float) -> None:
         """The connection is gone; nothing that was on its way is known to have arrived."""
+        self.fails = 0 if now - self._opened >= SHORT and not self.late(now) else self.fails + 1
         self.unsaid += [it for it in self.ledger if not isinstance(it, Greeting) and it.again]
         self.ledger.clear()
         self.out.clear()
-        self.fails = 0 if now - self._opened >= SHORT else self.fails + 1
         self.line, self.bad, self._opened = DOWN, None, inf
         delay = 0.01 * 2 ** min(self.fails, 7) if self.fails else 0.0  # at most 1.28 s
         self.wake = now + delay * (0.5 + self.manners.jitter / 2)
 
     def late(self, now: float) -> bool:
         """Has the node been silent for too long? To be asked only when everything that came has been read."""
-        if self.line is UP:
-            return bool(self.ledger) and now >= self.ledger[0].sent + self.manners.patience
-        return self.line in (DIALLING, GREETING, LOADING) and now >= self.wake
+        return self.line is not DOWN and self.line is not GUARDED and now >= self.due()
 
     def due(self) -> float:
         """When to look after it next."""
-        if self.line is UP:
-            return self.ledger[0].sent + self.manners.patience if self.ledger else inf
-        return self.wake
+        if self.line is not UP:
+            return self.wake
+        # (what is said again after a reconnect cannot be answered sooner than it could be said)
+        return max(self.ledger[0].sent, self._opened) + self.manners.patience if self.ledger else inf
 
     # ------------------------------------------------ within
 
@@ -221,26 +227,34 @@ class Lane(Generic[Q]):
         self.out.append(self.ledger[-1].data)
 
     def _pushed(self, push: Sequence[object], now: float) -> None:
-        if push[0] == b"message" and isinstance(push[2], bytes):
-            self.listener.told(self.node, push[2], now)
-        elif push[0] == b"subscribe":
-            self._subscribed = True
+        match list(push):
+            case [b"message", _, bytes() as message]:
+                self.listener.told(self.node, message, now)
+            case [b"subscribe", *_]:
+                self._subscribed = True
 
     def _greeted(self, word: str, sent: float, reply: object, now: float) -> None:
         """The answer to a greeting of ours."""
         if word == "CLIENT SETINFO":  # (unknown before 7.2, and not needed)
             return
         if type(reply) is Refusal:
-            self.bad = ConfigError(f"{_ADVICE.get(word, word + ' is refused')}: {reply}")
+            if str(reply).startswith(PASSING):
+                self.bad = ConnectionError(str(reply))
+            else:
+                self.bad = ConfigError(f"{_ADVICE.get(word, word + ' is refused')}: {reply}")
         elif word == "INFO" and isinstance(reply, bytes | str):
             text = reply if isinstance(reply, str) else reply.decode("utf-8", "replace")
             self.facts.update((key, value) for key, colon, value in (it.partition(":") for it in text.splitlines()) if colon)
-        elif word == "TIME" and isinstance(reply, list):
-            self.ahead = int(reply[0]) + int(reply[1]) / 1e6 - (sent + now) / 2
+        elif word == "TIME":
+            seconds, microseconds = (_number(it) for it in reply) if isinstance(reply, list) and len(reply) == 2 else (None, None)
+            if seconds is None or microseconds is None:
+                self.bad = ConnectionError(f"it tells no time: {reply!r}")
+                return
+            self.ahead = seconds + microseconds / 1e6 - (sent + now) / 2
             self._introduced(now)
         elif word == "SCRIPT LOAD" and not any(isinstance(it, Greeting) for it in self.ledger):
             if self.line is LOADING:
-                self.line, self.wake = UP, inf
+                self.line, self.wake, self._opened = UP, inf, now
                 self._repeat(now)
 
     def _introduced(self, now: float) -> None:
@@ -251,17 +265,19 @@ class Lane(Generic[Q]):
             self.bad = ConfigError(f"its server is {version or 'of no known version'}: Redis 6.2 or Valkey 7.2 is the oldest that works")
         elif facts.get("role") != "master":
             self.bad = ConfigError("it is a replica: use masters that are independent of each other")
-        elif not self._subscribed or not facts.get("run_id"):
+        uptime = _number(facts.get("uptime_in_seconds"))
+        if self.bad is None and (not self._subscribed or not facts.get("run_id") or uptime is None):
             self.bad = ConfigError("it is no Redis or Valkey server, or a proxy hides what it says of itself (SUBSCRIBE, INFO)")
-        if self.bad is not None:
+        if self.bad is not None or uptime is None:
             return
         if facts["run_id"] != self.run_id:
             self.run_id, self._known, self._before = facts["run_id"], now, self._heard
+        self._heard = now
         guard = self.manners.guard
         self.line, self.wake = GUARDED, now
         if guard is not None and self.run_id not in self.manners.fresh:
             # Its uptime is rounded, and follows its wall clock: wrong if an earlier run spoke to us less than a guard ago.
-            aged = max(now + guard + 1 - int(facts.get("uptime_in_seconds", "0")), self._before + guard)
+            aged = max(now + guard + 1 - uptime, self._before + guard)
             self.wake = max(now, min(self._known + guard, aged))
 
     def _repeat(self, now: float) -> None:
@@ -281,5 +297,14 @@ _ADVICE = {
 
 
 def _version(text: str) -> tuple[int, ...]:
-    parts = text.split(".")[:2]
-    return tuple(int(it) for it in parts) if all(it.isdigit() for it in parts) else (0,)
+    return tuple(_number(it) or 0 for it in text.split(".")[:2])
+
+
+def _number(text: object) -> int | None:
+    """The whole number that a text is, if it is one that a server would write."""
+    if isinstance(text, bytes):
+        text = text.decode("ascii", "replace")
+    return int(text) if isinstance(text, str) and _WHOLE.fullmatch(text) else None
+
+
+_WHOLE = re.compile("-?[0-9]{1,18}")

@@ -1,0 +1,95 @@
+"""What a seed's world has in it before anything happens: nodes, clients, and laws that watch.
+
+Knows how the pieces are put together. Must not know what will happen to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..core.claim import Claim
+from ..engine.settings import DEFAULT_GUARD, settings
+from ..recipes.exclusive import Exclusive
+from .driver import Driver
+from .laws import Laws
+from .network import WALL, Node
+from .server import Lua
+from .world import Clock, Violation, World
+
+RATE = 0.002  # by how much clocks run too fast or too slow, at most: less than the drift allows for
+
+
+class Hold:
+    """What a user holds who needs no face."""
+
+    __slots__ = ("__weakref__", "claim")
+    claim: Claim
+
+    def _fell(self) -> None:
+        pass
+
+
+class Stage:
+    """A world, and everything in it. `guard`: do clients know of the restart guard? `lua`: what nodes run scripts in."""
+
+    name = ""
+    aim: tuple[str, ...] = ()  # what has to happen in it, or a run does not count
+
+    def __init__(self, seed: int, nodes: int, max_ttl: float, *, guard: bool = True, calm: bool = False, lua: Lua | None = None) -> None:
+        self.world = world = World(seed)
+        self.settings = settings(
+            [f"redis://node{index}" for index in range(nodes)],
+            ttl=max_ttl,
+            max_ttl=max_ttl,
+            prefix="",
+            node_timeout=0.3,
+            restart_guard=DEFAULT_GUARD if guard else None,
+            outage=5.0,
+            owner="simulated",
+            fresh=(),
+        )
+        self.guard = max_ttl + 2.0
+        self.nodes = [Node(world, index, self._clock(WALL, 0.05), lua) for index in range(nodes)]
+        self.laws = Laws(world, self.nodes, self.guard, world.swift if calm else None)
+        self.drivers: list[Driver] = []
+
+    def client(self, haste: float = 0.0) -> Driver:
+        """One more client."""
+        driver = Driver(self.world, self.nodes, self.settings, self._clock(1e6, 1e6), self.laws, haste)
+        driver.crew.telling = self.world.dice.random() < 0.5
+        self.drivers.append(driver)
+        return driver
+
+    def recipe(self, ttl: float) -> Exclusive:
+        """The one lock that everybody wants."""
+        return Exclusive("L", ttl=ttl, horizon=self.settings.horizon)
+
+    def run(self) -> dict[str, int]:
+        """Let it all happen. Raises Violation. Returns how often what happened."""
+        try:
+            self._play()
+        finally:
+            for driver in self.drivers:
+                driver.dead = True
+            self.world.close()
+        return self.world.seen
+
+    @property
+    def void(self) -> tuple[str, ...]:
+        """What the run was aimed at, and did not happen: then it does not count."""
+        return tuple(it for it in self.aim if it not in self.world.seen)
+
+    def _play(self) -> None:
+        raise NotImplementedError
+
+    def _clock(self, ahead: float, about: float) -> Clock:
+        dice = self.world.dice
+        return Clock(self.world, ahead + dice.uniform(-about, about), 1 + dice.uniform(-RATE, RATE))
+
+    def _by(self, ends: float, done: Callable[[], bool], what: str) -> None:
+        """It has to be done by then."""
+        world, began = self.world, self.world.now
+        world.run(ends, done)
+        if not done():
+            waits = ", ".join(claim.token.decode() for claim in self.laws.open) or "somebody"
+            raise Violation(f"recovery: {what}: {waits} still waits, {world.now - began:.1f} s after the last fault")

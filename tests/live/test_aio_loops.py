@@ -1,0 +1,566 @@
+"""Loops, threads and processes: whose a client and a lease are, how they end, and what a bug in the engine does (B-34, S-23)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import threading
+import time
+from typing import Any
+
+import pytest
+from live.test_aio_kit import SOON, Complaints, Eye, calm, client, connected, driver_of, ended, eye, idle, program, ran, some, true, turns
+
+from holdfast.aio import Holdfast, Lease
+from holdfast.clock import clock
+from holdfast.embedded import Nodes
+from holdfast.errors import Closed, HoldfastError, LockLost, WrongLoop
+
+__all__ = ["eye"]
+
+# ------------------------------------------------ loops
+
+
+def test_a_client_outlives_its_loops(nodes: Nodes, eye: Eye) -> None:
+    """At module level, used by one `asyncio.run` after another: each has connections of its own, and leaves nothing."""
+    locks, name, fences = client(nodes), some("runs"), []
+
+    async def main() -> None:
+        async with locks.lock(name, wait=0) as lease:
+            fences.append(lease.fence)
+
+    for _ in range(5):
+        ended(main)
+        assert eye.left(name) == []
+    assert fences == sorted(fences)
+    assert len(locks._drivers) == 1  # loops that were closed are forgotten
+
+
+def test_the_end_of_a_run_gives_back_what_is_held(nodes: Nodes, eye: Eye) -> None:
+    """From `acquire`, from tasks that the end cancels, and what waits does not get it afterwards."""
+    locks, names = client(nodes), [some("end") for _ in range(4)]
+    held: list[Lease] = []
+
+    async def works() -> None:
+        async with locks.lock(names[1]):
+            await asyncio.sleep(SOON)
+
+    async def waits() -> None:
+        await locks.lock(names[0]).acquire()
+
+    async def streams() -> Any:
+        async with locks.lock(names[2]) as lease:
+            yield lease
+
+    async def main() -> None:
+        held.append(await locks.lock(names[0]).acquire())
+        held.append(await locks.lock(names[3], ttl=20).acquire())
+        stream = streams()
+        held.append(await anext(stream))
+        kept.append((stream, asyncio.create_task(works()), asyncio.create_task(waits())))
+        await true(lambda: len(eye.left(*names)) == 4 * 5 + 2 * 5)
+
+    kept: list[Any] = []
+    with Complaints() as complaints:
+        asyncio.run(main())
+    assert complaints.heard == []
+    assert eye.left(*names) == []  # at once: the end has waited for the nodes' answers
+    kept.clear()
+    held.clear()
+    gc.collect()
+    assert complaints.heard == []
+
+
+def test_the_end_of_a_run_that_was_cancelled_while_closing(nodes: Nodes, eye: Eye) -> None:
+    locks, names = client(nodes), [some("end") for _ in range(50)]
+
+    async def main() -> None:
+        for name in names:
+            held.append(await locks.lock(name).acquire())
+        closing = asyncio.create_task(locks.close())
+        await turns(1)
+        closing.cancel()
+
+    held: list[Lease] = []
+    with Complaints() as complaints:
+        asyncio.run(main())
+    assert complaints.heard == []
+    assert eye.left(*names) == []
+
+
+@pytest.mark.parametrize("takes", [0.0, 0.05, 60.0])
+def test_on_lost_at_the_end_of_a_run(nodes: Nodes, takes: float) -> None:
+    """What a lease's end sets off is not torn off silently: it ends by itself, or is cancelled."""
+    locks, steps = client(nodes, node_timeout=0.3), []
+
+    async def on_lost(lease: Lease) -> None:
+        steps.append("begun")
+        try:
+            await asyncio.sleep(takes)
+            steps.append("done")
+        except asyncio.CancelledError:
+            steps.append("cancelled")
+            raise
+
+    async def main() -> None:
+        held.append(await locks.lock(some("end"), on_lost=on_lost).acquire())
+
+    held: list[Lease] = []
+    ended(main)
+    assert steps == ["begun", "cancelled" if takes == 60.0 else "done"]
+    assert "closed" in repr(held[0]._lost)
+
+
+def test_several_loops_in_several_threads_at_once(nodes: Nodes, eye: Eye) -> None:
+    """On one client, and on one description: loops come and go beside each other."""
+    locks, inside, name = client(nodes), [0], some("threads")
+    lock, own = locks.lock(name), [some("own") for _ in range(4)]
+    failures: list[BaseException] = []
+    began = threading.Barrier(4)
+
+    async def main(mine: str) -> None:
+        for _ in range(4):
+            async with lock:
+                inside[0] += 1
+                assert inside[0] == 1
+                await asyncio.sleep(0)
+                inside[0] -= 1
+            async with locks.lock(mine) as lease:
+                assert lease.held
+
+    def run(mine: str) -> None:
+        try:
+            began.wait(SOON)
+            for _ in range(6):
+                asyncio.run(main(mine))
+        except BaseException as error:
+            failures.append(error)
+
+    with Complaints() as complaints:
+        threads = [threading.Thread(target=run, args=(mine,)) for mine in own]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert failures == []
+    assert complaints.heard == []
+    assert eye.left(name, *own) == []
+
+
+def test_drivers_are_found_while_other_loops_come_and_go(nodes: Nodes) -> None:
+    """The table of drivers is shared by threads: nobody stumbles over it, nobody's driver gets lost."""
+    locks, failures, found = client(nodes), [], []
+    stop = clock() + 0.5
+
+    async def main() -> None:
+        driver = locks._driver()
+        for _ in range(20):
+            await asyncio.sleep(0)
+            if locks._driver() is not driver:
+                failures.append("another driver")
+        found.append(driver)
+        await driver.close()
+
+    def run() -> None:
+        try:
+            while clock() < stop:
+                asyncio.run(main())
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+    assert len(found) > 20
+
+
+def test_a_lease_is_its_loops(nodes: Nodes, eye: Eye) -> None:
+    locks, name = client(nodes), some("loop")
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    lease: Lease = first.run_until_complete(locks.lock(name).acquire())
+
+    async def elsewhere() -> None:
+        for what in (lambda: lease.held, lambda: lease.state, lambda: lease.remaining, lease.check):
+            with pytest.raises(WrongLoop, match="another event loop"):
+                what()  # type: ignore[operator]
+        for coroutine in (lease.extend(), lease.release(), lease.release(confirm=True)):
+            with pytest.raises(WrongLoop):
+                await coroutine
+        assert lease.fence > 0 and lease.name == name and lease.token  # facts are anybody's
+        assert "Lease" in repr(lease)
+
+    second.run_until_complete(elsewhere())
+    with pytest.raises(WrongLoop):  # in no loop at all
+        lease.check()
+    first.run_until_complete(lease.release(confirm=True))
+    assert eye.left(name) == []
+    for loop in (first, second):
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+def test_a_loop_that_is_closed_without_further_ado(nodes: Nodes) -> None:
+    """With somebody in the queue, and somebody in a block: their tasks, sockets and lease are complained of, and nothing fails."""
+    locks, name = client(nodes), some("closed")
+
+    async def works() -> None:
+        async with locks.lock(name):
+            await asyncio.sleep(SOON)
+
+    async def main() -> None:
+        tasks.extend(asyncio.create_task(works()) for _ in range(2))
+        await true(lambda: len(driver_of(locks).crew.live) == 2 and driver_of(locks)._leases)
+
+    tasks: list[Any] = []
+    with Complaints() as complaints:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main())
+        driver = loop.run_until_complete(_driver(locks))
+        loop.close()
+        tasks.clear()
+        del driver
+        locks._drivers.clear()
+        gc.collect()
+    rest = [it for it in complaints.heard if "unclosed" not in it and "dropped without a release" not in it]
+    assert [it.splitlines()[0] for it in rest] == ["Task was destroyed but it is pending!"] * 2
+
+
+async def _driver(locks: Holdfast) -> Any:
+    return driver_of(locks)
+
+
+@calm
+async def test_closing_ends_everything(nodes: Nodes, eye: Eye) -> None:
+    locks, names = await connected(nodes), [some("closing") for _ in range(3)]
+    told: list[Lease] = []
+    lease = await locks.lock(names[0], on_lost=told.append).acquire()
+    lost = lease.lost
+
+    async def works() -> None:
+        async with locks.lock(names[1]):
+            await asyncio.sleep(SOON)
+
+    body, waiter = asyncio.create_task(works()), asyncio.create_task(locks.lock(names[0]).acquire())
+    await true(lambda: len(eye.left(*names)) == 20)
+    await asyncio.gather(locks.close(), locks.close(), locks.aclose())
+    assert eye.left(*names) == []
+    await asyncio.wait([body, waiter])
+    assert isinstance(waiter.exception(), Closed)
+    error = body.exception()
+    assert isinstance(error, LockLost) and error.reason == "closed"
+    assert lost.is_set() and not lease.held
+    await turns(3)
+    assert told == [lease]
+    with pytest.raises(LockLost):
+        await lease.release()
+    for refused in (locks.lock(names[0]).acquire(), locks.lock(names[0]).try_acquire(), locks.ready()):
+        with pytest.raises(Closed):
+            await refused
+    await locks.close()
+
+
+@calm
+async def test_b34_nothing_remains_after_closing(nodes: Nodes) -> None:
+    """No task, no timer, no socket, and the driver itself goes without the collector's help in the end."""
+    sockets = _sockets()
+    loop: Any = asyncio.get_running_loop()
+    for _ in range(3):
+        async with await connected(nodes) as locks:
+            async with locks.lock(some("remains")):
+                pass
+            assert _sockets() in (0, sockets + 5)
+            driver = driver_of(locks)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        await turns(2)
+        assert _sockets() == sockets
+        assert not [it for it in loop._scheduled if not it.cancelled() and getattr(it._callback, "__self__", None) is driver]
+        del driver, locks
+        gc.collect()
+        await turns(2)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def _sockets() -> int:
+    """How many sockets this process has. (Elsewhere than on Linux: none, ever, and less is tested.)"""
+    count = 0
+    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        try:
+            count += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+        except FileNotFoundError:  # (the list's own)
+            continue
+    return count
+
+
+# ------------------------------------------------ processes
+
+
+def test_no_complaint_in_development_mode(nodes: Nodes) -> None:
+    """Python's development mode, every warning an error: a client at module level, several runs, leases that are left to the end."""
+    said = ran(
+        nodes,
+        """
+        import asyncio
+        import logging
+        from holdfast.aio import Holdfast
+
+        logging.disable(logging.ERROR)  # (it says which leases were lost when the loop ended)
+        locks, kept = Holdfast(), []
+
+        async def main(number):
+            async with locks.lock("dev") as lease:
+                await lease.extend()
+            kept.append(await locks.lock(f"dev:{number}").acquire())
+            waiting = asyncio.create_task(locks.lock(f"dev:{number}").acquire())
+            await asyncio.sleep(0.01)
+            print(lease.fence)
+
+        for number in range(3):
+            asyncio.run(main(number))
+        asyncio.run(main(0), debug=True)
+        """,
+    )
+    fences = [int(it) for it in said.split()]
+    assert len(fences) == 4 and fences == sorted(fences)
+
+
+def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye) -> None:
+    """The child may not use the lease, takes its own locks, and ends as processes end; the parent notices nothing."""
+    said = ran(
+        nodes,
+        """
+        import asyncio, os, sys, time, warnings
+        from holdfast import events
+        from holdfast.aio import Holdfast
+        from holdfast.errors import WrongProcess
+
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
+        down = []
+        locks = Holdfast(observer=lambda event: isinstance(event, events.NodeDown) and down.append(event))
+
+        async def child():
+            async with locks.lock("fork:child", wait=5) as mine:
+                mine.check()
+                assert await locks.lock("fork:a").try_acquire() is None
+
+        async def block():
+            async with locks.lock("fork:block"):
+                await asyncio.sleep(60)
+
+        async def main():
+            lease = await locks.lock("fork:a").acquire()
+            waiting = asyncio.create_task(locks.lock("fork:a").acquire())
+            inside = asyncio.create_task(block())
+            await asyncio.sleep(0.05)
+            pid = os.fork()
+            if not pid:
+                sys.unraisablehook = lambda what: None  # (the copies of the parent's loop and tasks)
+                for misuse in (lambda: lease.held, lease.check, lambda: lease.release().send(None), lambda: lease.extend().send(None)):
+                    try:
+                        misuse()
+                    except WrongProcess:
+                        continue
+                    os._exit(2)
+                asyncio._set_running_loop(None)
+                asyncio.run(child())
+                del lease, waiting, inside
+                raise SystemExit(0)  # tears everything down: nothing of that may be said on the parent's connections
+            while os.waitpid(pid, os.WNOHANG) == (0, 0):
+                await asyncio.sleep(0.01)
+            lease.check()
+            assert not waiting.done()
+            assert await lease.extend() > 5
+            assert lease.votes == 5
+            await lease.release()
+            await (await waiting).release()
+            assert not inside.done()
+            inside.cancel()
+            print(len(down))
+
+        if __name__ == "__main__":
+            asyncio.run(main())
+        """,
+    )
+    assert said.split() == ["0"]
+    assert eye.left("fork:a", "fork:block", "fork:child") == []
+
+
+def test_a_forked_child_does_not_keep_the_parents_connections(nodes: Nodes, eye: Eye) -> None:
+    """Else a node would go on handing locks to a parent that was killed, for as long as a child of it lives."""
+    source = """
+        import asyncio, os, signal, sys, time, warnings
+        from holdfast.aio import Holdfast
+
+        warnings.simplefilter("ignore", DeprecationWarning)
+        locks = Holdfast(owner="forking")
+
+        async def main():
+            await locks.ready()
+            lease = await locks.lock("forked", ttl=30).acquire()
+            if not (child := os.fork()):
+                os.close(1)
+                os.close(2)
+                time.sleep(60)
+                os._exit(0)
+            print(child, flush=True)
+            sys.stdin.readline()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        asyncio.run(main())
+    """
+    where = {"HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.run_ids)}
+
+    def seen() -> int:
+        return sum("name=holdfast:forking:" in it for it in eye.everywhere("CLIENT", "LIST"))
+
+    with program(source, environment=where) as process:
+        assert process.stdout is not None and process.stdin is not None
+        child = int(process.stdout.readline())
+        try:
+            assert seen() == 5
+            process.stdin.write("\n")
+            process.stdin.flush()
+            process.wait(SOON)
+            end = time.monotonic() + SOON
+            while seen() and time.monotonic() < end:
+                time.sleep(0.01)
+            os.kill(child, 0)  # it still lives
+            assert seen() == 0
+        finally:
+            os.kill(child, 9)
+    eye.everywhere("DEL", "forked")
+
+
+# ------------------------------------------------ a bug in the engine
+
+FAULTS = ["received", "tick", "begin", "extend", "end", "lost", "connected", "next_wake"]
+
+
+@pytest.mark.parametrize("where", FAULTS)
+@calm
+async def test_a_bug_in_the_engine(nodes: Nodes, eye: Eye, caplog: pytest.LogCaptureFixture, where: str) -> None:
+    """Held leases are lost, whoever waits fails at once, the log says it once; and the client works on, with a new engine."""
+    caplog.set_level(logging.CRITICAL, "holdfast")
+    async with await connected(nodes) as locks, await connected(nodes) as others:
+        names = [some("bug") for _ in range(4)]
+        foreign = await others.lock(names[2]).acquire()
+        told: list[Lease] = []
+        lease = await locks.lock(names[0], ttl=0.8, on_lost=told.append).acquire()
+        lost = lease.lost
+
+        async def works() -> None:
+            async with locks.lock(names[1], ttl=0.8):
+                await asyncio.sleep(SOON)
+
+        body, waiter = asyncio.create_task(works()), asyncio.create_task(locks.lock(names[2]).acquire())
+        extension: asyncio.Task[Any] | None = None
+        driver = driver_of(locks)
+        await true(lambda: len(driver.crew.live) == 3 and len(driver._leases) == 2)
+        crew: Any = driver.crew
+
+        def broken(*arguments: Any) -> Any:
+            raise ZeroDivisionError("a bug")
+
+        setattr(crew, where, broken)
+        match where:
+            case "begin":
+                with pytest.raises(HoldfastError, match="failed") as failed:
+                    await locks.lock(names[3]).acquire()
+                assert isinstance(failed.value.__cause__, ZeroDivisionError)
+            case "extend":
+                extension = asyncio.create_task(lease.extend())
+            case "end":
+                cancelled = asyncio.create_task(locks.lock(names[2]).acquire())
+                await turns(2)
+                cancelled.cancel()
+                await asyncio.wait([cancelled])
+                assert cancelled.cancelled()
+            case "lost" | "connected":
+                if where == "connected":
+                    driver._links[0].transport.abort()  # type: ignore[union-attr]
+                eye.asks([0], [("CLIENT", "KILL", "TYPE", "pubsub")])
+            case "received":
+                extension = asyncio.create_task(lease.extend())
+        await true(lambda: lost.is_set(), within=3)
+        await asyncio.wait([body, waiter, *([extension] if extension else [])], timeout=SOON)
+        assert isinstance(body.exception(), LockLost)
+        error = waiter.exception()
+        assert isinstance(error, HoldfastError) and isinstance(error.__cause__, ZeroDivisionError)
+        if extension is not None:
+            assert isinstance(extension.exception(), LockLost)
+        assert not lease.held
+        await turns(3)
+        assert told == [lease]
+        with pytest.raises(LockLost):
+            await lease.release()
+        assert len([it for it in caplog.records if it.levelno == logging.CRITICAL]) == 1
+        assert driver_of(locks) is not driver  # its heir
+        async with asyncio.timeout(SOON):
+            async with locks.lock(names[3]):  # the client works on
+                pass
+            async with locks.lock(names[0]):  # (when the keys that nobody renews have run out)
+                pass
+        await foreign.release()
+        assert idle(locks)
+        await eye.gone(*names)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@calm
+async def test_a_bug_while_closing(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "holdfast")
+    locks = await connected(nodes)
+    lease = await locks.lock(some("bug"), ttl=0.2).acquire()
+
+    def broken(*arguments: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    driver_of(locks).crew.close = broken  # type: ignore[method-assign]
+    async with asyncio.timeout(SOON):
+        await locks.close()
+    assert not lease.held
+    assert len([it for it in caplog.records if it.levelno == logging.CRITICAL]) == 1
+
+
+@calm
+async def test_an_observer_that_raises_is_no_bug_of_the_engine(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    def observer(event: object) -> None:
+        raise ZeroDivisionError("an observer's")
+
+    async with await connected(nodes, observer=observer) as locks:
+        driver = driver_of(locks)
+        async with locks.lock(some("observed")) as lease:
+            await lease.extend()
+        assert driver_of(locks) is driver
+    assert any("an observer's" in str(it.exc_info) for it in caplog.records)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_the_middle_of_the_engine(nodes: Nodes, kind: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody knows what it has left half done. It goes on to whoever asked for it, and no bug is reported."""
+    locks, held = client(nodes), []
+
+    async def main() -> None:
+        held.append(await locks.lock(some("interrupt"), ttl=0.3).acquire())
+        crew: Any = driver_of(locks).crew
+
+        def interrupted(*arguments: Any) -> Any:
+            raise kind
+
+        crew.end = interrupted
+        await held[0].release()
+
+    with pytest.raises(kind):
+        asyncio.run(main())
+    assert [it for it in caplog.records if it.levelno == logging.CRITICAL] == []
+    held.clear()
+    ended(lambda: _once(locks))
+
+
+async def _once(locks: Holdfast) -> None:
+    async with locks.lock(some("after")):
+        pass

@@ -1,0 +1,541 @@
+"""Nodes that are dead, frozen, slow to read, or no servers at all (B-25, S-02, S-25, S-35).
+
+What that costs the users of a loop, how connections end, and who is called late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import statistics
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from live.test_aio_kit import SOON, Down, Eye, calm, client, connected, driver_of, eye, idle, some, true, turns
+
+from holdfast.aio import Holdfast, Lease
+from holdfast.clock import clock
+from holdfast.drivers import aio, sockets
+from holdfast.embedded import Nodes
+from holdfast.errors import Closed, ConfigError, LockLost, NoQuorum
+
+__all__ = ["eye"]
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Cluster]:
+    """Five nodes that the tests of this module freeze and thaw, and leave as they were."""
+    with Cluster(Nodes(5)) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def frozen(cluster: Cluster, *which: int) -> AsyncIterator[None]:
+    await cluster.freeze(*which)
+    try:
+        yield
+    finally:
+        await cluster.thaw(*which)
+
+
+async def pairs(locks: Holdfast, count: int) -> list[float]:
+    """How long it takes to acquire a lock and give it back: seconds, each time."""
+    took = []
+    for _ in range(count):
+        began = clock()
+        lease = await locks.lock(some("pair")).acquire()
+        await lease.release()
+        took.append(clock() - began)
+    return took
+
+
+# ------------------------------------------------ a minority that is of no use
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@calm
+async def test_b25_frozen_nodes_cost_nothing(own: Cluster, count: int) -> None:
+    """Before they are found out, while they are, and afterwards. For losers, too; extending and confirming included."""
+    async with await connected(own.nodes) as locks:
+        patience = driver_of(locks).settings.node_timeout
+        healthy = statistics.median(await pairs(locks, 50))
+        bar = max(20 * healthy, patience / 4)
+        async with frozen(own, *range(count)):
+            held = await locks.lock(some("held")).acquire()
+            began = clock()
+            took = []
+            while clock() < began + 1.6 * patience:  # it is found out meanwhile
+                took += await pairs(locks, 5)
+                one = clock()
+                assert await locks.lock(held.name).try_acquire() is None
+                assert await held.extend() > 5
+                took.append(clock() - one)
+                await asyncio.sleep(0.01)
+            assert statistics.median(took) < bar
+            assert statistics.quantiles(took, n=20)[-1] < patience / 2  # (but for the machine's own pauses)
+            assert sum(it.state == "up" for it in locks.nodes()) == 5 - count
+            assert held.votes == 5 - count
+            one = clock()
+            assert await held.release(confirm=True) >= 3
+            assert clock() - one < patience / 2
+        await true(lambda: all(it.state == "up" for it in locks.nodes()))
+        async with locks.lock(some("after")) as lease:  # they are used again
+            await true(lambda: lease.votes == 5)
+        assert idle(locks)
+
+
+@calm
+async def test_s25_a_dead_minority_and_a_dead_majority() -> None:
+    with Cluster(Nodes(3)) as cluster:
+        async with await connected(cluster.nodes, ttl=1, max_ttl=1, restart_guard=None) as locks:
+            healthy = statistics.median(await pairs(locks, 30))
+            await cluster.kill(0)
+            took = await pairs(locks, 50)
+            assert statistics.median(took) < max(20 * healthy, 0.02)
+            lease = await locks.lock(some("dead")).acquire()
+            assert await lease.release(confirm=True) == 2
+            lease = await locks.lock(some("dead")).acquire()
+            await cluster.kill(1)
+            began = clock()
+            assert await lease.release(confirm=True) <= 1  # bounded, and it says on how many
+            assert clock() - began < 1.0
+            began = clock()
+            with pytest.raises(NoQuorum) as raised:
+                await locks.lock(some("dead"), wait=5).acquire()
+            assert len(raised.value.causes) >= 2
+            with pytest.raises(NoQuorum):
+                await locks.lock(some("dead"), wait=0).try_acquire()
+            await cluster.restart(0, 1)
+            await true(lambda: all(it.state == "up" for it in locks.nodes()))
+            await asyncio.wait_for(pairs(locks, 5), SOON)
+
+
+@calm
+async def test_a_lease_lives_through_a_majority_that_is_frozen_for_a_while(own: Cluster) -> None:
+    """S-17: DOUBT, and held again; an extension that cannot be confirmed says so, and the next one can."""
+    async with await connected(own.nodes, ttl=6, max_ttl=6) as locks:  # node_timeout 0.3
+        lease = await locks.lock(some("doubt")).acquire()
+        async with frozen(own, 0, 1, 2):
+            with pytest.raises(NoQuorum):
+                await lease.extend()
+            assert lease.held and lease.state.name == "DOUBT"
+        await true(lambda: lease.state.name == "HELD")
+        assert await lease.extend() > 5
+        await lease.release()
+
+
+@calm
+async def test_an_extension_in_doubt_is_bounded_too(own: Cluster) -> None:
+    async with await connected(own.nodes, ttl=3, max_ttl=6) as locks:
+        lease = await locks.lock(some("doubt")).acquire()
+        async with frozen(own, 0, 1, 2):
+            with pytest.raises(NoQuorum):
+                await lease.extend()
+            assert lease.state.name == "DOUBT"
+            began = clock()
+            with pytest.raises((NoQuorum, LockLost)):
+                await lease.extend()
+            took = clock() - began
+        if lease.held:
+            await lease.release()
+        assert took < 1.0
+
+
+@pytest.mark.xfail(strict=True, reason="what an abandoned extension was refused with is raised by the next one, though that is confirmed")
+@calm
+async def test_an_extension_is_not_told_what_another_was_refused_with(own: Cluster) -> None:
+    async with await connected(own.nodes, ttl=6, max_ttl=6) as locks:
+        lease = await locks.lock(some("stale")).acquire()
+        async with frozen(own, 0, 1, 2):
+            task = asyncio.create_task(lease.extend())
+            await turns(2)
+            task.cancel()
+            await true(lambda: lease.state.name == "DOUBT")
+        await true(lambda: lease.state.name == "HELD")
+        try:
+            assert await lease.extend() > 5
+        finally:
+            await lease.release()
+
+
+@pytest.mark.xfail(strict=True, reason="of two who extend a lease at once, only one hears that it was not confirmed")
+@calm
+async def test_two_extensions_at_once_hear_the_same(own: Cluster) -> None:
+    async with await connected(own.nodes, ttl=6, max_ttl=6) as locks:
+        lease = await locks.lock(some("both")).acquire()
+        async with frozen(own, 0, 1, 2):
+            outcomes = await asyncio.gather(lease.extend(), lease.extend(), return_exceptions=True)
+        await lease.release()
+        assert [type(it) for it in outcomes] == [NoQuorum, NoQuorum]
+
+
+@calm
+async def test_b26_what_a_frozen_node_still_has_is_taken_back(own: Cluster) -> None:
+    """Acquired and released while a node is frozen: when it thaws, it does not keep the key for longer than the ttl."""
+    async with await connected(own.nodes) as locks:
+        name = some("thaw")
+        async with frozen(own, 4):
+            for _ in range(3):
+                async with locks.lock(name, ttl=1.5):
+                    pass
+        with Eye(own.nodes) as eye:
+            await eye.gone(name, within=4)
+
+
+# ------------------------------------------------ connections
+
+
+class Silent:
+    """A server that takes connections, and says nothing. What became of each: "reset", "closed" or "open"."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+        self.heard: list[bytes] = []
+
+    async def __aenter__(self) -> Silent:
+        self._server = await asyncio.start_server(self._talk, "127.0.0.1", 0)
+        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._writers: list[asyncio.StreamWriter] = []
+        return self
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        try:
+            while data := await reader.read(65536):
+                self.heard.append(data)
+            self.ended.append("closed")
+        except ConnectionResetError:
+            self.ended.append("reset")
+        writer.close()
+
+    async def __aexit__(self, *raised: object) -> None:
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+        await self._server.wait_closed()
+        await turns(3)
+
+
+@calm
+async def test_a_connection_that_is_silent_is_reset(nodes: Nodes) -> None:
+    """A command left in a kernel's buffer must not be executed later: closed with RST, not with FIN."""
+    async with Silent() as silent:
+        urls = [*nodes.urls[:2], silent.url]
+        async with Holdfast(*urls, fresh=nodes.run_ids, node_timeout=0.1) as locks:
+            states = await locks.ready(0.5)
+            assert [it.state for it in states] == ["up", "up", "down"]
+            assert isinstance(states[2].cause, TimeoutError)
+            await true(lambda: len(silent.ended) >= 2)  # it is tried again
+            assert set(silent.ended) == {"reset"}
+            async with locks.lock(some("silent")) as lease:
+                assert lease.votes == 2
+
+
+@calm
+async def test_a_frozen_node_is_hung_up_with_a_reset(own: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    resets: list[Any] = []
+    monkeypatch.setattr(sockets, "reset", lambda sock, reset=sockets.reset: (resets.append(sock.getpeername()[1]), reset(sock)))
+    down = Down()
+    async with await connected(own.nodes, ttl=2, max_ttl=2, observer=down) as locks:
+        link = driver_of(locks)._links[3]
+        assert link is not None
+        async with frozen(own, 3):
+            lease = await locks.lock(some("reset")).acquire()
+            await true(lambda: down.nodes)
+            assert down.nodes == [own.urls[3]]
+            assert resets[0] == int(own.urls[3].rpartition(":")[2])
+            await turns(2)
+            assert link.transport is not None and link.transport.is_closing()
+            assert lease.held
+        await true(lambda: all(it.state == "up" for it in locks.nodes()))
+        assert driver_of(locks)._links[3] is not link
+        await true(lambda: lease.votes == 5)  # asked again with the next renewal
+        await lease.release()
+
+
+@calm
+async def test_connections_are_cut_all_the_time(nodes: Nodes, eye: Eye) -> None:
+    """While dialling, greeting, waiting and holding: nobody is stuck, nothing is left over."""
+    async with await connected(nodes) as locks:
+        name, done = some("cut"), [0]
+
+        async def works(own: str) -> None:
+            while clock() < until:
+                try:
+                    async with locks.lock(name, wait=SOON), locks.lock(own, wait=SOON):
+                        await asyncio.sleep(0.001)
+                    done[0] += 1
+                except LockLost:
+                    continue
+
+        owns = [some("cut") for _ in range(5)]
+        until = clock() + 1.0
+        workers = [asyncio.create_task(works(own)) for own in owns]
+        node = 0
+        while clock() < until:
+            eye.asks([node], [("CLIENT", "KILL", "TYPE", "pubsub")])
+            node = (node + 1) % 5
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(SOON):
+            await asyncio.gather(*workers)
+        assert done[0] > 10
+        await true(lambda: all(it.state == "up" for it in locks.nodes()))
+        async with locks.lock(name, wait=SOON):
+            pass
+        await true(lambda: idle(locks))
+        await eye.gone(name, *owns)
+
+
+@pytest.mark.parametrize("after", range(0, 60, 4))
+@calm
+async def test_hung_up_while_dialling(nodes: Nodes, after: int) -> None:
+    """The crew gives a dial up, at any turn of it: the task ends, its socket too, and the next dial is another one."""
+    async with client(nodes) as locks:
+        ready = asyncio.create_task(locks.ready(SOON))
+        await turns(after)
+        driver = driver_of(locks)
+
+        def give_up() -> None:
+            for node in range(5):
+                driver.crew.lost(node, clock(), TimeoutError("given up"))
+
+        driver._do(give_up)
+        await ready
+        await true(lambda: all(it.state == "up" for it in locks.nodes()))
+        assert driver._dialling == {}
+        async with locks.lock(some("dial")) as lease:
+            await true(lambda: lease.votes == 5)
+
+
+@calm
+async def test_late_news_of_an_old_connection(nodes: Nodes) -> None:
+    """A connection that was replaced is no connection: what it still says, and that it is lost, concerns nobody."""
+    down = Down()
+    async with await connected(nodes, observer=down) as locks:
+        driver = driver_of(locks)
+        old = driver._links[0]
+        assert old is not None and old.transport is not None
+        driver._do(driver.crew.lost, 0, clock(), ConnectionError("hung up"))
+        await true(lambda: driver._links[0] is not None and all(it.state == "up" for it in locks.nodes()))
+        assert driver._links[0] is not old
+        down.nodes.clear()
+        old.get_buffer(-1)[:5] = b"+OK\r\n"
+        old.buffer_updated(5)
+        old.connection_lost(None)
+        async with locks.lock(some("old")) as lease:
+            await true(lambda: lease.votes == 5)
+        assert down.nodes == []
+
+
+@calm
+async def test_a_write_buffer_that_is_full(own: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that does not read: what is said to it piles up for `node_timeout` at most, and nobody waits for that; nor does the end."""
+
+    def open_socket(family: int, plain: Any = sockets.open_socket) -> socket.socket:
+        sock: socket.socket = plain(family)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return sock
+
+    monkeypatch.setattr(sockets, "open_socket", open_socket)
+    locks = await connected(own.nodes)
+    driver = driver_of(locks)
+    async with frozen(own, 2):
+
+        def buffered() -> int:
+            link = driver._links[2]
+            return link.transport.get_write_buffer_size() if link is not None and link.transport is not None else 0
+
+        began = clock()
+        while not buffered():
+            assert clock() < began + SOON, "its buffer was never full"
+            await asyncio.gather(*[_pair(locks) for _ in range(50)])
+        async with locks.lock(some("full")) as lease:
+            assert lease.votes >= 3
+        leases = [await locks.lock(some("full")).acquire() for _ in range(20)]
+        began = clock()
+        await locks.close()
+        assert clock() - began < 3 * driver.settings.node_timeout
+        assert not any(it.held for it in leases)
+
+
+async def _pair(locks: Holdfast) -> None:
+    async with locks.lock(some("full")):
+        pass
+
+
+@calm
+async def test_release_with_confirmation_when_the_client_is_closed_meanwhile(own: Cluster) -> None:
+    """Nobody hangs: who waits for a confirmation, an extension, a lock, or for readiness."""
+    locks = await connected(own.nodes, node_timeout=0.4)
+    async with frozen(own, 0, 1, 2):
+        one, two = await _two_that_need_nobody(locks, own)
+        works: list[Any] = [one.release(confirm=True), two.extend(), locks.lock(some("close")).acquire(), locks.ready(SOON)]
+        tasks = [asyncio.create_task(work) for work in works]
+        await turns(2)
+        async with asyncio.timeout(SOON):
+            await locks.close()
+            await asyncio.wait(tasks)
+        assert all(task.done() for task in tasks)
+        assert tasks[0].result() < 3
+        assert isinstance(tasks[1].exception(), LockLost)
+        assert isinstance(tasks[2].exception(), Closed)
+
+
+async def _two_that_need_nobody(locks: Holdfast, own: Cluster) -> tuple[Lease, Lease]:
+    """Leases that were acquired before the nodes were frozen."""
+    await own.thaw(0, 1, 2)
+    leases = await asyncio.gather(locks.lock(some("close")).acquire(), locks.lock(some("close")).acquire())
+    await own.freeze(0, 1, 2)
+    return leases[0], leases[1]
+
+
+# ------------------------------------------------ what lies unread is not late
+
+
+@calm
+async def test_a_blocked_loop_is_not_the_nodes_fault(nodes: Nodes) -> None:
+    """Answers that lie unread, for much longer than `node_timeout`, are not late."""
+    down = Down()
+    async with await connected(nodes, node_timeout=0.1, observer=down) as locks:
+        lease = await locks.lock(some("unread")).acquire()
+        for _ in range(5):
+            extension = asyncio.create_task(lease.extend())
+            acquisition = asyncio.create_task(locks.lock(some("unread"), wait=SOON).acquire())
+            await turns(2)  # all of it has left
+            time.sleep(0.25)
+            assert await extension > 5
+            await (await acquisition).release()
+        assert down.nodes == []
+        await lease.release()
+
+
+@pytest.mark.xfail(strict=True, reason="what was said before a loop was blocked, and left after it, counts as unanswered since it was said")
+@calm
+async def test_what_has_not_left_is_not_late(nodes: Nodes) -> None:
+    """The second thing that is said in a turn leaves at its end; if somebody blocks the loop before that, no node has had any time."""
+    down = Down()
+    async with await connected(nodes, node_timeout=0.1, observer=down) as locks:
+        works = [asyncio.create_task(locks.lock(some("unsaid"), wait=SOON).acquire()) for _ in range(2)]
+        await turns(1)
+        time.sleep(0.25)
+        for lease in await asyncio.gather(*works):
+            await lease.release()
+        assert down.nodes == []
+
+
+@calm
+async def test_more_lies_unread_than_one_read_takes(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that was blocked reads everything before it judges, however much that is."""
+    monkeypatch.setattr(aio, "CHUNK", 512)
+    down = Down()
+    async with await connected(nodes, node_timeout=0.1, observer=down) as locks, await connected(nodes) as others:
+        name = some("unread")
+        held = await others.lock(name).acquire()
+        for _ in range(3):
+            tries = [asyncio.create_task(locks.lock(name).try_acquire()) for _ in range(200)]
+            await turns(2)
+            time.sleep(0.3)
+            assert await asyncio.gather(*tries) == [None] * 200
+        assert down.nodes == []
+        await held.release()
+        assert idle(locks)
+
+
+@calm
+async def test_a_reader_that_is_flooded_still_hears_of_its_losses(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One who reads on and on, because every read fills the buffer, judges nobody meanwhile; but a lease that is over is over."""
+    monkeypatch.setattr(aio, "CHUNK", 512)
+    async with await connected(nodes) as locks:
+        lease = await locks.lock(some("flood"), ttl=0.5, renew=False).acquire()
+        driver, lost = driver_of(locks), lease.lost
+        links = [it for it in driver._links if it is not None]
+        began, turned = clock(), [0]
+
+        def flood() -> None:
+            turned[0] += 1
+            for link in links:
+                link.full = True
+            if not lost.is_set() and clock() < began + SOON:
+                loop.call_soon(flood)
+
+        loop = asyncio.get_running_loop()
+        flood()
+        await asyncio.wait_for(lost.wait(), SOON)
+        assert clock() < lease.claim.until + 1.0
+        with pytest.raises(LockLost):
+            await lease.release()
+
+
+# ------------------------------------------------ addresses
+
+
+@calm
+async def test_unix_sockets(tmp_path: Any) -> None:
+    paths = [f"{tmp_path}/{i}.sock" for i in range(3)]
+    with Nodes(3) as nodes:
+        servers = [await _through(path, int(url.rpartition(":")[2])) for path, url in zip(paths, nodes.urls, strict=True)]
+        async with Holdfast(*[f"unix://{it}" for it in paths], fresh=nodes.run_ids) as locks:
+            await locks.ready(SOON)
+            async with locks.lock(some("unix")) as lease:
+                await true(lambda: lease.votes == 3)
+        for server in servers:
+            server.close()
+        await true(lambda: len(asyncio.all_tasks()) == 1)
+
+
+async def _through(path: str, port: int) -> asyncio.Server:
+    """A unix socket that leads to a port."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+        except ConnectionError:
+            pass
+        writer.close()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner, outer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pump(reader, outer), pump(inner, writer))
+
+    return await asyncio.start_unix_server(talk, path)
+
+
+@calm
+async def test_addresses_that_lead_nowhere(nodes: Nodes) -> None:
+    """A minority of them costs nothing; each says why it is of no use. Some names cannot even be looked up."""
+    odd = ["redis://" + "a" * 70 + ".example:6379", "redis://host.invalid:6379"]
+    async with Holdfast(*nodes.urls[:3], *odd, fresh=nodes.run_ids, node_timeout=0.5) as locks:
+        async with asyncio.timeout(SOON):
+            async with locks.lock(some("nowhere"), wait=SOON) as lease:
+                assert lease.votes >= 3
+        await true(lambda: [it.state for it in locks.nodes()] == ["up", "up", "up", "down", "down"])
+        assert all(it.cause is not None for it in locks.nodes()[3:])
+
+
+@calm
+async def test_one_server_under_two_names(nodes: Nodes) -> None:
+    async with Holdfast(nodes.urls[0], nodes.urls[0].replace("127.0.0.1", "localhost"), nodes.urls[1], fresh=nodes.run_ids) as locks:
+        with pytest.raises(ConfigError, match="same server"):
+            await locks.ready(SOON)
+
+
+@calm
+async def test_all_nodes_are_dead() -> None:
+    with Nodes(3) as nodes:
+        urls = nodes.urls
+    began = clock()
+    async with Holdfast(*urls, ttl=1, max_ttl=1, restart_guard=None) as locks:
+        with pytest.raises(NoQuorum):
+            await locks.ready(0.3)
+        with pytest.raises(NoQuorum):
+            await locks.lock("nobody", wait=0.3).acquire()
+        with pytest.raises(NoQuorum):
+            await locks.lock("nobody").try_acquire()
+        with pytest.raises(NoQuorum):  # after `outage`, however long one would wait
+            await locks.lock("nobody").acquire()
+    assert clock() - began < SOON

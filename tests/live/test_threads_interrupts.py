@@ -1,0 +1,244 @@
+"""Ctrl-C and whatever else a signal's handler raises, anywhere at all, in the main thread."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from contract.cluster import Cluster
+from contract.programs import run
+
+from holdfast import Holdfast, LockBusy
+from holdfast.embedded import Nodes
+
+HITS = 5000
+
+# Interrupts itself, after some microseconds, again and again. Says what it found: nothing of this may hang, overlap, or stay.
+SOURCE = """
+import json, random, warnings, weakref
+from holdfast.clock import clock
+from holdfast.events import Lost
+
+class Interrupt(BaseException):
+    pass
+
+def interrupt(*_):
+    raise Interrupt
+
+hits, dice, prefix, TTL = int(sys.argv[1]), random.Random(sys.argv[2]), sys.argv[2] + ":", 1.0
+lost, swallowed, overlaps, turns, wrong, names = [], [], [], [0, 0], [], set()
+warnings.simplefilter("ignore", ResourceWarning)
+sys.unraisablehook = swallowed.append  # an interrupt within a finalizer is one that nobody gets
+signal.signal(signal.SIGALRM, interrupt)
+
+client = Holdfast(ttl=TTL, prefix=prefix, observer=lambda event: lost.append(event.name) if isinstance(event, Lost) else None)
+rival = Holdfast(ttl=TTL, prefix=prefix)
+client.ready()
+rival.ready()
+SHARED = [client.lock(f"shared{i}", wait=0.05) for i in range(4)]
+inside, fences, over = {}, {}, threading.Event()
+
+def compete():
+    other = random.Random(0)
+    while not over.is_set():
+        try:
+            with rival.lock(f"shared{other.randrange(4)}", wait=0.02) as lease:
+                user = inside.get(lease.name, lambda: None)()
+                if user is not None and user.held and lease.held:
+                    overlaps.append(lease.name)
+                turns[0] += 1
+        except NotAcquired:
+            pass
+        time.sleep(0.001)
+
+def body(lease):
+    inside[lease.name] = weakref.ref(lease)
+    lease.check()
+    if lease.fence <= fences.get(lease.name, 0):
+        overlaps.append(lease.name)
+    fences[lease.name] = lease.fence
+    turns[1] += 1
+
+def use(lock):
+    match dice.randrange(5):
+        case 0:
+            with lock:
+                pass
+        case 1:
+            with lock as lease:
+                body(lease)
+        case 2:
+            lease = lock.acquire()
+            try:
+                body(lease)
+            finally:
+                lease.release()
+        case 3:
+            lease = lock.try_acquire()
+            if lease is not None:
+                try:
+                    body(lease)
+                finally:
+                    lease.release()
+        case 4:
+            with lock, client.lock("inner" + lock.name, wait=0.05) as lease:
+                names.add(lease.name)
+                body(lease)
+
+thread = threading.Thread(target=compete)
+thread.start()
+hit = busy = serial = 0
+began = clock()
+for _ in range(40):
+    use(SHARED[0])
+span = (clock() - began) / 40 * 1.5  # as long as it takes here and now
+while hit < hits:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, dice.uniform(1e-6, span))
+        if dice.random() < 0.5:
+            lock = dice.choice(SHARED)
+        else:
+            serial += 1
+            lock = client.lock(f"temporary{serial}", wait=0.05)
+        names.add(lock.name)
+        use(lock)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Interrupt:
+        hit += 1
+    except NotAcquired:
+        busy += 1
+    except HoldfastError as error:
+        wrong.append(repr(error))
+    finally:
+        while True:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                break
+            except Interrupt:
+                hit += 1
+over.set()
+thread.join()
+lock = None
+gc.collect()
+keeper = client._driver.keeper
+end = clock() + TTL + 1
+while keeper.crew.live and clock() < end:  # nobody owns any of these: they end with their leases at the latest
+    time.sleep(0.01)
+for lock in SHARED:  # and life goes on
+    with client.lock(lock.name, wait=10) as lease:
+        body(lease)
+say(json.dumps({
+    "names": sorted(names), "left behind": len(lost), "live": len(keeper.crew.live), "errands": len(keeper._errands),
+    "overlaps": overlaps, "wrong": wrong, "turns": turns, "busy": busy, "swallowed": len(swallowed), "same keeper": keeper.failure is None,
+    "threads": len(os.listdir("/proc/self/task")) if os.path.exists("/proc/self/task") else 3,
+    "entered": [len(lock._entered) + len(lock._stays) for lock in SHARED],
+}))
+client.close()
+rival.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    with Cluster(Nodes(3)) as cluster:
+        yield cluster
+
+
+def test_b35_thousands_of_interrupts_anywhere(three: Cluster) -> None:
+    status, out, errors = run(SOURCE, three, HITS, "seed")
+    assert status == 0, errors
+    found = json.loads(out)
+    names = found.pop("names")
+    print(f"{HITS} interrupts: {found['left behind']} leases left behind, each until its ttl ran out; {found}")
+    assert (found["overlaps"], found["wrong"], found["live"], found["errands"]) == ([], [], 0, 0)
+    assert found["same keeper"]
+    assert found["threads"] == 3  # the main one, and two keepers
+    assert min(found["turns"]) > 50
+    assert sum(found["entered"]) <= 4
+    assert found["left behind"] < HITS / 50
+    for node in range(3):
+        assert [it for it in names if three.ask(node, "EXISTS", f"seed:{it}")] == []
+
+
+class Interrupt(BaseException):
+    """What a handler raises."""
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGALRM raises Interrupt in the main thread."""
+
+    def interrupt(*_: object) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_b35_an_interrupted_wait_leaves_nothing_in_line(three: Cluster, interrupts: None) -> None:
+    with Holdfast(*three.urls, fresh=three.fresh) as client:
+        client.ready()
+        threads = threading.active_count()
+        holder = client.lock("busy").acquire()
+        for wants in (client.lock("busy").acquire, client.lock("busy", wait=30).__enter__):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            began = time.monotonic()
+            with pytest.raises(Interrupt):
+                wants()
+            assert time.monotonic() - began < 5
+            until(lambda: three.waiters("busy") == [0, 0, 0])
+        assert holder.held
+        holder.release()
+        with client.lock("busy", wait=5):
+            assert threading.active_count() == threads
+
+
+def test_an_interrupted_extension_and_an_interrupted_release(three: Cluster, interrupts: None) -> None:
+    with Holdfast(*three.urls, fresh=three.fresh) as client:
+        client.ready()
+        lease = client.lock("held").acquire()
+        three.nodes.freeze(0)
+        three.nodes.freeze(1)
+        for wants in (lease.extend, lambda: lease.release(confirm=True)):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(Interrupt):
+                wants()
+        assert not lease.held  # it was said before it was interrupted
+        lease.release()
+        three.nodes.thaw(0)
+        three.nodes.thaw(1)
+        until(lambda: three.holders("held") == [None] * 3)
+
+
+def test_an_interrupted_start(three: Cluster, interrupts: None) -> None:
+    with Holdfast(*three.urls, fresh=three.fresh) as client:
+        client.ready()
+        three.nodes.freeze(0)
+        three.nodes.freeze(1)
+        with Holdfast(*three.urls, fresh=three.fresh, node_timeout=3) as cold:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(Interrupt):
+                cold.ready()
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(Interrupt):
+                cold.lock("start").acquire()
+            three.nodes.thaw(0)
+            three.nodes.thaw(1)
+            with pytest.raises(LockBusy), client.lock("start"):
+                cold.lock("start", wait=0).acquire()
+            with cold.lock("start", wait=5):
+                pass
+
+
+def until(condition: object, within: float = 10.0) -> None:
+    """Wait until the condition holds."""
+    deadline = time.monotonic() + within
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

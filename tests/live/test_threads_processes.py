@@ -1,0 +1,268 @@
+"""What happens to whole processes that hold locks: fork, exit, signals that end or stop them."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from contract.cluster import Cluster
+from contract.programs import program, run
+
+from holdfast import Holdfast
+from holdfast.embedded import Nodes
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    with Cluster(Nodes(3)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(three: Cluster) -> Iterator[Holdfast]:
+    with Holdfast(*three.urls, fresh=three.fresh) as client:
+        client.ready()
+        yield client
+
+
+def until(condition: Callable[[], object], within: float = 15.0) -> float:
+    """Wait until the condition holds; for how long that was."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() < began + within
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+# ------------------------------------------------ fork
+
+
+def test_s23_a_forked_child_and_its_parent_s_lease(three: Cluster) -> None:
+    source = """
+    locks = Holdfast(ttl=1)
+    lease = locks.lock("parent's").acquire()
+    waiting = threading.Thread(target=lambda: locks.lock("parent's").acquire().release())
+    waiting.start()
+    event, inbox = lease.lost, lease.token.split(":")[1]
+    child = os.fork()
+    if child == 0:
+        wrong = 0
+        for access in ("state", "held", "remaining", "votes", "lost", "check", "extend", "release"):
+            try:
+                found = getattr(lease, access)
+                if callable(found):
+                    found()
+            except WrongProcess as error:
+                wrong += "forked" in str(error)
+        own = locks.lock("child's").acquire()
+        assert own.token.split(":")[1] != inbox
+        assert locks.lock("parent's").try_acquire() is None
+        say("child", wrong, own.held, own.fence > lease.fence > 0)
+        own.release()
+        del lease
+        gc.collect()
+        sys.exit(7)  # not os._exit: what is done at exit is done
+    _, status = os.waitpid(child, 0)
+    time.sleep(1.2)
+    say("parent", os.waitstatus_to_exitcode(status), lease.held, event.is_set(), lease.extend() > 0.5, lease.votes)
+    lease.release()
+    waiting.join()
+    locks.close()
+    """
+    status, out, errors = run(source, three)
+    assert (status, errors) == (0, "")
+    assert out.splitlines() == ["child 8 True True", "parent 7 True False True 3"]
+    until(lambda: three.holders("parent's") == three.holders("child's") == [None] * 3)
+
+
+def test_a_child_that_leaves_its_parent_s_block_ends_as_it_wanted_to(three: Cluster) -> None:
+    source = """
+    locks = Holdfast()
+    with locks.lock("block") as lease:
+        child = os.fork()
+        if child == 0:
+            sys.exit(7)  # leaves the block
+        _, status = os.waitpid(child, 0)
+        say(os.waitstatus_to_exitcode(status), lease.held)
+        child = os.fork()
+        if child:
+            _, status = os.waitpid(child, 0)
+            say(os.waitstatus_to_exitcode(status), lease.held)
+    # the second child comes here, and is told that this was not its lock
+    """
+    status, out, errors = run(source, three)
+    assert out.splitlines() == ["7 True", "1 True"]
+    assert status == 0
+    assert "WrongProcess" in errors
+
+
+def test_children_of_children_with_clients_of_their_own(three: Cluster) -> None:
+    source = """
+    locks, depth, fences = Holdfast(), 0, []
+    while True:
+        with locks.lock("tree", wait=20) as lease:
+            fences.append(lease.fence)
+        if depth == 3:
+            break
+        depth += 1
+        if child := os.fork():
+            _, status = os.waitpid(child, 0)
+            sys.exit(os.waitstatus_to_exitcode(status))
+    assert fences == sorted(set(fences))
+    say(len(fences))
+    sys.exit(5)
+    """
+    assert run(source, three) == (5, "4\n", "")
+
+
+def test_a_worker_of_multiprocessing_inherits_a_client(three: Cluster) -> None:
+    source = """
+    import multiprocessing
+
+    locks = Holdfast()
+
+    def work(number):
+        with locks.lock("pool", wait=20) as lease:
+            return lease.fence
+
+    with locks.lock("pool"):
+        pass
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        fences = pool.map(work, range(12), chunksize=1)
+    say(len(set(fences)), locks.lock("pool", wait=5).acquire().release())
+    """
+    assert run(source, three) == (0, "12 0\n", "")
+
+
+# ------------------------------------------------ the end of a process
+
+
+@pytest.mark.parametrize("how", ["lease.release()", "block.close()", "pass", "lease.release(); sys.exit(3)"])
+def test_what_was_released_or_is_held_at_exit_is_free_at_once(three: Cluster, how: str) -> None:
+    source = f"""
+    from contextlib import ExitStack
+
+    locks = Holdfast(ttl=30)
+    with ExitStack() as block:
+        lease = block.enter_context(locks.lock("exit"))
+        {how}
+        block.pop_all()
+    """
+    for _ in range(3):
+        status, _, errors = run(source, three)
+        assert status == (3 if "3" in how else 0)
+        assert ("is lost: closed" in errors) == (how == "pass")
+        assert until(lambda: three.holders("exit") == [None] * 3) < 5
+
+
+def test_an_exit_under_an_exception_releases_as_well(three: Cluster) -> None:
+    status, _, errors = run("with Holdfast(ttl=30).lock('error'): raise ZeroDivisionError", three)
+    assert status == 1
+    assert "ZeroDivisionError" in errors
+    assert "holdfast" not in errors.lower().replace("holdfast(ttl=30)", "")
+    assert until(lambda: three.holders("error") == [None] * 3) < 5
+
+
+def test_an_exit_while_the_nodes_hang_is_bounded(three: Cluster) -> None:
+    source = """
+    locks = Holdfast(ttl=30, node_timeout=0.5)
+    lease = locks.lock("hang").acquire()
+    say("held")
+    sys.stdin.readline()
+    """
+    with program(source, three) as holder:
+        holder.expect("held")
+        three.nodes.freeze(0)
+        three.nodes.freeze(1)
+        began = time.monotonic()
+        holder.tell()
+        assert holder.end() == 0
+        assert time.monotonic() - began < 5
+        three.nodes.thaw(0)
+        three.nodes.thaw(1)
+    until(lambda: three.holders("hang") == [None] * 3)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["TERM", "KILL"])
+def test_s22_after_the_end_without_a_word_the_lock_is_free_within_one_ttl(three: Cluster, client: Holdfast, number: signal.Signals) -> None:
+    source = """
+    lease = Holdfast(ttl=1.5).lock("killed").acquire()
+    time.sleep(0.7)
+    say(lease.fence)
+    time.sleep(60)
+    """
+    with program(source, three) as holder:
+        fence = int(holder.hear())
+        began = time.monotonic()
+        holder.signal(number)
+        with client.lock("killed", wait=10, ttl=30) as lease:  # B-38: whatever the waiter's own ttl is
+            assert time.monotonic() - began < 1.5 + 1
+            assert lease.fence > fence
+
+
+def test_ctrl_c_in_a_block_releases(three: Cluster) -> None:
+    source = """
+    with Holdfast(ttl=30).lock("interrupted"):
+        say("held")
+        time.sleep(60)
+    """
+    with program(source, three) as holder:
+        holder.expect("held")
+        holder.signal(signal.SIGINT)
+        assert holder.end() == -signal.SIGINT
+        assert until(lambda: three.holders("interrupted") == [None] * 3) < 5
+
+
+def test_s14_a_stopped_holder_learns_of_it_at_first_use(three: Cluster, client: Holdfast) -> None:
+    source = """
+    told = []
+    lease = Holdfast(ttl=0.8).lock("stopped", on_lost=lambda it: told.append(it.name)).acquire()
+    say(lease.fence)
+    sys.stdin.readline()
+    seen = lease.held, lease.state.value, lease.remaining
+    time.sleep(0.5)
+    say(*seen, len(told), lease.lost.is_set())
+    try:
+        lease.release()
+    except LockLost as error:
+        say(error.reason)
+    sys.stdin.readline()
+    """
+    with program(source, three) as holder:
+        fence = int(holder.hear())
+        time.sleep(0.5)
+        holder.signal(signal.SIGSTOP)
+        lease = client.lock("stopped", wait=10).acquire()
+        assert lease.fence > fence
+        time.sleep(0.2)
+        holder.tell()  # lies there when it wakes up
+        holder.signal(signal.SIGCONT)
+        holder.expect("False lost 0.0 1 True")
+        assert holder.hear() in ("slow", "expired")
+        assert lease.held
+        until(lambda: lease.votes == 3)
+        assert three.holders("stopped") == [lease.token] * 3  # it has renewed and released nothing that is ours
+        lease.release()
+
+
+def test_programs_that_import_holdfast_start_nothing(three: Cluster) -> None:
+    """B-54: no thread, connection or file before the first use; and none after the last."""
+    source = """
+    def things():
+        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+    before = things()
+    locks = Holdfast()
+    lock = locks.lock("unused")
+    say(things() == before)
+    with lock:
+        pass
+    say(things() != before)
+    locks.close()
+    say(things() == before)
+    """
+    status, out, errors = run(source, three)
+    assert (status, errors) == (0, "")
+    assert out.split() == ["True"] * 3
