@@ -150,7 +150,7 @@ def test_what_was_released_or_is_held_at_exit_is_free_at_once(three: Cluster, ho
         {how}
         block.pop_all()
     """
-    for _ in range(3):
+    for _ in range(2):
         status, _, errors = run(source, three)
         assert status == (3 if "3" in how else 0)
         assert ("is lost: closed" in errors) == (how == "pass")

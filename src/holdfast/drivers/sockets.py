@@ -29,7 +29,7 @@ def is_literal(address: Address) -> bool:
         return True
     try:
         socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):  # a name; or, with an empty or an endless part, not even that, as `places` will say
         return False
     return True
 

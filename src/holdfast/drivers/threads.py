@@ -476,10 +476,15 @@ class Keeper:
         self._flushed.clear()
 
     def forget_inherited(self) -> None:
-        """In a forked child: the sockets are the parent's. Closed, not reset, and nothing is said on them."""
+        """In a forked child: the sockets are the parent's. Closed, not reset, and nothing is said on them.
+
+        Once: in a child of the child these numbers are other files.
+        """
         for link in self._files.values():
             link.sock.close()
-        for file in (self._bell, self._clapper):
+        files, self._bell, self._clapper = (self._bell, self._clapper), -1, -1
+        self._files.clear()
+        for file in files:
             if file >= 0:
                 os.close(file)
 

@@ -304,6 +304,8 @@ class Crew:
         """How does the node stand, after something happened to its lane? Tell claims and observers if that is new."""
         node, reach = lane.node, self.reach
         before = reach.standing[node]
+        if lane.line is wire.LOADING:
+            return  # as before, until it has taken the scripts
         if lane.line is wire.UP:
             standing = UP
         elif lane.line is wire.GUARDED:

@@ -211,29 +211,28 @@ class Faults:
     def _hands(self, claim: Claim) -> None:
         """An operator takes the lock away: deletes its key, or forces its release, on some nodes or on most."""
         world, dice, name = self.world, self.world.dice, claim.recipe.name
-        held = self.laws.held.get(claim)
         have = [node for node in self.nodes if node.holder(name) == claim.token]
-        if held is None or not have or self.over:
+        if claim.state is not HELD or not have or self.over:
             return
-        held.handled = True
         most, force = dice.random() < 0.5, dice.random() < 0.5
         count = dice.randint(len(self.nodes) // 2 + 1, len(self.nodes)) if most else dice.randint(1, max(self.few, 1))
         world.saw("taken from most" if most else "taken from some")
         for node in dice.sample(have, min(len(have), count)):
             if force:
-                world.after(world.delay(), force_release, node, claim.recipe, claim.token)
+                world.after(world.delay(), self._force_release, node, claim.recipe, claim.token)
             else:
+                self.laws.takes_away(node, name)
                 node.tell(pack(b"DEL", name))
                 if dice.random() < 0.3:
                     promote(node, claim.recipe)
 
-
-def force_release(node: Node, recipe: Recipe, token: bytes) -> None:
-    """What `force_release` means on a node, for a lock of ours."""
-    if node.holder(recipe.name) == token:
-        node.tell(pack(b"DEL", recipe.name))
-        node.tell(pack(b"PUBLISH", token[17:49], b"x %b 0 %b" % (token, recipe.name)))
-        promote(node, recipe)
+    def _force_release(self, node: Node, recipe: Recipe, token: bytes) -> None:
+        """What `force_release` means on a node, for a lock of ours."""
+        if node.holder(recipe.name) == token:
+            self.laws.takes_away(node, recipe.name)
+            node.tell(pack(b"DEL", recipe.name))
+            node.tell(pack(b"PUBLISH", token[17:49], b"x %b 0 %b" % (token, recipe.name)))
+            promote(node, recipe)
 
 
 def promote(node: Node, recipe: Recipe) -> None:

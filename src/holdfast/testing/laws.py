@@ -33,9 +33,9 @@ class Held:
     driver: Driver
     granted: float
     own: set[Node] = field(default_factory=set)  # the nodes that it has had
+    until: float = 0.0  # its deadline, as it was last looked at
     expired: bool = False  # its time was up
-    handled: bool = False  # an operator has had his hands on it
-    danger: float = -inf  # when a majority was last out of its hands
+    danger: float = -inf  # when a majority was last within the reach of others, by an operator's doing
     taken: float = -inf  # when too many nodes that it has had were lost, all at once; or another was granted the lock
 
 
@@ -53,6 +53,7 @@ class Laws(Witness):
         self.fences: dict[bytes, int] = {}  # the last of each name
         self.ended: deque[tuple[float, Claim, State]] = deque()
         self.tokens: set[bytes] = set()  # of claims that have ended
+        self.taken_away: dict[bytes, set[Node]] = {}  # where an operator took away a token, which has not been there since
         self.given_back: set[tuple[Node, bytes]] = set()
         self.requests: dict[bytes, int] = {}  # how many were sent, by token
         self.idle: dict[bytes, float] = {}  # since when nobody has the name, and somebody waits
@@ -86,6 +87,10 @@ class Laws(Witness):
         if len(space.values) != len(space.deadlines):
             raise Violation(f"no expiry: {sorted(space.values.keys() - space.deadlines.keys())} on {node}")
 
+    def takes_away(self, node: Node, name: bytes) -> None:
+        """An operator is about to delete the key on this node."""
+        self.taken_away.setdefault(node.holder(name), set()).add(node)
+
     # ------------------------------------------------ at every event
 
     def look(self) -> None:
@@ -114,7 +119,7 @@ class Laws(Witness):
         for other, theirs in self.held.items():
             if other.recipe.name != name or other.state is not HELD or theirs.driver.clock() >= other.until:
                 continue
-            if not (theirs.handled and theirs.danger > -inf):
+            if theirs.danger == -inf:
                 raise Violation(f"exclusion: {_of(claim)} is granted while {_of(other)} holds, for {other.until - theirs.driver.clock():.6f} s")
             theirs.taken = theirs.driver.clock()
             self.world.saw("held by two, after an operator took it away")
@@ -134,13 +139,18 @@ class Laws(Witness):
         if held.expired:
             raise Violation(f"risen: the time of {_of(claim)} was up, and it is held until {claim.until - now:.6f} s from now")
         token, true = claim.token, self.world.now
+        if claim.until != held.until:  # whatever ran out too early is out by then: look at the last moment, in any case
+            held.until = claim.until
+            self.world.at(held.driver.clock.when(claim.until) - 1e-6, _nothing)
         holders = [node.holder(name) for node in self.nodes]
         own = {node for node, holder in zip(self.nodes, holders, strict=True) if holder == token}
         safe = own | {n for n, holder in zip(self.nodes, holders, strict=True) if not holder and true - n.born < self.guard}
         held.own |= own
         if len(safe) < self.least:
             held.danger = now
-            if not held.handled:
+            excused = self.taken_away.get(token, set())
+            excused -= own
+            if len(safe | excused) < self.least:
                 raise Violation(f"majority: {_of(claim)} is held for {claim.until - now:.6f} s more, but has only {sorted(n.index for n in own)}")
         if len(self.nodes) - len(held.own - safe) < self.least:
             held.taken = now
@@ -183,6 +193,10 @@ class Laws(Witness):
         most = len(self.nodes) * (5 + 3 * lasted / claim.ttl)
         if self.requests.pop(claim.token, 0) > most:
             raise Violation(f"polling: {_of(claim)} has sent more than {most:.0f} requests in {lasted:.3f} s")
+
+
+def _nothing() -> None:
+    pass
 
 
 def _of(claim: Claim) -> str:

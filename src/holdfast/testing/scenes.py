@@ -37,7 +37,7 @@ class LateCede(Stage):
         second = high.claim(self.recipe(1.0), 1.0)
         for node in self.nodes:
             node.sent = self._cut
-        tasks = [high.run(self._user(high, second, {1: dice.uniform(0.01, 0.05), 2: dice.uniform(0.3, 0.5)}))]
+        tasks = [high.run(self._user(high, second, {1: dice.uniform(0.008, 0.016), 2: dice.uniform(0.3, 0.5)}))]
         world.run(1.606)
         tasks.append(low.run(self._user(low, first, {1: dice.uniform(0.3, 0.5)})))
         self._by(12.0, lambda: all(task.done for task in tasks), "both are to be served")
@@ -82,13 +82,14 @@ class ShorterLease(Stage):
     async def _hold(self, holder: Driver, other: Driver) -> None:
         world, dice, node = self.world, self.world.dice, self.nodes[2]
         hold, name = Hold(), self.recipe(1.0).name
+        waiting = other.claim(self.recipe(1.0), 1.0)  # its ticket is lower: it will not make way
+        await world.sleep(0.1)
         await holder.acquire(hold, self.recipe(0.5), ttl=0.5)
         began, claim = world.now, hold.claim
         await world.sleep(0.01)
-        waiting = other.claim(self.recipe(1.0), 1.0)
         other.begin(waiting)
         await world.sleep(0.01)
-        self.laws.held[claim].handled = True
+        self.laws.takes_away(node, name)
         node.tell(pack(b"DEL", name))
         promote(node, self.recipe(1.0))
         holder.stalls(2, dice.uniform(0.36, 0.40))

@@ -1,0 +1,63 @@
+"""What happened in a world, for people: one line an event.
+
+Knows how commands and answers look as bytes. Must not know what they should have been.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import hiredis
+
+from ..scripts import RELEASE, REQUEST
+from .world import World
+
+MODES = {b"w": "wait", b"t": "try", b"c": "cede"}
+_TOKEN = re.compile(r"\d{6}(\d{10}):([0-9a-f]{4})[0-9a-f]{28}:0*([0-9a-f]+)")
+
+
+def timeline(world: World, last: int | None = None) -> Iterator[str]:
+    """The last lines of what happened, or all."""
+    for now, who, what, *details in world.record if last is None else world.record[-last:]:
+        told = " ".join(" | ".join(_said(it)) if isinstance(it, bytes) else str(it) for it in details if it != "")
+        yield _short(f"{now:10.6f}  {who} {what} {told}")
+
+
+def _short(text: str) -> str:
+    """Tokens as microseconds.client.serial."""
+    return _TOKEN.sub(lambda found: f"{int(found[1])}.{found[2]}.{found[3]}", text)
+
+
+def _said(data: bytes) -> Iterable[str]:
+    """What some bytes say, or are."""
+    if data[:1] not in (b"*", b"$", b":", b"+", b"-", b">", b"%", b"_", b"="):
+        return [data.decode("utf-8", "backslashreplace")]
+    reader = hiredis.Reader(notEnoughData=...)
+    reader.feed(data)
+    said = []
+    while (item := reader.gets()) is not ...:
+        said.append(_one(item))
+    return said
+
+
+def _one(item: object) -> str:
+    match item:
+        case hiredis.PushNotification():
+            return f"push {_words(list(item)[-1:])}"
+        case [b"EVALSHA", sha, _, name, _, _, _, token, ttl, mode, fence, *_] if sha == REQUEST.sha:
+            return f"{MODES[mode]} {name.decode()} {token.decode()} ttl {ttl.decode()} P {int(fence)}"
+        case [b"EVALSHA", sha, _, name, _, _, _, token, _] if sha == RELEASE.sha:
+            return f"release {name.decode()} {token.decode()}"
+        case [b"SCRIPT", *_]:
+            return "SCRIPT LOAD"
+        case [bytes(), *_]:
+            return _words(item)
+        case bytes():
+            return "..." if len(item) > 60 else _words([item])
+        case _:
+            return repr(item)
+
+
+def _words(items: Iterable[object]) -> str:
+    return " ".join(it.decode("utf-8", "backslashreplace") if isinstance(it, bytes) else str(it) for it in items)

@@ -1,0 +1,447 @@
+"""The thread that keeps a client: what it owns, when it ends, what its failure means, and how much it can carry."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import multiprocessing
+import os
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.programs import run
+
+from holdfast import Holdfast, LeaseState
+from holdfast.drivers import sockets, threads
+from holdfast.embedded import Nodes
+from holdfast.engine.crew import Crew
+from holdfast.errors import HoldfastError, LockLost, Misuse, NotHeld
+
+ONLY_LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="only Linux lists a process's threads and files")
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    with Cluster(Nodes(3)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(three: Cluster) -> Iterator[Holdfast]:
+    with connected(three) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def connected(nodes: Cluster, **options: Any) -> Iterator[Holdfast]:
+    """A client that speaks with every node."""
+    with Holdfast(*nodes.urls, fresh=nodes.fresh, **options) as client:
+        client.ready()
+        yield client
+
+
+def until(condition: Callable[[], object], within: float = 15.0) -> None:
+    """Wait until the condition holds."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def things() -> tuple[int, int]:
+    """How many threads and open files this process has."""
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+
+def keeper_of(client: Holdfast) -> threads.Keeper:
+    return client._driver.keeper
+
+
+def runs(client: Holdfast) -> bool:
+    return keeper_of(client)._running.locked()
+
+
+# ------------------------------------------------ how much it carries
+
+
+@ONLY_LINUX
+def test_b48_a_thousand_locks_need_one_thread_and_leave_nothing(three: Cluster) -> None:
+    with connected(three, ttl=1.5) as client:
+        before = things()
+        leases = [client.lock(f"many{i}").acquire() for i in range(1000)]
+        assert things() == before
+        time.sleep(1.6)
+        assert all(it.held for it in leases), "all of them are renewed"
+        names = [it.name for it in leases]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            leases.clear()
+            gc.collect()
+        dropped = [it for it in caught if it.category is ResourceWarning]
+        assert len(dropped) == 1000
+        assert "many0" in str(dropped[0].message)
+        keeper = keeper_of(client)
+        until(lambda: not keeper.crew.live, within=1.5 + 3)
+        assert (keeper._errands, keeper._fallen, keeper.crew.settled) == ({}, [], [])
+        until(lambda: not any(any(three.everywhere("EXISTS", it)) for it in (names[0], names[-1])))
+        assert things() == before
+
+
+def test_b48_a_lease_that_is_dropped_is_not_renewed(client: Holdfast, three: Cluster) -> None:
+    lease = client.lock("dropped", ttl=0.8).acquire()
+    time.sleep(0.4)
+    assert lease.held
+    began = time.monotonic()
+    with pytest.warns(ResourceWarning, match="'dropped' was dropped without a release"):
+        del lease
+    assert three.holders("dropped") != [None] * 3, "B-10: garbage collection releases nothing"
+    with client.lock("dropped", wait=10):
+        assert 0.2 < time.monotonic() - began < 0.8 + 1
+
+
+def test_b48_a_lease_in_a_cycle_that_is_dropped(client: Holdfast) -> None:
+    class Job:
+        def __init__(self) -> None:
+            self.lease = client.lock("cycle", ttl=0.5, on_lost=self.fell).acquire()
+
+        def fell(self, lease: Any) -> None:
+            raise AssertionError("nobody is there to be told")
+
+    job = Job()
+    with pytest.warns(ResourceWarning, match="cycle"):
+        del job
+        gc.collect()
+    with client.lock("cycle", wait=10):
+        pass
+
+
+def test_sixteen_threads_on_a_busy_machine(three: Cluster) -> None:
+    burners = [multiprocessing.get_context("spawn").Process(target=burn, daemon=True) for _ in range(2)]
+    for burner in burners:
+        burner.start()
+    try:
+        with connected(three) as client:
+            fences: list[list[int]] = [[] for _ in range(16)]
+
+            def user(number: int) -> None:
+                lock = client.lock(f"own{number}")
+                for _ in range(25):
+                    with lock as lease:
+                        fences[number].append(lease.fence)
+
+            users = [threading.Thread(target=user, args=[number]) for number in range(16)]
+            for it in users:
+                it.start()
+            for it in users:
+                it.join(30)
+            assert [len(it) for it in fences] == [25] * 16
+            assert all(a < b for it in fences for a, b in pairwise(it))
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.join()
+
+
+def burn() -> None:
+    while True:
+        pass
+
+
+def test_more_files_than_select_can_count(three: Cluster) -> None:
+    source = """
+    import resource
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1500:
+        say("too few")
+        sys.exit()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1500), hard))
+    kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(1200)]
+    assert max(kept) > 1024
+    with Holdfast() as locks, locks.lock("files", wait=10) as lease:
+        say(lease.held)
+    """
+    status, out, errors = run(source, three)
+    if out == "too few\n":
+        pytest.skip("this system allows too few open files")
+    assert (status, out, errors) == (0, "True\n", "")
+
+
+def test_a_node_that_reads_nothing_and_a_socket_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(family: int) -> socket.socket:
+        sock = real(family)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return sock
+
+    real = sockets.open_socket
+    monkeypatch.setattr(sockets, "open_socket", small)
+    with Cluster(Nodes(3)) as three, connected(three, ttl=30, node_timeout=10) as client:
+        three.nodes.freeze(2)
+        held = [client.lock(f"full{i}").acquire() for i in range(10)]
+        most, link = 0, keeper_of(client)._links[2]
+        assert link is not None
+        for i in range(700):
+            client.lock(f"{i}:{'x' * 200}").acquire().release()
+            most = max(most, len(link.rest))
+        assert most > 0, "everything fitted into the socket: this test tests nothing"
+        three.nodes.thaw(2)
+        until(lambda: all(it.votes == 3 for it in held))
+        until(lambda: three.ask(2, "GET", held[0].name) == held[0].token)
+        until(lambda: not link.rest and not keeper_of(client).crew.owing)
+        assert keeper_of(client)._links[2] is link, "one connection, and not a byte of it was lost"
+        assert sum(not it.startswith("{") for it in three.ask(2, "KEYS", "*")) == 10
+        for it in held:
+            it.release()
+
+
+# ------------------------------------------------ its end
+
+
+def test_a_keeper_ends_when_there_is_nothing_to_keep_and_starts_again(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "IDLE", 1.1)
+    client = Holdfast(*three.urls, fresh=three.fresh)
+    assert not runs(client)
+    client.ready()
+    assert runs(client)
+    lease = client.lock("kept").acquire()
+    time.sleep(1.3)
+    assert runs(client), "it keeps a lease"
+    lease.release()
+    until(lambda: not runs(client), within=8)
+    keeper = keeper_of(client)
+    assert (keeper._bell, keeper._clapper, keeper._files) == (-1, -1, {})
+    with client.lock("kept", wait=5):
+        assert runs(client)
+        assert keeper_of(client) is keeper
+    until(lambda: not runs(client), within=8)
+    client.close()
+    assert not runs(client)
+
+
+def test_asking_again_and_again_whether_nodes_are_ready_leaves_nothing(client: Holdfast) -> None:
+    for _ in range(50):
+        client.ready()
+    until(lambda: not keeper_of(client)._watchers)
+
+
+@pytest.mark.parametrize("method", ["tick", "received", "begin"])
+def test_a_bug_in_the_engine_loses_leases_and_fails_waiters_at_once(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    told: list[Any] = []
+    failed: list[BaseException] = []
+    with connected(three, ttl=0.9) as client:
+        lease = client.lock("bug", on_lost=told.append).acquire()
+        quiet = client.lock("bug2").acquire()
+        event = lease.lost
+
+        def wait() -> None:
+            try:
+                client.lock("bug").acquire()
+            except HoldfastError as error:
+                failed.append(error)
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        until(lambda: three.waiters("bug") == [1, 1, 1])
+        keeper, planted = keeper_of(client), ZeroDivisionError("planted")
+
+        def raises(*_: object, **__: object) -> None:
+            raise planted
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Crew, method, raises)
+            began = time.monotonic()
+            if method == "begin":
+                with pytest.raises(HoldfastError) as caught:
+                    client.lock("another").acquire()
+                assert caught.value.__cause__ is planted
+            waiter.join(5)
+            assert time.monotonic() - began < 1.5, "by the next renewal at the latest, and before the lease would have ended"
+            until(lambda: told)
+        assert not waiter.is_alive()
+        assert [type(it) for it in failed] == [HoldfastError]
+        assert failed[0].__cause__ is planted
+        assert (lease.state, quiet.state, told) == (LeaseState.LOST, LeaseState.LOST, [lease])
+        assert event.is_set()
+        for it in (lease, quiet):
+            with pytest.raises(LockLost):
+                it.release()
+        assert [it.exc_info and it.exc_info[1] for it in caplog.records if it.levelno == logging.CRITICAL] == [planted]
+        assert not keeper._running.locked()
+        with client.lock("bug", wait=10) as heir:
+            assert keeper_of(client) is not keeper
+            assert heir.token.split(":")[1] != lease.token.split(":")[1]
+
+
+# ------------------------------------------------ callbacks
+
+
+def test_what_a_callback_must_not_and_may_do(client: Holdfast, three: Cluster) -> None:
+    other = client.lock("other").acquire()
+    tried: dict[str, object] = {}
+
+    def on_lost(lease: Any) -> None:
+        for name, wants in {
+            "acquire": client.lock("third").acquire,
+            "try": client.lock("third").try_acquire,
+            "extend": other.extend,
+        }.items():
+            try:
+                tried[name] = wants()
+            except Misuse as error:
+                tried[name] = error
+        tried["release"] = other.release()
+        tried["check"] = lease.state
+        tried["end"] = True
+
+    lease = client.lock("callback", ttl=0.2, renew=False, on_lost=on_lost).acquire()
+    until(lambda: "end" in tried)
+    assert not lease.held
+    for name in ("acquire", "try", "extend"):
+        assert isinstance(tried[name], Misuse), name
+        assert "hand the work to another thread" in str(tried[name])
+    assert (tried["release"], tried["check"]) == (0, LeaseState.LOST)
+    until(lambda: three.holders("other") == three.holders("third") == [None] * 3)
+    with client.lock("third", wait=5):
+        pass
+
+
+def test_a_callback_may_close_its_client(three: Cluster) -> None:
+    closed = threading.Event()
+    with connected(three) as client:
+
+        def on_lost(lease: Any) -> None:
+            client.close()
+            closed.set()
+
+        lease = client.lock("closing", ttl=0.2, renew=False, on_lost=on_lost).acquire()
+        assert closed.wait(5)
+        until(lambda: not client._driver._keeper._running.locked())
+        assert not lease.held
+
+
+# ------------------------------------------------ leases and blocks
+
+
+def test_every_thread_gets_the_same_event(client: Holdfast) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            lease, gate, seen = client.lock("event").acquire(), threading.Barrier(4), []
+
+            def look(lease: Any = lease, gate: threading.Barrier = gate, seen: list[Any] = seen) -> None:
+                gate.wait()
+                seen.append(lease.lost)
+
+            users = [threading.Thread(target=look) for _ in range(4)]
+            for it in users:
+                it.start()
+            for it in users:
+                it.join()
+            lease.release()
+            assert len(seen) == 4
+            assert len(set(map(id, seen))) == 1
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_blocks_without_a_with_statement_of_their_own(client: Holdfast, three: Cluster) -> None:
+    lock, other = client.lock("stack"), client.lock("stack2")
+    with contextlib.ExitStack() as stack:
+        first, second = stack.enter_context(lock), stack.enter_context(other)
+        assert first.held
+        assert second.held
+        assert client.lock("stack", wait=0).try_acquire() is None
+    assert (first.state, second.state) == (LeaseState.RELEASED, LeaseState.RELEASED)
+
+    lease = lock.__enter__()  # noqa: PLC2801
+    with other:
+        assert lock.__exit__(None, None, None) is None
+    assert lease.state is LeaseState.RELEASED
+
+    with pytest.raises(ZeroDivisionError), contextlib.ExitStack() as stack:
+        stack.enter_context(lock)
+        raise ZeroDivisionError
+    with lock as lease:  # and all is as it was
+        assert lease.held
+    assert (lock._entered, lock._stays) == ({}, {})
+    until(lambda: three.holders("stack") == three.holders("stack2") == [None] * 3)
+
+
+def test_one_description_in_many_threads_at_once(client: Holdfast) -> None:
+    lock, inside, most = client.lock("shared"), [0], [0]
+
+    def body(lease: Any) -> None:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        assert lease.held
+        time.sleep(0.0005)
+        inside[0] -= 1
+
+    def user(number: int) -> None:
+        for turn in range(10):
+            if (number + turn) % 2:
+                with lock as lease:
+                    body(lease)
+            else:
+                with contextlib.ExitStack() as stack:
+                    body(stack.enter_context(lock))
+
+    users = [threading.Thread(target=user, args=[number]) for number in range(8)]
+    for it in users:
+        it.start()
+    for it in users:
+        it.join(30)
+    assert (inside, most, lock._entered, lock._stays) == ([0], [1], {}, {})
+
+
+def test_a_lease_that_was_released_by_another_thread_in_its_block(client: Holdfast) -> None:
+    with client.lock("elsewhere") as lease:
+        other = threading.Thread(target=lease.release)
+        other.start()
+        other.join()
+        with pytest.raises(NotHeld):
+            lease.check()
+    with client.lock("elsewhere", wait=5):
+        pass
+
+
+# ------------------------------------------------ addresses
+
+
+def test_names_are_resolved_and_every_place_is_tried(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = [it.replace("127.0.0.1", "localhost") for it in three.urls]
+    with Holdfast(*urls, fresh=three.fresh) as client, client.lock("places", wait=5):
+        pass
+
+    def places(address: Any) -> list[tuple[int, Any]]:
+        nowhere = (socket.AF_UNIX, "/nowhere/at/all")  # refuses at once, as a network that is not there does
+        return [nowhere, nowhere, *real(address), nowhere]
+
+    real = sockets.places
+    monkeypatch.setattr(sockets, "places", places)
+    for where in (urls, three.urls):
+        with Holdfast(*where, fresh=three.fresh) as client, client.lock("places", wait=5) as lease:
+            assert lease.held
+    monkeypatch.setattr(sockets, "places", lambda address: [])
+    with Holdfast(*three.urls) as client, pytest.raises(HoldfastError, match="has no address"):
+        client.lock("places", wait=0).acquire()
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70, "a..b"])
+def test_names_that_mean_nothing_are_causes(host: str) -> None:
+    with Holdfast(f"redis://{host}:6379", outage=0.1) as client:
+        with pytest.raises(HoldfastError) as caught:
+            client.lock("nowhere", wait=3).acquire()
+        assert host[:20] in str(caught.value)
+        assert client._driver.keeper.failure is None
