@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 
 import pytest
 
@@ -32,6 +33,32 @@ def test_all_errors_are_one_tree() -> None:
     assert not issubclass(NoQuorum, TimeoutError)
 
 
+def test_B53_the_tree_is_as_drawn() -> None:
+    """At the head of the module: who is whose child, and what else it is."""
+    drawn, line = {}, [("", 0)]
+    for row in (errors.__doc__ or "").splitlines():
+        found = re.match(r"    ([│├└─ ]*)(\w+)(?:\s+\(also (\w+)\))?", row)
+        if found is None or found[2] not in errors.__all__:
+            continue
+        depth = len(found[1])
+        while line[-1][1] >= depth and len(line) > 1:
+            line.pop()
+        drawn[found[2]] = ([line[-1][0]] if line[-1][0] else []) + ([found[3]] if found[3] else [])
+        line.append((found[2], depth))
+    assert drawn.pop("HoldfastError") == []
+    assert {"HoldfastError", *drawn} == set(errors.__all__)
+    for name, parents in drawn.items():
+        assert [it.__name__ for it in getattr(errors, name).__bases__] == parents
+
+
+def test_each_error_is_caught_only_as_what_it_is() -> None:
+    for error in EVERY:
+        assert isinstance(error, TimeoutError) is (type(error) is LockBusy)
+        assert isinstance(error, ValueError) is (type(error) is ConfigError)
+        assert isinstance(error, RuntimeError) is isinstance(error, Misuse)
+        assert isinstance(error, OSError) is (type(error) is LockBusy), "no connection of anybody's has failed"
+
+
 @pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
 def test_an_error_survives_pickling_and_copying(error: HoldfastError) -> None:
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
@@ -41,10 +68,44 @@ def test_an_error_survives_pickling_and_copying(error: HoldfastError) -> None:
         assert str(vars(twin)) == str(vars(error))
 
 
+@pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
+def test_what_was_added_to_an_error_survives_too(error: HoldfastError) -> None:
+    noted = copy.copy(error)
+    noted.add_note("while the report was written")
+    twin = pickle.loads(pickle.dumps(noted))
+    assert twin.__notes__ == ["while the report was written"]
+    assert twin.args == error.args
+    assert not hasattr(error, "__notes__")
+
+
+def test_an_error_has_its_facts_on_the_other_side() -> None:
+    busy = pickle.loads(pickle.dumps(LockBusy("a", 0.25, "host:1", 2.0)))
+    assert (busy.name, busy.waited, busy.holder, busy.ttl_left) == ("a", 0.25, "host:1", 2.0)
+    assert (busy.errno, busy.strerror, busy.filename) == (None, None, None), "(a TimeoutError has these)"
+    unknown = pickle.loads(pickle.dumps(NoQuorum("a", 1.5, {"n1": ConnectionResetError("gone")}, 2)))
+    assert (unknown.name, unknown.waited, type(unknown.causes["n1"])) == ("a", 1.5, ConnectionResetError)
+    lost = pickle.loads(pickle.dumps(StaleFence("a", "stale", 7)))
+    assert (lost.name, lost.reason, lost.fence) == ("a", "stale", 7)
+
+
+def test_the_causes_are_a_copy() -> None:
+    causes: dict[str, Exception] = {"n1": OSError("refused")}
+    error = NoQuorum("a", 1.5, causes, 2)
+    causes.clear()
+    assert set(error.causes) == {"n1"}
+
+
+@pytest.mark.parametrize("error", EVERY[-4:], ids=lambda error: type(error).__name__)
+def test_B53_a_message_names_the_lock_and_says_what_to_do(error: HoldfastError) -> None:
+    words = str(error)
+    assert "'a'" in words
+    assert any(advice in words for advice in ("Wait longer", "Look at these nodes, then try again", "Stop what it protected"))
+
+
 def test_busy_tells_who_and_for_how_long() -> None:
     error = LockBusy("a", 0.25, "host:1", 2.0)
     assert (error.name, error.waited, error.holder, error.ttl_left) == ("a", 0.25, "host:1", 2.0)
-    assert "'a' is held by host:1, whose lease runs for 2.0 s more" in str(error)
+    assert str(error).startswith("'a' is held by host:1, whose lease runs for 2.0 s more unless renewed; waited 0.250 s.")
     unknown = str(LockBusy("a", 0.25, None, None))
     assert "held by somebody else; waited 0.250 s" in unknown
 
@@ -54,6 +115,7 @@ def test_no_quorum_tells_what_is_wrong_with_each_node() -> None:
     assert (error.name, error.waited, str(error.causes["n1"])) == ("a", 1.0, "refused")
     assert str(error).startswith("could not extend 'a': fewer than 2 nodes answered")
     assert str(error).endswith("\n  n1: refused")
+    assert str(NoQuorum("a", 1.0, {}, 2)).startswith("could not acquire 'a': fewer than 2 nodes answered in time (waited 1.000 s).")
     assert str(NoQuorum("a", 1.0, {}, 2)).endswith("none has told why")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import FrozenInstanceError, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -23,6 +24,29 @@ def test_an_event_is_a_frozen_fact_with_named_fields(kind: type[Event]) -> None:
     assert not hasattr(event, "__dict__")
     with pytest.raises(TypeError):
         kind(*values.values())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_event_says_when_in_a_time_that_everybody_understands(kind: type[Event]) -> None:
+    values = {field.name: "" for field in fields(kind) if field.name != "at"}
+    assert kind(**values).at == datetime(1970, 1, 1, tzinfo=UTC), "until whoever hands it on has stamped it"
+    assert kind(**values).at.utcoffset() == timedelta(0)
+
+
+def test_every_event_of_the_list_is_there() -> None:
+    kinds = "Attempt Queued Acquired Refused Renewed Doubt Lost Released NodeDown NodeUp NodeGuarded Warned"
+    assert {kind.__name__ for kind in KINDS} == {*kinds.split(), "Event", "LockEvent", "NodeEvent"}
+    for kind in KINDS:
+        names = {field.name for field in fields(kind)}
+        assert ({"name", "token", "waited"} <= names) is issubclass(kind, LockEvent)
+        assert ("node" in names) is issubclass(kind, NodeEvent)
+
+
+def test_an_event_can_be_sent_elsewhere() -> None:
+    event = Acquired(at=datetime.now(UTC), name="a", token="t", waited=0.5, fence=7)
+    twin = pickle.loads(pickle.dumps(event))
+    assert (twin, twin.at) == (event, event.at)
+    assert hash(twin) == hash(event)
 
 
 def test_what_happened_is_compared_and_when_is_not() -> None:

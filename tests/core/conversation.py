@@ -58,7 +58,7 @@ def kept(fence: int = P, *, lower: bool = False) -> list[object]:
     return [fence, int(lower), 0]
 
 
-def denied(left: int = 5000, place: int = 1, holder: bytes | None = OTHER) -> list[object]:
+def denied(left: int = 5000, place: int = 2, holder: bytes | None = OTHER) -> list[object]:
     """Another has it, for `left` ms; our place in the queue is `place`."""
     return [0, left, place, holder]
 
@@ -206,6 +206,7 @@ class Conversation:
     def extend(self, ttl: float = TTL, at: float | None = None) -> bool:
         self._at(at)
         going = self.claim.extend(ttl, self.now)
+        assert type(going) is bool
         self._happened(True)
         return going
 
@@ -256,6 +257,7 @@ class Conversation:
     def _happened(self, something: bool, asked: bool = False) -> bool:
         """What a crew does after an input."""
         claim = self.claim
+        assert type(something) is bool
         self.news, claim.news = claim.news, False
         if not something:
             assert not claim.sends and not self.news, "it says that there is nothing to do"

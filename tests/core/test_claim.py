@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import product
+from math import inf
 
 import pytest
 from core.conversation import (
@@ -67,6 +68,30 @@ def renewal(talk: Conversation, replies: Mapping[int, object]) -> None:
 
 
 # ---------------------------------------------------------------- acquiring
+
+
+def test_before_anything_is_answered_nothing_is_known() -> None:
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    claim = talk.claim
+    assert (claim.state, claim.fence, claim.until, claim.limit, claim.since, claim.yes) == (WAITING, 0, 0.0, inf, 0.0, 0)
+    assert (claim.ticket, claim.ttl, claim.patient, claim.contended, claim.doubt, claim.reason) == (P, TTL, True, False, False, "")
+    assert claim.token.startswith(b"%016d:" % P)
+    assert claim.counting(0.0) == 0
+
+
+def test_answers_as_usual_are_only_counted() -> None:
+    """No vote is kept apart for them: that is what the usual case owes its speed to."""
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    for node in (2, 0, 1):
+        talk.answers(node, usual())
+    assert talk.claim.plain == [2, 0, 1]
+    assert talk.claim.votes == []
+    talk.wakes()
+    talk.sends("request to 0 1 2")
+    assert talk.claim.plain is None
+    assert len(talk.claim.votes) == 3
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5, 6, 7])
@@ -138,6 +163,19 @@ def test_the_deadline_is_what_a_quorum_is_good_for() -> None:
     talk.held(until=UNTIL)
     talk.breaks(0, at=2.3)  # it counts on
     talk.held(until=UNTIL)
+
+
+def test_the_deadline_is_also_by_those_that_have_another_fence() -> None:
+    talk = Conversation(3, standing={1: HOPED, 2: HOPED})
+    talk.sends("request to 0")
+    for node in (1, 2):
+        talk.joins(node, at=1.0)
+        talk.sends(f"request to {node}")
+    talk.answers(1, granted(), at=1.1)
+    talk.answers(0, granted(P + 5))
+    talk.sends(f"request to 1 proposing {P + 5}")
+    talk.answers(2, granted())
+    talk.held(P, until=good_until(1.0))  # 0 counts, but only until 8.9
 
 
 # ---------------------------------------------------------------- one fence
@@ -523,9 +561,9 @@ def test_nothing_counts_from_a_cede_to_its_answer() -> None:
     talk.sends("cede to 0")
     assert talk.claim.counting(3.1) == 0
     assert not talk.answers(0, kept(lower=True), at=3.2)  # of the heartbeat: said before the cede arrived
-    assert not talk.grants(0, P + 1)
-    assert not talk.takes(0)
-    assert not talk.inquires(0)
+    for push in (talk.takes, talk.inquires, lambda node: talk.grants(node, P + 1)):
+        assert not push(0)
+        assert talk.claim.counting(3.2) == 0
     talk.answers(1, granted())
     talk.waits()
     assert talk.claim.counting(3.2) == 1
@@ -1761,6 +1799,25 @@ def test_a_push_on_a_new_connection_that_has_no_bound_yet_breaks_a_series_all_th
     talk.lost("forced")
 
 
+def test_what_was_granted_anew_on_a_new_connection_begins_a_series_with_its_answer(held: Held) -> None:
+    talk = held()
+    talk.breaks(0, at=0.2)
+    talk.joins(0, at=0.3)
+    talk.grants(0, P + 1, at=0.4)
+    renewal(talk, {0: kept(P + 1), 1: kept(), 2: kept()})  # 0 had lost it, though it says that it did not since
+    talk.takes(1, at=4.0)  # renewed at 2.9, and 0 is known to have it since 3.0
+    talk.lost("forced")
+
+
+def test_a_push_without_a_bound_begins_no_series(held: Held) -> None:
+    talk = held()
+    talk.breaks(0, at=0.2)
+    talk.joins(0, at=0.3)
+    talk.grants(0, P + 1, at=0.4)
+    renewal(talk, {0: denied(), 1: kept(), 2: kept()})
+    talk.held(P, until=good_until(RENEWAL))
+
+
 def test_a_grant_that_ran_out_may_have_been_a_break_until_the_node_speaks(held: Held) -> None:
     """When its bound passes the others do not vouch for all of its time: the series stays open."""
     for reply in (kept(), denied()):
@@ -1861,6 +1918,7 @@ def test_an_extension_that_is_not_confirmed_in_time_leaves_the_lease_in_doubt(he
     talk = held(patience=1.0)
     talk.extend(at=1.0)
     talk.sends("request to 0 1 2")
+    assert talk.claim.wake == 2.0
     talk.answers(0, kept(), at=1.5)
     talk.wakes(2.0)
     talk.sends("request to 0 1 2")  # at once again
@@ -1955,6 +2013,12 @@ def test_an_extension_is_not_confirmed_by_a_renewal(held: Held, asked: float) ->
     talk.tick(asked + 1.0)
     assert talk.news
     assert isinstance(talk.claim.refusal, NoQuorum)
+    talk.extend(10.0, at=4.0)  # and the next one wants no more than it says
+    talk.sends("request to 0 1 2 for 10")
+    talk.answers(0, kept(), at=4.1)
+    talk.answers(1, kept())
+    assert talk.news
+    talk.held(P, until=good_until(4.0, 10.0))
 
 
 def test_two_who_extend_are_both_told_when_both_have_what_they_want(held: Held) -> None:

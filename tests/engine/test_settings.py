@@ -68,7 +68,7 @@ def test_what_is_said() -> None:
         "restart_guard": 90,
         "outage": timedelta(seconds=7),
         "owner": "!worker-1@host~",
-        "fresh": iter(["a", "b", "a"]),
+        "fresh": ["a", "b", "a"],
     }
     assert made("redis://a", **options) == Settings(
         addresses=(parse("redis://a"),),
@@ -157,7 +157,7 @@ def test_what_holds_of_all_settings(max_ttl: float, part: float, node_timeout: f
     it = made(max_ttl=max_ttl, ttl=ttl, node_timeout=node_timeout, restart_guard=guard, outage=outage)
     assert ttl - 0.001 < it.ttl <= ttl + 1e-9 and it.max_ttl == max_ttl
     assert 0 < it.node_timeout <= it.ttl / 3
-    assert it.guard is None if more is None else it.guard >= max_ttl + SLACK
+    assert (it.guard is None) == (more is None) and (it.guard is None or it.guard >= max_ttl + SLACK)
     assert it.outage == (it.ttl if outage is None else outage)
     assert max_ttl * 1000 < 2 * it.horizon <= (max_ttl + SLACK) * 1000  # 2 K is more than any lease, and G at most
 
@@ -244,6 +244,19 @@ def test_a_bad_option_says_what_to_write_instead(option: str, value: object, tol
 def test_the_longest_texts() -> None:
     it = made(prefix="\u00e9" * 128, owner="o" * 128)
     assert (it.prefix, it.owner) == ("\u00e9" * 128, "o" * 128)
+
+
+NO_RUN_IDS = (None, 5, "4a6d4a6d", b"4a6d", iter(["a"]), [None], [5], ["a", b"b"], [["a"]], {"a": 1, 5: 2})
+
+
+@pytest.mark.parametrize("fresh", NO_RUN_IDS, ids=repr)
+def test_fresh_is_a_collection_of_texts(fresh: object) -> None:
+    assert complaint(fresh=fresh).startswith("fresh is a collection of run_ids, which are texts, not ")
+
+
+@pytest.mark.parametrize("fresh", [(), [], ("a",), {"a"}, frozenset("a"), {"a": 1}])
+def test_any_collection_of_texts_is_good(fresh: Any) -> None:
+    assert made(fresh=fresh).fresh == frozenset(fresh)
 
 
 no_number: st.SearchStrategy[object] = st.one_of(

@@ -14,6 +14,7 @@ from live.test_aio_kit import SOON, Eye, calm, connected, driver_of, eye, idle, 
 
 from holdfast.aio import Holdfast, Lease, Lock
 from holdfast.clock import clock
+from holdfast.core.claim import HELD
 from holdfast.embedded import Nodes
 from holdfast.errors import LockLost, NotHeld
 from holdfast.scripts import REQUEST
@@ -84,6 +85,32 @@ async def test_lost_is_set_for_whoever_asks_later(nodes: Nodes) -> None:
 
         await raised(LockLost, works())
         assert told[0].lost.is_set()
+
+
+@calm
+async def test_lost_before_its_caller_has_it(nodes: Nodes, eye: Eye) -> None:
+    """Granted and lost in one turn of the loop: nobody hears of that lease, and it is acquired once more."""
+    async with await connected(nodes) as locks:
+        driver, told = driver_of(locks), []
+        received, tokens = driver.crew.received, []
+
+        def unlucky(node: int, data: Any, now: float) -> None:
+            received(node, data, now)
+            for claim in list(driver.crew.live.values()):
+                if claim.state is HELD and not tokens:
+                    tokens.append(claim.token)
+                    claim._lose(now, "forced")
+                    driver.crew.act(claim, now)
+
+        driver.crew.received = unlucky  # type: ignore[method-assign]
+        name = some("unlucky")
+        async with locks.lock(name, on_lost=told.append) as lease:
+            assert tokens and lease.token != tokens[0].decode()
+            assert lease.held and not lease.lost.is_set()
+            await turns(5)
+            lease.check()
+        assert told == []
+        await eye.gone(name)
 
 
 @calm

@@ -15,6 +15,7 @@ import pytest
 from live.test_aio_kit import SOON, Eye, at_every_turn, calm, client, connected, cut, driver_of, eye, idle, some, true, turns
 
 from holdfast.aio import Holdfast, Lock
+from holdfast.clock import clock
 from holdfast.embedded import Nodes
 from holdfast.errors import Closed, LockLost, NotHeld
 
@@ -318,6 +319,21 @@ async def test_a_release_is_said_or_can_be_said_again(nodes: Nodes, eye: Eye, co
                 break
         else:
             raise AssertionError("it was never done")
+
+
+@calm
+async def test_a_release_has_left_when_it_returns(nodes: Nodes, eye: Eye) -> None:
+    """Whoever computes on afterwards, and keeps the loop from turning, keeps nobody from the lock."""
+    async with await connected(nodes) as locks:
+        name = some("left")
+        lease = await locks.lock(name).acquire()
+        other = asyncio.create_task(locks.lock(some("beside")).acquire())
+        await turns(1)  # in this turn something was said already
+        await lease.release()
+        end = clock() + SOON
+        while eye.left(name):  # (without a turn of the loop)
+            assert clock() < end
+        await (await other).release()
 
 
 @calm

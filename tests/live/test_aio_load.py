@@ -53,6 +53,13 @@ async def test_one_write_a_node_and_turn(nodes: Nodes) -> None:
         assert set(seen.writes.values()) == {1}
         assert len(seen.writes) == 5
         await lone.release()
+        await asyncio.sleep(0)
+        seen.writes.clear()
+        thrown = locks.lock(some("lone")).acquire()
+        thrown.send(None)
+        assert len(seen.writes) == 5  # it has left before anybody awaits
+        thrown.close()
+        await asyncio.sleep(0)
         seen.writes.clear()
         seen.sizes.clear()
 

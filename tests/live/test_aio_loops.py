@@ -265,6 +265,15 @@ async def test_closing_ends_everything(nodes: Nodes, eye: Eye) -> None:
 
 
 @calm
+async def test_closed_before_it_was_used(nodes: Nodes) -> None:
+    locks = client(nodes)
+    await locks.close()
+    for refused in (locks.lock(some("closed")).acquire(), locks.ready()):
+        with pytest.raises(Closed):
+            await refused
+
+
+@calm
 async def test_b34_nothing_remains_after_closing(nodes: Nodes) -> None:
     """No task, no timer, no socket, and the driver itself goes without the collector's help in the end."""
     sockets = _sockets()

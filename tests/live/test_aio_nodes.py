@@ -415,13 +415,16 @@ async def test_a_blocked_loop_is_not_the_nodes_fault(nodes: Nodes) -> None:
 
 @pytest.mark.xfail(strict=True, reason="what was said before a loop was blocked, and left after it, counts as unanswered since it was said")
 @calm
-async def test_what_has_not_left_is_not_late(nodes: Nodes) -> None:
+async def test_what_has_not_left_is_not_late(own: Cluster) -> None:
     """The second thing that is said in a turn leaves at its end; if somebody blocks the loop before that, no node has had any time."""
     down = Down()
-    async with await connected(nodes, node_timeout=0.1, observer=down) as locks:
+    async with await connected(own.nodes, node_timeout=0.5, observer=down) as locks:
         works = [asyncio.create_task(locks.lock(some("unsaid"), wait=SOON).acquire()) for _ in range(2)]
         await turns(1)
-        time.sleep(0.25)
+        time.sleep(0.3)
+        with Eye(own.nodes) as eye:  # the first has been answered; the answers to the second will take a while
+            eye.everywhere("CLIENT", "PAUSE", 600, "ALL")
+        time.sleep(0.3)
         for lease in await asyncio.gather(*works):
             await lease.release()
         assert down.nodes == []
@@ -515,6 +518,26 @@ async def test_addresses_that_lead_nowhere(nodes: Nodes) -> None:
                 assert lease.votes >= 3
         await true(lambda: [it.state for it in locks.nodes()] == ["up", "up", "up", "down", "down"])
         assert all(it.cause is not None for it in locks.nodes()[3:])
+
+
+@calm
+async def test_a_name_server_that_takes_its_time(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked beside the loop; nobody waits for it who need not, neither for a lock nor for the end."""
+    places = sockets.places
+
+    def slow(address: Any) -> list[tuple[int, Any]]:
+        if address.host == "slow.invalid":
+            time.sleep(0.6)
+        return places(address)
+
+    monkeypatch.setattr(sockets, "places", slow)
+    began = clock()
+    async with Holdfast(*nodes.urls[:2], "redis://slow.invalid", fresh=nodes.run_ids) as locks:
+        assert [it.state for it in await locks.ready(0.1)] == ["up", "up", "connecting"]
+        async with locks.lock(some("slow")) as lease:
+            assert lease.votes == 2
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert clock() - began < 0.6
 
 
 @calm

@@ -252,6 +252,20 @@ def test_a_request_and_a_release_in_full() -> None:
     )
 
 
+@pytest.mark.parametrize("fence", [10**16, 2**53, 10**18])
+def test_a_fence_of_more_digits_is_packed_as_long_as_it_is(fence: int) -> None:
+    keys = keys_of(b"a")
+    asked = packed("EVALSHA", sha("request"), 4, *keys, TOKEN, 10_000, b"w", f"{fence:016}", K, fence // 1000 + K)
+    assert Exclusive("a", ttl=10, horizon=K).request(TOKEN, 10, b"w", fence) == asked
+
+
+@pytest.mark.parametrize("token", [b"", b"short", TOKEN + b"x", b"x" * 58 + b"\r\n*1\r\n$8\r\nFLUSHALL\r\n"])
+def test_whatever_a_token_is_it_is_one_word(token: bytes) -> None:
+    lock, keys = Exclusive("a", ttl=10, horizon=K), keys_of(b"a")
+    assert undo(b"a", token, K) == packed("EVALSHA", sha("release"), 4, *keys, token, K)
+    assert lock.request(token, 10, b"w", 5) == packed("EVALSHA", sha("request"), 4, *keys, token, 10_000, b"w", f"{5:016}", K, K)
+
+
 @pytest.mark.parametrize("name", ["%", "%b", "%%", "a%sb{%d}", "100%"])
 def test_a_percent_sign_is_one(name: str) -> None:
     lock = Exclusive(name, ttl=10, horizon=K)

@@ -16,6 +16,8 @@ from holdfast.wire.address import Address, parse
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
 GOOD = {
+    "redis://h/123456789": Address("redis://h:6379/123456789", "h", 6379, database=123456789),
+    f"redis://{'m' * 1024}@h": Address("redis://h:6379", "h", 6379, user="m" * 1024),
     "redis://h": Address("redis://h:6379", "h", 6379),
     "redis://h/": Address("redis://h:6379", "h", 6379),
     "redis://h:7000": Address("redis://h:7000", "h", 7000),
@@ -63,10 +65,24 @@ BAD = {
     "unix://s": "'unix://s' names no socket: write unix:///path/of/the/socket, with three slashes",
     "unix:///s?db=x": "'unix:///s': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "unix:///s?mode=1": "'unix:///s': the only option of an address is ?db=, and it has no #fragment",
+    "redis://h#1": "'redis://h': the only option of an address is ?db=, and it has no #fragment",
+    "unix:///s#1": "'unix:///s': the only option of an address is ?db=, and it has no #fragment",
+    "redis://h/1234567890": "'redis://h/1234567890': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
+    "redis://h?db=" + "1" * 5000: "'redis://h': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
+    "unix://run/r.sock": "'unix://run/r.sock' names no socket: write unix:///path/of/the/socket, with three slashes",
+    "1redis://h": "'...': a node's address begins with redis:// or unix://",
+    " redis://h": "'...': a node's address begins with redis:// or unix://",
+    "redis://m\udcffe@h": "the user of 'redis://h' 'm\\udcffe' has half of a surrogate pair in it, which UTF-8 cannot say",
+    f"redis://{'m' * 1025}@h": "the user of 'redis://h' has 1025 bytes of UTF-8; at most 1024 are allowed",
     # with a password in it
     "redis://me:pw@h:port": "'redis://h' is no address of a node: its host, port or options cannot be read",
     "redis://me:pw@": "'redis://' names no host: write redis://host:6379",
     "redis:/me:pw@h": "'...' is no address of a node: in user, password and path write / ? # @ : as %2F %3F %23 %40 %3A",
+    "redis://me:p\udcffw@h": "'redis://h': its password has half of a surrogate pair in it, which UTF-8 cannot say",
+    "redis://h:pw": "'redis://h' is no address of a node: its host, port or options cannot be read",
+    "redis://h?password=pw": "'redis://h': the only option of an address is ?db=, and it has no #fragment",
+    "unix:///s?password=pw": "'unix:///s': the only option of an address is ?db=, and it has no #fragment",
+    "me:pw@redis://h": "'...' is no address of a node: in user, password and path write / ? # @ : as %2F %3F %23 %40 %3A",
     "me:pw@h": "'...' is no address of a node: in user, password and path write / ? # @ : as %2F %3F %23 %40 %3A",
 }
 
@@ -132,8 +148,6 @@ MANGLED = (
     "redis://:{}@h?a=b",
     "redis://:{}@[h",
     "redis://{}@:1",
-)
-MANGLED += (
     "redis:/:{}@h",
     "redis:{}@h",
     "rediss://:{}@h",
@@ -150,6 +164,16 @@ MANGLED += (
 @example("sEcr3t\u2100", "redis://:{}@h")  # which the parser refuses, quoting it: it has a slash in it when normalized
 def test_a_password_is_not_seen_even_of_a_malformed_address(password: str, frame: str) -> None:
     text = seen(frame.format(password))
+    assert "secr3t" not in text and "sec4et" not in text
+
+
+@pytest.mark.parametrize("special", "/?#")
+@pytest.mark.parametrize(
+    "frame", ["redis://me:sEcr3t{}Sec4eT@h", "redis://:x{}db=sEcr3t@h/1", "redis://:x{}sEcr3t=Sec4eT@h:7000", "unix://:sEcr3t{}Sec4eT@/s"]
+)
+def test_a_password_that_is_not_percent_encoded_is_refused_and_not_seen(frame: str, special: str) -> None:
+    text = seen(frame.format(special))
+    assert "write / ? # @ : as %2f %3f %23 %40 %3a" in text
     assert "secr3t" not in text and "sec4et" not in text
 
 

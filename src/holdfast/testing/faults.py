@@ -30,13 +30,14 @@ class Plan:
     nodes: int
     clients: int = 2
     each: int = 2  # users in a client
+    eager: float = 0.8  # how often users come again at once; else with everybody, when the next fifth of a second begins
     ttls: tuple[float, ...] = (1.0,)
     seconds: float = 12.0
     faults: float = 2.0  # a second, at random
     slow: float = 0.02  # how much of what is sent takes long
     cuts: float = 0.3  # of connections on which a cede was just sent
     restarts: float = 0.01  # of holds that begin with the restart of a minority
-    naps: float = 0.02  # of holds whose client is stopped while a renewal is on its way
+    naps: float = 0.04  # of holds whose client is stopped while a renewal is on its way
     hands: float = 0.0  # of holds in which an operator takes the lock away
     gentle: bool = False  # long holds, and never more than a minority in trouble
     calm: bool = False  # no faults at all

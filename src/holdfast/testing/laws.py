@@ -146,11 +146,11 @@ class Laws(Witness):
         own = {node for node, holder in zip(self.nodes, holders, strict=True) if holder == token}
         safe = own | {n for n, holder in zip(self.nodes, holders, strict=True) if not holder and true - n.born < self.guard}
         held.own |= own
+        taken_away = self.taken_away.get(token, set())
+        taken_away -= own
         if len(safe) < self.least:
             held.danger = now
-            excused = self.taken_away.get(token, set())
-            excused -= own
-            if len(safe | excused) < self.least:
+            if len(safe | taken_away) < self.least:
                 raise Violation(f"majority: {_of(claim)} is held for {claim.until - now:.6f} s more, but has only {sorted(n.index for n in own)}")
         if len(self.nodes) - len(held.own - safe) < self.least:
             held.taken = now

@@ -1,0 +1,29 @@
+"""The words of the conversation: each is one, and only a release is said again."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.command import CEDE, GRANTED, INQUIRY, RELEASE, TAKEN, TRY, WAIT, Command
+
+
+def test_the_words_are_those_of_the_scripts() -> None:
+    assert (WAIT, TRY, CEDE) == (b"w", b"t", b"c")
+    assert (GRANTED, INQUIRY, TAKEN) == (b"g", b"i", b"x")
+    assert len({WAIT, TRY, CEDE, RELEASE}) == 4
+
+
+@pytest.mark.parametrize("mode, again", [(WAIT, False), (TRY, False), (CEDE, False), (RELEASE, True)])
+def test_only_a_release_is_said_again_after_a_reconnect(mode: bytes, again: bool) -> None:
+    """A request that was not answered is void; a cede must never be repeated; a release must arrive."""
+    assert Command(None, mode, b"token", 1.0).again is again
+
+
+def test_a_command_keeps_what_it_was_made_of() -> None:
+    asker = object()
+    command = Command(asker, WAIT, b"token", 1.5, 9.0, 7)  # type: ignore[arg-type]
+    assert (command.owner, command.mode, command.token, command.sent, command.ttl, command.fence) == (asker, WAIT, b"token", 1.5, 9.0, 7)
+    assert command.data == b"", "who says it packs it, once for all nodes"
+    assert Command(None, RELEASE, b"token", 1.5, data=b"packed").data == b"packed"
+    assert (Command(None, RELEASE, b"token", 1.5).ttl, Command(None, RELEASE, b"token", 1.5).fence) == (0.0, 0)
+    assert not hasattr(command, "__dict__"), "there are many of them"

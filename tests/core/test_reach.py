@@ -1,0 +1,91 @@
+"""What claims see of the nodes: who can be spoken to, why not, and since when too few are of use."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.reach import DOWN, GUARDED, HOPED, UP, Reach, Standing
+
+unhurried = settings(deadline=None)  # others may have the machine
+
+
+def nodes(count: int) -> Reach:
+    return Reach([f"node{i}" for i in range(count)], patience=1.0, outage=9.0)
+
+
+def test_at_first_there_is_hope_and_nothing_else() -> None:
+    reach = nodes(5)
+    assert reach.labels == ["node0", "node1", "node2", "node3", "node4"]
+    assert (reach.size, reach.quorum, reach.patience, reach.outage) == (5, 3, 1.0, 9.0)
+    assert reach.standing == [HOPED] * 5
+    assert reach.up == ()
+    assert reach.dark == inf
+    assert [reach.cause(node, 0.0) for node in range(5)] == [None] * 5
+
+
+def test_who_is_up_is_told_in_order() -> None:
+    reach = nodes(3)
+    for node in (2, 0):
+        reach.note(node, UP, 1.0)
+    assert tuple(reach.up) == (0, 2)
+    reach.note(2, DOWN, 2.0)
+    assert tuple(reach.up) == (0,)
+
+
+def test_why_a_node_is_down_is_told_until_it_is_back() -> None:
+    reach = nodes(3)
+    refused = ConnectionRefusedError("refused")
+    reach.note(1, DOWN, 1.0, refused)
+    assert reach.cause(1, 5.0) is refused
+    assert reach.cause(0, 5.0) is None
+    reach.note(1, UP, 2.0)
+    assert reach.cause(1, 5.0) is None
+
+
+def test_a_guarded_node_tells_how_long_it_still_takes() -> None:
+    reach = nodes(3)
+    reach.note(1, GUARDED, 1.0, free=31.0)
+    cause = reach.cause(1, 22.75)
+    assert isinstance(cause, ConnectionError)
+    assert str(cause).startswith("guarded, 8.2 s left")
+
+
+@pytest.mark.parametrize("count, fatal", [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
+def test_it_is_dark_from_when_too_few_are_left_until_enough_are_back(count: int, fatal: int) -> None:
+    reach = nodes(count)
+    for node in range(count):
+        reach.note(node, UP, 0.0)
+    for node in range(fatal):
+        assert reach.dark == inf
+        reach.note(node, DOWN, 10.0 + node)
+    began = 10.0 + fatal - 1
+    assert reach.dark == began
+    reach.note(0, DOWN, 20.0)  # not from when it was last looked at
+    assert reach.dark == began
+    reach.note(0, HOPED, 21.0)  # being dialled, and nothing bad is known of it
+    assert reach.dark == inf
+    reach.note(0, DOWN, 22.0)
+    assert reach.dark == 22.0
+
+
+@unhurried
+@given(st.integers(1, 5), st.lists(st.tuples(st.integers(0, 4), st.sampled_from(Standing), st.integers(0, 3))))
+def test_darkness_is_having_fewer_than_a_quorum_that_are_not_down(count: int, notes: list[tuple[int, Standing, int]]) -> None:
+    """Against a twin that looks at everything each time."""
+    reach, standing, now, dark = nodes(count), [HOPED] * count, 0.0, inf
+    for node, how, later in notes:
+        now += later
+        if node < count:
+            reach.note(node, how, now)
+            standing[node] = how
+            if count - standing.count(DOWN) > count / 2:
+                dark = inf
+            else:
+                dark = min(dark, now)
+        assert reach.standing == standing
+        assert list(reach.up) == [i for i, it in enumerate(standing) if it is UP]
+        assert reach.dark == dark

@@ -1,0 +1,78 @@
+"""Tickets only grow, tokens are unique, and the byte order of tokens is the order of their tickets."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.ticket import LAST, Mint
+from holdfast.errors import ConfigError
+
+unhurried = settings(deadline=None)  # others may have the machine
+
+INBOX = bytes(range(16)).hex().encode()
+TIMES = st.floats(1, LAST / 1e6 - 1)
+
+
+def test_a_ticket_is_the_time_in_microseconds() -> None:
+    assert Mint(INBOX).ticket(1_700_000_000.25) == 1_700_000_000_250_000
+
+
+@unhurried
+@given(st.lists(TIMES, min_size=2, max_size=20))
+def test_tickets_grow_whatever_the_clock_does(times: list[float]) -> None:
+    mint = Mint(INBOX)
+    before = 0
+    for time in times:
+        ticket = mint.ticket(time)
+        assert ticket == max(before + 1, int(time * 1e6))
+        before = ticket
+
+
+def test_a_clock_that_stands_still_or_goes_back_costs_a_microsecond_each() -> None:
+    mint = Mint(INBOX)
+    assert [mint.ticket(time) for time in (5.0, 5.0, 4.0, 5.000003)] == [5_000_000, 5_000_001, 5_000_002, 5_000_003]
+
+
+@pytest.mark.parametrize("time", [-5.0, 0.0, 9e9, 1e12])
+def test_a_clock_that_cannot_be_right_is_refused(time: float) -> None:
+    """Below 2**53 a node's Lua counts in whole numbers; 16 digits are the token's width."""
+    assert LAST < 2**53
+    assert len(str(LAST)) == 16
+    mint = Mint(INBOX)
+    with pytest.raises(ConfigError, match=f"{time:.0f} s after 1970: set them"):
+        mint.ticket(time)
+    assert mint.ticket(1_700_000_000.0) == 1_700_000_000_000_000, "and once it is set all is well"
+
+
+def test_the_last_moment_is_a_ticket() -> None:
+    assert Mint(INBOX).ticket(9e9 - 0.5) == LAST - 500_000
+    assert Mint(INBOX).ticket(1e-6) == 1
+
+
+@unhurried
+@given(st.integers(0, LAST - 1))
+def test_a_token_has_a_ticket_an_inbox_and_a_serial_of_fixed_width(ticket: int) -> None:
+    """Nodes and others read them from it, by position."""
+    mint = Mint(INBOX)
+    first, second = mint.token(ticket), mint.token(ticket)
+    assert re.fullmatch(rb"[0-9]{16}:[0-9a-f]{32}:[0-9a-f]{8}", first)
+    assert (int(first[:16]), first[17:49], first[50:], second[50:]) == (ticket, INBOX, b"00000001", b"00000002")
+
+
+@unhurried
+@given(st.lists(st.integers(0, LAST - 1), min_size=2, max_size=2, unique=True))
+def test_byte_order_is_ticket_order(tickets: list[int]) -> None:
+    mint, other = Mint(b"f" * 32), Mint(b"0" * 32)
+    low, high = sorted(tickets)
+    assert mint.token(low) < other.token(high)
+    assert other.token(low) < mint.token(high)
+
+
+def test_B07_no_two_tokens_are_alike() -> None:
+    one, other = Mint(b"a" * 32), Mint(b"b" * 32)
+    tokens = [mint.token(7) for mint in (one, other) for _ in range(100)]
+    assert len(set(tokens)) == 200

@@ -1,0 +1,207 @@
+"""Other people's Redlock on the same nodes: plain `SET NX PX` and a release that compares, as every client of it does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import redis
+from contract.cluster import Cluster
+from contract.faces import FACES, Face, in_a_thread
+
+from holdfast.embedded import Nodes
+from holdfast.errors import LockBusy
+
+RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
+TICK = 0.3  # seconds by which a busy machine may be late
+
+
+class Redlock:
+    """The algorithm of the Redis documentation, in its simplest form."""
+
+    def __init__(self, urls: tuple[str, ...]) -> None:
+        self.nodes = [redis.Redis.from_url(url, decode_responses=True) for url in urls]
+        self.value = uuid.uuid4().hex
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()
+
+    def take(self, name: str, ttl: float) -> list[bool]:
+        """`SET NX PX` on every node: where it succeeded."""
+        return [node.set(name, self.value, nx=True, px=round(ttl * 1000)) is True for node in self.nodes]
+
+    def give(self, name: str) -> list[int]:
+        """Compare and delete on every node: where it deleted."""
+        return [int(node.eval(RELEASE, 1, name, self.value)) for node in self.nodes]  # type: ignore[arg-type]
+
+    def lock(self, name: str, ttl: float) -> bool:
+        """One try: a majority, or nothing."""
+        if sum(self.take(name, ttl)) > len(self.nodes) // 2:
+            return True
+        self.give(name)
+        return False
+
+
+@pytest.fixture(params=FACES)
+async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
+    face = FACES[request.param]()
+    yield face
+    await face.finish()
+
+
+@pytest.fixture
+def five(nodes: Nodes) -> Cluster:
+    return Cluster(nodes)
+
+
+@pytest.fixture
+def other(five: Cluster) -> Iterator[Redlock]:
+    other = Redlock(five.urls)
+    yield other
+    other.close()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return f"interop.{request.node.name}"
+
+
+async def test_while_we_hold_it_nobody_else_gets_it(face: Face, five: Cluster, other: Redlock, name: str) -> None:
+    client = await face.connected(five, ttl=0.6)
+    lease = await face.acquire(client.lock(name))
+    await face.until(lambda: lease.votes == 5)
+    for _ in range(3):  # renewals, too
+        assert other.take(name, 10) == [False] * 5
+        assert other.give(name) == [0] * 5
+        await face.sleep(0.25)
+    assert five.holders(name) == [lease.token] * 5
+    assert lease.held
+    waiting = asyncio.create_task(in_a_thread(taken, other, name))
+    await face.release(lease)
+    assert await waiting
+    assert other.give(name).count(1) >= 3
+
+
+def taken(other: Redlock, name: str) -> bool:
+    """Has it, before long."""
+    deadline = time.monotonic() + 10
+    while not other.lock(name, 5):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+async def test_what_others_hold_we_neither_get_nor_release(face: Face, five: Cluster, other: Redlock, name: str) -> None:
+    client = await face.connected(five)
+    assert other.take(name, 20) == [True] * 5
+    for wait in (0, 0.2):
+        with pytest.raises(LockBusy) as caught:
+            await face.acquire(client.lock(name, wait=wait))
+        assert caught.value.holder == other.value
+        assert caught.value.ttl_left is not None
+        assert 15 < caught.value.ttl_left <= 20
+    assert await face.try_acquire(client.lock(name)) is None
+    await face.until(lambda: five.waiters(name) == [0] * 5)
+    assert five.holders(name) == [other.value] * 5
+    assert min(five.everywhere("PTTL", name)) < 20_000
+    assert other.give(name) == [1] * 5
+    await face.release(await face.acquire(client.lock(name, wait=0)))
+
+
+async def test_s27_others_leases_run_out_and_we_wake_without_polling(face: Face, five: Cluster, other: Redlock, name: str) -> None:
+    client = await face.connected(five, ttl=30)
+    before, began = five.calls(), face.now()
+    assert other.take(name, 1.2) == [True] * 5
+    lease = await face.acquire(client.lock(name))
+    assert 1.1 < face.now() - began < 1.2 + 2 * TICK
+    assert lease.contended
+    asked = [now - then for now, then in zip(five.calls(), before, strict=True)]
+    assert max(asked) <= 3, "to queue, to look when it has run out, and to have all nodes agree on the fence"
+    await face.release(lease)
+
+
+async def test_others_release_is_noticed_at_the_next_heartbeat(face: Face, five: Cluster, other: Redlock, name: str) -> None:
+    client = await face.connected(five, ttl=1.5)
+    assert other.take(name, 20) == [True] * 5
+    waiter = asyncio.create_task(face.acquire(client.lock(name)))
+    await face.until(lambda: min(five.waiters(name)) == 1)
+    began = face.now()
+    assert other.give(name) == [1] * 5
+    lease = await waiter
+    assert face.now() - began < 0.5 + 2 * TICK
+    await face.release(lease)
+
+
+async def test_others_on_a_minority_are_no_obstacle(face: Face, five: Cluster, other: Redlock, name: str) -> None:
+    client = await face.connected(five)
+    for node in other.nodes[:2]:
+        node.set(name, other.value, nx=True, px=20_000)
+    lease = await face.acquire(client.lock(name, wait=0))
+    assert lease.held
+    assert lease.votes == 3
+    await face.release(lease, confirm=True)
+    assert five.holders(name)[:2] == [other.value] * 2
+    assert other.give(name) == [1, 1, 0, 0, 0]
+
+
+async def test_both_kinds_among_each_other(face: Face, five: Cluster, name: str) -> None:
+    client, inside, turns, over = await face.connected(five, ttl=5), [0], {"ours": 0, "others": 0}, threading.Event()
+
+    def enter(who: str) -> None:
+        inside[0] += 1
+        assert inside[0] == 1
+        turns[who] += 1
+
+    def compete() -> None:
+        other = Redlock(five.urls)
+        try:
+            while not over.is_set():
+                if other.lock(name, 5):
+                    enter("others")
+                    time.sleep(0.001)
+                    inside[0] -= 1
+                    other.give(name)
+                time.sleep(0.005)
+        finally:
+            other.close()
+
+    async def body(lease: Any) -> None:
+        enter("ours")
+        await face.sleep(0.001)
+        inside[0] -= 1
+
+    async def user() -> None:
+        while not over.is_set():
+            try:
+                await face.within(client.lock(name, ttl=0.3, wait=0.2), body)
+            except LockBusy:
+                pass
+            await face.sleep(0.005)
+
+    others = [asyncio.create_task(in_a_thread(compete)) for _ in range(2)]
+    ours = [asyncio.create_task(user()) for _ in range(2)]
+    await face.sleep(0.8)
+    over.set()
+    await asyncio.gather(*others, *ours)
+    assert min(turns.values()) > 3, turns
+
+
+async def test_the_lock_of_redis_py_on_one_node(face: Face, name: str) -> None:
+    async with face.nodes(1) as one:
+        client = await face.connected(one)
+        lease = await face.acquire(client.lock(name))
+        with redis.Redis.from_url(one.urls[0]) as node:
+            theirs = node.lock(name, timeout=20)
+            assert not theirs.acquire(blocking=False)
+            await face.release(lease, confirm=True)
+            assert theirs.acquire(blocking=False)
+            assert await face.try_acquire(client.lock(name)) is None
+            theirs.release()
+        await face.release(await face.acquire(client.lock(name, wait=0)))

@@ -1,0 +1,402 @@
+"""What nodes do to us: die, come back empty, stand still, cut connections, forget scripts, refuse; and what we leave on them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import threading
+from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
+from typing import Any
+
+import hiredis
+import pytest
+from contract.cluster import Cluster, ask
+from contract.faces import FACES, Face
+
+from holdfast.embedded import Nodes
+from holdfast.errors import ConfigError, LockBusy, NoQuorum
+from holdfast.events import Lost, NodeDown
+from holdfast.recipes.exclusive import keys_of
+
+TICK = 0.3  # seconds by which a busy machine may be late
+
+
+@pytest.fixture(params=FACES)
+async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
+    face = FACES[request.param]()
+    yield face
+    await face.finish()
+
+
+@pytest.fixture
+def five(nodes: Nodes) -> Cluster:
+    return Cluster(nodes)
+
+
+@pytest.fixture
+async def three(face: Face) -> AsyncIterator[Cluster]:
+    async with face.nodes(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return "nodes." + re.sub(r"[^\w-]+", ".", request.node.name, flags=re.ASCII)
+
+
+def cut(nodes: Cluster, *which: int) -> None:
+    """Cut all connections of all clients."""
+    for node in which or range(len(nodes)):
+        for kind in ("normal", "pubsub"):
+            nodes.ask(node, "CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+
+
+# ------------------------------------------------ connections and scripts
+
+
+async def test_b30_cut_connections_lose_neither_a_lease_nor_a_place_in_line(face: Face, three: Cluster, name: str) -> None:
+    heard: list[Any] = []
+    client, other = await face.connected(three, ttl=3, observer=heard.append), await face.connected(three, ttl=3)
+    lease = await face.acquire(client.lock(name))
+    served: list[int] = []
+
+    async def user(number: int) -> None:
+        mine = await face.acquire((client, other)[number % 2].lock(name))
+        served.append(number)
+        await face.release(mine)
+
+    users = []
+    for number in range(4):
+        users.append(asyncio.create_task(user(number)))
+        await face.until(lambda: min(three.waiters(name)) == number + 1)  # noqa: B023
+        await face.sleep(0.01)
+    for _ in range(3):
+        cut(three)
+        await face.until(lambda: all(it.state == "up" for it in (*client.nodes(), *other.nodes())))
+    assert lease.held
+    assert three.holders(name) == [lease.token] * 3
+    await face.release(lease)
+    await asyncio.gather(*users)
+    assert served == [0, 1, 2, 3]
+    assert not [it for it in heard if isinstance(it, Lost)]
+
+
+async def test_b30_connections_that_are_cut_all_the_time(face: Face, three: Cluster, name: str) -> None:
+    client, over, dice = await face.connected(three, ttl=2), asyncio.Event(), random.Random(name)
+    fences: list[int] = []
+
+    async def vandal() -> None:
+        while not over.is_set():
+            cut(three, dice.randrange(3))
+            await face.sleep(dice.random() / 50)
+
+    async def user() -> None:
+        for _ in range(25):
+            lease = await face.acquire(client.lock(name))
+            fences.append(lease.fence)
+            await face.release(lease)
+
+    vandalism = asyncio.create_task(vandal())
+    await asyncio.wait_for(asyncio.gather(user(), user()), 40)
+    over.set()
+    await vandalism
+    assert all(a < b for a, b in pairwise(fences))
+    await face.until(lambda: three.holders(name) == [None] * 3, within=4)
+
+
+async def test_s13_forgotten_scripts_are_loaded_again(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, ttl=0.8)
+    lease = await face.acquire(client.lock(name))
+    assert three.everywhere("SCRIPT", "FLUSH") == ["OK"] * 3
+    other = await face.acquire(client.lock(f"{name}/other", wait=10))
+    await face.release(other)
+    waiter = asyncio.create_task(face.acquire(client.lock(name, wait=10)))
+    await face.until(lambda: min(three.waiters(name)) == 1)
+    three.everywhere("SCRIPT", "FLUSH")
+    await face.sleep(0.9)
+    assert lease.held
+    three.everywhere("SCRIPT", "FLUSH")
+    await face.release(lease)
+    await face.release(await waiter)
+
+
+async def test_s35_a_node_that_stood_still_is_of_use_again(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, ttl=1.2)
+    for _ in range(2):
+        await three.freeze(1)
+        lease = await face.acquire(client.lock(name))
+        await face.sleep(0.5)
+        assert client.nodes()[1].state == "down"
+        assert lease.votes == 2
+        await three.thaw(1)
+        await face.until(lambda: lease.votes == 3)
+        await face.release(lease)
+    asked = three.calls()
+    await face.sleep(0.3)
+    assert three.calls() == asked, "nothing has piled up"
+
+
+async def test_s30_nodes_that_die_and_come_back_empty_while_everybody_works(face: Face, name: str) -> None:
+    """Kills, empty restarts with the guard on, freezes and cuts, all at once; no two holders, fences only grow."""
+    async with face.nodes(5) as nodes:
+        clients = [await face.connected(nodes, ttl=1, max_ttl=1, outage=20) for _ in range(2)]
+        dice, over, inside, fences = random.Random(name), asyncio.Event(), [], []
+
+        async def body(lease: Any) -> None:
+            rivals = [it for it in inside if it.held]
+            assert not (lease.held and rivals), f"{lease} and {rivals}"
+            inside.append(lease)
+            fences.append(lease.fence)
+            await face.sleep(0.003)
+            inside.remove(lease)
+
+        async def user(client: Any) -> None:
+            while not over.is_set():
+                await face.within(client.lock(name, wait=20), body)
+
+        users = [asyncio.create_task(user(client)) for client in clients for _ in range(3)]
+        down = [3, 4]
+        await nodes.kill(3)
+        await nodes.freeze(4)
+        for _ in range(25):
+            cut(nodes, dice.randrange(3))
+            await face.sleep(0.02)
+            if dice.random() < 0.4:
+                await nodes.restart(*down)  # a frozen one, too
+                await nodes.kill(3)
+                await nodes.freeze(4)
+        await nodes.restart(3)
+        await nodes.thaw(4)
+        over.set()
+        await asyncio.wait_for(asyncio.gather(*users), 30)
+        assert len(fences) > 20
+        assert all(a < b for a, b in pairwise(fences))
+
+
+# ------------------------------------------------ refusals
+
+
+def read_only(nodes: Cluster, node: int) -> None:
+    nodes.ask(node, "REPLICAOF", "127.0.0.1", "1")
+
+
+def full(nodes: Cluster, node: int) -> None:
+    nodes.ask(node, "CONFIG", "SET", "maxmemory", "1")
+
+
+def forbidden(nodes: Cluster, node: int) -> None:
+    nodes.ask(node, "ACL", "SETUSER", "default", "-evalsha")
+
+
+def half_forbidden(nodes: Cluster, node: int) -> None:
+    nodes.ask(node, "ACL", "SETUSER", "default", "-set")
+
+
+REFUSALS: dict[str, tuple[Callable[[Cluster, int], None], str]] = {
+    "READONLY": (read_only, "READONLY|replica"),
+    "OOM": (full, "OOM"),
+    "NOPERM": (forbidden, "NOPERM"),
+    "NOPERM in a script": (half_forbidden, "NOPERM|permission"),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_s12_nodes_that_refuse(face: Face, three: Cluster, name: str, refusal: str) -> None:
+    spoil, words = REFUSALS[refusal]
+    client = await face.connected(three, ttl=2, outage=0.3)
+    spoil(three, 0)
+    lease = await face.acquire(client.lock(name, wait=0))  # one is a vote less
+    assert await face.extend(lease) > 1
+    assert lease.votes == 2
+    assert await face.try_acquire(client.lock(name)) is None
+    await face.release(lease, confirm=True)
+    assert three.holders(name)[1:] == [None] * 2
+    spoil(three, 1)  # a majority: nobody can know, and it is nobody's lock
+    for wait in (0, 5):
+        with pytest.raises(NoQuorum) as caught:
+            await face.acquire(client.lock(f"{name}/{wait}", wait=wait))
+        told = [str(caught.value.causes[three.urls[node]]) for node in (0, 1)]
+        assert all(re.search(words, it) for it in told), told
+    await face.until(lambda: [it for it in three.ask(2, "KEYS", "*") if not it.endswith(":fence")] == [], within=3)  # B-17
+
+
+@pytest.mark.parametrize("misfit", ["another type", "no expiry"])
+async def test_s11_a_name_that_is_something_else(face: Face, five: Cluster, name: str, misfit: str) -> None:
+    def spoil(node: int) -> None:
+        assert five.ask(node, *(("RPUSH", name, "x") if misfit == "another type" else ("SET", name, "x"))) in (1, "OK")
+
+    client = await face.connected(five)
+    spoil(1)
+    spoil(4)
+    lease = await face.acquire(client.lock(name))
+    assert lease.votes == 3
+    await face.release(lease, confirm=True)
+    spoil(2)
+    for wait in (None, 0):
+        began = face.now()
+        with pytest.raises((ConfigError, LockBusy, NoQuorum)) as caught:
+            await face.acquire(client.lock(name, wait=wait))
+        assert face.now() - began < 2
+        if wait is None or misfit == "another type":
+            assert isinstance(caught.value, ConfigError)
+            assert name in str(caught.value)
+            assert all(five.urls[node] in str(caught.value) for node in (1, 2, 4))
+    await face.until(lambda: five.everywhere("EXISTS", name) == [0, 1, 1, 0, 1])  # B-28: the others are free again
+    five.everywhere("DEL", name)
+
+
+# ------------------------------------------------ ways to get there
+
+
+async def test_unix_sockets(face: Face, name: str) -> None:
+    async with face.nodes(3, "--unixsocket", "sock") as nodes:
+        urls = [f"unix://{server._folder}/sock" for server in nodes.nodes._servers]
+        assert ask(urls[0], "PING") == "PONG"
+        client = face.keep(face.kind(*urls, fresh=nodes.fresh))
+        assert [it.node for it in await face.ready(client)] == urls
+        lease = await face.acquire(client.lock(name))
+        assert nodes.holders(name) == [lease.token] * 3
+        other = face.client(nodes)
+        assert await face.try_acquire(other.lock(name)) is None
+        await nodes.kill(0)
+        await face.extend(lease)
+        await face.release(lease)
+        await face.release(await face.acquire(other.lock(name)))
+
+
+async def test_a_database_of_its_own(face: Face, three: Cluster, name: str) -> None:
+    client = face.keep(face.kind(*[f"{it}/3" for it in three.urls], fresh=three.fresh))
+    await face.ready(client)
+    lease = await face.acquire(client.lock(name))
+    assert three.holders(name) == [None] * 3
+    assert re.search(r"db3:keys=2,expires=2", three.ask(0, "INFO", "keyspace"))
+    await face.release(lease)
+
+
+async def test_the_least_that_a_user_must_be_allowed(face: Face, three: Cluster, name: str) -> None:
+    prefix = f"{name}:"
+    commands = "hello auth select ping info time subscribe publish evalsha client|setname client|setinfo script|load"
+    scripts = "get set del exists pexpire pttl zadd zrem zpopmin zrange zrank hget hset hdel"
+    if ask(three.urls[0], "COMMAND", "INFO", "client|setname")[0] is None:  # an older server knows no names of subcommands
+        commands = commands.replace("client|setinfo ", "")
+    rules = ["on", ">pw", "resetkeys", f"~{prefix}*", f"~{{{prefix}*", "resetchannels", "&" + "?" * 32, "-@all"]
+    rules += [f"+{it}" for it in f"{commands} {scripts}".split()]
+    assert [str(it) for it in three.everywhere("ACL", "SETUSER", "app", *rules)] == ["OK"] * 3
+    urls = [it.replace("//", "//app:pw@") for it in three.urls]
+    client, other = (face.keep(face.kind(*urls, fresh=three.fresh, prefix=prefix)) for _ in range(2))
+    await face.ready(client)
+    await face.ready(other)
+    lease = await face.acquire(client.lock(name, wait=5))
+    assert await face.try_acquire(other.lock(name)) is None
+    waiter = asyncio.create_task(face.acquire(other.lock(name, wait=5)))
+    await face.until(lambda: min(three.waiters(prefix + name)) == 1)
+    await face.extend(lease)
+    began = face.now()
+    await face.release(lease)
+    await face.release(await waiter)
+    assert face.now() - began < 1, "pushed, and not found by a heartbeat"
+    stranger = face.keep(face.kind(*urls, fresh=three.fresh, prefix="else:", outage=0))
+    with pytest.raises(NoQuorum):
+        await face.acquire(stranger.lock(name, wait=2))
+
+
+# ------------------------------------------------ what we leave there
+
+LASTING = """
+local found = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+    if redis.call('PTTL', key) == -1 then found[#found + 1] = key end
+end
+return found
+"""
+
+
+async def test_m4_every_key_has_an_expiry_at_any_time_and_m1_nothing_stays(face: Face, three: Cluster, name: str) -> None:
+    client, rival = await face.connected(three, ttl=0.6, max_ttl=1), await face.connected(three, ttl=0.6, max_ttl=1)
+    over, found, dice = threading.Event(), [0], random.Random(name)
+    lasting: list[str] = []
+
+    def look() -> None:
+        while not over.is_set():
+            for url in three.urls:
+                lasting.extend(ask(url, "EVAL", LASTING, 0))
+                found[0] += 1
+
+    async def user(number: int) -> None:
+        for turn in range(12):
+            lock = (client, rival)[turn % 2].lock(f"{name}/{dice.randrange(3)}", wait=dice.choice([None, 0, 0.01]))
+            try:
+                lease = await face.acquire(lock)
+            except LockBusy:
+                continue
+            if dice.random() < 0.2:
+                await face.extend(lease, 1)
+            await face.sleep(dice.random() / 100)
+            await face.release(lease)
+
+    watcher = asyncio.create_task(asyncio.to_thread(look))
+    await asyncio.gather(*map(user, range(8)))
+    over.set()
+    await watcher
+    assert lasting == []
+    assert found[0] > 20
+    await face.until(lambda: [it for keys in three.everywhere("KEYS", f"{name}*") for it in keys] == [], within=1)
+    for key in keys_of(f"{name}/0".encode())[2:]:
+        assert three.everywhere("EXISTS", key.decode()) == [0] * 3
+    left = [ask(three.urls[0], "PTTL", it) for it in three.ask(0, "KEYS", "*")]
+    assert all(0 < it <= 1500 for it in left)  # the fences stay for K, which is half the guard
+    await face.until(lambda: three.everywhere("DBSIZE") == [0] * 3, within=4)
+
+
+async def test_b40_waiting_costs_nothing(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five, ttl=30)
+    lease = await face.acquire(client.lock(name))
+    waiters = [asyncio.create_task(face.acquire(client.lock(name, wait=60))) for _ in range(20)]
+    await face.until(lambda: min(five.waiters(name)) == 20)
+    before = five.calls()
+    await face.sleep(1)
+    assert five.calls() == before
+    await face.release(lease)
+    for waiter in asyncio.as_completed(waiters):
+        await face.release(await waiter)
+    asked = [now - then for now, then in zip(five.calls(), before, strict=True)]
+    assert max(asked) <= 21 * 2, "a request and a release for each, and no more"
+
+
+async def test_b40_a_heartbeat_is_all_that_waiters_say(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five, ttl=1.5)
+    lease = await face.acquire(client.lock(name, ttl=30))
+    waiters = [asyncio.create_task(face.acquire(client.lock(name, wait=60))) for _ in range(10)]
+    await face.until(lambda: min(five.waiters(name)) == 10)
+    before = five.calls()
+    await face.sleep(1.1)
+    asked = [now - then for now, then in zip(five.calls(), before, strict=True)]
+    assert 10 <= max(asked) <= 10 * 3, "every ttl/3"
+    await face.release(lease)
+    for waiter in asyncio.as_completed(waiters):
+        await face.release(await waiter)
+
+
+# ------------------------------------------------ nodes that cannot be used
+
+
+async def test_a_node_that_is_no_server_and_one_that_is_too_old_are_named(face: Face, three: Cluster, name: str) -> None:
+    async def rubbish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read(10_000)
+        writer.close()
+
+    server = await asyncio.start_server(rubbish, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    heard: list[Any] = []
+    urls = (*three.urls[:2], f"redis://127.0.0.1:{port}")
+    client = face.keep(face.kind(*urls, fresh=three.fresh, observer=heard.append))
+    await face.release(await face.acquire(client.lock(name)))
+    await face.until(lambda: client.nodes()[2].state == "down")
+    assert "asked for" in str(client.nodes()[2].cause) or isinstance(client.nodes()[2].cause, hiredis.HiredisError | ConnectionError)
+    assert [it.node for it in heard if isinstance(it, NodeDown)] == [urls[2]]
+    await face.finish()
+    server.close()
+    await server.wait_closed()

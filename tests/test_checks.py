@@ -1,0 +1,143 @@
+"""What may be given as an argument, and that every complaint is a ConfigError that says what to write instead."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from math import inf, nan
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from holdfast import checks
+from holdfast.errors import ConfigError, HoldfastError
+
+unhurried = settings(deadline=None)  # others may have the machine
+
+NO_NUMBERS = st.one_of(st.none(), st.text(), st.binary(), st.complex_numbers(), st.decimals(), st.fractions(), st.lists(st.integers()))
+
+# ---------------------------------------------------------------- seconds
+
+
+@unhurried
+@given(st.floats(0, 1e12) | st.integers(0, 10**12))
+def test_a_number_of_seconds_is_a_float(value: float) -> None:
+    found = checks.seconds(value, "ttl")
+    assert type(found) is float
+    assert found == value
+
+
+@unhurried
+@given(st.timedeltas(min_value=timedelta(0)))
+def test_a_timedelta_is_its_seconds(value: timedelta) -> None:
+    assert checks.seconds(value, "ttl") == value.total_seconds()
+
+
+@unhurried
+@given(st.floats(-5, 15) | st.integers(-5, 15))
+def test_B02_B36_seconds_are_within_their_limits(value: float) -> None:
+    """The limits themselves are allowed."""
+    if 2.5 <= value <= 10:
+        assert checks.seconds(value, "ttl", least=2.5, most=10.0) == value
+    else:
+        with pytest.raises(ConfigError, match=r"^ttl is from 2.5 to 10 seconds, not "):
+            checks.seconds(value, "ttl", least=2.5, most=10.0)
+
+
+@unhurried
+@given(st.floats(max_value=0, exclude_max=True) | st.integers(max_value=-1) | st.timedeltas(max_value=timedelta(microseconds=-1)))
+def test_B02_B36_negative_seconds_are_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"^wait is 0 or more seconds, not -"):
+        checks.seconds(value, "wait")
+
+
+@pytest.mark.parametrize("value", [nan, inf, -inf])
+@pytest.mark.parametrize("most", [inf, 10.0])
+def test_B02_B36_what_is_no_finite_number_is_refused(value: float, most: float) -> None:
+    """Not even where there is no upper limit: a lease that never ends is what nobody may ask for."""
+    with pytest.raises(ConfigError, match=f"not {value}"):
+        checks.seconds(value, "ttl", most=most)
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 10**5000], ids=["large", "small", "too large to write"])
+def test_a_number_that_no_float_can_hold_is_refused(value: int) -> None:
+    with pytest.raises(ConfigError):
+        checks.seconds(value, "ttl")
+
+
+@unhurried
+@given(st.booleans())
+def test_B02_B41_a_bool_is_no_number_of_seconds(value: bool) -> None:
+    with pytest.raises(ConfigError, match=f"^wait is a number of seconds or a timedelta, not {value}$"):
+        checks.seconds(value, "wait")
+
+
+@unhurried
+@given(NO_NUMBERS)
+def test_what_is_no_number_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checks.seconds(value, "ttl")
+    assert str(caught.value) == f"ttl is a number of seconds or a timedelta, not {value!r}"
+
+
+# ---------------------------------------------------------------- texts
+
+
+@unhurried
+@given(st.text(st.characters(codec="utf-8"), max_size=20))
+def test_a_text_is_as_long_as_its_utf8(value: str) -> None:
+    size = len(value.encode())
+    assert checks.text(value, "owner", most=size) is value
+    assume(size)
+    with pytest.raises(ConfigError, match=f"^owner has {size} bytes of UTF-8; at most {size - 1} are allowed$"):
+        checks.text(value, "owner", most=size - 1)
+
+
+@unhurried
+@given(st.text(max_size=5), st.characters(categories=["Cs"]), st.text(max_size=5))
+def test_half_of_a_surrogate_pair_is_refused(before: str, half: str, after: str) -> None:
+    """And in words that can be written to a log."""
+    with pytest.raises(ConfigError, match="surrogate") as caught:
+        checks.text(before + half + after, "a lock's name", most=512)
+    str(caught.value).encode()
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+@unhurried
+@given(NO_NUMBERS.filter(lambda value: not isinstance(value, str)) | st.integers() | st.booleans())
+def test_B25_what_is_no_text_is_refused(value: object) -> None:
+    """Bytes neither: nobody knows what they mean."""
+    with pytest.raises(ConfigError) as caught:
+        checks.text(value, "prefix", most=512)
+    assert str(caught.value) == f"prefix is text, not {value!r}"
+
+
+# ---------------------------------------------------------------- flags
+
+
+@unhurried
+@given(st.booleans())
+def test_a_flag_is_a_bool(value: bool) -> None:
+    assert checks.flag(value, "renew") is value
+
+
+@unhurried
+@given(st.integers() | st.floats() | NO_NUMBERS)
+def test_what_only_looks_like_a_bool_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checks.flag(value, "renew")
+    assert str(caught.value) == f"renew is True or False, not {value!r}"
+
+
+# ---------------------------------------------------------------- all
+
+
+@pytest.mark.parametrize(
+    "check, value", [(checks.seconds, "1"), (checks.seconds, -1), (lambda *it: checks.text(*it, most=1), b""), (checks.flag, 1)]
+)
+def test_a_complaint_is_a_value_error_of_our_own_and_names_the_argument(check: Any, value: object) -> None:
+    with pytest.raises(ValueError, match=r"^the argument is ") as caught:
+        check(value, "the argument")
+    assert isinstance(caught.value, HoldfastError)

@@ -1,0 +1,164 @@
+"""The faces are twins: the same names, parameters and docstrings. All that differs is who has to be awaited."""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import holdfast.aio
+import holdfast.sync
+
+WAITS = {"acquire", "try_acquire", "extend", "release", "ready", "close", "__enter__", "__exit__"}  # in threads; with asyncio, awaited
+ONLY_ONE = {
+    "Holdfast.aclose",  # what contextlib.aclosing calls
+    "Lease.claim",  # what the drivers put there
+    "Lease.errand",
+}
+ASYNC = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
+
+
+def differences(threads: Any, asyncio: Any) -> list[str]:
+    """Where two modules differ that should be twins."""
+    found = [f"only one has {name}" for name in sorted({*threads.__all__} ^ {*asyncio.__all__})]
+    for name in sorted({*threads.__all__} & {*asyncio.__all__}):
+        one, other = getattr(threads, name), getattr(asyncio, name)
+        if not inspect.getdoc(one) or inspect.getdoc(one) != inspect.getdoc(other):
+            found.append(f"{name}: docstrings")
+        members = {*_public(one), *_public(other)}
+        for member in sorted(members):
+            if f"{name}.{member}" not in ONLY_ONE:
+                twin = ASYNC.get(member, member)
+                found += [f"{name}.{member}: {what}" for what in _unlike(member, _of(one, member), _of(other, twin))]
+    return found
+
+
+def _public(kind: type) -> set[str]:
+    back = {twin: name for name, twin in ASYNC.items()}
+    return {back.get(it, it) for it in dir(kind) if not it.startswith("_") or it in ASYNC or it in back}
+
+
+def _of(kind: type, name: str) -> Any:
+    return inspect.getattr_static(kind, name, None)
+
+
+def _unlike(name: str, one: Any, other: Any) -> list[str]:
+    if one is None or other is None:
+        return ["only one has it"]
+    if type(one) is not type(other):
+        return [f"one is {type(one).__name__}, the other {type(other).__name__}"]
+    if isinstance(one, property):
+        one, other = one.fget, other.fget
+    if one is other or not inspect.isfunction(one):
+        return []
+    found = []
+    if inspect.iscoroutinefunction(one) or inspect.iscoroutinefunction(other) is not (name in WAITS):
+        found.append("who has to be awaited")
+    if str(inspect.signature(one)) != str(inspect.signature(other)):
+        found.append(f"{inspect.signature(one)} and {inspect.signature(other)}")
+    if not name.startswith("__") and inspect.getdoc(one) != inspect.getdoc(other):
+        found.append("docstrings")
+    return found
+
+
+def test_b52_the_faces_are_twins() -> None:
+    assert differences(holdfast.sync, holdfast.aio) == []
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    for module in (holdfast.sync, holdfast.aio):
+        for name in module.__all__:
+            kind = getattr(module, name)
+            for member in sorted(_public(kind) - set(ASYNC)):
+                if f"{name}.{member}" in ONLY_ONE:
+                    continue
+                assert inspect.getdoc(getattr(kind, member)), f"{module.__name__}.{name}.{member}"
+
+
+def faces(**changes: Any) -> list[str]:
+    """The differences between two small faces, one of which has a fault."""
+
+    class One:
+        """A lock."""
+
+        @property
+        def name(self) -> str:
+            """Its name."""
+            return ""
+
+        def acquire(self, wait: float | None = None) -> int:
+            """Wait for it."""
+            return 0
+
+        def __enter__(self) -> int:
+            return 0
+
+        def __exit__(self, *raised: object) -> None:
+            pass
+
+    class Other:
+        """A lock."""
+
+        @property
+        def name(self) -> str:
+            """Its name."""
+            return ""
+
+        async def acquire(self, wait: float | None = None) -> int:
+            """Wait for it."""
+            return 0
+
+        async def __aenter__(self) -> int:
+            return 0
+
+        async def __aexit__(self, *raised: object) -> None:
+            pass
+
+    for name, change in changes.items():
+        setattr(Other, name, change)
+    return differences(SimpleNamespace(__all__=["Lock"], Lock=One), SimpleNamespace(__all__=["Lock"], Lock=Other))
+
+
+async def other_default(self: Any, wait: float | None = 0) -> int:
+    """Wait for it."""
+    return 0
+
+
+async def other_name(self: Any, waiting: float | None = None) -> int:
+    """Wait for it."""
+    return 0
+
+
+async def other_doc(self: Any, wait: float | None = None) -> int:
+    """Wait for them."""
+    return 0
+
+
+def blocking(self: Any, wait: float | None = None) -> int:
+    """Wait for it."""
+    return 0
+
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "(self, wait: 'float | None' = None) -> 'int' and": {"acquire": other_default},
+    "waiting:": {"acquire": other_name},
+    "acquire: docstrings": {"acquire": other_doc},
+    "awaited": {"acquire": blocking},
+    "one is property, the other function": {"name": blocking},
+    "more: only one": {"more": blocking},
+    "__enter__: who has to be awaited": {"__aenter__": lambda self: 0},
+    "Lock: docstrings": {"__doc__": "Another lock."},
+}
+
+
+@pytest.mark.parametrize("complaint, change", FAULTS.items(), ids=FAULTS)
+def test_a_planted_difference_is_found(complaint: str, change: dict[str, Any]) -> None:
+    assert faces() == []
+    assert any(complaint in it for it in faces(**change)), faces(**change)
+
+
+def test_a_name_that_only_one_face_has_is_found() -> None:
+    one, other = SimpleNamespace(__all__=["Lock"], Lock=int), SimpleNamespace(__all__=["Lock", "Lease"], Lock=int, Lease=int)
+    assert differences(one, other) == ["only one has Lease"]
