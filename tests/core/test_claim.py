@@ -1171,7 +1171,7 @@ def test_S12_a_majority_that_refuses_is_an_outage_and_never_busy() -> None:
     talk.sends("request to 0 1 2")
     talk.answers(0, denied(), at=0.1)
     talk.answers(1, READONLY)
-    talk.answers(2, "OK", at=0.2)  # an answer that our script never gives
+    talk.answers(2, "OK", at=0.2)
     talk.wakes(BEAT)
     talk.sends("request to 0 1 2")
     talk.answers(1, READONLY, at=3.1)
@@ -1199,6 +1199,47 @@ def test_S12_nodes_that_have_come_to_their_senses_are_no_outage() -> None:
     talk.wakes(11.1)
     talk.sends("release to 0 1 2")
     talk.refused(NoQuorum)
+
+
+RUBBISH = [None, 1, "OK", b"OK", {}, [], [P], [P, 0], [P, None, 1], [P, 0, b"1"], [0, 5000, 0, "somebody"], [0, 5000, 0, 7], [-P, 0, 1], [2**53, 0, 1],
+           [b"", 0, 1], [b"-1700000000000000", 0, 1], [b"01700000000000000", 0, 1], [b"17e14", 0, 1], [b"9999999999999999", 0, 1], [1.7e15, 0, 1]]  # fmt: skip
+
+
+@pytest.mark.parametrize("reply", RUBBISH, ids=repr)
+def test_an_answer_that_our_scripts_never_give_is_an_error(reply: object) -> None:
+    talk = Conversation(1, outage=0.5)
+    talk.sends("request to 0")
+    talk.answers(0, reply, at=0.1)
+    talk.waits()
+    talk.wakes(0.6)
+    talk.sends("release to 0")
+    assert str(talk.refused(NoQuorum).causes["node0"]) == f"unexpected answer {reply!r}"
+
+
+@pytest.mark.parametrize("reply", RUBBISH, ids=repr)
+def test_an_answer_that_our_scripts_never_give_changes_nothing_for_a_holder(held: Held, reply: object) -> None:
+    talk = held()
+    renewal(talk, {0: reply, 1: reply, 2: reply})
+    talk.held(P, until=UNTIL)
+    assert talk.claim.counting(talk.now) == 3
+
+
+def test_an_answer_to_a_cede_that_our_scripts_never_give_is_no_answer_to_it() -> None:
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, granted(lower=True), at=0.1)
+    talk.sends("cede to 0")
+    talk.answers(0, [P], at=0.2)
+    talk.sends("request to 0 1 2", "release old to 0 1 2")
+
+
+def test_a_denial_may_say_nothing_of_the_holder() -> None:
+    """An answer is cut at its first nothing (Lua's nil)."""
+    talk = Conversation(1, patient=False)
+    talk.sends("try to 0")
+    talk.answers(0, [0, -2, -1], at=0.1)
+    talk.sends("release to 0")
+    assert talk.refused(LockBusy).holder is None
 
 
 def test_an_error_and_a_node_that_is_down_are_an_outage_together() -> None:

@@ -52,6 +52,7 @@ def test_a_guarded_node_tells_how_long_it_still_takes() -> None:
     cause = reach.cause(1, 22.75)
     assert isinstance(cause, ConnectionError)
     assert str(cause).startswith("guarded, 8.2 s left")
+    assert str(reach.cause(1, 32.0)).startswith("guarded, 0.0 s left"), "its lane has not looked yet"
 
 
 @pytest.mark.parametrize("count, fatal", [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.ticket import LAST, Mint
+from holdfast.core.ticket import FENCE, LAST, TOKEN, Mint
 from holdfast.errors import ConfigError
 
 unhurried = settings(deadline=None)  # others may have the machine
@@ -60,6 +60,7 @@ def test_a_token_has_a_ticket_an_inbox_and_a_serial_of_fixed_width(ticket: int) 
     mint = Mint(INBOX)
     first, second = mint.token(ticket), mint.token(ticket)
     assert re.fullmatch(rb"[0-9]{16}:[0-9a-f]{32}:[0-9a-f]{8}", first)
+    assert TOKEN.fullmatch(first), "whoever wants to know a token when it sees one"
     assert (int(first[:16]), first[17:49], first[50:], second[50:]) == (ticket, INBOX, b"00000001", b"00000002")
 
 
@@ -76,3 +77,18 @@ def test_B07_no_two_tokens_are_alike() -> None:
     one, other = Mint(b"a" * 32), Mint(b"b" * 32)
     tokens = [mint.token(7) for mint in (one, other) for _ in range(100)]
     assert len(set(tokens)) == 200
+
+
+@pytest.mark.parametrize("text", [b"", b"1" * 58, b"somebody", b"1700000000000000:" + b"A" * 32 + b":00000001", b"1700000000000000:" + b"a" * 32 + b":1"])
+def test_what_others_write_is_no_token(text: bytes) -> None:
+    assert not TOKEN.fullmatch(text)
+
+
+@unhurried
+@given(st.integers(0, LAST))
+def test_a_fence_is_at_most_sixteen_digits(fence: int) -> None:
+    assert FENCE.fullmatch(b"%d" % fence)
+    assert FENCE.fullmatch(b"%016d" % fence)
+    assert not FENCE.fullmatch(b"-%d" % fence)
+    assert not FENCE.fullmatch(b"%017d" % fence)
+    assert not FENCE.fullmatch(b"")

@@ -35,5 +35,5 @@ class Mint:
 
     def token(self, ticket: int) -> bytes:
         """A token that nobody has had before, with this place in the queue."""
-        self._serial += 1
+        self._serial = (self._serial + 1) % 2**32  # (it may begin anew: by then the tickets are other ones)
         return b"%016d:%b:%08x" % (ticket, self.inbox, self._serial)

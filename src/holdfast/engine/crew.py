@@ -123,8 +123,9 @@ class Crew:
     def close(self, now: float) -> None:
         """End everything. The answers, once they are here, show that the nodes know."""
         for claim in list(self.live.values()):
+            waiting = claim.state is WAITING
             claim.close(now)
-            if self.telling and claim.state is OVER:
+            if self.telling and waiting:
                 self._tell(events.Refused, claim, now, error=None)
             self.act(claim, now)
 

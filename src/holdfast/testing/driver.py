@@ -54,7 +54,8 @@ class Driver:
     def __init__(
         self, world: World, nodes: Sequence[Node], settings: Settings, clock: Clock, witness: Witness | None = None, haste: float = 0.0
     ) -> None:
-        self.world, self.nodes, self.settings, self.clock, self.witness, self.haste = world, nodes, settings, clock, witness or Witness(), haste
+        self.world, self.nodes, self.settings, self.clock = world, nodes, settings, clock
+        self.witness, self.haste = witness or Witness(), haste
         self.crew = Crew(settings, b"%032x" % world.dice.getrandbits(128), exclusive.undo, "0")
         self.crew.epoch = WALL - clock()
         self.told: list[Event] = []

@@ -51,7 +51,8 @@ class Faults:
     def __init__(
         self, world: World, nodes: list[Node], drivers: list[Driver], laws: Laws, plan: Plan, guard: float, replace: Callable[[], None]
     ) -> None:
-        self.world, self.nodes, self.drivers, self.laws, self.plan, self.guard, self._replace = world, nodes, drivers, laws, plan, guard, replace
+        self.world, self.nodes, self.drivers, self.laws = world, nodes, drivers, laws
+        self.plan, self.guard, self._replace = plan, guard, replace
         self.few = (len(nodes) - 1) // 2  # the largest minority
         self.over = False
         self._highest = [it.clock.ahead for it in nodes]  # the most that each clock was ahead
@@ -82,8 +83,8 @@ class Faults:
         if self.over:
             return
         world, dice = self.world, self.world.dice
-        kinds = (self._breaks, self._step, self._half_open, self._stall, self._freeze, self._restart)
-        dice.choices(kinds, (8, 5, 3, 2, 1, 1))[0](dice.choice(self.nodes))
+        kinds = (self._breaks, self._step, self._half_open, self._stall, self._refuse, self._freeze, self._restart)
+        dice.choices(kinds, (8, 5, 3, 2, 2, 1, 1))[0](dice.choice(self.nodes))
         if world.fate("queues deleted", self.plan.hands / 2):
             key = dice.choice((b"{L}:queue", b"{L}:waiters"))
             dice.choice(self.nodes).tell(pack(b"DEL", key))
@@ -118,6 +119,17 @@ class Faults:
         for link in node.links:
             if self.world.fate("stalled connections", 0.5):
                 link.stall(self.world.dice.uniform(0.05, LATEST))
+
+    def _refuse(self, node: Node) -> None:
+        """It executes no script for a while, and says so; or it has forgotten the scripts."""
+        world, server = self.world, node.server
+        world.saw("refusals")
+        if world.dice.random() < 0.3:
+            node.tell(pack(b"SCRIPT", b"FLUSH"))
+        else:
+            world.note(node, "refuses scripts")
+            server.refuse[b"EVALSHA"] = world.dice.choice((b"BUSY Redis is busy running a script.", b"OOM command not allowed."))
+            world.after(world.dice.uniform(0.01, 0.5), server.refuse.clear)
 
     def _freeze(self, node: Node) -> None:
         self.world.saw("frozen nodes")
@@ -188,7 +200,7 @@ class Faults:
     # ------------------------------------------------ aimed at holders
 
     def granted(self, driver: Driver, claim: Claim) -> float:
-        """Somebody was just granted the lock: perhaps something is in store for just this hold. Returns how long it should last at least."""
+        """Somebody was just granted the lock, and perhaps something is in store for this hold. Returns how long it should last at least."""
         world, dice, plan = self.world, self.world.dice, self.plan
         keep = 0.0
         if self.over or plan.calm or plan.gentle:

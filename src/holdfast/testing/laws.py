@@ -120,7 +120,8 @@ class Laws(Witness):
             if other.recipe.name != name or other.state is not HELD or theirs.driver.clock() >= other.until:
                 continue
             if theirs.danger == -inf:
-                raise Violation(f"exclusion: {_of(claim)} is granted while {_of(other)} holds, for {other.until - theirs.driver.clock():.6f} s")
+                left = other.until - theirs.driver.clock()
+                raise Violation(f"exclusion: {_of(claim)} is granted while {_of(other)} holds, for {left:.6f} s more")
             theirs.taken = theirs.driver.clock()
             self.world.saw("held by two, after an operator took it away")
         if claim.fence <= self.fences.get(name, 0):
@@ -151,7 +152,8 @@ class Laws(Witness):
         if len(safe) < self.least:
             held.danger = now
             if len(safe | taken_away) < self.least:
-                raise Violation(f"majority: {_of(claim)} is held for {claim.until - now:.6f} s more, but has only {sorted(n.index for n in own)}")
+                has = sorted(node.index for node in own)
+                raise Violation(f"majority: {_of(claim)} is held for {claim.until - now:.6f} s more, but has only {has}")
         if len(self.nodes) - len(held.own - safe) < self.least:
             held.taken = now
         if held.taken > -inf and claim.plain is None and min(it.sent for it in claim.votes) >= held.taken:

@@ -227,4 +227,5 @@ class Link:
         if not self.mute:
             if dice.random() < 0.5:
                 self._answers.clear()
-            world.at(max(self._to_end if self._answers else 0.0, world.now + world.delay()), self.end.lost, self, ConnectionResetError("reset"))
+            told = world.now + world.delay()
+            world.at(max(told, self._to_end) if self._answers else told, self.end.lost, self, ConnectionResetError("reset"))

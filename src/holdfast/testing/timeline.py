@@ -13,7 +13,7 @@ import hiredis
 from ..scripts import RELEASE, REQUEST
 from .world import World
 
-MODES = {b"w": "wait", b"t": "try", b"c": "cede"}
+MODES: dict[object, str] = {b"w": "wait", b"t": "try", b"c": "cede"}
 _TOKEN = re.compile(r"\d{6}(\d{10}):([0-9a-f]{4})[0-9a-f]{28}:0*([0-9a-f]+)")
 
 
@@ -45,10 +45,10 @@ def _one(item: object) -> str:
     match item:
         case hiredis.PushNotification():
             return f"push {_words(list(item)[-1:])}"
-        case [b"EVALSHA", sha, _, name, _, _, _, token, ttl, mode, fence, *_] if sha == REQUEST.sha:
-            return f"{MODES[mode]} {name.decode()} {token.decode()} ttl {ttl.decode()} P {int(fence)}"
-        case [b"EVALSHA", sha, _, name, _, _, _, token, _] if sha == RELEASE.sha:
-            return f"release {name.decode()} {token.decode()}"
+        case [b"EVALSHA", REQUEST.sha, _, name, _, _, _, token, ttl, mode, fence, *_]:
+            return f"{MODES.get(mode, mode)} {_words([name, token])} ttl {_words([ttl])} P {_words([fence])}"
+        case [b"EVALSHA", RELEASE.sha, _, name, _, _, _, token, _]:
+            return f"release {_words([name, token])}"
         case [b"SCRIPT", *_]:
             return "SCRIPT LOAD"
         case [bytes(), *_]:

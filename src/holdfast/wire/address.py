@@ -83,5 +83,6 @@ def _shown(url: str) -> tuple[str, str, bool]:
     host = place.rpartition("@")[2]
     if not re.search(r":\d*$|\]$", host):  # else what follows the colon is no port: perhaps a password, and the host was forgotten
         host = host.partition(":")[0]
-    hidden = "@" in rest[len(place) :]
-    return f"{scheme}://{host}{'' if hidden else path}", scheme.lower(), hidden
+    if "@" in rest[len(place) :]:  # then what looks like the host may be the beginning of a password
+        return f"{scheme}://...", scheme.lower(), True
+    return f"{scheme}://{host}{path}", scheme.lower(), False
