@@ -130,10 +130,10 @@ async def test_b37_waiting_ends_when_it_was_to_end_and_says_who_has_it(face: Fac
 
 async def test_b39_waiting_longer_than_a_node_may_owe_an_answer(face: Face, five: Cluster, name: str) -> None:
     heard: list[Any] = []
-    client = await face.connected(five, node_timeout=0.1, observer=heard.append)
+    client = await face.connected(five, node_timeout=0.05, observer=heard.append)
     lease = await face.acquire(client.lock(name))
     waiter = asyncio.create_task(face.acquire(client.lock(name, wait=20)))
-    await face.sleep(0.5)
+    await face.sleep(0.3)
     await face.release(lease)
     await face.release(await waiter)
     assert not [it for it in heard if type(it).__name__ == "NodeDown"]
@@ -141,12 +141,12 @@ async def test_b39_waiting_longer_than_a_node_may_owe_an_answer(face: Face, five
 
 async def test_b37_the_last_look_is_at_the_deadline(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
-    assert five.everywhere("SET", name, "somebody else's", "NX", "PX", 450) == ["OK"] * 5
-    lease = await face.acquire(client.lock(name, wait=0.7))  # a poller that sleeps would look too early, or too late
-    assert 0.3 < lease.waited < 0.7
-    waiter = asyncio.create_task(face.acquire(client.lock(name, wait=1)))
+    assert five.everywhere("SET", name, "somebody else's", "NX", "PX", 350) == ["OK"] * 5
+    lease = await face.acquire(client.lock(name, wait=0.6))  # a poller that sleeps would look too early, or too late
+    assert 0.2 < lease.waited < 0.6
+    waiter = asyncio.create_task(face.acquire(client.lock(name, wait=0.6)))
     await face.until(lambda: min(five.waiters(name)) == 1)
-    await face.sleep(0.5)
+    await face.sleep(0.2)
     await face.release(lease)
     second = await waiter
     assert second.fence > lease.fence
@@ -225,25 +225,25 @@ async def test_b18_the_first_lock_of_a_client_whose_nodes_are_dead(face: Face, t
 
 
 async def test_waiting_ends_when_a_majority_is_away_for_longer_than_outage(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=1, outage=0.5, node_timeout=0.2)
+    client = await face.connected(three, ttl=0.6, outage=0.4, node_timeout=0.1)
     lease = await face.acquire(client.lock(name, ttl=20))
     waiters = [asyncio.create_task(face.acquire(client.lock(name, wait=wait))) for wait in (None, 60)]
     await face.until(lambda: min(three.waiters(name)) == 2)
     await three.kill(0)  # a minority is no outage
-    await face.sleep(0.6)
+    await face.sleep(0.45)
     assert not any(it.done() for it in waiters)
     began = face.now()
     await three.freeze(1)  # dead or silent: both are away
     for waiter in waiters:
         with pytest.raises(NoQuorum) as caught:
             await waiter
-        assert 0.4 < face.now() - began < 10
+        assert 0.3 < face.now() - began < 10
         assert set(caught.value.causes) == set(three.urls[:2])
     assert lease.held  # it has still been granted for ten seconds
 
 
 async def test_an_outage_that_is_interrupted_begins_anew(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=0.6, outage=0.8, node_timeout=0.2)
+    client = await face.connected(three, ttl=0.6, outage=0.7, node_timeout=0.1)
     lease = await face.acquire(client.lock(name, ttl=20))
     waiter = asyncio.create_task(face.acquire(client.lock(name)))
     for _ in range(2):
@@ -327,6 +327,8 @@ async def test_s02_a_hung_or_dead_minority_costs_nothing(face: Face, name: str, 
         await face.extend(lease)
         await face.release(lease)
         assert face.now() - began < 0.5
+        if harm == "freeze":
+            await nodes.thaw(1, 3)
 
 
 async def test_s06_what_a_hung_node_executes_late_is_taken_back(face: Face, three: Cluster, name: str) -> None:

@@ -28,8 +28,8 @@ async def lose(face: Face, client: Any, name: str, **options: Any) -> Any:
 async def test_b46_a_holder_is_told_before_anybody_else_holds_it(face: Face, three: Cluster, name: str) -> None:
     told: list[tuple[float, Any]] = []
     heard: list[Any] = []
-    client = await face.connected(three, ttl=0.9, node_timeout=0.2, outage=60, observer=heard.append)
-    other = await face.connected(three, ttl=0.9, node_timeout=0.2, outage=60)
+    client = await face.connected(three, ttl=0.6, node_timeout=0.2, outage=60, observer=heard.append)
+    other = await face.connected(three, ttl=0.6, node_timeout=0.2, outage=60)
     lease = await face.acquire(client.lock(name, on_lost=lambda it: told.append((face.now(), it))))
     waiter = asyncio.create_task(face.acquire(other.lock(name)))
     await face.until(lambda: min(three.waiters(name)) == 1)
@@ -53,10 +53,10 @@ async def test_b46_a_holder_is_told_before_anybody_else_holds_it(face: Face, thr
 
 
 async def test_s16_a_lease_is_lost_by_the_clock_and_not_when_somebody_notices(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=0.6)
+    client = await face.connected(three, ttl=0.4)
     lease = await face.acquire(client.lock(name))
     await three.freeze(1, 2)
-    time.sleep(0.7)  # with asyncio, nothing else happens meanwhile
+    time.sleep(0.5)  # with asyncio, nothing else happens meanwhile
     assert lease.state is LeaseState.LOST
     assert lease.lost.is_set()
     with pytest.raises(LockLost):
@@ -169,7 +169,7 @@ async def test_s19_a_key_deleted_on_a_minority_is_taken_back_in_silence(face: Fa
 
 @pytest.mark.parametrize("theft", ["deleted", "overwritten"])
 async def test_b47_a_key_that_a_majority_lost_is_a_loss(face: Face, five: Cluster, name: str, theft: str) -> None:
-    client = await face.connected(five, ttl=1.5)
+    client = await face.connected(five, ttl=0.9)
     lease = await face.acquire(client.lock(name))
     await face.until(lambda: lease.votes == 5)
     for node in (0, 2, 4):
@@ -179,7 +179,7 @@ async def test_b47_a_key_that_a_majority_lost_is_a_loss(face: Face, five: Cluste
             five.ask(node, "SET", name, "a thief", "PX", 60_000)
     began = face.now()
     await face.until_lost(lease)
-    assert face.now() - began < 0.5 + 2 * TICK, "at the next renewal, and not when the lease ends"
+    assert face.now() - began < 0.3 + 2 * TICK, "at the next renewal, and not when the lease ends"
     with pytest.raises(LockLost) as caught:
         await face.release(lease)
     assert caught.value.reason == "gap"

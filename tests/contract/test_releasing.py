@@ -84,7 +84,7 @@ async def test_b31_a_release_that_was_not_answered_is_said_again(face: Face, thr
 
 
 async def test_whoever_waits_for_an_extension_is_not_forgotten_by_a_release(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three)
+    client = await face.connected(three, node_timeout=0.4)
     for confirm in (False, True):
         lease = await face.acquire(client.lock(name, wait=15))
         await three.freeze(0, 1)

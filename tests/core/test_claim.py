@@ -1088,6 +1088,24 @@ def test_a_denial_does_not_make_up_for_a_quorum_that_cannot_answer() -> None:
     talk.refused(NoQuorum)
 
 
+def test_whoever_was_pushed_aside_or_let_in_was_told_who_is_in_the_way() -> None:
+    """A vote that an operator took away is against us, and one that was granted after a denial is not any more."""
+    talk = Conversation(deadline=2.0)
+    talk.sends("request to 0 1 2")
+    talk.answers(0, granted(), at=0.1)
+    talk.takes(0, at=0.2)
+    talk.wakes(2.0)
+    talk.sends("release to 0 1 2")
+    talk.refused(LockBusy)
+    talk = Conversation(deadline=2.0)
+    talk.sends("request to 0 1 2")
+    talk.answers(0, denied(), at=0.1)
+    talk.grants(0, P + 1, at=0.2)
+    talk.wakes(2.0)
+    talk.sends("release to 0 1 2")
+    talk.refused(NoQuorum)
+
+
 @pytest.mark.parametrize("left, ttl_left", [(5000, 3.1), (1000, 0.0)])
 def test_what_is_left_of_the_holders_lease_is_told_as_of_now(left: int, ttl_left: float) -> None:
     talk = Conversation(deadline=2.0)
@@ -1201,8 +1219,12 @@ def test_S12_nodes_that_have_come_to_their_senses_are_no_outage() -> None:
     talk.refused(NoQuorum)
 
 
-RUBBISH = [None, 1, "OK", b"OK", {}, [], [P], [P, 0], [P, None, 1], [P, 0, b"1"], [0, 5000, 0, "somebody"], [0, 5000, 0, 7], [-P, 0, 1], [2**53, 0, 1],
-           [b"", 0, 1], [b"-1700000000000000", 0, 1], [b"01700000000000000", 0, 1], [b"17e14", 0, 1], [b"9999999999999999", 0, 1], [1.7e15, 0, 1]]  # fmt: skip
+RUBBISH: list[object] = [
+    *(None, 1, "OK", b"OK", {}, [], [P], [P, 0], [P, None, 1], [P, 0, b"1"]),  # too short, or no numbers
+    *([0, 5000, 0, "somebody"], [0, 5000, 0, 7]),  # a holder that is none
+    *([-P, 0, 1], [2**53, 0, 1], [1.7e15, 0, 1]),  # a fence that no node can count
+    *([text, 0, 1] for text in (b"", b"-1700000000000000", b"01700000000000000", b"17e14", b"9999999999999999")),
+]
 
 
 @pytest.mark.parametrize("reply", RUBBISH, ids=repr)
@@ -1696,6 +1718,17 @@ def test_the_first_grant_of_a_node_is_no_break() -> None:
     talk.held(P)
 
 
+def test_the_first_grant_of_a_node_that_is_pushed_is_no_break() -> None:
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, granted(), at=0.1)
+    talk.answers(1, granted(), at=0.1)
+    talk.answers(2, denied(), at=0.2)
+    talk.grants(2, P + 3, at=1.0)
+    talk.held(P)
+    assert talk.claim.counting(1.0) == 3
+
+
 def test_a_denial_by_a_node_that_never_granted_is_no_break() -> None:
     talk = Conversation()
     talk.sends("request to 0 1 2")
@@ -1811,6 +1844,18 @@ def test_a_pushed_grant_reaches_back_to_the_last_answered_request_only() -> None
     talk.lost("forced")
 
 
+def test_a_pushed_grant_begins_a_series() -> None:
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, denied(), at=0.1)
+    talk.answers(1, granted(), at=0.1)
+    talk.answers(2, granted(), at=0.1)
+    talk.grants(0, P + 4, at=1.0)
+    renewal(talk, {1: kept(), 2: kept()})
+    talk.takes(1, at=4.0)  # renewed at 2.9; 2 has it since 0, and 0 since 1.0
+    talk.held(P)
+
+
 def test_a_broken_connection_is_no_break(held: Held) -> None:
     talk = held()
     talk.breaks(0, at=0.2)
@@ -1919,7 +1964,7 @@ def test_B23_an_extension_makes_it_last_from_now_and_does_not_add_up(held: Held)
         assert not talk.news
         talk.answers(2, kept())
         assert talk.news, "a quorum has confirmed"
-        assert talk.claim.refusal is None
+        assert talk.claim.setback is None
         talk.held(P, until=good_until(now))
         talk.answers(1, kept())
         assert not talk.news
@@ -1964,7 +2009,7 @@ def test_an_extension_that_is_not_confirmed_in_time_leaves_the_lease_in_doubt(he
     talk.wakes(2.0)
     talk.sends("request to 0 1 2")  # at once again
     assert talk.news
-    error = talk.claim.refusal
+    error = talk.claim.setback
     assert isinstance(error, NoQuorum)
     assert str(error).startswith("could not extend 'jobs'")
     talk.held(P, until=UNTIL)
@@ -2001,12 +2046,12 @@ def test_an_extension_in_doubt_waits_no_longer_than_others(held: Held) -> None:
     talk.wakes(RENEWAL + 1.0)
     assert talk.claim.doubt
     assert talk.extend(at=4.0)
-    assert talk.claim.refusal is None
+    assert talk.claim.setback is None
     talk.wakes(RENEWAL + 2.0)
     assert not talk.news
     talk.wakes(5.0)
     assert talk.news
-    assert isinstance(talk.claim.refusal, NoQuorum)
+    assert isinstance(talk.claim.setback, NoQuorum)
     talk.held(P, until=UNTIL)
 
 
@@ -2026,7 +2071,7 @@ def test_an_extension_has_its_own_time_whatever_is_already_late(held: Held) -> N
     for node in (0, 1):
         talk.answers(node, kept())
     assert talk.news
-    assert talk.claim.refusal is None
+    assert talk.claim.setback is None
     talk.held(P, until=good_until(3.8))
 
 
@@ -2053,7 +2098,7 @@ def test_an_extension_is_not_confirmed_by_a_renewal(held: Held, asked: float) ->
     assert talk.notes == ["Renewed"]
     talk.tick(asked + 1.0)
     assert talk.news
-    assert isinstance(talk.claim.refusal, NoQuorum)
+    assert isinstance(talk.claim.setback, NoQuorum)
     talk.extend(10.0, at=4.0)  # and the next one wants no more than it says
     talk.sends("request to 0 1 2 for 10")
     talk.answers(0, kept(), at=4.1)
@@ -2096,7 +2141,7 @@ def test_an_extension_that_fails_tells_why(held: Held) -> None:
     talk.sends("request to 0 1 2")
     talk.wakes(3.0)
     talk.said = []
-    error = talk.claim.refusal
+    error = talk.claim.setback
     assert isinstance(error, NoQuorum)
     assert error.waited == 1.0
     assert {node: str(cause) for node, cause in error.causes.items()} == {
@@ -2127,7 +2172,7 @@ def test_an_extension_of_a_lease_that_is_lost_meanwhile_brings_news(held: Held) 
     talk.takes(1)
     talk.lost("forced")
     assert talk.news
-    assert talk.claim.refusal is None
+    assert talk.claim.setback is None
 
 
 # ---------------------------------------------------------------- held: doubt

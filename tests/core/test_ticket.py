@@ -79,7 +79,9 @@ def test_B07_no_two_tokens_are_alike() -> None:
     assert len(set(tokens)) == 200
 
 
-@pytest.mark.parametrize("text", [b"", b"1" * 58, b"somebody", b"1700000000000000:" + b"A" * 32 + b":00000001", b"1700000000000000:" + b"a" * 32 + b":1"])
+@pytest.mark.parametrize(
+    "text", [b"", b"1" * 58, b"somebody", b"1700000000000000:" + b"A" * 32 + b":00000001", b"1700000000000000:" + b"a" * 32 + b":1"]
+)
 def test_what_others_write_is_no_token(text: bytes) -> None:
     assert not TOKEN.fullmatch(text)
 

@@ -71,7 +71,6 @@ async def test_a_body_is_cancelled_and_the_block_raises_lock_lost(nodes: Nodes, 
         assert await lease.release() == 0  # the block has said it; once
 
 
-@pytest.mark.xfail(strict=True, reason="an event that is asked for after a block has raised LockLost is never set")
 @calm
 async def test_lost_is_set_for_whoever_asks_later(nodes: Nodes) -> None:
     async with await connected(nodes) as locks:

@@ -53,7 +53,7 @@ async def test_one_write_a_node_and_turn(nodes: Nodes) -> None:
         assert set(seen.writes.values()) == {1}
         assert len(seen.writes) == 5
         await lone.release()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.05)  # a turn in which nothing else happens
         seen.writes.clear()
         thrown = locks.lock(some("lone")).acquire()
         thrown.send(None)

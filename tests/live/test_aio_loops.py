@@ -361,6 +361,7 @@ def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye) -> None:
                 await asyncio.sleep(60)
 
         async def main():
+            await locks.ready()
             lease = await locks.lock("fork:a").acquire()
             waiting = asyncio.create_task(locks.lock("fork:a").acquire())
             inside = asyncio.create_task(block())

@@ -145,7 +145,6 @@ async def test_an_extension_in_doubt_is_bounded_too(own: Cluster) -> None:
         assert took < 1.0
 
 
-@pytest.mark.xfail(strict=True, reason="what an abandoned extension was refused with is raised by the next one, though that is confirmed")
 @calm
 async def test_an_extension_is_not_told_what_another_was_refused_with(own: Cluster) -> None:
     async with await connected(own.nodes, ttl=6, max_ttl=6) as locks:
@@ -162,7 +161,6 @@ async def test_an_extension_is_not_told_what_another_was_refused_with(own: Clust
             await lease.release()
 
 
-@pytest.mark.xfail(strict=True, reason="of two who extend a lease at once, only one hears that it was not confirmed")
 @calm
 async def test_two_extensions_at_once_hear_the_same(own: Cluster) -> None:
     async with await connected(own.nodes, ttl=6, max_ttl=6) as locks:
@@ -413,7 +411,6 @@ async def test_a_blocked_loop_is_not_the_nodes_fault(nodes: Nodes) -> None:
         await lease.release()
 
 
-@pytest.mark.xfail(strict=True, reason="what was said before a loop was blocked, and left after it, counts as unanswered since it was said")
 @calm
 async def test_what_has_not_left_is_not_late(own: Cluster) -> None:
     """The second thing that is said in a turn leaves at its end; if somebody blocks the loop before that, no node has had any time."""

@@ -75,11 +75,11 @@ def runs(client: Holdfast) -> bool:
 
 @ONLY_LINUX
 def test_b48_a_thousand_locks_need_one_thread_and_leave_nothing(three: Cluster) -> None:
-    with connected(three, ttl=1.5) as client:
+    with connected(three, ttl=1) as client:
         before = things()
         leases = [client.lock(f"many{i}").acquire() for i in range(1000)]
         assert things() == before
-        time.sleep(1.6)
+        time.sleep(1.1)
         assert all(it.held for it in leases), "all of them are renewed"
         names = [it.name for it in leases]
         with warnings.catch_warnings(record=True) as caught:
@@ -90,22 +90,22 @@ def test_b48_a_thousand_locks_need_one_thread_and_leave_nothing(three: Cluster) 
         assert len(dropped) == 1000
         assert "many" in str(dropped[0].message)
         keeper = keeper_of(client)
-        until(lambda: not keeper.crew.live, within=1.5 + 3)
-        assert (keeper._errands, keeper._fallen, keeper.crew.settled) == ({}, [], [])
+        until(lambda: not keeper.crew.live, within=1 + 3)
+        until(lambda: (keeper._errands, keeper._fallen, keeper.crew.settled) == ({}, [], []))
         until(lambda: not any(any(three.everywhere("EXISTS", it)) for it in (names[0], names[-1])))
         assert things() == before
 
 
 def test_b48_a_lease_that_is_dropped_is_not_renewed(client: Holdfast, three: Cluster) -> None:
-    lease = client.lock("dropped", ttl=0.8).acquire()
-    time.sleep(0.4)
+    lease = client.lock("dropped", ttl=0.6).acquire()
+    time.sleep(0.3)
     assert lease.held
     began = time.monotonic()
     with pytest.warns(ResourceWarning, match="'dropped' was dropped without a release"):
         del lease
     assert three.holders("dropped") != [None] * 3, "B-10: garbage collection releases nothing"
     with client.lock("dropped", wait=10):
-        assert 0.2 < time.monotonic() - began < 0.8 + 1
+        assert 0.1 < time.monotonic() - began < 0.6 + 1
 
 
 def test_b48_a_lease_in_a_cycle_that_is_dropped(client: Holdfast) -> None:
@@ -212,7 +212,7 @@ def test_a_keeper_ends_when_there_is_nothing_to_keep_and_starts_again(three: Clu
     client.ready()
     assert runs(client)
     lease = client.lock("kept").acquire()
-    time.sleep(1.3)
+    time.sleep(1.2)
     assert runs(client), "it keeps a lease"
     lease.release()
     until(lambda: not runs(client), within=8)
@@ -221,7 +221,6 @@ def test_a_keeper_ends_when_there_is_nothing_to_keep_and_starts_again(three: Clu
     with client.lock("kept", wait=5):
         assert runs(client)
         assert keeper_of(client) is keeper
-    until(lambda: not runs(client), within=8)
     client.close()
     assert not runs(client)
 
@@ -238,7 +237,7 @@ def test_a_bug_in_the_engine_loses_leases_and_fails_waiters_at_once(
 ) -> None:
     told: list[Any] = []
     failed: list[BaseException] = []
-    with connected(three, ttl=0.9) as client:
+    with connected(three, ttl=0.6) as client:
         lease = client.lock("bug", on_lost=told.append).acquire()
         quiet = client.lock("bug2").acquire()
         event = lease.lost
@@ -265,7 +264,7 @@ def test_a_bug_in_the_engine_loses_leases_and_fails_waiters_at_once(
                     client.lock("another").acquire()
                 assert caught.value.__cause__ is planted
             waiter.join(5)
-            assert time.monotonic() - began < 1.5, "by the next renewal at the latest, and before the lease would have ended"
+            assert time.monotonic() - began < 0.6 + 0.5, "by the next renewal at the latest, and before the lease would have ended"
             until(lambda: told)
         assert not waiter.is_alive()
         assert [type(it) for it in failed] == [HoldfastError]

@@ -95,7 +95,7 @@ hit = busy = serial = 0
 began = clock()
 for _ in range(40):
     use(SHARED[0])
-span = (clock() - began) / 40 * 1.5  # as long as it takes here and now
+span = (clock() - began) / 40  # as long as it takes here and now
 while hit < hits:
     try:
         signal.setitimer(signal.ITIMER_REAL, dice.uniform(1e-6, span))

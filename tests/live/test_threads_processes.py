@@ -150,11 +150,10 @@ def test_what_was_released_or_is_held_at_exit_is_free_at_once(three: Cluster, ho
         {how}
         block.pop_all()
     """
-    for _ in range(2):
-        status, _, errors = run(source, three)
-        assert status == (3 if "3" in how else 0)
-        assert ("is lost: closed" in errors) == (how == "pass")
-        assert until(lambda: three.holders("exit") == [None] * 3) < 5
+    status, _, errors = run(source, three)
+    assert status == (3 if "3" in how else 0)
+    assert ("is lost: closed" in errors) == (how == "pass")
+    assert until(lambda: three.holders("exit") == [None] * 3) < 5
 
 
 def test_an_exit_under_an_exception_releases_as_well(three: Cluster) -> None:
@@ -188,8 +187,8 @@ def test_an_exit_while_the_nodes_hang_is_bounded(three: Cluster) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["TERM", "KILL"])
 def test_s22_after_the_end_without_a_word_the_lock_is_free_within_one_ttl(three: Cluster, client: Holdfast, number: signal.Signals) -> None:
     source = """
-    lease = Holdfast(ttl=1.5).lock("killed").acquire()
-    time.sleep(0.7)
+    lease = Holdfast(ttl=0.8).lock("killed").acquire()
+    time.sleep(0.4)
     say(lease.fence)
     time.sleep(60)
     """
@@ -198,7 +197,7 @@ def test_s22_after_the_end_without_a_word_the_lock_is_free_within_one_ttl(three:
         began = time.monotonic()
         holder.signal(number)
         with client.lock("killed", wait=10, ttl=30) as lease:  # B-38: whatever the waiter's own ttl is
-            assert time.monotonic() - began < 1.5 + 1
+            assert time.monotonic() - began < 0.8 + 1
             assert lease.fence > fence
 
 
@@ -218,11 +217,11 @@ def test_ctrl_c_in_a_block_releases(three: Cluster) -> None:
 def test_s14_a_stopped_holder_learns_of_it_at_first_use(three: Cluster, client: Holdfast) -> None:
     source = """
     told = []
-    lease = Holdfast(ttl=0.8).lock("stopped", on_lost=lambda it: told.append(it.name)).acquire()
+    lease = Holdfast(ttl=0.6).lock("stopped", on_lost=lambda it: told.append(it.name)).acquire()
     say(lease.fence)
     sys.stdin.readline()
     seen = lease.held, lease.state.value, lease.remaining
-    time.sleep(0.5)
+    time.sleep(0.3)
     say(*seen, len(told), lease.lost.is_set())
     try:
         lease.release()
@@ -232,7 +231,7 @@ def test_s14_a_stopped_holder_learns_of_it_at_first_use(three: Cluster, client: 
     """
     with program(source, three) as holder:
         fence = int(holder.hear())
-        time.sleep(0.5)
+        time.sleep(0.3)
         holder.signal(signal.SIGSTOP)
         lease = client.lock("stopped", wait=10).acquire()
         assert lease.fence > fence
@@ -261,7 +260,9 @@ def test_programs_that_import_holdfast_start_nothing(three: Cluster) -> None:
         pass
     say(things() != before)
     locks.close()
-    say(things() == before)
+    while things() != before:  # (a thread that has said its last word is there for a moment yet)
+        time.sleep(0.01)
+    say(True)
     """
     status, out, errors = run(source, three)
     assert (status, errors) == (0, "")

@@ -68,8 +68,8 @@ class Claim:
     __slots__ = (
         "__weakref__", "_asked", "_base", "_beat", "_dark", "_deadline", "_extended", "_goal", "_parting", "_propose", "_quorum", "_reach",
         "_renew", "_touched", "_usual", "armed", "began", "contended", "doubt", "fence", "freed", "limit", "max_hold", "mint", "news",
-        "notes", "patient", "plain", "queued", "reason", "recipe", "refusal", "routed", "sends", "since", "state", "ticket", "token", "ttl",
-        "until", "votes", "wake", "yes",
+        "notes", "patient", "plain", "queued", "reason", "recipe", "refusal", "routed", "sends", "setback", "since", "state",
+        "ticket", "token", "ttl", "until", "votes", "wake", "yes",
     )  # fmt: skip
 
     def __init__(
@@ -94,7 +94,8 @@ class Claim:
         self.notes: list[type[events.LockEvent]] = []  # what observers should hear
         self.news = False  # the state changed by itself, or what the caller waits for came: tell
         self.doubt = self.contended = self.queued = False
-        self.refusal: Exception | None = None
+        self.refusal: Exception | None = None  # why it came to nothing
+        self.setback: NoQuorum | None = None  # why its latest extension came to nothing
         self.reason = ""  # why it was lost
         self.began = self.since = 0.0  # when it began; when it was held
         self.yes = 0  # never less than the nodes that count
@@ -131,7 +132,7 @@ class Claim:
     def extend(self, ttl: float, now: float) -> bool:
         """Make the lease last at least `ttl` seconds from now. False: it is not held.
 
-        News come when a quorum has confirmed, or, with a `refusal`, when it has not in time.
+        News come when a quorum has confirmed, or, with a `setback`, when it has not in time.
         """
         if self._late(now):
             self._lapse(now)
@@ -339,7 +340,7 @@ class Claim:
             if self._renew:
                 self._beat = now
         if now >= self._extended + patience:  # whoever waits for that waits no longer; the lease itself is kept as long as it lasts
-            self.refusal, self.news, self._extended = self._unheard(now, "extend", self._extended), True, inf
+            self.setback, self.news, self._extended = self._unheard(now, "extend", self._extended), True, inf
         if now >= self._beat:
             self._beat = inf if not self._renew else now + (patience if self.doubt else self.ttl / 3)
             self._asked = min(self._asked, now)
@@ -491,7 +492,7 @@ class Claim:
             self._asked, self.doubt = inf, False
             self.notes.append(events.Renewed)
         if self._extended <= confirmed and self._goal <= good_until:
-            self._extended, self.news = inf, True
+            self._extended, self.setback, self.news = inf, None, True
         self._plan()
         return True
 

@@ -293,6 +293,8 @@ class Driver:
         """
         now = clock()
         due, self._timer, self._due = self._due, None, -inf  # (until it has judged, nobody needs another timer)
+        if now > due + LATE:  # the loop was busy: what was said last may have left only now
+            self.crew.excuse(now)
         self._look(now, due)
         self.loop.call_soon(self.loop.call_soon, self._judge, now)
 

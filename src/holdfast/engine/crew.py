@@ -206,6 +206,11 @@ class Crew:
                     self._open(lane, now)
             self._pulse = min(lane.due() for lane in self.lanes)
 
+    def excuse(self, now: float) -> None:
+        """The driver was kept from sending for a while: no node's silence counts until now."""
+        for lane in self.lanes:
+            lane.excuse(now)
+
     def next_wake(self) -> float:
         """When to call `tick` at the latest."""
         return min(self._timers[0][0], self._pulse) if self._timers else self._pulse

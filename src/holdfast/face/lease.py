@@ -147,7 +147,7 @@ class Lease(ABC):
         self._mine()
         if self._event is None:
             self._event = self._new_event()
-            if self.state is LOST:
+            if self.state is LOST or self._lost:
                 self._event.set()
         return self._event
 
@@ -194,9 +194,8 @@ class Lease(ABC):
     def _extended(self) -> float:
         """How long it is good for after an extension; raises why it is not."""
         self.check()
-        refusal, self._claim.refusal = self._claim.refusal, None
-        if refusal is not None:
-            raise refusal
+        if self._claim.setback is not None:
+            raise self._claim.setback
         return self.remaining
 
     def _fell(self) -> None:

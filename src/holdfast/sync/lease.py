@@ -65,4 +65,5 @@ class Lease(lease.Lease):
         if errand is None or not errand.delivered or errand.give_up or errand.keeper.gone:
             return
         if self.state in (lease.HELD, lease.DOUBT):
+            errand.keeper.asked.append(errand)  # in any case: whoever records the warning gets hold of the lease again
             warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)

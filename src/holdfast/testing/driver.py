@@ -65,6 +65,7 @@ class Driver:
         self._news: dict[Claim, list[Future[None]]] = {}  # who waits for news of a claim
         self._watchers: list[Future[None]] = []  # who waits for news of any node
         self.tasks: list[Task[Any]] = []
+        self.stops = 0  # how often it was stopped
         self._stopped = 0.0
         self._unread: list[tuple[Do, tuple[Any, ...]]] = []
         self._delayed: list[tuple[Do, tuple[Any, ...]]] = []
@@ -86,17 +87,18 @@ class Driver:
     @property
     def stopped(self) -> bool:
         """Is it stopped now?"""
-        return self.world.now < self._stopped
+        return self._stopped > 0.0
 
     def stop(self, seconds: float) -> None:
         """SIGSTOP, and some time later SIGCONT."""
         self.world.note(self, f"is stopped for {seconds:.3f} s")
+        self.stops += 1
         self._stopped = max(self._stopped, self.world.now + seconds)
         self.world.at(self._stopped, self.go_on)
 
     def go_on(self, now: bool = False) -> None:
         """It runs again: it reads all that came, then its tasks run, then it looks at the time."""
-        if self.dead or (self.stopped and not now):
+        if self.dead or (self.world.now < self._stopped and not now):
             return
         self._stopped = 0.0
         unread, self._unread, delayed, self._delayed = self._unread, [], self._delayed, []

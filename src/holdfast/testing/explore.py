@@ -9,11 +9,13 @@ then nobody is there, and every key runs out.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from ..core.claim import LOST, Claim
-from ..errors import NotAcquired
+from ..errors import Closed, NotAcquired
 from .driver import Driver
 from .faults import LATEST, Faults, Plan
+from .laws import TICK
 from .scenes import SCENES
 from .server import Lua
 from .stage import Hold, Stage
@@ -70,27 +72,40 @@ class Exploration(Stage):
         if self.plan.calm:
             await driver.ready(wait=1.0)
         while not self.faults.over:
-            hold = Hold()
             try:
                 await world.sleep(dice.uniform(0.0, 0.01) if dice.random() < self.plan.eager else 0.2 - world.now % 0.2)
-                renew = dice.random() < 0.85
-                await self._acquire(driver, hold, dice.choice(self.plan.ttls), renew)
-                world.saw("held")
-                try:
-                    await self._keep(driver, hold.claim, renew)
-                finally:
-                    world.saw(f"lost: {hold.claim.reason}", hold.claim.state is LOST)
-                    driver.give_up(hold.claim)
+                await self._use(driver)
             except NotAcquired:
                 world.saw("refused")
                 await world.sleep(dice.uniform(0.0, 0.1))
             except Cancelled:
                 world.saw("users cancelled")
+            except Closed:
+                return
+
+    async def _use(self, driver: Driver) -> None:
+        """Acquire the lock, hold it for a while, give it back."""
+        dice, hold = self.world.dice, Hold()
+        renew = self.plan.calm or dice.random() < 0.85
+        await self._acquire(driver, hold, dice.choice(self.plan.ttls), renew)
+        self.world.saw("held")
+        try:
+            await self._keep(driver, hold.claim, renew)
+        finally:
+            self.world.saw(f"lost: {hold.claim.reason}", hold.claim.state is LOST)
+            if not self.plan.mortal or not self.world.fate("abandoned", 0.05):
+                driver.give_up(hold.claim)
 
     async def _acquire(self, driver: Driver, hold: Hold, ttl: float, renew: bool) -> None:
         dice = self.world.dice
         wait = 0.0 if dice.random() < 0.1 else None if self.plan.calm else dice.choice((0.01, 0.5, 5.0, None))
-        await driver.acquire(hold, self.recipe(ttl), ttl=ttl, wait=wait, renew=renew)
+        max_hold = dice.uniform(0.1, 1.0) if not self.plan.calm and dice.random() < 0.05 else inf
+        latest, stops = driver.clock() + (ttl / 3 if wait == 0.0 else wait or inf), driver.stops
+        try:
+            await driver.acquire(hold, self.recipe(ttl), ttl=ttl, wait=wait, renew=renew, max_hold=max_hold)
+        finally:
+            if driver.clock() > latest + TICK and driver.stops == stops:
+                raise Violation(f"patience: {hold.claim.token.decode()} was to wait until {latest:.6f}, and did until {driver.clock():.6f}")
 
     async def _keep(self, driver: Driver, claim: Claim, renew: bool) -> None:
         """Hold it for a while."""
@@ -121,8 +136,6 @@ class Exploration(Stage):
         ends = self.world.now + LATEST + self.settings.max_ttl * 4 / 3 + self.guard * 5 / 4 + 1 + 1.3 + self.settings.node_timeout
         tasks = [task for driver in self.drivers for task in driver.tasks]
         self._by(ends, lambda: all(task.done for task in tasks), "everybody is to be served")
-        if self.laws.open:
-            raise Violation(f"left over: {', '.join(claim.token.decode() for claim in self.laws.open)}")
 
     def _the_lock_is_free(self) -> None:
         """Anybody can have it now, at once."""
@@ -139,6 +152,10 @@ class Exploration(Stage):
         """P-M1: after the longest lease, and the fence's horizon, nothing is left."""
         begins = max(self.world.now, self.plan.seconds + LATEST)  # (a late command may have asked for a lease)
         self.world.run(begins + max(self.settings.max_ttl, self.settings.horizon / 1000) + self.guard / 4 + 0.5)
+        if self.laws.open:
+            raise Violation(f"left over: {', '.join(claim.token.decode() for claim in self.laws.open)}")
+        for driver in self.drivers:
+            self.laws.quiet(driver)
         left = {node: keys for node in self.nodes if (keys := node.keys())}
         if left:
             raise Violation(f"left for ever: {left}")

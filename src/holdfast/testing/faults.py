@@ -138,15 +138,19 @@ class Faults:
     def _restart(self, node: Node) -> None:
         for it in self.world.dice.sample(self.nodes, self.world.dice.randint(1, min(len(self.nodes), 3))):
             self.world.saw("restarts")
-            it.restart()
+            it.restart() if self.world.dice.random() < 0.8 else it.swap()
 
     def _mortality(self, driver: Driver) -> None:
         """Something happens to a client, or to one of its users."""
         world, dice = self.world, self.world.dice
         if world.fate("stopped", 0.3):
             driver.stop(dice.choice((dice.uniform(0.0, 0.1), dice.uniform(0.1, 2.5))))
-        elif world.fate("killed", 0.2):
-            driver.kill()
+        elif dice.random() < 0.2:
+            if world.fate("closed", 0.3):
+                world.spawn(driver.close(), driver)
+            else:
+                world.saw("killed")
+                driver.kill()
             self.drivers.remove(driver)
             self._replace()
         elif world.fate("cancelled", 0.5):

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from math import inf
 
 from ..core import quorum
-from ..core.claim import HELD, WAITING, Claim, State
+from ..core.claim import HELD, LOST, WAITING, Claim, State
 from ..scripts import RELEASE, REQUEST
+from ..wire.lane import Line
 from .driver import Driver, Witness
 from .network import Node
 from .world import Violation, World
 
+TICK = 0.001  # seconds by which a timer may be late
 MEMORY = 1.0  # seconds for which ended claims are watched
 _COMMANDS = re.compile(rb"\$40\r\n(%b|%b)\r\n\$1\r\n4\r\n.*?\$58\r\n([0-9a-f:]{58})\r\n" % (REQUEST.sha, RELEASE.sha), re.DOTALL)
 
@@ -77,9 +79,14 @@ class Laws(Witness):
                 raise Violation(f"zombie: {driver} asks {node} for {token.decode()}, which is over")
 
     def turned(self, driver: Driver) -> None:
-        """What has ended by now has said all that it had to say."""
-        for claim in [claim for claim, (whose, _) in self.open.items() if whose is driver and claim.state not in (WAITING, HELD)]:
-            self._ends(claim)
+        """What has ended by now has said all that it had to say. The rest counts no node that has not got its token."""
+        for claim, (whose, _) in list(self.open.items()):
+            if whose is not driver:
+                continue
+            if claim.state is WAITING or claim.state is HELD:
+                self._counts(claim, driver.clock())
+            else:
+                self._ends(claim)
 
     def executed(self, node: Node) -> None:
         """P-M1: nothing stays in Redis for ever."""
@@ -113,6 +120,12 @@ class Laws(Witness):
         if self.calm is not None:
             self._served(self.calm)
 
+    def quiet(self, driver: Driver) -> None:
+        """Nobody wants anything of it any more: nothing is left in it, and it owes nobody a word."""
+        crew = driver.crew
+        if crew.live or any(lane.ledger or lane.out for lane in crew.lanes if lane.line is Line.UP):
+            raise Violation(f"left over: {driver} still has {[_of(claim) for claim in crew.live.values()]}, or waits for answers")
+
     def _granted(self, claim: Claim, driver: Driver) -> None:
         """P-S1 and P-S2, at the moment at which a client learns that it holds the lock."""
         name = claim.recipe.name
@@ -136,12 +149,16 @@ class Laws(Witness):
         name, now = claim.recipe.name, held.driver.clock()
         if now >= claim.until:
             held.expired = True
+            if now >= claim.until + TICK and not held.driver.stopped:
+                raise Violation(f"silent: the time of {_of(claim)} was up {now - claim.until:.6f} s ago, and nobody was told")
             return
         if held.expired:
             raise Violation(f"risen: the time of {_of(claim)} was up, and it is held until {claim.until - now:.6f} s from now")
         token, true = claim.token, self.world.now
         if claim.until != held.until:  # whatever ran out too early is out by then: look at the last moment, in any case
             held.until = claim.until
+            if claim.until > claim.since + claim.max_hold + 1e-6:
+                raise Violation(f"max_hold: {_of(claim)} may last for {claim.max_hold:.6f} s, and does for {claim.until - claim.since:.6f}")
             self.world.at(held.driver.clock.when(claim.until) - 1e-6, _nothing)
         holders = [node.holder(name) for node in self.nodes]
         own = {node for node, holder in zip(self.nodes, holders, strict=True) if holder == token}
@@ -159,6 +176,16 @@ class Laws(Witness):
         if held.taken > -inf and claim.plain is None and min(it.sent for it in claim.votes) >= held.taken:
             raise Violation(f"gap: {_of(claim)} is held through a gap, {now - held.taken:.6f} s ago, though every node has spoken since")
 
+    def _counts(self, claim: Claim, now: float) -> None:
+        """P-V: a node that a client counts holds its token. (Or it was taken away by an operator, or nobody may use the node yet.)"""
+        name, token, true = claim.recipe.name, claim.token, self.world.now
+        for node, vote in zip(self.nodes, claim.votes, strict=False):  # (there are none while all is as usual)
+            if not vote.granted or vote.ceding or now >= vote.bound or node.holder(name) == token:
+                continue
+            if true - node.born >= self.guard and node not in self.taken_away.get(token, ()):
+                has = node.holder(name).decode()
+                raise Violation(f"counted: {_of(claim)} counts {node} for {vote.bound - now:.6f} s more, which has {has!r}")
+
     def _ends(self, claim: Claim) -> None:
         driver, began = self.open.pop(claim)
         self.held.pop(claim, None)
@@ -167,6 +194,8 @@ class Laws(Witness):
             self.ended.append((self.world.now, claim, claim.state))
         if self.calm is not None:
             self._no_polling(claim, self.world.now - began)
+            if claim.state is LOST and not driver.dead:
+                raise Violation(f"lost: {_of(claim)} is lost ({claim.reason}), though nothing has happened")
 
     # ------------------------------------------------ what is promised where there are no faults
 

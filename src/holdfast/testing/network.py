@@ -89,6 +89,14 @@ class Node:
         self.stop()
         self.start()
 
+    def swap(self) -> None:
+        """Restart it behind a proxy that hides that: connections on which nothing is under way go on."""
+        self.world.note(self, "restarts behind a proxy, empty")
+        self._backlog.clear()
+        self._begin(0.0)
+        for link in list(self.links):
+            link.moves()
+
     def freeze(self, seconds: float) -> None:
         """SIGSTOP: the kernel goes on taking connections and bytes; what came is executed when it runs again."""
         self.world.note(self, f"is frozen for {seconds:.3f} s")
@@ -162,9 +170,19 @@ class Link:
             self.broken = True
             world.after(world.delay(), self.end.lost, self, ConnectionRefusedError("refused"))
             return
-        self.server, self.connection = node.server, node.server.connect(self._answer)
         node.links[self] = None
+        self._attach()
         world.after(world.delay(), self.end.connected, self)
+
+    def _attach(self) -> None:
+        self.server, self.connection = self.node.server, self.node.server.connect(self._answer)
+
+    def moves(self) -> None:
+        """What is behind the node's address is another process now."""
+        if self._under_way:
+            self.cut()
+        else:
+            self._attach()
 
     # ------------------------------------------------ bytes
 
@@ -187,9 +205,14 @@ class Link:
         world = self.world
         if self.broken or self.mute:
             return
-        self._to_end = max(self._to_end, world.now + world.delay())
-        self._answers.append(data)
-        world.at(self._to_end, self._heard)
+        pieces = [data]
+        if len(data) > 1 and world.dice.random() < 0.05:  # in two packets
+            at = world.dice.randrange(1, len(data))
+            pieces = [data[:at], data[at:]]
+        for piece in pieces:
+            self._to_end = max(self._to_end, world.now + world.delay())
+            self._answers.append(piece)
+            world.at(self._to_end, self._heard)
 
     def _heard(self) -> None:
         if self._answers and not self.mute:

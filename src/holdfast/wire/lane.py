@@ -122,6 +122,8 @@ class Lane(Generic[Q]):
         self._known = 0.0  # since when this client knows that run of the server
         self._heard = self._before = -inf  # when any run, and when an earlier run, last spoke on a connection in use
         self._opened = inf
+        self._excused = -inf  # until when its silence may have been ours
+        self._pardoned: Q | Greeting | None = None
         self._subscribed = False
 
     # ------------------------------------------------ what the crew wants
@@ -218,7 +220,12 @@ class Lane(Generic[Q]):
         if self.line is not UP:
             return self.wake
         # (what is said again after a reconnect cannot be answered sooner than it could be said)
-        return max(self.ledger[0].sent, self._opened) + self.manners.patience if self.ledger else inf
+        return max(self.ledger[0].sent, self._opened, self._excused) + self.manners.patience if self.ledger else inf
+
+    def excuse(self, now: float) -> None:
+        """Until now we may have kept to ourselves what there was to say: its time begins anew, but only once for one question."""
+        if self.ledger and self.ledger[0] is not self._pardoned:
+            self._pardoned, self._excused = self.ledger[0], now
 
     # ------------------------------------------------ within
 
