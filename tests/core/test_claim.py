@@ -1031,7 +1031,7 @@ def test_B18_B53_no_quorum_tells_why_node_by_node() -> None:
     assert {node: str(cause) for node, cause in error.causes.items()} == {
         "node1": str(READONLY),
         "node2": "refused",
-        "node3": "guarded, 6.2 s left: it started lately, and may have forgotten leases",
+        "node3": "guarded, 6.2 s left: it started lately and may have forgotten leases",
         "node4": "no answer yet",
         "node5": "gone",
     }

@@ -200,6 +200,19 @@ def test_only_a_tick_finds_a_node_late() -> None:
     assert crew.hangups == [0, 1, 2]
 
 
+def test_silence_that_may_have_been_the_drivers_is_excused() -> None:
+    world = World(node_timeout=0.75).connect()
+    for node in world.nodes[:2]:
+        node.mute = True
+    world.claim()
+    world.run(0.5)
+    world.crew.excuse(world.now)
+    world.run(0.75 - TRIP)
+    assert lines(world) == ["up"] * 3
+    world.run(TRIP)
+    assert lines(world) == ["down", "down", "up"]
+
+
 # ------------------------------------------------ outages
 
 
@@ -285,6 +298,16 @@ def test_a_guarded_node_is_not_away_and_may_be_waited_for() -> None:
     world.run(1.1)
     assert (claim.state, lines(world)) == (HELD, ["up"] * 3)
     assert world.nodes[0].writes[1].startswith(SCRIPTS + b"*13\r\n")
+
+
+def test_a_guard_ends_on_time() -> None:
+    world = World(1, node_timeout=3.0)
+    guarded(world, 0, uptime=32)
+    claim = world.claim()
+    world.run(3 * TRIP + 1.0)
+    assert lines(world) == ["up"] and claim.state is WAITING
+    world.run(2 * TRIP)
+    assert claim.state is HELD
 
 
 def test_a_try_is_told_of_the_guard() -> None:
@@ -1340,3 +1363,15 @@ def test_after_any_storm_everything_is_put_in_order(seed: int) -> None:
     world.run(60.0)
     assert (lines(world), world.crew.live, world.crew.owing) == (["up"] * 5, {}, False)
     assert (timers(world), world.crew._stale, world.crew.next_wake()) == (0, 0, inf)
+
+
+def test_the_driver_may_ask_for_patience_with_what_it_could_not_send() -> None:
+    world = World().connect()
+    world.nodes[1].mute = True
+    world.claim()
+    world.run(0.5)
+    world.crew.excuse(world.now)
+    world.run(world.crew.reach.patience - 0.1)
+    assert lines(world) == ["up"] * 3
+    world.run(0.2)
+    assert lines(world)[1] != "up"

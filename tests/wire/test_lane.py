@@ -883,6 +883,24 @@ def test_what_is_said_again_cannot_be_late_before_it_could_be_said() -> None:
     assert (lane.due(), lane.late(21.49), lane.late(21.5)) == (21.5, False, True)
 
 
+def test_silence_that_may_have_been_ours_is_excused_but_only_once_for_one_question() -> None:
+    """Its driver was busy, and may have sent the question only now. A node that says nothing is found out all the same."""
+    lane = a_lane(patience=1.5)
+    lane.excuse(5.0)
+    up(lane, 10.0)
+    lane.excuse(20.0)  # it owes nothing
+    lane.say(Asked(b"older", 50.0))
+    lane.say(Asked(b"younger", 50.5))
+    assert lane.due() == 51.5
+    lane.excuse(51.0)
+    assert (lane.due(), lane.late(52.49), lane.late(52.5)) == (52.5, False, True)
+    lane.excuse(52.0)
+    assert lane.late(52.5)
+    lane.received(b":1\r\n", 52.2)
+    lane.excuse(52.2)
+    assert (lane.due(), lane.late(53.7)) == (53.7, True)
+
+
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_connection_that_ends_in_silence_was_of_no_use_however_long_it_was(failed: bool) -> None:
     lane = a_lane(patience=1.0)
@@ -902,6 +920,38 @@ def test_a_connection_that_ends_in_silence_was_of_no_use_however_long_it_was(fai
     lane.say(Asked(b"?", 60.0))
     lane.broke(61.0)
     assert lane.fails == failed + 2
+
+
+def test_silence_that_may_have_been_ours_is_excused_once_for_each_question() -> None:
+    lane = a_lane(patience=1.5)
+    up(lane)
+    lane.excuse(5.0)  # it owes nothing: there is nothing to excuse
+    lane.say(Asked(b"one", 6.0))
+    assert lane.due() == 7.5
+    lane.say(Asked(b"two", 6.5))
+    lane.excuse(7.0)
+    assert (lane.due(), lane.late(8.49), lane.late(8.5)) == (8.5, False, True)
+    lane.excuse(8.0)  # once
+    assert lane.due() == 8.5
+    lane.received(b":1\r\n", 8.1)
+    assert lane.due() == 8.5
+    lane.excuse(8.2)
+    assert lane.due() == 9.7
+    lane.received(b":1\r\n", 9.0)
+    assert lane.due() == inf
+    lane.say(Asked(b"three", 20.0))
+    assert lane.due() == 21.5
+
+
+def test_only_answers_are_excused() -> None:
+    lane = a_lane(patience=1.5)
+    lane.excuse(0.5)
+    lane.dial(1.0)
+    lane.excuse(2.0)
+    assert lane.due() == 2.5
+    lane.connected(2.0)
+    lane.excuse(3.0)
+    assert lane.due() == 3.5
 
 
 def test_patience_is_everybodys_and_may_shrink() -> None:

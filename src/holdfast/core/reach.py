@@ -43,7 +43,8 @@ class Reach:
     def cause(self, node: int, now: float) -> Exception | None:
         """Why the node is not of use, if something is known."""
         if self.standing[node] is GUARDED:
-            return ConnectionError(f"guarded, {max(0.0, self.free[node] - now):.1f} s left: it started lately and may have forgotten leases")
+            left = max(0.0, self.free[node] - now)
+            return ConnectionError(f"guarded, {left:.1f} s left: it started lately and may have forgotten leases")
         return self.causes[node]
 
     def note(self, node: int, standing: Standing, now: float, cause: Exception | None = None, free: float = 0.0) -> None:
