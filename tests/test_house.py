@@ -25,7 +25,7 @@ FLOORS: dict[str, float] = {
     "events": 0,
     "scripts": 0,
     "version": 0,
-    "checks": 1,
+    "checks": 0.5,
     "core": 1,
     "wire": 1,
     "engine": 2,

@@ -119,7 +119,7 @@ async def test_b37_waiting_ends_when_it_was_to_end_and_says_who_has_it(face: Fac
         await face.acquire(client.lock(name, wait=timedelta(milliseconds=300)))
     elapsed, error = face.now() - began, caught.value
     assert 0.3 <= elapsed < 0.3 + TICK
-    assert 0.3 <= error.waited <= elapsed
+    assert 0.28 < error.waited <= elapsed
     assert (error.name, error.holder) == (name, lease.token)
     assert error.ttl_left is not None
     assert 4 < error.ttl_left <= 7
@@ -243,15 +243,16 @@ async def test_waiting_ends_when_a_majority_is_away_for_longer_than_outage(face:
 
 
 async def test_an_outage_that_is_interrupted_begins_anew(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=0.6, outage=0.7, node_timeout=0.1)
+    client = await face.connected(three, ttl=0.6, outage=1, node_timeout=0.1)
     lease = await face.acquire(client.lock(name, ttl=20))
     waiter = asyncio.create_task(face.acquire(client.lock(name)))
     for _ in range(2):
         await three.freeze(1, 2)
         await face.until(lambda: [it.state for it in client.nodes()].count("down") == 2)
-        await face.sleep(0.4)
+        await face.sleep(0.55)
         await three.thaw(1, 2)
         await face.until(lambda: [it.state for it in client.nodes()].count("up") == 3)
+        await face.sleep(0.1)  # and the waiter hears from them
     await face.release(lease)
     await face.release(await waiter)
 

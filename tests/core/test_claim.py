@@ -1636,6 +1636,25 @@ def test_a_push_on_a_new_connection_takes_the_bound_of_the_old_one_away(held: He
     assert talk.claim.counting(3.5) == 2
 
 
+def test_what_is_over_asks_nobody_who_comes_back(held: Held) -> None:
+    """Releases that are still to be said are the lane's business."""
+    talk = held(patience=1.0)
+    for node in range(3):
+        talk.breaks(node, at=1.0)
+    talk.wakes(RENEWAL)
+    talk.wakes(RENEWAL + 1.0)
+    assert talk.claim.doubt
+    talk.takes(0)
+    talk.takes(1)
+    talk.lost("forced")
+    assert not talk.joins(0, at=5.0)
+    talk = held_with_a_cede_unanswered()
+    talk.breaks(0, at=0.2)
+    talk.release()
+    talk.sends("release to 0 1 2")
+    assert not talk.joins(0, at=0.3)
+
+
 # ---------------------------------------------------------------- held: gaps
 
 

@@ -94,3 +94,11 @@ def test_a_fence_is_at_most_sixteen_digits(fence: int) -> None:
     assert not FENCE.fullmatch(b"-%d" % fence)
     assert not FENCE.fullmatch(b"%017d" % fence)
     assert not FENCE.fullmatch(b"")
+
+
+def test_the_token_after_four_billion_is_as_long_as_the_others() -> None:
+    """A busy client gets there in two days; the serial begins anew, and the tickets are other ones by then."""
+    mint = Mint(INBOX)
+    mint._serial = 2**32 - 2
+    tokens = [mint.token(7) for _ in range(3)]
+    assert [token[50:] for token in tokens] == [b"ffffffff", b"00000000", b"00000001"]

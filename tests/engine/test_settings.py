@@ -249,7 +249,7 @@ def test_the_longest_texts() -> None:
 NO_RUN_IDS = (None, 5, "4a6d4a6d", b"4a6d", iter(["a"]), [None], [5], ["a", b"b"], [["a"]], {"a": 1, 5: 2})
 
 
-@pytest.mark.parametrize("fresh", NO_RUN_IDS, ids=repr)
+@pytest.mark.parametrize("fresh", NO_RUN_IDS, ids=lambda it: type(it).__name__)
 def test_fresh_is_a_collection_of_texts(fresh: object) -> None:
     assert complaint(fresh=fresh).startswith("fresh is a collection of run_ids, which are texts, not ")
 

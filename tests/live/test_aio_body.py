@@ -540,6 +540,18 @@ async def test_on_lost_is_not_called_for_what_was_released(nodes: Nodes, eye: Ey
 
 
 @calm
+async def test_on_lost_is_called_also_if_the_release_finds_it_out(nodes: Nodes) -> None:
+    async with await connected(nodes) as locks:
+        heard: list[Any] = []
+        lease = await locks.lock(some("found"), ttl=0.2, on_lost=heard.append).acquire()
+        time.sleep(0.3)
+        with pytest.raises(LockLost):
+            await lease.release()
+        await asyncio.sleep(0.05)
+        assert heard == [lease]
+
+
+@calm
 async def test_on_lost_may_use_the_client(nodes: Nodes, eye: Eye) -> None:
     async with await connected(nodes) as locks:
         name, again = some("again"), []
@@ -627,6 +639,31 @@ async def test_entered_in_one_task_and_left_in_another(nodes: Nodes, eye: Eye, l
             await asyncio.create_task(anext(generator))  # type: ignore[arg-type]
         await eye.gone(name)
         assert idle(locks)
+
+
+@calm
+async def test_an_exit_stack_that_is_closed_by_another_task(nodes: Nodes, eye: Eye) -> None:
+    async with await connected(nodes) as locks:
+        name, stack = some("stack"), contextlib.AsyncExitStack()
+        await asyncio.create_task(_entered(stack, locks.lock(name)))
+        await asyncio.create_task(stack.aclose())
+        await eye.gone(name)
+
+
+async def _entered(stack: contextlib.AsyncExitStack, lock: Lock) -> None:
+    await stack.enter_async_context(lock)
+
+
+@calm
+async def test_whoever_looks_for_aexit_begins_nothing(nodes: Nodes, eye: Eye) -> None:
+    async with await connected(nodes) as locks:
+        name = some("looked")
+        lock = locks.lock(name)
+        assert hasattr(lock, "__aexit__")
+        async with contextlib.AsyncExitStack() as stack:
+            lease = await stack.enter_async_context(lock)
+            assert lease.held
+        await eye.gone(name)
 
 
 @calm

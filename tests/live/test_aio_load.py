@@ -197,7 +197,7 @@ async def test_memory_is_given_back(nodes: Nodes) -> None:
         gc.collect()
         gc.disable()
         try:
-            for _ in range(500):
+            for _ in range(300):
                 async with lock:
                     pass
             await true(lambda: idle(locks))

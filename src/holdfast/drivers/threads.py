@@ -226,7 +226,7 @@ class Keeper:
             self._idle_since = inf
         while self.asked:
             self._do(self.asked.popleft(), now)
-        if now >= crew.next_wake():
+        if now >= crew.next_wake() and now < self._closed_by:  # (at the end nobody is judged: a reset would undo what was said last)
             self._hear(self.poll.poll(0), now)  # what lies unread is not late: read all that came until `now`
             crew.tick(now)
         while crew.hangups or crew.dials or any(lane.out for lane in crew.lanes):

@@ -203,7 +203,7 @@ class Lease(ABC):
         self._lost = self._lost or self._claim.reason or "closed"
         if self._event is not None:
             self._event.set()
-        if self._terms.on_lost is not None and not self._released:
+        if self._terms.on_lost is not None:
             self._call(self._terms.on_lost)
 
     def _call(self, on_lost: Callable[[Any], object]) -> None:

@@ -5,11 +5,13 @@ Knows a lock's terms. Must not know threads or tasks.
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Hashable
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from ..errors import NotHeld
 from .lease import Lease
 from .terms import Terms
 
@@ -23,7 +25,7 @@ class Lock(ABC, Generic[T]):
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
-        self._stays: dict[Hashable, Stay[T]] = {}  # by thread or task: the stay that is just beginning there
+        self._stays: dict[Hashable, weakref.ref[Stay[T]]] = {}  # by thread or task: the stay that is just beginning there
         self._entered: dict[Hashable, tuple[T, Any]] = {}  # the same: leases that were entered without a stay, latest first
 
     @property
@@ -59,10 +61,19 @@ class Lock(ABC, Generic[T]):
     def _leave(self, lease: T, error: BaseException | None) -> Any:
         """The block is left."""
 
+    def _stay(self) -> Stay[T] | None:
+        """The stay that begins here, if somebody still holds what was looked up."""
+        found = self._stays.pop(self._here(), None)
+        return None if found is None else found()
+
     def _take(self) -> T:
         """The lease of the block that is left, if it was entered without a stay."""
         here = self._here()
         self._stays.pop(here, None)
+        if here not in self._entered and len(self._entered) == 1:  # (as fixtures do: entered in one task, left in another)
+            (here,) = self._entered
+        if here not in self._entered:
+            raise NotHeld(f"nobody here has entered {self.name!r}, or more than one elsewhere have: leave it where it was entered")
         lease, before = self._entered.pop(here)
         if before is not None:
             self._entered[here] = before
@@ -76,7 +87,7 @@ class Stay(Generic[T]):
     signal raises at the very start of leaving drops this, and with it the lease: nobody renews a lease that has no owner.
     """
 
-    __slots__ = ("lease", "lock")
+    __slots__ = ("__weakref__", "lease", "lock")
 
     def __init__(self, lock: Lock[T]) -> None:
         self.lock = lock
@@ -92,7 +103,8 @@ class Leave:
     def __get__(self, lock: Lock[Any] | None, kind: type[Lock[Any]]) -> Any:
         if lock is None:
             return _leave
-        stay = lock._stays[lock._here()] = Stay(lock)
+        stay = Stay(lock)
+        lock._stays[lock._here()] = weakref.ref(stay)
         return stay
 
 

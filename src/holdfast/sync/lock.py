@@ -40,7 +40,7 @@ class Lock(lock.Lock[Lease]):
 
     def __enter__(self) -> Lease:
         here = self._here()
-        stay, before = self._stays.pop(here, None), self._entered.get(here)
+        stay, before = self._stay(), self._entered.get(here)
         lease = self.acquire()
         if stay is not None:  # whoever stores the lease, no call follows: nothing can come between that and the block
             stay.lease = lease

@@ -39,6 +39,9 @@ PLANS = (
 )
 
 
+WORLDS = (*[it.name for it in PLANS], *[it.name for it in SCENES])  # what seeds stand for, in turn
+
+
 class Exploration(Stage):
     """One seed's world of users and faults."""
 
@@ -163,7 +166,7 @@ class Exploration(Stage):
 
 def explore(seed: int, *, quick: bool = False, guard: bool = True, lua: Lua | None = None) -> Stage:
     """The world of this seed, before anything has happened in it. `quick`: a shorter one."""
-    which = seed % (len(PLANS) + len(SCENES))
+    which = seed % len(WORLDS)
     if which >= len(PLANS):
         return SCENES[which - len(PLANS)](seed, guard=guard, lua=lua)
     plan = PLANS[which]

@@ -13,7 +13,7 @@ from itertools import count
 from math import inf
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-STUCK = 10_000  # events at one moment: time stands still, something goes round and round
+BUSY = 5_000, 0.01  # so many events in so many seconds: something goes round and round
 
 T = TypeVar("T")
 Do = Callable[..., object]
@@ -45,11 +45,12 @@ class World:
         self.seen: dict[str, int] = {}
         self.record: list[tuple[object, ...]] = []
         self.looks: list[Do] = []  # called after every event, and whenever time has passed
+        self.task: Task[Any] | None = None  # the one that runs now
         self.slow = 0.0  # how much of what is sent takes long
         self.swift = 0.002  # seconds that the rest takes at most, one way
         self._events: list[tuple[float, int, Do, tuple[Any, ...]]] = []
         self._sequence = count()
-        self._at_once = 0
+        self._counted, self._count = 0.0, 0
         self._tasks: list[Task[Any]] = []
 
     # ------------------------------------------------ chance
@@ -85,11 +86,13 @@ class World:
         while events and events[0][0] <= until and not unless():
             when, _, do, arguments = heapq.heappop(events)
             if when > self.now:
-                self.now, self._at_once = when, 0
+                self.now = when
                 self._look()
-            self._at_once += 1
-            if self._at_once > STUCK:
-                raise Violation(f"time stands still at {self.now:.6f}: {STUCK} events, and no end")
+            self._count += 1
+            if self._count == BUSY[0]:
+                if self.now < self._counted + BUSY[1]:
+                    raise Violation(f"busy: {BUSY[0]} events since {self._counted:.6f}, and no end")
+                self._counted, self._count = self.now, 0
             do(*arguments)
             self._look()
         if until < inf and not unless():
@@ -218,7 +221,7 @@ class Task(Future[T]):
     def _step(self, woken_by: Future[Any] | None, error: BaseException | None) -> None:
         if self.done or (error is None and woken_by is not self._waits_for):  # it waits for something else by now
             return
-        self._waits_for = None
+        self._waits_for, self._world.task = None, self
         try:
             future = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
         except StopIteration as stop:
@@ -232,3 +235,5 @@ class Task(Future[T]):
         else:
             self._waits_for = future
             future._waiters.append(self)
+        finally:
+            self._world.task = None

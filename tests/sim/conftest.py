@@ -1,0 +1,44 @@
+"""What the simulator's tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sim.face import Holdfast
+
+from holdfast.face import lease
+from holdfast.testing.laws import Laws
+from holdfast.testing.network import WALL, Node
+from holdfast.testing.world import Clock, World
+
+
+class Town:
+    """A world with nodes, laws that watch, and clients with the face that users see."""
+
+    def __init__(self, nodes: int = 3, seed: int = 0) -> None:
+        self.world = World(seed)
+        self.nodes = [Node(self.world, index, Clock(self.world, WALL)) for index in range(nodes)]
+        self.laws = Laws(self.world, self.nodes, 32.0)
+
+    def client(self, **options: Any) -> Holdfast:
+        """One more client, in a process of its own; connected."""
+        client = Holdfast(self.world, self.nodes, self.laws, **options)
+        self.world.do(client.ready())
+        return client
+
+
+@pytest.fixture
+def town(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Town]]:
+    """Builds towns. Leases look at their world's clock: one for all clients, as `holdfast.face.lease` has one for all."""
+    towns: list[Town] = []
+
+    def build(nodes: int = 3, seed: int = 0) -> Town:
+        towns.append(Town(nodes, seed))
+        monkeypatch.setattr(lease, "clock", lambda: towns[-1].world.now)
+        return towns[-1]
+
+    yield build
+    for it in towns:
+        it.world.close()

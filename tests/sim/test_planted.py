@@ -1,0 +1,166 @@
+"""Faults planted into the engine, the claim and the scripts: each must be found by so many worlds, or the simulator is blind for it.
+
+These are those of PROTOCOL.md, section 7. A fault is looked for where it shows: in the first worlds of the kind that is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import pytest
+
+from holdfast.core import quorum
+from holdfast.core.claim import Claim, Vote
+from holdfast.scripts import EXCLUSIVE
+from holdfast.testing.explore import WORLDS, explore
+from holdfast.testing.server import Lua
+from holdfast.testing.world import Violation
+
+Fault = Callable[[pytest.MonkeyPatch], dict[str, Any]]  # plants it; returns what the world needs to know
+
+
+def lua(*changes: tuple[str, str, str]) -> Fault:
+    """A change of the scripts' text: (script, what stands there, what should)."""
+
+    def plant(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+        runs = Lua()
+        for script in EXCLUSIVE:
+            text = script.source.decode()
+            for which, old, new in changes:
+                if which == script.name:
+                    assert old in text
+                    text = text.replace(old, new)
+            # Under the digest of the script as it should be: clients do not know the difference.
+            runs._compiled[script.sha] = runs._compile(text.encode())
+        return {"lua": runs}
+
+    return plant
+
+
+def python(where: object, name: str, make: Callable[[Any], Any]) -> Fault:
+    """Something else instead of a function: `make` is given the one that stands there."""
+
+    def plant(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+        monkeypatch.setattr(where, name, make(getattr(where, name)))
+        return {}
+
+    return plant
+
+
+def no_guard(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Clients use nodes that have just restarted."""
+    return {"guard": False}
+
+
+def ignored(burn: Any) -> Any:
+    def forget(claim: Claim, vote: Vote, now: float) -> bool:
+        vote.ceding = vote.granted = False
+        return claim.check(now)
+
+    return forget
+
+
+def stuck(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A waiter with a burnt node goes on as it is, and never asks that node again."""
+    ask = Claim._ask
+
+    def burn(claim: Claim, vote: Vote, now: float) -> bool:
+        vote.ceding, vote.burnt, vote.granted, vote.since = False, True, False, inf
+        return claim.check(now)
+
+    def ask_others(claim: Claim, nodes: Any, *arguments: Any) -> bool:
+        return ask(claim, [node for node in nodes if not claim.votes[node].burnt], *arguments)
+
+    monkeypatch.setattr(Claim, "_burn", burn)
+    monkeypatch.setattr(Claim, "_ask", ask_others)
+    return {}
+
+
+def undecided(cede: Any) -> Any:
+    def count_on(claim: Claim, now: float) -> None:
+        before = [(it.ceding, it.granted, it.bound, it.fence, it.since, it.first) for it in claim.votes]
+        cede(claim, now)
+        for vote, (ceding, *counted) in zip(claim.votes, before, strict=True):
+            if vote.ceding and not ceding:
+                vote.ceding = False
+                vote.granted, vote.bound, vote.fence, vote.since, vote.first = counted
+
+    return count_on
+
+
+def from_the_answer(answered: Any) -> Any:
+    def late(claim: Claim, node: int, command: Any, reply: object, now: float) -> Any:
+        command.sent, claim._base = now, quorum.bound(now, claim.ttl)
+        return answered(claim, node, command, reply, now)
+
+    return late
+
+
+def from_arrival(pushed: Any) -> Any:
+    def late(claim: Claim, node: int, kind: bytes, fence: int, now: float) -> Any:
+        if claim.plain is None and claim.votes[node].sent > -inf:
+            claim.votes[node].base = quorum.bound(now, claim.ttl)
+        return pushed(claim, node, kind, fence, now)
+
+    return late
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A fault, the law that it breaks, and where, within how many worlds."""
+
+    fault: Fault
+    law: str
+    world: str
+    within: int
+
+
+PLANTED = {
+    "no agreement on the fence": Planted(
+        python(quorum, "agreed", lambda _: lambda least, fences: max(fences) if len(fences) >= least else 0), "fence", "calm three", 3
+    ),
+    "a burnt cede is ignored": Planted(python(Claim, "_burn", ignored), "majority", "a late cede", 10),
+    "the gap rule is off": Planted(python(Claim, "_gap", lambda _: lambda claim, vote, now: False), "gap", "hands on three", 5),
+    "lost is not decided first": Planted(python(Claim, "_late", lambda _: lambda claim, now: False), "risen", "one", 5),
+    "counting while ceding": Planted(python(Claim, "_cede", undecided), "counted", "calm five", 3),
+    "no guard": Planted(no_guard, "counted", "five", 5),
+    "a grant is capped below the ttl": Planted(
+        lua(*[(it.name, "math.min(deadline, now + 2 * K)", "math.min(deadline, now + 300)") for it in EXCLUSIVE]), "counted", "three", 3
+    ),
+    "a waiter's deadline moves back": Planted(
+        lua(("request", "math.max(deadline, tonumber(call('HGET', waiters, token) or 0))", "deadline")), "majority", "a shorter lease, late", 3
+    ),
+    "quorum of 2 in 5": Planted(python(quorum, "majority", lambda _: lambda nodes: max(1, nodes // 2)), "majority", "five", 2),
+    "validity counts from the answer": Planted(python(Claim, "answered", from_the_answer), "counted", "slow", 5),
+    "a grant does not raise the fence": Planted(
+        lua(("request", "getF() + 1", "getF()"), ("request", "old + 1", "old"), ("request", "old < P", "old <= P"), ("release", "F + 1", "F")),
+        "fence", "three", 2,
+    ),
+    "release does not compare": Planted(lua(("release", "if holder == token then", "if holder then")), "counted", "three", 2),
+    "no start over": Planted(stuck, "recovery", "one", 5),
+    "no inquiry": Planted(lua(("request", "elseif fresh and holder > token and", "elseif false and")), "idle", "calm three", 2),
+    "a push counts from its arrival": Planted(python(Claim, "pushed", from_arrival), "counted", "three", 5),
+    "no drift": Planted(python(quorum, "drift", lambda _: lambda ttl: 0.0), "counted", "mixed", 5),
+    "no clock floor": Planted(
+        lua(("request", "t[1] * 1000000 + t[2] - K * 500", "0"), ("request", "or now * 1000 - K * 500 - 1", "or 0"),
+            ("release", "or now * 1000 - K * 500", "or 0")), "fence", "one", 5,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = PLANTED[name]
+    known = planted.fault(monkeypatch)
+    first, found = WORLDS.index(planted.world), []
+    for turn in range(planted.within):
+        try:
+            explore(first + turn * len(WORLDS), **known).run()
+        except Violation as violation:
+            found.append(str(violation).partition(":")[0])
+            if planted.law in found:
+                return
+    pytest.fail(f"not found in {planted.within} worlds; other laws that were broken: {found}", pytrace=False)

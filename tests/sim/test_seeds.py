@@ -1,0 +1,101 @@
+"""The seeds that every run of the tests lives through. More: `python -m holdfast.testing --seeds 0..1000`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.testing.__main__ import main
+from holdfast.testing.explore import WORLDS, explore
+from holdfast.testing.timeline import timeline
+from holdfast.testing.world import Violation
+
+EACH = 5  # seeds of each kind of world
+FOUND: tuple[int, ...] = ()  # seeds that once found something
+
+
+def lives(seed: int) -> bool:
+    """Live through a seed's world: the test fails if a law is broken. Whether the world counts."""
+    stage = explore(seed)
+    try:
+        stage.run()
+    except Violation as violation:
+        pytest.fail("\n".join([f"seed {seed} ({stage.name}): {violation}", *timeline(stage.world, 30)]), pytrace=False)
+    return not stage.void
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_no_law_is_broken(world: str) -> None:
+    first = WORLDS.index(world)
+    count = sum([lives(first + turn * len(WORLDS)) for turn in range(EACH)])
+    assert count > EACH // 2, "what these worlds are aimed at hardly ever happens"
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once_is_mended(seed: int) -> None:
+    lives(seed)
+
+
+@pytest.mark.parametrize("world", ["mortal", "hands on three", "a late cede"])
+def test_the_same_seed_is_the_same_history(world: str) -> None:
+    seed = WORLDS.index(world)
+    histories = []
+    for each in (seed, seed, seed + len(WORLDS)):
+        stage = explore(each, quick=True)
+        stage.run()
+        histories.append(stage.world.fingerprint())
+    assert histories[0] == histories[1] != histories[2]
+
+
+def test_in_another_process_too() -> None:
+    """Also where texts hash otherwise."""
+    told = []
+    for hashes in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(Path(holdfast.__file__).parent.parent)}
+        command = [sys.executable, "-m", "holdfast.testing", "--quick", "--replay", "3"]
+        told.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert told[0] == told[1]
+    assert len(told[0].splitlines()) > 200
+
+
+def test_exploring_tells_what_was_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "14..17", "--quick"]) == 0
+    told = capsys.readouterr().out
+    assert "no law is broken" in told
+    assert "  cedes cut" in told
+
+
+def test_a_world_in_which_nothing_happened_does_not_count(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.testing.scenes.LateCede.aim", ("the moon falls down",))
+    assert main(["--seeds", "14..15"]) == 2
+    assert "1 more do not count" in capsys.readouterr().out
+
+
+def test_the_first_violation_ends_it_and_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: 1)
+    assert main(["--seeds", "0..9"]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("seed 0 (three), at ")
+    assert "majority: " in told[0]
+    assert told[-1] == "All of it: python -m holdfast.testing --replay 0"
+    assert 40 < len(told) < 80
+    assert main(["--replay", "0"]) == 1
+    assert len(capsys.readouterr().out.splitlines()) > 40
+
+
+def test_a_failing_engine_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.core.claim.Claim.check", lambda *_: 1 // 0)
+    assert main(["--seeds", "0..9"]) == 1
+    assert "ZeroDivisionError" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seeds", ["9", "9..9", "a..b", "..3", "-1..3"])
+def test_what_is_no_range_is_refused(seeds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([f"--seeds={seeds}"])
+    assert "a range such as 0..100" in capsys.readouterr().err
