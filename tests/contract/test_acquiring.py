@@ -243,13 +243,13 @@ async def test_waiting_ends_when_a_majority_is_away_for_longer_than_outage(face:
 
 
 async def test_an_outage_that_is_interrupted_begins_anew(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=0.6, outage=1, node_timeout=0.1)
+    client = await face.connected(three, ttl=0.6, outage=1.2, node_timeout=0.1)
     lease = await face.acquire(client.lock(name, ttl=20))
     waiter = asyncio.create_task(face.acquire(client.lock(name)))
     for _ in range(2):
         await three.freeze(1, 2)
         await face.until(lambda: [it.state for it in client.nodes()].count("down") == 2)
-        await face.sleep(0.55)
+        await face.sleep(0.5)
         await three.thaw(1, 2)
         await face.until(lambda: [it.state for it in client.nodes()].count("up") == 3)
         await face.sleep(0.1)  # and the waiter hears from them

@@ -76,7 +76,7 @@ class Mute:
 
 
 class Conversation:
-    """A claim that has begun at 0, its nodes, and what they say to one another."""
+    """A claim that has begun, at 0 unless told otherwise, its nodes, and what they say to one another."""
 
     def __init__(
         self,
@@ -91,8 +91,9 @@ class Conversation:
         renew: bool = True,
         max_hold: float = inf,
         since: float = 0.0,
+        begins: float = 0.0,
     ) -> None:
-        self.now = 0.0
+        self.now = begins
         self.reach = Reach([f"node{i}" for i in range(nodes)], patience, outage)
         for node in range(nodes):  # all are up, save those that `standing` names
             how = (standing or {}).get(node, UP)
@@ -107,7 +108,7 @@ class Conversation:
         self.news = False  # did the last input bring news?
         self.notes: list[str] = []  # the names of the events that observers should hear
         self._before = WAITING
-        self.claim.begin(0.0)
+        self.claim.begin(begins)
         self._happened(True, asked=True)
 
     # ------------------------------------------------ what the claim says

@@ -80,6 +80,24 @@ def test_before_anything_is_answered_nothing_is_known() -> None:
     assert claim.counting(0.0) == 0
 
 
+def test_times_are_counted_from_the_beginning() -> None:
+    talk = Conversation(begins=1000.0, patient=False)
+    talk.sends("try to 0 1 2")
+    assert talk.claim.wake == 1000 + TTL / 3
+    talk.answers(0, denied(), at=1000.25)
+    talk.answers(1, denied())
+    talk.sends("release to 0 1 2")
+    assert talk.refused(LockBusy).waited == 0.25
+    talk = Conversation(begins=1000.0, max_hold=20.0)
+    talk.sends("request to 0 1 2")
+    talk.answers(0, usual(), at=1000.25)
+    talk.answers(1, usual())
+    talk.held(P, until=1000 + UNTIL)
+    assert (talk.claim.began, talk.claim.since, talk.claim.limit) == (1000.0, 1000.25, 1020.25)
+    talk.wakes(1000 + RENEWAL)
+    talk.sends("request to 0 1 2")
+
+
 def test_answers_as_usual_are_only_counted() -> None:
     """No vote is kept apart for them: that is what the usual case owes its speed to."""
     talk = Conversation()

@@ -90,8 +90,8 @@ async def test_lost_is_set_for_whoever_asks_later(nodes: Nodes) -> None:
 async def test_lost_before_its_caller_has_it(nodes: Nodes, eye: Eye) -> None:
     """Granted and lost in one turn of the loop: nobody hears of that lease, and it is acquired once more."""
     async with await connected(nodes) as locks:
-        driver, told = driver_of(locks), []
-        received, tokens = driver.crew.received, []
+        driver, told = driver_of(locks), list[Lease]()
+        received, tokens = driver.crew.received, list[bytes]()
 
         def unlucky(node: int, data: Any, now: float) -> None:
             received(node, data, now)
@@ -139,7 +139,7 @@ async def test_told_before_anybody_else_can_hold_it(nodes: Nodes, how: str) -> N
     options: dict[str, Any] = {"ttl": 1.2, "renew": False} if how == "renew=False" else {"ttl": 1.2, "max_hold": 0.5}
     for attempt in range(4):
         async with await connected(nodes) as locks, await connected(nodes) as others:
-            lock, told, waiting = locks.lock(some("told"), **options), [], []
+            lock, told, waiting = locks.lock(some("told"), **options), list[float](), list[Any]()
 
             async def works(lock: Lock = lock, told: list[float] = told, waiting: list[Any] = waiting, others: Holdfast = others) -> None:
                 async with lock:
@@ -517,7 +517,7 @@ async def test_on_lost_is_called_once_whatever_it_is(nodes: Nodes, eye: Eye, cap
         for on_lost in (plain, coroutine, failing, failing_coroutine):
             lease = await locks.lock(some("on_lost"), ttl=1, on_lost=on_lost).acquire()
             eye.forced(lease)
-            await true(lambda on_lost=on_lost: any(what == on_lost.__name__ for what, _ in heard))
+            await true(lambda name=on_lost.__name__: any(what == name for what, _ in heard))  # type: ignore[misc]
             with pytest.raises(LockLost):
                 await lease.release()
             assert heard.count((on_lost.__name__, lease)) == 1
@@ -629,7 +629,7 @@ async def test_entered_in_one_task_and_left_in_another(nodes: Nodes, eye: Eye, l
                 yield lease
 
         generator = fixture()
-        lease = await asyncio.create_task(anext(generator))  # type: ignore[arg-type]
+        lease: Lease = await asyncio.create_task(anext(generator))  # type: ignore[arg-type]
         assert lease.held
         if lost:
             eye.forced(lease)
@@ -700,8 +700,8 @@ async def test_a_coroutine_that_is_thrown_away(nodes: Nodes, eye: Eye) -> None:
                 waits = coroutine.send(None)
                 if step or coroutine is waiter:
                     break
-                await asyncio.wait([waits])  # type: ignore[list-item]
-                waits._asyncio_future_blocking = False  # type: ignore[union-attr]
+                await asyncio.wait([waits])
+                waits._asyncio_future_blocking = False
         await true(lambda: len(eye.left(name)) == 15)
         another = locks.lock(some("beside")).acquire()
         task = asyncio.create_task(another)

@@ -121,7 +121,7 @@ class Eye:
 
     def asks(self, nodes: list[int], commands: list[tuple[object, ...]]) -> list[list[Any]]:
         """Commands to several nodes; the answers of each."""
-        data = b"".join(hiredis.pack_command(tuple(map(str, words))) for words in commands)
+        data = b"".join(hiredis.pack_command(tuple(map(str, words))) for words in commands)  # type: ignore[arg-type]
         for node in nodes:
             self._connections[node].sendall(data)
         answers: list[list[Any]] = []

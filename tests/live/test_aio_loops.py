@@ -151,7 +151,7 @@ def test_several_loops_in_several_threads_at_once(nodes: Nodes, eye: Eye) -> Non
 
 def test_drivers_are_found_while_other_loops_come_and_go(nodes: Nodes) -> None:
     """The table of drivers is shared by threads: nobody stumbles over it, nobody's driver gets lost."""
-    locks, failures, found = client(nodes), [], []
+    locks, failures, found = client(nodes), list[Any](), list[Any]()
     stop = clock() + 0.5
 
     async def main() -> None:
@@ -206,7 +206,7 @@ def test_a_lease_is_its_loops(nodes: Nodes, eye: Eye) -> None:
     async def elsewhere() -> None:
         for what in (lambda: lease.held, lambda: lease.state, lambda: lease.remaining, lease.check):
             with pytest.raises(WrongLoop, match="another event loop"):
-                what()  # type: ignore[operator]
+                what()
         for coroutine in (lease.extend(), lease.release(), lease.release(confirm=True)):
             with pytest.raises(WrongLoop):
                 await coroutine
@@ -548,7 +548,8 @@ async def test_a_bug_while_closing(nodes: Nodes, caplog: pytest.LogCaptureFixtur
     def broken(*arguments: Any) -> Any:
         raise ZeroDivisionError("a bug")
 
-    driver_of(locks).crew.close = broken  # type: ignore[method-assign]
+    crew: Any = driver_of(locks).crew
+    crew.close = broken
     async with asyncio.timeout(SOON):
         await locks.close()
     assert not lease.held

@@ -236,7 +236,12 @@ async def test_a_connection_that_is_silent_is_reset(nodes: Nodes) -> None:
 @calm
 async def test_a_frozen_node_is_hung_up_with_a_reset(own: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     resets: list[Any] = []
-    monkeypatch.setattr(sockets, "reset", lambda sock, reset=sockets.reset: (resets.append(sock.getpeername()[1]), reset(sock)))
+
+    def reset(sock: socket.socket, plain: Any = sockets.reset) -> None:
+        resets.append(sock.getpeername()[1])
+        plain(sock)
+
+    monkeypatch.setattr(sockets, "reset", reset)
     down = Down()
     async with await connected(own.nodes, ttl=2, max_ttl=2, observer=down) as locks:
         link = driver_of(locks)._links[3]
@@ -363,6 +368,24 @@ async def test_a_write_buffer_that_is_full(own: Cluster, monkeypatch: pytest.Mon
 async def _pair(locks: Holdfast) -> None:
     async with locks.lock(some("full")):
         pass
+
+
+@calm
+async def test_a_node_that_is_frozen_at_the_end_still_hears_the_release(own: Cluster) -> None:
+    """Its connection is closed after `node_timeout`, and not reset, however short some lock's patience is: it obeys when it thaws."""
+    async with client(own.nodes, node_timeout=0.4) as locks:
+        await locks.ready(SOON)
+        async with locks.lock(some("short"), ttl=0.3):  # (no node may owe an answer for longer than a third of that)
+            pass
+        name = some("end")
+        lease = await locks.lock(name, ttl=20).acquire()
+        await true(lambda: lease.votes == 5)
+        async with frozen(own, 4):
+            began = clock()
+            await locks.close()
+            assert 0.3 < clock() - began < 3.0
+        with Eye(own.nodes) as eye:
+            await eye.gone(name, within=5)
 
 
 @calm

@@ -187,10 +187,10 @@ async def test_both_kinds_among_each_other(face: Face, five: Cluster, name: str)
 
     others = [asyncio.create_task(in_a_thread(compete)) for _ in range(2)]
     ours = [asyncio.create_task(user()) for _ in range(2)]
-    await face.sleep(0.6)
+    await face.sleep(0.4)
+    await face.until(lambda: min(turns.values()) > 3)
     over.set()
     await asyncio.gather(*others, *ours)
-    assert min(turns.values()) > 3, turns
 
 
 async def test_the_lock_of_redis_py_on_one_node(face: Face, name: str) -> None:

@@ -47,7 +47,7 @@ class Vote:
     wrote = 0  # the fence last sent to be written back
     owed = 0  # answers not yet here
     sent = -inf  # when the last request that was answered on this connection had been sent; -inf: none yet
-    base = 0.0  # the bound that a pushed grant has: by the last answered request
+    base: float  # the bound that a pushed grant has: by that request
     bound = 0.0  # until when its grant counts, drift taken off
     last = -inf  # when the request behind its latest grant had been sent
     since = inf  # when its unbroken series of grants began; inf: there is none
@@ -277,7 +277,7 @@ class Claim:
         if self._late(now):
             return self._lapse(now)
         vote = self.votes[node]
-        vote.owed, vote.sent, vote.base, vote.wrote, vote.expiry, vote.denied, vote.error = 0, -inf, 0.0, 0, inf, False, None
+        vote.owed, vote.sent, vote.wrote, vote.expiry, vote.denied, vote.error = 0, -inf, 0, inf, False, None
         if vote.ceding:  # that cede may yet be executed
             return self._burn(vote, now)
         return self.check(now)

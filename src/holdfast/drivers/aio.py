@@ -307,7 +307,8 @@ class Driver:
             self.loop.call_soon(self.loop.call_soon, self._judge, now)
             return
         self._due = inf
-        self._do(self._judged, now)
+        if not self.closed:  # (at the end nobody is judged: a reset would undo what was said last)
+            self._do(self._judged, now)
 
     def _judged(self, now: float) -> None:
         self.crew.epoch = time.time() - clock()
@@ -367,7 +368,7 @@ class Driver:
                 link.transport.write(lane.take())
         if self._flushed:
             self._wake(self._flushed)
-        if (wake := crew.next_wake()) < self._due:
+        if not self.closed and (wake := crew.next_wake()) < self._due:
             if self._timer is not None:
                 self._timer.cancel()
             self._due = wake

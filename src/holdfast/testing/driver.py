@@ -119,12 +119,6 @@ class Driver:
         for task in self.tasks:
             task.drop()
 
-    def stalls(self, node: int, seconds: float) -> None:
-        """What it says to this node takes so long from now on, on this connection."""
-        link = self.links[node]
-        if link is not None:
-            link.stall(seconds)
-
     def wakes(self, do: Do, *arguments: object) -> None:
         """Do this as soon as the process runs."""
         if self.dead:

@@ -22,19 +22,19 @@ from .stage import Hold, Stage
 from .world import Cancelled, Future, Violation
 
 PLANS = (
-    Plan(name="three", nodes=3, clients=3, cuts=0.5, aim=("cedes cut",)),
-    Plan(name="one", nodes=1, clients=4, cuts=1.0, naps=0.1, aim=("cedes cut", "stopped before all of a renewal is heard")),
+    Plan(name="three", nodes=3, clients=3, eager=0.6, cuts=0.5, aim=("cedes cut",)),
+    Plan(name="one", nodes=1, clients=4, cuts=1.0, naps=0.1, aim=("requests cut", "stopped before all of a renewal is heard")),
     Plan(name="five", nodes=5, restarts=0.1, aim=("restarts when granted",)),
     Plan(name="hands on three", nodes=3, each=1, hands=0.8, seconds=24.0, aim=("taken from most",)),
-    Plan(name="calm five", nodes=5, clients=3, calm=True, eager=0.2, aim=("held",)),
+    Plan(name="calm five", nodes=5, clients=3, calm=True, eager=0.2, seconds=6.0, aim=("held",)),
     Plan(name="mixed", nodes=5, clients=3, ttls=(0.3, 0.6, 1.0), aim=("extended",)),
     Plan(name="slow", nodes=3, clients=4, each=1, slow=0.3, naps=0.1),
     Plan(name="mortal", nodes=3, clients=4, ttls=(0.5, 1.0), mortal=True, aim=("killed", "stopped", "users cancelled")),
     Plan(name="hands on five", nodes=5, clients=3, each=1, hands=0.4, aim=("taken from most",)),
     Plan(name="gentle", nodes=3, gentle=True, seconds=24.0, aim=("one node in trouble",)),
     Plan(name="four", nodes=4),
-    Plan(name="calm three", nodes=3, clients=4, calm=True, eager=0.2, aim=("held",)),
-    Plan(name="two", nodes=2),
+    Plan(name="calm three", nodes=3, clients=4, calm=True, eager=0.2, seconds=6.0, aim=("held",)),
+    Plan(name="two", nodes=2, clients=3, eager=0.4, cuts=0.5, aim=("cedes cut",)),
     Plan(name="mortal five", nodes=5, clients=3, mortal=True, aim=("killed", "stopped", "users cancelled")),
 )
 

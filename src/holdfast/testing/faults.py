@@ -138,7 +138,7 @@ class Faults:
     def _restart(self, node: Node) -> None:
         for it in self.world.dice.sample(self.nodes, self.world.dice.randint(1, min(len(self.nodes), 3))):
             self.world.saw("restarts")
-            it.restart() if self.world.dice.random() < 0.8 else it.swap()
+            it.restart()
 
     def _mortality(self, driver: Driver) -> None:
         """Something happens to a client, or to one of its users."""

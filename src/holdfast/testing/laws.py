@@ -61,6 +61,7 @@ class Laws(Witness):
         self.idle: dict[bytes, float] = {}  # since when nobody has the name, and somebody waits
         for node in nodes:
             node.executed = self.executed
+        world.passes.append(self.passed)
         world.looks.append(self.look)
 
     # ------------------------------------------------ what drivers do
@@ -99,6 +100,15 @@ class Laws(Witness):
         self.taken_away.setdefault(node.holder(name), set()).add(node)
 
     # ------------------------------------------------ at every event
+
+    def passed(self) -> None:
+        """Time has passed. Whose time is up has been told so, if it could be."""
+        for claim, held in self.held.items():
+            now = held.driver.clock()
+            if now >= claim.until and claim.state is HELD:
+                held.expired = True
+                if now >= claim.until + TICK and not held.driver.stopped:
+                    raise Violation(f"silent: the time of {_of(claim)} was up {now - claim.until:.6f} s ago, and nobody was told")
 
     def look(self) -> None:
         """See whether everything is as it must be."""
@@ -148,9 +158,6 @@ class Laws(Witness):
         """While it is held: never again after its time was up, always by a majority, never through a gap."""
         name, now = claim.recipe.name, held.driver.clock()
         if now >= claim.until:
-            held.expired = True
-            if now >= claim.until + TICK and not held.driver.stopped:
-                raise Violation(f"silent: the time of {_of(claim)} was up {now - claim.until:.6f} s ago, and nobody was told")
             return
         if held.expired:
             raise Violation(f"risen: the time of {_of(claim)} was up, and it is held until {claim.until - now:.6f} s from now")

@@ -89,14 +89,6 @@ class Node:
         self.stop()
         self.start()
 
-    def swap(self) -> None:
-        """Restart it behind a proxy that hides that: connections on which nothing is under way go on."""
-        self.world.note(self, "restarts behind a proxy, empty")
-        self._backlog.clear()
-        self._begin(0.0)
-        for link in list(self.links):
-            link.moves()
-
     def freeze(self, seconds: float) -> None:
         """SIGSTOP: the kernel goes on taking connections and bytes; what came is executed when it runs again."""
         self.world.note(self, f"is frozen for {seconds:.3f} s")
@@ -171,18 +163,8 @@ class Link:
             world.after(world.delay(), self.end.lost, self, ConnectionRefusedError("refused"))
             return
         node.links[self] = None
-        self._attach()
+        self.server, self.connection = node.server, node.server.connect(self._answer)
         world.after(world.delay(), self.end.connected, self)
-
-    def _attach(self) -> None:
-        self.server, self.connection = self.node.server, self.node.server.connect(self._answer)
-
-    def moves(self) -> None:
-        """What is behind the node's address is another process now."""
-        if self._under_way:
-            self.cut()
-        else:
-            self._attach()
 
     # ------------------------------------------------ bytes
 
@@ -218,10 +200,12 @@ class Link:
         if self._answers and not self.mute:
             self.end.heard(self, self._answers.popleft())
 
-    def stall(self, seconds: float) -> None:
-        """Packets are lost for a while, and said again: what is sent from now on takes that long, each way."""
-        self.arrives = max(self.arrives, self.world.now + seconds)
-        self._to_end = max(self._to_end, self.world.now + seconds)
+    def stall(self, seconds: float, answers_only: bool = False) -> None:
+        """Packets are lost for a while, and sent again: what is under way from now on takes that long, each way."""
+        arrives = self.world.now + seconds
+        self._to_end = max(self._to_end, arrives)
+        if not answers_only:
+            self.arrives = max(self.arrives, arrives)
 
     # ------------------------------------------------ ends
 

@@ -44,7 +44,7 @@ class LateCede(Stage):
 
     async def _user(self, driver: Driver, claim: Claim, slow: dict[int, float]) -> None:
         for node, seconds in slow.items():
-            driver.stalls(node, seconds)
+            _link(driver, node).stall(seconds)
         news = driver.news(claim)
         driver.begin(claim)
         await news
@@ -92,7 +92,7 @@ class ShorterLease(Stage):
         self.laws.takes_away(node, name)
         node.tell(pack(b"DEL", name))
         promote(node, self.recipe(1.0))
-        holder.stalls(2, dice.uniform(0.36, 0.40))
+        _link(holder, 2).stall(dice.uniform(0.36, 0.40))
         await world.sleep(began + 0.36 - world.now)
         self.nodes[1].vanish(0.1)
         holder.run(holder.extend(claim, 1.0))
@@ -106,4 +106,50 @@ class ShorterLease(Stage):
         holder.give_up(claim)
 
 
-SCENES = (LateCede, ShorterLease)
+class LastMoment(Stage):
+    """Clocks are as wrong as they may be: the holder's is slow, the nodes' are fast, and step forward. Answers take long.
+
+    It holds the lock to the last moment, and does not renew it.
+    """
+
+    name = "the last moment"
+    aim = ("held to the end", "another is next")
+
+    def __init__(self, seed: int, *, guard: bool = True, lua: Lua | None = None) -> None:
+        super().__init__(seed, 3, 1.0, guard=guard, lua=lua)
+
+    def _play(self) -> None:
+        holder, other = self.client(), self.client()
+        self.world.run(1.5)
+        holder.clock.becomes(0.9965)
+        for node in self.nodes:
+            node.clock.becomes(1.0035)
+        tasks = [holder.run(self._hold(holder)), other.run(self._wait(other))]
+        self._by(12.0, lambda: all(task.done for task in tasks), "both are to be served")
+
+    async def _hold(self, holder: Driver) -> None:
+        hold, dice = Hold(), self.world.dice
+        for index in range(3):
+            _link(holder, index).stall(dice.uniform(0.02, 0.1), answers_only=True)
+        await holder.acquire(hold, self.recipe(1.0), ttl=1.0, renew=False)
+        await self.world.sleep(dice.uniform(0.0, 0.8))
+        for node in self.nodes:
+            node.clock.step(0.002)
+        await holder.news(hold.claim)
+        self.world.saw("held to the end")
+
+    async def _wait(self, other: Driver) -> None:
+        await self.world.sleep(0.1)
+        hold = Hold()
+        await other.acquire(hold, self.recipe(1.0), ttl=1.0)
+        self.world.saw("another is next")
+        other.give_up(hold.claim)
+
+
+def _link(driver: Driver, node: int) -> Link:
+    link = driver.links[node]
+    assert link is not None
+    return link
+
+
+SCENES = (LateCede, ShorterLease, LastMoment)

@@ -32,7 +32,7 @@ def _short(text: str) -> str:
 def _said(data: bytes) -> Iterable[str]:
     """What some bytes say, or are."""
     if data[:1] not in (b"*", b"$", b":", b"+", b"-", b">", b"%", b"_", b"="):
-        return [data.decode("utf-8", "backslashreplace")]
+        return [_words([data])]
     reader = hiredis.Reader(notEnoughData=...)
     reader.feed(data)
     said = []
@@ -60,4 +60,5 @@ def _one(item: object) -> str:
 
 
 def _words(items: Iterable[object]) -> str:
-    return " ".join(it.decode("utf-8", "backslashreplace") if isinstance(it, bytes) else str(it) for it in items)
+    words = (it.decode("utf-8", "backslashreplace") if isinstance(it, bytes) else str(it) for it in items)
+    return " ".join(words).replace("\r\n", " ; ")

@@ -44,7 +44,8 @@ class World:
         self.seed, self.dice, self.now = seed, random.Random(seed), 0.0
         self.seen: dict[str, int] = {}
         self.record: list[tuple[object, ...]] = []
-        self.looks: list[Do] = []  # called after every event, and whenever time has passed
+        self.passes: list[Do] = []  # called when time has passed, before the next event
+        self.looks: list[Do] = []  # called after every event
         self.task: Task[Any] | None = None  # the one that runs now
         self.slow = 0.0  # how much of what is sent takes long
         self.swift = 0.002  # seconds that the rest takes at most, one way
@@ -87,20 +88,18 @@ class World:
             when, _, do, arguments = heapq.heappop(events)
             if when > self.now:
                 self.now = when
-                self._look()
+                for passed in self.passes:
+                    passed()
             self._count += 1
             if self._count == BUSY[0]:
                 if self.now < self._counted + BUSY[1]:
                     raise Violation(f"busy: {BUSY[0]} events since {self._counted:.6f}, and no end")
                 self._counted, self._count = self.now, 0
             do(*arguments)
-            self._look()
+            for look in self.looks:
+                look()
         if until < inf and not unless():
             self.now = max(self.now, until)
-
-    def _look(self) -> None:
-        for look in self.looks:
-            look()
 
     # ------------------------------------------------ what is kept
 
@@ -161,6 +160,10 @@ class Clock:
     def step(self, seconds: float) -> None:
         """Set it forward, or back."""
         self.ahead += seconds
+
+    def becomes(self, rate: float) -> None:
+        """From now on it runs at this rate."""
+        self.ahead, self.rate = self() - self._world.now * rate, rate
 
 
 class Future(Generic[T]):

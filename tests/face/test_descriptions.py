@@ -1,0 +1,104 @@
+"""What is said before anything is sent: clients, locks and their options, in both faces."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import holdfast
+import holdfast.aio
+from holdfast.errors import ConfigError
+
+URLS = ("redis://user:s3cret@a:6379", "redis://b", "unix:///run/c.sock?db=2")
+
+FACES = pytest.mark.parametrize("kind", [holdfast.Holdfast, holdfast.aio.Holdfast], ids=["threads", "asyncio"])
+
+
+@FACES
+def test_nodes_are_named_one_by_one_or_in_an_iterable_or_by_the_environment(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = ("redis://a:6379", "redis://b:6379", "unix:///run/c.sock?db=2")
+    assert kind(*URLS).urls == kind(URLS).urls == kind(iter(URLS)).urls == kind(URLS[0], URLS[1:]).urls == expected
+    monkeypatch.setenv("HOLDFAST_NODES", " , ".join(URLS) + " ")
+    assert kind().urls == expected
+    assert kind("redis://elsewhere").urls == ("redis://elsewhere:6379",)
+    monkeypatch.setenv("HOLDFAST_FRESH", "abc,def")
+    assert kind(fresh=["ghi"]).fresh == {"abc", "def", "ghi"}
+    assert "s3cret" not in f"{kind()!r} {kind().settings}"
+
+
+@FACES
+@pytest.mark.parametrize(
+    "nodes, options, complaint",
+    [
+        ((), {}, "no nodes"),
+        (([],), {}, "no nodes"),
+        ((5,), {}, "address is text"),
+        (("a:6379",), {}, "begins with redis://"),
+        (("redis://a", "redis://a:6379"), {}, "twice"),
+        (URLS, {"ttl": 31}, "max_ttl=31"),
+        (URLS, {"ttl": "10"}, "ttl is a number"),
+        (URLS, {"max_ttl": -1}, "max_ttl"),
+        (URLS, {"restart_guard": 31}, "restart_guard is at least"),
+        (URLS, {"node_timeout": 0}, "node_timeout"),
+        (URLS, {"outage": -1}, "outage"),
+        (URLS, {"prefix": "{a}"}, "brace"),
+        (URLS, {"prefix": 5}, "prefix is text"),
+        (URLS, {"owner": "a b"}, "owner"),
+        (URLS, {"observer": "x"}, "observer"),
+    ],
+)
+def test_what_cannot_work_is_complained_of_at_once(kind: Any, nodes: Any, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        kind(*nodes, **options)
+    with pytest.raises(ValueError, match=complaint):  # it is one, too
+        kind(*nodes, **options)
+
+
+@FACES
+def test_windows_is_refused_in_words(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(ConfigError, match="Windows"):
+        kind(*URLS)
+
+
+@FACES
+def test_a_description_says_what_it_was_told(kind: Any) -> None:
+    client = kind(*URLS, ttl=timedelta(seconds=5))
+    lock = client.lock("invoice:42")
+    assert (lock.name, lock.ttl) == ("invoice:42", 5)
+    assert repr(lock) == "<Lock 'invoice:42' ttl=5>"
+    assert client.lock("x", ttl=timedelta(milliseconds=1500.9)).ttl == 1.5  # whole milliseconds, as nodes count them
+    assert "ttl=5" in repr(client)
+    for wrong in ({"renew": 1}, {"on_lost": 5}, {"max_hold": 0}, {"wait": "1"}, {"ttl": True}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            client.lock("x", **wrong)
+    with pytest.raises(TypeError):
+        client.lock("x", 5)  # options have names
+
+
+@FACES
+def test_a_description_cannot_be_changed_and_stays_in_its_process(kind: Any) -> None:
+    lock = kind(*URLS).lock("x")
+    for name in ("name", "ttl", "wait"):
+        with pytest.raises(AttributeError):
+            setattr(lock, name, 5)
+    with pytest.raises(TypeError):
+        pickle.dumps(lock)
+
+
+@FACES
+def test_nothing_starts_before_the_first_use(kind: Any) -> None:
+    before = sys._current_frames().keys()
+    client = kind("redis://no-such-host.invalid")
+    client.lock("x")
+    assert sys._current_frames().keys() == before
+
+
+def test_the_face_for_asyncio_needs_a_loop_only_when_it_is_used() -> None:
+    lock = holdfast.aio.Holdfast(*URLS).lock("x")  # at module level, say
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        lock.acquire().send(None)

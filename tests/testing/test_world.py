@@ -1,0 +1,190 @@
+"""Virtual time: events in order, chance from one seed, tasks that wait and are cancelled."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing.world import Cancelled, Clock, Future, Violation, World
+
+
+def test_events_happen_in_the_order_of_time_and_those_of_one_moment_in_the_order_in_which_they_were_asked_for() -> None:
+    world = World(0)
+    happened: list[tuple[float, str]] = []
+    for when, what in [(2.0, "c"), (1.0, "a"), (1.0, "b"), (-1.0, "at once")]:
+        world.at(when, lambda what=what: happened.append((world.now, what)))  # type: ignore[misc]
+    world.run(1.5)
+    assert happened == [(0.0, "at once"), (1.0, "a"), (1.0, "b")]
+    assert world.now == 1.5
+    world.run()
+    assert happened[-1] == (2.0, "c")
+    assert world.now == 2.0
+
+
+def test_laws_are_asked_after_every_event_and_before_one_if_time_has_passed() -> None:
+    world, told = World(0), list[str]()
+    world.passes.append(lambda: told.append(f"passed {world.now:g}"))
+    world.looks.append(lambda: told.append(f"look {world.now:g}"))
+    world.at(0.0, told.append, "a")
+    world.at(1.0, told.append, "b")
+    world.at(1.0, told.append, "c")
+    world.run()
+    assert told == ["a", "look 0", "passed 1", "b", "look 1", "c", "look 1"]
+
+
+def test_what_goes_round_and_round_is_a_violation() -> None:
+    world = World(0)
+
+    def again() -> None:
+        world.after(1e-6, again)
+
+    again()
+    with pytest.raises(Violation, match="busy"):
+        world.run()
+
+
+def test_much_that_happens_is_none() -> None:
+    world = World(0)
+    for number in range(20_000):
+        world.at(number / 1000, lambda: None)
+    world.run()
+
+
+def test_the_same_seed_has_the_same_chance() -> None:
+    assert [World(7).delay() for _ in range(3)] == [World(7).delay() for _ in range(3)]
+    assert World(7).delay() != World(8).delay()
+    world = World(0)
+    world.slow = 1.0
+    assert max(world.delay() for _ in range(100)) > world.swift
+    assert world.fate("heads", 1.0)
+    assert not world.fate("tails", 0.0)
+    world.saw("nothing", 0)
+    assert world.seen == {"heads": 1}
+
+
+def test_a_fingerprint_is_of_all_that_was_noted() -> None:
+    one, other = World(0), World(0)
+    for world in (one, other):
+        world.note("somebody", "says", b"hello")
+    assert one.fingerprint() == other.fingerprint()
+    other.note("somebody", "says", b"more")
+    assert one.fingerprint() != other.fingerprint()
+
+
+def test_a_clock_runs_at_its_own_rate_and_steps() -> None:
+    world = World(0)
+    clock = Clock(world, 100.0, 2.0)
+    assert clock() == 100.0
+    world.run(5.0)
+    assert clock() == 110.0
+    assert clock.when(clock() + 2) == 6.0
+    clock.step(-3.0)
+    assert clock() == 107.0
+    clock.becomes(1.0)
+    assert clock() == 107.0
+    world.run(6.0)
+    assert clock() == 108.0
+
+
+async def naps(world: World, *seconds: float) -> float:
+    for each in seconds:
+        await world.sleep(each)
+    return world.now
+
+
+def test_tasks_sleep_in_virtual_time() -> None:
+    world = World(0)
+    task = world.spawn(naps(world, 1000.0, 500.0))
+    world.run(1400.0)
+    assert not task.done
+    world.run(1600.0)
+    assert task.result() == 1500.0
+    assert world.do(naps(world, 1.0)) == 1601.0
+
+
+def test_a_task_may_wait_for_another_and_hears_what_it_raised() -> None:
+    world = World(0)
+
+    async def fails() -> None:
+        await world.sleep(1.0)
+        raise KeyError("gone")
+
+    async def waits() -> str:
+        with pytest.raises(KeyError):
+            await world.spawn(fails())
+        return "heard"
+
+    assert world.do(waits()) == "heard"
+
+
+def test_what_a_task_raises_ends_the_run_if_nobody_waits_for_it() -> None:
+    world = World(0)
+
+    async def fails() -> None:
+        raise KeyError("gone")
+
+    world.spawn(fails())
+    with pytest.raises(KeyError):
+        world.run()
+
+
+def test_a_task_is_cancelled_where_it_waits() -> None:
+    world, told = World(0), list[str]()
+
+    async def waits() -> None:
+        try:
+            await world.sleep(10.0)
+        except Cancelled:
+            told.append(f"cancelled at {world.now:g}")
+            await world.sleep(1.0)
+            told.append(f"cleaned up at {world.now:g}")
+            raise
+
+    task = world.spawn(waits())
+    world.at(2.0, task.cancel)
+    world.run()
+    assert told == ["cancelled at 2", "cleaned up at 3"]
+    assert task.done
+    task.cancel()  # too late
+    world.run()
+
+
+def test_a_cancelled_task_is_not_woken_by_what_it_waited_for_before() -> None:
+    world, future, told = World(0), Future[str](), list[str]()
+
+    async def waits() -> None:
+        try:
+            await future
+        except Cancelled:
+            await world.sleep(5.0)
+            told.append(f"{world.now:g}")
+
+    task = world.spawn(waits())
+    world.at(1.0, task.cancel)
+    world.at(2.0, future.set, "late")
+    world.run()
+    assert told == ["6"]
+
+
+def test_a_future_is_set_once() -> None:
+    world, future = World(0), Future[int]()
+
+    async def waits() -> int:
+        return await future
+
+    tasks = [world.spawn(waits()) for _ in range(2)]
+    world.at(1.0, future.set, 1)
+    world.at(1.0, future.set, 2)
+    world.run()
+    assert [task.result() for task in tasks] == [1, 1]
+    assert world.do(waits()) == 1  # known already
+
+
+def test_what_is_never_done_is_a_violation() -> None:
+    world = World(0)
+
+    async def waits() -> None:
+        await Future[None]()
+
+    with pytest.raises(Violation, match="still not done"):
+        world.do(waits(), within=5.0)
+    world.close()
