@@ -15,6 +15,7 @@ import hiredis
 
 from holdfast.embedded import Nodes
 from holdfast.recipes.exclusive import keys_of
+from holdfast.wire.resp import pack
 
 
 def ask(url: str, *words: object, patience: float = 5.0) -> Any:
@@ -25,11 +26,12 @@ def ask(url: str, *words: object, patience: float = 5.0) -> Any:
 def asks(url: str, commands: Sequence[Sequence[object]], *, patience: float = 5.0) -> list[Any]:
     """The same for several commands, on one connection."""
     where = urlsplit(url)
-    reader, answers = hiredis.Reader(encoding="utf-8", errors="backslashreplace", notEnoughData=...), []
+    reader = hiredis.Reader(encoding="utf-8", errors="backslashreplace", notEnoughData=...)
+    answers: list[Any] = []
     with socket.socket(socket.AF_UNIX if where.scheme == "unix" else socket.AF_INET) as connection:
         connection.settimeout(patience)
         connection.connect(where.path if where.scheme == "unix" else (where.hostname, where.port))
-        connection.sendall(b"".join(map(hiredis.pack_command, [tuple(map(str, words)) for words in commands])))
+        connection.sendall(b"".join(pack(*[str(it).encode() for it in words]) for words in commands))
         while len(answers) < len(commands):
             if (answer := reader.gets()) is not ...:
                 answers.append(answer)

@@ -13,7 +13,7 @@ from contract.faces import Face
 
 from holdfast import LeaseState
 from holdfast.errors import LockLost, NotHeld
-from holdfast.events import Lost
+from holdfast.events import Acquired, Lost
 
 TICK = 0.3  # seconds by which a busy machine may be late
 
@@ -26,11 +26,16 @@ async def lose(face: Face, client: Any, name: str, **options: Any) -> Any:
 
 
 async def test_b46_a_holder_is_told_before_anybody_else_holds_it(face: Face, three: Cluster, name: str) -> None:
-    told: list[tuple[float, Any]] = []
+    told: list[tuple[Any, bool, bool]] = []
     heard: list[Any] = []
+
+    def others() -> bool:
+        return any(isinstance(it, Acquired) and it.token != lease.token for it in heard)
+
     client = await face.connected(three, ttl=0.6, node_timeout=0.2, outage=60, observer=heard.append)
-    other = await face.connected(three, ttl=0.6, node_timeout=0.2, outage=60)
-    lease = await face.acquire(client.lock(name, on_lost=lambda it: told.append((face.now(), it))))
+    other = await face.connected(three, ttl=0.6, node_timeout=0.2, outage=60, observer=heard.append)
+    lease = await face.acquire(client.lock(name, on_lost=lambda it: told.append((it, it.lost.is_set(), others()))))
+    assert not lease.lost.is_set()
     waiter = asyncio.create_task(face.acquire(other.lock(name)))
     await face.until(lambda: min(three.waiters(name)) == 1)
     await three.freeze(1, 2)
@@ -39,16 +44,14 @@ async def test_b46_a_holder_is_told_before_anybody_else_holds_it(face: Face, thr
     assert not waiter.done()
     await three.thaw(1, 2)
     second = await waiter
-    acquired = face.now() - second.waited  # never later than it was
-    await face.until(lambda: told)
-    await face.sleep(0.2)
-    assert [it for _, it in told] == [lease], "once"
-    assert lease.lost.is_set()
-    assert told[0][0] < face.now()
-    assert acquired < face.now()
     assert second.fence > lease.fence
-    lost = [it for it in heard if isinstance(it, Lost)]
-    assert [(it.name, it.token, it.fence) for it in lost] == [(name, lease.token, lease.fence)]
+    await face.sleep(0.1)
+    assert told == [(lease, True, False)], "once, its event is set, and nobody else has the lock"
+    lost, acquired = (next(it for it in heard if isinstance(it, kind) and it.token == token)
+                      for kind, token in ((Lost, lease.token), (Acquired, second.token)))  # fmt: skip
+    assert (lost.name, lost.fence) == (name, lease.fence)
+    assert lost.at < acquired.at
+    assert heard.index(lost) < heard.index(acquired)
     await face.release(second)
 
 
@@ -113,7 +116,7 @@ async def test_b43_leaving_a_block_after_a_loss_raises(face: Face, five: Cluster
         await face.within(client.lock(name, ttl=0.2, renew=False), body)
     assert caught.value.name == name
     await face.sleep(0)  # nothing of the cancellation is left
-    assert await face.within(client.lock(name), lambda lease: face.sleep(0)) is None
+    await face.within(client.lock(name), lambda lease: face.sleep(0))
 
 
 async def test_b44_an_exception_of_the_body_is_never_masked(face: Face, five: Cluster, name: str) -> None:

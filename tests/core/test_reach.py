@@ -22,6 +22,7 @@ def test_at_first_there_is_hope_and_nothing_else() -> None:
     assert reach.labels == ["node0", "node1", "node2", "node3", "node4"]
     assert (reach.size, reach.quorum, reach.patience, reach.outage) == (5, 3, 1.0, 9.0)
     assert reach.standing == [HOPED] * 5
+    assert reach.free == [0.0] * 5
     assert reach.up == ()
     assert reach.dark == inf
     assert [reach.cause(node, 0.0) for node in range(5)] == [None] * 5
@@ -44,6 +45,7 @@ def test_why_a_node_is_down_is_told_until_it_is_back() -> None:
     assert reach.cause(0, 5.0) is None
     reach.note(1, UP, 2.0)
     assert reach.cause(1, 5.0) is None
+    assert reach.free[1] == 0.0
 
 
 def test_a_guarded_node_tells_how_long_it_still_takes() -> None:

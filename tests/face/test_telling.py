@@ -12,8 +12,8 @@ from holdfast.errors import LockBusy
 from holdfast.events import Event
 from holdfast.face.telling import Teller, guarded, log
 
-LOCK = {"name": "invoice", "token": "t", "waited": 0.5}
-NODE = {"node": "redis://a:6379"}
+LOCK: dict[str, Any] = {"name": "invoice", "token": "t", "waited": 0.5}
+NODE: dict[str, Any] = {"node": "redis://a:6379"}
 SAID: dict[Event, tuple[str, int, str]] = {
     events.NodeDown(**NODE, cause=OSError("refused")): ("node", logging.WARNING, "redis://a:6379 is down: refused"),
     events.NodeGuarded(**NODE, left=8.26): ("node", logging.WARNING, "left alone for 8.3 s"),

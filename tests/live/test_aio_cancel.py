@@ -220,22 +220,30 @@ async def test_ready_and_close(nodes: Nodes, eye: Eye) -> None:
 @pytest.mark.parametrize("who", ["early", "late"])
 @calm
 async def test_in_a_split_vote(nodes: Nodes, eye: Eye, who: str) -> None:
-    """Two clients have two nodes each, and somebody foreign the fifth: the later one cedes. Cut either of them: the other gets the lock."""
+    """Two clients have two nodes each, and somebody foreign the fifth: one of them cedes. Cut either of them: the other gets the lock."""
     async with await connected(nodes) as early, await connected(nodes) as late:
         cedes: list[bytes] = []
-        for node in (0, 1):  # what `early` says arrives there later than what `late` says
-            _slow(driver_of(early)._links[node])
+        held_back = [False]
+
+        def has(node: int) -> bool:
+            return any(node in (it.plain or ()) or (it.votes and it.votes[node].granted) for it in driver_of(late).crew.live.values())
+
+        for node in (0, 1):  # what `early` says arrives there when `late` has been granted that node
+            _slow(driver_of(early)._links[node], lambda node=node: not held_back[0] or has(node))
             _heard(driver_of(late)._links[node], cedes)
-        for k in chain(range(0, 150, 3), range(150, 15000, 300)):
+            _heard(driver_of(early)._links[node + 2], cedes)  # (clients' clocks differ a little: the early one's ticket may be the later)
+        for k in chain(range(0, 120, 3), range(120, 15000, 300)):
             if k > 200 and cedes:
                 break
             name = some("split")
             eye.asks([4], [("SET", name, "foreign", "PX", 60000)])
+            held_back[0] = True
             first = asyncio.create_task(early.lock(name).acquire())
             await turns(1)
             second = asyncio.create_task(late.lock(name).acquire())
             mine, its = (first, second) if who == "early" else (second, first)
             outcome = await cut(mine, k)
+            held_back[0] = False
             assert outcome in ("cancelled", "done")
             if outcome == "done":  # it had the lock already
                 await mine.result().release()
@@ -261,15 +269,20 @@ def _heard(link: Any, cedes: list[bytes]) -> None:
     link.transport.write = heard
 
 
-def _slow(link: Any) -> None:
-    """What is written to this connection leaves 30 turns later, all in order."""
-    write, loop = link.transport.write, asyncio.get_running_loop()
+def _slow(link: Any, may: Callable[[], bool]) -> None:
+    """What is written to this connection leaves when it may, all in order."""
+    write, loop, rest = link.transport.write, asyncio.get_running_loop(), list[bytes]()
 
-    def later(data: bytes, left: int = 30) -> None:
-        if left:
-            loop.call_soon(later, data, left - 1)
-        else:
-            write(data)
+    def pump() -> None:
+        while rest and may():
+            write(rest.pop(0))
+        if rest:
+            loop.call_soon(pump)
+
+    def later(data: bytes) -> None:
+        rest.append(data)
+        if len(rest) == 1:
+            pump()
 
     link.transport.write = later
 
@@ -291,6 +304,25 @@ async def test_an_extension_leaves_the_lease_as_it_was(nodes: Nodes, eye: Eye) -
         assert await at_every_turn(extend, after) > 1
         assert await lease.extend(20) > 15
         await lease.release()
+        await eye.gone(name)
+        assert idle(locks)
+
+
+@pytest.mark.parametrize("confirm", [False, True])
+@calm
+async def test_whoever_extends_what_another_task_gives_back(nodes: Nodes, eye: Eye, confirm: bool) -> None:
+    """Is told at once, and waits for nothing that will never come."""
+    async with await connected(nodes) as locks:
+        name = some("extend")
+        for k in range(8):
+            lease = await locks.lock(name).acquire()
+            extensions = [asyncio.create_task(lease.extend()) for _ in range(3)]
+            await turns(k)
+            await lease.release(confirm)
+            async with asyncio.timeout(SOON):
+                outcomes = await asyncio.gather(*extensions, return_exceptions=True)
+            assert all(isinstance(it, float | NotHeld) for it in outcomes)
+            await there_at_once(locks.lock(name))
         await eye.gone(name)
         assert idle(locks)
 

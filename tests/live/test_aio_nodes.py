@@ -17,6 +17,7 @@ import pytest
 from contract.cluster import Cluster
 from live.test_aio_kit import SOON, Down, Eye, calm, client, connected, driver_of, eye, idle, some, true, turns
 
+from holdfast import events
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
 from holdfast.drivers import aio, sockets
@@ -448,6 +449,23 @@ async def test_what_has_not_left_is_not_late(own: Cluster) -> None:
         for lease in await asyncio.gather(*works):
             await lease.release()
         assert down.nodes == []
+
+
+@calm
+async def test_a_timer_that_was_due_in_the_turn_that_was_blocked(nodes: Nodes) -> None:
+    """It judges when what has come meanwhile was read, which is not in that turn any more."""
+    heard: list[type[events.Event]] = []
+    async with await connected(nodes, node_timeout=0.1, observer=lambda event: heard.append(type(event))) as locks:
+        lease = await locks.lock(some("due")).acquire()
+        await true(lambda: lease.votes == 5)
+        for _ in range(3):
+            extension = asyncio.create_task(lease.extend())
+            await turns(2)  # it has left
+            time.sleep(0.25)
+            driver_of(locks)._tick()
+            assert await extension > 5
+        assert events.Doubt not in heard and events.NodeDown not in heard
+        await lease.release()
 
 
 @calm

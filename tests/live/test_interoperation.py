@@ -38,7 +38,7 @@ class Redlock:
 
     def give(self, name: str) -> list[int]:
         """Compare and delete on every node: where it deleted."""
-        return [int(node.eval(RELEASE, 1, name, self.value)) for node in self.nodes]  # type: ignore[arg-type]
+        return [int(node.eval(RELEASE, 1, name, self.value)) for node in self.nodes]
 
     def lock(self, name: str, ttl: float) -> bool:
         """One try: a majority, or nothing."""

@@ -141,7 +141,9 @@ async def test_s30_nodes_that_die_and_come_back_empty_while_everybody_works(face
     """Kills, empty restarts with the guard on, freezes and cuts, all at once; no two holders, fences only grow."""
     async with face.nodes(5) as nodes:
         clients = [await face.connected(nodes, ttl=1, max_ttl=1, outage=20) for _ in range(2)]
-        dice, over, inside, fences = random.Random(name), asyncio.Event(), [], []
+        dice, over = random.Random(name), asyncio.Event()
+        inside: list[Any] = []
+        fences: list[int] = []
 
         async def body(lease: Any) -> None:
             rivals = [it for it in inside if it.held]

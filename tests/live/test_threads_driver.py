@@ -117,8 +117,8 @@ def test_b48_a_lease_in_a_cycle_that_is_dropped(client: Holdfast) -> None:
             raise AssertionError("nobody is there to be told")
 
     job = Job()
+    del job
     with pytest.warns(ResourceWarning, match="cycle"):
-        del job
         gc.collect()
     with client.lock("cycle", wait=10):
         pass
@@ -289,11 +289,12 @@ def test_what_a_callback_must_not_and_may_do(client: Holdfast, three: Cluster) -
     tried: dict[str, object] = {}
 
     def on_lost(lease: Any) -> None:
-        for name, wants in {
+        attempts: dict[str, Callable[[], object]] = {
             "acquire": client.lock("third").acquire,
             "try": client.lock("third").try_acquire,
             "extend": other.extend,
-        }.items():
+        }
+        for name, wants in attempts.items():
             try:
                 tried[name] = wants()
             except Misuse as error:
@@ -336,7 +337,8 @@ def test_every_thread_gets_the_same_event(client: Holdfast) -> None:
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(100):
-            lease, gate, seen = client.lock("event").acquire(), threading.Barrier(4), []
+            lease, gate = client.lock("event").acquire(), threading.Barrier(4)
+            seen: list[Any] = []
 
             def look(lease: Any = lease, gate: threading.Barrier = gate, seen: list[Any] = seen) -> None:
                 gate.wait()
@@ -363,14 +365,18 @@ def test_blocks_without_a_with_statement_of_their_own(client: Holdfast, three: C
         assert client.lock("stack", wait=0).try_acquire() is None
     assert (first.state, second.state) == (LeaseState.RELEASED, LeaseState.RELEASED)
 
-    lease = lock.__enter__()  # noqa: PLC2801
+    lease = lock.__enter__()
     with other:
         assert lock.__exit__(None, None, None) is None
     assert lease.state is LeaseState.RELEASED
 
-    with pytest.raises(ZeroDivisionError), contextlib.ExitStack() as stack:
-        stack.enter_context(lock)
-        raise ZeroDivisionError
+    def fails() -> None:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(lock)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
     with lock as lease:  # and all is as it was
         assert lease.held
     assert (lock._entered, lock._stays) == ({}, {})

@@ -263,7 +263,6 @@ class Claim:
         if granted:
             vote.bound, vote.fence, vote.last = vote.base, fence, vote.sent
             self._begins(vote, now)
-            self.yes += 1
         else:
             vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
         return self.check(now, "forced" if kind == TAKEN else "gap")
@@ -486,7 +485,6 @@ class Claim:
         if good_until <= now:
             return self._lose(now, otherwise)
         self.until = min(good_until, self.limit)
-        self.wake = min(self.wake, self.until)
         confirmed = quorum.reached_by(self._quorum, [v.last for v in good])
         if self._asked <= confirmed:
             self._asked, self.doubt = inf, False
@@ -558,7 +556,6 @@ class Claim:
 
     def _burn(self, vote: Vote, now: float) -> bool:
         """A cede that was not answered: it may have been executed, or not, or will be."""
-        vote.ceding = False
         if self.state is WAITING:
             return self._start_over(now)
         vote.burnt, vote.granted, vote.since = True, False, inf

@@ -207,7 +207,7 @@ class Driver:
                 raise wrong
             if now >= began + wait:
                 return status
-            await self._changed(began + wait - now)
+            await self._changed(min(began + wait - now, 0.05))  # (that a node is down for another reason now is no change)
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""

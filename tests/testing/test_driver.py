@@ -1,0 +1,331 @@
+"""The simulated client obeys a driver's contract: it reads before it looks at the time, cleans up without waiting, and dies silently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.claim import HELD, LOST, OVER, Claim
+from holdfast.errors import Closed, ConfigError, LockBusy, NoQuorum
+from holdfast.testing.driver import Driver, Witness
+from holdfast.testing.network import Node
+from holdfast.testing.stage import Hold, Stage
+from holdfast.testing.world import Cancelled, Clock, Violation
+
+
+
+class Theatre(Stage):
+    """Three nodes and two clients, connected."""
+
+    def __init__(self, nodes: int = 3) -> None:
+        super().__init__(0, nodes, 1.0)
+        self.holds: list[Hold] = []
+        self.one, self.two = self.client(), self.client()
+        self.world.run(1.5)
+
+    def later(self, seconds: float) -> None:
+        """Let this time pass."""
+        self.world.run(self.world.now + seconds)
+
+    async def take(self, driver: Driver, **options: Any) -> Claim:
+        """Acquire the lock, and keep it."""
+        hold = Hold()
+        self.holds.append(hold)
+        await driver.acquire(hold, self.recipe(1.0), ttl=1.0, **options)
+        return hold.claim
+
+    def holders(self) -> list[bytes]:
+        return [node.holder(b"L") for node in self.nodes]
+
+
+@pytest.fixture
+def stage() -> Theatre:
+    return Theatre()
+
+
+def test_acquire_renew_release(stage: Theatre) -> None:
+    world = stage.world
+    claim = world.do(stage.take(stage.one))
+    assert claim.state is HELD
+    stage.later(5.0)
+    assert claim.state is HELD
+    assert stage.holders() == [claim.token] * 3
+    assert world.do(stage.one.release(claim, confirm=True)) >= 2
+    assert claim.state is OVER
+    assert world.do(stage.one.release(claim)) == claim.freed
+    stage.later(0.1)
+    assert stage.holders() == [b""] * 3
+
+
+def test_one_waits_for_the_other(stage: Theatre) -> None:
+    first = stage.world.do(stage.take(stage.one))
+    with pytest.raises(LockBusy):
+        stage.world.do(stage.take(stage.two, wait=0))
+    with pytest.raises(LockBusy):
+        stage.world.do(stage.take(stage.two, wait=0.5))
+    second = stage.two.run(stage.take(stage.two))
+    stage.later(0.5)
+    assert not second.done
+    stage.one.give_up(first)
+    stage.later(0.02)
+    assert second.result().fence > first.fence
+
+
+def test_a_cancelled_waiter_leaves_nothing_behind(stage: Theatre) -> None:
+    claim = stage.world.do(stage.take(stage.one))
+    waiter = stage.two.run(stage.take(stage.two))
+    stage.later(0.5)
+    waiter.cancel()
+    stage.later(0.1)
+    assert waiter.done
+    stage.one.give_up(claim)
+    stage.later(0.1)
+    assert stage.holders() == [b""] * 3
+    assert not stage.two.crew.live
+
+
+def test_an_extension_is_waited_for(stage: Theatre) -> None:
+    stage.settings = stage.one.settings
+    claim = stage.world.do(stage.take(stage.one, renew=False))
+    until = claim.until
+    stage.later(0.5)
+    stage.world.do(stage.one.extend(claim, 1.0))
+    assert claim.until > until + 0.4
+    stage.one.give_up(claim)
+    stage.world.do(stage.one.extend(claim, 1.0))  # nothing to extend: nothing to wait for
+
+
+def test_a_stopped_process_reads_everything_before_it_looks_at_the_time(stage: Theatre) -> None:
+    claim = stage.world.do(stage.take(stage.one))
+    stage.world.run(stage.one.clock.when(claim.wake) + 1e-5)  # its renewal is under way
+    stage.one.stop(0.31)  # longer than node_timeout, shorter than the lease
+    stage.later(0.1)
+    assert stage.one.stopped
+    stage.later(0.3)
+    assert not stage.one.stopped
+    assert claim.state is HELD
+    assert all(link is not None for link in stage.one.links), "what lay unread was not late"
+    assert stage.one.stops == 1
+
+
+def test_a_stopped_process_that_wakes_up_too_late_has_lost_the_lock(stage: Theatre) -> None:
+    claim = stage.world.do(stage.take(stage.one))
+    stage.one.stop(3.0)
+    stage.later(2.0)
+    assert claim.state is HELD  # so it believes, if anybody could ask
+    stage.later(1.1)
+    assert (claim.state, claim.reason) == (LOST, "slow")
+
+
+def test_a_stop_may_end_early(stage: Theatre) -> None:
+    stage.one.stop(50.0)
+    stage.one.stop(10.0)
+    stage.later(20.0)
+    assert stage.one.stopped
+    stage.one.go_on(now=True)
+    assert not stage.one.stopped
+    stage.later(0.1)
+    assert stage.world.do(stage.take(stage.one)).state is HELD
+
+
+def test_the_tasks_of_a_stopped_process_stand_still(stage: Theatre) -> None:
+    woken: list[float] = []
+
+    async def user() -> None:
+        await stage.world.sleep(1.0)
+        woken.append(stage.world.now)
+
+    began = stage.world.now
+    stage.one.run(user())
+    stage.later(0.5)
+    stage.one.stop(4.0)
+    stage.later(5.0)
+    assert woken == [began + 4.5]
+
+
+def test_a_killed_process_says_nothing_and_its_lease_runs_out(stage: Theatre) -> None:
+    claim = stage.world.do(stage.take(stage.one))
+    other = stage.two.run(stage.take(stage.two))
+    stage.later(0.2)
+    before = len(stage.world.record)
+    stage.one.kill()
+    stage.later(0.5)
+    assert not other.done
+    stage.later(1.0)
+    assert other.result().state is HELD
+    assert claim.state is HELD, "nobody was there who could notice"
+    assert not [it for it in stage.world.record[before + 1 :] if it[1] is stage.one]
+
+
+def test_tasks_die_with_their_process(stage: Theatre) -> None:
+    told: list[str] = []
+
+    async def user() -> None:
+        try:
+            await stage.take(stage.one)
+            await stage.world.sleep(10.0)
+        except BaseException as error:
+            told.append(type(error).__name__)
+            raise
+
+    stage.one.run(user())
+    stage.later(0.5)
+    stage.one.kill()
+    stage.later(20.0)
+    assert told == ["GeneratorExit"]
+    assert stage.holders() == [b""] * 3
+
+
+def test_a_lease_that_nobody_has_any_more_is_not_renewed(stage: Theatre) -> None:
+    claim = stage.world.do(stage.take(stage.one))
+    stage.holds.clear()
+    stage.later(0.5)
+    assert claim.state is HELD
+    stage.later(1.0)
+    assert claim.state is LOST
+
+
+def test_whoever_has_the_lease_is_told_of_its_loss(stage: Theatre) -> None:
+    fell: list[float] = []
+
+    class Telling(Hold):
+        def _fell(self) -> None:
+            fell.append(stage.world.now)
+
+    hold = Telling()
+    stage.world.do(stage.one.acquire(hold, stage.recipe(1.0), ttl=1.0))
+    for node in stage.nodes:
+        node.vanish(5.0)
+    stage.later(2.0)
+    (when,) = fell
+    assert stage.one.clock.when(hold.claim.until) <= when < stage.one.clock.when(hold.claim.until) + 1e-5
+
+
+def test_closing_releases_and_nobody_can_go_on(stage: Theatre) -> None:
+    claim = stage.world.do(stage.take(stage.one))
+
+    async def wait() -> None:
+        with pytest.raises(Closed):
+            await stage.take(stage.one)
+
+    waiter = stage.one.run(wait())
+    stage.later(0.1)
+    stage.world.do(stage.one.close())
+    stage.world.do(stage.one.close())
+    assert (claim.state, claim.reason) == (LOST, "closed")
+    with pytest.raises(Closed):
+        stage.world.do(stage.take(stage.one))
+    assert waiter.done
+    stage.later(0.1)
+    assert stage.holders() == [b""] * 3
+
+
+def test_closing_waits_no_longer_than_node_timeout(stage: Theatre) -> None:
+    stage.world.do(stage.take(stage.one))
+    for node in stage.nodes:
+        node.vanish(60.0)
+    began = stage.world.now
+    stage.world.do(stage.one.close())
+    assert stage.world.now == pytest.approx(began + stage.settings.node_timeout, rel=0.01)
+
+
+def test_ready_tells_how_the_nodes_are() -> None:
+    stage = Stage(0, 3, 1.0)
+    driver = stage.client()
+    stage.nodes[2].stop()
+    status = stage.world.do(driver.ready(5.0))
+    assert [it.state for it in status] == ["up", "up", "down"]
+
+
+def test_ready_waits_so_long_and_says_what_is_wrong() -> None:
+    stage = Stage(0, 3, 1.0)
+    driver = stage.client()
+    for node in stage.nodes[1:]:
+        node.vanish(60.0)
+    with pytest.raises(NoQuorum):
+        stage.world.do(driver.ready(2.0))
+    assert 2.0 <= stage.world.now < 2.1
+    for node in stage.nodes[1:]:
+        node.server.role = b"slave"
+        node.dark = 0.0
+    with pytest.raises(ConfigError, match="replica"):
+        stage.world.do(driver.ready(50.0))
+    assert stage.world.now < 6.0
+
+
+def test_a_node_that_is_still_unknown_when_time_is_up() -> None:
+    stage = Stage(0, 3, 1.0)
+    driver = stage.client()
+    assert [it.state for it in driver.status()] == ["connecting"] * 3
+    stage.nodes[0].freeze(60.0)
+    assert [it.state for it in stage.world.do(driver.ready(0.1))] == ["connecting", "up", "up"]
+
+
+def test_a_restarted_node_is_left_alone_for_its_guard(stage: Theatre) -> None:
+    stage.nodes[0].restart()
+    stage.later(1.0)
+    assert [it.state for it in stage.one.status()] == ["guarded", "up", "up"]
+    claim = stage.world.do(stage.take(stage.one))
+    stage.later(1.0)
+    assert stage.holders() == [b"", claim.token, claim.token]
+    stage.later(4.0)
+    assert stage.holders() == [claim.token] * 3
+
+
+def test_events_are_kept(stage: Theatre) -> None:
+    stage.nodes[0].stop()
+    stage.later(2.0)
+    assert [type(it).__name__ for it in stage.one.told if "Node" in type(it).__name__][-1] == "NodeDown"
+
+
+def test_a_witness_sees_everything() -> None:
+    stage, told = Stage(0, 1, 1.0), list[str]()
+
+    class Told(Witness):
+        def began(self, driver: Driver, claim: Claim) -> None:
+            told.append("began")
+
+        def sends(self, driver: Driver, node: Node, data: bytes) -> None:
+            told.append("sends")
+
+    driver = Driver(stage.world, stage.nodes, stage.settings, Clock(stage.world, 0.0), Told())
+    stage.world.do(driver.ready(5.0))
+    told.clear()
+    stage.world.do(driver.acquire(Hold(), stage.recipe(1.0), ttl=1.0))
+    assert told == ["began", "sends"]
+    stage.world.close()
+
+
+def test_a_user_who_is_cancelled_twice(stage: Theatre) -> None:
+    async def user() -> None:
+        try:
+            await stage.world.sleep(10.0)
+        except Cancelled:
+            await stage.world.sleep(10.0)
+
+    task = stage.one.run(user())
+    stage.later(1.0)
+    task.cancel()
+    stage.later(1.0)
+    task.cancel()
+    stage.later(0.1)
+    assert task.done
+
+
+def test_running_a_stage_ends_everybody() -> None:
+    class Short(Stage):
+        aim = ("rain",)
+
+        def _play(self) -> None:
+            self.client()
+            self.world.run(1.0)
+            raise Violation("enough")
+
+    stage = Short(0, 1, 1.0)
+    with pytest.raises(Violation):
+        stage.run()
+    assert all(driver.dead for driver in stage.drivers)
+    assert stage.void == ("rain",)
+    with pytest.raises(NotImplementedError):
+        Stage(0, 1, 1.0).run()

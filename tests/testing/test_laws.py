@@ -1,0 +1,250 @@
+"""Each law, broken by hand: something is changed that nobody but the laws can see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.claim import HELD, LOST, WAITING, Claim
+from holdfast.recipes.exclusive import Exclusive
+from holdfast.testing.driver import Driver
+from holdfast.testing.faults import promote
+from holdfast.testing.stage import Hold, Stage
+from holdfast.testing.world import Violation
+from holdfast.wire.resp import pack
+
+
+class Court(Stage):
+    """Three nodes and two clients, and a lock that one of them holds."""
+
+    def __init__(self, nodes: int = 3, calm: bool = False) -> None:
+        super().__init__(0, nodes, 1.0, calm=calm)
+        self.holds: list[Hold] = []
+        self.one, self.two = self.client(), self.client()
+        self.world.run(1.5)
+        self.claim = self.world.do(self.take(self.one))
+
+    def later(self, seconds: float) -> None:
+        """Let this time pass."""
+        self.world.run(self.world.now + seconds)
+
+    async def take(self, driver: Driver, name: str = "L", **options: Any) -> Claim:
+        """Acquire a lock, and keep it."""
+        hold = Hold()
+        self.holds.append(hold)
+        await driver.acquire(hold, Exclusive(name, ttl=1.0, horizon=self.settings.horizon), ttl=1.0, **options)
+        return hold.claim
+
+    def breaks(self, law: str, within: float = 2.0) -> None:
+        """It is noticed in so many seconds."""
+        with pytest.raises(Violation, match=f"^{law}: "):
+            self.later(within)
+        self.world.looks.clear()
+        self.world.passes.clear()
+
+
+@pytest.fixture
+def court() -> Court:
+    return Court()
+
+
+def delete(court: Court, *nodes: int, known: bool = False) -> None:
+    for node in nodes:
+        if known:
+            court.laws.takes_away(court.nodes[node], b"L")
+        court.nodes[node].tell(pack(b"DEL", b"L"))
+
+
+def test_nothing_is_wrong_where_nothing_is_wrong(court: Court) -> None:
+    other = court.two.run(court.take(court.two))
+    court.later(3.0)
+    court.one.give_up(court.claim)
+    court.later(1.0)
+    assert other.result().state is HELD
+    court.two.give_up(other.result())
+    court.later(1.0)
+    for driver in court.drivers:
+        court.laws.quiet(driver)
+    assert not court.laws.open
+
+
+def test_exclusion(court: Court) -> None:
+    """Another is held at once, with all that belongs to it, on another name: then the name is changed."""
+    other = court.world.do(court.take(court.two, "M"))
+    court.laws.held.pop(other)
+    del court.laws.fences[b"M"]
+    other.recipe = court.claim.recipe
+    court.world.at(0.0, lambda: None)
+    court.breaks("exclusion")
+
+
+def test_a_majority_has_the_token(court: Court) -> None:
+    delete(court, 0)
+    court.later(0.1)
+    delete(court, 1)
+    court.breaks("majority")
+
+
+def test_what_an_operator_did_is_excused_until_it_is_there_again(court: Court) -> None:
+    delete(court, 0, 1, known=True)
+    court.later(0.1)
+    assert court.claim.state is HELD
+    court.later(0.5)
+    assert court.claim.state is LOST  # its renewal has told it
+    claim = court.world.do(court.take(court.one))
+    delete(court, 0, known=True)
+    court.later(2.0)
+    assert court.nodes[0].holder(b"L") == claim.token  # taken back
+    delete(court, 0)
+    court.later(0.1)
+    delete(court, 1)
+    court.breaks("majority")
+
+
+def test_a_node_in_its_guard_is_out_of_reach(court: Court) -> None:
+    court.nodes[0].restart()
+    court.nodes[1].restart()
+    court.breaks("majority", 0.0) if court.nodes[2].holder(b"L") == b"" else court.later(0.1)
+    court.nodes[0].born = court.nodes[1].born = -100.0
+    court.breaks("majority")
+
+
+def test_a_node_that_counts_has_the_token() -> None:
+    court = Court()
+    other = court.two.run(court.take(court.two))
+    court.later(0.1)
+    claim = next(claim for claim in court.laws.open if claim.state is WAITING)
+    claim.votes[2].granted, claim.votes[2].bound = True, 1e9
+    court.breaks("counted")
+    assert not other.done
+
+
+def test_fences_increase(court: Court) -> None:
+    court.one.give_up(court.claim)
+    court.laws.fences[b"L"] = 9 * 10**15
+    with pytest.raises(Violation, match=r"^fence: "):
+        court.world.do(court.take(court.two))
+
+
+def test_what_is_over_does_not_rise(court: Court) -> None:
+    court.one.give_up(court.claim)
+    court.later(0.1)
+    court.claim.state = HELD
+    court.breaks("risen")
+
+
+def test_whose_time_was_up_does_not_go_on(court: Court) -> None:
+    court.one.stop(1.5)
+    court.later(1.2)
+    assert court.laws.held[court.claim].expired
+    court.claim.until += 10.0
+    court.breaks("risen")
+
+
+def test_whose_time_is_up_is_told(court: Court) -> None:
+    court.claim.until = court.one.clock() + 0.01
+    court.breaks("silent")
+
+
+def test_a_lease_ends_with_its_longest_hold(court: Court) -> None:
+    claim = court.world.do(court.take(court.two, "M", max_hold=0.5))
+    claim.until += 0.2
+    court.breaks("max_hold")
+
+
+def test_a_gap_is_noticed(court: Court, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Claim, "_gap", lambda *_: False)
+    delete(court, 0, 1, known=True)
+    court.breaks("gap")
+
+
+def test_another_who_was_granted_it_meanwhile_is_noticed(court: Court, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiter = court.two.run(court.take(court.two))
+    court.later(0.01)
+    delete(court, 0, 1, known=True)
+    for node in court.nodes[:2]:
+        promote(node, court.recipe(1.0))
+    court.later(0.01)
+    assert waiter.result().state is HELD
+    assert court.world.seen["held by two, after an operator took it away"] == 1
+    assert court.laws.held[court.claim].taken > 0
+    court.later(1.0)
+    assert court.claim.state is LOST
+
+
+def test_nothing_is_asked_for_what_is_over(court: Court) -> None:
+    court.one.give_up(court.claim)
+    court.later(0.01)
+    request = court.claim.recipe.request(court.claim.token, 1.0, b"w", 5)
+    with pytest.raises(Violation, match=r"^zombie: "):
+        court.laws.sends(court.two, court.nodes[0], request)
+
+
+def test_nothing_is_asked_of_a_node_for_what_was_given_back_there(court: Court) -> None:
+    recipe, token = court.claim.recipe, court.claim.token
+    request = recipe.request(token, 1.0, b"w", 5)
+    court.laws.sends(court.one, court.nodes[0], request + recipe.release(token))
+    court.laws.sends(court.one, court.nodes[1], request)
+    with pytest.raises(Violation, match=r"^zombie: "):
+        court.laws.sends(court.one, court.nodes[0], request)
+
+
+def test_every_key_has_an_expiry(court: Court) -> None:
+    with pytest.raises(Violation, match=r"^no expiry: .*forever"):
+        court.nodes[0].tell(pack(b"SET", b"forever", b"v"))
+
+
+def test_nothing_is_left_over(court: Court) -> None:
+    with pytest.raises(Violation, match=r"^left over: "):
+        court.laws.quiet(court.one)
+    court.laws.quiet(court.two)
+    court.two.crew.lanes[0].out.append(b"more")
+    with pytest.raises(Violation, match=r"^left over: "):
+        court.laws.quiet(court.two)
+
+
+def test_who_has_died_believes_nothing(court: Court) -> None:
+    court.one.kill()
+    court.later(2.0)
+    assert not court.laws.held
+    assert court.world.do(court.take(court.two)).state is HELD
+
+
+# ---- where there are no faults
+
+
+@pytest.fixture
+def calm() -> Court:
+    return Court(calm=True)
+
+
+def test_waiters_are_served_in_order(calm: Court) -> None:
+    for _ in range(2):
+        calm.two.run(calm.take(calm.two))
+        calm.later(0.05)
+    first, _ = [claim for claim in calm.laws.open if claim.state is WAITING]
+    for node in calm.nodes:
+        node.tell(pack(b"ZREM", b"{L}:queue", first.token))
+    calm.one.give_up(calm.claim)
+    calm.breaks("order", 0.1)
+
+
+def test_nobody_waits_for_a_free_lock(calm: Court) -> None:
+    calm.two.run(calm.take(calm.two))
+    calm.later(0.05)
+    for node in calm.nodes:
+        node.tell(pack(b"DEL", b"{L}:queue"))
+    calm.one.give_up(calm.claim)
+    calm.breaks("idle", 0.1)
+
+
+def test_nobody_polls(calm: Court) -> None:
+    calm.laws.requests[calm.claim.token] = 1000
+    calm.one.give_up(calm.claim)
+    calm.breaks("polling") if calm.claim in calm.laws.open else None
+
+
+def test_nothing_is_lost(calm: Court) -> None:
+    delete(calm, 0, 1, known=True)
+    calm.breaks("lost")

@@ -1,0 +1,264 @@
+"""Nodes and connections in virtual time: what arrives, when, in which order, and what breaks."""
+
+from __future__ import annotations
+
+from holdfast.testing.network import WALL, Link, Node
+from holdfast.testing.world import Clock, World
+from holdfast.wire.resp import pack
+
+
+class Peer:
+    """Who is at the other end, and keeps what it was told."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.told: list[tuple[float, str]] = []
+        self.data = b""
+
+    def connected(self, link: Link) -> None:
+        self.told.append((self.world.now, "connected"))
+
+    def heard(self, link: Link, data: bytes) -> None:
+        self.data += data
+
+    def lost(self, link: Link, cause: Exception) -> None:
+        self.told.append((self.world.now, type(cause).__name__))
+
+    @property
+    def words(self) -> list[str]:
+        return [word for _, word in self.told]
+
+
+def connection(seed: int = 0) -> tuple[World, Node, Peer, Link]:
+    world = World(seed)
+    node = Node(world, 0, Clock(world, WALL))
+    peer = Peer(world)
+    link = Link(world, peer, node)
+    world.run(0.1)
+    assert peer.words == ["connected"]
+    return world, node, peer, link
+
+
+def set_key(key: bytes, value: bytes = b"v") -> bytes:
+    return pack(b"SET", key, value, b"PX", b"60000")
+
+
+def keys(node: Node) -> set[bytes]:
+    return set(node.keys())
+
+
+def test_bytes_arrive_in_order_each_way_however_long_they_take() -> None:
+    world, node, peer, link = connection()
+    world.slow = 0.5
+    for number in range(50):
+        link.send(set_key(b"k", b"%d" % number))
+        link.send(pack(b"GET", b"k"))
+    world.run(20.0)
+    assert peer.data == b"".join(b"+OK\r\n$%d\r\n%d\r\n" % (len(str(number)), number) for number in range(50))
+    assert node.holder(b"k") == b"49"
+
+
+def test_a_node_has_a_clock_and_an_uptime_of_its_own() -> None:
+    world, node, peer, link = connection()
+    node.clock.step(-3.0)
+    link.send(pack(b"TIME"))
+    world.run(0.2)
+    assert b"%d" % (WALL - 3) in peer.data
+    assert node.server.uptime() > 9000
+
+
+def test_a_key_is_gone_when_its_time_is_up() -> None:
+    world, node, _, link = connection()
+    link.send(pack(b"SET", b"k", b"v", b"PX", b"500"))
+    world.run(0.5)
+    assert node.holder(b"k") == b"v"
+    world.run(1.0)
+    assert node.holder(b"k") == b""
+    assert node.keys() == []
+
+
+def test_a_restart_forgets_everything_and_breaks_connections() -> None:
+    world, node, peer, link = connection()
+    link.send(set_key(b"k"))
+    world.run(0.2)
+    before = node.server.run_id
+    link.send(set_key(b"on its way"))
+    node.restart()
+    world.run(0.5)
+    assert peer.words == ["connected", "ConnectionResetError"]
+    assert node.keys() == []
+    assert node.server.run_id != before
+    assert node.server.uptime() == 0
+    assert node.born == 0.2
+
+
+def test_a_node_that_does_not_run_refuses() -> None:
+    world, node, _, _ = connection()
+    node.stop()
+    peer = Peer(world)
+    Link(world, peer, node)
+    world.run(1.0)
+    assert peer.words == ["ConnectionRefusedError"]
+    node.start()
+    Link(world, peer, node)
+    world.run(2.0)
+    assert peer.words[-1] == "connected"
+
+
+def test_a_frozen_node_takes_connections_and_executes_everything_when_it_runs_again() -> None:
+    world, node, peer, link = connection()
+    node.freeze(5.0)
+    link.send(set_key(b"a"))
+    link.send(set_key(b"b"))
+    other = Peer(world)
+    Link(world, other, node).send(set_key(b"nobody is there yet"))
+    world.run(4.0)
+    assert other.words == ["connected"]
+    assert (node.keys(), peer.data) == ([], b"")
+    world.run(6.0)
+    assert keys(node) >= {b"a", b"b"}
+    assert peer.data == b"+OK\r\n+OK\r\n"
+
+
+def test_a_freeze_may_end_early_or_be_made_longer() -> None:
+    world, node, _, link = connection()
+    node.freeze(2.0)
+    node.freeze(4.0)
+    link.send(set_key(b"a"))
+    world.run(3.0)
+    assert node.keys() == []
+    node.thaw(now=True)
+    assert node.keys() == [b"a"]
+
+
+def test_what_waits_for_a_frozen_node_dies_with_it() -> None:
+    world, node, _, link = connection()
+    node.freeze(2.0)
+    link.send(set_key(b"a"))
+    world.run(1.0)
+    node.restart()
+    world.run(3.0)
+    assert node.keys() == []
+
+
+def test_a_node_that_cannot_be_reached_says_nothing_and_nobody_is_told() -> None:
+    world, node, peer, link = connection()
+    node.vanish(5.0)
+    link.send(set_key(b"a"))
+    other = Peer(world)
+    Link(world, other, node)
+    world.run(10.0)
+    assert (peer.words, other.words, node.keys()) == (["connected"], [], [])
+    Link(world, other, node)
+    world.run(11.0)
+    assert other.words == ["connected"]
+
+
+def test_half_open_connections() -> None:
+    world, node, peer, link = connection()
+    link.mute = True
+    link.send(set_key(b"a"))
+    world.run(1.0)
+    assert (node.keys(), peer.data) == ([b"a"], b"")
+    link.deaf = True
+    link.send(set_key(b"b"))
+    world.run(2.0)
+    assert node.keys() == [b"a"]
+    link.cut()
+    world.run(3.0)
+    assert peer.words == ["connected"]
+
+
+def test_a_stalled_connection_is_late() -> None:
+    world, node, peer, link = connection()
+    link.stall(1.0)
+    link.send(set_key(b"a"))
+    world.run(1.0)
+    assert node.keys() == []
+    world.run(1.2)
+    assert node.keys() == [b"a"]
+    link.stall(1.0, answers_only=True)
+    link.send(set_key(b"b"))
+    world.run(1.3)
+    assert keys(node) == {b"a", b"b"}
+    assert peer.data == b"+OK\r\n"
+
+
+def test_what_is_under_way_when_a_connection_is_cut_is_lost() -> None:
+    world, node, peer, link = connection()
+    link.send(set_key(b"a"))
+    link.cut()
+    link.cut()
+    link.send(set_key(b"b"))
+    world.run(5.0)
+    assert node.keys() == []
+    assert peer.words == ["connected", "ConnectionResetError"]
+    assert not node.links
+
+
+def test_or_it_is_executed_late_as_far_as_it_came() -> None:
+    came = []
+    for seed in range(40):
+        world, node, peer, link = connection(seed)
+        link.send(set_key(b"a") + set_key(b"b"))
+        link.cut(late=3.0)
+        world.run(3.0)
+        assert node.keys() == []
+        world.run(5.0)
+        assert peer.data == b""
+        came.append(frozenset(node.keys()))
+        assert world.seen["commands executed after their connection broke"] == 1
+    assert set(came) == {frozenset(), frozenset({b"a"}), frozenset({b"a", b"b"})}
+
+
+def test_answers_that_were_under_way_when_it_was_cut_may_come_or_not() -> None:
+    came = set()
+    for seed in range(20):
+        world, _, peer, link = connection(seed)
+        link.send(set_key(b"a"))
+        world.run(world.now + 0.002)
+        link.cut()
+        world.run(1.0)
+        came.add(peer.data)
+    assert came == {b"", b"+OK\r\n"}
+
+
+def test_hanging_up_what_was_said_still_arrives_and_nothing_is_heard() -> None:
+    world, node, peer, link = connection()
+    link.send(set_key(b"a"))
+    link.hang_up()
+    link.hang_up()
+    link.send(set_key(b"b"))
+    world.run(1.0)
+    assert node.keys() == [b"a"]
+    assert (peer.words, peer.data) == (["connected"], b"")
+    assert not node.links
+    assert world.seen == {"commands executed after their connection broke": 1}
+
+
+def test_a_node_does_not_hear_that_a_dead_line_was_hung_up() -> None:
+    world, node, _, link = connection()
+    link.deaf = link.mute = True
+    link.hang_up()
+    world.run(1.0)
+    assert list(node.links) == [link]
+
+
+def test_hanging_up_while_dialling() -> None:
+    world, node, _, _ = connection()
+    peer = Peer(world)
+    link = Link(world, peer, node)
+    link.hang_up()
+    link.cut()
+    world.run(1.0)
+    assert peer.words == []
+
+
+def test_an_operator_tells_a_node_something() -> None:
+    world, node, _, _ = connection()
+    executed: list[Node] = []
+    node.executed = executed.append
+    node.tell(set_key(b"a"))
+    assert node.holder(b"a") == b"v"
+    assert executed == [node]
+    world.run(1.0)

@@ -1,0 +1,44 @@
+"""What happened, for people."""
+
+from __future__ import annotations
+
+from holdfast.recipes.exclusive import Exclusive
+from holdfast.testing.timeline import timeline
+from holdfast.testing.world import World
+from holdfast.wire.resp import pack
+
+TOKEN = b"1800000001500343:6970159142ac030c1b901e7842d60baa:0000001f"
+LOCK = Exclusive("x", ttl=1.0, horizon=1500)
+
+
+def told(*details: object) -> str:
+    world = World(0)
+    world.note("client", "sends to", "node 0", *details)
+    (line,) = timeline(world)
+    return line.partition("node 0 ")[2]
+
+
+def test_commands() -> None:
+    assert told(LOCK.request(TOKEN, 1.0, b"c", 5)) == "cede x 1500343.6970.1f ttl 1000 P 0000000000000005"
+    assert told(LOCK.release(TOKEN) + pack(b"SCRIPT", b"LOAD", b"x" * 1000)) == "release x 1500343.6970.1f | SCRIPT LOAD"
+    assert told(pack(b"DEL", b"x")) == "DEL x"
+
+
+def test_answers_and_pushes() -> None:
+    assert told(b"*3\r\n:5\r\n:0\r\n:1\r\n") == "[5, 0, 1]"
+    assert told(b"+OK\r\n$100\r\n" + b"x" * 100 + b"\r\n") == "OK | ..."
+    message = b"g %b 7 x" % TOKEN
+    assert told(b">3\r\n$7\r\nmessage\r\n$1\r\ni\r\n$%d\r\n%b\r\n" % (len(message), message)) == "push g 1500343.6970.1f 7 x"
+
+
+def test_pieces_of_them() -> None:
+    assert told(b"5\r\n:1\r\n") == "5 ; :1 ; "
+    assert told(b"*3\r\n:5\r\n") == ""
+
+
+def test_other_things_and_the_last_lines_only() -> None:
+    world = World(0)
+    world.note("node 1", "is killed")
+    world.note("client", "has news of", TOKEN, "HELD", 5, "")
+    assert list(timeline(world)) == ["  0.000000  node 1 is killed ", "  0.000000  client has news of 1500343.6970.1f HELD 5"]
+    assert list(timeline(world, 1)) == ["  0.000000  client has news of 1500343.6970.1f HELD 5"]
