@@ -91,7 +91,7 @@ class Lock(lock.Lock[Lease]):
 
     async def __aenter__(self) -> Lease:
         here = self._here()
-        stay, before = self._stays.pop(here, None), self._entered.get(here)
+        stay, before = self._stay(), self._entered.get(here)
         lease = await self.acquire()
         if stay is not None:
             stay.lease = lease

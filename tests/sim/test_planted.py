@@ -5,6 +5,7 @@ These are those of PROTOCOL.md, section 7. A fault is looked for where it shows:
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
@@ -82,12 +83,12 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def undecided(cede: Any) -> Any:
     def count_on(claim: Claim, now: float) -> None:
-        before = [(it.ceding, it.granted, it.bound, it.fence, it.since, it.first) for it in claim.votes]
+        before = [copy.copy(vote) for vote in claim.votes]
         cede(claim, now)
-        for vote, (ceding, *counted) in zip(claim.votes, before, strict=True):
-            if vote.ceding and not ceding:
-                vote.ceding = False
-                vote.granted, vote.bound, vote.fence, vote.since, vote.first = counted
+        for vote, it in zip(claim.votes, before, strict=True):
+            if vote.ceding and not it.ceding:
+                vote.ceding, vote.granted, vote.bound = False, it.granted, it.bound
+                vote.fence, vote.since, vote.first = it.fence, it.since, it.first
 
     return count_on
 

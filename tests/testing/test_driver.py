@@ -14,7 +14,6 @@ from holdfast.testing.stage import Hold, Stage
 from holdfast.testing.world import Cancelled, Clock, Violation
 
 
-
 class Theatre(Stage):
     """Three nodes and two clients, connected."""
 

@@ -11,7 +11,7 @@ def test_events_happen_in_the_order_of_time_and_those_of_one_moment_in_the_order
     world = World(0)
     happened: list[tuple[float, str]] = []
     for when, what in [(2.0, "c"), (1.0, "a"), (1.0, "b"), (-1.0, "at once")]:
-        world.at(when, lambda what=what: happened.append((world.now, what)))  # type: ignore[misc]
+        world.at(when, lambda what=what: happened.append((world.now, what)))
     world.run(1.5)
     assert happened == [(0.0, "at once"), (1.0, "a"), (1.0, "b")]
     assert world.now == 1.5

@@ -728,6 +728,7 @@ def test_a_release_is_said_until_it_is_answered_or_its_lease_has_run_out() -> No
         meet(lane, now)
         lane.opened(now)
         assert lane.take().endswith(b"late" + b"in time")
+        lane.received(LOADED, now)
     lane.broke(39.9)
     meet(lane, 39.9)
     lane.opened(39.9)
@@ -960,3 +961,21 @@ def test_patience_is_everybodys_and_may_shrink() -> None:
     lane.say(Asked(b"?", 10.0))
     lane.manners.patience = 0.5
     assert (lane.due(), lane.late(10.49), lane.late(10.5)) == (10.5, False, True)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_connection_on_which_the_scripts_were_never_taken_was_of_no_use(failed: bool) -> None:
+    """With a node_timeout of more than a second: a node (or a proxy) that hangs up two seconds after the greeting, every time.
+
+    `opened` sets `_opened`, so the time for which SCRIPT LOAD was unanswered counts as use: the failures are forgotten, the node is
+    dialled again without a pause, and counts as hoped for.
+    """
+    lane = a_lane(patience=5.0)
+    if failed:
+        lane.dial(0.0)
+        lane.broke(0.0)
+    meet(lane, 10.0)
+    lane.opened(10.0)
+    assert lane.line is (LOADING if failed else UP)
+    lane.broke(11.0 + SHORT)
+    assert lane.fails == failed + 1

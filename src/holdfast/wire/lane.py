@@ -195,7 +195,7 @@ class Lane(Generic[Q]):
     def opened(self, now: float) -> None:
         """The guard is over: load the scripts, and say what was left unsaid. They go before whatever else is said."""
         self.line, self.wake = (UP, inf) if not self.fails else (LOADING, now + self.manners.patience)
-        self._opened = now
+        self._excused = now
         for script in self.manners.scripts:
             self._greet(now, "SCRIPT LOAD", b"SCRIPT", b"LOAD", script)
         if self.line is UP:
@@ -220,7 +220,7 @@ class Lane(Generic[Q]):
         if self.line is not UP:
             return self.wake
         # (what is said again after a reconnect cannot be answered sooner than it could be said)
-        return max(self.ledger[0].sent, self._opened, self._excused) + self.manners.patience if self.ledger else inf
+        return max(self.ledger[0].sent, self._excused) + self.manners.patience if self.ledger else inf
 
     def excuse(self, now: float) -> None:
         """Until now we may have kept to ourselves what there was to say: its time begins anew, but only once for one question."""
@@ -260,8 +260,9 @@ class Lane(Generic[Q]):
             self.ahead = seconds + microseconds / 1e6 - (sent + now) / 2
             self._introduced(now)
         elif word == "SCRIPT LOAD" and not any(isinstance(it, Greeting) for it in self.ledger):
+            self._opened = now
             if self.line is LOADING:
-                self.line, self.wake, self._opened = UP, inf, now
+                self.line, self.wake, self._excused = UP, inf, now
                 self._repeat(now)
 
     def _introduced(self, now: float) -> None:

@@ -1,0 +1,239 @@
+"""Stories in virtual time, told as a user would write them: what the protocol promises, to the millisecond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.errors import LockBusy, LockLost, NoQuorum, NotHeld
+from holdfast.face.lease import DOUBT, HELD, LOST, RELEASED
+from holdfast.testing.faults import promote
+from holdfast.wire.resp import pack
+
+Build = Callable[..., Any]  # a Town, of sim.conftest
+
+TRIP = 0.004  # seconds: there and back, at most
+
+
+def test_one_after_the_other(town: Build) -> None:
+    place = town()
+    one, two = place.client(), place.client()
+    told: list[str] = []
+
+    async def user(locks: Any, name: str, delay: float) -> None:
+        await place.world.sleep(delay)
+        async with locks.lock("x") as lease:
+            assert lease.state is HELD
+            told.append(f"{name} in")
+            await place.world.sleep(5.0)
+            told.append(f"{name} out")
+        assert lease.state is RELEASED
+        with pytest.raises(NotHeld):
+            lease.check()
+
+    for locks, name, delay in [(one, "a", 0.0), (two, "b", 0.1), (one, "c", 0.2), (two, "d", 0.3)]:
+        locks.driver.run(user(locks, name, delay))
+    place.world.run(60.0)
+    assert told == ["a in", "a out", "b in", "b out", "c in", "c out", "d in", "d out"]
+
+
+def test_the_next_one_has_the_lock_one_trip_after_a_release(town: Build) -> None:
+    place = town(5)
+    one, two = place.client(), place.client()
+    first = place.world.do(one.lock("x").acquire())
+    waiter = two.driver.run(two.lock("x").acquire())
+    place.world.run(place.world.now + 2.0)
+    asked = place.world.now
+    place.world.do(first.release())
+    place.world.run(asked + TRIP)
+    second = waiter.result()
+    assert second.contended
+    assert second.fence > first.fence
+    assert second.waited == pytest.approx(2.0, abs=0.1)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5])
+def test_a_free_lock_costs_one_trip(town: Build, nodes: int) -> None:
+    place = town(nodes)
+    locks = place.client()
+    began = place.world.now
+    lease = place.world.do(locks.lock("x").acquire())
+    assert place.world.now - began < TRIP
+    assert lease.votes > nodes // 2
+    assert sum(place.laws.requests.values()) == nodes
+
+
+@pytest.mark.parametrize("trouble", ["frozen", "gone", "half open"])
+def test_a_minority_in_trouble_costs_nothing(town: Build, trouble: str) -> None:
+    place = town(5)
+    locks = place.client()
+    for node in place.nodes[:2]:
+        if trouble == "frozen":
+            node.freeze(60.0)
+        elif trouble == "gone":
+            node.vanish(60.0)
+        else:
+            for link in node.links:
+                link.mute = True
+    for _ in range(20):
+        began = place.world.now
+        lease = place.world.do(locks.lock("x").acquire())
+        assert place.world.now - began < TRIP
+        place.world.do(lease.release())
+        place.world.run(place.world.now + 0.5)
+
+
+def test_a_dead_holder_is_followed_when_its_lease_has_run_out(town: Build) -> None:
+    place = town()
+    one, two = place.client(), place.client()
+    place.world.do(one.lock("x", ttl=3.0).acquire())
+    waiter = two.driver.run(two.lock("x", ttl=3.0).acquire())
+    place.world.run(place.world.now + 10.0)
+    one.driver.kill()
+    began = place.world.now
+    place.world.run(began + 3.0 + 2 * TRIP)
+    assert waiter.result().held
+    assert place.world.now - began > 2.0 - 2 * TRIP
+
+
+def test_a_stopped_holder_finds_out_before_it_can_do_harm(town: Build) -> None:
+    place = town()
+    one, two = place.client(), place.client()
+    told: list[tuple[float, int]] = []
+    lease = place.world.do(one.lock("x", ttl=2.0, on_lost=lambda lease: told.append((place.world.now, lease.fence))).acquire())
+    waiter = two.driver.run(two.lock("x", ttl=2.0).acquire())
+    place.world.run(place.world.now + 1.0)
+    one.driver.stop(5.0)
+    place.world.run(place.world.now + 4.9)
+    assert waiter.result().held
+    assert told == []
+    place.world.run(place.world.now + 0.2)
+    assert [fence for _, fence in told] == [lease.fence]
+    assert lease.state is LOST
+    assert lease.lost.is_set()
+    with pytest.raises(LockLost, match="slow"):
+        place.world.do(lease.release())
+
+
+def test_busy_is_not_unknown(town: Build) -> None:
+    place = town()
+    one, two = place.client(), place.client()
+    lease = place.world.do(one.lock("x").acquire())
+    began = place.world.now
+    assert place.world.do(two.lock("x").try_acquire()) is None
+    assert place.world.now - began < TRIP
+    with pytest.raises(LockBusy) as busy:
+        place.world.do(two.lock("x", wait=1.5).acquire())
+    assert busy.value.holder == lease.token
+    assert place.world.now == pytest.approx(began + 1.5, abs=2 * TRIP)
+    for node in place.nodes[1:]:
+        node.stop()
+    with pytest.raises(NoQuorum):
+        place.world.do(two.lock("y", wait=1.5).acquire())
+
+
+def test_a_lease_in_doubt_recovers_or_is_lost_at_its_deadline(town: Build) -> None:
+    place = town()
+    locks = place.client()
+    lease = place.world.do(locks.lock("x", ttl=6.0).acquire())
+    for node in place.nodes[1:]:
+        node.vanish(4.5)
+    place.world.run(place.world.now + 4.0)
+    assert lease.state is DOUBT
+    place.world.run(place.world.now + 3.0)
+    assert lease.state is HELD
+    for node in place.nodes[1:]:
+        node.vanish(60.0)
+    left = lease.remaining
+    place.world.run(place.world.now + left - 0.001)
+    assert lease.held
+    place.world.run(place.world.now + 0.002)
+    assert lease.state is LOST
+    with pytest.raises(LockLost, match="expired"):
+        lease.check()
+
+
+def test_an_extension_holds_longer_and_says_if_it_cannot_be_known(town: Build) -> None:
+    place = town()
+    locks = place.client()
+    lease = place.world.do(locks.lock("x", ttl=2.0, renew=False).acquire())
+    assert place.world.do(lease.extend(20.0)) == pytest.approx(20 * 0.99, abs=0.01)
+    for node in place.nodes[1:]:
+        node.vanish(60.0)
+    with pytest.raises(NoQuorum):
+        place.world.do(lease.extend(25.0))
+    assert lease.state is DOUBT
+    assert lease.remaining > 15
+
+
+def test_forced_off_the_holder_hears_of_it_in_one_trip(town: Build) -> None:
+    place = town()
+    locks = place.client()
+    lease = place.world.do(locks.lock("x").acquire())
+    place.world.run(place.world.now + 1.0)
+    for node in place.nodes:
+        place.laws.takes_away(node, b"x")
+        node.tell(pack(b"DEL", b"x"))
+        node.tell(pack(b"PUBLISH", lease.token[17:49].encode(), b"x %b 0 x" % lease.token.encode()))
+    place.world.run(place.world.now + TRIP)
+    assert (lease.state, lease._lost) == (LOST, "forced")
+
+
+@pytest.mark.parametrize("nodes, taken, kept", [(3, 1, True), (3, 2, False), (5, 2, True), (5, 3, False), (2, 1, True), (2, 2, False)])
+def test_a_key_deleted_on_a_minority_is_taken_back_and_on_a_majority_is_a_loss(town: Build, nodes: int, taken: int, kept: bool) -> None:
+    place = town(nodes)
+    locks = place.client()
+    lease = place.world.do(locks.lock("x", ttl=3.0).acquire())
+    place.world.run(place.world.now + 1.5)
+    for node in place.nodes[:taken]:
+        place.laws.takes_away(node, b"x")
+        node.tell(pack(b"DEL", b"x"))
+    place.world.run(place.world.now + 1.5)
+    assert lease.state is (HELD if kept else LOST)
+    if kept:
+        assert [node.holder(b"x").decode() for node in place.nodes] == [lease.token] * nodes
+    else:
+        with pytest.raises(LockLost, match="gap"):
+            place.world.do(lease.release())
+
+
+def test_minorities_one_after_another_are_taken_back(town: Build) -> None:
+    place = town()
+    locks = place.client()
+    lease = place.world.do(locks.lock("x", ttl=3.0).acquire())
+    for node in place.nodes:
+        place.laws.takes_away(node, b"x")
+        node.tell(pack(b"DEL", b"x"))
+        promote(node, lease._terms.recipe)
+        place.world.run(place.world.now + 3.0)
+        assert lease.state is HELD
+
+
+def test_a_crash_of_all_nodes_is_a_loss_and_nobody_gets_the_lock_too_early(town: Build) -> None:
+    place = town()
+    one, two = place.client(), place.client()
+    lease = place.world.do(one.lock("x").acquire())
+    for node in place.nodes:
+        node.restart()
+    crashed = place.world.now
+    waiter = two.driver.run(two.lock("x").acquire())
+    place.world.run(crashed + 31.0)
+    assert lease.state is LOST
+    assert not waiter.done
+    assert {it.state for it in two.nodes()} == {"guarded"}
+    place.world.run(crashed + 33.5)
+    assert waiter.result().fence > lease.fence
+
+
+def test_closing_gives_everything_back(town: Build) -> None:
+    place = town()
+    one, two = place.client(), place.client()
+    lease = place.world.do(one.lock("x").acquire())
+    waiter = two.driver.run(two.lock("x").acquire())
+    place.world.run(place.world.now + 0.1)
+    place.world.do(one.close())
+    place.world.run(place.world.now + TRIP)
+    assert lease.state is LOST
+    assert waiter.result().held
