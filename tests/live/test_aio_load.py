@@ -106,6 +106,9 @@ async def test_what_a_claim_costs(nodes: Nodes) -> None:
         assert futures[0] == 100
         for lease in leases:
             await lease.release()
+        waiting += [asyncio.create_task(locks.lock(name, ttl=3 - i / 10).acquire()) for i in range(25)]  # each to be looked after sooner
+        await true(lambda: len(driver.crew.live) == 325)
+        assert sum(not it.cancelled() and it._callback == driver._tick for it in loop._scheduled) <= 1
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)

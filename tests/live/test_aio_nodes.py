@@ -9,7 +9,7 @@ import asyncio
 import socket
 import statistics
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -353,21 +353,30 @@ async def test_a_write_buffer_that_is_full(own: Cluster, monkeypatch: pytest.Mon
             link = driver._links[2]
             return link.transport.get_write_buffer_size() if link is not None and link.transport is not None else 0
 
-        began = clock()
-        while not buffered():
-            assert clock() < began + SOON, "its buffer was never full"
-            await asyncio.gather(*[_pair(locks) for _ in range(50)])
+        leases = [await locks.lock(some("full")).acquire() for _ in range(20)]
+        await _fill(locks, buffered)
         async with locks.lock(some("full")) as lease:
             assert lease.votes >= 3
-        leases = [await locks.lock(some("full")).acquire() for _ in range(20)]
-        began = clock()
+        await _fill(locks, buffered)
+        link, began = driver._links[2], clock()
+        assert link is not None and link.transport is not None
         await locks.close()
         assert clock() - began < 3 * driver.settings.node_timeout
         assert not any(it.held for it in leases)
+        await turns(2)
+        assert link.transport.get_extra_info("socket").fileno() == -1  # what was not sent is not waited for
+
+
+async def _fill(locks: Holdfast, buffered: Callable[[], int]) -> None:
+    """Until the kernel takes nothing more for that node."""
+    began = clock()
+    while buffered() < 100_000:
+        assert clock() < began + SOON, "its buffer was never full"
+        await asyncio.gather(*[_pair(locks) for _ in range(50)])
 
 
 async def _pair(locks: Holdfast) -> None:
-    async with locks.lock(some("full")):
+    async with locks.lock(some("full" * 100)):
         pass
 
 
@@ -422,13 +431,13 @@ async def _two_that_need_nobody(locks: Holdfast, own: Cluster) -> tuple[Lease, L
 async def test_a_blocked_loop_is_not_the_nodes_fault(nodes: Nodes) -> None:
     """Answers that lie unread, for much longer than `node_timeout`, are not late."""
     down = Down()
-    async with await connected(nodes, node_timeout=0.1, observer=down) as locks:
+    async with await connected(nodes, node_timeout=0.3, observer=down) as locks:
         lease = await locks.lock(some("unread")).acquire()
-        for _ in range(3):
+        for _ in range(2):
             extension = asyncio.create_task(lease.extend())
             acquisition = asyncio.create_task(locks.lock(some("unread"), wait=SOON).acquire())
             await turns(2)  # all of it has left
-            time.sleep(0.25)
+            time.sleep(0.45)
             assert await extension > 5
             await (await acquisition).release()
         assert down.nodes == []
@@ -455,13 +464,13 @@ async def test_what_has_not_left_is_not_late(own: Cluster) -> None:
 async def test_a_timer_that_was_due_in_the_turn_that_was_blocked(nodes: Nodes) -> None:
     """It judges when what has come meanwhile was read, which is not in that turn any more."""
     heard: list[type[events.Event]] = []
-    async with await connected(nodes, node_timeout=0.1, observer=lambda event: heard.append(type(event))) as locks:
+    async with await connected(nodes, node_timeout=0.3, observer=lambda event: heard.append(type(event))) as locks:
         lease = await locks.lock(some("due")).acquire()
         await true(lambda: lease.votes == 5)
-        for _ in range(3):
+        for _ in range(2):
             extension = asyncio.create_task(lease.extend())
             await turns(2)  # it has left
-            time.sleep(0.25)
+            time.sleep(0.45)
             driver_of(locks)._tick()
             assert await extension > 5
         assert events.Doubt not in heard and events.NodeDown not in heard
@@ -472,17 +481,24 @@ async def test_a_timer_that_was_due_in_the_turn_that_was_blocked(nodes: Nodes) -
 async def test_more_lies_unread_than_one_read_takes(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop that was blocked reads everything before it judges, however much that is."""
     monkeypatch.setattr(aio, "CHUNK", 512)
-    down = Down()
-    async with await connected(nodes, node_timeout=0.1, observer=down) as locks, await connected(nodes) as others:
+    heard: list[type[events.Event]] = []
+
+    def observer(event: events.Event) -> None:
+        heard.append(type(event))
+
+    async with await connected(nodes, node_timeout=0.3, observer=observer) as locks, await connected(nodes) as others:
         name = some("unread")
-        held = await others.lock(name).acquire()
+        held, mine = await others.lock(name).acquire(), await locks.lock(some("unread")).acquire()
         for _ in range(2):
             tries = [asyncio.create_task(locks.lock(name).try_acquire()) for _ in range(200)]
+            extension = asyncio.create_task(mine.extend())  # whose answers come last
             await turns(2)
-            time.sleep(0.3)
+            time.sleep(0.45)
             assert await asyncio.gather(*tries) == [None] * 200
-        assert down.nodes == []
+            assert await extension > 5
+        assert events.Doubt not in heard and events.NodeDown not in heard
         await held.release()
+        await mine.release()
         assert idle(locks)
 
 

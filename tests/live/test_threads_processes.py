@@ -167,7 +167,10 @@ def test_an_exit_under_an_exception_releases_as_well(three: Cluster) -> None:
 def test_an_exit_while_the_nodes_hang_is_bounded(three: Cluster) -> None:
     source = """
     locks = Holdfast(ttl=30, node_timeout=0.5)
+    locks.ready()
     lease = locks.lock("hang").acquire()
+    while lease.votes < 3:
+        time.sleep(0.01)
     say("held")
     sys.stdin.readline()
     """

@@ -199,6 +199,25 @@ def test_a_key_deleted_on_a_minority_is_taken_back_and_on_a_majority_is_a_loss(t
             place.world.do(lease.release())
 
 
+@pytest.mark.xfail(strict=True, reason="PROTOCOL 5: fresh 0 continues a series, also if the answer that would have been fresh 1 was lost")
+def test_a_majority_is_a_loss_also_where_an_answer_is_lost(town: Build) -> None:
+    """Two of three nodes lose the key at once. One of them grants it anew in an answer that never comes: the next answer is as usual."""
+    place = town()
+    locks = place.client()
+    lease = place.world.do(locks.lock("x", ttl=3.0).acquire())
+    place.world.run(place.world.now + 0.5)
+    for node in place.nodes[1:]:
+        place.laws.takes_away(node, b"x")
+        node.tell(pack(b"DEL", b"x"))
+    for link in place.nodes[2].links:
+        link.mute = True
+    with pytest.MonkeyPatch.context() as unwatched:
+        unwatched.setattr(place.world, "looks", [])  # the laws see it, too
+        place.world.run(place.world.now + 5.0)
+    assert [node.holder(b"x").decode() for node in place.nodes] in ([lease.token] * 3, [""] * 3)
+    assert lease.state is LOST
+
+
 def test_minorities_one_after_another_are_taken_back(town: Build) -> None:
     place = town()
     locks = place.client()

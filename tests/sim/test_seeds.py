@@ -15,8 +15,7 @@ from holdfast.testing.explore import WORLDS, explore
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 
-EACH = 5  # seeds of each kind of world
-FOUND: tuple[int, ...] = ()  # seeds that once found something
+EACH = 7  # seeds of each kind of world
 
 
 def lives(seed: int) -> bool:
@@ -34,11 +33,6 @@ def test_no_law_is_broken(world: str) -> None:
     first = WORLDS.index(world)
     count = sum([lives(first + turn * len(WORLDS)) for turn in range(EACH)])
     assert count > EACH // 2, "what these worlds are aimed at hardly ever happens"
-
-
-@pytest.mark.parametrize("seed", FOUND)
-def test_what_was_found_once_is_mended(seed: int) -> None:
-    lives(seed)
 
 
 @pytest.mark.parametrize("world", ["mortal", "hands on three", "a late cede"])

@@ -170,4 +170,4 @@ def explore(seed: int, *, quick: bool = False, guard: bool = True, lua: Lua | No
     if which >= len(PLANS):
         return SCENES[which - len(PLANS)](seed, guard=guard, lua=lua)
     plan = PLANS[which]
-    return Exploration(seed, replace(plan, seconds=plan.seconds / 2) if quick else plan, guard=guard, lua=lua)
+    return Exploration(seed, replace(plan, seconds=plan.seconds / 1.5) if quick else plan, guard=guard, lua=lua)
