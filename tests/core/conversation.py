@@ -37,6 +37,8 @@ LINE = re.compile(r"(request|try|cede|release)( old)? to ([\d ]+?)(?: proposing 
 
 E = TypeVar("E", bound=Exception)
 
+HORIZON = 16_000  # K, in milliseconds
+
 
 def good_until(sent: float, ttl: float = TTL) -> float:
     """Until when a grant counts that was asked for at `sent`."""
@@ -94,7 +96,7 @@ class Conversation:
         begins: float = 0.0,
     ) -> None:
         self.now = begins
-        self.reach = Reach([f"node{i}" for i in range(nodes)], patience, outage)
+        self.reach = Reach([f"node{i}" for i in range(nodes)], patience, outage, HORIZON)
         for node in range(nodes):  # all are up, save those that `standing` names
             how = (standing or {}).get(node, UP)
             self.reach.note(node, how, since, ConnectionError("refused") if how is DOWN else None, free=8.25)

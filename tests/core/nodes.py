@@ -129,7 +129,7 @@ class Client:
 
     def __init__(self, number: int, nodes: int) -> None:
         self.inbox = b"%032x" % number
-        self.mint, self.reach = Mint(self.inbox), Reach([f"node{i}" for i in range(nodes)], PATIENCE, inf)
+        self.mint, self.reach = Mint(self.inbox), Reach([f"node{i}" for i in range(nodes)], PATIENCE, inf, 16_000)
         self.wires = [Wire() for _ in range(nodes)]
         self.claim: Claim | None = None
         for node in range(nodes):

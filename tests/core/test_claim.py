@@ -14,6 +14,7 @@ from math import inf
 import pytest
 from core.conversation import (
     BEAT,
+    HORIZON,
     OTHER,
     RENEWAL,
     TTL,
@@ -1702,6 +1703,21 @@ def test_B47_S19_a_majority_that_lost_the_key_is_a_loss_though_nobody_took_it(he
     talk.held(P)
     talk.answers(1, reply)
     talk.lost("gap")
+
+
+@pytest.mark.parametrize("fence, noticed", [(P + 1, True), (P + HORIZON * 500 - 1, True), (P + HORIZON * 500, False), (P, False)])
+def test_a_grant_anew_whose_answer_went_missing_shows_by_its_fence(held: Held, fence: int, noticed: bool) -> None:
+    """Two of three nodes lose the key; 1 says so, and 2 says it on a connection that breaks: the next answer there is fresh 0.
+
+    But only a grant raises the fence. (So does the clock floor, once the record has run out: by half the horizon at least.)
+    """
+    talk = held()
+    renewal(talk, {0: kept(), 1: granted(P + 1)})
+    talk.breaks(2)
+    talk.held(P)
+    talk.joins(2)
+    renewal(talk, {0: kept(), 1: kept(P + 1), 2: kept(fence)})
+    talk.lost("gap") if noticed else talk.held(P)
 
 
 @pytest.mark.parametrize("nodes, fatal", [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)])

@@ -14,7 +14,7 @@ unhurried = settings(deadline=None)  # others may have the machine
 
 
 def nodes(count: int) -> Reach:
-    return Reach([f"node{i}" for i in range(count)], patience=1.0, outage=9.0)
+    return Reach([f"node{i}" for i in range(count)], patience=1.0, outage=9.0, horizon=16_000)
 
 
 def test_at_first_there_is_hope_and_nothing_else() -> None:

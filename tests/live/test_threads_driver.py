@@ -315,6 +315,26 @@ def test_what_a_callback_must_not_and_may_do(client: Holdfast, three: Cluster) -
         pass
 
 
+def test_a_callback_that_wants_to_end_its_thread_hurts_nobody(three: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    ended: list[Any] = []
+
+    def ends(what: Any) -> None:
+        ended.append(what)
+        sys.exit("lost")
+
+    with connected(three) as client:
+        kept = client.lock("kept").acquire()
+        leases = [client.lock(f"ends{i}", ttl=0.2, renew=False, on_lost=ends).acquire() for i in range(2)]
+        until(lambda: len(ended) == 2)
+        assert sorted(it.name for it in ended) == [it.name for it in leases]
+        with client.lock("another", wait=5):
+            assert kept.held
+        kept.release()
+    until(lambda: sum("belongs to holdfast" in it.message for it in caplog.records) == 2)
+    with connected(three, observer=ends) as client, client.lock("kept", wait=5) as lease:
+        assert lease.held
+
+
 def test_a_callback_may_close_its_client(three: Cluster) -> None:
     closed = threading.Event()
     with connected(three) as client:
@@ -441,6 +461,26 @@ def test_names_are_resolved_and_every_place_is_tried(three: Cluster, monkeypatch
     monkeypatch.setattr(sockets, "places", lambda address: [])
     with Holdfast(*three.urls) as client, pytest.raises(HoldfastError, match="has no address"):
         client.lock("places", wait=0).acquire()
+
+
+@ONLY_LINUX
+def test_s03_a_slow_name_server_is_not_asked_again_and_again(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(address: Any) -> list[tuple[int, Any]]:
+        asked.append(address)
+        time.sleep(0.8)
+        return real(address)
+
+    real, asked = sockets.places, list[Any]()
+    monkeypatch.setattr(sockets, "places", slow)
+    urls = [it.replace("127.0.0.1", "localhost") for it in three.urls]
+    before = things()[0]
+    with Holdfast(*urls, fresh=three.fresh, node_timeout=0.05, outage=20) as client:
+        waiter = threading.Thread(target=lambda: client.lock("slow", wait=15).acquire().release())
+        waiter.start()
+        time.sleep(0.6)
+        assert things()[0] <= before + 5, "one for each node, beside the waiter and the keeper"
+        waiter.join(15)
+    assert len(asked) <= 6
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70, "a..b"])

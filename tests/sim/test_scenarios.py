@@ -199,7 +199,6 @@ def test_a_key_deleted_on_a_minority_is_taken_back_and_on_a_majority_is_a_loss(t
             place.world.do(lease.release())
 
 
-@pytest.mark.xfail(strict=True, reason="PROTOCOL 5: fresh 0 continues a series, also if the answer that would have been fresh 1 was lost")
 def test_a_majority_is_a_loss_also_where_an_answer_is_lost(town: Build) -> None:
     """Two of three nodes lose the key at once. One of them grants it anew in an answer that never comes: the next answer is as usual."""
     place = town()

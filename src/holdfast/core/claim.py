@@ -66,10 +66,10 @@ class Claim:
     """
 
     __slots__ = (
-        "__weakref__", "_asked", "_base", "_beat", "_dark", "_deadline", "_extended", "_goal", "_parting", "_propose", "_quorum", "_reach",
-        "_renew", "_touched", "_usual", "armed", "began", "contended", "doubt", "fence", "freed", "limit", "max_hold", "mint", "news",
-        "notes", "patient", "plain", "queued", "reason", "recipe", "refusal", "routed", "sends", "setback", "since", "state",
-        "ticket", "token", "ttl", "until", "votes", "wake", "yes",
+        "__weakref__", "_asked", "_base", "_beat", "_dark", "_deadline", "_extended", "_goal", "_largest", "_parting", "_propose",
+        "_quorum", "_reach", "_renew", "_touched", "_usual", "armed", "began", "contended", "doubt", "fence", "freed", "limit",
+        "max_hold", "mint", "news", "notes", "patient", "plain", "queued", "reason", "recipe", "refusal", "routed", "sends", "setback",
+        "since", "state", "ticket", "token", "ttl", "until", "votes", "wake", "yes",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +104,7 @@ class Claim:
         self.freed = 0  # nodes that have confirmed the release
         self._parting: set[int] = set()  # nodes whose answer to the release somebody waits for
         self._quorum, self._propose = reach.quorum, ticket
+        self._largest = ticket  # the largest fence ever proposed
         self._usual = [self.token[:16], 0, 1]  # granted now, nobody waits, and the fence is our ticket
         self._touched: Sequence[int] = ()  # nodes that may know the token
         self._asked = inf  # when the renewal that is not yet confirmed was sent
@@ -204,12 +205,13 @@ class Claim:
             if command.mode is not CEDE:
                 return False
             vote.ceding = False
-        if vote.since < inf and (not fence or fresh) and self._breaks(vote, now):
+        anew = fresh or self._raised(vote, fence)
+        if vote.since < inf and (not fence or anew) and self._breaks(vote, now):
             return self._lose(now, "gap")
         vote.sent, vote.error = command.sent, None
         vote.base = base = quorum.bound(command.sent, command.ttl)
         if fence:
-            return self._granted(vote, fence, lower, base if fresh or not vote.granted else max(base, vote.bound), now)
+            return self._granted(vote, fence, lower, base if anew or not vote.granted else max(base, vote.bound), now)
         return self._denied(vote, second, third, holder, now)
 
     def _granted(self, vote: Vote, fence: int, lower: bool, bound: float, now: float) -> bool:
@@ -409,7 +411,7 @@ class Claim:
         good = [v for v in self.votes if v.granted]
         if len(good) < self._quorum:
             return
-        fence = self._propose = max(self._propose, *[v.fence for v in good])
+        fence = self._propose = self._largest = max(self._propose, *[v.fence for v in good])
         behind = [i for i in self._reach.up if self.votes[i].granted and self.votes[i].fence < fence and self.votes[i].wrote != fence]
         for node in behind:
             self.votes[node].wrote = fence
@@ -511,6 +513,14 @@ class Claim:
 
     def _ends(self, vote: Vote) -> None:
         vote.since, vote.first, vote.broken = inf, 0, True
+
+    def _raised(self, vote: Vote, fence: int) -> bool:
+        """Does the fence show that the node granted the token anew, in an answer that never came?
+
+        A grant raises it, by one at least; so does what we propose; and so does the clock, once the node's record has run out,
+        but that by half the horizon at least.
+        """
+        return max(vote.fence, self._largest) < fence < vote.fence + self._reach.horizon * 500
 
     def _gap(self, vote: Vote, now: float) -> bool:
         """Some time after its last grant the node may have lost the token. True if too many others may have been without it then."""

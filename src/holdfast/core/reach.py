@@ -28,11 +28,11 @@ class Reach:
     """The nodes as claims see them.
 
     `labels`: their addresses, without passwords; `patience`: seconds that a node may owe an answer (node_timeout);
-    `outage`: for how many seconds a majority must have been away before waiting has no point.
+    `outage`: for how many seconds a majority must have been away before waiting has no point; `horizon`: K, the fence horizon, in ms.
     """
 
-    def __init__(self, labels: Sequence[str], patience: float, outage: float) -> None:
-        self.labels, self.patience, self.outage = labels, patience, outage
+    def __init__(self, labels: Sequence[str], patience: float, outage: float, horizon: int) -> None:
+        self.labels, self.patience, self.outage, self.horizon = labels, patience, outage, horizon
         self.size, self.quorum = len(labels), quorum.majority(len(labels))
         self.standing = [HOPED] * self.size
         self.causes: list[Exception | None] = [None] * self.size  # why it is down

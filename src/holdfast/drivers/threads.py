@@ -114,6 +114,7 @@ class Keeper:
         self._fallen: list[Errand] = []
         self._links: list[Link | None] = [None] * len(self._addresses)
         self._files: dict[int, Link] = {}
+        self._resolving: set[int] = set()  # nodes whose names are being looked up
         self._watchers: list[LockType] = []
         self._seen = 0
         self._flushed: list[LockType] = []  # who waits until what was asked has left
@@ -301,10 +302,10 @@ class Keeper:
             self._watchers.clear()
         fallen, self._fallen = self._fallen, []
         for errand in fallen:
-            _fell(errand)
+            _aside(_fell, errand)
         told, crew.events = crew.events, []
         for event in told:
-            self._tell(event)
+            _aside(self._tell, event)
 
     def _open(self, errand: Errand) -> None:
         gates, errand.gates = errand.gates, []
@@ -381,7 +382,8 @@ class Keeper:
             address = self._addresses[node]
             if sockets.is_literal(address):
                 self._dial(node, sockets.places(address), now)
-            else:
+            elif node not in self._resolving:  # (else the answer to the last attempt is good for this one, too)
+                self._resolving.add(node)
                 start_new_thread(self._resolve, (node,))
 
     def _resolve(self, node: int) -> None:
@@ -393,6 +395,7 @@ class Keeper:
         self.ask(partial(self._resolved, node, found))
 
     def _resolved(self, node: int, found: list[tuple[int, Any]] | Exception, now: float) -> None:
+        self._resolving.discard(node)
         if self._links[node] is not None or self.closing:
             return
         if isinstance(found, Exception):
@@ -470,7 +473,7 @@ class Keeper:
         for errand in errands:
             self._open(errand)
             if errand.delivered and errand.claim is not None and errand.claim.state is HELD:
-                _fell(errand)
+                _aside(_fell, errand)
         for gate in [*self._flushed, *self._watchers]:
             gate.release()
         self._flushed.clear()
@@ -487,6 +490,16 @@ class Keeper:
         for file in files:
             if file >= 0:
                 os.close(file)
+
+
+def _aside(call: Callable[[Any], None], what: object) -> None:
+    """Call what may call strangers' code. Its errors were logged; but one that ends a thread (sys.exit) must not end this one."""
+    try:
+        call(what)
+    except BaseException:
+        import logging
+
+        logging.getLogger("holdfast").exception("a callback wanted to end the thread that it was called on: it belongs to holdfast")
 
 
 def _fell(errand: Errand) -> None:

@@ -49,7 +49,7 @@ class Crew:
 
     def __init__(self, settings: Settings, inbox: bytes, undo: Callable[[bytes, bytes, int], bytes], version: str = "0") -> None:
         self.settings, self.mint, self._undo = settings, Mint(inbox), undo
-        self.reach = Reach([it.label for it in settings.addresses], settings.node_timeout, settings.outage)
+        self.reach = Reach([it.label for it in settings.addresses], settings.node_timeout, settings.outage, settings.horizon)
         self._manners = Manners(
             inbox,
             name=f"holdfast:{settings.owner}:{inbox[:8].decode()}".encode(),

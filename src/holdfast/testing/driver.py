@@ -59,7 +59,7 @@ class Driver:
         self.crew = Crew(settings, b"%032x" % world.dice.getrandbits(128), exclusive.undo, "0")
         self.crew.epoch = WALL - clock()
         self.told: list[Event] = []
-        self.closed = self.dead = False
+        self.closed = self.gone = self.dead = False  # gone: it does nothing any more, but its process lives
         self.links: list[Link | None] = [None] * len(nodes)
         self._leases: dict[Claim, weakref.ref[Any]] = {}
         self._news: dict[Claim, list[Future[None]]] = {}  # who waits for news of a claim
@@ -112,7 +112,7 @@ class Driver:
     def kill(self) -> None:
         """SIGKILL: the kernel closes its connections, and that is all."""
         self.world.note(self, "is killed")
-        self.dead = True
+        self.dead = self.gone = True
         for link in self.links:
             if link is not None:
                 link.hang_up()
@@ -129,7 +129,7 @@ class Driver:
             do(*arguments)
 
     def _reads(self, do: Do, *arguments: object) -> None:
-        if self.dead:
+        if self.gone:
             return
         if self.stopped:
             self._unread.append((do, arguments))
@@ -222,11 +222,10 @@ class Driver:
         self.work()
         while self.crew.owing and (left := end - self.clock()) > 0:
             await self._changed(left)
-        for node, link in enumerate(self.links):
+        self.gone = True
+        for link in self.links:
             if link is not None:
                 link.hang_up()
-                self.links[node] = None
-        self.dead = True
 
     def _check_open(self) -> None:
         if self.closed:
@@ -280,7 +279,7 @@ class Driver:
             self.crew.lost(link.node.index, self.clock(), cause)
 
     def _timer(self, due: float) -> None:
-        if due == self._due and not self.dead:
+        if due == self._due and not self.gone:
             self._due = inf
             if not self.stopped:
                 self.work()
@@ -289,7 +288,7 @@ class Driver:
 
     def work(self) -> None:
         """Everything that came has been read: look at the time, then do what the crew asks for, and wake whose claims have news."""
-        if self.dead or self.stopped:
+        if self.gone or self.stopped:
             return
         crew = self.crew
         if crew.next_wake() <= self.clock():

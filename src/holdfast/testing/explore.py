@@ -26,14 +26,14 @@ PLANS = (
     Plan(name="one", nodes=1, clients=4, cuts=1.0, naps=0.1, aim=("requests cut", "stopped before all of a renewal is heard")),
     Plan(name="five", nodes=5, restarts=0.1, aim=("restarts when granted",)),
     Plan(name="hands on three", nodes=3, each=1, hands=0.8, seconds=24.0, aim=("taken from most",)),
-    Plan(name="calm five", nodes=5, clients=3, calm=True, eager=0.2, seconds=6.0, aim=("held",)),
+    Plan(name="calm five", nodes=5, clients=3, calm=True, eager=0.2, seconds=9.0, aim=("held",)),
     Plan(name="mixed", nodes=5, clients=3, ttls=(0.3, 0.6, 1.0), aim=("extended",)),
     Plan(name="slow", nodes=3, clients=4, each=1, slow=0.3, naps=0.1),
     Plan(name="mortal", nodes=3, clients=4, ttls=(0.5, 1.0), mortal=True, aim=("killed", "stopped", "users cancelled")),
     Plan(name="hands on five", nodes=5, clients=3, each=1, hands=0.4, aim=("taken from most",)),
     Plan(name="gentle", nodes=3, gentle=True, seconds=24.0, aim=("one node in trouble",)),
     Plan(name="four", nodes=4),
-    Plan(name="calm three", nodes=3, clients=4, calm=True, eager=0.2, seconds=6.0, aim=("held",)),
+    Plan(name="calm three", nodes=3, clients=4, calm=True, eager=0.2, seconds=9.0, aim=("held",)),
     Plan(name="two", nodes=2, clients=3, eager=0.4, cuts=0.5, aim=("cedes cut",)),
     Plan(name="mortal five", nodes=5, clients=3, mortal=True, aim=("killed", "stopped", "users cancelled")),
 )
@@ -113,7 +113,7 @@ class Exploration(Stage):
     async def _keep(self, driver: Driver, claim: Claim, renew: bool) -> None:
         """Hold it for a while."""
         dice, longest = self.world.dice, max(self.plan.ttls)
-        keep = dice.uniform(0.0, 0.01) if dice.random() < 0.94 else dice.uniform(0.0, 1.0 if self.plan.calm else 4.0)
+        keep = dice.uniform(0.0, 0.01) if dice.random() < 0.94 else dice.uniform(0.0, 4.0)
         if self.plan.gentle and dice.random() < 0.3:
             keep = dice.uniform(5.0, 20.0)
         elif not renew and dice.random() < 0.5:

@@ -161,15 +161,14 @@ class Laws(Witness):
             return
         if held.expired:
             raise Violation(f"risen: the time of {_of(claim)} was up, and it is held until {claim.until - now:.6f} s from now")
-        token, true = claim.token, self.world.now
+        token = claim.token
         if claim.until != held.until:  # whatever ran out too early is out by then: look at the last moment, in any case
             held.until = claim.until
             if claim.until > claim.since + claim.max_hold + 1e-6:
                 raise Violation(f"max_hold: {_of(claim)} may last for {claim.max_hold:.6f} s, and does for {claim.until - claim.since:.6f}")
             self.world.at(held.driver.clock.when(claim.until) - 1e-6, _nothing)
-        holders = [node.holder(name) for node in self.nodes]
-        own = {node for node, holder in zip(self.nodes, holders, strict=True) if holder == token}
-        safe = own | {n for n, holder in zip(self.nodes, holders, strict=True) if not holder and true - n.born < self.guard}
+        own = {node for node in self.nodes if node.holder(name) == token}
+        safe = own | {node for node in self.nodes if node not in own and self._keeps(node, name, token)}
         held.own |= own
         taken_away = self.taken_away.get(token, set())
         taken_away -= own
@@ -183,13 +182,17 @@ class Laws(Witness):
         if held.taken > -inf and claim.plain is None and min(it.sent for it in claim.votes) >= held.taken:
             raise Violation(f"gap: {_of(claim)} is held through a gap, {now - held.taken:.6f} s ago, though every node has spoken since")
 
+    def _keeps(self, node: Node, name: bytes, token: bytes) -> bool:
+        """Has the node forgotten the token so lately that nobody may use it yet, or at least gives it to nobody?"""
+        return not node.holder(name) and self.world.now - node.born < self.guard and node.forgot.get(name) == token
+
     def _counts(self, claim: Claim, now: float) -> None:
-        """P-V: a node that a client counts holds its token. (Or it was taken away by an operator, or nobody may use the node yet.)"""
-        name, token, true = claim.recipe.name, claim.token, self.world.now
+        """P-V: a node that a client counts holds its token. (Or it was taken away by an operator, or forgotten lately.)"""
+        name, token = claim.recipe.name, claim.token
         for node, vote in zip(self.nodes, claim.votes, strict=False):  # (there are none while all is as usual)
             if not vote.granted or vote.ceding or now >= vote.bound or node.holder(name) == token:
                 continue
-            if true - node.born >= self.guard and node not in self.taken_away.get(token, ()):
+            if not self._keeps(node, name, token) and node not in self.taken_away.get(token, ()):
                 has = node.holder(name).decode()
                 raise Violation(f"counted: {_of(claim)} counts {node} for {vote.bound - now:.6f} s more, which has {has!r}")
 

@@ -40,6 +40,7 @@ class Node:
         self.world, self.index, self.clock = world, index, clock
         self.links: dict[Link, None] = {}
         self.running = True
+        self.forgot: dict[bytes, bytes] = {}  # the last values of the keys that it has forgotten
         self.dark = 0.0  # nothing reaches it or comes from it until then
         self.executed: Callable[[Node], object] = _ignore  # called after commands
         self.sent: Callable[[Link, bytes], object] = _ignore  # called when a driver has sent something
@@ -74,6 +75,7 @@ class Node:
         """Kill it: connections break, new ones are refused."""
         self.world.note(self, "is killed")
         self.running = False
+        self.forgot.update({key: value for key in self.keys() if (value := self.holder(key))})
         self._backlog.clear()
         for link in list(self.links):
             link.cut()

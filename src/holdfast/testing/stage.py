@@ -70,7 +70,7 @@ class Stage:
             self._play()
         finally:
             for driver in self.drivers:
-                driver.dead = True
+                driver.dead = driver.gone = True
             self.world.close()
         return self.world.seen
 
