@@ -325,7 +325,7 @@ async def test_s02_a_hung_or_dead_minority_costs_nothing(face: Face, name: str, 
         await face.release(await face.acquire(client.lock(name)))
         assert face.now() - began < 0.5, "not even the first one waits: a node may owe an answer for 1 s"
         harmed = await rounds(client)
-        assert harmed < 5 * healthy + 0.005
+        assert harmed < 10 * healthy + 0.05, "a node may owe an answer for 1 s: nobody waits for it"
         cold = face.client(nodes)  # S-03: one that has never spoken to them
         began = face.now()
         lease = await face.acquire(cold.lock(name))

@@ -142,17 +142,17 @@ async def test_an_extension_of_a_lost_lease(face: Face, five: Cluster, name: str
 async def test_b45_renewal_keeps_a_short_lease_alive(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
     for attempt in range(5):
-        lease = await face.acquire(client.lock(f"{name}/{attempt}", ttl=0.3))
+        lease = await face.acquire(client.lock(f"{name}/{attempt}", ttl=0.6))
         pause, last = 0.0, face.now()
-        end = last + 0.95
+        end = last + 1.9
         while last < end:
             await face.sleep(0.01)
             pause, last = max(pause, face.now() - last), face.now()
         if lease.held:
             await face.release(lease)
             return
-        assert pause > 0.1, "lost, and this machine did not even stand still"
-    pytest.skip("this machine stands still for longer than a third of a lease, again and again")
+        assert pause > 0.2, "lost, and this machine did not even stand still"
+    pytest.fail("this machine stands still for longer than a third of a lease, again and again")
 
 
 async def test_s17_a_majority_is_away_for_less_than_a_lease(face: Face, three: Cluster, name: str) -> None:

@@ -217,6 +217,31 @@ def test_a_majority_is_a_loss_also_where_an_answer_is_lost(town: Build) -> None:
     assert lease.state is LOST
 
 
+@pytest.mark.xfail(strict=True, reason="a later ticket raises the fence by more than half the horizon, and is taken for the clock")
+def test_a_majority_that_another_had_is_a_loss_also_where_an_answer_is_lost(town: Build) -> None:
+    """The same after a long hold; and another holds the lock in between."""
+    place = town()
+    one, two = place.client(), place.client()
+    lease = place.world.do(one.lock("x", ttl=3.0).acquire())
+    place.world.run(place.world.now + 20.5)
+    assert lease.state is HELD
+    waiter = two.driver.run(two.lock("x", ttl=3.0).acquire())
+    place.world.run(place.world.now + 0.1)
+    for node in place.nodes[1:]:
+        place.laws.takes_away(node, b"x")
+        node.tell(pack(b"DEL", b"x"))
+        promote(node, lease._terms.recipe)
+    place.world.run(place.world.now + 0.1)
+    place.world.do(waiter.result().release())
+    place.world.run(place.world.now + 0.1)
+    for link in place.nodes[2].links:
+        link.mute = True
+    with pytest.MonkeyPatch.context() as unwatched:
+        unwatched.setattr(place.world, "looks", [])  # the laws see it, too
+        place.world.run(place.world.now + 5.0)
+    assert lease.state is LOST
+
+
 def test_minorities_one_after_another_are_taken_back(town: Build) -> None:
     place = town()
     locks = place.client()

@@ -293,7 +293,7 @@ class Driver:
         """
         now = clock()
         due, self._timer, self._due = self._due, None, -inf  # (until it has judged, nobody needs another timer)
-        if now > due + LATE:  # the loop was busy: what was said last may have left only now
+        if now > due + self.crew.reach.patience / 8:  # the loop was busy for long: what was said last may have left only now
             self.crew.excuse(now)
         self._look(now, due)
         self.loop.call_soon(self.loop.call_soon, self._judge, now)
