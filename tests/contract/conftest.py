@@ -8,22 +8,23 @@ from collections.abc import AsyncIterator
 import pytest
 from contract.cluster import Cluster
 from contract.faces import FACES, Face
+from contract.simulated import Simulated, SimulatedCluster
 
 from holdfast.embedded import Nodes
 
 
-@pytest.fixture(params=FACES)
+@pytest.fixture(params=[*FACES, "simulated"])
 async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
     """A driver, and its face."""
-    face = FACES[request.param]()
+    face = {**FACES, "simulated": Simulated}[request.param]()
     yield face
     await face.finish()
 
 
 @pytest.fixture
-def five(nodes: Nodes) -> Cluster:
+def five(face: Face, nodes: Nodes) -> Cluster | SimulatedCluster:
     """Five nodes that all tests share, and that no test does any harm."""
-    return Cluster(nodes)
+    return SimulatedCluster(face.world, 5) if isinstance(face, Simulated) else Cluster(nodes)
 
 
 @pytest.fixture

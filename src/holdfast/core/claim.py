@@ -48,7 +48,7 @@ class Vote:
     owed = 0  # answers not yet here
     sent = -inf  # when the last request that was answered on this connection had been sent; -inf: none yet
     base: float  # the bound that a pushed grant has: by that request
-    bound = 0.0  # until when its grant counts, drift taken off
+    bound = -inf  # until when its grant counts, drift taken off
     last = -inf  # when the request behind its latest grant had been sent
     since = inf  # when its unbroken series of grants began; inf: there is none
     first = 0  # the fence of the grant that began it

@@ -30,10 +30,9 @@ _COMMANDS = re.compile(rb"\$40\r\n(%b|%b)\r\n\$1\r\n4\r\n.*?\$58\r\n([0-9a-f:]{5
 
 @dataclass(eq=False, slots=True)
 class Held:
-    """What is known of a claim that its client believes to be held. Times are the client's, save `granted`."""
+    """What is known of a claim that its client believes to be held. Times are the client's."""
 
     driver: Driver
-    granted: float
     own: set[Node] = field(default_factory=set)  # the nodes that it has had
     until: float = 0.0  # its deadline, as it was last looked at
     expired: bool = False  # its time was up
@@ -150,7 +149,7 @@ class Laws(Witness):
         if claim.fence <= self.fences.get(name, 0):
             raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {self.fences[name]}")
         self.fences[name] = claim.fence
-        self.held[claim] = Held(driver, self.world.now)
+        self.held[claim] = Held(driver)
         if self.calm is not None:
             self._in_order(claim, self.calm)
 
