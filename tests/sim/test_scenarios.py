@@ -217,7 +217,6 @@ def test_a_majority_is_a_loss_also_where_an_answer_is_lost(town: Build) -> None:
     assert lease.state is LOST
 
 
-@pytest.mark.xfail(strict=True, reason="a later ticket raises the fence by more than half the horizon, and is taken for the clock")
 def test_a_majority_that_another_had_is_a_loss_also_where_an_answer_is_lost(town: Build) -> None:
     """The same after a long hold; and another holds the lock in between."""
     place = town()

@@ -117,4 +117,5 @@ class Lease(lease.Lease):
     def __del__(self) -> None:
         claim, driver = getattr(self, "claim", None), self._driver
         if claim is not None and claim.state is core.HELD and clock() < claim.until and not (driver.closed or driver.gone):
+            claim.abandon()  # first: whoever records the warning keeps this lease
             warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)

@@ -43,6 +43,7 @@ class Vote:
     ceding = False  # asked to make way there, and the answer is not here: nothing it says counts
     burnt = False  # that answer will never come: it never counts again for this token
     broken = False  # it once lost the token by itself
+    unsure = False  # its connection broke with an answer under way that may have said so
     fence = 0
     wrote = 0  # the fence last sent to be written back
     owed = 0  # answers not yet here
@@ -206,6 +207,7 @@ class Claim:
                 return False
             vote.ceding = False
         anew = fresh or self._raised(vote, fence)
+        vote.unsure = False
         if vote.since < inf and (not fence or anew) and self._breaks(vote, now):
             return self._lose(now, "gap")
         vote.sent, vote.error = command.sent, None
@@ -278,6 +280,7 @@ class Claim:
         if self._late(now):
             return self._lapse(now)
         vote = self.votes[node]
+        vote.unsure |= vote.owed > 0
         vote.owed, vote.sent, vote.wrote, vote.expiry, vote.denied, vote.error = 0, -inf, 0, inf, False, None
         if vote.ceding:  # that cede may yet be executed
             return self._burn(vote, now)
@@ -517,10 +520,11 @@ class Claim:
     def _raised(self, vote: Vote, fence: int) -> bool:
         """Does the fence show that the node granted the token anew, in an answer that never came?
 
-        A grant raises it, by one at least; so does what we propose; and so does the clock, once the node's record has run out,
-        but that by half the horizon at least.
+        A grant raises it, by one at least; so does what we propose; and so does the clock, once the node's record has run out, but
+        that by half the horizon at least. By so much it also rises if others had the node meanwhile: where an answer went missing, that
+        is what is believed.
         """
-        return max(vote.fence, self._largest) < fence < vote.fence + self._reach.horizon * 500
+        return max(vote.fence, self._largest) < fence and (vote.unsure or fence < vote.fence + self._reach.horizon * 500)
 
     def _gap(self, vote: Vote, now: float) -> bool:
         """Some time after its last grant the node may have lost the token. True if too many others may have been without it then."""

@@ -432,7 +432,11 @@ class Driver:
         places = sockets.places(address) if sockets.is_literal(address) else await self.loop.run_in_executor(None, sockets.places, address)
         refusal: OSError = OSError(f"{address.label} has no address")
         for family, where in places:
-            sock = sockets.open_socket(family)
+            try:
+                sock = sockets.open_socket(family)
+            except OSError as error:  # a family that this machine has not
+                refusal = error
+                continue
             try:
                 await self.loop.sock_connect(sock, where)
                 if address.path:
