@@ -585,6 +585,18 @@ async def test_b48_a_lease_that_is_dropped_is_not_renewed(nodes: Nodes, eye: Eye
 
 
 @calm
+async def test_b48_whoever_records_the_warning_does_not_keep_the_lease_alive(nodes: Nodes, eye: Eye) -> None:
+    """A recorded warning holds its source, which is the lease: it is dropped all the same."""
+    async with await connected(nodes) as locks:
+        name = some("recorded")
+        leases = [await locks.lock(name, ttl=1.0).acquire()]
+        with pytest.warns(ResourceWarning, match="recorded") as seen:
+            leases.clear()
+        await eye.gone(name, within=4.0)
+        assert len(seen) == 1
+
+
+@calm
 async def test_a_task_that_is_over_without_its_result_being_read(nodes: Nodes, eye: Eye) -> None:
     """The lease was handed over, and nobody took it: dropped like any other."""
     async with await connected(nodes) as locks:
