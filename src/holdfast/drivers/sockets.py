@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 from typing import Any
 
 from ..wire.address import Address
@@ -49,4 +50,5 @@ def open_socket(family: int) -> socket.socket:
 def reset(sock: socket.socket) -> None:
     """Make closing this socket forget what it has not sent yet: a command left in the kernel would be executed later."""
     if sock.family != socket.AF_UNIX:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        with suppress(OSError):  # (macOS refuses it for a connection that is dead already, which is what is wanted)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
