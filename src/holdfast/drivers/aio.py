@@ -149,6 +149,7 @@ class Driver:
             if claim.refusal is not None:
                 raise claim.refusal
             if claim.state is HELD and clock() < claim.until:
+                # (mypy cannot tell the type of a default that binds the loop variable of this attempt)
                 self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
                 return
             self.let_go(claim)  # held, and lost before anybody heard of it: once more

@@ -148,6 +148,7 @@ class Driver:
             self._check_open()
             claim = self.claim(recipe, ttl, patient=wait != 0, deadline=deadline, renew=renew, max_hold=max_hold)
             lease.claim = claim
+            # (mypy cannot tell the type of a default that binds the loop variable of this attempt)
             self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
             news = self.news(claim)
             self.begin(claim)

@@ -80,6 +80,7 @@ class Stage:
         return tuple(it for it in self.aim if it not in self.world.seen)
 
     def _play(self) -> None:
+        """What happens on it. (Not abstract: tests of the laws set a bare stage, and never let it run.)"""
         raise NotImplementedError
 
     def _clock(self, ahead: float, about: float) -> Clock:
