@@ -1329,6 +1329,15 @@ def test_S11_a_key_of_another_type_is_noticed_on_redis_6_2_too() -> None:
     talk.refused(ConfigError)
 
 
+def test_B28_a_string_without_expiry_on_the_only_node_is_an_error() -> None:
+    """Also where every node there is has answered that somebody has it."""
+    talk = Conversation(1)
+    talk.sends("request to 0")
+    talk.answers(0, denied(-1), at=0.1)
+    talk.said = []
+    talk.refused(ConfigError)
+
+
 def test_S11_a_key_that_is_no_lock_on_a_minority_is_a_vote_less() -> None:
     talk = Conversation()
     talk.sends("request to 0 1 2")
