@@ -5,6 +5,7 @@
 """
 
 from .errors import (
+    Cancelled,
     Closed,
     ConfigError,
     HoldfastError,
@@ -14,6 +15,7 @@ from .errors import (
     NoQuorum,
     NotAcquired,
     NotHeld,
+    SelfDeadlock,
     StaleFence,
     WrongLoop,
     WrongProcess,
@@ -23,6 +25,7 @@ from .sync import Holdfast, Lease, Lock
 from .version import VERSION as __version__
 
 __all__ = [
+    "Cancelled",
     "Closed",
     "ConfigError",
     "Holdfast",
@@ -36,6 +39,7 @@ __all__ = [
     "NoQuorum",
     "NotAcquired",
     "NotHeld",
+    "SelfDeadlock",
     "StaleFence",
     "WrongLoop",
     "WrongProcess",

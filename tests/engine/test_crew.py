@@ -54,8 +54,8 @@ def causes(claim: Claim) -> dict[str, str]:
 def test_a_crew_begins_with_nothing() -> None:
     world = World()
     fresh = Crew(world.settings, INBOX, undo)
-    assert (fresh.telling, fresh.epoch, fresh.changes, fresh.owing) == (False, 0.0, 0, False)
-    assert (fresh.live, fresh.settled, fresh.dials, fresh.hangups, fresh.events) == ({}, [], [], [], [])
+    assert (fresh.record.telling, fresh.record.epoch, fresh.changes, fresh.owing) == (False, 0.0, 0, False)
+    assert (fresh.live, fresh.settled, fresh.dials, fresh.hangups, fresh.record.events) == ({}, [], [], [], [])
     assert fresh.claim(Exclusive("a", ttl=10, horizon=1), 10, 5.0).ticket == 5_000_000  # (no driver has told it the wall clock)
     fresh.connected(0, 5.0)
     assert b"LIB-VER\r\n$1\r\n0\r\n" in fresh.lanes[0].take()
@@ -827,7 +827,7 @@ def test_a_node_that_was_away_and_guarded_is_not_down_once_more_while_it_takes_t
 def test_a_node_down_without_a_cause_is_one_all_the_same() -> None:
     world = World()
     world.crew.lost(0, START, None)  # type: ignore[arg-type]
-    assert [str(it.cause) for it in world.crew.events if isinstance(it, events.NodeDown)] == ["no connection"]
+    assert [str(it.cause) for it in world.crew.record.events if isinstance(it, events.NodeDown)] == ["no connection"]
 
 
 def test_a_server_that_may_evict_locks_is_warned_of_once() -> None:
@@ -1233,7 +1233,7 @@ def test_tickets_follow_the_wall_clock_until_nodes_have_told_the_time_and_then_t
     assert ahead() == near(ticket, abs=0.01)
     away(world, *range(len(clocks)))  # what they told is still known
     world.run(2.0)
-    world.crew.epoch += 500.0  # and nobody asks our own clock any longer
+    world.crew.record.epoch += 500.0  # and nobody asks our own clock any longer
     assert ahead() == near(ticket if clocks else 500.0, abs=0.01)
 
 

@@ -151,7 +151,7 @@ class World:
         usual |= {"outage": None, "owner": "me", "fresh": ()}
         self.settings = settings([f"redis://n{number}:1" for number in range(nodes)], **(usual | options))
         self.crew = Crew(self.settings, inbox, exclusive.undo, "1.2")
-        self.crew.telling, self.crew.epoch = telling, WALL - START
+        self.crew.record.telling, self.crew.record.epoch = telling, WALL - START
         self.nodes = [Node(number) for number in range(nodes)]
         self.now = START
         self.events: list[Event] = []
@@ -226,8 +226,8 @@ class World:
                     self._write(number, lane.take())
         self.settled += crew.settled
         crew.settled.clear()
-        self.events += crew.events
-        crew.events.clear()
+        self.events += crew.record.events
+        crew.record.events.clear()
 
     def _later(self, delay: float, what: Callable[[], None]) -> None:
         heapq.heappush(self._due, (self.now + delay, next(self._order), what))

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.checks import Seconds, seconds
-from holdfast.core.claim import Claim
-from holdfast.engine.crew import NodeStatus
-from holdfast.errors import LockBusy, LockLost
+from holdfast.engine.crew import NodeStatus, Want
+from holdfast.errors import LockBusy, LockLost, NoQuorum
 from holdfast.face import client, lease, lock
+from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
 from holdfast.face.terms import Terms
 from holdfast.testing.driver import Driver, Witness
@@ -37,15 +37,23 @@ class Lease(lease.Lease):
     """A held lock in the hands of a task of the world."""
 
     __slots__ = ("_driver", "claim")
-    claim: Claim
+    claim: Want
 
     def __init__(self, terms: Terms, driver: Driver) -> None:
         super().__init__(terms, driver.settings)
         self._driver = driver
 
     @property
-    def _claim(self) -> Claim:
+    def _claim(self) -> Want:
         return self.claim
+
+    @property
+    def _going(self) -> bool:
+        return getattr(self, "claim", None) is not None and self.held
+
+    def _join(self, outer: Lease) -> None:
+        super()._join(outer)
+        self.claim = outer.claim
 
     def _mine(self) -> None:
         pass
@@ -54,7 +62,10 @@ class Lease(lease.Lease):
         return Happened()
 
     async def extend(self, ttl: Seconds | None = None) -> float:
-        await self._driver.extend(self.claim, self._extension(ttl))
+        length = self._extension(ttl)
+        if not length:
+            return 0.0
+        await self._driver.extend(self.claim, length)
         return self._extended()
 
     async def release(self, confirm: bool = False) -> int:
@@ -70,29 +81,42 @@ class Lock(lock.Lock[Lease]):
 
     __slots__ = ("_driver",)
 
-    def __init__(self, terms: Terms, driver: Driver) -> None:
-        super().__init__(terms)
+    def __init__(self, terms: Terms, inside: Inside[Lease], driver: Driver) -> None:
+        super().__init__(terms, inside)
         self._driver = driver
 
     async def acquire(self) -> Lease:
-        return await self._acquire(self._terms.wait)
+        return await self._acquire(self._terms.wait, self._terms.reentrant)
 
     async def try_acquire(self) -> Lease | None:
         try:
-            return await self._acquire(0.0)
+            return await self._acquire(0.0, self._terms.reentrant)
         except LockBusy:
             return None
 
-    async def _acquire(self, wait: float | None) -> Lease:
-        terms = self._terms
+    async def _acquire(self, wait: float | None, stays: bool) -> Lease:
+        terms, here = self._terms, self._here()
         lease = Lease(terms, self._driver)
-        await self._driver.acquire(lease, terms.recipe, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+        outer = self._inside.found(here, terms, wait)
+        if outer is not None:
+            if terms.ttl > outer._terms.ttl:
+                await outer.extend(terms.ttl)
+            lease._join(outer)
+            return lease
+        if stays:
+            self._inside.enters(here, lease)
+        try:
+            await self._driver.acquire(lease, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+        except NoQuorum as why:
+            if not terms.fail_open:
+                raise
+            self._driver.crew.record.note(lease._open(why))
         return lease
 
     async def __aenter__(self) -> Lease:
         here = self._here()
         stay, before = self._stay(), self._entered.get(here)
-        lease = await self.acquire()
+        lease = await self._acquire(self._terms.wait, True)
         if stay is not None:
             stay.lease = lease
         else:
@@ -122,10 +146,11 @@ class Holdfast(client.Client[Lock]):
 
     def _prepare(self) -> None:
         world, nodes, witness = self._parts
+        self._inside: Inside[Lease] = Inside()
         self.driver = Driver(world, nodes, self.settings, Clock(world, 0.0), witness)
 
     def _describe(self, terms: Terms) -> Lock:
-        return Lock(terms, self.driver)
+        return Lock(terms, self._inside, self.driver)
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return self.driver.status()

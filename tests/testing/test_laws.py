@@ -33,7 +33,7 @@ class Court(Stage):
         """Acquire a lock, and keep it."""
         hold = Hold()
         self.holds.append(hold)
-        await driver.acquire(hold, Exclusive(name, ttl=1.0, horizon=self.settings.horizon), ttl=1.0, **options)
+        await driver.acquire(hold, [Exclusive(name, ttl=1.0, horizon=self.settings.horizon)], ttl=1.0, **options)
         return hold.claim
 
     def breaks(self, law: str, within: float = 2.0) -> None:

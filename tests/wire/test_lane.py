@@ -57,6 +57,7 @@ class Server:
     facts: dict[str, object] = field(default_factory=dict)
     time: tuple[bytes, bytes] = (b"1700000000", b"500000")
     setinfo: bytes = OK
+    tracking: bytes = OK
     confirms: bool = True
     verbatim: bool = True  # its INFO is text for people, as RESP3 has it
 
@@ -81,6 +82,7 @@ class Server:
             OK,
             self.setinfo,
             self.setinfo,
+            self.tracking,
             b">3\r\n" + bulk(b"subscribe") + bulk(INBOX) + b":1\r\n" if self.confirms else b"",
             self.info("redis_version", "valkey_version", "run_id", "uptime_in_seconds"),
             self.info("role"),
@@ -94,11 +96,12 @@ class Server:
 
 @dataclass
 class Asked:
-    """A question; `again`: a release."""
+    """A question; `again`: a release; `watch`: the node is to tell of changes."""
 
     data: bytes
     sent: float = 0.0
     again: bool = False
+    watch: bool = False
 
 
 @dataclass
@@ -112,6 +115,9 @@ class Ear:
 
     def told(self, node: int, message: bytes, now: float) -> None:
         self.log.append((node, message, now))
+
+    def changed(self, node: int, key: bytes | None, now: float) -> None:
+        self.log.append((node, "changed", key, now))
 
 
 def a_lane(
@@ -152,6 +158,7 @@ PLAIN = [
     (b"CLIENT", b"SETNAME", b"holdfast:me"),
     (b"CLIENT", b"SETINFO", b"LIB-NAME", b"holdfast"),
     (b"CLIENT", b"SETINFO", b"LIB-VER", b"1.2"),
+    (b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"),
     (b"SUBSCRIBE", INBOX),
     (b"INFO", b"server"),
     (b"INFO", b"replication"),

@@ -14,8 +14,10 @@ from ..drivers.aio import Driver
 from ..engine.crew import NodeStatus
 from ..errors import Closed
 from ..face import client
+from ..face.inside import Inside
 from ..face.terms import Terms
 from ..version import VERSION
+from .lease import Lease
 from .lock import Lock
 
 
@@ -23,11 +25,12 @@ class Holdfast(client.Client[Lock]):
     __doc__ = client.Client.__doc__
 
     def _prepare(self) -> None:
+        self._inside: Inside[Lease] = Inside()
         self._drivers: dict[asyncio.AbstractEventLoop, Driver] = {}
         self._closed = False
 
     def _describe(self, terms: Terms) -> Lock:
-        return Lock(terms, self._driver)
+        return Lock(terms, self._inside, self._driver)
 
     def _driver(self) -> Driver:
         """That of the running loop, and of this process; those of loops that were closed are forgotten."""

@@ -12,14 +12,16 @@ import asyncio
 import os
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from math import inf
 from typing import Any, Protocol, TypeVar
 
 from ..clock import clock
-from ..core.claim import HELD, LOST, OVER, Claim
+from ..core.claim import HELD, LOST, OVER
 from ..core.command import Recipe
-from ..engine.crew import Crew, NodeStatus
+from ..core.round import Answers, Round
+from ..engine.crew import Crew, NodeStatus, Want
+from ..engine.record import Stats
 from ..engine.settings import Settings
 from ..errors import Closed, HoldfastError
 from ..events import Event
@@ -39,7 +41,7 @@ _drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
 class Lease(Protocol):
     """What a face gives to its user. The driver never keeps it, or its death would never be noticed."""
 
-    claim: Claim
+    claim: Want
 
     def _fell(self) -> None:
         """It is lost. Called with nothing half done."""
@@ -77,15 +79,16 @@ class Driver:
         self.settings, self._tell, self._born = settings, tell, generation()
         self.loop = asyncio.get_running_loop()
         self.crew = Crew(settings, os.urandom(16).hex().encode(), exclusive.undo, version)
-        self.crew.telling = telling
-        self.crew.epoch = time.time() - clock()
+        self.crew.record.telling = telling
+        self.crew.record.epoch = time.time() - clock()
         self.closed = False
         self.failure: BaseException | None = None  # the bug
         self.strangers: set[asyncio.Task[Any]] = set()  # running `on_lost` coroutines (a loop keeps only weak references to its tasks)
         self._last: asyncio.TimerHandle | None = None
         self._over = False  # is nothing done here any more?
-        self._leases: dict[Claim, weakref.ref[Any]] = {}  # of all claims that somebody has
-        self._waiters: dict[Claim, list[asyncio.Future[None]]] = {}  # who waits for news of a claim
+        self._leases: dict[Want, weakref.ref[Any]] = {}  # of all claims that somebody has
+        self._waiters: dict[Want, list[asyncio.Future[None]]] = {}  # who waits for news of a claim
+        self._asking: dict[Round, list[asyncio.Future[None]]] = {}  # who waits for a round
         self._links: list[Link | None] = [None] * len(settings.addresses)
         self._dialling: dict[int, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -129,13 +132,15 @@ class Driver:
 
     # ------------------------------------------------ for the face
 
-    async def acquire(self, lease: Lease, recipe: Recipe, *, ttl: float, wait: float | None, renew: bool, max_hold: float) -> None:
+    async def acquire(
+        self, lease: Lease, recipes: Sequence[Recipe], *, ttl: float, wait: float | None, renew: bool, max_hold: float
+    ) -> None:
         """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
         deadline = inf if not wait else clock() + wait
         while True:
             self._check_open()
             now = clock()
-            claim = self.crew.claim(recipe, ttl, now, patient=wait != 0, deadline=deadline, renew=renew, max_hold=max_hold)
+            claim = self.crew.want(recipes, ttl, now, patient=wait != 0, deadline=deadline, renew=renew, max_hold=max_hold)
             waiter = self.loop.create_future()
             self._waiters[claim] = [waiter]
             lease.claim = claim
@@ -154,14 +159,14 @@ class Driver:
                 return
             self.let_go(claim)  # held, and lost before anybody heard of it: once more
 
-    async def extend(self, claim: Claim, ttl: float) -> None:
+    async def extend(self, claim: Want, ttl: float) -> None:
         """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time."""
         if self._do(self.crew.extend, claim, ttl, clock()):
             waiter = self.loop.create_future()
             self._waiters.setdefault(claim, []).append(waiter)
             await waiter
 
-    async def release(self, claim: Claim, confirm: bool) -> int:
+    async def release(self, claim: Want, confirm: bool) -> int:
         """Give it back. Returns when the bytes have left; with `confirm`, when a majority has confirmed: on how many nodes."""
         if not confirm:
             self.let_go(claim)
@@ -178,6 +183,18 @@ class Driver:
             await waiter
         return claim.freed
 
+    async def ask(self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None) -> Round:
+        """Ask nodes something that is no lock; returns when it is over, after `node_timeout` at the latest."""
+        self._check_open()
+        round_ = self._do(self.crew.consult, asks, clock(), enough)
+        if round_ is not None and not round_.over:
+            waiter = self.loop.create_future()
+            self._asking[round_] = [waiter]
+            await waiter
+        self._check_open()
+        assert round_ is not None
+        return round_
+
     async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
         began = clock()
@@ -193,6 +210,14 @@ class Driver:
                 return status
             self._do(self.crew.status, now)  # nobody may have used these nodes before
             await self._news(began + wait - now)
+
+    def note(self, event: Event) -> None:
+        """Something that no node has told: observers hear of it in its turn."""
+        self._do(self.crew.record.note, event)
+
+    def stats(self) -> Stats:
+        """What was done so far, in this loop."""
+        return self.crew.stats()
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""
@@ -232,7 +257,7 @@ class Driver:
         for link in links:
             if link is not None and link.transport is not None:
                 link.transport.abort()  # (what the kernel has is sent; nothing waits for a node that does not read)
-        for waiters in [self._watchers, self._flushed, *self._waiters.values()]:
+        for waiters in [self._watchers, self._flushed, *self._waiters.values(), *self._asking.values()]:
             self._wake(waiters)
         if not self._life.ag_running:  # nor has the loop to care for it
             _step(self._life.aclose())
@@ -267,7 +292,7 @@ class Driver:
         if self.closed:
             raise Closed("this client was closed")
 
-    def let_go(self, claim: Claim) -> None:
+    def let_go(self, claim: Want) -> None:
         """Give it back, or stop waiting for it. Waits for nothing: its bytes leave at the end of this turn at the latest."""
         self._do(self.crew.end, claim, clock())
         if claim.done:
@@ -312,7 +337,7 @@ class Driver:
             self._do(self._judged, now)
 
     def _judged(self, now: float) -> None:
-        self.crew.epoch = time.time() - clock()
+        self.crew.record.epoch = time.time() - clock()
         self.crew.tick(now)
 
     def _look(self, now: float, due: float) -> None:
@@ -321,7 +346,7 @@ class Driver:
             self._do(self._lapse, now)
 
     def _lapse(self, now: float) -> None:
-        for claim in list(self._leases):
+        for claim in [it for want in self._leases for it in want.claims]:
             if claim.state is HELD and now >= claim.until and claim.tick(now):
                 self.crew.act(claim, now)
 
@@ -344,7 +369,7 @@ class Driver:
     def _work(self) -> None:
         """Do what the crew asks for, and wake whose claims have news."""
         crew = self.crew
-        if crew.settled or crew.events or crew.changes != self._seen:
+        if crew.settled or crew.found or crew.record.events or crew.changes != self._seen:
             self._settle()
         if crew.hangups or crew.dials:
             self._connect()
@@ -382,10 +407,13 @@ class Driver:
             self._wake(self._waiters.pop(claim, []))
             if claim.done and (found := self._leases.pop(claim, None)) is not None and claim.state is LOST:
                 _fell(found)
+        for round_ in crew.found:
+            self._wake(self._asking.pop(round_, []))
+        crew.found.clear()
         if crew.changes != self._seen:
             self._seen = crew.changes
             self._wake(self._watchers)
-        told, crew.events = crew.events, []
+        told, crew.record.events = crew.record.events, []
         for event in told:
             self._tell(event)
 

@@ -18,17 +18,19 @@ import time
 import weakref
 from _thread import LockType, allocate_lock, get_ident, start_new_thread
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, Protocol
 
 from ..clock import clock
-from ..core.claim import HELD, LOST, Claim
+from ..core.claim import HELD, LOST
 from ..core.command import Recipe
-from ..engine.crew import Crew, NodeStatus
+from ..core.round import Answers, Round
+from ..engine.crew import Crew, NodeStatus, Want
+from ..engine.record import Stats
 from ..engine.settings import Settings
-from ..errors import Closed, ConfigError, HoldfastError, Misuse
+from ..errors import Cancelled, Closed, ConfigError, HoldfastError, Misuse
 from ..events import Event
 from ..recipes import exclusive
 from . import sockets
@@ -36,6 +38,7 @@ from .forks import generation
 
 IDLE = 10.0  # seconds after which a keeper with nothing to keep ends: a process that forks should have no thread
 CHUNK = 65536
+GLANCE = 0.05  # seconds after which whoever may be cancelled by an event looks at it
 
 _keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
 _drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
@@ -50,6 +53,13 @@ class Lease(Protocol):
         """It is lost. Called on the keeper's thread, with nothing held."""
 
 
+class Cancel(Protocol):
+    """What ends a wait from another thread: a `threading.Event`."""
+
+    def is_set(self) -> bool:
+        """Is the wait to end?"""
+
+
 class Errand(weakref.ref[Any]):
     """What a caller wants of the keeper on behalf of a lease: put into its deque once to begin, and once more to end.
 
@@ -58,12 +68,12 @@ class Errand(weakref.ref[Any]):
 
     __slots__ = (
         "claim", "confirm", "deadline", "delivered", "ended", "error", "gates", "give_up", "handed", "keeper", "last", "max_hold",
-        "patient", "recipe", "renew", "ttl",
+        "patient", "recipes", "renew", "ttl",
     )  # fmt: skip
 
-    claim: Claim | None
+    claim: Want | None
     keeper: Keeper
-    recipe: Recipe
+    recipes: Sequence[Recipe]
     ttl: float
     deadline: float
     max_hold: float
@@ -102,7 +112,7 @@ class Keeper:
 
     def __init__(self, settings: Settings, tell: Callable[[Event], None], telling: bool, version: str) -> None:
         self.crew = Crew(settings, os.urandom(16).hex().encode(), exclusive.undo, version)
-        self.crew.telling = telling
+        self.crew.record.telling = telling
         self.asked: deque[Errand | Callable[[float], None]] = deque()
         self.asleep = self.closing = self.ended = False
         self.failure: BaseException | None = None
@@ -110,7 +120,8 @@ class Keeper:
         self._tell, self._born = tell, generation()
         self._addresses, self._patience = settings.addresses, settings.node_timeout
         self._running = allocate_lock()
-        self._errands: dict[Claim, Errand] = {}  # of all claims that are not over
+        self._errands: dict[Want, Errand] = {}  # of all claims that are not over
+        self._asking: dict[Round, LockType] = {}  # who waits for a round
         self._fallen: list[Errand] = []
         self._links: list[Link | None] = [None] * len(self._addresses)
         self._files: dict[int, Link] = {}
@@ -156,12 +167,12 @@ class Keeper:
         elif not self._running.locked():
             start_new_thread(self.run, ())
 
-    def wait(self, gate: LockType, until: float = inf) -> bool:
-        """Wait until the keeper opens the gate. False: it did not, by `until`, or the keeper is gone."""
+    def wait(self, gate: LockType, until: float = inf, cancel: Cancel | None = None) -> bool:
+        """Wait until the keeper opens the gate. False: it did not, by `until`, or `cancel` was set, or the keeper is gone."""
         if get_ident() == self.ident:
             raise Misuse("a callback (on_lost, observer) cannot wait for a lock of its own client: hand the work to another thread")
-        while not gate.acquire(True, max(0.0, min(1.0, until - clock()))):
-            if self.gone or clock() >= until:
+        while not gate.acquire(True, max(0.0, min(1.0 if cancel is None else GLANCE, until - clock()))):
+            if self.gone or clock() >= until or (cancel is not None and cancel.is_set()):
                 return False
             self._ring()  # whoever should have rung may have been interrupted
         return not self.gone
@@ -221,7 +232,7 @@ class Keeper:
 
     def _turn(self, ready: list[tuple[int, int]]) -> None:
         crew, now = self.crew, clock()
-        crew.epoch = time.time() - now
+        crew.record.epoch = time.time() - now
         self._hear(ready, now)
         if self.asked:
             self._idle_since = inf
@@ -259,7 +270,7 @@ class Keeper:
             return
         limits = {"deadline": errand.deadline, "max_hold": errand.max_hold}
         try:
-            claim = self.crew.claim(errand.recipe, errand.ttl, now, patient=errand.patient, renew=errand.renew, **limits)
+            claim = self.crew.want(errand.recipes, errand.ttl, now, patient=errand.patient, renew=errand.renew, **limits)
         except ConfigError as error:  # a clock that cannot be right
             errand.error, errand.ended = error, True
             self._open(errand)
@@ -268,7 +279,7 @@ class Keeper:
         self._errands[claim] = errand
         self.crew.begin(claim, now)
 
-    def _end(self, errand: Errand, claim: Claim, now: float) -> None:
+    def _end(self, errand: Errand, claim: Want, now: float) -> None:
         if not errand.give_up and errand.delivered:  # its owner let the lease die: garbage collection never releases a lock
             claim.abandon()
             return
@@ -295,6 +306,10 @@ class Keeper:
                 if claim.state is LOST and not errand.handed.acquire(False):
                     self._fallen.append(errand)
         crew.settled.clear()
+        for round_ in crew.found:
+            if (gate := self._asking.pop(round_, None)) is not None:
+                gate.release()
+        crew.found.clear()
         if crew.changes != self._seen:
             self._seen = crew.changes
             for gate in self._watchers:
@@ -303,7 +318,7 @@ class Keeper:
         fallen, self._fallen = self._fallen, []
         for errand in fallen:
             _aside(_fell, errand)
-        told, crew.events = crew.events, []
+        told, crew.record.events = crew.record.events, []
         for event in told:
             _aside(self._tell, event)
 
@@ -453,6 +468,16 @@ class Keeper:
         self._closers.append(gate)
         self.crew.close(now)
 
+    def consult(
+        self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None, told: list[Round], gate: LockType, now: float
+    ) -> None:
+        """Ask nodes something that is no lock; when it is over, open the gate."""
+        told.append(round_ := self.crew.consult(asks, now, enough))
+        if round_.over:
+            gate.release()
+        else:
+            self._asking[round_] = gate
+
     def watch(self, gate: LockType, now: float) -> None:
         """Open the gate when a node's standing has changed."""
         self._watchers.append(gate)
@@ -474,9 +499,10 @@ class Keeper:
             self._open(errand)
             if errand.delivered and errand.claim is not None and errand.claim.state is HELD:
                 _aside(_fell, errand)
-        for gate in [*self._flushed, *self._watchers]:
+        for gate in [*self._flushed, *self._watchers, *self._asking.values()]:
             gate.release()
         self._flushed.clear()
+        self._asking.clear()
 
     def forget_inherited(self) -> None:
         """In a forked child: the sockets are the parent's. Closed, not reset, and nothing is said on them.
@@ -530,16 +556,27 @@ class Driver:
         if self.closed:
             raise Closed("this client was closed")
 
-    def acquire(self, lease: Lease, recipe: Recipe, *, ttl: float, wait: float | None, renew: bool, max_hold: float) -> None:
+    def acquire(
+        self,
+        lease: Lease,
+        recipes: Sequence[Recipe],
+        *,
+        ttl: float,
+        wait: float | None,
+        renew: bool,
+        max_hold: float,
+        cancel: Cancel | None = None,
+    ) -> None:
         """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
-        deadline = inf if not wait else clock() + wait
+        began = clock()
+        deadline = inf if not wait else began + wait
         while True:
             self._check_open()
             keeper = self.keeper
             errand = Errand(lease, keeper.asked.append)
             gate = allocate_lock()
             gate.acquire()
-            errand.keeper, errand.claim, errand.recipe, errand.gates = keeper, None, recipe, [gate]
+            errand.keeper, errand.claim, errand.recipes, errand.gates = keeper, None, recipes, [gate]
             errand.ttl, errand.deadline, errand.max_hold = ttl, deadline, max_hold
             errand.patient, errand.renew = wait != 0, renew
             errand.last, errand.handed, errand.error = None, allocate_lock(), None
@@ -547,11 +584,13 @@ class Driver:
             lease.errand = errand
             try:
                 keeper.ask(errand)
-                alive = keeper.wait(gate)
+                alive = keeper.wait(gate, cancel=cancel)
                 claim = self._claim_of(errand)
                 self._check_open()
                 if errand.error is not None:
                     raise errand.error
+                if not alive and not keeper.gone:
+                    raise Cancelled(", ".join(it.label for it in recipes), clock() - began)
                 if not alive or claim is None:
                     raise HoldfastError("this process was forked, or holdfast failed, while a lock was waited for") from keeper.failure
                 if claim.refusal is not None:
@@ -567,7 +606,7 @@ class Driver:
                 raise
 
     @staticmethod
-    def _claim_of(errand: Errand) -> Claim | None:
+    def _claim_of(errand: Errand) -> Want | None:
         return errand.claim  # (which the keeper sets: a type checker takes it for the None that was stored here before)
 
     def extend(self, errand: Errand, ttl: float) -> None:
@@ -603,6 +642,18 @@ class Driver:
             raise
         return errand.claim.freed if errand.claim is not None else 0
 
+    def ask(self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None) -> Round:
+        """Ask nodes something that is no lock; returns when it is over, after `node_timeout` at the latest."""
+        self._check_open()
+        keeper, gate, told = self.keeper, allocate_lock(), list[Round]()
+        gate.acquire()
+        keeper.ask(partial(keeper.consult, asks, enough, told, gate))
+        alive = keeper.wait(gate)
+        self._check_open()
+        if not alive or not told:
+            raise HoldfastError("this process was forked, or holdfast failed, while nodes were asked") from keeper.failure
+        return told[0]
+
     def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
         began = clock()
@@ -624,6 +675,15 @@ class Driver:
                 keeper.wait(gate, min(began + wait, now + 0.05))
             finally:
                 keeper.ask(partial(keeper.unwatch, gate))
+
+    def note(self, event: Event) -> None:
+        """Something that no node has told: observers hear of it in its turn."""
+        record = self.keeper.crew.record
+        self.keeper.ask(lambda now: record.note(event))
+
+    def stats(self) -> Stats:
+        """What was done so far, in this process."""
+        return self.keeper.crew.stats()
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""

@@ -107,22 +107,38 @@ class Client(ABC, Generic[L]):
 
     def lock(
         self,
-        name: str,
-        *,
+        *names: str,
         ttl: Seconds | None = None,
         wait: Seconds | None = None,
         renew: bool = True,
         max_hold: Seconds | None = None,
+        reentrant: bool = False,
+        fail_open: bool = False,
         on_lost: Callable[[Any], object] | None = None,
     ) -> L:
         """The description of an exclusive lock: use it in a `with` block, or call `acquire`. Sends nothing by itself.
 
-        `ttl`: of its leases (default: the client's), 0.05 s to `max_ttl`; `wait`: how long to wait for it, None for ever, 0 exactly
-        one try; `renew`: keep leases alive for as long as they are held, at most `max_hold` seconds if given; `on_lost`: is
-        called once, with the lease, when a lease is lost. What the lock protects should look at `lease.fence`, or at
-        `lease.check()`: a process that is stopped cannot be told that its time is over. Raises ConfigError for what cannot work.
+        `names`: one name, or several, which are held all or none, in one lease; whoever else wants some of them, in whatever order,
+        no two wait for each other. `ttl`: of its leases (default: the client's), 0.05 s to `max_ttl`; `wait`: how long to wait for
+        it, None for ever, 0 exactly one try; `renew`: keep leases alive for as long as they are held, at most `max_hold` seconds if
+        given; `reentrant`: the thread or task that holds it may enter it again (the last one to leave gives it back); `fail_open`:
+        when no quorum answers, run the body all the same, with a lease that is OPEN and not held; `on_lost`: is called once, with the
+        lease, when a lease is lost. What the lock protects should look at `lease.fence`, or at `lease.check()`: a process that is
+        stopped cannot be told that its time is over. Raises ConfigError for what cannot work.
         """
-        return self._describe(terms(self.settings, name, ttl=ttl, wait=wait, renew=renew, max_hold=max_hold, on_lost=on_lost))
+        return self._describe(
+            terms(
+                self.settings,
+                names,
+                ttl=ttl,
+                wait=wait,
+                renew=renew,
+                max_hold=max_hold,
+                reentrant=reentrant,
+                fail_open=fail_open,
+                on_lost=on_lost,
+            )
+        )
 
     @classmethod
     def local(cls, nodes: int = 5, **options: Any) -> Self:

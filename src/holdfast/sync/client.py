@@ -12,8 +12,10 @@ from ..checks import Seconds, seconds
 from ..drivers.threads import Driver
 from ..engine.crew import NodeStatus
 from ..face import client
+from ..face.inside import Inside
 from ..face.terms import Terms
 from ..version import VERSION
+from .lease import Lease
 from .lock import Lock
 
 
@@ -21,10 +23,11 @@ class Holdfast(client.Client[Lock]):
     __doc__ = client.Client.__doc__
 
     def _prepare(self) -> None:
+        self._inside: Inside[Lease] = Inside()
         self._driver = Driver(self.settings, self._teller, self._teller.wants_all, VERSION)
 
     def _describe(self, terms: Terms) -> Lock:
-        return Lock(terms, self._driver)
+        return Lock(terms, self._inside, self._driver)
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return self._driver.status()

@@ -53,6 +53,10 @@ class Question(Protocol):
     def again(self) -> bool:
         """Is it to be said again after a reconnect, if it was not answered?"""
 
+    @property
+    def watch(self) -> bool:
+        """Is the node to tell when what this reads has changed?"""
+
 
 Q = TypeVar("Q", bound=Question)
 Q_in = TypeVar("Q_in", bound=Question, contravariant=True)
@@ -66,6 +70,9 @@ class Listener(Protocol[Q_in]):
 
     def told(self, node: int, message: bytes, now: float) -> None:
         """The node said something of its own accord."""
+
+    def changed(self, node: int, key: bytes | None, now: float) -> None:
+        """Something happened to a key that a question was to watch; without a key: to all of them."""
 
 
 class Greeting:
@@ -119,6 +126,7 @@ class Lane(Generic[Q]):
         self.facts: dict[str, str] = {}  # what the server said of itself
         self.ahead: float | None = None  # the node's clock less ours, seconds
         self.run_id = ""
+        self.uptime = 0  # of the server when it was last connected to, seconds
         self._known = 0.0  # since when this client knows that run of the server
         self._heard = self._before = -inf  # when any run, and when an earlier run, last spoke on a connection in use
         self._opened = inf
@@ -146,6 +154,7 @@ class Lane(Generic[Q]):
         self._greet(now, "CLIENT SETNAME", b"CLIENT", b"SETNAME", manners.name)
         self._greet(now, "CLIENT SETINFO", b"CLIENT", b"SETINFO", b"LIB-NAME", b"holdfast")
         self._greet(now, "CLIENT SETINFO", b"CLIENT", b"SETINFO", b"LIB-VER", manners.version)
+        self._greet(now, "CLIENT TRACKING", b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP")
         self.out.append(pack(b"SUBSCRIBE", manners.inbox))  # confirmed by a push, not by an answer
         for section in (b"server", b"replication", b"memory"):
             self._greet(now, "INFO", b"INFO", section)
@@ -154,6 +163,8 @@ class Lane(Generic[Q]):
     def say(self, question: Q) -> None:
         """Ask it, if the node can be spoken to; what must be said in any case is said after the reconnect."""
         if self.line is UP:
+            if question.watch:
+                self._greet(question.sent, "CLIENT CACHING", b"CLIENT", b"CACHING", b"YES")
             self.ledger.append(question)
             self.out.append(question.data)
         elif question.again:
@@ -237,12 +248,17 @@ class Lane(Generic[Q]):
         match list(push):
             case [b"message", _, bytes() as message]:
                 self.listener.told(self.node, message, now)
+            case [b"invalidate", list(keys)]:
+                for key in keys:
+                    self.listener.changed(self.node, key, now)
+            case [b"invalidate", None]:
+                self.listener.changed(self.node, None, now)
             case [b"subscribe", *_]:
                 self._subscribed = True
 
     def _greeted(self, word: str, sent: float, reply: object, now: float) -> None:
         """The answer to a greeting of ours."""
-        if word == "CLIENT SETINFO":  # (unknown before 7.2, and not needed)
+        if word in _OPTIONAL:
             return
         if type(reply) is Refusal:
             if str(reply).startswith(PASSING):
@@ -282,7 +298,7 @@ class Lane(Generic[Q]):
             self.run_id, self._known, self._before = facts["run_id"], now, self._heard
         self._heard = now
         guard = self.manners.guard
-        self.line, self.wake = GUARDED, now
+        self.line, self.wake, self.uptime = GUARDED, now, uptime
         if guard is not None and self.run_id not in self.manners.fresh:
             # Its uptime is rounded, and follows its wall clock: wrong if an earlier run spoke to us less than a guard ago.
             aged = max(now + guard + 1 - uptime, self._before + guard)
@@ -295,6 +311,9 @@ class Lane(Generic[Q]):
             if now < question.sent + self.manners.keep:
                 self.say(question)
 
+
+# Unknown before 7.2; and without them, whoever waits for a client that is none of ours looks again by the timer.
+_OPTIONAL = ("CLIENT SETINFO", "CLIENT TRACKING", "CLIENT CACHING")
 
 _ADVICE = {
     "HELLO": "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least (RESP3 is needed)",
