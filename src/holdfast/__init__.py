@@ -21,6 +21,7 @@ from .errors import (
     WrongProcess,
 )
 from .face.lease import LeaseState
+from .recipes.looking import LockStatus, NodeView, Waiter
 from .sync import Holdfast, Lease, Lock
 from .version import VERSION as __version__
 
@@ -35,12 +36,15 @@ __all__ = [
     "Lock",
     "LockBusy",
     "LockLost",
+    "LockStatus",
     "Misuse",
     "NoQuorum",
+    "NodeView",
     "NotAcquired",
     "NotHeld",
     "SelfDeadlock",
     "StaleFence",
+    "Waiter",
     "WrongLoop",
     "WrongProcess",
     "__version__",

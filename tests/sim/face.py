@@ -6,18 +6,23 @@ It shares with the real faces everything but waiting. (Moved to src/holdfast/tes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.checks import Seconds, seconds
 from holdfast.engine.crew import NodeStatus, Want
+from holdfast.engine.record import Stats
 from holdfast.errors import LockBusy, LockLost, NoQuorum
-from holdfast.face import client, lease, lock
+from holdfast.face import client, lease, lock, looking
 from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
+from holdfast.face.looking import Plan
 from holdfast.face.terms import Terms
+from holdfast.recipes.looking import LockStatus
 from holdfast.testing.driver import Driver, Witness
 from holdfast.testing.network import Node
 from holdfast.testing.world import Clock, World
+
+T = TypeVar("T")
 
 
 class Happened:
@@ -154,6 +159,35 @@ class Holdfast(client.Client[Lock]):
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return self.driver.status()
+
+    def stats(self) -> Stats:
+        return self.driver.crew.stats()
+
+    async def inspect(self, name: str) -> LockStatus:
+        return await self._look(looking.inspect(self.settings, name))
+
+    async def locked_by(self, name: str) -> str | None:
+        return await self._look(looking.locked_by(self.settings, name))
+
+    async def is_locked(self, name: str) -> bool:
+        return await self.locked_by(name) is not None
+
+    async def names(self, pattern: str = "*") -> list[str]:
+        return await self._look(looking.names(self.settings, pattern))
+
+    async def force_release(self, name: str, reason: str, only: str | None = None) -> int:
+        forced = await self._look(looking.force_release(self.settings, name, reason, only))
+        self.driver.crew.record.note(forced)
+        return forced.nodes
+
+    async def _look(self, plan: Plan[T]) -> T:
+        try:
+            ask = next(plan)
+            while True:
+                ask = plan.send(await self.driver.ask(ask.asks, ask.enough))
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         return await self.driver.ready(seconds(wait, "wait"))

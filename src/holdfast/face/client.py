@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ..checks import Seconds
 from ..engine.crew import NodeStatus
+from ..engine.record import Stats
 from ..engine.settings import DEFAULT_GUARD, Settings, settings
 from ..errors import ConfigError
+from ..recipes.looking import LockStatus
 from .lock import Lock
 from .telling import Observer, Teller
 from .terms import Terms, terms
@@ -87,6 +89,45 @@ class Client(ABC, Generic[L]):
     @abstractmethod
     def nodes(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as this client knows: no I/O. (`ready` asks them.)"""
+
+    @abstractmethod
+    def stats(self) -> Stats:
+        """What this client has done so far, in this process or event loop: no I/O."""
+
+    @abstractmethod
+    def inspect(self, name: str) -> LockStatus | Awaitable[LockStatus]:
+        """How a lock is: its holder, who that is, for how long, its fence, who waits in which order, node by node. Print it.
+
+        Changes nothing. Takes one or two round trips, at most `node_timeout` each. Raises NoQuorum if fewer than a majority answer.
+        """
+
+    @abstractmethod
+    def locked_by(self, name: str) -> str | Awaitable[str | None] | None:
+        """The token, or another client's value, that a majority of the nodes has for this lock; None if there is none.
+
+        What it says may be over when it returns: to do something only if the lock is free, try to acquire it. Raises NoQuorum if
+        too few nodes answer to tell.
+        """
+
+    @abstractmethod
+    def is_locked(self, name: str) -> bool | Awaitable[bool]:
+        """Does anybody hold this lock? Like `locked_by`. (Whether *you* hold it is `lease.held`.)"""
+
+    @abstractmethod
+    def names(self, pattern: str = "*") -> list[str] | Awaitable[list[str]]:
+        """The names of all locks that are held or half held, in order; `pattern` with *, ? and [a-z], as the servers' SCAN has it.
+
+        Asks in steps, so that no node is kept busy. Raises NoQuorum if fewer than a majority answer.
+        """
+
+    @abstractmethod
+    def force_release(self, name: str, reason: str, only: str | None = None) -> int | Awaitable[int]:
+        """Take a lock away from whoever holds it, and hand it on. For operators: what it protected may still be going on.
+
+        Its holder is told within a round trip, and loses its lease with reason "forced"; `reason` goes to this client's log and
+        observers. `only`: a token (`lease.token`, or as `inspect` shows it): nothing is taken from anybody else. Returns on how many nodes
+        it was taken from somebody. Raises NoQuorum if fewer than a majority answer.
+        """
 
     @abstractmethod
     def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...] | Awaitable[tuple[NodeStatus, ...]]:
