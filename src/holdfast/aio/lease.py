@@ -98,9 +98,9 @@ class Lease(lease.Lease):
                 self._released = True
                 raise self._loss() from cancelled
         elif isinstance(error, GeneratorExit):  # perhaps of a coroutine that is thrown away: nothing can be awaited
-            if self._ends():
+            self._released = True
+            if self._leaves():
                 self._driver.let_go(self.claim)
-                self._released = True
             return
         try:
             await self.release()
@@ -128,7 +128,7 @@ class Lease(lease.Lease):
 
     def __del__(self) -> None:
         claim, driver = getattr(self, "claim", None), self._driver
-        if claim is None or self._root is not self or driver.closed or driver.gone:
+        if claim is None or self._root is not None or driver.closed or driver.gone:
             return
         if claim.state is core.HELD and clock() < claim.until:
             claim.abandon()  # first: whoever records the warning keeps this lease

@@ -385,8 +385,8 @@ class Claim:
         good = self._counting(now)
         if self.state is HELD:
             return self._confirm(good, now, otherwise)
-        fence = quorum.agreed(self._quorum, [v.fence for v in good])
-        if fence and self._hold(fence, quorum.reached_by(self._quorum, [v.bound for v in good]), now):
+        fence, until = self.could_hold(now)
+        if fence and self._hold(fence, until, now):
             return True
         if self.patient:
             self._cede(now)

@@ -6,7 +6,6 @@ Knows who is where. Must not know how one gets in. It keeps no lease alive: one 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from ..errors import Misuse, SelfDeadlock
@@ -22,20 +21,26 @@ class Inside(Generic[T]):
     __slots__ = ("_leases",)
 
     def __init__(self) -> None:
-        self._leases: weakref.WeakValueDictionary[tuple[Hashable, str], T] = weakref.WeakValueDictionary()
+        self._leases: weakref.WeakValueDictionary[tuple[int, str], T] = weakref.WeakValueDictionary()
 
-    def enters(self, here: Hashable, lease: T) -> None:
+    def enters(self, here: object, lease: T) -> None:
         """The lease is this thread's or task's, as soon as it is held. (Said before it is: afterwards, an interrupt could come between.)"""
+        lease._owner = weakref.ref(here)
         for name in lease.names:
-            if (other := self._leases.get((here, name))) is None or not other._going:
-                self._leases[here, name] = lease
+            if self._at(here, name) is None:
+                self._leases[id(here), name] = lease
 
-    def found(self, here: Hashable, terms: Terms, wait: float | None) -> T | None:
+    def _at(self, here: object, name: str) -> T | None:
+        """The lease of this name that is held here."""
+        lease = self._leases.get((id(here), name))
+        # (its number may have been given to another thread or task since; and a task that is kept here could never be thrown away)
+        return lease if lease is not None and lease._owner is not None and lease._owner() is here and lease._going else None
+
+    def found(self, here: object, terms: Terms, wait: float | None) -> T | None:
         """The lease to be shared, if there is one that may be. Raises SelfDeadlock if waiting would never end, Misuse for other terms."""
-        leases = self._leases
-        if not leases:
+        if not self._leases:
             return None
-        within = {name: lease for name in terms.names if (lease := leases.get((here, name))) is not None and lease._going}
+        within = {name: lease for name in terms.names if (lease := self._at(here, name)) is not None}
         if not within:
             return None
         outer = next(iter(within.values()))

@@ -54,7 +54,7 @@ class Lease(ABC):
     any longer, and ends with its ttl. One of several names is held as a whole, and lost as a whole.
     """
 
-    __slots__ = ("__weakref__", "_event", "_lost", "_opened", "_released", "_root", "_settings", "_terms", "_users")
+    __slots__ = ("__weakref__", "_event", "_lost", "_opened", "_owner", "_released", "_root", "_settings", "_terms", "_users")
 
     def __init__(self, terms: Terms, settings: Settings) -> None:
         self._terms, self._settings = terms, settings
@@ -62,7 +62,8 @@ class Lease(ABC):
         self._lost = ""  # why, once it is known
         self._released = False
         self._opened: float | None = None  # for how long it was waited, before the body was let in without the lock
-        self._root: Lease = self  # the lease that this one shares: itself, unless a lock is entered again
+        self._owner: weakref.ref[object] | None = None  # the thread or task that is inside
+        self._root: Lease | None = None  # the lease that this one shares, where a lock is entered again
         self._users: weakref.WeakSet[Lease] | None = None  # of a shared one: all that are not given back
 
     # ------------------------------------------------ what a face adds
@@ -219,11 +220,11 @@ class Lease(ABC):
 
     def _shares(self, other: Lease) -> bool:
         """Do both stand on the same claim?"""
-        return self._root is other._root
+        return (self._root or self) is (other._root or other)
 
     def _join(self, outer: Self) -> None:
         """Stand on the claim of a lease that is held by the same thread or task: whoever leaves last gives it back."""
-        root = self._root = outer._root
+        root = self._root = outer._root or outer
         if root._users is None:
             root._users = weakref.WeakSet([root])
         root._users.add(self)
@@ -241,13 +242,18 @@ class Lease(ABC):
             raise self._loss()
         if state is not HELD and state is not DOUBT:
             return False
-        users = self._root._users
-        if users is not None:
-            users.discard(self)
-            if users:  # somebody else is still inside
-                self._released = True
-                return False
+        if not self._leaves():  # somebody else is still inside
+            self._released = True
+            return False
         return True
+
+    def _leaves(self) -> bool:
+        """This share is given back. True if it was the last."""
+        users = (self._root or self)._users
+        if users is None:
+            return True
+        users.discard(self)
+        return not users
 
     def _ended(self) -> None:
         """Its release was said. Raises LockLost if it was lost just before."""

@@ -49,7 +49,9 @@ class Lock(ABC, Generic[T]):
         """Wait until the lock is held, as long as its `wait` says; the lease is the caller's, to be released by the caller.
 
         Raises LockBusy when `wait` has run out and somebody else has it, NoQuorum when too few nodes answer to know, Closed
-        when the client is closed meanwhile. Whatever is raised, nothing is left behind that lasts.
+        when the client is closed meanwhile, SelfDeadlock when this very thread or task is inside it. Whatever is raised, nothing is
+        left behind that lasts. Threads may hand over `cancel`, a `threading.Event`: soon (50 ms) after another thread has set it, the
+        wait ends with Cancelled. (A task has its own `cancel()`.)
         """
 
     @abstractmethod

@@ -74,7 +74,7 @@ class Lease(lease.Lease):
 
     def __del__(self) -> None:
         errand = getattr(self, "errand", None)
-        if errand is None or not errand.delivered or errand.give_up or errand.keeper.gone or self._root is not self:
+        if errand is None or not errand.delivered or errand.give_up or errand.keeper.gone or self._root is not None:
             return
         if self.state in (lease.HELD, lease.DOUBT):
             errand.keeper.asked.append(errand)  # in any case: whoever records the warning gets hold of the lease again

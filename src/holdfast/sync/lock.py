@@ -16,14 +16,16 @@ from ..face.terms import Terms
 from .lease import Lease
 
 
-class _Thread(threading.local):
-    """The running thread. (Its number would be given to another one once it has ended.)"""
+class _Thread:
+    """One thread. (Its number would be given to another one once it has ended.)"""
 
+
+class _Running(threading.local):
     def __init__(self) -> None:
-        self.itself = object()
+        self.thread = _Thread()
 
 
-_thread = _Thread()
+_running = _Running()
 
 
 class Lock(lock.Lock[Lease]):
@@ -76,8 +78,8 @@ class Lock(lock.Lock[Lease]):
 
     __exit__ = Leave()
 
-    def _here(self) -> object:
-        return _thread.itself
+    def _here(self) -> _Thread:
+        return _running.thread
 
     def _leave(self, lease: Lease, error: BaseException | None) -> None:
         try:
