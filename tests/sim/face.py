@@ -54,7 +54,7 @@ class Lease(lease.Lease):
 
     @property
     def _going(self) -> bool:
-        return getattr(self, "claim", None) is not None and self.held
+        return getattr(self, "claim", None) is not None and self._in_time
 
     def _join(self, outer: Lease) -> None:
         super()._join(outer)
@@ -104,9 +104,13 @@ class Lock(lock.Lock[Lease]):
         lease = Lease(terms, self._driver)
         outer = self._inside.found(here, terms, wait)
         if outer is not None:
-            if terms.ttl > outer._terms.ttl:
-                await outer.extend(terms.ttl)
             lease._join(outer)
+            if terms.ttl > outer._terms.ttl:
+                try:
+                    await lease.extend(terms.ttl)
+                except BaseException:
+                    lease._leaves()
+                    raise
             return lease
         if stays:
             self._inside.enters(here, lease)

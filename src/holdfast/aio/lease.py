@@ -44,7 +44,7 @@ class Lease(lease.Lease):
 
     @property
     def _going(self) -> bool:
-        return getattr(self, "claim", None) is not None and not self._driver.foreign and self.held
+        return getattr(self, "claim", None) is not None and not self._driver.foreign and self._in_time
 
     def _join(self, outer: Lease) -> None:
         super()._join(outer)

@@ -40,9 +40,13 @@ class Lock(lock.Lock[Lease]):
         lease = Lease(terms, driver)
         outer = self._inside.found(here, terms, wait)
         if outer is not None:
-            if terms.ttl > outer._terms.ttl:
-                await outer.extend(terms.ttl)
             lease._join(outer)
+            if terms.ttl > outer._terms.ttl:
+                try:
+                    await lease.extend(terms.ttl)
+                except BaseException:
+                    lease._leaves()
+                    raise
             return lease
         if stays:
             self._inside.enters(here, lease)

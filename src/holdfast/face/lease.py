@@ -75,7 +75,7 @@ class Lease(ABC):
     @property
     @abstractmethod
     def _going(self) -> bool:
-        """Is it held by whoever asks, in this process or loop? (Also before it is acquired: then it is not.)"""
+        """Is its claim held, in this process, by any that share it? (Also before it is acquired: then it is not.)"""
 
     @abstractmethod
     def _mine(self) -> None:
@@ -246,6 +246,10 @@ class Lease(ABC):
             self._released = True
             return False
         return True
+
+    @property
+    def _in_time(self) -> bool:
+        return self._claim.state is core.HELD and clock() < self._claim.until
 
     def _leaves(self) -> bool:
         """This share is given back. True if it was the last."""

@@ -38,7 +38,7 @@ class Lease(lease.Lease):
     @property
     def _going(self) -> bool:
         errand = getattr(self, "errand", None)
-        return errand is not None and errand.delivered and not errand.keeper.foreign and self.held
+        return errand is not None and errand.delivered and not errand.keeper.foreign and self._in_time
 
     def _join(self, outer: Lease) -> None:
         super()._join(outer)

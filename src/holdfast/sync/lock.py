@@ -50,9 +50,13 @@ class Lock(lock.Lock[Lease]):
         lease = Lease(terms, self._driver)
         outer = self._inside.found(here, terms, wait)
         if outer is not None:
-            if terms.ttl > outer._terms.ttl:
-                outer.extend(terms.ttl)
             lease._join(outer)
+            if terms.ttl > outer._terms.ttl:
+                try:
+                    lease.extend(terms.ttl)
+                except BaseException:
+                    lease._leaves()
+                    raise
             return lease
         if stays:
             self._inside.enters(here, lease)
