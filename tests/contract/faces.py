@@ -68,6 +68,7 @@ class Face(ABC):
     """A driver and its face, as tests use them."""
 
     kind: Callable[..., Any]  # the client
+    hears = True  # does it hand on events?
 
     def __init__(self) -> None:
         self._clients: list[Any] = []

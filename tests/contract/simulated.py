@@ -76,6 +76,8 @@ class SimulatedCluster:
 class Simulated(Face):
     """The simulator: each user is a task of its world."""
 
+    hears = False
+
     def __init__(self) -> None:
         super().__init__()
         self.world = World(0)

@@ -211,7 +211,7 @@ class Lease(ABC):
 
     def _only(self, values: dict[str, Any], plural: str) -> Any:
         """The value of the only name."""
-        if len(self._terms.recipes) > 1:
+        if self._opened is None and len(self._terms.recipes) > 1:
             raise Misuse(f"the lease of {self.name!r} has several names, and one of these for each: see `{plural}`")
         return values.get(self.name)
 
