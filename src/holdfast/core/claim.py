@@ -420,10 +420,10 @@ class Claim:
         return True
 
     def could_hold(self, now: float) -> tuple[int, float]:
-        """The fence, and until when, if it could be held at this moment; (0, 0.0) if not. Changes nothing."""
+        """The fence, and until when, if it could be held at this moment; (0, 0.0) if not."""
         if self.plain is not None:
             return (self.ticket, self._base) if len(self.plain) >= self._quorum and now < self._base else (0, 0.0)
-        good = [v for v in self.votes if v.granted and now < v.bound]
+        good = self._counting(now)
         fence = quorum.agreed(self._quorum, [v.fence for v in good])
         return (fence, quorum.reached_by(self._quorum, [v.bound for v in good])) if fence else (0, 0.0)
 
@@ -501,6 +501,8 @@ class Claim:
 
     def verdict(self, now: float) -> Exception:
         """What to tell a caller who waited in vain: is somebody else in the way, or does nobody know?"""
+        if self.plain is not None:
+            self._unfold()
         waited, reach, label = now - self.began, self._reach, self.recipe.label
         if (misfit := self._misfit()) is not None:
             return misfit
@@ -678,7 +680,7 @@ class Claim:
     @property
     def awaited(self) -> bool:
         """Does somebody wait for the nodes to confirm an extension or a release of it?"""
-        return self._extended < inf or bool(self._parting)
+        return (self._extended < inf and self.state is HELD) or bool(self._parting)
 
     @property
     def claims(self) -> tuple[Claim, ...]:
