@@ -109,7 +109,7 @@ class Claim:
         self.wake = self.armed = inf  # when it wants a tick; when the crew will give one
         self.sends: list[tuple[Sequence[int], Command]] = []
         self.notes: list[type[events.LockEvent]] = []  # what observers should hear
-        self.unfit: list[int] = []  # nodes, a minority, on which the name's key is no lock: to be told once
+        self.unfit: list[int] = []  # nodes that have just said that the name's key is no lock there
         self.news = False  # the state changed by itself, or what the caller waits for came: tell
         self.doubt = self.contended = self.queued = False
         self.refusal: Exception | None = None  # why it came to nothing
@@ -214,7 +214,7 @@ class Claim:
         vote.owed -= 1
         answer = _read(reply)
         if answer is None:
-            return self._failed(vote, command, reply, now)
+            return self._failed(node, vote, command, reply, now)
         fence, second, third, holder = answer
         lower, fresh = second == 1, third == 1  # (if granted)
         if vote.burnt:
@@ -252,6 +252,8 @@ class Claim:
         vote.granted = vote.lower = False
         vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
         vote.denied, vote.left, vote.told, vote.holder = True, left, now, holder
+        if _no_lock(vote):
+            self.unfit.append(node)
         if self.state is WAITING and self.patient:
             if not self.queued:
                 self.queued = True
@@ -488,10 +490,8 @@ class Claim:
 
     def _misfit(self) -> ConfigError | None:
         """Is the name's key something else than a lock on a majority? No time will mend that."""
-        # (Redis 6.2 puts words of its own before the code of an error within a script.)
-        unfit = [i for i, v in enumerate(self.votes) if "WRONGTYPE" in str(v.error) or (v.denied and v.left == -1)]
+        unfit = [i for i, v in enumerate(self.votes) if _no_lock(v)]
         if len(unfit) < self._quorum:
-            self.unfit = unfit
             return None
         where = ", ".join(self._reach.labels[i] for i in unfit)
         return ConfigError(
@@ -612,9 +612,11 @@ class Claim:
             self.news = True
         return self.news
 
-    def _failed(self, vote: Vote, command: Command, error: object, now: float) -> bool:
+    def _failed(self, node: int, vote: Vote, command: Command, error: object, now: float) -> bool:
         """A node answered with an error: nobody knows what it did."""
         vote.error = error if isinstance(error, Exception) else TypeError(f"unexpected answer {error!r}")
+        if _no_lock(vote):
+            self.unfit.append(node)
         if command.mode is CEDE and vote.ceding:
             return self._burn(vote, now)
         return self.check(now)
@@ -692,6 +694,12 @@ class Claim:
         if self.plain is not None:
             return len(self.plain) if now < self._base else 0
         return sum(v.granted and now < v.bound for v in self.votes)
+
+
+def _no_lock(vote: Vote) -> bool:
+    """Is the name's key there something else than a lock: of another type, or a string without expiry?"""
+    # (Redis 6.2 puts words of its own before the code of an error within a script.)
+    return "WRONGTYPE" in str(vote.error) or (vote.denied and vote.left == -1)
 
 
 def _read(reply: object) -> tuple[int, int, int, bytes | None] | None:
