@@ -99,7 +99,9 @@ class Cancelled(NotAcquired):
     """Another thread has ended the wait, by setting the event that was handed over as `cancel`."""
 
     def __init__(self, name: str, waited: float) -> None:
-        super().__init__(f"waiting for {name!r} was cancelled after {waited:.3f} s: the event given as `cancel` is set")
+        super().__init__(
+            f"waiting for {name!r} was cancelled after {waited:.3f} s: the event given as `cancel` is set. Clear it before you wait again."
+        )
         self.name, self.waited = name, waited
 
 

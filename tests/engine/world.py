@@ -30,11 +30,17 @@ START = 1000.0  # the monotonic time at which every test begins
 WALL = 1_700_000_000.0  # the wall clock at that time, here and on the nodes
 TRIP = 1 / 1024  # seconds that bytes are under way, in each direction (sums of such numbers are exact)
 OK = b"+OK\r\n"
+ANOTHER = b"1600000000000000:ffffffffffffffffffffffffffffffff:00000001"  # the token of somebody who came earlier
 SCRIPTS = b"".join(b"*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%d\r\n%b\r\n" % (len(it.source), it.source) for it in EXCLUSIVE)
 
 
 def bulk(data: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def run_id(number: int) -> str:
+    """The run_id of the node with this number."""
+    return f"{number:08x}" * 5
 
 
 def granted(fence: int, lower: int = 0, fresh: int = 0) -> bytes:
@@ -46,7 +52,7 @@ def usual(fence: int) -> bytes:
     return b"*3\r\n$16\r\n%016d\r\n:0\r\n:1\r\n" % fence
 
 
-def denied(left: int = 9000, place: int = 0, holder: bytes | None = b"another") -> bytes:
+def denied(left: int = 9000, place: int = 0, holder: bytes | None = ANOTHER) -> bytes:
     return b"*4\r\n:0\r\n:%d\r\n:%d\r\n%b" % (left, place, b"_\r\n" if holder is None else bulk(holder))
 
 
@@ -75,6 +81,7 @@ class Node:
     ahead: float = 0.0  # its clock less the wall clock
     answer: Callable[[Asked], bytes] = lambda asked: b""
     holders: dict[bytes, bytes] = field(default_factory=dict)
+    values: dict[bytes, bytes] = field(default_factory=dict)  # what clients have said of themselves, by key
     asked: list[Asked] = field(default_factory=list)
     connection: int = 0  # the number of the last one
     linked: bool = False
@@ -112,7 +119,7 @@ class Node:
             case [b"SUBSCRIBE", inbox]:
                 return b">3\r\n$9\r\nsubscribe\r\n" + bulk(inbox) + b":1\r\n"
             case [b"INFO", b"server"]:
-                return self._info(redis_version="7.0.15", run_id=f"run{self.number}", uptime_in_seconds=10**6)
+                return self._info(redis_version="7.0.15", run_id=run_id(self.number), uptime_in_seconds=10**6)
             case [b"INFO", b"replication"]:
                 return self._info(role="master")
             case [b"INFO", b"memory"]:
@@ -120,6 +127,9 @@ class Node:
             case [b"TIME"]:
                 wall = now - START + WALL + self.ahead
                 return b"*2\r\n" + bulk(b"%d" % wall) + bulk(b"%06d" % (wall % 1 * 1e6))
+            case [b"SET", key, value, b"PX", _, b"GET"]:
+                before, self.values[key] = self.values.get(key), value
+                return b"_\r\n" if before is None else bulk(before)
         return OK
 
     def _info(self, **facts: object) -> bytes:
@@ -264,6 +274,7 @@ class World:
 
 
 __all__ = [
+    "ANOTHER",
     "CEDE",
     "INBOX",
     "OK",
@@ -279,5 +290,6 @@ __all__ = [
     "bulk",
     "denied",
     "granted",
+    "run_id",
     "usual",
 ]

@@ -24,6 +24,7 @@ class Court(Stage):
         self.one, self.two = self.client(), self.client()
         self.world.run(1.5)
         self.claim = self.world.do(self.take(self.one))
+        self.later(0.05)  # every node has it
 
     def later(self, seconds: float) -> None:
         """Let this time pass."""

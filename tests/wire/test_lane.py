@@ -219,7 +219,7 @@ def test_what_is_no_fact_in_info_is_passed_over() -> None:
     lane = a_lane()
     lane.connected(0.0)
     answers = Server().answers()
-    answers[7] = bulk(b"# Memory\r\n\r\nnonsense\r\nmaxmemory_policy:allkeys:lru\r\nhuman:\xff\r\n")
+    answers[8] = bulk(b"# Memory\r\n\r\nnonsense\r\nmaxmemory_policy:allkeys:lru\r\nhuman:\xff\r\n")
     lane.received(b"".join(answers), 0.0)
     assert lane.line is GUARDED
     assert lane.facts["maxmemory_policy"] == "allkeys:lru" and lane.facts["human"] == "\ufffd"
@@ -238,10 +238,10 @@ REFUSALS = {  # what is refused: which answer that is, and what is to be done ab
     "HELLO": (0, "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least (RESP3 is needed)"),
     "SELECT": (1, "it refuses the database"),
     "SETNAME": (2, "CLIENT SETNAME is refused"),
-    "SUBSCRIBE": (5, "it refuses SUBSCRIBE or INFO: the user needs both"),
-    "INFO server": (6, "it refuses SUBSCRIBE or INFO: the user needs both"),
-    "INFO memory": (8, "it refuses SUBSCRIBE or INFO: the user needs both"),
-    "TIME": (9, "TIME is refused"),
+    "SUBSCRIBE": (6, "it refuses SUBSCRIBE or INFO: the user needs both"),
+    "INFO server": (7, "it refuses SUBSCRIBE or INFO: the user needs both"),
+    "INFO memory": (9, "it refuses SUBSCRIBE or INFO: the user needs both"),
+    "TIME": (10, "TIME is refused"),
 }
 
 
@@ -259,12 +259,12 @@ def test_a_refusal_is_a_clear_cause(which: str) -> None:
 
 
 PASSING = {
-    "loading": (9, "LOADING Redis is loading the dataset in memory"),
-    "busy": (6, "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."),
+    "loading": (10, "LOADING Redis is loading the dataset in memory"),
+    "busy": (7, "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."),
     "full": (0, "ERR max number of clients reached"),
-    "a replica that lost its master": (9, "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."),
-    "a cluster that is down": (9, "CLUSTERDOWN The cluster is down"),
-    "moving": (9, "TRYAGAIN Multiple keys request during rehashing of slot"),
+    "a replica that lost its master": (10, "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."),
+    "a cluster that is down": (10, "CLUSTERDOWN The cluster is down"),
+    "moving": (10, "TRYAGAIN Multiple keys request during rehashing of slot"),
 }
 
 
@@ -360,7 +360,7 @@ def test_info_that_is_no_text_is_no_info() -> None:
     lane = a_lane()
     lane.connected(0.0)
     answers = Server().answers()
-    answers[5] = b":1\r\n"
+    answers[6] = b":1\r\n"
     lane.received(b"".join(answers), 0.0)
     assert str(lane.bad).startswith("its server is of no known version")
 

@@ -109,7 +109,7 @@ class Claim:
         self.wake = self.armed = inf  # when it wants a tick; when the crew will give one
         self.sends: list[tuple[Sequence[int], Command]] = []
         self.notes: list[type[events.LockEvent]] = []  # what observers should hear
-        self.unfit: list[int] = []  # nodes, a minority, on which the name's key is no lock: to be told once
+        self.unfit: list[int] = []  # nodes that have just said that the name's key is no lock there
         self.news = False  # the state changed by itself, or what the caller waits for came: tell
         self.doubt = self.contended = self.queued = False
         self.refusal: Exception | None = None  # why it came to nothing
@@ -214,7 +214,7 @@ class Claim:
         vote.owed -= 1
         answer = _read(reply)
         if answer is None:
-            return self._failed(vote, command, reply, now)
+            return self._failed(node, vote, command, reply, now)
         fence, second, third, holder = answer
         lower, fresh = second == 1, third == 1  # (if granted)
         if vote.burnt:
@@ -252,6 +252,8 @@ class Claim:
         vote.granted = vote.lower = False
         vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
         vote.denied, vote.left, vote.told, vote.holder = True, left, now, holder
+        if _no_lock(vote):
+            self.unfit.append(node)
         if self.state is WAITING and self.patient:
             if not self.queued:
                 self.queued = True
@@ -420,10 +422,10 @@ class Claim:
         return True
 
     def could_hold(self, now: float) -> tuple[int, float]:
-        """The fence, and until when, if it could be held at this moment; (0, 0.0) if not. Changes nothing."""
+        """The fence, and until when, if it could be held at this moment; (0, 0.0) if not."""
         if self.plain is not None:
             return (self.ticket, self._base) if len(self.plain) >= self._quorum and now < self._base else (0, 0.0)
-        good = [v for v in self.votes if v.granted and now < v.bound]
+        good = self._counting(now)
         fence = quorum.agreed(self._quorum, [v.fence for v in good])
         return (fence, quorum.reached_by(self._quorum, [v.bound for v in good])) if fence else (0, 0.0)
 
@@ -488,10 +490,8 @@ class Claim:
 
     def _misfit(self) -> ConfigError | None:
         """Is the name's key something else than a lock on a majority? No time will mend that."""
-        # (Redis 6.2 puts words of its own before the code of an error within a script.)
-        unfit = [i for i, v in enumerate(self.votes) if "WRONGTYPE" in str(v.error) or (v.denied and v.left == -1)]
+        unfit = [i for i, v in enumerate(self.votes) if _no_lock(v)]
         if len(unfit) < self._quorum:
-            self.unfit = unfit
             return None
         where = ", ".join(self._reach.labels[i] for i in unfit)
         return ConfigError(
@@ -501,6 +501,8 @@ class Claim:
 
     def verdict(self, now: float) -> Exception:
         """What to tell a caller who waited in vain: is somebody else in the way, or does nobody know?"""
+        if self.plain is not None:
+            self._unfold()
         waited, reach, label = now - self.began, self._reach, self.recipe.label
         if (misfit := self._misfit()) is not None:
             return misfit
@@ -610,9 +612,11 @@ class Claim:
             self.news = True
         return self.news
 
-    def _failed(self, vote: Vote, command: Command, error: object, now: float) -> bool:
+    def _failed(self, node: int, vote: Vote, command: Command, error: object, now: float) -> bool:
         """A node answered with an error: nobody knows what it did."""
         vote.error = error if isinstance(error, Exception) else TypeError(f"unexpected answer {error!r}")
+        if _no_lock(vote):
+            self.unfit.append(node)
         if command.mode is CEDE and vote.ceding:
             return self._burn(vote, now)
         return self.check(now)
@@ -678,7 +682,7 @@ class Claim:
     @property
     def awaited(self) -> bool:
         """Does somebody wait for the nodes to confirm an extension or a release of it?"""
-        return self._extended < inf or bool(self._parting)
+        return (self._extended < inf and self.state is HELD) or bool(self._parting)
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -690,6 +694,12 @@ class Claim:
         if self.plain is not None:
             return len(self.plain) if now < self._base else 0
         return sum(v.granted and now < v.bound for v in self.votes)
+
+
+def _no_lock(vote: Vote) -> bool:
+    """Is the name's key there something else than a lock: of another type, or a string without expiry?"""
+    # (Redis 6.2 puts words of its own before the code of an error within a script.)
+    return "WRONGTYPE" in str(vote.error) or (vote.denied and vote.left == -1)
 
 
 def _read(reply: object) -> tuple[int, int, int, bytes | None] | None:

@@ -40,18 +40,22 @@ class Goal:
 
     def extend(self, ttl: float, now: float) -> bool:
         """Make every lease last at least `ttl` seconds from now. False: they are not held."""
-        going = [claim.extend(ttl, now) for claim in self.claims]  # (every one, whatever the first says)
+        going = [claim.extend(ttl, now) for claim in self._soonest()]  # (every one, whatever the first says)
         return all(going)
 
     def release(self, now: float, heard: bool = False) -> None:
         """Give everything back, or stop waiting."""
-        for claim in self.claims:
+        for claim in self._soonest():
             claim.release(now, heard)
 
     def abandon(self) -> None:
         """Its owner is gone without a release."""
         for claim in self.claims:
             claim.abandon()
+
+    def _soonest(self) -> list[Claim]:
+        """The claims, the one that ends first at the head: if it has ended, so have all, before anything is asked or given back."""
+        return sorted(self.claims, key=lambda it: it.until)
 
     # ------------------------------------------------ what a claim says of itself
 

@@ -41,7 +41,9 @@ class Round:
         self._decide(now)
 
     def answered(self, node: int, command: Command, reply: object, now: float) -> bool:
-        """A node has answered."""
+        """A node has answered. (What comes when it is over is too late: somebody may be reading.)"""
+        if self.over:
+            return False
         if isinstance(reply, Exception):
             self.causes[node] = reply
         else:

@@ -130,6 +130,7 @@ class Crew:
         want.begin(now)
         for claim in want.claims:
             self.record.happened(events.Attempt, claim, now)
+        for claim in want.claims:
             self.act(claim, now)
 
     def extend(self, want: Want, ttl: float, now: float) -> bool:
@@ -141,10 +142,10 @@ class Crew:
 
     def end(self, want: Want, now: float, heard: bool = False) -> None:
         """Give it back, or stop waiting. `heard`: news when a majority has confirmed."""
-        for claim in want.claims:
-            before = claim.state
-            claim.release(now, heard)
-            self.record.ended(claim, before, now)
+        before = [it.state for it in want.claims]
+        want.release(now, heard)
+        for claim, state in zip(want.claims, before, strict=True):
+            self.record.ended(claim, state, now)
             self.act(claim, now)
 
     def consult(self, asks: Mapping[int, bytes], now: float, enough: Callable[[Answers], bool] | None = None) -> Round:

@@ -19,7 +19,7 @@ from .faults import LATEST, Faults, Plan
 from .laws import TICK
 from .scenes import SCENES
 from .server import Lua
-from .stage import Hold, Stage
+from .stage import RATE, Hold, Stage
 from .world import Cancelled, Future, Violation
 
 PLANS = (
@@ -155,7 +155,7 @@ class Exploration(Stage):
     def _every_key_runs_out(self) -> None:
         """P-M1: after the longest lease, the fence's horizon, and what clients say of themselves, nothing is left."""
         begins = max(self.world.now, self.plan.seconds + LATEST)  # (a late command may have asked for a lease)
-        self.world.run(begins + LIFE + self.guard / 4 + 0.5)
+        self.world.run(begins + 2 * self.guard + LIFE * (1 + 2 * RATE) + 0.5)  # (whoever has come back last has said it last)
         if self.laws.open:
             raise Violation(f"left over: {', '.join(claim.token.decode() for claim in self.laws.open)}")
         for driver in self.drivers:
