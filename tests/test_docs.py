@@ -189,6 +189,13 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert dead_links(document) == []
 
 
+def test_every_row_of_what_happens_when_has_its_test() -> None:
+    table = (ROOT / "README.md").read_text().partition("## What happens when")[2].partition("\n##")[0]
+    rows = [line for line in table.splitlines() if line.startswith("|")][2:]
+    assert len(rows) > 10
+    assert [row for row in rows if not re.search(r'\[test\]\(tests/\S+\.py "test_\w+"\) \|$', row)] == []
+
+
 def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:
     reasons = [reason for document in DOCUMENTS for reason in exempt(document.read_text())]
     assert len(reasons) <= EXEMPTIONS
