@@ -2,8 +2,12 @@
 
     from holdfast import Holdfast            # threads
     from holdfast.aio import Holdfast        # asyncio: same names, same parameters, same errors
+
+A `Holdfast` describes a `Lock`; whoever acquires it has a `Lease`. What they raise is in `holdfast.errors`, what observers hear in
+`holdfast.events`.
 """
 
+from .engine.crew import NodeStatus
 from .errors import (
     Closed,
     ConfigError,
@@ -34,6 +38,7 @@ __all__ = [
     "LockLost",
     "Misuse",
     "NoQuorum",
+    "NodeStatus",
     "NotAcquired",
     "NotHeld",
     "StaleFence",
