@@ -1,6 +1,6 @@
 """What holdfast costs a node: memory, commands, bytes and connections, counted by the servers themselves. `./task sizes`.
 
-Knows INFO and the asyncio face. Must not know how the library keeps its keys, but for the queue's: whatever is there is counted.
+Knows INFO and the asyncio face. Must not know how the library keeps its keys, but for two: whatever is there is counted.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ class Node:
         stats = self._info("stats")
         return int(stats["total_net_input_bytes"]) + int(stats["total_net_output_bytes"])
 
+    def kept(self, key: str) -> float:
+        """For how many seconds it still has this key."""
+        return float(self._client.pttl(key)) / 1000
+
     async def queued(self, count: int) -> None:
         """Return when so many wait for the lock "queue"."""
         while self._client.zcard("{queue}:queue") != count:
@@ -70,9 +74,10 @@ async def measure() -> dict[str, float]:
             found["connections of a client"] += node.connections()
 
             await (await locks.lock("warm up").acquire()).release(confirm=True)
-            before = node.memory()
+            before, began = node.memory(), time.monotonic()
             leases = await asyncio.gather(*(locks.lock(f"invoice:{it:012d}").acquire() for it in range(NAMES)))
             full = node.memory()
+            found["seconds that a fence is kept after its grant"] = node.kept("{invoice:000000000000}:fence") + time.monotonic() - began
             await asyncio.gather(*(it.release(confirm=True) for it in leases))
             left = node.memory()
             found["bytes of a held lock"] = (full - before) / NAMES
