@@ -2,8 +2,13 @@
 
     from holdfast import Holdfast            # threads
     from holdfast.aio import Holdfast        # asyncio: same names, same parameters, same errors
+
+A `Holdfast` describes a `Lock`; whoever acquires it has a `Lease`. What they raise is in `holdfast.errors`, what observers hear in
+`holdfast.events`.
 """
 
+from .engine.crew import NodeStatus
+from .engine.record import Stats
 from .errors import (
     Cancelled,
     Closed,
@@ -39,7 +44,9 @@ __all__ = [
     "LockStatus",
     "Misuse",
     "NoQuorum",
+    "NodeStatus",
     "NodeView",
+    "Stats",
     "NotAcquired",
     "NotHeld",
     "SelfDeadlock",

@@ -35,7 +35,8 @@ Want = Claim | Goal  # what a lease stands on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """How a node is. `state`: up, guarded, down or connecting; `cause`: why it is no use; `ahead`: its clock less ours, seconds."""
+    """How a node is. `node`: its address; `state`: up, guarded, down or connecting; `cause`: why it is no use; `version`, `run_id`: of
+    its server, empty until it has told; `ahead`: its clock less ours, seconds."""
 
     node: str
     state: str
