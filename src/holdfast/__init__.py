@@ -19,7 +19,7 @@ from .errors import (
     WrongProcess,
 )
 from .face.lease import LeaseState
-from .sync import Holdfast, Lease, Lock
+from .sync import Holdfast, Lease, Lock, current
 from .version import VERSION as __version__
 
 __all__ = [
@@ -40,4 +40,5 @@ __all__ = [
     "WrongLoop",
     "WrongProcess",
     "__version__",
+    "current",
 ]

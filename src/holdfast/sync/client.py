@@ -14,11 +14,13 @@ from ..engine.crew import NodeStatus
 from ..face import client
 from ..face.terms import Terms
 from ..version import VERSION
+from .decorating import Locked, Skipping
 from .lock import Lock
 
 
-class Holdfast(client.Client[Lock]):
+class Holdfast(client.Client[Lock, Locked, Skipping]):
     __doc__ = client.Client.__doc__
+    _locked, _skipping = Locked, Skipping
 
     def _prepare(self) -> None:
         self._driver = Driver(self.settings, self._teller, self._teller.wants_all, VERSION)

@@ -6,12 +6,15 @@ Knows the threads driver's `acquire`. Decides nothing.
 from __future__ import annotations
 
 from _thread import get_ident
+from collections.abc import Callable
 
 from ..drivers.threads import Driver
 from ..errors import HoldfastError, LockBusy
 from ..face import lock
+from ..face.decorating import always
 from ..face.lock import Leave
 from ..face.terms import Terms
+from .decorating import Locked, P, R
 from .lease import Lease
 
 
@@ -49,6 +52,10 @@ class Lock(lock.Lock[Lease]):
         return lease
 
     __exit__ = Leave()
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate a function or a generator: each call holds the lock until it is over. `current()` gives its lease."""
+        return Locked(always(self))(function)
 
     def _here(self) -> int:
         return get_ident()
