@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -525,6 +526,56 @@ async def test_a_generator_that_gave_its_lock_back_runs_on(face: Face, five: Clu
 
     steps = Steps(gives())
     assert [await steps.next(), await steps.next(), await steps.next()] == [1, 2, Steps.OVER]
+
+
+class Argument:
+    """Something to be forgotten."""
+
+
+def test_nothing_is_kept_by_a_cycle(nodes: Nodes) -> None:
+    """What an ended generator was given is forgotten at once, as without the decorator, and not when garbage is collected."""
+
+    def body(argument: Any) -> Any:
+        yield 1
+
+    async def asynchronous(argument: Any) -> Any:
+        yield 1
+
+    def ends(generator: Any) -> None:
+        next(generator)
+        try:  # (what pytest.raises has seen is kept by a cycle)
+            generator.throw(KeyError())
+        except KeyError:
+            pass
+
+    async def ends_async(generator: Any) -> None:
+        await anext(generator)
+        try:
+            await generator.athrow(KeyError())
+        except KeyError:
+            pass
+
+    async def main() -> None:
+        async with holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+            for function in (asynchronous, locks.lock("forgotten")(asynchronous)):
+                argument = Argument()
+                gone = weakref.ref(argument)
+                await ends_async(function(argument))
+                del argument
+                assert gone() is None
+
+    gc.disable()
+    try:
+        with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+            for function in (body, locks.lock("forgotten")(body)):
+                argument = Argument()
+                gone = weakref.ref(argument)
+                ends(function(argument))
+                del argument
+                assert gone() is None
+        asyncio.run(main())
+    finally:
+        gc.enable()
 
 
 SEEN: contextvars.ContextVar[str] = contextvars.ContextVar("SEEN")
