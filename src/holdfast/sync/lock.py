@@ -5,9 +5,9 @@ Knows the threads driver's `acquire`. Decides nothing.
 
 from __future__ import annotations
 
-from _thread import get_ident
 from collections.abc import Callable
 
+from ..drivers.greenlets import get_ident
 from ..drivers.threads import Driver
 from ..errors import HoldfastError, LockBusy
 from ..face import lock
