@@ -27,7 +27,7 @@ from .errors import (
 )
 from .face.lease import LeaseState
 from .recipes.looking import LockStatus, NodeView, Waiter
-from .sync import Holdfast, Lease, Lock
+from .sync import Holdfast, Lease, Lock, current
 from .version import VERSION as __version__
 
 __all__ = [
@@ -55,4 +55,5 @@ __all__ = [
     "WrongLoop",
     "WrongProcess",
     "__version__",
+    "current",
 ]

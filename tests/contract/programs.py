@@ -64,11 +64,11 @@ class Program:
 
 
 @contextlib.contextmanager
-def program(source: str, nodes: Cluster, *arguments: object, flags: Sequence[str] = ()) -> Iterator[Program]:
-    """A program that runs while the block does. It gets the nodes from its environment, as users' programs do."""
+def program(source: str, nodes: Cluster, *arguments: object, flags: Sequence[str] = (), first: str = "") -> Iterator[Program]:
+    """A program that runs while the block does. It gets the nodes from its environment, as users' programs do. `first`: before all else."""
     environment = {**os.environ, "HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.fresh)}
     # (A warning that is an error: in a finalizer it would only be printed, so that tests look at what is printed, too.)
-    command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", *flags, "-c", HEAD + textwrap.dedent(source)]
+    command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", *flags, "-c", first + HEAD + textwrap.dedent(source)]
     pipe = subprocess.PIPE
     with subprocess.Popen([*command, *map(str, arguments)], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         try:
@@ -79,8 +79,10 @@ def program(source: str, nodes: Cluster, *arguments: object, flags: Sequence[str
             process.kill()
 
 
-def run(source: str, nodes: Cluster, *arguments: object, flags: Sequence[str] = (), patience: float = 50.0) -> tuple[int, str, str]:
+def run(
+    source: str, nodes: Cluster, *arguments: object, flags: Sequence[str] = (), first: str = "", patience: float = 50.0
+) -> tuple[int, str, str]:
     """Run a program to its end: its exit status, and what it wrote to stdout and stderr."""
-    with program(source, nodes, *arguments, flags=flags) as running:
+    with program(source, nodes, *arguments, flags=flags, first=first) as running:
         out, errors = running.process.communicate(timeout=patience)
         return running.process.returncode, out, errors

@@ -64,7 +64,7 @@ def body(lease):
     turns[1] += 1
 
 def use(lock):
-    match dice.randrange(5):
+    match dice.randrange(7):
         case 0:
             with lock:
                 pass
@@ -88,6 +88,14 @@ def use(lock):
             with lock, client.lock("inner" + lock.name, wait=0.05) as lease:
                 names.add(lease.name)
                 body(lease)
+        case 5:
+            lock(lambda: body(current()))()
+        case 6:
+            for lease in lock(steps)():
+                body(lease)
+
+def steps():
+    yield current()
 
 hit = busy = serial = 0
 took = []

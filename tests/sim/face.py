@@ -146,7 +146,7 @@ class Lock(lock.Lock[Lease]):
             error.add_note(f"and {lost}")
 
 
-class Holdfast(client.Client[Lock]):
+class Holdfast(client.Client[Lock, Any, Any]):
     """A client in a simulated world. `run` its users in `driver`."""
 
     def __init__(self, world: World, nodes: Sequence[Node], witness: Witness | None = None, **options: Any) -> None:

@@ -4,7 +4,8 @@ Knows what a user of asyncio sees. Must not know anything below the driver's few
 """
 
 from .client import Holdfast
+from .decorating import current
 from .lease import Lease
 from .lock import Lock
 
-__all__ = ["Holdfast", "Lease", "Lock"]
+__all__ = ["Holdfast", "Lease", "Lock", "current"]

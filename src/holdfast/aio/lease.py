@@ -84,6 +84,12 @@ class Lease(lease.Lease):
         self._body = asyncio.current_task()
         self._cancelling = self._body.cancelling() if self._body is not None else 0
 
+    def _pause(self) -> bool:
+        """Until it enters again, nobody is cancelled. False: too late, it is lost, and who entered is being cancelled."""
+        if not self._cancelled:
+            self._body = None
+        return not self._cancelled
+
     async def _leave(self, error: BaseException | None) -> None:
         body, self._body = self._body, None
         if self._cancelled and body is not None:

@@ -12,9 +12,11 @@ from typing import Any
 from ..drivers.aio import Driver
 from ..errors import LockBusy, NoQuorum
 from ..face import lock
+from ..face.decorating import always
 from ..face.inside import Inside
 from ..face.lock import Leave
 from ..face.terms import Terms
+from .decorating import Locked, P, W
 from .lease import Lease
 
 
@@ -70,6 +72,10 @@ class Lock(lock.Lock[Lease]):
         return lease
 
     __aexit__ = Leave()
+
+    def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
+        """Decorate a coroutine function or an async generator: each call holds the lock until it is over. `current()` gives its lease."""
+        return Locked(always(self))(function)
 
     def _here(self) -> asyncio.Task[Any] | None:
         return asyncio.current_task()

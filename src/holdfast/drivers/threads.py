@@ -16,7 +16,7 @@ import select
 import socket
 import time
 import weakref
-from _thread import LockType, allocate_lock, get_ident, start_new_thread
+from _thread import LockType
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -35,6 +35,7 @@ from ..events import Event
 from ..recipes import exclusive
 from . import sockets
 from .forks import generation
+from .greenlets import allocate_lock, carrier, get_ident, patched, start_new_thread
 
 IDLE = 10.0  # seconds after which a keeper with nothing to keep ends: a process that forks should have no thread
 CHUNK = 65536
@@ -117,7 +118,7 @@ class Keeper:
         self.asleep = self.closing = self.ended = False
         self.failure: BaseException | None = None
         self.ident = 0
-        self._tell, self._born = tell, generation()
+        self._tell, self._born, self._carrier = tell, generation(), carrier() if patched() else 0
         self._addresses, self._patience = settings.addresses, settings.node_timeout
         self._running = allocate_lock()
         self._errands: dict[Want, Errand] = {}  # of all claims that are not over
@@ -150,6 +151,20 @@ class Keeper:
     def foreign(self) -> bool:
         """Is this a forked child, and the keeper its parent's?"""
         return generation() != self._born
+
+    @property
+    def outdated(self) -> bool:
+        """Was it made for threads, and they are greenlets by now? Misuse if it is in use, or a greenlet in another thread."""
+        if not patched() or self._carrier == carrier():
+            return False
+        if self._carrier:
+            raise Misuse("under gevent a client serves the greenlets of one thread: make and close a client of its own in this one")
+        if not self.unused:
+            raise Misuse(
+                "gevent patched the threads of this process while this client was in use: call `gevent.monkey.patch_all()` first of all, "
+                "or at least before anything is locked"
+            )
+        return True
 
     # ------------------------------------------------ for callers
 
@@ -208,10 +223,13 @@ class Keeper:
                 pause = 0.0 if self.asked else self._pause(clock())
                 ready = self.poll.poll(pause * 1000)
                 self.asleep = False
+                if self.foreign:  # a greenlet lives on in the child of a fork; all that it had is the parent's
+                    return
                 self._turn(ready)
         finally:
             self.asleep = False
-            self._shut()
+            if not self.foreign:
+                self._shut()
 
     def _pause(self, now: float) -> float:
         wake = min(self.crew.next_wake(), self._idle_since + IDLE, self._closed_by)
@@ -548,7 +566,7 @@ class Driver:
     @property
     def keeper(self) -> Keeper:
         """The keeper of this process. (Two threads that find it gone agree on one heir: setdefault is one C call.)"""
-        while (keeper := self._keeper).gone and not self.closed:
+        while ((keeper := self._keeper).gone or keeper.outdated) and not self.closed:
             self._keeper = vars(keeper).setdefault("heir", self._new())
         return keeper
 

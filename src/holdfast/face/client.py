@@ -10,7 +10,8 @@ import socket
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from ..checks import Seconds
 from ..engine.crew import NodeStatus
@@ -18,6 +19,7 @@ from ..engine.record import Stats
 from ..engine.settings import DEFAULT_GUARD, Settings, settings
 from ..errors import ConfigError
 from ..recipes.looking import LockStatus
+from .decorating import Choice, Name, Options, named
 from .lock import Lock
 from .telling import Observer, Teller
 from .terms import Terms, terms
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
 
 
 L = TypeVar("L", bound=Lock[Any])
+D = TypeVar("D")  # the decorators of a face: what raises LockBusy,
+S = TypeVar("S")  # and what does not
 
 
-class Client(ABC, Generic[L]):
+class Client(ABC, Generic[L, D, S]):
     """A client of N independent Redis or Valkey masters: describes locks on them. Connects with the first use.
 
     `nodes`: addresses, `redis://[user:password@]host[:port][/db]` or `unix:///path[?db=n]`, one by one or in an iterable; else
@@ -79,6 +83,9 @@ class Client(ABC, Generic[L]):
         self._prepare()
 
     # ------------------------------------------------ what a face adds
+
+    _locked: Callable[[Choice], D]
+    _skipping: Callable[[Choice, bool], S]
 
     @abstractmethod
     def _prepare(self) -> None: ...
@@ -180,6 +187,31 @@ class Client(ABC, Generic[L]):
                 on_lost=on_lost,
             )
         )
+
+    @overload
+    def locked(self, name: Name, *, on_busy: Literal["raise"] = "raise", **options: Unpack[Options]) -> D: ...
+    @overload
+    def locked(self, name: Name, *, on_busy: Literal["skip"], **options: Unpack[Options]) -> S: ...
+    def locked(self, name: Name, *, on_busy: str = "raise", **options: Unpack[Options]) -> D | S:
+        """A decorator: each call of the function holds the lock that `name` says, a template over its arguments.
+
+        `name` follows the rules of `str.format`, over the call's arguments, with defaults applied: `{day}`, `{user.id}`, `{self.id}`,
+        `{day:%Y}`, `{0}` is the first positional parameter, `{rest[0]}` and `{more[key]}` are of `*rest` and `**more`; a brace that is
+        meant literally is doubled. (No f-string: that would be filled when the function is defined. None is "None", as ever.) Or a
+        function, called with the same arguments, that returns the name. `on_busy="skip"`: when LockBusy would be raised, a function
+        returns None, and a generator yields nothing; NoQuorum is raised all the same. `options`: those of `lock`.
+
+        A generator holds the lock from its first step until it is exhausted, closed, or raises. If the lock is lost between two
+        steps it is closed, and its user's next step raises LockLost. `current()` gives the lease, inside.
+
+        Raises ConfigError for options that cannot work; when it decorates, for a field that is no parameter, and for what is no
+        function of this face's kinds; when the function is called, for a name that is none, before anything is sent.
+        """
+        self.lock("any", **options)  # says what is wrong with them now, and not at the first call
+        choice = named(name, partial(self.lock, **options))
+        if on_busy not in ("raise", "skip"):
+            raise ConfigError(f"on_busy is 'raise' or 'skip', not {on_busy!r}")
+        return self._locked(choice) if on_busy == "raise" else self._skipping(choice, True)
 
     @classmethod
     def local(cls, nodes: int = 5, **options: Any) -> Self:

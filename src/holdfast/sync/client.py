@@ -18,14 +18,16 @@ from ..face.looking import Plan
 from ..face.terms import Terms
 from ..recipes.looking import LockStatus
 from ..version import VERSION
+from .decorating import Locked, Skipping
 from .lease import Lease
 from .lock import Lock
 
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock]):
+class Holdfast(client.Client[Lock, Locked, Skipping]):
     __doc__ = client.Client.__doc__
+    _locked, _skipping = Locked, Skipping
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()

@@ -5,27 +5,18 @@ Knows the threads driver's `acquire`. Decides nothing.
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 
+from ..drivers.greenlets import Identity, itself
 from ..drivers.threads import Cancel, Driver
 from ..errors import HoldfastError, LockBusy, NoQuorum
 from ..face import lock
+from ..face.decorating import always
 from ..face.inside import Inside
 from ..face.lock import Leave
 from ..face.terms import Terms
+from .decorating import Locked, P, R
 from .lease import Lease
-
-
-class _Thread:
-    """One thread. (Its number would be given to another one once it has ended.)"""
-
-
-class _Running(threading.local):
-    def __init__(self) -> None:
-        self.thread = _Thread()
-
-
-_running = _Running()
 
 
 class Lock(lock.Lock[Lease]):
@@ -82,8 +73,12 @@ class Lock(lock.Lock[Lease]):
 
     __exit__ = Leave()
 
-    def _here(self) -> _Thread:
-        return _running.thread
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate a function or a generator: each call holds the lock until it is over. `current()` gives its lease."""
+        return Locked(always(self))(function)
+
+    def _here(self) -> Identity:
+        return itself()
 
     def _leave(self, lease: Lease, error: BaseException | None) -> None:
         try:

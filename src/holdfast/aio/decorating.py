@@ -1,0 +1,113 @@
+"""Coroutines and async generators under a lock, for asyncio.
+
+Knows how a coroutine and an async generator are run. Decides nothing but that.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar, overload
+
+from ..errors import LockBusy
+from ..face import decorating
+from ..face.decorating import Current, Function, Kind, LockOf, finished, outlived
+from .lease import Lease
+
+P = ParamSpec("P")
+R = TypeVar("R")
+I = TypeVar("I", bound=AsyncIterable[Any])  # noqa: E741 (what an async generator function is said to return)
+W = TypeVar("W", bound=Coroutine[Any, Any, Any] | AsyncIterable[Any])
+
+current: Callable[[], Lease] = decorating.current
+
+
+def _coroutine(function: Function, lock_of: LockOf, skip: bool) -> Function:
+    async def decorated(*args: Any, **kwargs: Any) -> Any:
+        lease = None
+        try:
+            async with lock_of(*args, **kwargs) as lease:
+                with Current(lease):
+                    return finished(function, await function(*args, **kwargs))
+        except LockBusy:
+            if lease is not None or not skip:  # (or it is another lock, in the function's body)
+                raise
+            return None
+
+    return decorated
+
+
+def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
+    async def decorated(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        lease = None
+        try:
+            async with lock_of(*args, **kwargs) as lease:
+                body = function(*args, **kwargs)
+                step = _first(body)
+                while True:
+                    lease._enter()  # whoever takes this step is cancelled if the lease is lost meanwhile
+                    with Current(lease):
+                        try:
+                            value = await step
+                        except StopAsyncIteration:
+                            return
+                        finally:
+                            step = None  # an exception in it and this frame would keep each other alive
+                    if lease._pause():  # else the body yields though it is cancelled
+                        try:
+                            sent = yield value
+                        except BaseException as error:  # GeneratorExit, too: what becomes of it is the body's affair
+                            step = body.athrow(error)
+                            continue
+                        if not outlived(lease):
+                            step = body.asend(sent)
+                            continue
+                    with Current(lease):
+                        await body.aclose()
+                    return  # (leaving the block raises LockLost)
+        except LockBusy:
+            if lease is not None or not skip:
+                raise
+
+    return decorated
+
+
+def _first(body: AsyncGenerator[Any, Any]) -> Any:
+    """The first step of a body, which is hidden from the event loop.
+
+    A loop closes all generators that it knows when it ends, in any order and all at once: the body before, or while, the
+    generator around it does the same, which would then leave the lock before the body has ended.
+    """
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, lambda body: None)
+    try:
+        return body.asend(None)
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+
+
+class Locked(decorating.Decorator):
+    """A decorator of coroutine functions and async generator functions: each call waits for its lock, and holds it until it is over."""
+
+    __slots__ = ()
+    _runs = {Kind.COROUTINE: _coroutine, Kind.ASYNC_GENERATOR: _generator}  # noqa: RUF012 (nobody changes it)
+    _otherwise = "it is one for asyncio; use `from holdfast import Holdfast`, or make it an `async def`"
+
+    def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
+        """Decorate this function."""
+        decorated: Callable[P, W] = self._decorate(function)
+        return decorated
+
+
+class Skipping(Locked):
+    """The same, but when the lock is busy a coroutine returns None, and a generator yields nothing."""
+
+    __slots__ = ()
+
+    @overload  # type: ignore[override]
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R | None]]: ...
+    @overload
+    def __call__(self, function: Callable[P, I]) -> Callable[P, I]: ...
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorate this function."""
+        return super().__call__(function)

@@ -1,0 +1,100 @@
+"""Functions and generators under a lock, for threads.
+
+Knows how a plain function and a generator are run. Decides nothing but that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from typing import Any, ParamSpec, TypeVar, overload
+
+from ..errors import LockBusy
+from ..face import decorating
+from ..face.decorating import Current, Function, Kind, LockOf, finished, outlived
+from .lease import Lease
+
+P = ParamSpec("P")
+R = TypeVar("R")
+I = TypeVar("I", bound=Iterator[Any])  # noqa: E741 (what a generator function is said to return)
+Y = TypeVar("Y")
+S = TypeVar("S")
+
+current: Callable[[], Lease] = decorating.current
+
+
+def _function(function: Function, lock_of: LockOf, skip: bool) -> Function:
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        lease = None
+        try:
+            with lock_of(*args, **kwargs) as lease:
+                with Current(lease):
+                    return finished(function, function(*args, **kwargs))
+        except LockBusy:
+            if lease is not None or not skip:  # (or it is another lock, in the function's body)
+                raise
+            return None
+
+    return decorated
+
+
+def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
+    def decorated(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        lease = None
+        try:
+            with lock_of(*args, **kwargs) as lease:
+                body = function(*args, **kwargs)
+                step: Any = partial(next, body)
+                while True:  # (not `yield from`: between its steps, the body's lease is not the current one)
+                    with Current(lease):
+                        try:
+                            value = step()
+                        except StopIteration as end:
+                            return end.value
+                        finally:
+                            step = None  # an exception in it and this frame would keep each other alive
+                    try:
+                        sent = yield value
+                    except BaseException as error:  # GeneratorExit, too: what becomes of it is the body's affair
+                        step = partial(body.throw, error)
+                        continue
+                    if outlived(lease):
+                        with Current(lease):
+                            body.close()
+                        return None  # (leaving the block raises LockLost)
+                    step = partial(body.send, sent)
+        except LockBusy:
+            if lease is not None or not skip:
+                raise
+            return None
+
+    return decorated
+
+
+class Locked(decorating.Decorator):
+    """A decorator of functions and generator functions: each call waits for its lock, and holds it until it is over."""
+
+    __slots__ = ()
+    _runs = {Kind.FUNCTION: _function, Kind.GENERATOR: _generator}  # noqa: RUF012 (nobody changes it)
+    _otherwise = "it is one for threads; use `from holdfast.aio import Holdfast`"
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate this function."""
+        decorated: Callable[P, R] = self._decorate(function)
+        return decorated
+
+
+class Skipping(Locked):
+    """The same, but when the lock is busy a function returns None, and a generator yields nothing."""
+
+    __slots__ = ()
+
+    @overload  # type: ignore[override]
+    def __call__(self, function: Callable[P, Generator[Y, S, R]]) -> Callable[P, Generator[Y, S, R | None]]: ...
+    @overload
+    def __call__(self, function: Callable[P, I]) -> Callable[P, I]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R | None]: ...
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorate this function."""
+        return super().__call__(function)

@@ -1,0 +1,972 @@
+"""Decorated functions and generators: what they hold and for how long, what they pass on, which lock they take, what is current.
+
+The simulator takes no part: a decorator runs functions of a face, and the simulator has none of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import threading
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import FACES, Asyncio, Face, Threads, in_a_thread
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast import LeaseState, current
+from holdfast.embedded import Nodes
+from holdfast.errors import LockBusy, LockLost, NoQuorum, NotHeld
+
+FOREVER = 60  # seconds that nobody waits for
+
+Body = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture(params=FACES)
+async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
+    """A face, with its driver."""
+    face = FACES[request.param]()
+    yield face
+    await face.finish()
+
+
+async def nothing(*args: Any, **kwargs: Any) -> None:
+    """A body that does nothing."""
+
+
+def function(face: Face, body: Body) -> Callable[..., Any]:
+    """A function of this face's colour, which does what the body says; the body gets the current lease first."""
+    loop = asyncio.get_running_loop()
+
+    def in_its_thread(*args: Any, **kwargs: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(body(current(), *args, **kwargs), loop).result()  # type: ignore[arg-type]
+
+    async def in_its_task(*args: Any, **kwargs: Any) -> Any:
+        return await body(current(), *args, **kwargs)
+
+    return in_its_thread if isinstance(face, Threads) else in_its_task
+
+
+def counting(face: Face, log: list[Any]) -> Callable[..., Any]:
+    """A generator function of this face's colour: counts, and notes what it is sent, its leases, and its end."""
+
+    def threads(count: int) -> Any:
+        try:
+            for number in range(count):
+                log.append(current())
+                log.append((yield number))
+        finally:
+            log.append(f"over, held: {current().held}")
+
+    async def asynchronous(count: int) -> Any:
+        try:
+            for number in range(count):
+                await asyncio.sleep(0)
+                log.append(current())
+                log.append((yield number))
+        finally:
+            await asyncio.sleep(0)
+            log.append(f"over, held: {current().held}")
+
+    return threads if isinstance(face, Threads) else asynchronous
+
+
+class Steps:
+    """A generator of either colour, driven step by step; with threads, each step is taken by another one."""
+
+    OVER = "it is over"
+
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+        self._threads = hasattr(generator, "send")
+
+    async def _step(self, take: Any, *arguments: Any) -> Any:
+        if not self._threads:
+            try:
+                return await take(*arguments)
+            except StopAsyncIteration:
+                return self.OVER
+
+        def taken() -> Any:  # (a StopIteration cannot pass through a future)
+            try:
+                return take(*arguments)
+            except StopIteration:
+                return self.OVER
+
+        return await in_a_thread(taken)
+
+    async def next(self) -> Any:
+        """One step; OVER at the end."""
+        return await self.send(None)
+
+    async def send(self, value: Any) -> Any:
+        """One step that hands in a value."""
+        return await self._step(self.generator.send if self._threads else self.generator.asend, value)
+
+    async def throw(self, error: BaseException) -> Any:
+        """One step that raises in the generator."""
+        return await self._step(self.generator.throw if self._threads else self.generator.athrow, error)
+
+    async def close(self) -> None:
+        """End it."""
+        await self._step(self.generator.close if self._threads else self.generator.aclose)
+
+
+@asynccontextmanager
+async def taken(face: Face, nodes: Cluster, name: str) -> AsyncIterator[Any]:
+    """The lock while somebody else has it."""
+    lease = await face.acquire(face.client(nodes).lock(name))
+    yield lease
+    await face.release(lease)
+
+
+async def is_free(face: Face, nodes: Cluster, name: str) -> None:
+    """The lock can be had by somebody else."""
+    await face.release(await face.acquire(face.client(nodes).lock(name, wait=5)))
+
+
+# ------------------------------------------------ functions
+
+
+async def test_a_function_holds_its_lock_while_it_runs(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+
+    async def body(lease: Any, a: int, *, b: int) -> Any:
+        assert (lease.name, lease.state) == (name, LeaseState.HELD)
+        with pytest.raises(LockBusy):
+            await face.acquire(face.client(five).lock(name, wait=0))
+        return lease, a + b
+
+    decorated = locks.lock(name)(function(face, body))
+    fences = []
+    for _ in range(3):  # again and again
+        lease, result = await face.call(partial(decorated, 2, b=3))
+        assert (lease.state, result) == (LeaseState.RELEASED, 5)
+        fences.append(lease.fence)
+    assert fences == sorted(set(fences))
+    await is_free(face, five, name)
+
+
+async def test_an_exception_passes_and_the_lock_is_released(face: Face, five: Cluster, name: str) -> None:
+    locks, own = await face.connected(five), KeyError("the body's own")
+
+    async def body(lease: Any) -> None:
+        raise own
+
+    for decorated in (locks.lock(name)(function(face, body)), locks.locked(name, on_busy="skip")(function(face, body))):
+        with pytest.raises(KeyError) as caught:
+            await face.call(decorated)
+        assert caught.value is own
+        assert not hasattr(own, "__notes__")
+    await is_free(face, five, name)
+
+
+async def test_calls_of_one_function_exclude_each_other(face: Face, five: Cluster, name: str) -> None:
+    locks, inside = await face.connected(five), [0]
+
+    async def body(lease: Any) -> None:
+        inside[0] += 1
+        assert inside[0] == 1
+        await asyncio.sleep(0)
+        inside[0] -= 1
+
+    decorated = locks.lock(name)(function(face, body))
+    await asyncio.gather(*[face.call(decorated) for _ in range(10)])
+
+
+async def test_a_wrong_call_is_a_type_error_and_leaves_nothing(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    decorated = locks.lock(name)(counting(face, []))
+    with pytest.raises(TypeError, match="count"):
+        await Steps(decorated()).next()
+    await is_free(face, five, name)
+
+
+async def test_methods_know_their_object(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    seen: list[Any] = []
+
+    async def note(lease: Any, *args: Any) -> Any:
+        seen.append((lease.name, args))
+
+    plain = function(face, note)
+
+    class Account:
+        number = 7
+
+        charge = locks.locked(f"{name}:{{0.number}}")(plain)
+        every = classmethod(locks.lock(f"{name}:every")(plain))
+        static = staticmethod(locks.lock(f"{name}:static")(plain))
+
+    account = Account()
+    await face.call(account.charge, 5)
+    await face.call(account.every, 5)
+    await face.call(Account.every, 5)
+    await face.call(account.static, 5)
+    expected = [(f"{name}:7", (account, 5)), *[(f"{name}:every", (Account, 5))] * 2, (f"{name}:static", (5,))]
+    assert seen == expected
+
+
+async def test_a_function_whose_lock_is_lost_raises_when_it_is_left(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+
+    async def body(lease: Any) -> str:
+        await face.until_lost(lease)  # with asyncio it is cancelled meanwhile
+        assert isinstance(face, Threads)
+        return "what it returns is lost, too"
+
+    with pytest.raises(LockLost) as caught:
+        await face.call(locks.lock(name, ttl=0.2, renew=False)(function(face, body)))
+    assert caught.value.name == name
+
+
+# ------------------------------------------------ the current lease
+
+
+async def test_current_is_the_innermost_and_then_the_outer_again(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    seen: list[str] = []
+
+    def note() -> None:
+        seen.append(current().name.removeprefix(name))
+
+    if isinstance(face, Threads):
+
+        @locks.lock(f"{name}:inner")
+        def inner() -> None:
+            note()
+            raise KeyError
+
+        @locks.lock(f"{name}:outer")
+        def outer() -> None:
+            note()
+            with pytest.raises(KeyError):
+                inner()
+            note()
+
+    else:
+
+        @locks.lock(f"{name}:inner")
+        async def inner() -> None:
+            note()
+            raise KeyError
+
+        @locks.lock(f"{name}:outer")
+        async def outer() -> None:
+            note()
+            with pytest.raises(KeyError):
+                await inner()
+            note()
+
+    def outside() -> None:
+        with pytest.raises(NotHeld):
+            current()
+
+    await face.call(outer)
+    assert seen == [":outer", ":inner", ":outer"]
+    outside()
+    await in_a_thread(outside)
+
+
+async def test_a_generator_s_lease_is_current_in_its_own_steps_only(face: Face, five: Cluster, name: str) -> None:
+    locks, log = await face.connected(five), list[Any]()
+    first = Steps(locks.lock(f"{name}:1")(counting(face, log))(5))
+    second = Steps(locks.lock(f"{name}:2")(counting(face, log))(5))
+    for steps in (first, second, second, first):
+        await steps.next()
+        with pytest.raises(NotHeld):
+            current()
+    assert [it.name[-1] for it in log if it is not None] == ["1", "2", "2", "1"]
+    for steps in (first, second):
+        with pytest.raises(KeyError):
+            await steps.throw(KeyError())
+        with pytest.raises(NotHeld):
+            current()
+    assert log[-2:] == ["over, held: True"] * 2
+
+
+async def test_what_a_step_starts_inherits_the_current_lease_until_the_function_is_over(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    goes_on, found = asyncio.Event(), list[Any]()
+
+    async def child() -> None:
+        found.append(current())
+        found.append(await asyncio.to_thread(current))
+        await goes_on.wait()
+        with pytest.raises(NotHeld):
+            current()
+        with pytest.raises(NotHeld):
+            await asyncio.to_thread(current)
+        assert found[0].fence > 0  # whoever kept it has it
+
+    async def parent(lease: Any) -> Any:
+        task = asyncio.create_task(child(), context=here[0] if here else None)
+        await face.until(lambda: len(found) == 2)
+        assert found == [lease, lease]
+        return task, lease
+
+    here: list[contextvars.Context] = []
+    if isinstance(face, Threads):  # (its thread lends its context: what it calls there is called in the test's loop)
+        run = function(face, parent)
+
+        @locks.lock(name)
+        def decorated() -> Any:
+            here.append(contextvars.copy_context())
+            return run()
+
+    else:
+        decorated = locks.lock(name)(function(face, parent))
+    task, lease = await face.call(decorated)
+    goes_on.set()
+    await task
+    assert lease.state is LeaseState.RELEASED
+
+
+async def test_a_thread_of_its_own_inherits_nothing(face: Face, five: Cluster, name: str) -> None:
+    locks, found = await face.connected(five), list[Any]()
+
+    def look() -> None:
+        try:
+            found.append(current())
+        except NotHeld as error:
+            found.append(error)
+
+    async def body(lease: Any) -> None:
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+
+    await face.call(locks.lock(name)(function(face, body)))
+    assert [type(it) for it in found] == [NotHeld]
+
+
+async def test_current_in_a_function_that_gave_its_lock_back(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+
+    if isinstance(face, Threads):
+
+        @locks.lock(name)
+        def gives() -> None:
+            current().release()
+            with pytest.raises(NotHeld):
+                current()
+
+    else:
+
+        @locks.lock(name)
+        async def gives() -> None:
+            await current().release()
+            with pytest.raises(NotHeld):
+                current()
+
+    await face.call(gives)
+
+
+async def test_a_lost_lease_is_current_to_its_end(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    seen: list[Any] = []
+
+    def look() -> None:
+        seen.append(current().state)
+
+    if isinstance(face, Threads):
+
+        @locks.lock(name, ttl=0.2, renew=False)
+        def loses() -> None:
+            assert current().lost.wait(FOREVER)
+            look()
+
+    else:
+
+        @locks.lock(name, ttl=0.2, renew=False)
+        async def loses() -> None:
+            try:
+                await asyncio.sleep(FOREVER)
+            finally:
+                look()
+
+    with pytest.raises(LockLost):
+        await face.call(loses)
+    assert seen == [LeaseState.LOST]
+
+
+# ------------------------------------------------ generators
+
+
+async def test_a_generator_holds_its_lock_from_the_first_step_to_exhaustion(face: Face, five: Cluster, name: str) -> None:
+    locks, log = await face.connected(five), list[Any]()
+    steps = Steps(locks.lock(name)(counting(face, log))(3))
+    await is_free(face, five, name)
+    assert (await steps.next(), await steps.send("a"), await steps.send("b")) == (0, 1, 2)
+    lease = log[0]
+    assert log == [lease, "a", lease, "b", lease]
+    assert (lease.name, lease.state) == (name, LeaseState.HELD)
+    with pytest.raises(LockBusy):
+        await face.acquire(face.client(five).lock(name, wait=0))
+    assert await steps.send("c") == Steps.OVER
+    assert log[5:] == ["c", "over, held: True"]
+    assert lease.state is LeaseState.RELEASED
+    await is_free(face, five, name)
+    assert await steps.next() == Steps.OVER
+
+
+@pytest.mark.parametrize("how", ["closed", "thrown at"])
+async def test_a_generator_that_is_ended_releases(face: Face, five: Cluster, name: str, how: str) -> None:
+    locks, log = await face.connected(five), list[Any]()
+    steps = Steps(locks.lock(name)(counting(face, log))(3))
+    await steps.next()
+    if how == "closed":
+        await steps.close()
+    else:
+        with pytest.raises(KeyError):
+            await steps.throw(KeyError("x"))
+    assert log[1:] == ["over, held: True"]
+    assert log[0].state is LeaseState.RELEASED
+    await is_free(face, five, name)
+    assert await steps.next() == Steps.OVER
+
+
+async def test_a_generator_that_was_never_started_never_asked(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    decorated = locks.lock(name)(counting(face, []))
+    before = five.calls()
+    never = decorated(3)
+    closed, thrown = Steps(decorated(3)), Steps(decorated(3))
+    await closed.close()
+    with pytest.raises(KeyError):
+        await thrown.throw(KeyError())
+    assert await closed.next() == await thrown.next() == Steps.OVER
+    del never
+    gc.collect()
+    assert five.calls() == before
+
+
+@pytest.mark.parametrize("cyclic", [False, True])
+async def test_a_generator_that_is_dropped_is_closed(face: Face, five: Cluster, name: str, cyclic: bool) -> None:
+    """By Python at once, or by the event loop: its `finally` runs with the lock, which is released then."""
+    locks, log = await face.connected(five), list[Any]()
+    steps = Steps(locks.lock(name)(counting(face, log))(3))
+    await steps.next()
+    if cyclic:
+        steps.itself = steps  # type: ignore[attr-defined]
+    del steps
+    await face.until(lambda: gc.collect() is None or len(log) == 2)  # (a thread that took a step may still be ending)
+    assert log[1] == "over, held: True"
+    await is_free(face, five, name)
+
+
+async def test_between_two_steps_the_lease_is_renewed(face: Face, five: Cluster, name: str) -> None:
+    locks, log = await face.connected(five), list[Any]()
+    steps = Steps(locks.lock(name, ttl=0.3)(counting(face, log))(3))
+    await steps.next()
+    await face.sleep(1)
+    assert await steps.next() == 1
+    assert log[0].held
+    await steps.close()
+
+
+async def test_a_generator_that_loses_its_lock_between_two_steps_is_closed(face: Face, five: Cluster, name: str) -> None:
+    """Its user is told by the next step, and by nothing else: what runs between the steps is not the generator's body."""
+    locks, log, told = await face.connected(five), list[Any](), list[Any]()
+    steps = Steps(locks.lock(name, ttl=0.2, renew=False, on_lost=told.append)(counting(face, log))(3))
+    await steps.next()
+    await face.until_lost(log[0])  # nobody is cancelled here
+    await face.until(lambda: told)
+    with pytest.raises(LockLost) as caught:
+        await steps.next()
+    assert not hasattr(caught.value, "__notes__")
+    assert caught.value.name == name
+    assert log[1:] == ["over, held: False"]
+    assert await steps.next() == Steps.OVER
+
+
+async def test_what_is_thrown_at_a_generator_without_its_lock_comes_first(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    for how in ("closed", "thrown at"):
+        log: list[Any] = []
+        steps = Steps(locks.lock(name, ttl=0.2, renew=False)(counting(face, log))(3))
+        await steps.next()
+        await face.until_lost(log[0])
+        if how == "closed":
+            await steps.close()
+        else:
+            with pytest.raises(KeyError) as caught:
+                await steps.throw(KeyError("x"))
+            assert "is lost (expired)" in caught.value.__notes__[0]
+        assert log[1:] == ["over, held: False"]
+
+
+async def test_a_generator_that_gave_its_lock_back_runs_on(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+
+    if isinstance(face, Threads):
+
+        @locks.lock(name)
+        def gives() -> Any:
+            current().release()
+            yield 1
+            yield 2
+
+    else:
+
+        @locks.lock(name)
+        async def gives() -> Any:
+            await current().release()
+            yield 1
+            yield 2
+
+    steps = Steps(gives())
+    assert [await steps.next(), await steps.next(), await steps.next()] == [1, 2, Steps.OVER]
+
+
+class Argument:
+    """Something to be forgotten."""
+
+
+def test_nothing_is_kept_by_a_cycle(nodes: Nodes) -> None:
+    """What an ended generator was given is forgotten at once, as without the decorator, and not when garbage is collected."""
+
+    def body(argument: Any) -> Any:
+        yield 1
+
+    async def asynchronous(argument: Any) -> Any:
+        yield 1
+
+    def ends(generator: Any) -> None:
+        next(generator)
+        try:  # (what pytest.raises has seen is kept by a cycle)
+            generator.throw(KeyError())
+        except KeyError:
+            pass
+
+    async def ends_async(generator: Any) -> None:
+        await anext(generator)
+        try:
+            await generator.athrow(KeyError())
+        except KeyError:
+            pass
+
+    async def main() -> None:
+        async with holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+            for function in (asynchronous, locks.lock("forgotten")(asynchronous)):
+                argument = Argument()
+                gone = weakref.ref(argument)
+                await ends_async(function(argument))
+                del argument
+                assert gone() is None
+
+    gc.disable()
+    try:
+        with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+            for function in (body, locks.lock("forgotten")(body)):
+                argument = Argument()
+                gone = weakref.ref(argument)
+                ends(function(argument))
+                del argument
+                assert gone() is None
+        asyncio.run(main())
+    finally:
+        gc.enable()
+
+
+SEEN: contextvars.ContextVar[str] = contextvars.ContextVar("SEEN")
+
+
+def test_other_context_variables_are_as_without_the_decorator(nodes: Nodes) -> None:
+    """A generator and whoever takes its steps share them: in threads, as in a task."""
+
+    def body() -> Any:
+        SEEN.set("of the body")
+        yield SEEN.get()
+        yield SEEN.get()
+
+    async def asynchronous() -> Any:
+        SEEN.set("of the body")
+        yield SEEN.get()
+        yield SEEN.get()
+
+    def uses(generator: Any) -> Any:
+        SEEN.set("of the user")
+        told = [next(generator), SEEN.get()]
+        SEEN.set("of the user")
+        return [*told, next(generator), SEEN.get()]
+
+    async def uses_asynchronous(generator: Any) -> Any:
+        SEEN.set("of the user")
+        told = [await anext(generator), SEEN.get()]
+        SEEN.set("of the user")
+        told += [await anext(generator), SEEN.get()]
+        await generator.aclose()
+        return told
+
+    async def main() -> None:
+        async with holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+            expected = await uses_asynchronous(asynchronous())
+            assert await uses_asynchronous(locks.lock("variables")(asynchronous)()) == expected
+
+    with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        expected = contextvars.copy_context().run(uses, body())
+        assert contextvars.copy_context().run(uses, locks.lock("variables")(body)()) == expected
+    asyncio.run(main())
+
+
+def test_a_generator_s_return_value_and_its_use_by_others(nodes: Nodes) -> None:
+    """`yield from`, `for` and `contextlib` take a decorated generator as they take any other."""
+    with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+
+        @locks.lock("delegated")
+        def inner() -> Any:
+            assert (yield 1) == "sent"
+            return "returned"
+
+        def outer() -> Any:
+            yield (yield from inner())
+
+        generator = outer()
+        assert next(generator) == 1
+        assert generator.send("sent") == "returned"
+
+        @contextmanager
+        @locks.lock("managed")
+        def managed() -> Any:
+            yield current()
+
+        with managed() as lease:
+            assert lease.held
+        assert lease.state is LeaseState.RELEASED
+
+
+# A body, as data: what it does at each of its yields with what it is sent, and with what is thrown at it.
+ERRORS: list[Any] = [ValueError, KeyError, StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt]
+ACTS = ["go on", "return", "raise", "raise anew"]
+PLANS = st.lists(st.tuples(st.sampled_from(ACTS), st.sampled_from(ACTS)), max_size=4)
+MOVES = st.lists(
+    st.one_of(
+        st.just(("next", None)),
+        st.tuples(st.just("send"), st.integers(0, 9)),
+        st.tuples(st.just("throw"), st.sampled_from(ERRORS)),
+        st.just(("close", None)),
+    ),
+    max_size=8,
+)
+
+
+def acts(act: str, log: list[Any], got: Any) -> bool:
+    """Do what the plan says; True: the body returns."""
+    log.append(repr(got))
+    if act == "raise":
+        raise got if isinstance(got, BaseException) else ZeroDivisionError(str(got))
+    if act == "raise anew":
+        raise LookupError("anew")
+    return act == "return"
+
+
+def planned(plan: Any, log: list[Any], leases: list[Any]) -> Any:
+    """A generator that follows a plan."""
+    try:
+        leases.append(current())
+    except NotHeld:
+        pass
+    for number, (sent, thrown) in enumerate(plan):
+        try:
+            got = yield number
+        except BaseException as error:
+            if acts(thrown, log, error):
+                return "of an exception"
+        else:
+            if acts(sent, log, got):
+                return "early"
+    return "late"
+
+
+async def planned_async(plan: Any, log: list[Any], leases: list[Any]) -> Any:
+    """The same, async. (Who yields when it is to end is left in the middle for ever: that has a test of its own.)"""
+    try:
+        leases.append(current())
+    except NotHeld:
+        pass
+    for number, (sent, thrown) in enumerate(plan):
+        await asyncio.sleep(0)
+        try:
+            got = yield number
+        except BaseException as error:
+            if acts("return" if isinstance(error, GeneratorExit) and thrown == "go on" else thrown, log, error):
+                return
+        else:
+            if acts(sent, log, got):
+                return
+
+
+def story(error: BaseException) -> list[str]:
+    """An exception with what led to it."""
+    told = []
+    at: BaseException | None = error
+    while at is not None:
+        told.append(repr(at))
+        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+    return told
+
+
+def outcome(move: str, what: Any, generator: Any) -> Any:
+    """What becomes of one step."""
+    try:
+        if move == "next":
+            return next(generator)
+        if move == "send":
+            return generator.send(what)
+        if move == "throw":
+            return generator.throw(what())
+        return generator.close()
+    except StopIteration as end:
+        return "over", end.value
+    except BaseException as error:
+        return story(error)
+
+
+async def outcome_async(move: str, what: Any, generator: Any) -> Any:
+    """The same, async."""
+    try:
+        if move == "next":
+            return await anext(generator)
+        if move == "send":
+            return await generator.asend(what)
+        if move == "throw":
+            return await generator.athrow(what())
+        return await generator.aclose()
+    except StopAsyncIteration:
+        return "over"
+    except BaseException as error:
+        return story(error)
+
+
+def check_hold(leases: list[Any], begun: bool, over: bool) -> None:
+    """The lock is held exactly from the first step to the end."""
+    if not begun:
+        assert leases == []
+    else:
+        assert len(leases) == 1
+        assert leases[0].state is (LeaseState.RELEASED if over else LeaseState.HELD)
+
+
+def test_a_decorated_generator_behaves_as_the_generator_itself(nodes: Nodes) -> None:
+    with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+
+        @settings(max_examples=150, deadline=None)
+        @given(PLANS, MOVES)
+        def same(plan: Any, moves: Any) -> None:
+            logs: tuple[list[Any], list[Any]] = [], []
+            leases: list[Any] = []
+            bare = planned(plan, logs[0], [])
+            decorated = locks.lock("same", wait=5)(planned)(plan, logs[1], leases)
+            begun = False
+            for move, what in moves:
+                begun = begun or (move in ("next", "send") and bare.gi_frame is not None and not (move == "send" and what is not None))
+                assert outcome(move, what, decorated) == outcome(move, what, bare)
+                assert logs[0] == logs[1]
+                check_hold(leases, begun, bare.gi_frame is None)
+                with pytest.raises(NotHeld):
+                    current()
+            begun = begun or bare.gi_frame is not None
+            for generator in (bare, decorated):
+                while generator.gi_frame is not None:
+                    outcome("next", None, generator)
+            assert logs[0] == logs[1]
+            check_hold(leases, begun, True)
+
+        same()
+
+
+def test_a_decorated_async_generator_behaves_as_the_generator_itself(nodes: Nodes) -> None:
+    with asyncio.Runner() as runner:
+        locks = holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.run_ids)
+
+        async def same(plan: Any, moves: Any) -> None:
+            logs: tuple[list[Any], list[Any]] = [], []
+            leases: list[Any] = []
+            bare = planned_async(plan, logs[0], [])
+            decorated = locks.lock("same", wait=5)(planned_async)(plan, logs[1], leases)
+            begun = False
+            for move, what in moves:
+                begun = begun or (move in ("next", "send") and bare.ag_frame is not None and not (move == "send" and what is not None))
+                assert await outcome_async(move, what, decorated) == await outcome_async(move, what, bare)
+                assert logs[0] == logs[1]
+                check_hold(leases, begun, bare.ag_frame is None)
+                with pytest.raises(NotHeld):
+                    current()
+            begun = begun or bare.ag_frame is not None
+            for generator in (bare, decorated):
+                while generator.ag_frame is not None:
+                    await outcome_async("next", None, generator)
+            assert logs[0] == logs[1]
+            check_hold(leases, begun, True)
+
+        @settings(max_examples=150, deadline=None)
+        @given(PLANS, MOVES)
+        def each(plan: Any, moves: Any) -> None:
+            runner.run(same(plan, moves))
+
+        each()
+        runner.run(locks.close())
+
+
+def test_a_generator_that_yields_when_it_is_closed(nodes: Nodes) -> None:
+    """RuntimeError, as without the decorator; one for threads may go on, and then end."""
+
+    def stubborn() -> Any:
+        try:
+            yield 1
+        except GeneratorExit:
+            yield 2
+
+    async def stubborn_async() -> Any:
+        try:
+            yield 1
+        except GeneratorExit:
+            yield 2
+
+    with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        for generator in (stubborn(), locks.lock("stubborn")(stubborn)()):
+            assert next(generator) == 1
+            with pytest.raises(RuntimeError, match="generator ignored GeneratorExit"):
+                generator.close()
+            assert list(generator) == []
+
+    async def main() -> None:
+        async with holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+            for generator in (stubborn_async(), locks.lock("stubborn")(stubborn_async)()):
+                assert await anext(generator) == 1
+                with pytest.raises(RuntimeError, match="async generator ignored GeneratorExit"):
+                    await generator.aclose()
+                with pytest.raises(StopAsyncIteration):
+                    await anext(generator)
+            async with locks.lock("stubborn", wait=5):
+                pass
+
+    asyncio.run(main())
+
+
+# ------------------------------------------------ names
+
+
+async def test_the_arguments_say_which_lock(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+
+    async def body(lease: Any, day: int, depth: int = 3) -> Any:
+        return lease.name
+
+    def as_it_is(day: int, depth: int = 3) -> Any:
+        """Its signature."""
+
+    plain = function(face, body)
+    plain.__wrapped__ = as_it_is  # type: ignore[attr-defined]
+    by_template = locks.locked(f"{name}:{{day}}:{{depth}}")(plain)
+    by_function = locks.locked(lambda day, depth=9: f"{name}:{day}:{depth}")(plain)
+    literal = locks.locked(f"{name}:42")(plain)
+    for arguments in ((1,), (2, 5), (3,)):
+        depth = arguments[1] if len(arguments) > 1 else 3
+        assert await face.call(by_template, *arguments) == f"{name}:{arguments[0]}:{depth}"
+        assert await face.call(by_function, *arguments) == f"{name}:{arguments[0]}:{depth if len(arguments) > 1 else 9}"
+        assert await face.call(literal, *arguments) == f"{name}:42"
+    async with taken(face, five, f"{name}:1:3"):
+        assert await face.call(by_template, 2) == f"{name}:2:3"  # another lock
+        with pytest.raises(LockBusy):
+            await face.call(locks.locked(f"{name}:{{day}}:{{depth}}", wait=0)(plain), 1)
+
+
+async def test_generators_are_named_by_their_arguments_too(face: Face, five: Cluster, name: str) -> None:
+    locks, log = await face.connected(five), list[Any]()
+    steps = Steps(locks.locked(f"{name}:{{count}}")(counting(face, log))(2))
+    assert await steps.next() == 0
+    assert log[0].name == f"{name}:2"
+    await steps.close()
+
+
+# ------------------------------------------------ busy
+
+
+async def test_busy_is_raised_or_skipped(face: Face, five: Cluster, name: str) -> None:
+    locks, ran = await face.connected(five), list[Any]()
+
+    async def body(lease: Any) -> str:
+        ran.append(lease)
+        return "done"
+
+    plain = function(face, body)
+    raises = locks.locked(name, wait=0)(plain)
+    skips = locks.locked(name, on_busy="skip", wait=0)(plain)
+    late = locks.locked(name, on_busy="skip", wait=0.1)(plain)
+    log: list[Any] = []
+    generator = locks.locked(name, on_busy="skip", wait=0)(counting(face, log))
+    async with taken(face, five, name):
+        with pytest.raises(LockBusy):
+            await face.call(raises)
+        assert await face.call(skips) is None
+        began = face.now()
+        assert await face.call(late) is None
+        assert face.now() - began > 0.09  # it waits as `wait` says
+        steps = Steps(generator(3))
+        assert await steps.next() == Steps.OVER
+        busy = Steps(locks.locked(name, wait=0)(counting(face, log))(3))
+        with pytest.raises(LockBusy):
+            await busy.next()
+    assert ran == log == []
+    await face.until(lambda: five.holders(name) == [None] * 5)  # (a release waits for no answer)
+    assert await face.call(raises) == await face.call(skips) == "done"
+    assert await Steps(generator(1)).next() == 0
+
+
+async def test_only_its_own_lock_s_business_is_skipped(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+
+    async def body(lease: Any) -> None:
+        await face.acquire(locks.lock(f"{name}:other", wait=0))
+
+    async with taken(face, five, f"{name}:other"):
+        with pytest.raises(LockBusy, match="other"):
+            await face.call(locks.locked(name, on_busy="skip")(function(face, body)))
+    steps = Steps(locks.locked(name, on_busy="skip")(counting(face, []))(3))
+    await steps.next()
+    busy = LockBusy("another", 0, None, None)
+    with pytest.raises(LockBusy) as caught:
+        await steps.throw(busy)
+    assert caught.value is busy
+
+
+async def test_no_quorum_is_never_skipped(face: Face, three: Cluster, name: str) -> None:
+    locks = await face.connected(three, node_timeout=0.2)
+    skips = locks.locked(name, on_busy="skip", wait=0)(function(face, nothing))
+    steps = Steps(locks.locked(name, on_busy="skip", wait=0)(counting(face, []))(3))
+    await three.kill(0, 1)
+    with pytest.raises(NoQuorum):
+        await face.call(skips)
+    with pytest.raises(NoQuorum):
+        await steps.next()
+
+
+# ------------------------------------------------ what would run without its lock
+
+
+async def test_a_function_that_only_begins_its_work_is_misuse(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    log: list[Any] = []
+
+    async def begins(lease: Any) -> Any:
+        return counting(Threads(), log)(3)
+
+    with pytest.raises(holdfast.Misuse, match="would run without the lock"):
+        await face.call(locks.lock(name)(function(face, begins)))
+    assert log == []
+    await is_free(face, five, name)
+
+
+def test_the_faces_are_all_here() -> None:
+    assert set(FACES.values()) == {Threads, Asyncio}

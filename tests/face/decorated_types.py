@@ -1,0 +1,111 @@
+"""What type checkers see of decorated functions: `./task types` reads this, and nobody runs it.
+
+An error that has to be found is one that is ignored here: strict checkers complain of an `ignore` that ignores nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
+from typing import Any, assert_type
+
+import holdfast
+import holdfast.aio
+
+threads, asyncio = holdfast.Holdfast(), holdfast.aio.Holdfast()
+
+
+@threads.lock("x")
+def literal(day: int, *, depth: int = 0) -> str:
+    return ""
+
+
+@threads.locked("x:{day}", wait=5, ttl=5)
+def named(day: int, *, depth: int = 0) -> str:
+    return ""
+
+
+@threads.locked("x:{day}", on_busy="skip")
+def skipped(day: int, *, depth: int = 0) -> str:
+    return ""
+
+
+@threads.locked(lambda day: f"x:{day}")
+def steps(day: int) -> Generator[int, str, bool]:
+    yield 1
+    return True
+
+
+@threads.locked("x:{day}", on_busy="skip")
+def skipped_steps(day: int) -> Generator[int, str, bool]:
+    yield 1
+    return True
+
+
+@threads.locked("x:{day}", on_busy="skip")
+def iterator(day: int) -> Iterator[int]:
+    yield 1
+
+
+class Account:
+    @threads.locked("x:{self.number}")
+    def charge(self, amount: int) -> str:
+        return ""
+
+    @asyncio.locked("x:{self.number}", on_busy="skip")
+    async def charge_async(self, amount: int) -> str:
+        return ""
+
+
+def of_threads() -> None:
+    assert_type(literal(5, depth=1), str)
+    assert_type(named(5), str)
+    assert_type(skipped(5), str | None)
+    assert_type(steps(5), Generator[int, str, bool])
+    assert_type(skipped_steps(5), Generator[int, str, bool | None])
+    assert_type(iterator(5), Iterator[int])
+    assert_type(Account().charge(5), str)
+    assert_type(holdfast.current(), holdfast.Lease)
+    literal("5")  # type: ignore[arg-type]
+    named(5, 1)  # type: ignore[call-arg]
+    skipped()  # type: ignore[call-arg]
+    Account().charge("5")  # type: ignore[arg-type]
+    threads.locked("x", on_busy="pass")  # type: ignore[call-overload]
+    threads.locked("x", patience=5)  # type: ignore[call-overload]
+    threads.locked("x", ttl="5")  # type: ignore[call-overload]
+
+
+@asyncio.lock("x")
+async def literal_async(day: int, *, depth: int = 0) -> str:
+    return ""
+
+
+@asyncio.locked("x:{day}", on_busy="skip")
+async def skipped_async(day: int, *, depth: int = 0) -> str:
+    return ""
+
+
+@asyncio.locked("x:{day}")
+async def steps_async(day: int) -> AsyncGenerator[int, str]:
+    yield 1
+
+
+@asyncio.locked("x:{day}", on_busy="skip")
+async def iterator_async(day: int) -> AsyncIterator[int]:
+    yield 1
+
+
+async def of_asyncio() -> None:
+    assert_type(await literal_async(5, depth=1), str)
+    assert_type(await skipped_async(5), str | None)
+    assert_type(steps_async(5), AsyncGenerator[int, str])
+    assert_type(iterator_async(5), AsyncIterator[int])
+    assert_type(await Account().charge_async(5), str | None)
+    assert_type(holdfast.aio.current(), holdfast.aio.Lease)
+    await literal_async("5")  # type: ignore[arg-type]
+    asyncio.lock("x")(literal)  # type: ignore[type-var]
+    given: Callable[[int], Coroutine[Any, Any, str]] = asyncio.lock("x")(_makes)
+    assert_type(await given(5), str)
+
+
+async def _makes(day: int) -> str:
+    return ""

@@ -1,0 +1,385 @@
+"""What a decorator says before anything is sent: kinds of functions, templates of names, options, the current lease."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import pytest
+
+import holdfast
+import holdfast.aio
+from holdfast.errors import ConfigError, Misuse, NotHeld
+from holdfast.face.decorating import Current, Kind, Options, current, finished, kind_of, named
+
+URLS = ("redis://a", "redis://b", "redis://c")
+THREADS, ASYNCIO = holdfast.Holdfast(*URLS), holdfast.aio.Holdfast(*URLS)
+FACES = pytest.mark.parametrize("locks", [THREADS, ASYNCIO], ids=["threads", "asyncio"])
+
+
+def plain(day: int, *, depth: int = 0) -> int:
+    """A plain function."""
+    return day + depth
+
+
+def steps(day: int) -> Any:
+    """A generator."""
+    yield day
+
+
+async def coroutine(day: int, *, depth: int = 0) -> int:
+    """A coroutine."""
+    return day + depth
+
+
+async def async_steps(day: int) -> Any:
+    """An async generator."""
+    yield day
+
+
+class Called:
+    """An object with `__call__`."""
+
+    def __call__(self, day: int) -> int:
+        return day
+
+
+class Awaited:
+    """The same, with a coroutine function."""
+
+    async def __call__(self, day: int) -> int:
+        return day
+
+
+KINDS: dict[Kind, list[Any]] = {
+    Kind.FUNCTION: [plain, functools.partial(plain, depth=1), Called(), len, Called().__call__, lambda: 5, functools.lru_cache(plain)],
+    Kind.GENERATOR: [steps, functools.partial(steps, 5)],
+    Kind.COROUTINE: [coroutine, functools.partial(coroutine, depth=1), Awaited(), Awaited().__call__],
+    Kind.ASYNC_GENERATOR: [async_steps, functools.partial(async_steps, 5)],
+}
+OURS = {Kind.FUNCTION: THREADS, Kind.GENERATOR: THREADS, Kind.COROUTINE: ASYNCIO, Kind.ASYNC_GENERATOR: ASYNCIO}
+EVERY = [(kind, function) for kind, functions in KINDS.items() for function in functions]
+IS = {
+    Kind.GENERATOR: inspect.isgeneratorfunction,
+    Kind.COROUTINE: inspect.iscoroutinefunction,
+    Kind.ASYNC_GENERATOR: inspect.isasyncgenfunction,
+}
+
+# ------------------------------------------------ functions
+
+
+@pytest.mark.parametrize("kind, function", EVERY)
+def test_a_function_is_decorated_by_its_own_face_and_refused_by_the_other(kind: Kind, function: Any) -> None:
+    assert kind_of(function) is kind
+    ours, other = OURS[kind], ASYNCIO if OURS[kind] is THREADS else THREADS
+    for locks in (ours, other):
+        for decorator in (locks.lock("x"), locks.locked("x"), locks.locked("x", on_busy="skip"), locks.locked(lambda *_: "x")):
+            if locks is other:
+                instead = "from holdfast import Holdfast" if other is ASYNCIO else "from holdfast.aio import Holdfast"
+                with pytest.raises(ConfigError, match=kind.value) as caught:
+                    decorator(function)
+                assert instead in str(caught.value)
+            else:
+                decorated = decorator(function)
+                assert [it(decorated) for it in IS.values()] == [it is kind for it in IS]
+
+
+@pytest.mark.parametrize("function", [plain, steps, coroutine, async_steps])
+def test_a_decorated_function_looks_like_itself(function: Any) -> None:
+    locks = OURS[kind_of(function)]
+    for decorated in (locks.lock("x")(function), locks.locked("x:{day}")(function)):
+        assert decorated is not function
+        assert decorated.__wrapped__ is function
+        assert (decorated.__name__, decorated.__qualname__, decorated.__module__) == (function.__name__, function.__name__, __name__)
+        assert decorated.__doc__ == function.__doc__
+        assert inspect.signature(decorated) == inspect.signature(function)
+        assert decorated.__annotations__ == function.__annotations__
+
+
+@pytest.mark.parametrize("kind, function", EVERY)
+def test_what_a_partial_and_an_object_tell_is_kept(kind: Kind, function: Any) -> None:
+    decorated = OURS[kind].lock("x")(function)
+    assert decorated.__wrapped__ is function
+    assert inspect.signature(decorated) == inspect.signature(function)
+
+
+@FACES
+@pytest.mark.parametrize(
+    "what, complaint",
+    [
+        (staticmethod(plain), "put @staticmethod above the lock"),
+        (classmethod(plain), "put @classmethod above the lock"),
+        (property(plain), "put @property above the lock"),
+        (functools.cached_property(plain), "put @cached_property above the lock"),
+        (functools.partialmethod(plain, 5), "put @partialmethod above the lock"),
+        (Called, "Called is a class: decorate the methods"),
+        (5, "a lock decorates functions, not 5"),
+        (None, "a lock decorates functions, not None"),
+    ],
+)
+def test_what_is_no_function_is_refused(locks: Any, what: Any, complaint: str) -> None:
+    for decorator in (locks.lock("x"), locks.locked("x:{day}")):
+        with pytest.raises(ConfigError, match=complaint):
+            decorator(what)
+
+
+@FACES
+def test_decorating_sends_nothing_and_needs_no_loop(locks: Any) -> None:
+    function = plain if locks is THREADS else coroutine
+    locks.lock("x")(function)
+    locks.locked("x:{day}")(function)
+    if locks is THREADS:
+        assert locks._driver._keeper.unused
+    else:
+        assert locks._drivers == {}
+
+
+def test_what_only_begins_its_work_is_misuse() -> None:
+    def begins() -> Any:
+        return coroutine(5)
+
+    returned = begins()
+    for later, what in ((returned, "a coroutine"), (steps(5), "a generator"), (async_steps(5), "an async generator")):
+        with pytest.raises(Misuse, match=f"begins returned {what}, whose body would run without the lock"):
+            finished(begins, later)
+    assert inspect.getcoroutinestate(returned) == inspect.CORO_CLOSED  # or Python would complain that nobody awaits it
+    for result in (None, 5, [1], iter([1]), asyncio):
+        assert finished(begins, result) is result
+
+
+# ------------------------------------------------ names
+
+
+def name_of(template: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """The name of the lock that this call takes."""
+    name: str = named(template, THREADS.lock)(function)(*args, **kwargs).name
+    return name
+
+
+class User:
+    """Somebody."""
+
+    id = 7
+    roles = ("admin", "user")
+
+    def report(self, day: date, *rest: str, depth: int = 3, **more: Any) -> None:
+        """A method with everything."""
+
+
+def positional(a: int, b: int = 2, /, c: int = 3, *, d: int = 4) -> None:
+    """Parameters of every kind but the last two."""
+
+
+DAY = date(2026, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "template, name",
+    [
+        ("report:{day}", "report:2026-02-01"),
+        ("report:{day:%Y}:{self.id}:{self.roles[1]}", "report:2026:7:user"),
+        ("{0.id}:{1}", "7:2026-02-01"),
+        ("{}:{}", "<User>:2026-02-01"),
+        ("{rest[0]}:{2}:{3}", "x:x:y"),
+        ("{more[key]}:{more}", "v:{'key': 'v'}"),
+        ("{depth:03d}:{depth!r:>{depth}}", "003:  3"),
+        ("{day!s}", "2026-02-01"),
+        ("{{tag}}:{depth}", "{tag}:3"),
+        ("{day.year.real}", "2026"),
+    ],
+)
+def test_a_template_is_filled_as_str_format_does(monkeypatch: pytest.MonkeyPatch, template: str, name: str) -> None:
+    monkeypatch.setattr(User, "__str__", lambda self: "<User>")
+    user = User()
+    assert name_of(template, User.report, user, DAY, "x", "y", key="v") == name
+    arguments = {"self": user, "day": DAY, "rest": ("x", "y"), "depth": 3, "more": {"key": "v"}}
+    assert template.format(user, DAY, "x", "y", **arguments) == name
+
+
+def test_defaults_count_and_places_do_not_depend_on_how_a_call_is_written() -> None:
+    template = "{a}{b}{c}{d}-{0}{1}{2}"
+    assert name_of(template, positional, 1) == name_of(template, positional, 1, 2, c=3, d=4) == "1234-123"
+    assert name_of(template, positional, 1, 5, c=6) == "1564-156"
+    assert name_of("{day}", plain, day=None) == "None"  # as `str.format` has it
+
+
+def test_a_function_of_the_arguments_names_the_lock_too() -> None:
+    assert name_of(lambda day, *, depth=9: f"{day}/{depth}", plain, 5) == "5/9"  # its own defaults: it is called as the function is
+    with pytest.raises(TypeError, match="unexpected"):
+        name_of(lambda day: "x", plain, 5, depth=1)
+    with pytest.raises(ConfigError, match="name is text, not 5"):
+        name_of(lambda day: day, plain, 5)
+    for wrong in (coroutine, steps, async_steps, Awaited()):
+        with pytest.raises(ConfigError, match="comes from a plain function"):
+            THREADS.locked(wrong)
+
+
+@FACES
+@pytest.mark.parametrize(
+    "template, complaint",
+    [
+        ("report:{", "[Ss]ingle|expected"),
+        ("report:}", "[Ss]ingle"),
+        ("{day!z}", "conversion"),
+        ("{day.}", "attribute"),
+        ("{day[}", "Missing|expected"),
+        ("{day!s:d}", "format code"),
+        ("{}:{0}", "automatic|manual"),
+        ("{day:{depth:{x}}}", "recursion"),
+        (5, "a template like"),
+        (None, "a template like"),
+        (b"x", "a template like"),
+        ("", "a lock needs a name"),
+        ("x" * 513, "513 bytes"),
+        ("a}}b", "no hash tag"),
+    ],
+)
+def test_a_broken_template_is_refused_at_once(locks: Any, template: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        locks.locked(template)
+
+
+@pytest.mark.parametrize(
+    "template, function, complaint",
+    [
+        ("{dya}", plain, "needs 'dya', which plain does not have: it has day, depth"),
+        ("{dya.year}", plain, "'dya'"),
+        ("{dya[0]!r:>5}", plain, "'dya'"),
+        ("{day:{width}}", plain, "'width'"),
+        ("{1}", plain, "so many positional parameters, which plain"),
+        ("{}{}", plain, "so many positional"),
+        ("{day}", User().report, None),
+        ("{self}", User().report, "'self'"),
+        ("{user}", User.report, r"'user', which User.report does not have: .*what \*\*more takes is written {more\[user\]}"),
+        ("{9}", User.report, None),  # may come
+        ("{day}", functools.partial(plain, day=5), None),
+        ("{day}", functools.partial(plain, 5), "'day'"),
+        ("{0}", lambda: 5, "it has no parameters"),
+        ("{x}", Called(), "'x', which <.*Called object.*> does not have: it has day"),
+        ("{x}", dict.fromkeys, "does not tell its parameters|'x'"),
+        ("{x}", type("Secret", (), {"__call__": lambda self: 5, "__signature__": 5})(), "does not tell its parameters"),
+    ],
+)
+def test_a_field_that_is_no_parameter_is_refused_when_it_decorates(template: str, function: Any, complaint: str | None) -> None:
+    decorator = THREADS.locked(template)
+    if complaint is None:
+        decorator(function)
+        return
+    with pytest.raises(ConfigError, match=complaint):
+        decorator(function)
+
+
+@pytest.mark.parametrize(
+    "template, call, complaint",
+    [
+        ("{day.id}", (5,), "cannot be filled from this call of plain: AttributeError"),
+        ("{day[id]}", ({},), "KeyError"),
+        ("{day[3]}", ("x",), "IndexError"),
+        ("{day[3]}", (5,), "TypeError"),
+        ("{day:%Q}", (5,), "ValueError"),
+        ("{day}", ("",), "a lock needs a name"),
+        ("{day}", ("x" * 513,), "513 bytes"),
+        ("{day}", ("a}b",), "no hash tag"),
+        ("{day}", ("\ud800",), "surrogate"),
+    ],
+)
+@FACES
+def test_a_name_that_is_none_is_refused_at_the_call(locks: Any, template: str, call: Any, complaint: str) -> None:
+    if locks is THREADS:
+        decorated = locks.locked(template)(plain)
+    else:
+        given = locks.locked(template)(functools.wraps(plain)(coroutine))
+        decorated = lambda *args: asyncio.run(given(*args))  # noqa: E731
+    with pytest.raises(ConfigError, match=complaint):
+        decorated(*call)
+    test_decorating_sends_nothing_and_needs_no_loop(locks)
+
+
+def test_a_call_that_is_wrong_is_a_type_error_as_ever() -> None:
+    for template in ("{day}", "{depth}"):
+        with pytest.raises(TypeError, match="day"):
+            THREADS.locked(template)(plain)(depth=5)
+
+
+# ------------------------------------------------ options
+
+
+@FACES
+@pytest.mark.parametrize("template", ["x", "{day}", str])
+def test_options_are_checked_before_anything_is_decorated(locks: Any, template: Any) -> None:
+    for wrong in ({"ttl": 31}, {"wait": "1"}, {"renew": 1}, {"max_hold": 0}, {"on_lost": 5}, {"on_busy": "pass"}, {"on_busy": None}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            locks.locked(template, **wrong)
+    with pytest.raises(TypeError, match="patience"):
+        locks.locked(template, patience=5)
+    with pytest.raises(TypeError):
+        locks.locked(template, "skip")  # options have names
+
+
+def test_options_reach_the_lock() -> None:
+    lock = named("{day}", functools.partial(THREADS.lock, ttl=5, wait=0, renew=False, max_hold=7, on_lost=print))(plain)(5)
+    terms = lock._terms
+    assert (terms.name, terms.ttl, terms.wait, terms.renew, terms.max_hold, terms.on_lost) == ("5", 5, 0, False, 7, print)
+
+
+def test_type_checkers_know_the_options_that_lock_takes() -> None:
+    parameters = inspect.signature(holdfast.Holdfast.lock).parameters.values()
+    options = {it.name: it.annotation for it in parameters if it.kind is it.KEYWORD_ONLY}
+    known = {name: it.__forward_arg__ for name, it in Options.__annotations__.items()}
+    assert known == options
+
+
+# ------------------------------------------------ the current lease
+
+
+def test_outside_there_is_no_current_lease() -> None:
+    assert holdfast.current is holdfast.aio.current is current
+    with pytest.raises(NotHeld, match="decorated with a lock"):
+        current()
+    with pytest.raises(Misuse):
+        current()
+
+
+class Lease:
+    """What `current` looks at."""
+
+    _released = False
+
+
+def test_the_current_lease_is_that_of_the_innermost_and_belongs_to_nobody_here() -> None:
+    outer, inner = Lease(), Lease()
+    with Current(outer):  # type: ignore[arg-type]
+        assert current() is outer
+        with Current(inner):  # type: ignore[arg-type]
+            assert current() is inner
+            inner._released = True
+            with pytest.raises(NotHeld):
+                current()
+        assert current() is outer
+        del outer  # an interrupted end: the context must not keep a lease alive, which would be renewed for ever
+        with pytest.raises(NotHeld):
+            current()
+    with pytest.raises(NotHeld):
+        current()
+
+
+def test_what_was_entered_in_one_context_may_be_left_in_another() -> None:
+    lease = Lease()
+
+    async def works() -> None:
+        with Current(lease):  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+
+    thrown = works()
+
+    async def main() -> None:
+        thrown.send(None)
+
+    asyncio.run(main())
+    thrown.close()  # in another context than that of the task in which it began
+    with pytest.raises(NotHeld):
+        current()
