@@ -21,7 +21,7 @@ class Holdfast(client.Client[Lock]):
     __doc__ = client.Client.__doc__
 
     def _prepare(self) -> None:
-        self._driver = Driver(self.settings, self._teller, self._teller.wants_all, VERSION)
+        self._driver = Driver(self.settings, self._access, self._teller, self._teller.wants_all, VERSION)
 
     def _describe(self, terms: Terms) -> Lock:
         return Lock(terms, self._driver)
