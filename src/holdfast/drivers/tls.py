@@ -30,7 +30,9 @@ def context(tls: Tls, label: str) -> ssl.SSLContext:
             doing = f"ssl_certfile {tls.certfile!r}" + (f" with ssl_keyfile {tls.keyfile!r}" if tls.keyfile else "")
             made.load_cert_chain(tls.certfile, tls.keyfile or None, partial(_password, tls))
     except (OSError, ValueError) as error:  # (ssl.SSLError is an OSError)
-        told = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        if isinstance(error, ssl.SSLError):
+            told = (error.reason or "they are to be PEM files, with all that is named in them").lower().replace("_", " ")
         raise ConfigError(f"{label}: {doing} cannot be used: {told}") from None
     return made
 
