@@ -128,7 +128,7 @@ class Driver:
         self._waiters: dict[Claim, list[asyncio.Future[None]]] = {}  # who waits for news of a claim
         self._links: list[Link | None] = [None] * len(settings.addresses)
         self._dialling: dict[int, asyncio.Task[None]] = {}
-        self._asking: dict[int, asyncio.Task[tuple[Places, Address] | Exception]] = {}  # names, or credentials, are being asked for
+        self._finding: dict[int, asyncio.Task[tuple[Places, Address] | Exception]] = {}  # names, or credentials, are being asked for
         self._timer: asyncio.TimerHandle | None = None
         self._due = inf
         self._turning = False  # has something been said in this turn of the loop already?
@@ -256,7 +256,7 @@ class Driver:
             self._do(self.crew.close, clock())
         while not self._over:
             await self._news()
-        if ending := [*self._dialling.values(), *self._asking.values()]:
+        if ending := [*self._dialling.values(), *self._finding.values()]:
             await asyncio.wait(ending)
 
     def _shut(self) -> None:
@@ -267,7 +267,7 @@ class Driver:
         for timer in (self._timer, self._last):
             if timer is not None:
                 timer.cancel()
-        for task in [*self._dialling.values(), *self._asking.values()]:
+        for task in [*self._dialling.values(), *self._finding.values()]:
             task.cancel()
         links, self._links = self._links, [None] * len(self._links)
         for link in links:
@@ -462,7 +462,7 @@ class Driver:
         link, address = None, None
         cause: Exception | None = ConnectionError("given up")
         try:
-            places, address = await self._asked(node)
+            places, address = await self._found(node)
             link = await self._connected(node, sockets.in_turn(places, self.crew.lanes[node].fails), address)
             await link.open
             cause = link.over
@@ -480,21 +480,21 @@ class Driver:
             else:
                 self._do(self.crew.lost, node, clock(), cause)
 
-    async def _asked(self, node: int) -> tuple[Places, Address]:
+    async def _found(self, node: int) -> tuple[Places, Address]:
         """Where to connect to, and as whom. What takes longer to tell than one attempt has time is good for the next one."""
         access = self._access[node]
         if access.at_hand:
             return access.ask()
-        if node not in self._asking:
-            self._asking[node] = self.loop.create_task(self._ask(access))
-        asking = self._asking[node]
-        await asyncio.wait([asking])
-        del self._asking[node]
-        if isinstance(answer := asking.result(), Exception):
+        if node not in self._finding:
+            self._finding[node] = self.loop.create_task(self._find(access))
+        finding = self._finding[node]
+        await asyncio.wait([finding])
+        del self._finding[node]
+        if isinstance(answer := finding.result(), Exception):
             raise answer
         return answer
 
-    async def _ask(self, access: Access) -> tuple[Places, Address] | Exception:
+    async def _find(self, access: Access) -> tuple[Places, Address] | Exception:
         try:
             places, address = await self.loop.run_in_executor(None, access.begin_asking)
             return places, address if isinstance(address, Address) else await access.awaited(address)

@@ -120,7 +120,7 @@ class Keeper:
         self._fallen: list[Errand] = []
         self._links: list[Link | None] = [None] * len(access)
         self._files: dict[int, Link] = {}
-        self._asking: set[int] = set()  # nodes whose names, or credentials, are being asked for
+        self._finding: set[int] = set()  # nodes whose names, or credentials, are being asked for
         self._watchers: list[LockType] = []
         self._seen = 0
         self._flushed: list[LockType] = []  # who waits until what was asked has left
@@ -407,21 +407,21 @@ class Keeper:
         for node in dials:
             access = self._access[node]
             if access.at_hand:
-                self._answered(node, access.ask(), now)
-            elif node not in self._asking:  # (else the answer to the last attempt is good for this one, too)
-                self._asking.add(node)
-                start_new_thread(self._ask, (node,))
+                self._found(node, access.ask(), now)
+            elif node not in self._finding:  # (else the answer to the last attempt is good for this one, too)
+                self._finding.add(node)
+                start_new_thread(self._find, (node,))
 
-    def _ask(self, node: int) -> None:
+    def _find(self, node: int) -> None:
         """A name server, or whoever knows the credentials, may take its time: it is asked by a thread of its own."""
         try:
             answer: tuple[Places, Address] | Exception = self._access[node].ask()
         except Exception as error:
             answer = error
-        self.ask(partial(self._answered, node, answer))
+        self.ask(partial(self._found, node, answer))
 
-    def _answered(self, node: int, answer: tuple[Places, Address] | Exception, now: float) -> None:
-        self._asking.discard(node)
+    def _found(self, node: int, answer: tuple[Places, Address] | Exception, now: float) -> None:
+        self._finding.discard(node)
         if self._links[node] is not None or self.closing:
             return
         if isinstance(answer, Exception):
