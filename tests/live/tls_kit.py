@@ -37,7 +37,7 @@ class Paper:
 class Papers:
     """Certificates, good ones and others, and the authorities who gave them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, locked: str = "pa55 w0rd/") -> None:
         authority, self._folder = trustme.CA(), folder
         self.authority = str(folder / "authority.pem")
         authority.cert_pem.write_to_path(self.authority)
@@ -49,7 +49,7 @@ class Papers:
         self.expired = self._paper("expired", authority.issue_cert(*NAMES, not_before=past - timedelta(days=9), not_after=past))
         self.early = self._paper("early", authority.issue_cert(*NAMES, not_before=past + timedelta(days=9)))
         self.client = self._paper("client", authority.issue_cert("client.example"))
-        self.both, self.locked = self.client.cert.replace(".pem", ".both.pem"), self._locked(self.client, "pa55 w0rd/")
+        self.both, self.locked = self.client.cert.replace(".pem", ".both.pem"), self._locked(self.client, locked)
         self.nobodys = self._paper("nobodys", trustme.CA().issue_cert("client.example")).cert.replace(".pem", ".both.pem")
         self.folder = str(self._hashed(authority))
 
