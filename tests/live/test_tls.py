@@ -463,6 +463,23 @@ def test_who_needs_no_tls_does_not_load_it() -> None:
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == 1
 
 
+def test_the_interface_in_an_address_is_no_part_of_a_name(papers: Papers) -> None:
+    """TLS with nobody's socket: what one side says is what the other hears."""
+    context, (given, taken) = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), (ssl.MemoryBIO(), ssl.MemoryBIO())
+    context.load_cert_chain(papers.linked.cert, papers.linked.key)
+    server = context.wrap_bio(taken, given, server_side=True)
+    (access,) = Holdfast(f"rediss://[fe80::7%25lo]?ssl_ca_certs={papers.authority}")._access
+    tunnel = access.tunnel()
+    assert tunnel is not None
+    tunnel.begin()
+    while not tunnel.open and tunnel.fault is None:
+        taken.write(tunnel.sealed())
+        with contextlib.suppress(ssl.SSLWantReadError):
+            server.do_handshake()
+        tunnel.received(given.read())
+    assert (tunnel.open, tunnel.fault) == (True, None)
+
+
 def test_nodes_with_the_same_options_share_a_context(papers: Papers) -> None:
     one = Holdfast(*[f"rediss://h:{port}?ssl_ca_certs={papers.authority}" for port in (1, 2)], "rediss://h:3", "redis://h:4")
     first, second, third, fourth = [it._context for it in one._access]

@@ -46,6 +46,7 @@ class Papers:
         past = datetime.now(UTC) - timedelta(days=1)
         self.node = self._paper("node", authority.issue_cert(*NAMES))
         self.other = self._paper("other", authority.issue_cert("other.example"))
+        self.linked = self._paper("linked", authority.issue_cert("fe80::7"))
         self.expired = self._paper("expired", authority.issue_cert(*NAMES, not_before=past - timedelta(days=9), not_after=past))
         self.early = self._paper("early", authority.issue_cert(*NAMES, not_before=past + timedelta(days=9)))
         self.client = self._paper("client", authority.issue_cert("client.example"))

@@ -83,7 +83,7 @@ class Tunnel:
     def sealed(self, data: bytes = b"") -> bytes:
         """These bytes as they are to be sent, after whatever TLS itself has to say."""
         rest = memoryview(data)
-        while rest:
+        while rest:  # (Python has OpenSSL take all at once, but promises nothing)
             rest = rest[self._tls.write(rest) :]
         return self._out.read()
 
