@@ -133,7 +133,7 @@ def test_a_node_that_cannot_be_dialled_is_found_out_by_node_timeout() -> None:
     assert lines(world) == ["connecting", "up", "up"]
     world.run(0.01)
     assert lines(world) == ["down", "up", "up"]
-    assert str(world.crew.status(world.now)[0].cause) == "silent for 0.7 s"
+    assert str(world.crew.status(world.now)[0].cause) == "no connection within 0.7 s"
 
 
 def test_a_node_that_accepts_and_never_answers_counts_as_down_until_it_answers() -> None:

@@ -176,6 +176,7 @@ def test_there_must_be_nodes() -> None:
         (("redis://a", "redis://a"), "redis://a:6379"),
         (("redis://a", "redis://b", "redis://A:6379/0", "redis://a?db=0"), "redis://a:6379"),
         (("redis://x:pw@a", "redis://y:other@a"), "redis://a:6379"),
+        (("redis://a/1", "valkeys://a"), "redis://a:6379/1, valkeys://a:6379"),
         (("unix:///s", "redis://b", "unix:///s", "redis://b"), "redis://b:6379, unix:///s"),
     ],
 )

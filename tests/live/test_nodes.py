@@ -282,33 +282,6 @@ async def test_a_database_of_its_own(face: Face, three: Cluster, name: str) -> N
     await face.release(lease)
 
 
-async def test_the_least_that_a_user_must_be_allowed(face: Face, three: Cluster, name: str) -> None:
-    prefix = f"{name}:"
-    commands = "hello auth select ping info time subscribe publish evalsha client|setname client|setinfo script|load"
-    scripts = "get set del exists pexpire pttl zadd zrem zpopmin zrange zrank hget hset hdel"
-    if ask(three.urls[0], "COMMAND", "INFO", "client|setinfo")[0] is None:  # an older server does not have it
-        commands = commands.replace("client|setinfo ", "")
-    rules = ["on", ">pw", "resetkeys", f"~{prefix}*", f"~{{{prefix}*", "resetchannels", "&" + "?" * 32, "-@all"]
-    rules += [f"+{it}" for it in f"{commands} {scripts}".split()]
-    assert [str(it) for it in three.everywhere("ACL", "SETUSER", "app", *rules)] == ["OK"] * 3
-    urls = [it.replace("//", "//app:pw@") for it in three.urls]
-    client, other = (face.keep(face.kind(*urls, fresh=three.fresh, prefix=prefix)) for _ in range(2))
-    await face.ready(client)
-    await face.ready(other)
-    lease = await face.acquire(client.lock(name, wait=5))
-    assert await face.try_acquire(other.lock(name)) is None
-    waiter = asyncio.create_task(face.acquire(other.lock(name, wait=5)))
-    await face.until(lambda: min(three.waiters(prefix + name)) == 1)
-    await face.extend(lease)
-    began = face.now()
-    await face.release(lease)
-    await face.release(await waiter)
-    assert face.now() - began < 1, "pushed, and not found by a heartbeat"
-    stranger = face.keep(face.kind(*urls, fresh=three.fresh, prefix="else:", outage=0))
-    with pytest.raises(NoQuorum):
-        await face.acquire(stranger.lock(name, wait=2))
-
-
 # ------------------------------------------------ what we leave there
 
 LASTING = """

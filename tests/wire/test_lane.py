@@ -197,7 +197,7 @@ def test_manners_are_modest_by_default() -> None:
 
 @pytest.mark.parametrize("database", [0, 1])
 @pytest.mark.parametrize("verbatim", [True, False])
-@pytest.mark.parametrize("setinfo", [OK, b"-ERR Unknown subcommand or wrong number of arguments for 'SETINFO'\r\n"])
+@pytest.mark.parametrize("setinfo", [OK, b"-ERR Unknown subcommand or wrong number of arguments for 'SETINFO'\r\n", b"-NOPERM no\r\n"])
 def test_a_sound_server_is_introduced(database: int, verbatim: bool, setinfo: bytes) -> None:
     lane = a_lane(f"redis://h/{database}")
     lane.connected(100.0)
@@ -237,7 +237,6 @@ def test_facts_are_of_this_connection() -> None:
 REFUSALS = {  # what is refused: which answer that is, and what is to be done about it
     "HELLO": (0, "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least (RESP3 is needed)"),
     "SELECT": (1, "it refuses the database"),
-    "SETNAME": (2, "CLIENT SETNAME is refused"),
     "SUBSCRIBE": (6, "it refuses SUBSCRIBE or INFO: the user needs both"),
     "INFO server": (7, "it refuses SUBSCRIBE or INFO: the user needs both"),
     "INFO memory": (9, "it refuses SUBSCRIBE or INFO: the user needs both"),
@@ -256,6 +255,84 @@ def test_a_refusal_is_a_clear_cause(which: str) -> None:
     assert type(lane.bad) is ConfigError
     assert str(lane.bad) == f"{advice}: NOPERM this user has no permissions"
     assert lane.line is GREETING  # it is not to be spoken to
+
+
+def test_credentials_of_the_moment_are_said_once() -> None:
+    lane = a_lane("redis://me:old@h")
+    lane.connected(0.0, parse("redis://you:new@h"))
+    assert lane.take().startswith(command(b"HELLO", b"3", b"AUTH", b"you", b"new"))
+    lane.broke(1.0)
+    lane.connected(2.0)
+    assert lane.take().startswith(command(b"HELLO", b"3", b"AUTH", b"me", b"old"))
+
+
+def test_a_server_that_knows_no_hello_repeats_the_password_and_we_do_not() -> None:
+    lane = a_lane("redis://:pa55w0rd@h")
+    lane.connected(0.0)
+    lane.received(b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `pa55w0rd`, \r\n", 0.0)
+    assert str(lane.bad).endswith("(RESP3 is needed): ERR unknown command `HELLO`")
+
+
+def test_a_name_for_operators_may_be_refused() -> None:
+    lane = a_lane()
+    lane.connected(0.0)
+    answers = Server(setinfo=b"-NOPERM no\r\n").answers(0)
+    answers[1] = b"-NOPERM no\r\n"
+    lane.received(b"".join(answers), 0.0)
+    assert (lane.bad, lane.line) == (None, GUARDED)
+
+
+MUTE = {  # how the connection ended before the node said anything, and what is said of it
+    "reset": ("redis://h", ConnectionResetError("reset"), "reset, before it said a word: if it speaks TLS on this port, write rediss://"),
+    "closed": ("rediss://h", ConnectionError("closed"), "closed, before it said a word: it may want a certificate of ours (ssl_certfile)"),
+    "silent": ("redis://h", TimeoutError("silent"), "silent"),
+    "unfit": ("redis://h", ConfigError("unfit"), "unfit"),
+}
+
+
+@pytest.mark.parametrize("which", MUTE)
+def test_what_it_may_mean_that_a_connection_ended_before_a_word_was_said(which: str) -> None:
+    url, cause, told = MUTE[which]
+    lane = a_lane(url)
+    assert lane.explained(cause) is cause
+    lane.connected(0.0)
+    explained = lane.explained(cause)
+    assert str(explained) == told and isinstance(explained, ConnectionError) is isinstance(cause, ConnectionError)
+    lane.received(Server().answers(0)[0], 0.0)
+    assert lane.explained(cause) is cause
+    lane.received(b"".join(Server().answers(0)[1:]), 0.0)
+    assert lane.explained(cause) is cause
+
+
+@pytest.mark.parametrize("url, told", [("redis://h", False), ("rediss://h", True)])
+def test_what_it_may_mean_that_a_connection_ended_while_it_was_made(url: str, told: bool) -> None:
+    lane = a_lane(url)
+    lane.dial(0.0)
+    assert ("it may want a certificate of ours" in str(lane.explained(ConnectionError("closed")))) is told
+    assert str(lane.explained(ConnectionRefusedError("refused"))) == "refused"
+
+
+@pytest.mark.parametrize("url, told", [("redis://h", ""), ("rediss://h", " (TLS included: does it speak that on this port?)")])
+def test_what_silence_means(url: str, told: str) -> None:
+    lane = a_lane(url)
+    lane.dial(0.0)
+    assert str(lane.silence()) == f"no connection within 1 s{told}"
+    lane.connected(0.0)
+    assert str(lane.silence()) == "silent for 1 s"
+
+
+def test_what_is_wrong_with_its_first_words_is_not_explained_away() -> None:
+    lane = a_lane()
+    lane.connected(0.0)
+    lane.received(b"HTTP/1.1 400 Bad Request\r\n", 0.0)
+    assert lane.bad is not None and lane.explained(lane.bad) is lane.bad
+
+
+def test_a_server_that_speaks_tls_is_told_so() -> None:
+    lane = a_lane()
+    lane.connected(0.0)
+    lane.received(memoryview(b"\x15\x03\x01\x00\x02\x02\x46"), 0.0)  # an alert
+    assert type(lane.bad) is ConfigError and "it speaks TLS on this port: write rediss://" in str(lane.bad)
 
 
 PASSING = {

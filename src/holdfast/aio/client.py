@@ -49,7 +49,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
             for at in list(self._drivers):  # (one C call each: loops in other threads come and go meanwhile)
                 if at.is_closed():
                     self._drivers.pop(at, None)
-            driver = self._drivers[loop] = Driver(self.settings, self._teller, self._teller.wants_all, VERSION)
+            driver = self._drivers[loop] = Driver(self.settings, self._access, self._teller, self._teller.wants_all, VERSION)
         return driver
 
     def nodes(self) -> tuple[NodeStatus, ...]:

@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..clock import clock
 from ..core.claim import HELD, LOST, OVER
@@ -28,7 +28,11 @@ from ..events import Event
 from ..recipes import exclusive
 from ..wire.address import Address
 from . import sockets
+from .access import Access, Places
 from .forks import generation
+
+if TYPE_CHECKING:
+    from .tls import Tunnel
 
 CHUNK = 65536
 LATE = 0.005  # seconds after which a loop that comes to its timer was busy with something else
@@ -48,11 +52,17 @@ class Lease(Protocol):
 
 
 class Link(asyncio.BufferedProtocol):
-    """One connection: the bytes of one node, read into one buffer for ever."""
+    """One connection: the bytes of one node, read into one buffer for ever. `tunnel`: its TLS, if it has one.
 
-    def __init__(self, driver: Driver, node: int) -> None:
-        self.driver, self.node = driver, node
+    (asyncio has TLS of its own. This is what all drivers share: one that a reset ends like any other, whose bytes that lie unread can be
+    told from those that do not, and that loses none of a `BufferedProtocol`'s, as asyncio's did up to 3.13.)
+    """
+
+    def __init__(self, driver: Driver, node: int, tunnel: Tunnel | None) -> None:
+        self.driver, self.node, self.tunnel = driver, node, tunnel
         self.transport: asyncio.Transport | None = None
+        self.open = driver.loop.create_future()  # bytes can flow
+        self.over: Exception | None = None  # why there will be no more
         self.full = False  # did the last read fill the buffer? Then more may lie unread
         self._buffer = bytearray(CHUNK)
         self._view = memoryview(self._buffer)
@@ -60,23 +70,53 @@ class Link(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        if self.tunnel is None:
+            self.open.set_result(None)
+        else:
+            self.tunnel.begin()
+            self.write(b"")
 
     def get_buffer(self, sizehint: int) -> bytearray:
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         self.full = nbytes == CHUNK
-        self.driver.received(self, self._view[:nbytes])
+        data: memoryview | bytes = self._view[:nbytes]
+        if (tunnel := self.tunnel) is not None:
+            opened, data = tunnel.open, tunnel.received(data)
+            if opened or not tunnel.open:
+                self.write(b"")
+            elif not self.open.done():  # (what TLS still has to say leaves together with our first words)
+                self.open.set_result(None)
+        if data:
+            self.driver.received(self, data)
+        if tunnel is not None and tunnel.fault is not None:
+            self._end(tunnel.fault)
+            self.driver.failed(self, tunnel.fault)
+
+    def write(self, data: bytes) -> None:
+        """Send this, and whatever TLS has to say."""
+        assert self.transport is not None
+        if (data := data if self.tunnel is None else self.tunnel.sealed(data)) and self.over is None:
+            self.transport.write(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._end(exc or ConnectionError("it closed the connection"))
         self.driver.lost(self, exc or ConnectionError("it closed the connection"))
+
+    def _end(self, cause: Exception) -> None:
+        self.over = self.over or cause
+        if not self.open.done():
+            self.open.set_result(None)
 
 
 class Driver:
     """All there is of a client in one event loop. Made in that loop, and gone with it; after a bug in the engine, gone at once."""
 
-    def __init__(self, settings: Settings, tell: Callable[[Event], None], telling: bool = False, version: str = "0") -> None:
-        self.settings, self._tell, self._born = settings, tell, generation()
+    def __init__(
+        self, settings: Settings, access: Sequence[Access], tell: Callable[[Event], None], telling: bool = False, version: str = "0"
+    ) -> None:
+        self._access, self.settings, self._tell, self._born = access, settings, tell, generation()
         self.loop = asyncio.get_running_loop()
         self.crew = Crew(settings, os.urandom(16).hex().encode(), exclusive.undo, version)
         self.crew.record.telling = telling
@@ -91,6 +131,7 @@ class Driver:
         self._asking: dict[Round, list[asyncio.Future[None]]] = {}  # who waits for a round
         self._links: list[Link | None] = [None] * len(settings.addresses)
         self._dialling: dict[int, asyncio.Task[None]] = {}
+        self._finding: dict[int, asyncio.Task[tuple[Places, Address] | Exception]] = {}  # names, or credentials, are being asked for
         self._timer: asyncio.TimerHandle | None = None
         self._due = inf
         self._turning = False  # has something been said in this turn of the loop already?
@@ -240,8 +281,8 @@ class Driver:
             self._do(self.crew.close, clock())
         while not self._over:
             await self._news()
-        if self._dialling:
-            await asyncio.wait(self._dialling.values())
+        if ending := [*self._dialling.values(), *self._finding.values()]:
+            await asyncio.wait(ending)
 
     def _shut(self) -> None:
         """The end: closes everything, and nobody waits any longer."""
@@ -251,7 +292,7 @@ class Driver:
         for timer in (self._timer, self._last):
             if timer is not None:
                 timer.cancel()
-        for task in self._dialling.values():
+        for task in [*self._dialling.values(), *self._finding.values()]:
             task.cancel()
         links, self._links = self._links, [None] * len(self._links)
         for link in links:
@@ -301,7 +342,7 @@ class Driver:
 
     # ------------------------------------------------ what happens
 
-    def received(self, link: Link, data: memoryview) -> None:
+    def received(self, link: Link, data: memoryview | bytes) -> None:
         """A node sent this."""
         if self._links[link.node] is link:
             self._do(self.crew.received, link.node, data, clock())
@@ -310,6 +351,11 @@ class Driver:
         """A connection is gone."""
         if self._links[link.node] is link:
             self._links[link.node] = None
+            self._do(self.crew.lost, link.node, clock(), cause)
+
+    def failed(self, link: Link, cause: Exception) -> None:
+        """A connection is of no use any more."""
+        if self._links[link.node] is link:
             self._do(self.crew.lost, link.node, clock(), cause)
 
     def _tick(self) -> None:
@@ -391,7 +437,7 @@ class Driver:
         crew = self.crew
         for lane, link in zip(crew.lanes, self._links, strict=True):
             if lane.out and link is not None and link.transport is not None:
-                link.transport.write(lane.take())
+                link.write(lane.take())
         if self._flushed:
             self._wake(self._flushed)
         if not self.closed and (wake := crew.next_wake()) < self._due:
@@ -438,27 +484,53 @@ class Driver:
         dials, crew.dials = crew.dials, []
         for node in dials:
             if not self.closed:
-                self._dialling[node] = self.loop.create_task(self._dial(node, self.settings.addresses[node]))
+                self._dialling[node] = self.loop.create_task(self._dial(node))
 
-    async def _dial(self, node: int, address: Address) -> None:
-        link, cause = None, None
+    async def _dial(self, node: int) -> None:
+        link, address = None, None
+        cause: Exception | None = ConnectionError("given up")
         try:
-            link = await self._connected(node, address)
+            places, address = await self._found(node)
+            link = await self._connected(node, sockets.in_turn(places, self.crew.lanes[node].fails), address)
+            await link.open
+            cause = link.over
         except Exception as error:  # (not only an OSError: of some names nobody can even be asked)
             cause = error
-        if self._dialling.get(node) is asyncio.current_task():
+        finally:
+            mine = self._dialling.get(node) is asyncio.current_task()  # else it was given up meanwhile
+            if link is not None and link.transport is not None and (cause is not None or not mine):
+                link.transport.abort()
+        if mine:
             del self._dialling[node]
-            if link is not None:
+            if cause is None:
                 self._links[node] = link
-                self._do(self.crew.connected, node, clock())
+                self._do(self.crew.connected, node, clock(), address)
             else:
                 self._do(self.crew.lost, node, clock(), cause)
-        elif link is not None and link.transport is not None:  # given up meanwhile
-            link.transport.abort()
 
-    async def _connected(self, node: int, address: Address) -> Link:
+    async def _found(self, node: int) -> tuple[Places, Address]:
+        """Where to connect to, and as whom. What takes longer to tell than one attempt has time is good for the next one."""
+        access = self._access[node]
+        if access.at_hand:
+            return access.ask()
+        if node not in self._finding:
+            self._finding[node] = self.loop.create_task(self._find(access))
+        finding = self._finding[node]
+        await asyncio.wait([finding])
+        del self._finding[node]
+        if isinstance(answer := finding.result(), Exception):
+            raise answer
+        return answer
+
+    async def _find(self, access: Access) -> tuple[Places, Address] | Exception:
+        try:
+            places, address = await self.loop.run_in_executor(None, access.begin_asking)
+            return places, address if isinstance(address, Address) else await access.awaited(address)
+        except Exception as error:
+            return error
+
+    async def _connected(self, node: int, places: Places, address: Address) -> Link:
         """A connection to the first of the node's places that takes one."""
-        places = sockets.places(address) if sockets.is_literal(address) else await self.loop.run_in_executor(None, sockets.places, address)
         refusal: OSError = OSError(f"{address.label} has no address")
         for family, where in places:
             try:
@@ -466,12 +538,13 @@ class Driver:
             except OSError as error:  # a family that this machine has not
                 refusal = error
                 continue
+            link = Link(self, node, self._access[node].tunnel())
             try:
                 await self.loop.sock_connect(sock, where)
                 if address.path:
-                    _, link = await self.loop.create_unix_connection(lambda: Link(self, node), sock=sock)
+                    await self.loop.create_unix_connection(lambda: link, sock=sock)  # noqa: B023 (called at once)
                 else:
-                    _, link = await self.loop.create_connection(lambda: Link(self, node), sock=sock)
+                    await self.loop.create_connection(lambda: link, sock=sock)  # noqa: B023
                 return link
             except OSError as error:
                 refusal = error

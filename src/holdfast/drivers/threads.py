@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..clock import clock
 from ..core.claim import HELD, LOST
@@ -33,9 +33,14 @@ from ..engine.settings import Settings
 from ..errors import Cancelled, Closed, ConfigError, HoldfastError, Misuse
 from ..events import Event
 from ..recipes import exclusive
+from ..wire.address import Address
 from . import sockets
+from .access import Access, Places
 from .forks import generation
 from .greenlets import allocate_lock, carrier, get_ident, patched, start_new_thread
+
+if TYPE_CHECKING:
+    from .tls import Tunnel
 
 IDLE = 10.0  # seconds after which a keeper with nothing to keep ends: a process that forks should have no thread
 CHUNK = 65536
@@ -91,12 +96,13 @@ class Errand(weakref.ref[Any]):
 
 
 class Link:
-    """One socket: connecting, then connected."""
+    """One socket: connecting, then connected. `address`: with the credentials of the moment; `tunnel`: its TLS, if it has one."""
 
-    __slots__ = ("node", "opening", "places", "rest", "sock")
+    __slots__ = ("address", "node", "opening", "places", "rest", "sock", "tunnel")
 
-    def __init__(self, node: int, places: Sequence[tuple[int, Any]]) -> None:
-        self.node, self.places, self.rest, self.opening = node, list(places), b"", True
+    def __init__(self, node: int, places: Places, address: Address, tunnel: Tunnel | None) -> None:
+        self.node, self.places, self.address, self.tunnel = node, list(places), address, tunnel
+        self.rest, self.opening = b"", True
         family, where = self.places.pop(0)
         self.sock = sockets.open_socket(family)
         try:
@@ -111,7 +117,7 @@ class Link:
 class Keeper:
     """The thread, and everything it owns. After a fork, or a bug, it is gone for good, and an heir starts anew."""
 
-    def __init__(self, settings: Settings, tell: Callable[[Event], None], telling: bool, version: str) -> None:
+    def __init__(self, settings: Settings, access: Sequence[Access], tell: Callable[[Event], None], telling: bool, version: str) -> None:
         self.crew = Crew(settings, os.urandom(16).hex().encode(), exclusive.undo, version)
         self.crew.record.telling = telling
         self.asked: deque[Errand | Callable[[float], None]] = deque()
@@ -119,14 +125,14 @@ class Keeper:
         self.failure: BaseException | None = None
         self.ident = 0
         self._tell, self._born, self._carrier = tell, generation(), carrier() if patched() else 0
-        self._addresses, self._patience = settings.addresses, settings.node_timeout
+        self._access, self._patience = access, settings.node_timeout
         self._running = allocate_lock()
         self._errands: dict[Want, Errand] = {}  # of all claims that are not over
         self._asking: dict[Round, LockType] = {}  # who waits for a round
         self._fallen: list[Errand] = []
-        self._links: list[Link | None] = [None] * len(self._addresses)
+        self._links: list[Link | None] = [None] * len(access)
         self._files: dict[int, Link] = {}
-        self._resolving: set[int] = set()  # nodes whose names are being looked up
+        self._finding: set[int] = set()  # nodes whose names, or credentials, are being asked for
         self._watchers: list[LockType] = []
         self._seen = 0
         self._flushed: list[LockType] = []  # who waits until what was asked has left
@@ -373,7 +379,7 @@ class Keeper:
                 if not data:
                     self.crew.lost(link.node, now, ConnectionError("it closed the connection"))
                     return
-                self.crew.received(link.node, data, clock())
+                self._received(link, data, clock())
                 if self.crew.hangups:  # perhaps this one: not a byte more of it
                     self._hang_up()
                 if len(data) < CHUNK:
@@ -381,20 +387,40 @@ class Keeper:
         if event & select.POLLOUT and link.rest and self._links[link.node] is link:
             self._send(link, b"", now)
 
+    def _received(self, link: Link, data: bytes, now: float) -> None:
+        if (tunnel := link.tunnel) is None:
+            self.crew.received(link.node, data, now)
+            return
+        opened, meant = tunnel.open, tunnel.received(data)
+        if tunnel.open and not opened:  # (what TLS still has to say leaves together with our first words)
+            self.crew.connected(link.node, now, link.address)
+        else:
+            self._send(link, b"", now)
+        if meant and self._links[link.node] is link:
+            self.crew.received(link.node, meant, now)
+        if tunnel.fault is not None and self._links[link.node] is link:
+            self.crew.lost(link.node, now, tunnel.fault)
+
     def _opened(self, link: Link, now: float) -> None:
         code = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if not code:
             link.opening = False
             self.poll.modify(link.sock, select.POLLIN)
-            self.crew.connected(link.node, now)
+            if link.tunnel is None:
+                self.crew.connected(link.node, now, link.address)
+            else:
+                link.tunnel.begin()
+                self._send(link, b"", now)
         elif link.places:
             self._drop(link)
-            self._dial(link.node, link.places, now)
+            self._dial(link.node, link.places, link.address, now)
         else:
             self.crew.lost(link.node, now, OSError(code, os.strerror(code)))
 
     def _send(self, link: Link, data: bytes, now: float) -> None:
         """Send what has waited, then this; what does not fit waits."""
+        if link.tunnel is not None:
+            data = link.tunnel.sealed(data)
         data = link.rest + data if link.rest else data
         try:
             count = link.sock.send(data)
@@ -412,36 +438,37 @@ class Keeper:
         self._hang_up()
         dials, self.crew.dials = self.crew.dials, []
         for node in dials:
-            address = self._addresses[node]
-            if sockets.is_literal(address):
-                self._dial(node, sockets.places(address), now)
-            elif node not in self._resolving:  # (else the answer to the last attempt is good for this one, too)
-                self._resolving.add(node)
-                start_new_thread(self._resolve, (node,))
+            access = self._access[node]
+            if access.at_hand:
+                self._found(node, access.ask(), now)
+            elif node not in self._finding:  # (else the answer to the last attempt is good for this one, too)
+                self._finding.add(node)
+                start_new_thread(self._find, (node,))
 
-    def _resolve(self, node: int) -> None:
-        """A name server may take its time: it is asked by a thread of its own."""
+    def _find(self, node: int) -> None:
+        """A name server, or whoever knows the credentials, may take its time: it is asked by a thread of its own."""
         try:
-            found: list[tuple[int, Any]] | Exception = sockets.places(self._addresses[node])
+            answer: tuple[Places, Address] | Exception = self._access[node].ask()
         except Exception as error:
-            found = error
-        self.ask(partial(self._resolved, node, found))
+            answer = error
+        self.ask(partial(self._found, node, answer))
 
-    def _resolved(self, node: int, found: list[tuple[int, Any]] | Exception, now: float) -> None:
-        self._resolving.discard(node)
+    def _found(self, node: int, answer: tuple[Places, Address] | Exception, now: float) -> None:
+        self._finding.discard(node)
         if self._links[node] is not None or self.closing:
             return
-        if isinstance(found, Exception):
-            self.crew.lost(node, now, found)
+        if isinstance(answer, Exception):
+            self.crew.lost(node, now, answer)
         else:
-            self._dial(node, found, now)
+            places, address = answer
+            self._dial(node, sockets.in_turn(places, self.crew.lanes[node].fails), address, now)
 
-    def _dial(self, node: int, places: Sequence[tuple[int, Any]], now: float) -> None:
+    def _dial(self, node: int, places: Places, address: Address, now: float) -> None:
         """Connect to the first place that does not refuse at once; if it refuses later, the others have their turn then."""
-        refusal = OSError(f"{self._addresses[node].label} has no address")
+        refusal = OSError(f"{address.label} has no address")
         for n in range(len(places)):
             try:
-                link = Link(node, places[n:])
+                link = Link(node, places[n:], address, self._access[node].tunnel())
             except OSError as error:
                 refusal = error
                 continue
@@ -556,10 +583,12 @@ def _fell(errand: Errand) -> None:
 class Driver:
     """What the sync face speaks to. Owns the current keeper, and finds its heir after a fork or a failure."""
 
-    def __init__(self, settings: Settings, tell: Callable[[Event], None], telling: bool = False, version: str = "0") -> None:
+    def __init__(
+        self, settings: Settings, access: Sequence[Access], tell: Callable[[Event], None], telling: bool = False, version: str = "0"
+    ) -> None:
         self.settings = settings
         self.closed = False
-        self._new = partial(Keeper, settings, tell, telling, version)
+        self._new = partial(Keeper, settings, access, tell, telling, version)
         self._keeper = self._new()
         _drivers.add(self)
 

@@ -23,6 +23,7 @@ from ..core.round import Answers, Round
 from ..core.ticket import FENCE, TOKEN, Mint
 from ..errors import ConfigError, NoQuorum
 from ..wire import lane as wire
+from ..wire.address import Address
 from ..wire.lane import Lane, Manners
 from . import census
 from .census import Census
@@ -203,9 +204,9 @@ class Crew:
 
     # ------------------------------------------------ what the driver reports
 
-    def connected(self, node: int, now: float) -> None:
-        """A connection to the node can carry bytes."""
-        self.lanes[node].connected(now)
+    def connected(self, node: int, now: float, address: Address | None = None) -> None:
+        """A connection to the node can carry bytes. `address`: with the credentials of the moment, if there are such."""
+        self.lanes[node].connected(now, address)
 
     def received(self, node: int, data: bytes | bytearray | memoryview, now: float) -> None:
         """The node sent this."""
@@ -222,6 +223,7 @@ class Crew:
     def lost(self, node: int, now: float, cause: Exception) -> None:
         """The connection to the node is gone, could not be made, or is no good: it is hung up."""
         lane = self.lanes[node]
+        cause = lane.explained(cause)
         lane.broke(now)
         self.hangups.append(node)
         self._pulse = min(self._pulse, lane.wake)
@@ -237,7 +239,7 @@ class Crew:
         if self._pulse <= now:
             for lane in self.lanes:
                 if lane.late(now):
-                    self.lost(lane.node, now, TimeoutError(f"silent for {self._manners.patience:.2g} s"))
+                    self.lost(lane.node, now, lane.silence())
                 elif lane.line is wire.DOWN and lane.wake <= now:
                     lane.dial(now)
                     self.dials.append(lane.node)

@@ -57,7 +57,7 @@ def settings(
     addresses = tuple(map(address.parse, nodes))
     if not addresses:
         raise ConfigError("no nodes: name them, Holdfast('redis://host:6379', ...), or set HOLDFAST_NODES")
-    twice = sorted({it.label for it in addresses if sum(it.label == other.label for other in addresses) > 1})
+    twice = sorted({it.label for it in addresses if sum(it.place == other.place for other in addresses) > 1})
     if twice:
         raise ConfigError(f"{', '.join(twice)} is named twice: each node is a server of its own, or a majority means nothing")
     longest = checks.seconds(max_ttl, "max_ttl", least=SHORTEST, most=86400.0)

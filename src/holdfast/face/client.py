@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from ..checks import Seconds
+from ..drivers.access import accesses
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats
 from ..engine.settings import DEFAULT_GUARD, Settings, settings
@@ -25,6 +26,8 @@ from .telling import Observer, Teller
 from .terms import Terms, terms
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from ..embedded import Nodes
 
 
@@ -36,8 +39,8 @@ S = TypeVar("S")  # and what does not
 class Client(ABC, Generic[L, D, S]):
     """A client of N independent Redis or Valkey masters: describes locks on them. Connects with the first use.
 
-    `nodes`: addresses, `redis://[user:password@]host[:port][/db]` or `unix:///path[?db=n]`, one by one or in an iterable; else
-    those of the environment variable HOLDFAST_NODES. All who use these nodes must name the same nodes and the same `max_ttl`.
+    `nodes`: addresses, `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS or `unix:///path[?db=n]`, one by one or in an
+    iterable; else those of the environment variable HOLDFAST_NODES. All who use these nodes must name the same nodes and `max_ttl`.
 
     All times are seconds, or timedeltas. `ttl`: the length of leases, which is how soon others take over after a crash;
     `max_ttl`: the longest ttl of anybody who uses these nodes; `prefix`: of all names; `node_timeout`: how long a node may owe an
@@ -46,6 +49,11 @@ class Client(ABC, Generic[L, D, S]):
     least; None switches it off: only for tests, and nodes with `appendfsync always`); `outage`: how long a majority may be away
     before waiting ends with NoQuorum (default: ttl); `owner`: who this is, for operators (default host:pid); `fresh`: run_ids of
     servers that were just made and need no guard (default: those in HOLDFAST_FRESH); `observer`: is called with every event.
+
+    `ssl`: an SSLContext for all `rediss://` nodes, instead of the `ssl_...` options of their addresses (default: certificates and host
+    names are verified, with the system's authorities). `credentials`: is called before each connection with the node's address (in
+    another thread, so that it may block; with asyncio it may be a coroutine function, too), and gives a password or (user, password).
+    When it raises, the node is down, and it is called again soon. docs/connections.md has the rest.
 
     Raises ConfigError for anything that cannot work. A context manager: leaving it closes the client.
     """
@@ -62,6 +70,8 @@ class Client(ABC, Generic[L, D, S]):
         owner: str | None = None,
         fresh: Collection[str] = (),
         observer: Observer | None = None,
+        ssl: SSLContext | None = None,
+        credentials: Callable[[str], object] | None = None,
     ) -> None:
         if sys.platform == "win32":
             raise ConfigError("holdfast runs on Linux and macOS; Windows has neither the clock nor the sockets that it relies on")
@@ -78,6 +88,7 @@ class Client(ABC, Generic[L, D, S]):
             owner=_myself() if owner is None else owner,
             fresh=fresh or _listed("HOLDFAST_FRESH"),
         )
+        self._access = accesses(self.settings.addresses, ssl, credentials)
         self._teller = Teller(observer)
         self._servers: Nodes | None = None
         self._prepare()

@@ -31,7 +31,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()
-        self._driver = Driver(self.settings, self._teller, self._teller.wants_all, VERSION)
+        self._driver = Driver(self.settings, self._access, self._teller, self._teller.wants_all, VERSION)
 
     def _describe(self, terms: Terms) -> Lock:
         return Lock(terms, self._inside, self._driver)

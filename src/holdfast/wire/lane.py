@@ -21,6 +21,9 @@ OLDEST = (6, 2)  # the oldest server: GET as an option of SET, PXAT
 SHORT = 1.0  # a connection that was of use for less than this many seconds counts as a failure
 PASSING = ("LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "ERR max number of clients")  # refusals that time will mend
 UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)  # hiredis's, for bytes that no server sends or no object can hold
+# For operators; and to be woken by a client that is none of ours, which else the timer does: users need not be allowed them.
+OPTIONAL = ("CLIENT SETNAME", "CLIENT SETINFO", "CLIENT TRACKING", "CLIENT CACHING")
+TLS_ALERT = b"\x15\x03"  # how a server begins that speaks TLS, and heard none
 ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")  # errors after which the connection has to begin anew
 
 
@@ -140,9 +143,9 @@ class Lane(Generic[Q]):
         """Somebody is connecting."""
         self.line, self.wake = DIALLING, now + self.manners.patience
 
-    def connected(self, now: float) -> None:
-        """Bytes can flow: introduce ourselves, all in one write."""
-        address, manners = self.address, self.manners
+    def connected(self, now: float, address: Address | None = None) -> None:
+        """Bytes can flow: introduce ourselves, all in one write. `address`: with the credentials of the moment, if there are such."""
+        address, manners = address or self.address, self.manners
         self._reader, self._subscribed, self.facts = reader(), False, {}
         self.line, self.wake = GREETING, now + manners.patience
         hello = [b"HELLO", b"3"]
@@ -188,7 +191,10 @@ class Lane(Generic[Q]):
             try:
                 reply = gets()
             except UNREADABLE as error:
-                self.bad = ConnectionError(f"it does not speak the servers' protocol: {error}")
+                if bytes(data[:2]) == TLS_ALERT:
+                    self.bad = ConfigError("it speaks TLS on this port: write rediss:// for redis://, or valkeys:// for valkey://")
+                else:
+                    self.bad = ConnectionError(f"it does not speak the servers' protocol: {error}")
                 return
             if reply is MORE:
                 return
@@ -226,6 +232,23 @@ class Lane(Generic[Q]):
         """Has the node been silent for too long? To be asked only when everything that came has been read."""
         return self.line is not DOWN and self.line is not GUARDED and now >= self.due()
 
+    def silence(self) -> TimeoutError:
+        """What is wrong when it is late."""
+        within = f"{self.manners.patience:.2g} s"
+        if self.line is not DIALLING:
+            return TimeoutError(f"silent for {within}")
+        tls = "" if self.address.tls is None else " (TLS included: does it speak that on this port?)"
+        return TimeoutError(f"no connection within {within}{tls}")
+
+    def explained(self, cause: Exception) -> Exception:
+        """Why the connection ended: what that may mean if it was all that came of it."""
+        tls = self.address.tls is not None
+        mute = tls if self.line is DIALLING else self.line is GREETING and getattr(next(iter(self.ledger), None), "word", "") == "HELLO"
+        if not mute or cause is self.bad or not isinstance(cause, ConnectionError) or isinstance(cause, ConnectionRefusedError):
+            return cause
+        advice = "it may want a certificate of ours (ssl_certfile)" if tls else "if it speaks TLS on this port, write rediss://"
+        return ConnectionError(f"{cause}, before it said a word: {advice}")
+
     def due(self) -> float:
         """When to look after it next."""
         if self.line is not UP:
@@ -258,13 +281,15 @@ class Lane(Generic[Q]):
 
     def _greeted(self, word: str, sent: float, reply: object, now: float) -> None:
         """The answer to a greeting of ours."""
-        if word in _OPTIONAL:
+        if word in OPTIONAL:
             return
         if type(reply) is Refusal:
             if str(reply).startswith(PASSING):
                 self.bad = ConnectionError(str(reply))
             else:
-                self.bad = ConfigError(f"{_ADVICE.get(word, word + ' is refused')}: {reply}")
+                # (a server that does not know HELLO repeats all that was said with it, a password too)
+                told = str(reply).partition(", with args")[0] if word == "HELLO" else reply
+                self.bad = ConfigError(f"{_ADVICE.get(word, word + ' is refused')}: {told}")
         elif word == "INFO" and isinstance(reply, bytes | str):
             text = reply if isinstance(reply, str) else reply.decode("utf-8", "replace")
             self.facts.update((key, value) for key, colon, value in (it.partition(":") for it in text.splitlines()) if colon)
@@ -311,9 +336,6 @@ class Lane(Generic[Q]):
             if now < question.sent + self.manners.keep:
                 self.say(question)
 
-
-# Unknown before 7.2; and without them, whoever waits for a client that is none of ours looks again by the timer.
-_OPTIONAL = ("CLIENT SETINFO", "CLIENT TRACKING", "CLIENT CACHING")
 
 _ADVICE = {
     "HELLO": "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least (RESP3 is needed)",
