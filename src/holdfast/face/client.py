@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from .. import checks
 from ..checks import Seconds
 from ..engine.crew import NodeStatus
 from ..engine.settings import DEFAULT_GUARD, Settings, settings
@@ -54,13 +55,13 @@ class Client(ABC, Generic[L]):
         restart_guard: Seconds | object | None = DEFAULT_GUARD,
         outage: Seconds | None = None,
         owner: str | None = None,
-        fresh: Collection[str] = (),
+        fresh: Collection[str] | None = None,
         observer: Observer | None = None,
     ) -> None:
         if sys.platform == "win32":
             raise ConfigError("holdfast runs on Linux and macOS; Windows has neither the clock nor the sockets that it relies on")
         if observer is not None and not callable(observer):
-            raise ConfigError(f"observer is a function of one argument, the event; not {observer!r}")
+            raise ConfigError(f"observer is a function of one argument, the event; not {checks.shown(observer)}")
         self.settings: Settings = settings(
             _flat(nodes) or _listed("HOLDFAST_NODES"),
             ttl=ttl,
@@ -70,7 +71,7 @@ class Client(ABC, Generic[L]):
             restart_guard=restart_guard,
             outage=outage,
             owner=_myself() if owner is None else owner,
-            fresh=fresh or _listed("HOLDFAST_FRESH"),
+            fresh=_listed("HOLDFAST_FRESH") if fresh is None else fresh,
         )
         self._teller = Teller(observer)
         self._servers: Nodes | None = None
@@ -134,9 +135,10 @@ class Client(ABC, Generic[L]):
         """
         from ..embedded import Nodes
 
+        cls("redis://nowhere", **options)  # whatever is wrong is said before any server is started
         servers = Nodes(nodes).start()
         try:
-            client = cls(*servers.urls, fresh={*servers.run_ids, *options.pop("fresh", ())}, **options)
+            client = cls(*servers.urls, fresh={*servers.run_ids, *(options.pop("fresh", None) or ())}, **options)
         except BaseException:
             servers.close()
             raise
