@@ -257,6 +257,11 @@ def too_narrow(project: Mapping[str, Any]) -> list[str]:
     return [it for it in [*wanted, project["project"]["requires-python"]] if re.search(r"<|==|~=|!=", it.partition(";")[0])]
 
 
+def test_type_checkers_are_told_that_there_are_types() -> None:
+    assert (PACKAGE / "py.typed").exists()
+    assert "Typing :: Typed" in (PACKAGE.parent.parent / "pyproject.toml").read_text()
+
+
 def test_b59_nothing_is_capped_from_above() -> None:
     assert too_narrow(tomllib.loads((PACKAGE.parent.parent / "pyproject.toml").read_text())) == []
 

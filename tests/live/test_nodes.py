@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import re
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +18,7 @@ import pytest
 from contract.cluster import Cluster, ask
 from contract.faces import FACES, Face
 
+from holdfast.drivers import sockets
 from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired
 from holdfast.events import Lost, NodeDown, NodeUp, Warned
@@ -356,6 +358,18 @@ async def test_a_database_of_its_own(face: Face, three: Cluster, name: str) -> N
     lease = await face.acquire(client.lock(name))
     assert three.holders(name) == [None] * 3
     assert re.search(r"db3:keys=2,expires=2", three.ask(0, "INFO", "keyspace"))
+    await face.release(lease)
+
+
+async def test_operators_see_whose_connections_they_are_and_that_they_are_kept_alive(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, owner="billing@worker-7")
+    lease = await face.acquire(client.lock(name))
+    told = f" name=holdfast:billing@worker-7:{lease.token[17:25]} "
+    assert [sum(told in line for line in it.splitlines()) for it in three.everywhere("CLIENT", "LIST")] == [1] * 3
+    with contextlib.closing(sockets.open_socket(socket.AF_INET)) as sock:
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        assert not hasattr(socket, "TCP_KEEPIDLE") or sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
     await face.release(lease)
 
 

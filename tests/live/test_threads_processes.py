@@ -206,7 +206,7 @@ def test_s22_after_the_end_without_a_word_the_lock_is_free_within_one_ttl(three:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["KILL", "STOP"])
-def test_s28_the_first_in_line_is_gone_or_hangs_and_the_next_gets_the_lock(three: Cluster, client: Holdfast, number: signal.Signals) -> None:
+def test_s28_the_head_of_the_line_is_gone_or_hangs(three: Cluster, client: Holdfast, number: signal.Signals) -> None:
     """Killed: it is passed over at once. Hung: it is granted the lock, and the next one finds out with the heartbeat after that lease."""
     source = """
     say("asks")
