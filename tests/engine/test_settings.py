@@ -255,6 +255,15 @@ def test_fresh_is_a_collection_of_texts(fresh: object) -> None:
     assert complaint(fresh=fresh).startswith("fresh is a collection of run_ids, which are texts, not ")
 
 
+@pytest.mark.parametrize("fresh", [b"", bytearray(), b"a"])
+def test_bytes_are_no_run_ids_though_they_can_be_gone_through(fresh: object) -> None:
+    assert complaint(fresh=fresh).startswith("fresh is a collection of run_ids, which are texts, not ")
+
+
+def test_a_ttl_that_is_hardly_too_long_is_told_to_the_last_digit() -> None:
+    assert complaint(ttl=30.0000001) == "ttl is 30.0000001 s, and max_ttl 30 s: first set max_ttl=30.0000001 for all clients of these nodes"
+
+
 @pytest.mark.parametrize("fresh", [(), [], ("a",), {"a"}, frozenset("a"), {"a": 1}])
 def test_any_collection_of_texts_is_good(fresh: Any) -> None:
     assert made(fresh=fresh).fresh == frozenset(fresh)

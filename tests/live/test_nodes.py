@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import re
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -16,9 +18,10 @@ import pytest
 from contract.cluster import Cluster, ask
 from contract.faces import FACES, Face
 
+from holdfast.drivers import sockets
 from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired
-from holdfast.events import Lost, NodeDown
+from holdfast.events import Lost, NodeDown, NodeUp, Warned
 from holdfast.recipes.exclusive import keys_of
 
 TICK = 0.3  # seconds by which a busy machine may be late
@@ -182,6 +185,32 @@ async def test_s30_nodes_that_die_and_come_back_empty_while_everybody_works(face
         assert all(a < b for a, b in pairwise(fences))
 
 
+async def test_s31_nodes_that_save_everything_come_back_with_the_lock(face: Face, name: str) -> None:
+    """`appendfsync always`, and therefore no guard: all of them die at once, and the lock is held on."""
+    async with face.nodes(3, "--appendonly", "yes", "--appendfsync", "always") as nodes:
+        client, other = [await face.connected(nodes, restart_guard=None, outage=20) for _ in range(2)]
+        lease = await face.acquire(client.lock(name, ttl=20))
+        await face.until(lambda: lease.votes == 3)
+        assert nodes.holders(name) == [lease.token] * 3
+        left, then = nodes.everywhere("PTTL", name), face.now()
+        await nodes.restart(0, 1, 2)
+        now = face.now()
+        assert nodes.holders(name) == [lease.token] * 3
+        gone = [before - after for before, after in zip(left, nodes.everywhere("PTTL", name), strict=True)]
+        assert all(0 <= it <= (face.now() - then) * 1000 + 50 for it in gone), "an expiry is a time, not a duration"
+        assert now - then < 15
+        with pytest.raises(LockBusy):
+            await face.acquire(other.lock(name, wait=0.3))
+        await face.until(lambda: all(it.state == "up" for it in (*client.nodes(), *other.nodes())))
+        assert await face.extend(lease) > 15
+        assert lease.held
+        fence = lease.fence
+        await face.release(lease, confirm=True)
+        second = await face.acquire(other.lock(name, wait=5))
+        assert second.fence > fence
+        await face.release(second)
+
+
 # ------------------------------------------------ refusals
 
 
@@ -201,10 +230,37 @@ def half_forbidden(nodes: Cluster, node: int) -> None:
     nodes.ask(node, "ACL", "SETUSER", "default", "-set")
 
 
+def busy(nodes: Cluster, node: int) -> None:
+    """Somebody's script never ends."""
+    for name in ("busy-reply-threshold", "lua-time-limit"):  # (as newer and older servers call it)
+        nodes.ask(node, "CONFIG", "SET", name, "5")
+
+    def loop() -> None:
+        with contextlib.suppress(OSError):
+            ask(nodes.urls[node], "EVAL", "while true do end", 0, patience=30)
+
+    threading.Thread(target=loop, daemon=True).start()
+    deadline = time.monotonic() + 10
+    while not str(nodes.ask(node, "PING")).startswith("BUSY"):
+        assert time.monotonic() < deadline
+
+
+def unsaved(nodes: Cluster, node: int) -> None:
+    """It cannot write its snapshot, where something else stands, and refuses to be written to for that."""
+    (nodes.nodes._servers[node]._folder / "dump.rdb" / "in the way").mkdir(parents=True)
+    assert nodes.ask(node, "CONFIG", "SET", "save", "3600 1") == "OK"
+    assert "started" in nodes.ask(node, "BGSAVE")
+    deadline = time.monotonic() + 10
+    while "rdb_last_bgsave_status:err" not in nodes.ask(node, "INFO", "persistence"):
+        assert time.monotonic() < deadline
+
+
 REFUSALS: dict[str, tuple[Callable[[Cluster, int], None], str]] = {
     "READONLY": (read_only, "READONLY|replica"),
     "OOM": (full, "OOM"),
     "NOPERM": (forbidden, "NOPERM"),
+    "BUSY": (busy, "BUSY"),
+    "MISCONF": (unsaved, "MISCONF"),
     "NOPERM in a script": (half_forbidden, "NOPERM|permission|can't run this command"),
 }
 
@@ -227,6 +283,16 @@ async def test_s12_nodes_that_refuse(face: Face, three: Cluster, name: str, refu
         told = [str(caught.value.causes[three.urls[node]]) for node in (0, 1)]
         assert all(re.search(words, it) for it in told), told
     await face.until(lambda: [it for it in three.ask(2, "KEYS", "*") if not it.endswith(":fence")] == [], within=3)  # B-17
+
+
+async def test_s12_nodes_of_a_cluster_that_do_not_serve_the_name(face: Face, name: str) -> None:
+    """Each says CLUSTERDOWN, as it would say MOVED or TRYAGAIN: nobody can know, and nothing is left."""
+    async with face.nodes(3, "--cluster-enabled", "yes") as nodes:
+        client = await face.connected(nodes, outage=0.3)
+        for wait in (0, 5):
+            with pytest.raises(NoQuorum) as caught:
+                await face.acquire(client.lock(name, wait=wait))
+            assert sum("CLUSTERDOWN" in str(it) for it in caught.value.causes.values()) >= 2
 
 
 @pytest.mark.parametrize("misfit", ["another type", "no expiry"])
@@ -254,6 +320,19 @@ async def test_s11_a_name_that_is_something_else(face: Face, five: Cluster, name
     five.everywhere("DEL", name)
 
 
+async def test_s33_a_node_that_may_evict_locks_is_warned_of(face: Face, three: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    three.ask(1, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    heard: list[Any] = []
+    client = await face.connected(three, observer=heard.append)
+    await face.until(lambda: sum(isinstance(it, NodeUp) for it in heard) == 3)
+    (warned,) = [it for it in heard if isinstance(it, Warned)]
+    assert warned.node == three.urls[1]
+    assert "allkeys-lru" in warned.warning
+    assert "Set maxmemory-policy noeviction" in warned.warning
+    assert client.nodes()[1].state == "up", "it is used all the same"
+    assert sum("allkeys-lru" in it.message for it in caplog.records if it.name == "holdfast.node") == 1
+
+
 # ------------------------------------------------ ways to get there
 
 
@@ -279,6 +358,18 @@ async def test_a_database_of_its_own(face: Face, three: Cluster, name: str) -> N
     lease = await face.acquire(client.lock(name))
     assert three.holders(name) == [None] * 3
     assert re.search(r"db3:keys=2,expires=2", three.ask(0, "INFO", "keyspace"))
+    await face.release(lease)
+
+
+async def test_operators_see_whose_connections_they_are_and_that_they_are_kept_alive(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, owner="billing@worker-7")
+    lease = await face.acquire(client.lock(name))
+    told = f" name=holdfast:billing@worker-7:{lease.token[17:25]} "
+    assert [sum(told in line for line in it.splitlines()) for it in three.everywhere("CLIENT", "LIST")] == [1] * 3
+    with contextlib.closing(sockets.open_socket(socket.AF_INET)) as sock:
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        assert not hasattr(socket, "TCP_KEEPIDLE") or sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
     await face.release(lease)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
+from .. import checks
 from ..checks import Seconds
 from ..drivers.access import accesses
 from ..engine.crew import NodeStatus
@@ -68,7 +69,7 @@ class Client(ABC, Generic[L, D, S]):
         restart_guard: Seconds | object | None = DEFAULT_GUARD,
         outage: Seconds | None = None,
         owner: str | None = None,
-        fresh: Collection[str] = (),
+        fresh: Collection[str] | None = None,
         observer: Observer | None = None,
         ssl: SSLContext | None = None,
         credentials: Callable[[str], object] | None = None,
@@ -76,7 +77,7 @@ class Client(ABC, Generic[L, D, S]):
         if sys.platform == "win32":
             raise ConfigError("holdfast runs on Linux and macOS; Windows has neither the clock nor the sockets that it relies on")
         if observer is not None and not callable(observer):
-            raise ConfigError(f"observer is a function of one argument, the event; not {observer!r}")
+            raise ConfigError(f"observer is a function of one argument, the event; not {checks.shown(observer)}")
         self.settings: Settings = settings(
             _flat(nodes) or _listed("HOLDFAST_NODES"),
             ttl=ttl,
@@ -86,7 +87,7 @@ class Client(ABC, Generic[L, D, S]):
             restart_guard=restart_guard,
             outage=outage,
             owner=_myself() if owner is None else owner,
-            fresh=fresh or _listed("HOLDFAST_FRESH"),
+            fresh=_listed("HOLDFAST_FRESH") if fresh is None else fresh,
         )
         self._access = accesses(self.settings.addresses, ssl, credentials)
         self._teller = Teller(observer)
@@ -234,9 +235,10 @@ class Client(ABC, Generic[L, D, S]):
         """
         from ..embedded import Nodes
 
+        cls("redis://nowhere", **options)  # whatever is wrong is said before any server is started
         servers = Nodes(nodes).start()
         try:
-            client = cls(*servers.urls, fresh={*servers.run_ids, *options.pop("fresh", ())}, **options)
+            client = cls(*servers.urls, fresh={*servers.run_ids, *(options.pop("fresh", None) or ())}, **options)
         except BaseException:
             servers.close()
             raise

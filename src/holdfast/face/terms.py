@@ -58,7 +58,7 @@ def terms(
     """Checked options of a lock. ConfigError says which is wrong, and what to write instead."""
     lease = settings.ttl if ttl is None else lease_of(ttl, settings.max_ttl)
     if on_lost is not None and not callable(on_lost):
-        raise ConfigError(f"on_lost is a function of one argument, the lease; not {on_lost!r}")
+        raise ConfigError(f"on_lost is a function of one argument, the lease; not {checks.shown(on_lost)}")
     if not names:
         raise ConfigError("a lock needs a name")
     recipes = tuple(Exclusive(it, prefix=settings.prefix, ttl=lease, horizon=settings.horizon) for it in names)
