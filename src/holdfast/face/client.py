@@ -79,7 +79,7 @@ class Client(ABC, Generic[L, D, S]):
         if observer is not None and not callable(observer):
             raise ConfigError(f"observer is a function of one argument, the event; not {checks.shown(observer)}")
         self.settings: Settings = settings(
-            _flat(nodes) or _listed("HOLDFAST_NODES"),
+            _flat(nodes) if nodes else _listed("HOLDFAST_NODES"),
             ttl=ttl,
             max_ttl=max_ttl,
             prefix=prefix,

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from .. import checks
 from ..errors import ConfigError
 
+_BLANK = re.compile(r"[\x00-\x20\x7f]")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
 _SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
 _OPTIONS = ("db", "username", "password")
@@ -76,6 +77,8 @@ def parse(url: str) -> Address:
         raise ConfigError(f"{shown!r} is no address of a node: in user, password and path write / ? # @ : as %2F %3F %23 %40 %3A")
     if scheme not in _SCHEMES:
         raise ConfigError(f"{shown!r}: {_BEGINS}")
+    if _BLANK.search(url):  # (which whoever splits URLs would drop in silence)
+        raise ConfigError(f"{shown!r} is no address of a node: there is white space in it, or a control character; write them as %20")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -100,17 +103,32 @@ def parse(url: str) -> Address:
         raise ConfigError(f"{shown!r}: the database is a number, as in redis://host:6379/1 or unix:///path?db=1")
     database = int(number)
     if scheme == "unix":
+        if _BLANK.search(path.replace(" ", "")):
+            raise ConfigError(f"{shown!r} names no socket: there is a control character in its path")
         if not path or host:
             raise ConfigError(f"{shown!r} names no socket: write unix:///path/of/the/socket, with three slashes")
         return Address(f"unix://{path}{f'?db={database}' if database else ''}", path=path, database=database, user=user, password=password)
     if not host:
         raise ConfigError(f"{shown!r} names no host: write {scheme}://host:6379")
+    if not _can_be_found(host) or port == 0:
+        raise ConfigError(f"{shown!r} names no host that can be looked up, or no port from 1 to 65535: write {scheme}://host:6379")
     port = 6379 if port is None else port
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     label = f"{scheme}://{where}{f'/{database}' if database else ''}"
     tls = _tls(options, shown) if secure else None
     # (what follows the % in an IPv6 address is the interface)
     return Address(label, host.replace("%25", "%"), port, database=database, user=user, password=password, tls=tls)
+
+
+def _can_be_found(host: str) -> bool:
+    """Could a name server be asked for it? (An IPv6 address may have an interface, after a percent sign.)"""
+    if ":" in host:
+        return True
+    try:
+        host.encode("idna")  # which no part of it that is empty, or longer than 63 bytes, survives
+    except UnicodeError:
+        return False
+    return "%" not in host
 
 
 def _tls(options: dict[str, str], shown: str) -> Tls:
