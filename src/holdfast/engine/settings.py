@@ -5,6 +5,7 @@ Knows limits and defaults. Must not know the environment or where a value came f
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -15,6 +16,18 @@ from ..wire.address import Address
 
 SLACK = 2.0  # seconds that the guard is longer than the longest lease: restarts, rounding, drift
 SHORTEST = 0.05  # seconds: the shortest lease
+
+
+class Default(enum.Enum):
+    """An argument that was not given, where None means something: for the restart guard, none at all."""
+
+    GUARD = "max_ttl + 2"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+DEFAULT_GUARD = Default.GUARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +77,7 @@ def settings(
     lease = lease_of(ttl, longest)
     least = longest + SLACK
     patience = min(max(longest / 20, 0.05), 1.0) if node_timeout is None else checks.seconds(node_timeout, "node_timeout", least=0.001)
-    guard = least if restart_guard is _DEFAULT else None if restart_guard is None else checks.seconds(restart_guard, "restart_guard")
+    guard = least if restart_guard is DEFAULT_GUARD else None if restart_guard is None else checks.seconds(restart_guard, "restart_guard")
     if guard is not None and guard < least:
         told = checks.number(guard)
         raise ConfigError(f"restart_guard is at least max_ttl + {SLACK:g} = {checks.number(least)} seconds (or None: no guard), not {told}")
@@ -100,5 +113,3 @@ def lease_of(ttl: object, longest: float) -> float:
     return int(value * 1000 + 1e-6) / 1000
 
 
-_DEFAULT = object()
-DEFAULT_GUARD = _DEFAULT  # "max_ttl + 2": None means something else, namely off

@@ -5,10 +5,11 @@ Knows the threads driver's `acquire`. Decides nothing.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from ..drivers.greenlets import Identity, itself
-from ..drivers.threads import Cancel, Driver
+from ..drivers.threads import Driver
 from ..errors import HoldfastError, LockBusy, NoQuorum
 from ..face import lock
 from ..face.decorating import always
@@ -27,7 +28,7 @@ class Lock(lock.Lock[Lease]):
         super().__init__(terms, inside)
         self._driver = driver
 
-    def acquire(self, cancel: Cancel | None = None) -> Lease:
+    def acquire(self, cancel: threading.Event | None = None) -> Lease:
         return self._acquire(self._terms.wait, self._terms.reentrant, cancel)
 
     def try_acquire(self) -> Lease | None:
@@ -36,7 +37,7 @@ class Lock(lock.Lock[Lease]):
         except LockBusy:
             return None
 
-    def _acquire(self, wait: float | None, stays: bool, cancel: Cancel | None = None) -> Lease:
+    def _acquire(self, wait: float | None, stays: bool, cancel: threading.Event | None = None) -> Lease:
         terms, here = self._terms, self._here()
         lease = Lease(terms, self._driver)
         outer = self._inside.found(here, terms, wait)
