@@ -303,12 +303,10 @@ class Crew:
             return
         self.rounds.discard(round_)
         self._timers.disarm(round_)
-        if round_.news:
-            round_.news = False
-            if round_ is self._census.round:
-                self._compare(round_, now)
-            else:
-                self.found.append(round_)
+        if round_ is self._census.round:
+            self._compare(round_, now)
+        else:
+            self.found.append(round_)
 
     def act(self, claim: Claim, now: float) -> None:
         """Do what a claim asks for."""
