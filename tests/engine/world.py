@@ -18,12 +18,14 @@ import hiredis
 
 from holdfast.core.claim import Claim
 from holdfast.core.command import CEDE, TRY, WAIT
-from holdfast.engine.crew import Crew
+from holdfast.core.round import Answers, Round
+from holdfast.engine.crew import Crew, Want
 from holdfast.engine.settings import DEFAULT_GUARD, settings
 from holdfast.events import Event
 from holdfast.recipes import exclusive
 from holdfast.recipes.exclusive import Exclusive
 from holdfast.scripts import EXCLUSIVE, RELEASE, REQUEST
+from holdfast.wire.resp import pack
 
 INBOX = b"0123456789abcdef0123456789abcdef"
 START = 1000.0  # the monotonic time at which every test begins
@@ -165,7 +167,8 @@ class World:
         self.nodes = [Node(number) for number in range(nodes)]
         self.now = START
         self.events: list[Event] = []
-        self.settled: list[Claim] = []
+        self.settled: list[Want] = []
+        self.found: list[Round] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
 
@@ -200,7 +203,21 @@ class World:
         self._send()
         return claim
 
-    def end(self, claim: Claim, heard: bool = False) -> None:
+    def want(self, *names: str, ttl: float = 10.0, **options: Any) -> Any:
+        """A goal for these names, which has begun; a claim, if it is one name."""
+        recipes = [Exclusive(it, ttl=ttl, horizon=self.settings.horizon) for it in names]
+        want = self.crew.want(recipes, ttl, self.now, **options)
+        self.crew.begin(want, self.now)
+        self._send()
+        return want
+
+    def consult(self, *numbers: int, enough: Callable[[Answers], bool] | None = None) -> Round:
+        """A round that asks these nodes for a word."""
+        round_ = self.crew.consult(dict.fromkeys(numbers, pack(b"PING")), self.now, enough)
+        self._send()
+        return round_
+
+    def end(self, claim: Want, heard: bool = False) -> None:
         self.crew.end(claim, self.now, heard)
         self._send()
 
@@ -236,6 +253,8 @@ class World:
                     self._write(number, lane.take())
         self.settled += crew.settled
         crew.settled.clear()
+        self.found += crew.found
+        crew.found.clear()
         self.events += crew.record.events
         crew.record.events.clear()
 

@@ -47,6 +47,11 @@ def message(text: bytes) -> bytes:
     return push(b"message", INBOX, text)
 
 
+def invalidate(keys: bytes) -> bytes:
+    """A node tells that keys have changed that it was asked to watch."""
+    return b">2\r\n" + bulk(b"invalidate") + keys
+
+
 LOADED = b"".join(bulk(b"%040d" % number) for number in range(len(SCRIPTS)))
 
 
@@ -117,7 +122,7 @@ class Ear:
         self.log.append((node, message, now))
 
     def changed(self, node: int, key: bytes | None, now: float) -> None:
-        self.log.append((node, "changed", key, now))
+        self.log.append((node, ("changed", key), now))
 
 
 def a_lane(
@@ -198,10 +203,11 @@ def test_manners_are_modest_by_default() -> None:
 @pytest.mark.parametrize("database", [0, 1])
 @pytest.mark.parametrize("verbatim", [True, False])
 @pytest.mark.parametrize("setinfo", [OK, b"-ERR Unknown subcommand or wrong number of arguments for 'SETINFO'\r\n", b"-NOPERM no\r\n"])
-def test_a_sound_server_is_introduced(database: int, verbatim: bool, setinfo: bytes) -> None:
+@pytest.mark.parametrize("tracking", [OK, b"-NOPERM this user has no permissions to run the 'client|tracking' command\r\n"])
+def test_a_sound_server_is_introduced(database: int, verbatim: bool, setinfo: bytes, tracking: bytes) -> None:
     lane = a_lane(f"redis://h/{database}")
     lane.connected(100.0)
-    lane.received(Server({"valkey_version": "8.1.0"}, verbatim=verbatim, setinfo=setinfo).greets(database), 101.0)
+    lane.received(Server({"valkey_version": "8.1.0"}, verbatim=verbatim, setinfo=setinfo, tracking=tracking).greets(database), 101.0)
     assert (lane.line, lane.bad, list(lane.ledger), log(lane)) == (GUARDED, None, [], [])
     assert lane.facts == {
         "redis_version": "7.0.15",
@@ -580,6 +586,10 @@ TALK = (
     + message(b"g token 5 name")
     + array(b":0\r\n", b":8000\r\n", b":-1\r\n", b"_\r\n")
     + push(b"invalidate", b"key", b"x")  # a push that means nothing here
+    + invalidate(array(bulk(b"name"), bulk(b"with \0 and \xff")))
+    + invalidate(b"_\r\n")  # FLUSHALL
+    + invalidate(array())
+    + invalidate(b":5\r\n")
     + b">3\r\n+message\r\n+channel\r\n:5\r\n"  # and others: a message is three things, the last of them text
     + b">0\r\n>1\r\n+message\r\n>2\r\n+message\r\n+channel\r\n>4\r\n+message\r\n+channel\r\n+text\r\n+more\r\n>1\r\n*0\r\n"
     + b"-ERR no\r\n"
@@ -592,6 +602,9 @@ UNDERSTOOD = [
     (7, b"first", [5, 0, 1], 9.0),
     (7, b"g token 5 name", 9.0),
     (7, b"second", [0, 8000, -1, None], 9.0),
+    (7, ("changed", b"name"), 9.0),
+    (7, ("changed", b"with \0 and \xff"), 9.0),
+    (7, ("changed", None), 9.0),
     (7, b"third", "refused: ERR no", 9.0),
     (7, b"with \r\n in it, \0 and \xff", 9.0),
     (7, b"", 9.0),
@@ -770,6 +783,47 @@ def test_an_answer_that_only_looks_like_an_error_is_one() -> None:
     lane.say(Asked(b"one"))
     lane.received(b"+NOSCRIPT\r\n", 1.0)
     assert (log(lane), lane.bad) == ([(7, b"one", b"NOSCRIPT", 1.0)], None)
+
+
+# ------------------------------------------------ what a node is to watch
+
+
+CACHING = command(b"CLIENT", b"CACHING", b"YES")
+UNTRACKED = b"-ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled\r\n"
+
+
+@pytest.mark.parametrize("caching", [OK, UNTRACKED])
+def test_a_question_that_watches_is_said_behind_the_word_for_it_and_answers_stay_in_step(caching: bytes) -> None:
+    lane = a_lane()
+    up(lane)
+    for question in (Asked(b"first"), Asked(b"watching", watch=True), Asked(b"last")):
+        lane.say(question)
+    assert lane.take() == b"first" + CACHING + b"watching" + b"last"
+    lane.received(b":1\r\n" + caching + b":2\r\n" + invalidate(array(bulk(b"a"))) + b":3\r\n", 1.0)
+    assert log(lane) == [(7, b"first", 1, 1.0), (7, b"watching", 2, 1.0), (7, ("changed", b"a"), 1.0), (7, b"last", 3, 1.0)]
+    assert (lane.bad, list(lane.ledger)) == (None, [])
+
+
+def test_the_word_for_watching_may_be_owed_for_as_long_as_its_question() -> None:
+    lane = a_lane(patience=2.0)
+    up(lane)
+    lane.say(Asked(b"watching", sent=5.0, watch=True))
+    assert (lane.due(), lane.late(6.9), lane.late(7.0)) == (7.0, False, True)
+    lane.received(OK, 6.0)
+    assert lane.due() == 7.0
+    lane.received(b":1\r\n", 6.5)
+    assert lane.due() == inf
+
+
+def test_what_was_to_be_watched_is_forgotten_with_its_connection() -> None:
+    lane = a_lane()
+    up(lane)
+    lane.say(Asked(b"watching", watch=True))
+    lane.broke(1.0)
+    lane.say(Asked(b"watching", watch=True))
+    assert (lane.take(), list(lane.ledger), lane.unsaid) == (b"", [], [])
+    up(lane, 2.0)
+    assert lane.take() == b""
 
 
 # ------------------------------------------------ breaks

@@ -21,7 +21,7 @@ class Round:
     A node that is still being dialled is waited for. An answer that is an error is a cause, and no answer.
     """
 
-    __slots__ = ("_enough", "_reach", "answers", "armed", "asks", "began", "causes", "deadline", "news", "over", "sends", "wake")
+    __slots__ = ("_enough", "_reach", "answers", "armed", "asks", "began", "causes", "deadline", "over", "sends", "wake")
 
     def __init__(
         self, asks: Mapping[int, bytes], reach: Reach, *, deadline: float, enough: Callable[[Answers], bool] | None = None
@@ -31,7 +31,7 @@ class Round:
         self.causes: dict[int, Exception] = {}  # what is wrong where no answer came from
         self.sends: list[tuple[int, Command]] = []
         self.wake, self.armed, self.began = deadline, inf, 0.0
-        self.over = self.news = False
+        self.over = False
 
     def begin(self, now: float) -> None:
         """Ask every node that can be spoken to."""
@@ -73,7 +73,7 @@ class Round:
         for node in self.asks:
             if node not in self.answers and node not in self.causes:
                 self.causes[node] = self._reach.cause(node, now) or TimeoutError("no answer yet")
-        self.over = self.news = True
+        self.over = True
         self.wake = inf
         return True
 

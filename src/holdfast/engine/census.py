@@ -40,7 +40,7 @@ class Census:
             self.soon(now)
 
     def question(self, run_ids: Collection[str], now: float) -> bytes:
-        """The bytes that say it, and ask what another has said. `run_ids`: one for each node, empty where it is not known yet."""
+        """The bytes that say it, and ask what another has said. `run_ids`: one for each node, empty where it is not known now."""
         self.due, self._fades = inf, now + AGAIN
         known = ",".join(sorted(it[:_SHOWN] for it in run_ids if it)).encode()
         self._said = b"v1 %d %d %b" % (round(self._max_ttl * 1000), len(run_ids), known)

@@ -228,6 +228,7 @@ class Crew:
         self.hangups.append(node)
         self._pulse = min(self._pulse, lane.wake)
         self._stands(lane, now, cause)
+        self._compare_clocks(now)
 
     def tick(self, now: float) -> None:
         """Time has passed. To be called only when everything that could be read has been: what lies unread is not late."""
@@ -305,12 +306,10 @@ class Crew:
             return
         self.rounds.discard(round_)
         self._timers.disarm(round_)
-        if round_.news:
-            round_.news = False
-            if round_ is self._census.round:
-                self._compare(round_, now)
-            else:
-                self.found.append(round_)
+        if round_ is self._census.round:
+            self._compare(round_, now)
+        else:
+            self.found.append(round_)
 
     def act(self, claim: Claim, now: float) -> None:
         """Do what a claim asks for."""
@@ -365,6 +364,7 @@ class Crew:
         ahead = sorted(it.ahead for it in self.lanes if it.ahead is not None)
         self._ahead = ahead[len(ahead) // 2]
         self._look_over(lane, now)
+        self._compare_clocks(now)
         if lane.wake <= now:
             self._open(lane, now)
         else:
@@ -373,20 +373,27 @@ class Crew:
 
     def _look_over(self, lane: Lane[Command], now: float) -> None:
         """Is there something about the node that works, and is dangerous?"""
-        label = lane.address.label
         policy = lane.facts.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
             warning = f"its maxmemory-policy is {policy}: it may evict locks that are held. Set maxmemory-policy noeviction."
-            self.record.warn(label, warning, now)
-        # Two clocks that differ do not say which is wrong: then each is compared with ours.
-        right = self._ahead if self._ahead is not None and sum(it.ahead is not None for it in self.lanes) > 2 else self.record.epoch
-        if lane.ahead is not None and abs(off := lane.ahead - right) > self.settings.horizon / 2000:
-            word = "ahead of" if off > 0 else "behind"
-            warning = f"its clock is {abs(off):.0f} s {word} what others say: after a restart, fences may repeat. Set it (NTP)."
-            self.record.warn(label, warning, now)
+            self.record.warn(lane.address.label, warning, now)
+
+    def _compare_clocks(self, now: float) -> None:
+        """Is a node's clock far from what most of them say? Where they cannot outvote one another, ours decides."""
+        if any(it.ahead is None and self.reach.standing[it.node] is not DOWN for it in self.lanes):
+            return  # who has not spoken yet may make those that seem to be wrong the majority
+        told, ours = [(it.address.label, it.ahead) for it in self.lanes if it.ahead is not None], self.record.epoch
+        voices = sorted([it for _, it in told] + [ours] * (1 - len(told) % 2))
+        right = voices[len(voices) // 2] if len(told) > 1 else ours
+        for label, ahead in told:
+            if abs(off := ahead - right) > self.settings.horizon / 2000:
+                word = "ahead of" if off > 0 else "behind"
+                warning = f"its clock is {abs(off):.0f} s {word} what others say: after a restart, fences may repeat. Set it (NTP)."
+                self.record.warn(label, warning, now, "clock")
 
     def _take_census(self, now: float) -> None:
-        data = self._census.question([it.run_id for it in self.lanes], now)
+        met = (wire.GUARDED, wire.LOADING, wire.UP)  # (a node that cannot be reached may be another run by now)
+        data = self._census.question([it.run_id if it.line in met else "" for it in self.lanes], now)
         self._census.round = Round(dict.fromkeys(self.reach.up, data), self.reach, deadline=now + self._manners.patience)
         self._consult(self._census.round, now)
 

@@ -82,10 +82,10 @@ class Record:
         self.counts[type(event)] += 1
         self.events.append(event)
 
-    def warn(self, node: str, warning: str, now: float) -> None:
-        """Something about a node is dangerous: told once."""
-        if (node, warning) not in self._warned:
-            self._warned.add((node, warning))
+    def warn(self, node: str, warning: str, now: float, about: str = "") -> None:
+        """Something about a node is dangerous: told once. `about`: what, where the words may be others the next time."""
+        if (node, about or warning) not in self._warned:
+            self._warned.add((node, about or warning))
             self.events.append(events.Warned(at=self.at(now), node=node, warning=warning))
 
     def stats(self, states: Iterable[State]) -> Stats:
