@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from ..clock import clock
 from ..core.claim import HELD, LOST, OVER
@@ -68,8 +68,7 @@ class Link(asyncio.BufferedProtocol):
         self._view = memoryview(self._buffer)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # (an assertion would be wrong: uvloop's are of no such class)
         if self.tunnel is None:
             self.open.set_result(None)
         else:
