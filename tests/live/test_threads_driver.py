@@ -487,12 +487,12 @@ def test_s03_a_slow_name_server_is_not_asked_again_and_again(three: Cluster, mon
     assert len(asked) <= 6
 
 
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70, "a..b"])
-def test_names_that_mean_nothing_are_causes(host: str) -> None:
+def test_a_name_that_means_nothing_is_a_cause() -> None:
+    host = "no-such-host.invalid"
     with Holdfast(f"redis://{host}:6379", outage=0.1) as client:
         with pytest.raises(HoldfastError) as caught:
             client.lock("nowhere", wait=3).acquire()
-        assert host[:20] in str(caught.value)
+        assert host in str(caught.value)
         assert client._driver.keeper.failure is None
 
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from .. import checks
 from ..errors import ConfigError
 
-_BLANK = re.compile(r"[\x00-\x20\x7f]")
+_BLANK = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
 _SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
 _OPTIONS = ("db", "username", "password")
@@ -77,7 +77,7 @@ def parse(url: str) -> Address:
         raise ConfigError(f"{shown!r} is no address of a node: in user, password and path write / ? # @ : as %2F %3F %23 %40 %3A")
     if scheme not in _SCHEMES:
         raise ConfigError(f"{shown!r}: {_BEGINS}")
-    if _BLANK.search(url):  # (which whoever splits URLs would drop in silence)
+    if _BLANK.search(url) or " " in url.partition("?")[0]:  # (which whoever splits URLs would drop in silence)
         raise ConfigError(f"{shown!r} is no address of a node: there is white space in it, or a control character; write them as %20")
     try:
         parts = urlsplit(url)
@@ -103,7 +103,7 @@ def parse(url: str) -> Address:
         raise ConfigError(f"{shown!r}: the database is a number, as in redis://host:6379/1 or unix:///path?db=1")
     database = int(number)
     if scheme == "unix":
-        if _BLANK.search(path.replace(" ", "")):
+        if _BLANK.search(path):
             raise ConfigError(f"{shown!r} names no socket: there is a control character in its path")
         if not path or host:
             raise ConfigError(f"{shown!r} names no socket: write unix:///path/of/the/socket, with three slashes")
