@@ -23,7 +23,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import FACES, Face, Threads
 from contract.programs import run
-from live.tls_kit import FRONTS, Front, Papers, Proxy
+from live.tls_kit import FRONTS, Front, Listener, Papers, Proxy, Talk
 
 import holdfast.aio
 from holdfast import Holdfast, LeaseState
@@ -330,18 +330,25 @@ async def test_a_server_without_tls(face: Face, three: Cluster, name: str) -> No
     await face.until(lambda: all(str(it.cause) == told for it in one.nodes()))
 
 
+@asynccontextmanager
+async def listener(talk: Talk) -> AsyncIterator[str]:
+    """Somebody at the address."""
+    listener = Listener(talk)
+    yield f"rediss://127.0.0.1:{await listener.open()}"
+    await listener.close()
+
+
 async def test_something_that_answers_without_tls(face: Face) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"-ERR unknown command\r\n")
         await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(talk, "127.0.0.1", 0)
-    one = face.keep(face.kind(f"rediss://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
-    with pytest.raises(ConfigError, match=r"it does not speak TLS .*: write redis:// instead of rediss://"):
-        await face.ready(one, 15)
-    await face.finish()
-    server.close()
+    async with listener(talk) as url:
+        one = face.keep(face.kind(url))
+        with pytest.raises(ConfigError, match=r"it does not speak TLS .*: write redis:// instead of rediss://"):
+            await face.ready(one, 15)
+        await face.finish()
 
 
 async def test_a_server_with_tls_that_hears_none(face: Face, front: Front) -> None:
@@ -352,13 +359,6 @@ async def test_a_server_with_tls_that_hears_none(face: Face, front: Front) -> No
 
 
 # ------------------------------------------------ nodes with which TLS comes to nothing
-
-
-@asynccontextmanager
-async def listener(talk: Any) -> AsyncIterator[str]:
-    server = await asyncio.start_server(talk, "127.0.0.1", 0)
-    yield f"rediss://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    server.close()
 
 
 @pytest.mark.parametrize("how", ["deaf", "closed", "reset", "half"])

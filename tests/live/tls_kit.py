@@ -10,6 +10,7 @@ import hashlib
 import ssl
 import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -111,6 +112,44 @@ class Front(ABC):
         return [f"{it}?ssl_ca_certs={self.papers.authority}" for it in self.urls]
 
 
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Listener:
+    """A port at which `talk` is spoken with whoever connects. Nothing of it is left when it is closed."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk, self._clients = talk, dict[asyncio.Task[Any], asyncio.WriteTransport]()
+
+    async def open(self) -> int:
+        """Listen; at which port."""
+        self._server = await asyncio.start_server(self._met, "127.0.0.1", 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def close(self) -> None:
+        """Hang up on everybody."""
+        self._server.close()
+        await asyncio.sleep(0.05)  # what has just been accepted becomes a client
+        for transport in self._clients.values():
+            transport.abort()
+        if self._clients:
+            await asyncio.wait(self._clients)
+        await asyncio.sleep(0.01)  # until the loop has closed what was aborted
+
+    async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task, transport = asyncio.current_task(), writer.transport
+        assert task is not None
+        self._clients[task] = transport
+        try:
+            await self._talk(reader, writer)
+        except (OSError, AttributeError):  # (the latter is what asyncio makes of a client that hangs up as TLS is agreed on,
+            writer._transport = transport  # type: ignore[attr-defined]  # when it forgets this)
+        writer.transport.abort()
+        transport.abort()
+        del self._clients[task]
+
+
 class Proxy(Front):
     """One that ends TLS in front of each node. `mute`: it forwards nothing any more; `names`: those that clients asked for."""
 
@@ -118,14 +157,11 @@ class Proxy(Front):
         super().__init__(nodes, papers)
         self.mute, self.names = False, list[str | None]()
         self.ended: list[Exception | None] = []  # how clients ended their connections
-        self._servers: list[asyncio.Server] = []
-        self._clients: dict[asyncio.Task[Any], asyncio.WriteTransport] = {}
+        self._listeners: list[Listener] = []
 
     async def _listen(self, node: int) -> int:
-        talk = partial(self._talk, int(self.nodes.urls[node].rpartition(":")[2]))
-        self._servers.append(await asyncio.start_server(talk, "127.0.0.1", 0))
-        port: int = self._servers[-1].sockets[0].getsockname()[1]
-        return port
+        self._listeners.append(Listener(partial(self._talk, int(self.nodes.urls[node].rpartition(":")[2]))))
+        return await self._listeners[-1].open()
 
     async def show(self, paper: Paper, demand: bool = False, most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -137,33 +173,17 @@ class Proxy(Front):
             self._context.load_verify_locations(self.papers.authority)
 
     async def close(self) -> None:
-        for server in self._servers:
-            server.close()
-        for transport in self._clients.values():
-            transport.abort()
-        if self._clients:
-            await asyncio.wait(self._clients)
+        for listener in self._listeners:
+            await listener.close()
 
     async def _talk(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task, transport = asyncio.current_task(), writer.transport
-        assert task is not None
-        self._clients[task] = transport
-        try:
-            await writer.start_tls(self._context)
-            if writer.transport is None:  # (what asyncio makes of a client that hangs up at just that moment)
-                writer._transport = transport  # type: ignore[attr-defined]
-                raise ConnectionError
-            inner, outer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:  # (ssl.SSLError is one)
-            pass
-        else:
-            backwards = asyncio.create_task(self._pump(inner, writer))
-            self.ended.append(await self._pump(reader, outer))
-            outer.transport.abort()
-            await backwards
+        await writer.start_tls(self._context)
+        inner, outer = await asyncio.open_connection("127.0.0.1", port)
+        backwards = asyncio.create_task(self._pump(inner, writer))
+        self.ended.append(await self._pump(reader, outer))
         writer.transport.abort()
-        transport.abort()
-        del self._clients[task]
+        outer.transport.abort()
+        await backwards
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Exception | None:
         try:

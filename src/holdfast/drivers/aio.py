@@ -54,8 +54,7 @@ class Lease(Protocol):
 class Link(asyncio.BufferedProtocol):
     """One connection: the bytes of one node, read into one buffer for ever. `tunnel`: its TLS, if it has one.
 
-    (asyncio has TLS of its own. This is what all drivers share: one that a reset ends like any other, whose bytes that lie unread can be
-    told from those that do not, and that loses none of a `BufferedProtocol`'s, as asyncio's did up to 3.13.)
+    (asyncio has TLS of its own, which hides whether more lies unread, and loses all but the first record where the buffer is a bytearray.)
     """
 
     def __init__(self, driver: Driver, node: int, tunnel: Tunnel | None) -> None:
