@@ -143,11 +143,14 @@ class Listener:
         self._clients[task] = transport
         try:
             await self._talk(reader, writer)
-        except (OSError, AttributeError):  # (the latter is what asyncio makes of a client that hangs up as TLS is agreed on,
-            writer._transport = transport  # type: ignore[attr-defined]  # when it forgets this)
-        writer.transport.abort()
-        transport.abort()
-        del self._clients[task]
+        except (OSError, AttributeError):  # (the latter is what asyncio makes of a client that hangs up as TLS is agreed on)
+            pass
+        finally:
+            if writer.transport is None:  # which it then forgets, and stumbles over when the writer dies
+                writer._transport = transport  # type: ignore[attr-defined]
+            writer.transport.abort()
+            transport.abort()
+            del self._clients[task]
 
 
 class Proxy(Front):
