@@ -544,6 +544,13 @@ def test_without_faults_everybody_is_served_in_turn_before_any_time_passes(seed:
     take_turns(seed, nodes, clients, "abcd"[:names])
 
 
+def test_equal_tickets_of_two_crews_are_no_deadlock() -> None:
+    """Tokens decide between them, and alike for every name."""
+    worlds = [take_turns(seed, 3, 2, "ab") for seed in range(100)]
+    pairs = [(one, other) for one, other in (world.clients for world in worlds) if one.names == other.names == {"a", "b"}]
+    assert sum(one.claims[0].ticket == other.claims[0].ticket for one, other in pairs) > 5, "there were such"
+
+
 @settings(max_examples=150, derandomize=True, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 1500), st.integers(1, 5), st.integers(2, 4), st.booleans())
 def test_all_or_nothing_whatever_breaks_and_whoever_waits_gets_it(seed: int, steps: int, nodes: int, clients: int, faults: bool) -> None:
