@@ -13,7 +13,7 @@ from core.nodes import take_turns, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.claim import OVER, WAITING
+from holdfast.core.claim import HELD, OVER, WAITING
 from holdfast.core.reach import DOWN
 from holdfast.core.ticket import TOKEN
 from holdfast.errors import ConfigError, LockBusy, NoQuorum
@@ -56,6 +56,15 @@ def test_every_name_is_asked_for_at_once_under_one_ticket() -> None:
     assert (goal.state, goal.began, goal.since, goal.until, goal.reason) == (WAITING, 0.0, 0.0, 0.0, "")
     assert (goal.refusal, goal.setback) == (None, None)
     assert (goal.contended, goal.doubt, goal.done, goal.freed, goal.counting(0.0), goal.settled) == (False, False, False, 0, 0, True)
+
+
+def test_one_name_alone_is_a_whole() -> None:
+    talk = asked("a", max_hold=5.0)
+    talk["a"].answers(0, granted(), at=0.1)
+    talk["a"].answers(1, granted(), at=0.2)
+    goal = talk.goal
+    assert (goal.state, goal.since, goal.began, goal.limit, goal.until) == (HELD, 0.2, 0.0, 5.2, 5.2)
+    assert isinstance(goal.verdict(0.3), NoQuorum)
 
 
 @pytest.mark.parametrize("last", ["a", "b", "c"])
