@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -57,6 +58,11 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # (an assertion would be wrong: uvloop's are of no such class)
+
+    @property
+    def sock(self) -> socket.socket | None:
+        """Its socket. None if it is closed, and uvloop has forgotten it before anybody was told."""
+        return self.transport.get_extra_info("socket") if self.transport is not None else None
 
     def get_buffer(self, sizehint: int) -> bytearray:
         return self._buffer
@@ -241,7 +247,7 @@ class Driver:
         self._over = True
         nowhere = os.open(os.devnull, os.O_RDWR)
         for link in self._links:
-            if link is not None and link.transport is not None and (file := link.transport.get_extra_info("socket").fileno()) >= 0:
+            if link is not None and (sock := link.sock) is not None and (file := sock.fileno()) >= 0:
                 os.dup2(nowhere, file, inheritable=False)  # (to close it is the transport's business)
         os.close(nowhere)
 
@@ -404,7 +410,8 @@ class Driver:
                 task.cancel()
             link, self._links[node] = self._links[node], None
             if link is not None and link.transport is not None:
-                sockets.reset(link.transport.get_extra_info("socket"))
+                if (sock := link.sock) is not None:
+                    sockets.reset(sock)
                 link.transport.abort()
         dials, crew.dials = crew.dials, []
         for node in dials:
