@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
 import pytest
-from live.test_aio_kit import SOON, Eye, calm, connected, driver_of, eye, idle, lose, some, true, turns
+from live.test_aio_kit import SOON, Eye, Tapped, calm, connected, driver_of, eye, idle, lose, some, true, turns
 
 from holdfast.aio import Holdfast, Lease, Lock
 from holdfast.clock import clock
@@ -237,7 +237,7 @@ class _Said:
             self._all.append((clock(), bytes(data)))
             write(data)
 
-        link.transport.write = note  # type: ignore[method-assign]
+        link.transport = Tapped(link.transport, write=note)  # type: ignore[assignment]
 
     def of(self, lease: Lease) -> list[tuple[float, bytes]]:
         """About this lease: each command by itself."""

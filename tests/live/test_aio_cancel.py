@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from live.test_aio_kit import SOON, Eye, at_every_turn, calm, client, connected, cut, driver_of, eye, idle, some, true, turns
+from live.test_aio_kit import SOON, Eye, Tapped, at_every_turn, calm, client, connected, cut, driver_of, eye, idle, some, true, turns
 
 from holdfast.aio import Holdfast, Lock
 from holdfast.clock import clock
@@ -266,7 +266,7 @@ def _heard(link: Any, cedes: list[bytes]) -> None:
             cedes.append(data)
         write(data)
 
-    link.transport.write = heard
+    link.transport = Tapped(link.transport, write=heard)
 
 
 def _slow(link: Any, may: Callable[[], bool]) -> None:
@@ -284,7 +284,7 @@ def _slow(link: Any, may: Callable[[], bool]) -> None:
         if len(rest) == 1:
             pump()
 
-    link.transport.write = later
+    link.transport = Tapped(link.transport, write=later)
 
 
 @calm

@@ -90,6 +90,17 @@ def idle(locks: Holdfast) -> bool:
     return not (driver.crew.live or driver._waiters or driver._leases or driver._flushed or driver.strangers)
 
 
+class Tapped:
+    """A transport that writes as it is told. (One of uvloop's cannot be changed.)"""
+
+    def __init__(self, transport: Any, **instead: Any) -> None:
+        self._transport = transport
+        vars(self).update(instead)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class Down:
     """An observer that notes which nodes went down."""
 
@@ -268,6 +279,17 @@ def eye(nodes: Nodes) -> Iterator[Eye]:
 
 
 # ------------------------------------------------ that it notices
+
+
+def test_the_loop_is_the_one_that_was_asked_for() -> None:
+    async def loop() -> str:
+        return type(asyncio.get_running_loop()).__module__.partition(".")[0]
+
+    assert asyncio.run(loop()) == os.environ.get("HOLDFAST_LOOP", "asyncio")
+
+
+async def test_the_loop_of_a_test_is_too() -> None:
+    assert type(asyncio.get_running_loop()).__module__.partition(".")[0] == os.environ.get("HOLDFAST_LOOP", "asyncio")
 
 
 async def test_cut_tells_what_became_of_the_cancellation() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
@@ -73,6 +74,11 @@ class Link(asyncio.BufferedProtocol):
         else:
             self.tunnel.begin()
             self.write(b"")
+
+    @property
+    def sock(self) -> socket.socket | None:
+        """Its socket. None if it is closed, and uvloop has forgotten it before anybody was told."""
+        return self.transport.get_extra_info("socket") if self.transport is not None else None
 
     def get_buffer(self, sizehint: int) -> bytearray:
         return self._buffer
@@ -306,7 +312,7 @@ class Driver:
         self._over = True
         nowhere = os.open(os.devnull, os.O_RDWR)
         for link in self._links:
-            if link is not None and link.transport is not None and (file := link.transport.get_extra_info("socket").fileno()) >= 0:
+            if link is not None and (sock := link.sock) is not None and (file := sock.fileno()) >= 0:
                 os.dup2(nowhere, file, inheritable=False)  # (to close it is the transport's business)
         os.close(nowhere)
 
@@ -477,7 +483,8 @@ class Driver:
                 task.cancel()
             link, self._links[node] = self._links[node], None
             if link is not None and link.transport is not None:
-                sockets.reset(link.transport.get_extra_info("socket"))
+                if (sock := link.sock) is not None:
+                    sockets.reset(sock)
                 link.transport.abort()
         dials, crew.dials = crew.dials, []
         for node in dials:
