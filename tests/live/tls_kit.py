@@ -130,12 +130,12 @@ class Listener:
     async def close(self) -> None:
         """Hang up on everybody."""
         self._server.close()
-        await asyncio.sleep(0.05)  # what has just been accepted becomes a client
+        await _turns()  # what has just been accepted becomes a client
         for transport in self._clients.values():
             transport.abort()
         if self._clients:
             await asyncio.wait(self._clients)
-        await asyncio.sleep(0.01)  # until the loop has closed what was aborted
+        await _turns()  # what was aborted is closed
 
     async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task, transport = asyncio.current_task(), writer.transport
@@ -151,6 +151,12 @@ class Listener:
             writer.transport.abort()
             transport.abort()
             del self._clients[task]
+
+
+async def _turns() -> None:
+    """Let the loop do what it has begun, however busy the machine is."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 class Proxy(Front):
