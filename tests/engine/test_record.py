@@ -165,8 +165,6 @@ def test_the_figures() -> None:
     record.ended(a_claim(OVER), WAITING, 11.0)
     record.note(events.NodeDown(node="n0", cause=ConnectionError("gone")))
     stats = record.stats(iter([HELD, WAITING, HELD, OVER, LOST, claim.state, WAITING]))
-    assert stats == Stats(
-        held=2, waiting=3, attempts=2, acquired=3, refused=1, released=4, lost=5, renewed=6, doubts=7, down=1
-    )
+    assert stats == Stats(held=2, waiting=3, attempts=2, acquired=3, refused=1, released=4, lost=5, renewed=6, doubts=7, down=1)
     with pytest.raises(FrozenInstanceError):
         stats.held = 0  # type: ignore[misc]
