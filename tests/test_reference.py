@@ -44,7 +44,7 @@ def test_every_public_method_of_both_faces_has_its_text(script: ModuleType, fold
             part = unescape(re.sub(r"<[^>]*>", "", re.split(rf'id="{name}"[^>]*>', page)[1].partition('<div id="')[0]))
             first = re.sub(r"[`*]", "", (inspect.getdoc(it) or "").partition(".")[0].replace("\n", " "))
             assert first, name
-            assert first in " ".join(part.split()), name
+            assert first in " ".join(part.replace("*", "").split()), name  # (a star may be a star, or Markdown's)
             seen += 1
     assert seen >= 20
 

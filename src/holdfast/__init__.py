@@ -25,6 +25,7 @@ from .errors import (
     WrongLoop,
     WrongProcess,
 )
+from .face.decorating import Options
 from .face.lease import LeaseState
 from .recipes.looking import LockStatus, NodeView, Waiter
 from .sync import Holdfast, Lease, Lock, current
@@ -46,11 +47,12 @@ __all__ = [
     "NoQuorum",
     "NodeStatus",
     "NodeView",
-    "Stats",
     "NotAcquired",
     "NotHeld",
+    "Options",
     "SelfDeadlock",
     "StaleFence",
+    "Stats",
     "Waiter",
     "WrongLoop",
     "WrongProcess",

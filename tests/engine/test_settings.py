@@ -57,6 +57,7 @@ def test_what_is_not_said() -> None:
         fresh=frozenset(),
     )
     assert made().horizon == 16_000  # K: half of the guard, in ms
+    assert repr(DEFAULT_GUARD) == "max_ttl + 2"  # (as signatures show it)
 
 
 def test_what_is_said() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from .. import checks
 from ..errors import ConfigError
@@ -27,7 +28,7 @@ class Default(enum.Enum):
         return self.value
 
 
-DEFAULT_GUARD = Default.GUARD
+DEFAULT_GUARD: Any = Default.GUARD  # (in the signatures that users see there are seconds and None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from ..checks import Seconds
 from ..drivers.access import accesses
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats
-from ..engine.settings import DEFAULT_GUARD, Default, Settings, settings
+from ..engine.settings import DEFAULT_GUARD, Settings, settings
 from ..errors import ConfigError
 from ..recipes.looking import LockStatus
 from .decorating import Choice, Name, Options, named
@@ -66,7 +66,7 @@ class Client(ABC, Generic[L, D, S]):
         max_ttl: Seconds = 30.0,
         prefix: str = "",
         node_timeout: Seconds | None = None,
-        restart_guard: Seconds | Default | None = DEFAULT_GUARD,
+        restart_guard: Seconds | None = DEFAULT_GUARD,
         outage: Seconds | None = None,
         owner: str | None = None,
         fresh: Collection[str] | None = None,
@@ -134,7 +134,7 @@ class Client(ABC, Generic[L, D, S]):
 
     @abstractmethod
     def names(self, pattern: str = "*") -> list[str] | Awaitable[list[str]]:
-        """The names of all locks that are held or half held, in order; `pattern` with *, ? and [a-z], as the servers' SCAN has it.
+        """The names of all locks that are held or half held, in order; `pattern` with `*`, `?` and `[a-z]`, as the servers' SCAN has it.
 
         Asks in steps, so that no node is kept busy. Raises NoQuorum if fewer than a majority answer.
         """

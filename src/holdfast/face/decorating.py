@@ -31,7 +31,7 @@ Name = str | Callable[..., str]  # a template, or a function of the call's argum
 
 
 class Options(TypedDict, total=False):
-    """The options that `lock` and `locked` have in common, as type checkers see them."""
+    """The options that `lock` and `locked` have in common, as type checkers see them: `def mine(**options: Unpack[Options])`."""
 
     ttl: Seconds | None
     wait: Seconds | None
