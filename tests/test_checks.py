@@ -78,7 +78,7 @@ def test_B02_B41_a_bool_is_no_number_of_seconds(value: bool) -> None:
 def test_what_is_no_number_is_refused(value: object) -> None:
     with pytest.raises(ConfigError) as caught:
         checks.seconds(value, "ttl")
-    assert str(caught.value) == f"ttl is a number of seconds or a timedelta, not {value!r}"
+    assert str(caught.value) == f"ttl is a number of seconds or a timedelta, not {checks.shown(value)}"
 
 
 # ---------------------------------------------------------------- texts
@@ -111,7 +111,7 @@ def test_B25_what_is_no_text_is_refused(value: object) -> None:
     """Bytes neither: nobody knows what they mean."""
     with pytest.raises(ConfigError) as caught:
         checks.text(value, "prefix", most=512)
-    assert str(caught.value) == f"prefix is text, not {value!r}"
+    assert str(caught.value) == f"prefix is text, not {checks.shown(value)}"
 
 
 # ---------------------------------------------------------------- flags
@@ -128,7 +128,48 @@ def test_a_flag_is_a_bool(value: bool) -> None:
 def test_what_only_looks_like_a_bool_is_refused(value: object) -> None:
     with pytest.raises(ConfigError) as caught:
         checks.flag(value, "renew")
-    assert str(caught.value) == f"renew is True or False, not {value!r}"
+    assert str(caught.value) == f"renew is True or False, not {checks.shown(value)}"
+
+
+# ---------------------------------------------------------------- how a complaint shows what was given
+
+
+class Silent:
+    """Cannot be printed."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "value, shown",
+    [
+        ("a\nb", r"'a\nb'"),
+        (5, "5"),
+        ("x" * 198, repr("x" * 198)),
+        ("x" * 199, "'" + "x" * 199 + "..."),
+        (Silent(), "something of type Silent that cannot be shown"),
+        (10**5000, "something of type int that cannot be shown"),
+        (["redis://me:pw@h", "redis://h"], "['redis://...@h', 'redis://h']"),
+        ("redis://me:p@//w@h:1/2", "'redis://...@h:1/2'"),
+    ],
+    ids=["text", "number", "just short enough", "too long", "a stranger's", "too many digits", "addresses", "an odd password"],
+)
+def test_b58_what_was_given_is_shown_short_and_without_a_password(value: object, shown: str) -> None:
+    assert checks.shown(value) == shown
+
+
+@pytest.mark.parametrize(
+    "value, told", [(30.0, "30"), (0.05, "0.05"), (86400.0, "86400"), (30.0000001, "30.0000001"), (0.1 + 0.2, "0.30000000000000004")]
+)
+def test_a_number_is_told_with_as_many_digits_as_it_takes(value: float, told: str) -> None:
+    """Else a complaint would ask for what it was given."""
+    assert checks.number(value) == told
+
+
+def test_a_complaint_about_a_number_does_not_round_it() -> None:
+    with pytest.raises(ConfigError, match=r"^ttl is from 0.05 to 30 seconds, not 30.0000001$"):
+        checks.seconds(30.0000001, "ttl", least=0.05, most=30)
 
 
 # ---------------------------------------------------------------- all

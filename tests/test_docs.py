@@ -1,4 +1,9 @@
-"""Every code block of the documentation runs: Python as a program, against real servers; shell as far as it names a task."""
+"""Every code block of the documentation runs, and what it points at is there.
+
+Python runs as a program, against real servers. A line of shell is a task that there is, an installation with extras that there
+are, or a command to a server, which is sent to a real one; any other line is refused. A server's configuration starts a real
+server. Links lead to files and headings that exist, and tests that are named exist.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,19 @@ import ast
 import asyncio
 import inspect
 import re
+import shlex
+import signal
 import subprocess
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
+from holdfast import Holdfast, events
 from holdfast.embedded import Nodes
 
 ROOT = Path(__file__).parent.parent
@@ -66,15 +76,60 @@ def run(document: Path) -> None:
                     runner.run(result)
 
 
-def unknown_tasks(document: str, known: set[str]) -> list[str]:
-    """The lines of a text's shell blocks that call for a task which there is not."""
+def wrong_lines(document: str, tasks: set[str], extras: set[str], send: Callable[[list[str]], object]) -> list[str]:
+    """The lines of a text's shell blocks that nobody could type: see the top of this file."""
     return [
         line.strip()
         for block in blocks(document)
-        if block.language == "sh"
+        if block.language == "sh" and block.exempt is None
         for line in block.text.splitlines()
-        if (words := line.split()) and words[0] == "./task" and (words[1:2] or ["help"])[0] not in known
+        if (words := shlex.split(line, comments=True)) and not _can_be_typed(words, tasks, extras, send)
     ]
+
+
+def _can_be_typed(words: list[str], tasks: set[str], extras: set[str], send: Callable[[list[str]], object]) -> bool:
+    match words:
+        case ["./task", *rest]:
+            return (rest or ["help"])[0] in tasks
+        case ["pip", "install", *wanted]:
+            found = [re.fullmatch(r"holdfast(?:\[([a-z,]+)\])?", it) for it in wanted]
+            return all(it is not None and set((it[1] or "").split(",")) - {""} <= extras for it in found)
+        case ["redis-cli", *rest]:
+            while rest[:1] in (["-h"], ["-p"]):
+                rest = rest[2:]
+            try:
+                send(rest)
+            except redis.RedisError:
+                return False
+            return bool(rest)
+    return False
+
+
+def arguments(configuration: str) -> list[str]:
+    """A server's command line that says the same as lines of its configuration file."""
+    said = [shlex.split(line, comments=True) for line in configuration.splitlines()]
+    return [it for words in said if words for it in (f"--{words[0]}", *words[1:])]
+
+
+def dead_links(document: Path) -> list[str]:
+    """What a text links to within the project, and is not there: a file, a heading in it, or a test that the link's title names."""
+    wrong = []
+    for target, anchor, test in re.findall(r'\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?(?: "([^"]*)")?\)', without_code(document.read_text())):
+        file = (document.parent / target).resolve() if target else document
+        text = file.read_text(errors="replace") if file.is_file() else ""
+        if not file.exists() or (anchor and anchor not in headings(text)) or (test and f"def {test}(" not in text):
+            wrong.append(" ".join(it for it in (f"{target}{f'#{anchor}' if anchor else ''}", test) if it))
+    return wrong
+
+
+def headings(text: str) -> set[str]:
+    """The anchors of a text's headings, as they are made where it is shown."""
+    said = re.findall(r"^#+ +(.+?) *$", without_code(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", it.lower()).replace(" ", "-") for it in said}
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^( *)(`{3,}|~{3,}).*?^\1\2 *$|`[^`\n]+`", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def exempt(document: str) -> list[str]:
@@ -93,12 +148,52 @@ def test_the_python_blocks_run(document: Path, nodes: Nodes, monkeypatch: pytest
     monkeypatch.setenv("HOLDFAST_NODES", ",".join(nodes.urls))
     monkeypatch.setenv("HOLDFAST_FRESH", ",".join(nodes.run_ids))
     monkeypatch.chdir(tmp_path)
-    run(document)
+    terminate = signal.getsignal(signal.SIGTERM)
+    try:
+        run(document)
+    finally:
+        signal.signal(signal.SIGTERM, terminate)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_shell_blocks_name_tasks_that_there_are(document: Path) -> None:
-    assert unknown_tasks(document.read_text(), tasks()) == []
+def test_the_shell_blocks_can_be_typed(document: Path, nodes: Nodes) -> None:
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    with redis.Redis.from_url(nodes.urls[0]) as node:
+        assert wrong_lines(document.read_text(), tasks(), extras, lambda words: node.execute_command(*words)) == []
+
+
+CONFIGURATIONS = [
+    pytest.param(block.text, id=f"{document.relative_to(ROOT)}:{block.line}")
+    for document in DOCUMENTS
+    for block in blocks(document.read_text())
+    if block.language == "conf" and block.exempt is None
+]
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_a_server_starts_with_the_configuration_and_clients_are_content(configuration: str) -> None:
+    told: list[events.Event] = []
+    with Nodes(1, arguments=arguments(configuration)) as nodes, Holdfast(*nodes.urls, fresh=nodes.run_ids, observer=told.append) as locks:
+        with locks.lock("configured", wait=30):
+            pass
+    assert not [it for it in told if isinstance(it, events.Warned)]
+
+
+def test_a_configuration_that_is_dangerous_is_noticed() -> None:
+    with pytest.raises(AssertionError):
+        test_a_server_starts_with_the_configuration_and_clients_are_content("maxmemory-policy allkeys-lru\n")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    assert dead_links(document) == []
+
+
+def test_every_row_of_what_happens_when_has_its_test() -> None:
+    table = (ROOT / "README.md").read_text().partition("## What happens when")[2].partition("\n##")[0]
+    rows = [line for line in table.splitlines() if line.startswith("|")][2:]
+    assert len(rows) > 10
+    assert [row for row in rows if not re.search(r'\[test\]\(tests/\S+\.py "test_\w+"\) \|$', row)] == []
 
 
 def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:
@@ -157,6 +252,28 @@ def test_a_block_in_a_longer_fence_is_text() -> None:
     assert (block.language, block.text) == ("md", "```python\n1 / 0\n```\n")
 
 
-def test_a_task_that_there_is_not_is_found() -> None:
-    text = "```sh\n./task test\n./task tset -k x\n./task\necho ./task no\n```\n```text\n./task no\n```\n"
-    assert unknown_tasks(text, {"test", "help"}) == ["./task tset -k x"]
+def test_a_line_that_cannot_be_typed_is_found() -> None:
+    def send(words: list[str]) -> None:
+        if words != ["PING"]:
+            raise redis.ResponseError("unknown command")
+
+    good = "./task test  # all\n./task\npip install holdfast 'holdfast[local,dev]'\nredis-cli -h a -p 7000 PING\n"
+    bad = ["./task tset -k x", "pip install 'holdfast[lokal]'", "pip install other", "redis-cli -h a PINK", "redis-cli", "echo ./task no"]
+    text = f"```sh\n{good}```\n```sh\n" + "\n".join(bad) + "\n```\n```text\n./task no\n```\n"
+    assert wrong_lines(text, {"test", "help"}, {"local", "dev"}, send) == bad
+
+
+def test_configurations_become_command_lines() -> None:
+    assert arguments('save ""  # no disk\n\nclient-output-buffer-limit normal 0 0 0\n') == [
+        *("--save", ""),
+        *("--client-output-buffer-limit", "normal", "0", "0", "0"),
+    ]
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# What's new: A & B\n\n```sh\n# no heading\n```\n")
+    (tmp_path / "test_it.py").write_text("def test_this() -> None: ...\n")
+    good = '[a](other.md) [b](other.md#whats-new-a--b) [c](#title) [d](https://e.f/g.md) [e](test_it.py "test_this") ![f](other.md)'
+    bad = '[a](none.md) [b](other.md#no-heading) [c](#else) [e](test_it.py "test_that") ![f](none.svg) `[g](code.md)`'
+    document = written(tmp_path, f"# Title\n\n{good}\n{bad}\n\n```md\n[h](code.md)\n```\n")
+    assert dead_links(document) == ["none.md", "other.md#no-heading", "#else", "test_it.py test_that", "none.svg"]

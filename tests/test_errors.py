@@ -9,13 +9,14 @@ import re
 import pytest
 
 from holdfast import errors
-from holdfast.errors import ConfigError, HoldfastError, LockBusy, LockLost, Misuse, NoQuorum, NotAcquired, StaleFence
+from holdfast.errors import Cancelled, ConfigError, HoldfastError, LockBusy, LockLost, Misuse, NoQuorum, NotAcquired, StaleFence
 
-PLAIN = [getattr(errors, name) for name in errors.__all__ if name not in ("LockBusy", "NoQuorum", "LockLost", "StaleFence")]
+PLAIN = [getattr(errors, name) for name in errors.__all__ if name not in ("LockBusy", "NoQuorum", "Cancelled", "LockLost", "StaleFence")]
 EVERY = [
     *(kind("so it is") for kind in PLAIN),
     LockBusy("a", 1.5, None, None),
     NoQuorum("a", 1.5, {"n1": OSError("refused"), "n2": ConfigError("too old")}, 2),
+    Cancelled("a", 1.5),
     LockLost("a", "gap", 7),
     StaleFence("a", "stale", None, "9 was seen"),
 ]
@@ -95,11 +96,11 @@ def test_the_causes_are_a_copy() -> None:
     assert set(error.causes) == {"n1"}
 
 
-@pytest.mark.parametrize("error", EVERY[-4:], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", EVERY[-5:], ids=lambda error: type(error).__name__)
 def test_B53_a_message_names_the_lock_and_says_what_to_do(error: HoldfastError) -> None:
     words = str(error)
     assert "'a'" in words
-    assert any(advice in words for advice in ("Wait longer", "Look at these nodes, then try again", "Stop what it protected"))
+    assert any(advice in words for advice in ("Wait longer", "Clear it", "Look at these nodes, then try again", "Stop what it protected"))
 
 
 def test_busy_tells_who_and_for_how_long() -> None:

@@ -2,9 +2,15 @@
 
     from holdfast import Holdfast            # threads
     from holdfast.aio import Holdfast        # asyncio: same names, same parameters, same errors
+
+A `Holdfast` describes a `Lock`; whoever acquires it has a `Lease`. What they raise is in `holdfast.errors`, what observers hear in
+`holdfast.events`.
 """
 
+from .engine.crew import NodeStatus
+from .engine.record import Stats
 from .errors import (
+    Cancelled,
     Closed,
     ConfigError,
     HoldfastError,
@@ -14,15 +20,18 @@ from .errors import (
     NoQuorum,
     NotAcquired,
     NotHeld,
+    SelfDeadlock,
     StaleFence,
     WrongLoop,
     WrongProcess,
 )
 from .face.lease import LeaseState
+from .recipes.looking import LockStatus, NodeView, Waiter
 from .sync import Holdfast, Lease, Lock, current
 from .version import VERSION as __version__
 
 __all__ = [
+    "Cancelled",
     "Closed",
     "ConfigError",
     "Holdfast",
@@ -32,11 +41,17 @@ __all__ = [
     "Lock",
     "LockBusy",
     "LockLost",
+    "LockStatus",
     "Misuse",
     "NoQuorum",
+    "NodeStatus",
+    "NodeView",
+    "Stats",
     "NotAcquired",
     "NotHeld",
+    "SelfDeadlock",
     "StaleFence",
+    "Waiter",
     "WrongLoop",
     "WrongProcess",
     "__version__",

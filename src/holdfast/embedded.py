@@ -25,6 +25,7 @@ from typing import Self
 
 import hiredis
 
+from .checks import shown
 from .errors import ConfigError, Misuse, WrongProcess
 
 __all__ = ["Nodes", "find_server"]
@@ -69,8 +70,8 @@ class Nodes:
     version: str
 
     def __init__(self, count: int = 5, *, server: str | None = None, arguments: Sequence[str] = ()) -> None:
-        if count < 1:
-            raise ConfigError(f"{count} nodes cannot be started: ask for at least one (five outlive the loss of two)")
+        if type(count) is not int or count < 1:
+            raise ConfigError(f"{shown(count)} nodes cannot be started: ask for at least one (five outlive the loss of two)")
         self._count, self._given, self._arguments = count, server, tuple(arguments)
         self._servers: list[_Server] = []
         self._owner = 0

@@ -5,11 +5,13 @@ Knows words and facts. Must not know nodes' sockets, drivers, or how a fact came
     HoldfastError
     ├── NotAcquired
     │   ├── LockBusy       (also TimeoutError)   somebody else has it, and the time to wait ran out
-    │   └── NoQuorum                             too few nodes answered: nobody can know
+    │   ├── NoQuorum                             too few nodes answered: nobody can know
+    │   └── Cancelled                            the caller's `cancel` was set
     ├── LockLost                                 it was held, and nobody can be sure of it any longer
     │   └── StaleFence                           a fenced resource has seen a later holder
     ├── Misuse             (also RuntimeError)   the caller's program is wrong
     │   ├── NotHeld                              used after its release
+    │   ├── SelfDeadlock                         waited for by the thread or task that holds it
     │   ├── WrongProcess                         used on the other side of a fork
     │   ├── WrongLoop                            used from another event loop
     │   └── Closed                               the client was closed
@@ -22,6 +24,7 @@ from collections.abc import Mapping
 from typing import Any
 
 __all__ = [
+    "Cancelled",
     "Closed",
     "ConfigError",
     "HoldfastError",
@@ -31,6 +34,7 @@ __all__ = [
     "NoQuorum",
     "NotAcquired",
     "NotHeld",
+    "SelfDeadlock",
     "StaleFence",
     "WrongLoop",
     "WrongProcess",
@@ -91,6 +95,16 @@ class NoQuorum(NotAcquired):
         self.name, self.waited, self.causes = name, waited, dict(causes)
 
 
+class Cancelled(NotAcquired):
+    """Another thread has ended the wait, by setting the event that was handed over as `cancel`."""
+
+    def __init__(self, name: str, waited: float) -> None:
+        super().__init__(
+            f"waiting for {name!r} was cancelled after {waited:.3f} s: the event given as `cancel` is set. Clear it before you wait again."
+        )
+        self.name, self.waited = name, waited
+
+
 class LockLost(HoldfastError):
     """The lock was held, and nobody can be sure of it any longer: stop what it protected.
 
@@ -126,6 +140,10 @@ class Misuse(HoldfastError, RuntimeError):
 
 class NotHeld(Misuse):
     """The lease was released before."""
+
+
+class SelfDeadlock(Misuse):
+    """This thread or task holds the lock already, and would wait for itself."""
 
 
 class WrongProcess(Misuse):

@@ -18,7 +18,9 @@ __all__ = [
     "NodeEvent",
     "NodeGuarded",
     "NodeUp",
+    "Forced",
     "LockEvent",
+    "Opened",
     "Queued",
     "Refused",
     "Released",
@@ -69,6 +71,23 @@ class Refused(LockEvent):
     """The request came to nothing. `error`: what the caller was told; None if it gave up by itself."""
 
     error: Exception | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened(LockEvent):
+    """The body runs without the lock, since `fail_open` allows it. `error`: why it was not to be had."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forced(Event):
+    """This client's operator took a lock away from its holder. `holder`: its token, or a foreign value; `reason`: the operator's words."""
+
+    name: str
+    holder: str | None
+    nodes: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

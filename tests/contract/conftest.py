@@ -27,6 +27,8 @@ ONLY_REAL = {
     "test_an_extension_lengthens_a_lease_and_not_its_renewals",
     "test_s17_a_majority_is_away_for_less_than_a_lease",
     "test_b46_a_holder_is_told_before_anybody_else_holds_it",
+    "test_b03_half_a_second_is_renewed_by_half_a_second",
+    "test_b19_the_wall_clock_decides_nothing",
     "test_s16_a_lease_is_lost_by_the_clock_and_not_when_somebody_notices",
     "test_s21_callbacks_that_raise_are_logged_and_hurt_nobody",
     "test_whoever_waits_for_an_extension_is_not_forgotten_by_a_release",

@@ -8,9 +8,10 @@ nodes, its clock and its way to sleep.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from holdfast.clock import clock
 from holdfast.embedded import Nodes
 
 T = TypeVar("T")
+Script = Generator[Callable[[], Any], Any, T]  # what one user does: it yields what is to be called, and is sent what that returns
 
 
 async def in_a_thread(work: Callable[..., T], *arguments: Any) -> T:
@@ -47,10 +49,26 @@ async def in_a_thread(work: Callable[..., T], *arguments: Any) -> T:
     return await outcome
 
 
+class Block:
+    """A `with` statement, as steps of a script: what the interpreter looks up, and when."""
+
+    def __init__(self, lock: Any, kind: str = "") -> None:
+        self._lock, self._kind = lock, kind
+        self._exit: Any = None
+
+    def enter(self) -> Any:
+        self._exit = getattr(self._lock, f"__{self._kind}exit__")
+        return getattr(self._lock, f"__{self._kind}enter__")()
+
+    def leave(self, error: BaseException | None = None) -> Any:
+        return self._exit(type(error) if error else None, error, None)
+
+
 class Face(ABC):
     """A driver and its face, as tests use them."""
 
     kind: Callable[..., Any]  # the client
+    hears = True  # does it hand on events?
 
     def __init__(self) -> None:
         self._clients: list[Any] = []
@@ -117,6 +135,14 @@ class Face(ABC):
     async def within(self, lock: Any, body: Callable[[Any], Awaitable[T]]) -> T:
         """`with lock as lease:` the body, as one user of its own."""
 
+    @abstractmethod
+    async def user(self, client: Any, script: Script[T]) -> T:
+        """Play a script, as one user of this client: all of it in one thread or task."""
+
+    @abstractmethod
+    def block(self, lock: Any) -> Block:
+        """A `with` statement for a script."""
+
     async def acquire(self, lock: Any) -> Any:
         """`lock.acquire()`"""
         return await self.call(lock.acquire)
@@ -161,6 +187,44 @@ class Threads(Face):
 
         return await in_a_thread(use)
 
+    async def user(self, client: Any, script: Script[T]) -> T:
+        def play() -> T:
+            try:
+                step = next(script)
+                while True:
+                    try:
+                        value = step()
+                    except BaseException as error:
+                        step = script.throw(error)
+                    else:
+                        step = script.send(value)
+            except StopIteration as end:
+                outcome: T = end.value
+                return outcome
+
+        return await in_a_thread(play)
+
+    def block(self, lock: Any) -> Block:
+        return Block(lock)
+
+
+async def played(script: Script[T]) -> T:
+    """A script whose steps have to be awaited, unless they are no coroutines."""
+    try:
+        step = next(script)
+        while True:
+            try:
+                value = step()
+                if inspect.isawaitable(value):
+                    value = await value
+            except BaseException as error:
+                step = script.throw(error)
+            else:
+                step = script.send(value)
+    except StopIteration as end:
+        outcome: T = end.value
+        return outcome
+
 
 class Asyncio(Face):
     """`holdfast.aio.Holdfast`: each user is a task."""
@@ -173,6 +237,12 @@ class Asyncio(Face):
     async def within(self, lock: Any, body: Callable[[Any], Awaitable[T]]) -> T:
         async with lock as lease:
             return await body(lease)
+
+    async def user(self, client: Any, script: Script[T]) -> T:
+        return await asyncio.create_task(played(script))
+
+    def block(self, lock: Any) -> Block:
+        return Block(lock, "a")
 
 
 FACES: dict[str, type[Face]] = {"threads": Threads, "asyncio": Asyncio}

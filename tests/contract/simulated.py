@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import hiredis
-from contract.faces import Face
+from contract.faces import Block, Face, Script, played
 from sim.face import Holdfast
 
 from holdfast.face import lease as leases
@@ -76,6 +76,8 @@ class SimulatedCluster:
 class Simulated(Face):
     """The simulator: each user is a task of its world."""
 
+    hears = False
+
     def __init__(self) -> None:
         super().__init__()
         self.world = World(0)
@@ -124,6 +126,16 @@ class Simulated(Face):
             raise
         await self.call(lock._leave, lease, None)
         return outcome
+
+    async def user(self, client: Any, script: Script[T]) -> T:
+        task = client.driver.run(played(script))
+        while not task.done:
+            await self._turn(self.world.now + STEP)
+        outcome: T = task.result()
+        return outcome
+
+    def block(self, lock: Any) -> Block:
+        return Block(lock, "a")
 
     async def finish(self) -> None:
         await super().finish()

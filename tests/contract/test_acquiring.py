@@ -14,7 +14,8 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 
-from holdfast.errors import ConfigError, LockBusy, NoQuorum
+from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
+from holdfast.recipes.exclusive import keys_of
 
 TICK = 0.3  # seconds by which a busy machine may be late
 
@@ -60,6 +61,45 @@ async def test_b05_one_at_a_time_among_users_of_a_client_and_between_clients(fac
     await face.until(lambda: five.holders(name) == [None] * 5)
 
 
+async def test_b01_no_lease_is_endless_and_two_who_say_nothing_exclude_each_other(face: Face, five: Cluster, name: str) -> None:
+    """`ttl=None` is the client's own, and never "for ever"."""
+    client, other = await face.connected(five), await face.connected(five)
+    lease = await face.acquire(client.lock(name, ttl=None))
+    assert await face.try_acquire(other.lock(name, ttl=None)) is None
+    await face.until(lambda: lease.votes == 5)
+    assert all(0 < left <= 10_000 for left in five.everywhere("PTTL", name))
+    assert await face.try_acquire(client.lock(name, ttl=None)) is None
+    await face.release(lease)
+
+
+async def test_b04_who_has_it_and_tries_again_keeps_what_he_has(face: Face, five: Cluster, name: str) -> None:
+    """On the very same description."""
+    client = await face.connected(five)
+    lock = client.lock(name, wait=0)
+    lease = await face.acquire(lock)
+    token = lease.token
+    for _ in range(3):
+        assert await face.try_acquire(lock) is None
+        with pytest.raises(LockBusy):
+            await face.acquire(lock)
+    assert (lease.token, lease.held) == (token, True)
+    assert set(five.holders(name)) <= {token, None}
+    assert await face.release(lease, confirm=True) >= 3
+    await face.until(lambda: five.holders(name) == [None] * 5)
+
+
+async def test_b05_who_lost_it_gives_back_nothing_of_the_next_one_s_on_the_same_description(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    lock = client.lock(name, ttl=1.5, renew=False)
+    first = await face.acquire(lock)
+    second = await face.acquire(lock)  # when the first has run out
+    with pytest.raises(LockLost):
+        await face.release(first)
+    assert second.held
+    assert five.holders(name).count(second.token) >= 3
+    assert await face.release(second, confirm=True) >= 3
+
+
 async def test_waiters_are_served_in_the_order_in_which_they_came(face: Face, five: Cluster, name: str) -> None:
     clients = [await face.connected(five) for _ in range(2)]
     holder = await face.acquire(clients[0].lock(name))
@@ -97,6 +137,58 @@ async def test_s09_a_crowd_is_served_one_by_one(face: Face, five: Cluster, name:
     before = sum(five.calls())
     await asyncio.gather(*[face.within(client.lock(name), body) for _ in range(100)])
     assert (sum(five.calls()) - before) / 100 / 5 < 4, "commands a node and hand-over"
+
+
+async def test_s29_a_node_that_missed_who_came_is_put_in_order_by_the_heartbeat(face: Face, three: Cluster, name: str) -> None:
+    client, other = await face.connected(three, ttl=1.2), await face.connected(three, ttl=1.2)
+    holder = await face.acquire(client.lock(name, ttl=20))
+    served: list[str] = []
+    inside = [0]
+
+    async def user(locks: Any) -> None:
+        lease = await face.acquire(locks.lock(name))
+        inside[0] += 1
+        assert inside[0] == 1
+        served.append(lease.token)
+        await face.sleep(0.01)
+        lease.check()
+        inside[0] -= 1
+        await face.release(lease)
+
+    users = []
+    for number, locks in enumerate((client, other, client)):
+        users.append(asyncio.create_task(user(locks)))
+        await face.until(lambda: min(three.waiters(name)) == number + 1)  # noqa: B023
+    queue = keys_of(name.encode())[2].decode()
+    line = three.ask(0, "ZRANGE", queue, 0, -1)
+    for token in line[:2]:  # one node knows only of the last
+        assert three.ask(2, "ZREM", queue, token) == 1
+    await face.until(lambda: three.ask(2, "ZRANGE", queue, 0, -1) == line, within=5)
+    assert line == sorted(line)
+    for node, token in ((1, line[0]), (2, line[0]), (2, line[1])):
+        assert three.ask(node, "ZREM", queue, token) == 1
+    await face.release(holder)  # now each node hands itself to another one: two of them must be talked out of it
+    await asyncio.wait_for(asyncio.gather(*users), 15)
+    assert sorted(served) == line
+    await face.until(lambda: three.holders(name) == [None] * 3)
+
+
+async def test_b37_a_wait_ends_in_time_however_often_it_is_woken(face: Face, five: Cluster, name: str) -> None:
+    """Somebody else's key is about to run out all the time, and never does: each time the first in line looks again."""
+    client = await face.connected(five)
+    assert five.everywhere("SET", name, "a foreign one", "PX", 60) == ["OK"] * 5
+    before, began = five.calls(), face.now()
+    waiter = asyncio.create_task(face.acquire(client.lock(name, wait=0.6)))
+    while not waiter.done():
+        five.everywhere("SET", name, "a foreign one", "PX", 60)
+        await face.sleep(0.01)
+    with pytest.raises(LockBusy) as caught:
+        await waiter
+    assert 0.6 <= face.now() - began < 0.6 + 2 * TICK
+    assert caught.value.holder == "a foreign one"
+    woken = [now - then for now, then in zip(five.calls(), before, strict=True)]
+    assert max(woken) > 4, "it was never woken: this test tests nothing"
+    five.everywhere("DEL", name)
 
 
 async def test_b36_wait_0_is_exactly_one_try(face: Face, three: Cluster, name: str) -> None:
@@ -348,4 +440,21 @@ async def test_s06_what_a_hung_node_executes_late_is_taken_back(face: Face, thre
     await face.release(lease)
     await three.thaw(2)  # what was sent died with the connection
     await face.until(lambda: client.nodes()[2].state == "up")
+    await face.until(lambda: three.holders(name) == [None] * 3, within=5)
+
+
+async def test_b27_a_straggler_speaks_for_its_own_attempt_only(face: Face, three: Cluster, name: str) -> None:
+    """What a hung node was sent for a lease that is over does nothing to the next one's, which came later on the same description."""
+    client = await face.connected(three, ttl=30, node_timeout=10)
+    lock = client.lock(name)
+    await three.freeze(2)
+    first = await face.acquire(lock)
+    await face.release(first)
+    second = await face.acquire(lock)
+    await three.thaw(2)  # executes: take it, give it back, take it
+    await face.until(lambda: three.holders(name) == [second.token] * 3, within=5)
+    await face.until(lambda: second.votes == 3)
+    assert second.held
+    assert second.fence > first.fence
+    await face.release(second)
     await face.until(lambda: three.holders(name) == [None] * 3, within=5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import time
 from datetime import timedelta
 from math import inf, nan
 from typing import Any
@@ -14,7 +15,7 @@ from contract.cluster import Cluster
 from contract.faces import Face
 
 from holdfast import LeaseState
-from holdfast.errors import ConfigError, LockLost, NoQuorum, NotHeld
+from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum, NotHeld
 from holdfast.events import Doubt, Renewed
 
 TICK = 0.3  # seconds by which a busy machine may be late
@@ -82,6 +83,14 @@ async def test_b23_extensions_do_not_add_up_and_never_shorten(face: Face, five: 
     for shorter in ((), (0.05,), (timedelta(seconds=1),)):
         assert 13 < await face.extend(lease, *shorter) <= 15
     await face.until(lambda: all(13_000 < left <= 15_000 for left in five.everywhere("PTTL", name)), within=1)
+    await face.release(lease)
+
+
+async def test_b24_a_lease_may_be_extended_as_often_as_one_likes(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five, ttl=5)
+    lease = await face.acquire(client.lock(name, renew=False))
+    for _ in range(50):
+        assert 4 < await face.extend(lease) <= 5
     await face.release(lease)
 
 
@@ -153,6 +162,56 @@ async def test_b45_renewal_keeps_a_short_lease_alive(face: Face, five: Cluster, 
             return
         assert pause > 0.2, "lost, and this machine did not even stand still"
     pytest.fail("this machine stands still for longer than a third of a lease, again and again")
+
+
+async def test_b03_half_a_second_is_renewed_by_half_a_second(face: Face, five: Cluster, name: str) -> None:
+    heard: list[Any] = []
+    client = await face.connected(five, observer=heard.append)
+    for attempt in range(5):
+        lease = await face.acquire(client.lock(f"{name}/{attempt}", ttl=0.5))
+        began = face.now()
+        while face.now() < began + 1.2 and lease.held:
+            assert lease.remaining <= 0.5
+            assert max(five.everywhere("PTTL", lease.name)) <= 500
+            await face.sleep(0.02)
+        if lease.held:
+            await face.release(lease)
+            break
+    else:
+        pytest.fail("this machine stands still for longer than a third of a lease, again and again")
+    await face.until(lambda: sum(isinstance(it, Renewed) and it.token == lease.token for it in heard) >= 3)
+
+
+async def test_b19_the_wall_clock_decides_nothing(face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is set an hour ahead, or back, while one waits and while one holds."""
+    told, off = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: told() + off[0])
+    client = await face.connected(five)
+    fences: list[int] = []
+    for step in (3600.0, -3600.0):
+        off[0] = 0.0
+        lease = await face.acquire(client.lock(name, ttl=3, renew=False))
+        busy = asyncio.create_task(face.acquire(client.lock(name, wait=0.5)))
+        waiter = asyncio.create_task(face.acquire(client.lock(name, wait=20)))
+        await face.until(lambda: min(five.waiters(name)) == 2)
+        began = face.now()
+        off[0] = step
+        with pytest.raises(LockBusy) as caught:
+            await busy
+        assert 0.4 < caught.value.waited < 0.5 + 2 * TICK
+        assert caught.value.ttl_left is not None
+        assert 0 < caught.value.ttl_left < 3
+        assert lease.held
+        assert 0 < lease.remaining < 3
+        assert await face.extend(lease) <= 3
+        await face.release(lease)
+        second = await waiter
+        assert face.now() - began < 3, "a lease that is released is over, whatever the time is"
+        assert second.waited < 3
+        assert second.fence > lease.fence
+        fences += [lease.fence, second.fence]
+        await face.release(second)
+    assert fences == sorted(fences)
 
 
 async def test_s17_a_majority_is_away_for_less_than_a_lease(face: Face, three: Cluster, name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from contract.faces import Face
 from holdfast import LeaseState
 from holdfast.errors import LockLost, NotHeld
 from holdfast.events import Acquired, Lost
+from holdfast.recipes.exclusive import keys_of
 
 TICK = 0.3  # seconds by which a busy machine may be late
 
@@ -190,6 +192,42 @@ async def test_b47_a_key_that_a_majority_lost_is_a_loss(face: Face, five: Cluste
     if theft == "overwritten":
         assert five.holders(name) == ["a thief", None, "a thief", None, "a thief"], "B-09"
         five.everywhere("DEL", name)
+
+
+async def test_b51_fences_grow_though_a_minority_forgets_them_each_time(face: Face, three: Cluster, name: str) -> None:
+    """Where the last fence is ahead of all clocks, only the nodes' memory keeps the next one above it."""
+    clients = [await face.connected(three), await face.connected(three)]
+    lease = await face.acquire(clients[0].lock(name))
+    ahead = lease.fence + 4_000_000  # microseconds
+    await face.release(lease, confirm=True)
+    await face.until(lambda: three.everywhere("SET", keys_of(name.encode())[1].decode(), ahead, "PX", 30_000) == ["OK"] * 3)
+    fences = [ahead]
+    for turn in range(6):
+        lease = await face.acquire(clients[turn % 2].lock(name))
+        fences.append(lease.fence)
+        await face.release(lease, confirm=True)
+        assert three.ask(1, "FLUSHALL") == "OK"
+    assert all(earlier < later for earlier, later in pairwise(fences)), fences
+
+
+async def test_s33_nodes_that_are_flushed_while_a_lock_is_held(face: Face, three: Cluster, name: str) -> None:
+    """A minority: taken back. A majority: a loss, and whoever comes next has a greater fence."""
+    client = await face.connected(three, ttl=0.9)
+    lease = await face.acquire(client.lock(name))
+    await face.until(lambda: lease.votes == 3)
+    assert three.ask(0, "FLUSHALL") == "OK"
+    await face.until(lambda: three.holders(name) == [lease.token] * 3)
+    await face.until(lambda: lease.votes == 3)
+    assert lease.state is LeaseState.HELD
+    for node in (1, 2):
+        assert three.ask(node, "FLUSHALL") == "OK"
+    await face.until_lost(lease)
+    with pytest.raises(LockLost):
+        await face.release(lease)
+    other = await face.connected(three)
+    second = await face.acquire(other.lock(name))
+    assert second.fence > lease.fence
+    await face.release(second)
 
 
 async def test_leases_of_one_client_are_lost_one_by_one(face: Face, five: Cluster, name: str) -> None:

@@ -1,4 +1,4 @@
-"""One claim talks with its nodes, and a test writes down who says what, in which order, and when.
+"""One claim, or several under one ticket, talk with their nodes, and a test writes down who says what, in which order, and when.
 
     talk = Conversation(nodes=3)
     talk.sends("request to 0 1 2")
@@ -8,20 +8,27 @@
 A node is an ordered connection: its answer is to the oldest command that it owes. Whatever happens, these are looked at, too:
 an input that returns False has left nothing to do, whoever waits is told of every new state, and commands are stamped with the moment
 at which they are said.
+
+    talk = Together("a", "b")
+    talk.sends("a: request to 0 1 2", "b: request to 0 1 2")
+    talk["a"].answers(0, granted(), at=0.1)
+
+Here each name's claim has a conversation of its own, in one reach and at one time.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
 from holdfast.core.command import CEDE, GRANTED, INQUIRY, RELEASE, TAKEN, TRY, WAIT, Command
+from holdfast.core.goal import Goal
 from holdfast.core.reach import DOWN, UP, Reach, Standing
 from holdfast.core.ticket import Mint
 
@@ -31,9 +38,10 @@ UNTIL = 8.908  # a grant asked for at 0 counts until then: 9 s less 1 % less 2 m
 BEAT = 3.0  # ttl/3: the first heartbeat
 RENEWAL = 2.908  # and the first renewal: ttl/3 counted back from the deadline
 OTHER = b"1600000000000000:" + b"b" * 32 + b":00000001"
+FOREIGN = b"my_random_value"  # what a client of another kind writes
 
 WORDS = {WAIT: "request", TRY: "try", CEDE: "cede", RELEASE: "release"}
-LINE = re.compile(r"(request|try|cede|release)( old)? to ([\d ]+?)(?: proposing (\d+))?(?: for ([\d.]+))?")
+LINE = re.compile(r"(request|try|cede|release)( watching| old)? to ([\d ]*?)(?: proposing (\d+))?(?: for ([\d.]+))?")
 
 E = TypeVar("E", bound=Exception)
 
@@ -65,10 +73,20 @@ def denied(left: int = 5000, place: int = 2, holder: bytes | None = OTHER) -> li
     return [0, left, place, holder]
 
 
+def reach(nodes: int, standing: Mapping[int, Standing], patience: float = 1.0, outage: float = 9.0, since: float = 0.0) -> Reach:
+    """All are up, save those that `standing` names, which have stood so `since` then."""
+    made = Reach([f"node{i}" for i in range(nodes)], patience, outage, HORIZON)
+    for node in range(nodes):
+        how = standing.get(node, UP)
+        made.note(node, how, since, ConnectionError("refused") if how is DOWN else None, free=8.25)
+    return made
+
+
 class Mute:
     """A recipe of which nothing but the name is of interest: a claim packs nothing."""
 
-    name, label = b"jobs", "jobs"
+    def __init__(self, label: str = "jobs") -> None:
+        self.name, self.label = label.encode(), label
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         raise AssertionError("a claim packs nothing")
@@ -96,22 +114,23 @@ class Conversation:
         begins: float = 0.0,
     ) -> None:
         self.now = begins
-        self.reach = Reach([f"node{i}" for i in range(nodes)], patience, outage, HORIZON)
-        for node in range(nodes):  # all are up, save those that `standing` names
-            how = (standing or {}).get(node, UP)
-            self.reach.note(node, how, since, ConnectionError("refused") if how is DOWN else None, free=8.25)
+        self.reach = reach(nodes, standing or {}, patience, outage, since)
         self.claim = Claim(
             Mute(), ttl, P, Mint(b"a" * 32), self.reach, patient=patient, deadline=deadline, renew=renew, max_hold=max_hold
         )  # fmt: skip
+        self._listen()
+        self.claim.begin(begins)
+        self._happened(True, asked=True)
+
+    def _listen(self) -> None:
         self.token = self.claim.token
         self.said: list[tuple[Sequence[int], Command]] = []
-        self.ledgers: list[deque[Command]] = [deque() for _ in range(nodes)]
+        self.ledgers: list[deque[Command]] = [deque() for _ in range(self.reach.size)]
         self.yes: object = granted()  # what a free node answers here
         self.news = False  # did the last input bring news?
         self.notes: list[str] = []  # the names of the events that observers should hear
+        self.unfit: list[int] = []  # the nodes that a warning should name
         self._before = WAITING
-        self.claim.begin(begins)
-        self._happened(True, asked=True)
 
     # ------------------------------------------------ what the claim says
 
@@ -124,15 +143,15 @@ class Conversation:
     def _line(self, nodes: Sequence[int], command: Command) -> str:
         assert command.sent == self.now, "what is looked at late cannot be checked"
         assert command.token in (self.token, self.claim.token)
-        old = " old" if command.token != self.claim.token else ""
-        line = f"{WORDS[command.mode]}{old} to {' '.join(map(str, nodes))}"
+        how = " old" if command.token != self.claim.token else " watching" if command.watch else ""
+        line = f"{WORDS[command.mode]}{how} to {' '.join(map(str, nodes))}"
         return line if command.mode is RELEASE else f"{line} proposing {command.fence} for {command.ttl:g}"
 
     def _normal(self, line: str) -> str:
         match = LINE.fullmatch(line)
         assert match, f"what is {line!r}?"
-        word, old, nodes, fence, ttl = match.groups()
-        said = f"{word}{old or ''} to {nodes}"
+        word, how, nodes, fence, ttl = match.groups()
+        said = f"{word}{how or ''} to {nodes}"
         return said if word == "release" else f"{said} proposing {fence or P} for {float(ttl or self.claim.ttl):g}"
 
     # ------------------------------------------------ what nodes say
@@ -161,6 +180,11 @@ class Conversation:
         self._at(at)
         return self._happened(self.claim.pushed(node, TAKEN, 0, self.now))
 
+    def changes(self, node: int, at: float | None = None) -> bool:
+        """Something has happened to the key there, which the node was to watch."""
+        self._at(at)
+        return self._happened(self.claim.changed(node, self.now))
+
     # ------------------------------------------------ what else happens
 
     def breaks(self, node: int, at: float | None = None, standing: Standing = DOWN) -> bool:
@@ -185,6 +209,9 @@ class Conversation:
     def tick(self, at: float) -> bool:
         """Time has passed."""
         self._at(at)
+        return self._ticks()
+
+    def _ticks(self) -> bool:
         if self.claim.armed <= self.now:
             self.claim.armed = inf
         return self._happened(self.claim.tick(self.now))
@@ -264,15 +291,17 @@ class Conversation:
         self.news, claim.news = claim.news, False
         if not something:
             assert not claim.sends and not self.news, "it says that there is nothing to do"
-            assert not claim.notes, "observers are told late"
+            assert not claim.notes and not claim.unfit, "observers are told late"
             assert claim.done or claim.wake >= claim.armed, "nobody will wake it that early"
         if claim.state is not self._before:
             assert self.news or asked, "whoever waits is not told"
             self._before = claim.state
-        self.said, claim.sends = claim.sends, []
+        said, claim.sends = claim.sends, []
+        self.said = [*self.said, *said]
         self.notes += [it.__name__ for it in claim.notes]
-        claim.notes = []
-        for nodes, command in self.said:
+        self.unfit += claim.unfit
+        claim.notes, claim.unfit = [], []
+        for nodes, command in said:
             for node in nodes:
                 if self.reach.standing[node] is UP:
                     self.ledgers[node].append(command)
@@ -280,4 +309,148 @@ class Conversation:
             claim.armed = inf
         elif something:
             claim.armed = min(claim.armed, claim.wake)
+        return something
+
+
+class Together:
+    """A goal that has begun, at 0, and the conversation of each of its names. Options: of each claim."""
+
+    def __init__(
+        self, *names: str, nodes: int = 3, standing: Mapping[int, Standing] | None = None, since: float = 0.0, **options: Any
+    ) -> None:
+        self.now = 0.0
+        self.reach, mint = reach(nodes, standing or {}, since=since), Mint(b"a" * 32)
+        self.goal = Goal([Claim(Mute(it), TTL, P, mint, self.reach, **options) for it in names])
+        self.news = 0  # how often whoever waits was told
+        self.parts = {name: Part(self, claim) for name, claim in zip(names, self.goal.claims, strict=True)}
+        self.goal.begin(0.0)
+        for it in self:
+            it._happened(True, asked=True)
+
+    def __getitem__(self, name: str) -> Part:
+        return self.parts[name]
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self.parts.values())
+
+    def sends(self, *lines: str) -> None:
+        """Just this was said since the last look: each line begins with its name, or else is said about every name."""
+        for name, it in self.parts.items():
+            it.sends(*[line.removeprefix(f"{name}: ") for line in lines if line.startswith(f"{name}: ") or ": " not in line])
+
+    # ------------------------------------------------ what happens
+
+    def answers(self, node: int, reply: object, at: float | None = None) -> None:
+        """The node answers the same about every name."""
+        for it in self:
+            it.answers(node, reply, at)
+
+    def breaks(self, node: int, at: float | None = None) -> None:
+        """The connection is gone."""
+        self._at(at)
+        self.reach.note(node, DOWN, self.now, ConnectionResetError("gone"))
+        for it in self:
+            it.ledgers[node].clear()
+            it._happened(it.claim.broke(node, self.now))
+
+    def joins(self, node: int, at: float | None = None) -> None:
+        """There is a new connection."""
+        self._at(at)
+        self.reach.note(node, UP, self.now)
+        for it in self:
+            it._happened(it.claim.joined(node, self.now))
+
+    def wakes(self, at: float | None = None) -> None:
+        """Some want to be woken at this moment (or whenever they want), and are."""
+        then = min(it.claim.wake for it in self)
+        assert at is None or then == pytest.approx(at, abs=1e-9)
+        self._at(max(then, self.now))
+        for it in self:
+            assert it.claim.done or it.claim.armed <= it.claim.wake, "nobody will wake it that early"
+            if it.claim.wake <= self.now:
+                it._ticks()
+
+    def _at(self, at: float | None) -> None:
+        for it in self:
+            Conversation._at(it, at)
+
+    def _happened(self, part: Part, something: bool) -> None:
+        """What a crew does after an input to one claim."""
+        assert something or not self.goal.stirred, "others have changed, and nobody looks"
+        self.news += part.news and self.goal.settled
+        stirred, self.goal.stirred = self.goal.stirred, []
+        for claim in stirred:
+            self[claim.recipe.label]._happened(True)
+
+    # ------------------------------------------------ what the caller wants
+
+    def release(self, at: float | None = None, heard: bool = False) -> None:
+        self._at(at)
+        self.goal.release(self.now, heard)
+        for it in self:
+            it._happened(True, asked=True)
+
+    def extend(self, ttl: float = TTL, at: float | None = None) -> bool:
+        self._at(at)
+        going = self.goal.extend(ttl, self.now)
+        for it in self:
+            it._happened(True)
+        return going
+
+    def close(self, at: float | None = None) -> None:
+        self._at(at)
+        for it in self:
+            it.claim.close(self.now)
+            it._happened(True)
+
+    # ------------------------------------------------ how it stands
+
+    def waits(self) -> None:
+        assert (self.goal.state, self.goal.done, self.news) == (WAITING, False, 0)
+        for it in self:
+            it.waits()
+
+    def held(self, until: float | None = None) -> None:
+        assert (self.goal.state, self.goal.done) == (HELD, False)
+        for it in self:
+            it.held(it.claim.fence)
+        if until is not None:
+            assert self.goal.until == pytest.approx(until, abs=1e-9)
+
+    def lost(self, reason: str) -> None:
+        """All are lost just now, all nodes are told about each, and whoever waits is told."""
+        for it in self:
+            it.lost(reason)
+        assert (self.goal.state, self.goal.reason, self.goal.done) == (LOST, reason, True)
+
+    def refused(self, kind: type[E]) -> E:
+        """It has come to nothing, and why."""
+        for it in self:
+            it.refused(kind)
+        assert (self.goal.state, self.goal.done) == (OVER, True)
+        assert isinstance(self.goal.refusal, kind)
+        return self.goal.refusal
+
+
+class Part(Conversation):
+    """The conversation about one of several names."""
+
+    def __init__(self, whole: Together, claim: Claim) -> None:
+        self.whole, self.claim, self.reach = whole, claim, whole.reach
+        self._listen()
+
+    @property
+    def now(self) -> float:
+        return self.whole.now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self.whole.now = now
+
+    def _at(self, at: float | None) -> None:
+        self.whole._at(at)
+
+    def _happened(self, something: bool, asked: bool = False) -> bool:
+        super()._happened(something, asked)
+        self.whole._happened(self, something)
         return something

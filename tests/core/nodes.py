@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from math import inf
 from random import Random
 
-from holdfast.core.claim import HELD, OVER, WAITING, Claim
+from holdfast.core.claim import HELD, OVER, WAITING, Claim, State
 from holdfast.core.command import CEDE, GRANTED, INQUIRY, RELEASE, TRY, Command
+from holdfast.core.goal import Goal
 from holdfast.core.reach import HOPED, UP, Reach
 from holdfast.core.ticket import Mint
 
@@ -23,9 +24,10 @@ PATIENCE = 1.0
 
 
 class Lock:
-    """What the claims are about."""
+    """What a claim is about."""
 
-    name, label = b"jobs", "jobs"
+    def __init__(self, name: str) -> None:
+        self.name, self.label = name.encode(), name
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         raise AssertionError("nobody packs anything here")
@@ -45,6 +47,11 @@ class Node:
 
     def holder(self, now: int) -> bytes:
         return self._name if now < self._until else b""
+
+    @property
+    def waits(self) -> bool:
+        """Is anybody in its queue?"""
+        return bool(self._waiters)
 
     def execute(self, command: Command, now: int) -> object:
         ttl = round(command.ttl * 1000)
@@ -114,35 +121,55 @@ class Node:
 
 @dataclass
 class Wire:
-    """One client's connection to one node. `late`: what was on its way when an earlier one broke."""
+    """One client's connection to one node: commands, with the name that each is about. `late`: what was on its way when one broke."""
 
     up: bool = True
-    out: deque[Command] = field(default_factory=deque)
-    ledger: deque[Command] = field(default_factory=deque)
-    back: deque[tuple[Command | None, object]] = field(default_factory=deque)
-    late: deque[Command] = field(default_factory=deque)
-    unsaid: list[Command] = field(default_factory=list)
+    out: deque[tuple[str, Command]] = field(default_factory=deque)
+    ledger: deque[tuple[str, Command]] = field(default_factory=deque)
+    back: deque[tuple[str, Command | None, object]] = field(default_factory=deque)
+    late: deque[tuple[str, Command]] = field(default_factory=deque)
+    unsaid: list[tuple[str, Command]] = field(default_factory=list)
 
 
 class Client:
-    """One crew, with one claim at a time."""
+    """One crew, that wants one thing at a time: a claim, or several under one ticket."""
 
     def __init__(self, number: int, nodes: int) -> None:
         self.inbox = b"%032x" % number
         self.mint, self.reach = Mint(self.inbox), Reach([f"node{i}" for i in range(nodes)], PATIENCE, inf, 16_000)
         self.wires = [Wire() for _ in range(nodes)]
-        self.claim: Claim | None = None
+        self.want: Claim | Goal | None = None
         for node in range(nodes):
             self.reach.note(node, UP, 0.0)
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        return () if self.want is None else self.want.claims
+
+    @property
+    def names(self) -> set[str]:
+        return {it.recipe.label for it in self.claims}
+
+    def is_(self, state: State) -> bool:
+        return self.want is not None and self.want.state is state
+
+    def __lt__(self, other: Client) -> bool:
+        """Is it its turn before the other's?"""
+        assert self.want is not None and other.want is not None
+        return (self.want.claims[0].ticket, self.inbox) < (other.want.claims[0].ticket, other.inbox)
 
 
 class World:
     """Clients and nodes, which do one thing at a time, at random, and are looked at after each."""
 
-    def __init__(self, seed: int, nodes: int, clients: int) -> None:
-        self.dice, self.now, self.fences = Random(seed), 0.0, list[int]()
+    def __init__(self, seed: int, nodes: int, clients: int, names: str = "j") -> None:
+        self.dice, self.now, self.names = Random(seed), 0.0, names
+        self.fences: dict[str, list[int]] = {name: [] for name in names}
         self.clients = [Client(i, nodes) for i in range(clients)]
-        self.nodes = [Node(lambda *push, i=i: self._published(i, *push)) for i in range(nodes)]  # type: ignore[misc]
+        self.nodes = [
+            {name: Node(lambda *push, i=i, name=name: self._published(i, name, *push)) for name in names}  # type: ignore[misc]
+            for i in range(nodes)
+        ]
 
     @property
     def ms(self) -> int:
@@ -151,47 +178,52 @@ class World:
     # ------------------------------------------------ what can happen
 
     def begins(self, client: Client, patient: bool = True, **how: object) -> None:
-        if client.claim is None or client.claim.done:
+        if client.want is None or client.want.done:
             ticket = client.mint.ticket(EPOCH / 1000 + self.now + self.dice.choice([0, 0, 0.5, -0.5]))
-            client.claim = Claim(Lock(), 9.0, ticket, client.mint, client.reach, patient=patient, **how)  # type: ignore[arg-type]
-            client.claim.begin(self.now)
+            names = self.dice.sample(self.names, self.dice.randint(1, min(3, len(self.names))))
+            claims = [Claim(Lock(it), 9.0, ticket, client.mint, client.reach, patient=patient, **how) for it in names]  # type: ignore[arg-type]
+            client.want = claims[0] if len(claims) == 1 else Goal(claims)
+            client.want.begin(self.now)
             self.act(client)
 
     def ends(self, client: Client) -> None:
-        if client.claim is not None:
-            client.claim.release(self.now)
+        if client.want is not None:
+            client.want.release(self.now)
             self.act(client)
 
     def extends(self, client: Client) -> None:
-        if client.claim is not None and client.claim.state is HELD:
-            client.claim.extend(self.dice.choice([2.0, 9.0, 20.0]), self.now)
+        if client.want is not None and client.is_(HELD):
+            client.want.extend(self.dice.choice([2.0, 9.0, 20.0]), self.now)
             self.act(client)
 
     def node_hears(self, client: Client, node: int) -> None:
         wire = client.wires[node]
         if wire.out:
-            command = wire.out.popleft()
-            wire.back.append((command, self.nodes[node].execute(command, self.ms)))
+            name, command = wire.out.popleft()
+            wire.back.append((name, command, self.nodes[node][name].execute(command, self.ms)))
 
     def node_hears_late(self, client: Client, node: int) -> None:
         if late := client.wires[node].late:
-            self.nodes[node].execute(late.popleft(), self.ms)
+            name, command = late.popleft()
+            self.nodes[node][name].execute(command, self.ms)
 
     def client_hears(self, client: Client, node: int) -> None:
-        wire, claim = client.wires[node], client.claim
+        wire = client.wires[node]
         if not wire.back:
             return
-        command, said = wire.back.popleft()
+        name, command, said = wire.back.popleft()
         if command is not None:
-            assert wire.ledger.popleft() is command
-            if claim is not None and command.owner is claim:
-                claim.answered(node, command, said, self.now)
+            assert wire.ledger.popleft()[1] is command
+            for claim in client.claims:
+                if command.owner is claim:
+                    claim.answered(node, command, said, self.now)
         else:
             kind, token, fence = said  # type: ignore[misc]
-            if claim is not None and token == claim.token and claim.state in (WAITING, HELD):
+            claim = next((it for it in client.claims if it.token == token and it.state in (WAITING, HELD)), None)  # type: ignore[assignment]
+            if claim is not None:
                 claim.pushed(node, kind, fence, self.now)
             elif kind == GRANTED:
-                self._say(client, node, Command(None, RELEASE, token, self.now))
+                self._say(client, node, name, Command(None, RELEASE, token, self.now))
         self.act(client)
 
     def breaks(self, client: Client, node: int) -> None:
@@ -199,14 +231,14 @@ class World:
         if wire.up:
             wire.up = False
             wire.late.extend(wire.out)
-            wire.unsaid += [it for it in wire.ledger if it.again]
+            wire.unsaid += [it for it in wire.ledger if it[1].again]
             wire.out.clear()
             wire.ledger.clear()
             wire.back.clear()
             client.reach.note(node, HOPED, self.now)
-            if client.claim is not None:
-                client.claim.broke(node, self.now)
-                self.act(client)
+            for claim in client.claims:
+                claim.broke(node, self.now)
+            self.act(client)
 
     def joins(self, client: Client, node: int) -> None:
         wire = client.wires[node]
@@ -214,11 +246,11 @@ class World:
             wire.up = True
             client.reach.note(node, UP, self.now)
             unsaid, wire.unsaid = wire.unsaid, []
-            for command in unsaid:
-                self._say(client, node, command)
-            if client.claim is not None:
-                client.claim.joined(node, self.now)
-                self.act(client)
+            for name, command in unsaid:
+                self._say(client, node, name, command)
+            for claim in client.claims:
+                claim.joined(node, self.now)
+            self.act(client)
 
     def passes(self, seconds: float) -> None:
         self.now += seconds
@@ -226,26 +258,33 @@ class World:
     def wakes(self, client: Client) -> None:
         """A driver's round: what owes an answer for too long is hung up, and who wanted to be woken is."""
         for node, wire in enumerate(client.wires):
-            if wire.up and wire.ledger and self.now >= wire.ledger[0].sent + PATIENCE and not wire.back:
+            if wire.up and wire.ledger and self.now >= wire.ledger[0][1].sent + PATIENCE and not wire.back:
                 self.breaks(client, node)
-        claim = client.claim
-        if claim is not None and not claim.done and claim.wake <= self.now:
-            claim.tick(self.now)
-            self.act(client)
+        for claim in client.claims:
+            if not claim.done and claim.wake <= self.now:
+                claim.tick(self.now)
+        self.act(client)
 
     # ------------------------------------------------ what must hold
 
     def look(self) -> None:
-        """At most one holds it; what is counted is so; fences grow."""
-        holders = [it.claim for it in self.clients if it.claim is not None and it.claim.state is HELD and self.now < it.claim.until]
-        assert len(holders) <= 1, "two hold it"
-        for claim in holders:
-            voters = claim.plain if claim.plain is not None else [i for i, v in enumerate(claim.votes) if v.granted and self.now < v.bound]
-            for node in voters:
-                assert self.nodes[node].holder(self.ms) == claim.token, f"node {node} is counted, and does not hold the token"
-            if claim.since == self.now and (not self.fences or claim.fence != self.fences[-1]):
-                assert not self.fences or claim.fence > self.fences[-1], "a fence is no greater than the one before"
-                self.fences.append(claim.fence)
+        """At most one holds a name, and all of its names or none; what is counted is so; fences grow."""
+        for client in self.clients:
+            states = {it.state for it in client.claims}
+            assert len(states) <= 1, f"it is of two minds: {states}"
+        for name, fences in self.fences.items():
+            holding = [it for client in self.clients for it in client.claims if it.recipe.label == name and it.state is HELD]
+            holders = [it for it in holding if self.now < it.until]
+            assert len(holders) <= 1, f"two hold {name}"
+            for claim in holders:
+                plain = claim.plain
+                voters = plain if plain is not None else [i for i, v in enumerate(claim.votes) if v.granted and self.now < v.bound]
+                for node in voters:
+                    holder = self.nodes[node][name].holder(self.ms)
+                    assert holder == claim.token, f"node {node} is counted for {name}, and does not hold the token"
+                if claim.since == self.now and (not fences or claim.fence != fences[-1]):
+                    assert not fences or claim.fence > fences[-1], f"a fence of {name} is no greater than the one before"
+                    fences.append(claim.fence)
 
     def calm(self, rounds: int = 400) -> None:
         """After any faults end whoever waits gets it, and gives it back."""
@@ -253,8 +292,8 @@ class World:
             for wire in client.wires:
                 wire.late.clear()
         for _ in range(rounds):
-            waiting = [it for it in self.clients if it.claim is not None and it.claim.state is WAITING]
-            holding = [it for it in self.clients if it.claim is not None and it.claim.state is HELD]
+            waiting = [it for it in self.clients if it.is_(WAITING)]
+            holding = [it for it in self.clients if it.is_(HELD)]
             if not waiting and not holding:
                 return
             for client in holding:
@@ -276,34 +315,33 @@ class World:
     # ------------------------------------------------ within
 
     def act(self, client: Client) -> None:
-        claim = client.claim
-        assert claim is not None
-        sends, claim.sends, claim.notes, claim.news = claim.sends, [], [], False
-        for nodes, command in sends:
-            for node in nodes:
-                self._say(client, node, command)
+        for claim in client.claims:
+            sends, claim.sends, claim.notes, claim.news = claim.sends, [], [], False
+            for nodes, command in sends:
+                for node in nodes:
+                    self._say(client, node, claim.recipe.label, command)
 
-    def _say(self, client: Client, node: int, command: Command) -> None:
+    def _say(self, client: Client, node: int, name: str, command: Command) -> None:
         wire = client.wires[node]
         if wire.up:
-            wire.out.append(command)
-            wire.ledger.append(command)
+            wire.out.append((name, command))
+            wire.ledger.append((name, command))
         elif command.again:
-            wire.unsaid.append(command)
+            wire.unsaid.append((name, command))
 
-    def _published(self, node: int, kind: bytes, token: bytes, fence: int) -> bool:
+    def _published(self, node: int, name: str, kind: bytes, token: bytes, fence: int) -> bool:
         for client in self.clients:
             if client.inbox == token[17:49]:
                 wire = client.wires[node]
                 if wire.up:
-                    wire.back.append((None, (kind, token, fence)))
+                    wire.back.append((name, None, (kind, token, fence)))
                 return wire.up
         raise AssertionError("nobody's token")
 
 
-def walk(seed: int, nodes: int, clients: int, steps: int, faults: bool = True) -> World:
-    """Anything may happen at any time; then everything is well again, and whoever waits gets the lock."""
-    world = World(seed, nodes, clients)
+def walk(seed: int, nodes: int, clients: int, steps: int, faults: bool = True, names: str = "j") -> World:
+    """Anything may happen at any time; then everything is well again, and whoever waits gets the lock. (A failure tells the seed.)"""
+    world = World(seed, nodes, clients, names)
     dice = world.dice
     happenings: list[tuple[int, Callable[[Client, int], object]]] = [
         (30, world.node_hears),
@@ -330,4 +368,40 @@ def walk(seed: int, nodes: int, clients: int, steps: int, faults: bool = True) -
     return world
 
 
-__all__ = ["OVER", "World", "walk"]
+def take_turns(seed: int, nodes: int, clients: int, names: str) -> World:
+    """Without faults, and before any time passes, everybody is served, in the order of tickets. (A failure tells the seed.)"""
+    world = World(seed, nodes, clients, names)
+    dice, queue = world.dice, list[Client]()
+
+    def one_hears_something() -> bool:
+        under_way = [(it, i) for it in world.clients for i, wire in enumerate(it.wires) if wire.out or wire.back]
+        if not under_way:
+            return False
+        client, node = dice.choice(under_way)
+        dice.choice([world.node_hears, world.client_hears])(client, node)
+        world.look()
+        for it in queue:
+            passed = [other for other in queue if other.is_(WAITING) and other < it and other.names & it.names]
+            assert not (it.is_(HELD) and passed), "one that came later is served first"
+        return True
+
+    for client in world.clients:
+        world.begins(client)
+        for _ in range(dice.randrange(8 * nodes)):
+            one_hears_something()
+    while True:
+        while one_hears_something():
+            pass
+        holding, queue = [it for it in world.clients if it.is_(HELD)], [it for it in world.clients if it.is_(WAITING)]
+        for it in queue:
+            before = [other for other in queue if other < it] + holding
+            assert any(other.names & it.names for other in before), "nobody is in its way, and it waits"
+        if not holding:
+            break
+        world.ends(dice.choice(holding))
+    assert all(it.is_(OVER) for it in world.clients)
+    assert not any(node.holder(world.ms) or node.waits for them in world.nodes for node in them.values()), "something is left"
+    return world
+
+
+__all__ = ["World", "take_turns", "walk"]

@@ -14,6 +14,7 @@ from math import inf
 import pytest
 from core.conversation import (
     BEAT,
+    FOREIGN,
     HORIZON,
     OTHER,
     RENEWAL,
@@ -31,7 +32,7 @@ from core.nodes import walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.claim import HELD, LOST, OVER, WAITING
+from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
 from holdfast.core.command import RELEASE
 from holdfast.core.reach import DOWN, GUARDED, HOPED, UP
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired
@@ -407,6 +408,134 @@ def test_a_broken_connection_takes_the_holders_expiry_with_it() -> None:
     talk.sends()
     talk.wakes(BEAT)
     talk.sends("request to 0")
+
+
+# ---------------------------------------------------------------- holders of another kind
+
+
+def foreign(left: int = 5000, place: int = 0, holder: bytes = FOREIGN) -> list[object]:
+    """A client that hands nothing on when it leaves has it."""
+    return denied(left, place, holder)
+
+
+def watching(**how: object) -> Conversation:
+    """A foreign holder on node 0 is being watched since 0.2."""
+    talk = Conversation(**how)  # type: ignore[arg-type]
+    talk.sends("request to 0 1 2")
+    talk.answers(0, foreign(), at=0.1)
+    talk.sends("request watching to 0")
+    assert not talk.answers(0, foreign(4900), at=0.2)
+    return talk
+
+
+def test_the_first_in_line_has_a_foreign_holder_watched_once() -> None:
+    talk = watching()
+    for node in (1, 2):
+        talk.answers(node, denied(place=1))
+    talk.wakes(BEAT)
+    talk.sends("request to 0 1 2")
+    talk.answers(0, foreign(2000), at=3.1)
+    talk.sends()
+    talk.answers(1, foreign(2000, holder=b"else"))  # on every node where it is first in line
+    talk.sends("request watching to 1")
+
+
+def test_another_foreign_holder_is_watched_anew() -> None:
+    talk = watching()
+    talk.wakes(BEAT)
+    talk.sends("request to 0")
+    talk.answers(0, foreign(9000, holder=b"else"), at=3.1)
+    talk.sends("request watching to 0")
+    assert not talk.answers(0, foreign(9000, holder=b"a third"))  # that was a watching question: it is watched already
+    talk.tick(2 * BEAT)
+    talk.sends("request to 0")
+    assert not talk.answers(0, foreign(9000, holder=b"a third"), at=6.1)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [foreign(place=1), foreign(place=-1), denied(place=0), denied(place=0, holder=None), foreign(-1), denied(-2, place=0, holder=None)],
+    ids=["second in line", "not in line", "one of ours", "nobody", "no lock", "no key"],
+)
+def test_others_do_not_watch_and_ours_are_not_watched(reply: object) -> None:
+    """Ours hand the lock on when they leave; and the first in line asks as soon as something happens."""
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, reply, at=0.1)
+    talk.sends()
+    assert not talk.changes(0, at=0.2)
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_try_and_a_holder_watch_nobody(patient: bool) -> None:
+    talk = Conversation(patient=patient)
+    talk.sends("request to 0 1 2" if patient else "try to 0 1 2")
+    if patient:
+        for node in (0, 1):
+            talk.answers(node, granted(), at=0.1)
+        talk.held()
+        talk.answers(2, foreign())
+    else:
+        talk.answers(0, foreign(), at=0.1)
+    talk.sends()
+
+
+def test_a_change_is_a_reason_to_ask_and_to_watch_again() -> None:
+    talk = watching()
+    assert talk.changes(0, at=0.3)
+    talk.sends("request watching to 0")
+    talk.answers(0, foreign(9000), at=0.4)  # it has only made its lease longer
+    talk.sends()
+    talk.changes(0, at=0.5)
+    talk.sends("request watching to 0")
+    talk.answers(0, granted(), at=0.6)
+    talk.answers(1, granted())
+    talk.held()
+    assert not talk.changes(0, at=0.7)
+
+
+def test_a_change_tells_of_what_is_watched_only() -> None:
+    talk = watching()
+    assert not talk.changes(1, at=0.3)  # a node that was not asked to tell (another claim has watched the same key)
+    assert talk.changes(0)
+    talk.sends("request watching to 0")
+    assert not talk.changes(0)  # once: whoever asks again will hear
+
+
+def test_a_change_before_anything_was_answered_is_nobodys() -> None:
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    assert not talk.changes(0, at=0.1)
+    talk.answers(0, usual())
+    assert not talk.changes(0)
+
+
+def test_a_change_is_nothing_to_whoever_has_ended() -> None:
+    talk = watching()
+    talk.release(at=0.3)
+    talk.sends("release to 0 1 2")
+    assert not talk.changes(0, at=0.4)
+
+
+def test_a_broken_connection_watches_nobody() -> None:
+    talk = watching()
+    talk.breaks(0, at=0.3)
+    assert not talk.changes(0)
+    talk.joins(0, at=0.4)
+    talk.sends("request to 0")
+    talk.answers(0, foreign(4000), at=0.5)  # the same one as before
+    talk.sends("request watching to 0")
+
+
+def test_a_token_that_starts_over_watches_anew() -> None:
+    talk = watching()
+    talk.answers(1, granted(lower=True))
+    talk.sends("cede to 1")
+    talk.breaks(1, at=0.3)
+    talk.sends("request to 0 2", "release old to 0 1 2")
+    assert not talk.changes(0)
+    talk.answers(0, foreign(4000), at=0.4)
+    talk.sends("request watching to 0")
 
 
 # ---------------------------------------------------------------- pushed grants
@@ -1341,10 +1470,35 @@ def test_B28_a_string_without_expiry_on_the_only_node_is_an_error() -> None:
 def test_S11_a_key_that_is_no_lock_on_a_minority_is_a_vote_less() -> None:
     talk = Conversation()
     talk.sends("request to 0 1 2")
-    talk.answers(0, WRONGTYPE, at=0.1)
+    assert talk.answers(0, WRONGTYPE, at=0.1), "somebody has to be warned"
+    assert talk.unfit == [0]
     talk.answers(1, granted())
     talk.answers(2, granted())
     talk.held(P, until=UNTIL)
+    assert talk.unfit == [0]
+
+
+@pytest.mark.parametrize("reply", [WRONGTYPE, denied(-1)], ids=["another type", "no expiry"])
+def test_S11_a_key_that_is_no_lock_is_told_of_also_by_the_last_that_answers(held: Held, reply: object) -> None:
+    talk = held(standing={2: HOPED})
+    talk.joins(2, at=0.2)
+    talk.wakes(RENEWAL)
+    talk.sends("request to 0 1 2")
+    assert talk.answers(2, reply, at=3.0)
+    assert talk.unfit == [2]
+    talk.held()
+    for node in (0, 1):
+        talk.answers(node, kept())
+    assert talk.unfit == [2]
+
+
+@pytest.mark.parametrize("reply", [READONLY, denied(-2), denied(0)], ids=["an error", "no key", "a lock"])
+def test_S11_what_may_be_a_lock_is_not_told_of(reply: object) -> None:
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, reply, at=0.1)
+    talk.answers(1, granted())
+    assert talk.unfit == []
 
 
 def test_S11_two_kinds_of_what_is_no_lock_count_together_while_it_is_known() -> None:
@@ -2464,6 +2618,150 @@ def test_closing_ends_waiting() -> None:
     talk.close(at=1.0)
     talk.sends("release to 0 1 2")
     assert (talk.claim.state, talk.claim.refusal, talk.news) == (OVER, None, True)
+
+
+# ---------------------------------------------------------------- in company
+
+
+class Others:
+    """The others of its ticket: whether they could be held, and what they have been told."""
+
+    def __init__(self, talk: Conversation, ready: bool = True) -> None:
+        self.ready, self.asked, self.told = ready, list[float](), list[tuple[str, float]]()
+        talk.claim.company = self
+
+    def complete(self, claim: Claim, now: float) -> bool:
+        self.asked.append(now)
+        assert claim.state is WAITING
+        return self.ready
+
+    def ended(self, claim: Claim, now: float) -> None:
+        assert claim.state in (LOST, OVER)
+        self.told.append((claim.state.name, now))
+
+    def verdict(self, now: float) -> Exception:
+        return LookupError("another one was not to be had")
+
+
+BOTH_WAYS = pytest.mark.parametrize("reply", [usual(), granted()], ids=["short path", "vote by vote"])
+
+
+@BOTH_WAYS
+def test_it_is_held_when_the_others_could_be(reply: object) -> None:
+    talk = Conversation()
+    others = Others(talk, ready=False)
+    talk.sends("request to 0 1 2")
+    talk.answers(0, reply, at=0.1)
+    assert others.asked == []
+    assert not talk.answers(1, reply, at=0.2)
+    talk.waits()
+    assert others.asked == [0.2]
+    others.ready = True
+    talk.inquires(2, at=0.3)  # whatever happens is a reason to look again
+    talk.held(P, until=UNTIL)
+    assert (talk.claim.since, others.told) == (0.3, [])
+
+
+@BOTH_WAYS
+def test_whether_it_could_be_held(reply: object) -> None:
+    talk = Conversation()
+    Others(talk, ready=False)
+    talk.sends("request to 0 1 2")
+    assert talk.claim.could_hold(0.0) == (0, 0.0)
+    talk.answers(0, reply, at=0.1)
+    assert talk.claim.could_hold(0.1) == (0, 0.0)
+    talk.answers(1, reply)
+    assert talk.claim.could_hold(0.1) == (P, pytest.approx(UNTIL))
+    assert talk.claim.could_hold(UNTIL) == (0, 0.0)
+    talk.waits()
+
+
+def test_by_which_fence_and_until_when_it_could_be_held() -> None:
+    talk = Conversation(standing={1: HOPED, 2: HOPED})
+    Others(talk, ready=False)
+    talk.sends("request to 0")
+    talk.answers(0, granted(P + 5), at=0.1)
+    for node in (1, 2):
+        talk.joins(node, at=1.0)
+        talk.sends(f"request to {node}")
+    talk.answers(1, granted(), at=1.1)
+    talk.sends(f"request to 1 proposing {P + 5}")
+    assert talk.claim.could_hold(1.1) == (0, 0.0)  # they do not agree
+    talk.answers(2, granted())
+    talk.sends(f"request to 2 proposing {P + 5}")
+    assert talk.claim.could_hold(1.1) == (P, pytest.approx(good_until(1.0)))
+    talk.claim.hold(P, good_until(1.0), 1.1)
+    talk.held(P, until=good_until(1.0))
+    assert (talk.claim.news, talk.claim.since) == (True, 1.1)
+
+
+@BOTH_WAYS
+def test_it_makes_way_while_the_others_are_not_ready(reply: object) -> None:
+    talk = Conversation()
+    Others(talk, ready=False)
+    talk.sends("request to 0 1 2")
+    for node in range(3):
+        talk.answers(node, reply, at=0.1)
+    talk.inquires(1, at=0.2)
+    talk.sends("cede to 1")
+
+
+def test_the_others_are_told_of_its_end(held: Held) -> None:
+    talk = held()
+    others = Others(talk)
+    talk.takes(0, at=1.0)
+    talk.takes(1)
+    talk.lost("forced")
+    assert others.told == [("LOST", 1.0)]
+    talk = Conversation(patient=False)
+    others = Others(talk)
+    talk.sends("try to 0 1 2")
+    for node in (0, 1):
+        talk.answers(node, denied(), at=0.1)
+    talk.sends("release to 0 1 2")
+    talk.refused(LockBusy)
+    assert others.told == [("OVER", 0.1)]
+
+
+def test_when_time_is_up_the_others_may_know_better_why() -> None:
+    talk = Conversation(deadline=2.0)
+    Others(talk)
+    talk.sends("request to 0 1 2")
+    talk.answers(0, denied(), at=0.1)
+    talk.wakes(2.0)
+    talk.sends("release to 0 1 2")
+    talk.refused(LookupError)
+
+
+def test_what_is_to_be_told_of_it_before_anything_was_unusual() -> None:
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(1, usual(), at=0.1)
+    error = talk.claim.verdict(0.5)
+    assert isinstance(error, NoQuorum) and (error.name, error.waited, set(error.causes)) == ("jobs", 0.5, {"node0", "node2"})
+    talk.answers(0, usual(), at=0.6)
+    talk.held(P, until=UNTIL)
+
+
+@pytest.mark.parametrize("how", ["extension", "release"])
+def test_who_awaits_something_of_it(held: Held, how: str) -> None:
+    talk = held()
+    assert talk.claim.claims == (talk.claim,)
+    assert talk.claim.awaited is False
+    if how == "extension":
+        talk.extend(at=1.0)
+        talk.sends("request to 0 1 2")
+        assert talk.claim.awaited is True
+        talk.takes(0)
+        talk.takes(1)
+        talk.lost("forced")
+    else:
+        talk.release(at=1.0, heard=True)
+        talk.sends("release to 0 1 2")
+        assert talk.claim.awaited is True
+        talk.answers(0, 1, at=1.1)
+        talk.answers(1, 1)
+    assert talk.claim.awaited is False
 
 
 # ---------------------------------------------------------------- two searches

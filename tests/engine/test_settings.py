@@ -176,6 +176,7 @@ def test_there_must_be_nodes() -> None:
         (("redis://a", "redis://a"), "redis://a:6379"),
         (("redis://a", "redis://b", "redis://A:6379/0", "redis://a?db=0"), "redis://a:6379"),
         (("redis://x:pw@a", "redis://y:other@a"), "redis://a:6379"),
+        (("redis://a/1", "valkeys://a"), "redis://a:6379/1, valkeys://a:6379"),
         (("unix:///s", "redis://b", "unix:///s", "redis://b"), "redis://b:6379, unix:///s"),
     ],
 )
@@ -252,6 +253,15 @@ NO_RUN_IDS = (None, 5, "4a6d4a6d", b"4a6d", iter(["a"]), [None], [5], ["a", b"b"
 @pytest.mark.parametrize("fresh", NO_RUN_IDS, ids=lambda it: type(it).__name__)
 def test_fresh_is_a_collection_of_texts(fresh: object) -> None:
     assert complaint(fresh=fresh).startswith("fresh is a collection of run_ids, which are texts, not ")
+
+
+@pytest.mark.parametrize("fresh", [b"", bytearray(), b"a"])
+def test_bytes_are_no_run_ids_though_they_can_be_gone_through(fresh: object) -> None:
+    assert complaint(fresh=fresh).startswith("fresh is a collection of run_ids, which are texts, not ")
+
+
+def test_a_ttl_that_is_hardly_too_long_is_told_to_the_last_digit() -> None:
+    assert complaint(ttl=30.0000001) == "ttl is 30.0000001 s, and max_ttl 30 s: first set max_ttl=30.0000001 for all clients of these nodes"
 
 
 @pytest.mark.parametrize("fresh", [(), [], ("a",), {"a"}, frozenset("a"), {"a": 1}])

@@ -18,23 +18,31 @@ import hiredis
 
 from holdfast.core.claim import Claim
 from holdfast.core.command import CEDE, TRY, WAIT
-from holdfast.engine.crew import Crew
+from holdfast.core.round import Answers, Round
+from holdfast.engine.crew import Crew, Want
 from holdfast.engine.settings import DEFAULT_GUARD, settings
 from holdfast.events import Event
 from holdfast.recipes import exclusive
 from holdfast.recipes.exclusive import Exclusive
 from holdfast.scripts import EXCLUSIVE, RELEASE, REQUEST
+from holdfast.wire.resp import pack
 
 INBOX = b"0123456789abcdef0123456789abcdef"
 START = 1000.0  # the monotonic time at which every test begins
 WALL = 1_700_000_000.0  # the wall clock at that time, here and on the nodes
 TRIP = 1 / 1024  # seconds that bytes are under way, in each direction (sums of such numbers are exact)
 OK = b"+OK\r\n"
+ANOTHER = b"1600000000000000:ffffffffffffffffffffffffffffffff:00000001"  # the token of somebody who came earlier
 SCRIPTS = b"".join(b"*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%d\r\n%b\r\n" % (len(it.source), it.source) for it in EXCLUSIVE)
 
 
 def bulk(data: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def run_id(number: int) -> str:
+    """The run_id of the node with this number."""
+    return f"{number:08x}" * 5
 
 
 def granted(fence: int, lower: int = 0, fresh: int = 0) -> bytes:
@@ -46,7 +54,7 @@ def usual(fence: int) -> bytes:
     return b"*3\r\n$16\r\n%016d\r\n:0\r\n:1\r\n" % fence
 
 
-def denied(left: int = 9000, place: int = 0, holder: bytes | None = b"another") -> bytes:
+def denied(left: int = 9000, place: int = 0, holder: bytes | None = ANOTHER) -> bytes:
     return b"*4\r\n:0\r\n:%d\r\n:%d\r\n%b" % (left, place, b"_\r\n" if holder is None else bulk(holder))
 
 
@@ -75,6 +83,7 @@ class Node:
     ahead: float = 0.0  # its clock less the wall clock
     answer: Callable[[Asked], bytes] = lambda asked: b""
     holders: dict[bytes, bytes] = field(default_factory=dict)
+    values: dict[bytes, bytes] = field(default_factory=dict)  # what clients have said of themselves, by key
     asked: list[Asked] = field(default_factory=list)
     connection: int = 0  # the number of the last one
     linked: bool = False
@@ -112,7 +121,7 @@ class Node:
             case [b"SUBSCRIBE", inbox]:
                 return b">3\r\n$9\r\nsubscribe\r\n" + bulk(inbox) + b":1\r\n"
             case [b"INFO", b"server"]:
-                return self._info(redis_version="7.0.15", run_id=f"run{self.number}", uptime_in_seconds=10**6)
+                return self._info(redis_version="7.0.15", run_id=run_id(self.number), uptime_in_seconds=10**6)
             case [b"INFO", b"replication"]:
                 return self._info(role="master")
             case [b"INFO", b"memory"]:
@@ -120,6 +129,9 @@ class Node:
             case [b"TIME"]:
                 wall = now - START + WALL + self.ahead
                 return b"*2\r\n" + bulk(b"%d" % wall) + bulk(b"%06d" % (wall % 1 * 1e6))
+            case [b"SET", key, value, b"PX", _, b"GET"]:
+                before, self.values[key] = self.values.get(key), value
+                return b"_\r\n" if before is None else bulk(before)
         return OK
 
     def _info(self, **facts: object) -> bytes:
@@ -151,11 +163,12 @@ class World:
         usual |= {"outage": None, "owner": "me", "fresh": ()}
         self.settings = settings([f"redis://n{number}:1" for number in range(nodes)], **(usual | options))
         self.crew = Crew(self.settings, inbox, exclusive.undo, "1.2")
-        self.crew.telling, self.crew.epoch = telling, WALL - START
+        self.crew.record.telling, self.crew.record.epoch = telling, WALL - START
         self.nodes = [Node(number) for number in range(nodes)]
         self.now = START
         self.events: list[Event] = []
-        self.settled: list[Claim] = []
+        self.settled: list[Want] = []
+        self.found: list[Round] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
 
@@ -190,7 +203,21 @@ class World:
         self._send()
         return claim
 
-    def end(self, claim: Claim, heard: bool = False) -> None:
+    def want(self, *names: str, ttl: float = 10.0, **options: Any) -> Any:
+        """A goal for these names, which has begun; a claim, if it is one name."""
+        recipes = [Exclusive(it, ttl=ttl, horizon=self.settings.horizon) for it in names]
+        want = self.crew.want(recipes, ttl, self.now, **options)
+        self.crew.begin(want, self.now)
+        self._send()
+        return want
+
+    def consult(self, *numbers: int, enough: Callable[[Answers], bool] | None = None) -> Round:
+        """A round that asks these nodes for a word."""
+        round_ = self.crew.consult(dict.fromkeys(numbers, pack(b"PING")), self.now, enough)
+        self._send()
+        return round_
+
+    def end(self, claim: Want, heard: bool = False) -> None:
         self.crew.end(claim, self.now, heard)
         self._send()
 
@@ -226,8 +253,10 @@ class World:
                     self._write(number, lane.take())
         self.settled += crew.settled
         crew.settled.clear()
-        self.events += crew.events
-        crew.events.clear()
+        self.found += crew.found
+        crew.found.clear()
+        self.events += crew.record.events
+        crew.record.events.clear()
 
     def _later(self, delay: float, what: Callable[[], None]) -> None:
         heapq.heappush(self._due, (self.now + delay, next(self._order), what))
@@ -264,6 +293,7 @@ class World:
 
 
 __all__ = [
+    "ANOTHER",
     "CEDE",
     "INBOX",
     "OK",
@@ -279,5 +309,6 @@ __all__ = [
     "bulk",
     "denied",
     "granted",
+    "run_id",
     "usual",
 ]

@@ -14,7 +14,7 @@ import pytest
 import holdfast
 import holdfast.aio
 from holdfast.errors import ConfigError, Misuse, NotHeld
-from holdfast.face.decorating import Inside, Kind, Options, current, finished, kind_of, named
+from holdfast.face.decorating import Current, Kind, Options, current, finished, kind_of, named
 
 URLS = ("redis://a", "redis://b", "redis://c")
 THREADS, ASYNCIO = holdfast.Holdfast(*URLS), holdfast.aio.Holdfast(*URLS)
@@ -352,9 +352,9 @@ class Lease:
 
 def test_the_current_lease_is_that_of_the_innermost_and_belongs_to_nobody_here() -> None:
     outer, inner = Lease(), Lease()
-    with Inside(outer):  # type: ignore[arg-type]
+    with Current(outer):  # type: ignore[arg-type]
         assert current() is outer
-        with Inside(inner):  # type: ignore[arg-type]
+        with Current(inner):  # type: ignore[arg-type]
             assert current() is inner
             inner._released = True
             with pytest.raises(NotHeld):
@@ -371,7 +371,7 @@ def test_what_was_entered_in_one_context_may_be_left_in_another() -> None:
     lease = Lease()
 
     async def works() -> None:
-        with Inside(lease):  # type: ignore[arg-type]
+        with Current(lease):  # type: ignore[arg-type]
             await asyncio.sleep(0)
 
     thrown = works()

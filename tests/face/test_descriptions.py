@@ -73,10 +73,10 @@ def test_a_description_says_what_it_was_told(kind: Any) -> None:
     assert repr(lock) == "<Lock 'invoice:42' ttl=5>"
     assert client.lock("x", ttl=timedelta(milliseconds=1500.9)).ttl == 1.5  # whole milliseconds, as nodes count them
     assert "ttl=5" in repr(client)
-    for wrong in ({"renew": 1}, {"on_lost": 5}, {"max_hold": 0}, {"wait": "1"}, {"ttl": True}):
+    for wrong in ({"renew": 1}, {"reentrant": 1}, {"fail_open": 0}, {"on_lost": 5}, {"max_hold": 0}, {"wait": "1"}, {"ttl": True}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             client.lock("x", **wrong)
-    with pytest.raises(TypeError):
+    with pytest.raises(ConfigError, match="name is text, not 5"):
         client.lock("x", 5)  # options have names
 
 

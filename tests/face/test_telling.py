@@ -26,6 +26,8 @@ SAID: dict[Event, tuple[str, int, str]] = {
     events.Acquired(**LOCK, fence=7): ("lease", logging.DEBUG, "fence=7"),
     events.Renewed(**LOCK, fence=7, remaining=1): ("lease", logging.DEBUG, "Renewed("),
     events.Released(**LOCK, fence=7): ("lease", logging.DEBUG, "Released("),
+    events.Opened(**LOCK, error=OSError("refused")): ("lease", logging.WARNING, "'invoice' runs without its lock (fail_open): refused"),
+    events.Forced(name="invoice", holder="t", nodes=3, reason="stuck"): ("lease", logging.WARNING, "was taken from t on 3 nodes: stuck"),
     events.Refused(**LOCK, error=LockBusy("invoice", 0.5, None, None)): ("lease", logging.DEBUG, "LockBusy("),
 }
 

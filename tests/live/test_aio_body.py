@@ -98,7 +98,7 @@ async def test_lost_before_its_caller_has_it(nodes: Nodes, eye: Eye) -> None:
             for claim in list(driver.crew.live.values()):
                 if claim.state is HELD and not tokens:
                     tokens.append(claim.token)
-                    claim._lose(now, "forced")
+                    claim.lose(now, "forced")
                     driver.crew.act(claim, now)
 
         driver.crew.received = unlucky  # type: ignore[method-assign]
@@ -699,14 +699,14 @@ async def test_a_generator_that_is_closed(nodes: Nodes, eye: Eye) -> None:
 @calm
 async def test_a_coroutine_that_is_thrown_away(nodes: Nodes, eye: Eye) -> None:
     """Nothing can be awaited there: the lock is given back all the same, from the block and from the queue."""
-    async with await connected(nodes) as locks:
+    async with await connected(nodes) as locks, await connected(nodes) as others:  # (all in one task, which would wait for itself)
         name = some("thrown")
 
-        async def works() -> None:
-            async with locks.lock(name):
+        async def works(client: Holdfast) -> None:
+            async with client.lock(name):
                 await asyncio.Future()
 
-        holder, waiter = works(), works()
+        holder, waiter = works(locks), works(others)
         for coroutine in (holder, waiter):
             for step in range(1000):
                 waits = coroutine.send(None)

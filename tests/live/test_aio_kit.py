@@ -78,7 +78,7 @@ def lose(lease: Lease, reason: str = "forced") -> None:
     driver, claim = lease._driver, lease.claim
 
     def taken() -> None:
-        claim._lose(clock(), reason)
+        claim.lose(clock(), reason)
         driver.crew.act(claim, clock())
 
     driver._do(taken)

@@ -14,10 +14,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import embedded
+from holdfast import Holdfast, embedded
 from holdfast.embedded import Nodes, find_server
 from holdfast.errors import ConfigError, Misuse, WrongProcess
 
@@ -318,9 +319,17 @@ def test_another_process_may_not_steer(monkeypatch: pytest.MonkeyPatch) -> None:
         assert say(nodes.urls[0], "PING") == "+PONG"
 
 
-def test_no_nodes_is_an_error() -> None:
-    with pytest.raises(ConfigError):
-        Nodes(0)
+@pytest.mark.parametrize("count", [0, -1, True, 2.0, "5", None])
+def test_no_nodes_is_an_error(count: Any) -> None:
+    with pytest.raises(ConfigError, match="at least one"):
+        Nodes(count)
+
+
+def test_wrong_options_are_told_before_any_server_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Nodes, "start", lambda self: pytest.fail("servers were started"))
+    for wrong in ({"ttl": 0}, {"fresh": 5}, {"nodes": 0}, {"owner": "a b"}):
+        with pytest.raises(ConfigError):
+            Holdfast.local(**wrong)
 
 
 def executable(path: Path) -> str:

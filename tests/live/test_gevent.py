@@ -122,11 +122,14 @@ with locks.lock("renewed") as lease:
 second = waiter.get()
 told["later"] = second.fence > lease.fence
 second.release()
-try:
-    with locks.lock("renewed") as lease:
+def refused():
+    try:
         locks.lock("renewed", wait=0.2).acquire()
-except LockBusy as busy:
-    told["waited"] = busy.waited
+    except LockBusy as busy:
+        told["waited"] = busy.waited
+
+with locks.lock("renewed"):
+    gevent.spawn(refused).join()
 """,
         three,
         first,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -10,7 +11,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.programs import program, run
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Lease
 from holdfast.embedded import Nodes
 
 
@@ -202,6 +203,63 @@ def test_s22_after_the_end_without_a_word_the_lock_is_free_within_one_ttl(three:
         with client.lock("killed", wait=10, ttl=30) as lease:  # B-38: whatever the waiter's own ttl is
             assert time.monotonic() - began < 0.8 + 1
             assert lease.fence > fence
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["KILL", "STOP"])
+def test_s28_the_head_of_the_line_is_gone_or_hangs(three: Cluster, client: Holdfast, number: signal.Signals) -> None:
+    """Killed: it is passed over at once. Hung: it is granted the lock, and the next one finds out with the heartbeat after that lease."""
+    source = """
+    say("asks")
+    lease = Holdfast(ttl=1.5).lock("line").acquire()
+    say("got it")
+    lease.check()
+    """
+    holder = client.lock("line", ttl=20).acquire()
+    with program(source, three) as first:
+        first.expect("asks")
+        until(lambda: min(three.waiters("line")) == 1)
+        second = threading.Thread(target=lambda: leases.append(client.lock("line", ttl=3, wait=15).acquire()))
+        leases: list[Lease] = []
+        second.start()
+        until(lambda: min(three.waiters("line")) == 2)
+        first.signal(number)
+        time.sleep(0.2)  # until its connections are gone, or its process stands still
+        began = time.monotonic()
+        holder.release()
+        second.join(15)
+        (lease,) = leases
+        took = time.monotonic() - began
+        assert lease.held
+        assert lease.fence > holder.fence
+        assert took < (1.5 + 3 / 3 if number == signal.SIGSTOP else 0.3) + 0.6
+        if number == signal.SIGSTOP:
+            first.signal(signal.SIGCONT)
+            time.sleep(0.3)
+            lease.check()
+            assert three.holders("line").count(lease.token) >= 2  # (it is first in line again, and may have got one that was free)
+            first.process.kill()
+        lease.release()
+    until(lambda: three.holders("line") == [None] * 3)
+
+
+def test_b07_tokens_of_two_processes_that_were_seeded_alike(three: Cluster) -> None:
+    """128 random bits each, and nothing of the machine in them."""
+    source = """
+    import random, uuid
+    random.seed(0)
+    with Holdfast().lock("token", wait=10) as lease:
+        say(lease.token, "%012x" % uuid.getnode())
+    """
+    inboxes = set()
+    for _ in range(2):
+        status, out, errors = run(source, three)
+        assert (status, errors) == (0, "")
+        token, machine = out.split()
+        inbox = token.split(":")[1]
+        assert len(bytes.fromhex(inbox)) * 8 == 128
+        assert machine not in token
+        inboxes.add(inbox)
+    assert len(inboxes) == 2
 
 
 def test_ctrl_c_in_a_block_releases(three: Cluster) -> None:

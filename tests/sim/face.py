@@ -6,18 +6,23 @@ It shares with the real faces everything but waiting. (Moved to src/holdfast/tes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.checks import Seconds, seconds
-from holdfast.core.claim import Claim
-from holdfast.engine.crew import NodeStatus
-from holdfast.errors import LockBusy, LockLost
-from holdfast.face import client, lease, lock
+from holdfast.engine.crew import NodeStatus, Want
+from holdfast.engine.record import Stats
+from holdfast.errors import LockBusy, LockLost, NoQuorum
+from holdfast.face import client, lease, lock, looking
+from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
+from holdfast.face.looking import Plan
 from holdfast.face.terms import Terms
+from holdfast.recipes.looking import LockStatus
 from holdfast.testing.driver import Driver, Witness
 from holdfast.testing.network import Node
 from holdfast.testing.world import Clock, World
+
+T = TypeVar("T")
 
 
 class Happened:
@@ -37,15 +42,23 @@ class Lease(lease.Lease):
     """A held lock in the hands of a task of the world."""
 
     __slots__ = ("_driver", "claim")
-    claim: Claim
+    claim: Want
 
     def __init__(self, terms: Terms, driver: Driver) -> None:
         super().__init__(terms, driver.settings)
         self._driver = driver
 
     @property
-    def _claim(self) -> Claim:
+    def _claim(self) -> Want:
         return self.claim
+
+    @property
+    def _going(self) -> bool:
+        return getattr(self, "claim", None) is not None and self._in_time
+
+    def _join(self, outer: Lease) -> None:
+        super()._join(outer)
+        self.claim = outer.claim
 
     def _mine(self) -> None:
         pass
@@ -54,7 +67,10 @@ class Lease(lease.Lease):
         return Happened()
 
     async def extend(self, ttl: Seconds | None = None) -> float:
-        await self._driver.extend(self.claim, self._extension(ttl))
+        length = self._extension(ttl)
+        if not length:
+            return 0.0
+        await self._driver.extend(self.claim, length)
         return self._extended()
 
     async def release(self, confirm: bool = False) -> int:
@@ -70,29 +86,46 @@ class Lock(lock.Lock[Lease]):
 
     __slots__ = ("_driver",)
 
-    def __init__(self, terms: Terms, driver: Driver) -> None:
-        super().__init__(terms)
+    def __init__(self, terms: Terms, inside: Inside[Lease], driver: Driver) -> None:
+        super().__init__(terms, inside)
         self._driver = driver
 
     async def acquire(self) -> Lease:
-        return await self._acquire(self._terms.wait)
+        return await self._acquire(self._terms.wait, self._terms.reentrant)
 
     async def try_acquire(self) -> Lease | None:
         try:
-            return await self._acquire(0.0)
+            return await self._acquire(0.0, self._terms.reentrant)
         except LockBusy:
             return None
 
-    async def _acquire(self, wait: float | None) -> Lease:
-        terms = self._terms
+    async def _acquire(self, wait: float | None, stays: bool) -> Lease:
+        terms, here = self._terms, self._here()
         lease = Lease(terms, self._driver)
-        await self._driver.acquire(lease, terms.recipe, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+        outer = self._inside.found(here, terms, wait)
+        if outer is not None:
+            lease._join(outer)
+            if terms.ttl > outer._terms.ttl:
+                try:
+                    await lease.extend(terms.ttl)
+                except BaseException:
+                    lease._leaves()
+                    raise
+            return lease
+        if stays:
+            self._inside.enters(here, lease)
+        try:
+            await self._driver.acquire(lease, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+        except NoQuorum as why:
+            if not terms.fail_open:
+                raise
+            self._driver.crew.record.note(lease._open(why))
         return lease
 
     async def __aenter__(self) -> Lease:
         here = self._here()
         stay, before = self._stay(), self._entered.get(here)
-        lease = await self.acquire()
+        lease = await self._acquire(self._terms.wait, True)
         if stay is not None:
             stay.lease = lease
         else:
@@ -122,13 +155,43 @@ class Holdfast(client.Client[Lock, Any, Any]):
 
     def _prepare(self) -> None:
         world, nodes, witness = self._parts
+        self._inside: Inside[Lease] = Inside()
         self.driver = Driver(world, nodes, self.settings, Clock(world, 0.0), witness)
 
     def _describe(self, terms: Terms) -> Lock:
-        return Lock(terms, self.driver)
+        return Lock(terms, self._inside, self.driver)
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return self.driver.status()
+
+    def stats(self) -> Stats:
+        return self.driver.crew.stats()
+
+    async def inspect(self, name: str) -> LockStatus:
+        return await self._look(looking.inspect(self.settings, name))
+
+    async def locked_by(self, name: str) -> str | None:
+        return await self._look(looking.locked_by(self.settings, name))
+
+    async def is_locked(self, name: str) -> bool:
+        return await self.locked_by(name) is not None
+
+    async def names(self, pattern: str = "*") -> list[str]:
+        return await self._look(looking.names(self.settings, pattern))
+
+    async def force_release(self, name: str, reason: str, only: str | None = None) -> int:
+        forced = await self._look(looking.force_release(self.settings, name, reason, only))
+        self.driver.crew.record.note(forced)
+        return forced.nodes
+
+    async def _look(self, plan: Plan[T]) -> T:
+        try:
+            ask = next(plan)
+            while True:
+                ask = plan.send(await self.driver.ask(ask.asks, ask.enough))
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         return await self.driver.ready(seconds(wait, "wait"))

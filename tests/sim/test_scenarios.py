@@ -229,7 +229,7 @@ def test_a_majority_that_another_had_is_a_loss_also_where_an_answer_is_lost(town
     for node in place.nodes[1:]:
         place.laws.takes_away(node, b"x")
         node.tell(pack(b"DEL", b"x"))
-        promote(node, lease._terms.recipe)
+        promote(node, lease._terms.recipes[0])
     place.world.run(place.world.now + 0.1)
     place.world.do(waiter.result().release())
     place.world.run(place.world.now + 0.1)
@@ -248,7 +248,7 @@ def test_minorities_one_after_another_are_taken_back(town: Build) -> None:
     for node in place.nodes:
         place.laws.takes_away(node, b"x")
         node.tell(pack(b"DEL", b"x"))
-        promote(node, lease._terms.recipe)
+        promote(node, lease._terms.recipes[0])
         place.world.run(place.world.now + 3.0)
         assert lease.state is HELD
 

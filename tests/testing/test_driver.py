@@ -31,7 +31,7 @@ class Theatre(Stage):
         """Acquire the lock, and keep it."""
         hold = Hold()
         self.holds.append(hold)
-        await driver.acquire(hold, self.recipe(1.0), ttl=1.0, **options)
+        await driver.acquire(hold, [self.recipe(1.0)], ttl=1.0, **options)
         return hold.claim
 
     def holders(self) -> list[bytes]:
@@ -192,7 +192,7 @@ def test_whoever_has_the_lease_is_told_of_its_loss(stage: Theatre) -> None:
             fell.append(stage.world.now)
 
     hold = Telling()
-    stage.world.do(stage.one.acquire(hold, stage.recipe(1.0), ttl=1.0))
+    stage.world.do(stage.one.acquire(hold, [stage.recipe(1.0)], ttl=1.0))
     for node in stage.nodes:
         node.vanish(5.0)
     stage.later(2.0)
@@ -290,7 +290,7 @@ def test_a_witness_sees_everything() -> None:
     driver = Driver(stage.world, stage.nodes, stage.settings, Clock(stage.world, 0.0), Told())
     stage.world.do(driver.ready(5.0))
     told.clear()
-    stage.world.do(driver.acquire(Hold(), stage.recipe(1.0), ttl=1.0))
+    stage.world.do(driver.acquire(Hold(), [stage.recipe(1.0)], ttl=1.0))
     assert told == ["began", "sends"]
     stage.world.close()
 

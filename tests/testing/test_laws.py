@@ -24,6 +24,7 @@ class Court(Stage):
         self.one, self.two = self.client(), self.client()
         self.world.run(1.5)
         self.claim = self.world.do(self.take(self.one))
+        self.later(0.05)  # every node has it
 
     def later(self, seconds: float) -> None:
         """Let this time pass."""
@@ -33,7 +34,7 @@ class Court(Stage):
         """Acquire a lock, and keep it."""
         hold = Hold()
         self.holds.append(hold)
-        await driver.acquire(hold, Exclusive(name, ttl=1.0, horizon=self.settings.horizon), ttl=1.0, **options)
+        await driver.acquire(hold, [Exclusive(name, ttl=1.0, horizon=self.settings.horizon)], ttl=1.0, **options)
         return hold.claim
 
     def breaks(self, law: str, within: float = 2.0) -> None:

@@ -11,7 +11,7 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
-from holdfast.wire.address import Address, parse
+from holdfast.wire.address import Address, Tls, parse
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
@@ -37,16 +37,45 @@ GOOD = {
     "unix:///run/r.sock": Address("unix:///run/r.sock", path="/run/r.sock"),
     "unix:///run/r%20s.sock?db=4": Address("unix:///run/r s.sock?db=4", path="/run/r s.sock", database=4),
     "unix:///run/r.sock?db=0": Address("unix:///run/r.sock", path="/run/r.sock"),
+    "redis://h?username=me&password=p%2Fw+%26": Address("redis://h:6379", "h", 6379, user="me", password="p/w+&"),  # a plus is a plus
+    "redis://me@h?password=pw": Address("redis://h:6379", "h", 6379, user="me", password="pw"),
+    "unix:///run/r.sock?db=1&password=pw": Address("unix:///run/r.sock?db=1", path="/run/r.sock", database=1, password="pw"),
+    "valkey://h:7000/3": Address("valkey://h:7000/3", "h", 7000, database=3),
+    "redis://[fe80::1%25eth0]:7000": Address("redis://[fe80::1%25eth0]:7000", "fe80::1%eth0", 7000),
+    "rediss://h": Address("rediss://h:6379", "h", 6379, tls=Tls()),
+    "valkeys://me:pw@[::1]/1": Address("valkeys://[::1]:6379/1", "::1", 6379, database=1, user="me", password="pw", tls=Tls()),
+    "rediss://h?ssl_cert_reqs=required&ssl_check_hostname=True": Address("rediss://h:6379", "h", 6379, tls=Tls()),
+    "rediss://h?ssl_cert_reqs=optional&ssl_check_hostname=no": Address("rediss://h:6379", "h", 6379, tls=Tls(check_hostname=False)),
+    "rediss://h?ssl_cert_reqs=none": Address("rediss://h:6379", "h", 6379, tls=Tls(verify=False, check_hostname=False)),
+    "rediss://h?ssl_cert_reqs=none&ssl_check_hostname=0": Address(
+        "rediss://h:6379", "h", 6379, tls=Tls(verify=False, check_hostname=False)
+    ),
+    "rediss://h?db=2&ssl_ca_certs=/a+b%20c&ssl_ca_path=/d&ssl_ca_data=--BEGIN+&ssl_certfile=/c&ssl_keyfile=/k&ssl_password=p%26": Address(
+        "rediss://h:6379/2",
+        "h",
+        6379,
+        database=2,
+        tls=Tls(ca_certs="/a+b c", ca_path="/d", ca_data="--BEGIN+", certfile="/c", keyfile="/k", password="p&"),
+    ),
     "unix://me:p%2Fw@/run/r.sock": Address("unix:///run/r.sock", path="/run/r.sock", user="me", password="p/w"),
 }
 
+SECURE = (
+    "the options of an address are db, username, password, ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
+    "ssl_password, ssl_cert_reqs, ssl_check_hostname, and it has no #fragment"
+)
+PLAIN = (
+    "the options of an address are db, username, password (ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
+    "ssl_password, ssl_cert_reqs, ssl_check_hostname: with rediss:// only), and it has no #fragment"
+)
+
 BAD = {
-    "": "'': a node's address begins with redis:// or unix://",
-    "h": "'h': a node's address begins with redis:// or unix://",
-    "h:6379": "'h:6379': a node's address begins with redis:// or unix://",
-    "http://h": "'http://h': a node's address begins with redis:// or unix://",
-    "rediss://h": "'rediss://h': a node's address begins with redis:// or unix://",
-    "redis:/h": "'redis:/h': a node's address begins with redis:// or unix://",
+    "": "'': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
+    "h": "'h': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
+    "h:6379": "'h:6379': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
+    "http://h": "'http://h': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
+    "redis+tls://h": "'redis+tls://h': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
+    "redis:/h": "'redis:/h': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
     "redis://": "'redis://' names no host: write redis://host:6379",
     "redis://:7000": "'redis://:7000' names no host: write redis://host:6379",
     "redis:///1": "'redis:///1' names no host: write redis://host:6379",
@@ -60,18 +89,18 @@ BAD = {
     "redis://h?db=": "'redis://h': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "redis://h?db=\u0663": "'redis://h': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "redis://h?db=\xb2": "'redis://h': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
-    "redis://h?ssl=1&a=2": "'redis://h': the only option of an address is ?db=, and it has no #fragment",
+    "redis://h?ssl=1&a=2": f"'redis://h': {PLAIN}",
     "unix://": "'unix://' names no socket: write unix:///path/of/the/socket, with three slashes",
     "unix://s": "'unix://s' names no socket: write unix:///path/of/the/socket, with three slashes",
     "unix:///s?db=x": "'unix:///s': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
-    "unix:///s?mode=1": "'unix:///s': the only option of an address is ?db=, and it has no #fragment",
-    "redis://h#1": "'redis://h': the only option of an address is ?db=, and it has no #fragment",
-    "unix:///s#1": "'unix:///s': the only option of an address is ?db=, and it has no #fragment",
+    "unix:///s?mode=1": f"'unix:///s': {PLAIN}",
+    "redis://h#1": f"'redis://h': {PLAIN}",
+    "unix:///s#1": f"'unix:///s': {PLAIN}",
     "redis://h/1234567890": "'redis://h/1234567890': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "redis://h?db=" + "1" * 5000: "'redis://h': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "unix://run/r.sock": "'unix://run/r.sock' names no socket: write unix:///path/of/the/socket, with three slashes",
-    "1redis://h": "'...': a node's address begins with redis:// or unix://",
-    " redis://h": "'...': a node's address begins with redis:// or unix://",
+    "1redis://h": "'...': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
+    " redis://h": "'...': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
     "redis://m\udcffe@h": "the user of 'redis://h' 'm\\udcffe' has half of a surrogate pair in it, which UTF-8 cannot say",
     f"redis://{'m' * 1025}@h": "the user of 'redis://h' has 1025 bytes of UTF-8; at most 1024 are allowed",
     # with a password in it
@@ -80,8 +109,25 @@ BAD = {
     "redis:/me:pw@h": "'...' is no address of a node: in user, password and path write / ? # @ : as %2F %3F %23 %40 %3A",
     "redis://me:p\udcffw@h": "'redis://h': its password has half of a surrogate pair in it, which UTF-8 cannot say",
     "redis://h:pw": "'redis://h' is no address of a node: its host, port or options cannot be read",
-    "redis://h?password=pw": "'redis://h': the only option of an address is ?db=, and it has no #fragment",
-    "unix:///s?password=pw": "'unix:///s': the only option of an address is ?db=, and it has no #fragment",
+    "redis://:a@h?password=pw": "'redis://h': its user or its password is given twice: before the @, and as an option",
+    "unix://me:a@/s?username=me": "'unix:///s': its user or its password is given twice: before the @, and as an option",
+    "redis://h?password=p\udcffw": "'redis://h': its password has half of a surrogate pair in it, which UTF-8 cannot say",
+    "redis://:%ff@h": "'redis://h' is no address of a node: its host, port or options cannot be read",
+    "redis://h?password=%ff": "'redis://h' is no address of a node: its host, port or options cannot be read",
+    "unix:///s%ff": "'unix:///s%ff' is no address of a node: its host, port or options cannot be read",
+    # TLS
+    "rediss://": "'rediss://' names no host: write rediss://host:6379",
+    "rediss://h#1": f"'rediss://h': {SECURE}",
+    "rediss://h?ssl_ciphers=x": f"'rediss://h': {SECURE}",
+    "valkey://h?ssl_certfile=/c": f"'valkey://h': {PLAIN}",
+    "unix:///s?ssl_ca_certs=/c": f"'unix:///s': {PLAIN}",
+    "rediss://h?ssl_ca_certs=": "'rediss://h': ssl_ca_certs is empty: leave it out, or name what is meant",
+    "rediss://h?ssl_cert_reqs=maybe": "'rediss://h': ssl_cert_reqs is required, or none for a certificate that nobody looks at",
+    "rediss://h?ssl_check_hostname=2": "'rediss://h': ssl_check_hostname is true or false",
+    "rediss://h?ssl_cert_reqs=none&ssl_check_hostname=1": "'rediss://h': with ssl_cert_reqs=none nobody looks at the name",
+    "rediss://h?ssl_keyfile=/k": "'rediss://h': ssl_keyfile and ssl_password belong to a certificate: name it with ssl_certfile",
+    "rediss://h?ssl_password=pw": "'rediss://h': ssl_keyfile and ssl_password belong to a certificate: name it with ssl_certfile",
+    "rediss://h?ssl_certfile=/c&ssl_password=p\udcffw": "'rediss://h': its ssl_password has half of a surrogate pair in it",
     "me:pw@redis://h": "'...' is no address of a node: in user, password and path write / ? # @ : as %2F %3F %23 %40 %3A",
     "me:pw@h": "'...' is no address of a node: in user, password and path write / ? # @ : as %2F %3F %23 %40 %3A",
 }
@@ -132,7 +178,7 @@ def seen(url: str) -> str:
 
 
 @patient
-@given(st.text(), SECRETS, st.sampled_from(["redis://{}@h:7000/1", "redis://{}@[::1]", "unix://{}@/run/r.sock?db=1"]))
+@given(st.text(), SECRETS, st.sampled_from(["redis://{}@h:7000/1", "rediss://{}@[::1]", "unix://{}@/run/r.sock?db=1"]))
 def test_user_and_password_are_percent_encoded_and_seen_nowhere(user: str, password: str, frame: str) -> None:
     url = frame.format(f"{quote(user, safe='')}:{quote(password, safe='')}")
     assert (parse(url).user, parse(url).password) == (user, password)
@@ -149,7 +195,10 @@ MANGLED = (
     "redis://{}@:1",
     "redis:/:{}@h",
     "redis:{}@h",
-    "rediss://:{}@h",
+    "rediss:://:{}@h",
+    "rediss://h?ssl_password={}",
+    "rediss://h?ssl_certfile=/c&ssl_keyfile=&ssl_password={}",
+    "rediss://h?password={}&password={}&x=1",
     ":{}@h",
     "unix://:{}@s",
     "unix://:{}@/s?db=x",
@@ -162,7 +211,7 @@ MANGLED = (
 @given(SECRETS, st.sampled_from(MANGLED))
 @example("sEcr3t\u2100", "redis://:{}@h")  # which the parser refuses, quoting it: it has a slash in it when normalized
 def test_a_password_is_not_seen_even_of_a_malformed_address(password: str, frame: str) -> None:
-    text = seen(frame.format(password))
+    text = seen(frame.replace("{}", password))
     assert "secr3t" not in text and "sec4et" not in text
 
 
@@ -179,6 +228,20 @@ def test_what_an_address_does_not_name_is_empty() -> None:
     tcp, unix = parse("redis://h"), parse("unix:///s")
     assert (tcp.path, tcp.database, tcp.user, tcp.password) == ("", 0, "", "")
     assert (unix.host, unix.port, unix.database, unix.user, unix.password) == ("", 0, 0, "", "")
+
+
+@patient
+@given(SECRETS)
+def test_passwords_may_be_options_and_are_seen_nowhere(password: str) -> None:
+    url = f"rediss://h?password={quote(password, safe='')}&ssl_certfile=/c&ssl_password={quote(password, safe='')}"
+    address = parse(url)
+    assert address.tls is not None and address.password == address.tls.password == password
+    assert "secr3t" not in seen(url) and "sec4et" not in seen(url)
+
+
+def test_a_place_is_the_same_for_all_databases_and_users() -> None:
+    one, other = parse("rediss://me@h:7000/1?ssl_cert_reqs=none"), parse("valkey://h:7000")
+    assert one.place == other.place == ("h", 7000) and parse("unix:///s?db=1").place == ("/s", 0)
 
 
 def test_an_address_is_immutable() -> None:

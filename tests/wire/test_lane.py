@@ -47,6 +47,11 @@ def message(text: bytes) -> bytes:
     return push(b"message", INBOX, text)
 
 
+def invalidate(keys: bytes) -> bytes:
+    """A node tells that keys have changed that it was asked to watch."""
+    return b">2\r\n" + bulk(b"invalidate") + keys
+
+
 LOADED = b"".join(bulk(b"%040d" % number) for number in range(len(SCRIPTS)))
 
 
@@ -57,6 +62,7 @@ class Server:
     facts: dict[str, object] = field(default_factory=dict)
     time: tuple[bytes, bytes] = (b"1700000000", b"500000")
     setinfo: bytes = OK
+    tracking: bytes = OK
     confirms: bool = True
     verbatim: bool = True  # its INFO is text for people, as RESP3 has it
 
@@ -81,6 +87,7 @@ class Server:
             OK,
             self.setinfo,
             self.setinfo,
+            self.tracking,
             b">3\r\n" + bulk(b"subscribe") + bulk(INBOX) + b":1\r\n" if self.confirms else b"",
             self.info("redis_version", "valkey_version", "run_id", "uptime_in_seconds"),
             self.info("role"),
@@ -94,11 +101,12 @@ class Server:
 
 @dataclass
 class Asked:
-    """A question; `again`: a release."""
+    """A question; `again`: a release; `watch`: the node is to tell of changes."""
 
     data: bytes
     sent: float = 0.0
     again: bool = False
+    watch: bool = False
 
 
 @dataclass
@@ -112,6 +120,9 @@ class Ear:
 
     def told(self, node: int, message: bytes, now: float) -> None:
         self.log.append((node, message, now))
+
+    def changed(self, node: int, key: bytes | None, now: float) -> None:
+        self.log.append((node, ("changed", key), now))
 
 
 def a_lane(
@@ -152,6 +163,7 @@ PLAIN = [
     (b"CLIENT", b"SETNAME", b"holdfast:me"),
     (b"CLIENT", b"SETINFO", b"LIB-NAME", b"holdfast"),
     (b"CLIENT", b"SETINFO", b"LIB-VER", b"1.2"),
+    (b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"),
     (b"SUBSCRIBE", INBOX),
     (b"INFO", b"server"),
     (b"INFO", b"replication"),
@@ -190,11 +202,12 @@ def test_manners_are_modest_by_default() -> None:
 
 @pytest.mark.parametrize("database", [0, 1])
 @pytest.mark.parametrize("verbatim", [True, False])
-@pytest.mark.parametrize("setinfo", [OK, b"-ERR Unknown subcommand or wrong number of arguments for 'SETINFO'\r\n"])
-def test_a_sound_server_is_introduced(database: int, verbatim: bool, setinfo: bytes) -> None:
+@pytest.mark.parametrize("setinfo", [OK, b"-ERR Unknown subcommand or wrong number of arguments for 'SETINFO'\r\n", b"-NOPERM no\r\n"])
+@pytest.mark.parametrize("tracking", [OK, b"-NOPERM this user has no permissions to run the 'client|tracking' command\r\n"])
+def test_a_sound_server_is_introduced(database: int, verbatim: bool, setinfo: bytes, tracking: bytes) -> None:
     lane = a_lane(f"redis://h/{database}")
     lane.connected(100.0)
-    lane.received(Server({"valkey_version": "8.1.0"}, verbatim=verbatim, setinfo=setinfo).greets(database), 101.0)
+    lane.received(Server({"valkey_version": "8.1.0"}, verbatim=verbatim, setinfo=setinfo, tracking=tracking).greets(database), 101.0)
     assert (lane.line, lane.bad, list(lane.ledger), log(lane)) == (GUARDED, None, [], [])
     assert lane.facts == {
         "redis_version": "7.0.15",
@@ -212,7 +225,7 @@ def test_what_is_no_fact_in_info_is_passed_over() -> None:
     lane = a_lane()
     lane.connected(0.0)
     answers = Server().answers()
-    answers[7] = bulk(b"# Memory\r\n\r\nnonsense\r\nmaxmemory_policy:allkeys:lru\r\nhuman:\xff\r\n")
+    answers[8] = bulk(b"# Memory\r\n\r\nnonsense\r\nmaxmemory_policy:allkeys:lru\r\nhuman:\xff\r\n")
     lane.received(b"".join(answers), 0.0)
     assert lane.line is GUARDED
     assert lane.facts["maxmemory_policy"] == "allkeys:lru" and lane.facts["human"] == "\ufffd"
@@ -230,11 +243,10 @@ def test_facts_are_of_this_connection() -> None:
 REFUSALS = {  # what is refused: which answer that is, and what is to be done about it
     "HELLO": (0, "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least (RESP3 is needed)"),
     "SELECT": (1, "it refuses the database"),
-    "SETNAME": (2, "CLIENT SETNAME is refused"),
-    "SUBSCRIBE": (5, "it refuses SUBSCRIBE or INFO: the user needs both"),
-    "INFO server": (6, "it refuses SUBSCRIBE or INFO: the user needs both"),
-    "INFO memory": (8, "it refuses SUBSCRIBE or INFO: the user needs both"),
-    "TIME": (9, "TIME is refused"),
+    "SUBSCRIBE": (6, "it refuses SUBSCRIBE or INFO: the user needs both"),
+    "INFO server": (7, "it refuses SUBSCRIBE or INFO: the user needs both"),
+    "INFO memory": (9, "it refuses SUBSCRIBE or INFO: the user needs both"),
+    "TIME": (10, "TIME is refused"),
 }
 
 
@@ -251,13 +263,91 @@ def test_a_refusal_is_a_clear_cause(which: str) -> None:
     assert lane.line is GREETING  # it is not to be spoken to
 
 
+def test_credentials_of_the_moment_are_said_once() -> None:
+    lane = a_lane("redis://me:old@h")
+    lane.connected(0.0, parse("redis://you:new@h"))
+    assert lane.take().startswith(command(b"HELLO", b"3", b"AUTH", b"you", b"new"))
+    lane.broke(1.0)
+    lane.connected(2.0)
+    assert lane.take().startswith(command(b"HELLO", b"3", b"AUTH", b"me", b"old"))
+
+
+def test_a_server_that_knows_no_hello_repeats_the_password_and_we_do_not() -> None:
+    lane = a_lane("redis://:pa55w0rd@h")
+    lane.connected(0.0)
+    lane.received(b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `pa55w0rd`, \r\n", 0.0)
+    assert str(lane.bad).endswith("(RESP3 is needed): ERR unknown command `HELLO`")
+
+
+def test_a_name_for_operators_may_be_refused() -> None:
+    lane = a_lane()
+    lane.connected(0.0)
+    answers = Server(setinfo=b"-NOPERM no\r\n").answers(0)
+    answers[1] = b"-NOPERM no\r\n"
+    lane.received(b"".join(answers), 0.0)
+    assert (lane.bad, lane.line) == (None, GUARDED)
+
+
+MUTE = {  # how the connection ended before the node said anything, and what is said of it
+    "reset": ("redis://h", ConnectionResetError("reset"), "reset, before it said a word: if it speaks TLS on this port, write rediss://"),
+    "closed": ("rediss://h", ConnectionError("closed"), "closed, before it said a word: it may want a certificate of ours (ssl_certfile)"),
+    "silent": ("redis://h", TimeoutError("silent"), "silent"),
+    "unfit": ("redis://h", ConfigError("unfit"), "unfit"),
+}
+
+
+@pytest.mark.parametrize("which", MUTE)
+def test_what_it_may_mean_that_a_connection_ended_before_a_word_was_said(which: str) -> None:
+    url, cause, told = MUTE[which]
+    lane = a_lane(url)
+    assert lane.explained(cause) is cause
+    lane.connected(0.0)
+    explained = lane.explained(cause)
+    assert str(explained) == told and isinstance(explained, ConnectionError) is isinstance(cause, ConnectionError)
+    lane.received(Server().answers(0)[0], 0.0)
+    assert lane.explained(cause) is cause
+    lane.received(b"".join(Server().answers(0)[1:]), 0.0)
+    assert lane.explained(cause) is cause
+
+
+@pytest.mark.parametrize("url, told", [("redis://h", False), ("rediss://h", True)])
+def test_what_it_may_mean_that_a_connection_ended_while_it_was_made(url: str, told: bool) -> None:
+    lane = a_lane(url)
+    lane.dial(0.0)
+    assert ("it may want a certificate of ours" in str(lane.explained(ConnectionError("closed")))) is told
+    assert str(lane.explained(ConnectionRefusedError("refused"))) == "refused"
+
+
+@pytest.mark.parametrize("url, told", [("redis://h", ""), ("rediss://h", " (TLS included: does it speak that on this port?)")])
+def test_what_silence_means(url: str, told: str) -> None:
+    lane = a_lane(url)
+    lane.dial(0.0)
+    assert str(lane.silence()) == f"no connection within 1 s{told}"
+    lane.connected(0.0)
+    assert str(lane.silence()) == "silent for 1 s"
+
+
+def test_what_is_wrong_with_its_first_words_is_not_explained_away() -> None:
+    lane = a_lane()
+    lane.connected(0.0)
+    lane.received(b"HTTP/1.1 400 Bad Request\r\n", 0.0)
+    assert lane.bad is not None and lane.explained(lane.bad) is lane.bad
+
+
+def test_a_server_that_speaks_tls_is_told_so() -> None:
+    lane = a_lane()
+    lane.connected(0.0)
+    lane.received(memoryview(b"\x15\x03\x01\x00\x02\x02\x46"), 0.0)  # an alert
+    assert type(lane.bad) is ConfigError and "it speaks TLS on this port: write rediss://" in str(lane.bad)
+
+
 PASSING = {
-    "loading": (9, "LOADING Redis is loading the dataset in memory"),
-    "busy": (6, "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."),
+    "loading": (10, "LOADING Redis is loading the dataset in memory"),
+    "busy": (7, "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."),
     "full": (0, "ERR max number of clients reached"),
-    "a replica that lost its master": (9, "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."),
-    "a cluster that is down": (9, "CLUSTERDOWN The cluster is down"),
-    "moving": (9, "TRYAGAIN Multiple keys request during rehashing of slot"),
+    "a replica that lost its master": (10, "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."),
+    "a cluster that is down": (10, "CLUSTERDOWN The cluster is down"),
+    "moving": (10, "TRYAGAIN Multiple keys request during rehashing of slot"),
 }
 
 
@@ -353,7 +443,7 @@ def test_info_that_is_no_text_is_no_info() -> None:
     lane = a_lane()
     lane.connected(0.0)
     answers = Server().answers()
-    answers[5] = b":1\r\n"
+    answers[6] = b":1\r\n"
     lane.received(b"".join(answers), 0.0)
     assert str(lane.bad).startswith("its server is of no known version")
 
@@ -496,6 +586,10 @@ TALK = (
     + message(b"g token 5 name")
     + array(b":0\r\n", b":8000\r\n", b":-1\r\n", b"_\r\n")
     + push(b"invalidate", b"key", b"x")  # a push that means nothing here
+    + invalidate(array(bulk(b"name"), bulk(b"with \0 and \xff")))
+    + invalidate(b"_\r\n")  # FLUSHALL
+    + invalidate(array())
+    + invalidate(b":5\r\n")
     + b">3\r\n+message\r\n+channel\r\n:5\r\n"  # and others: a message is three things, the last of them text
     + b">0\r\n>1\r\n+message\r\n>2\r\n+message\r\n+channel\r\n>4\r\n+message\r\n+channel\r\n+text\r\n+more\r\n>1\r\n*0\r\n"
     + b"-ERR no\r\n"
@@ -508,6 +602,9 @@ UNDERSTOOD = [
     (7, b"first", [5, 0, 1], 9.0),
     (7, b"g token 5 name", 9.0),
     (7, b"second", [0, 8000, -1, None], 9.0),
+    (7, ("changed", b"name"), 9.0),
+    (7, ("changed", b"with \0 and \xff"), 9.0),
+    (7, ("changed", None), 9.0),
     (7, b"third", "refused: ERR no", 9.0),
     (7, b"with \r\n in it, \0 and \xff", 9.0),
     (7, b"", 9.0),
@@ -686,6 +783,47 @@ def test_an_answer_that_only_looks_like_an_error_is_one() -> None:
     lane.say(Asked(b"one"))
     lane.received(b"+NOSCRIPT\r\n", 1.0)
     assert (log(lane), lane.bad) == ([(7, b"one", b"NOSCRIPT", 1.0)], None)
+
+
+# ------------------------------------------------ what a node is to watch
+
+
+CACHING = command(b"CLIENT", b"CACHING", b"YES")
+UNTRACKED = b"-ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled\r\n"
+
+
+@pytest.mark.parametrize("caching", [OK, UNTRACKED])
+def test_a_question_that_watches_is_said_behind_the_word_for_it_and_answers_stay_in_step(caching: bytes) -> None:
+    lane = a_lane()
+    up(lane)
+    for question in (Asked(b"first"), Asked(b"watching", watch=True), Asked(b"last")):
+        lane.say(question)
+    assert lane.take() == b"first" + CACHING + b"watching" + b"last"
+    lane.received(b":1\r\n" + caching + b":2\r\n" + invalidate(array(bulk(b"a"))) + b":3\r\n", 1.0)
+    assert log(lane) == [(7, b"first", 1, 1.0), (7, b"watching", 2, 1.0), (7, ("changed", b"a"), 1.0), (7, b"last", 3, 1.0)]
+    assert (lane.bad, list(lane.ledger)) == (None, [])
+
+
+def test_the_word_for_watching_may_be_owed_for_as_long_as_its_question() -> None:
+    lane = a_lane(patience=2.0)
+    up(lane)
+    lane.say(Asked(b"watching", sent=5.0, watch=True))
+    assert (lane.due(), lane.late(6.9), lane.late(7.0)) == (7.0, False, True)
+    lane.received(OK, 6.0)
+    assert lane.due() == 7.0
+    lane.received(b":1\r\n", 6.5)
+    assert lane.due() == inf
+
+
+def test_what_was_to_be_watched_is_forgotten_with_its_connection() -> None:
+    lane = a_lane()
+    up(lane)
+    lane.say(Asked(b"watching", watch=True))
+    lane.broke(1.0)
+    lane.say(Asked(b"watching", watch=True))
+    assert (lane.take(), list(lane.ledger), lane.unsaid) == (b"", [], [])
+    up(lane, 2.0)
+    assert lane.take() == b""
 
 
 # ------------------------------------------------ breaks

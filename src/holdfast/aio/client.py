@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from ..checks import Seconds, seconds
 from ..drivers.aio import Driver
 from ..engine.crew import NodeStatus
+from ..engine.record import Stats
 from ..errors import Closed
-from ..face import client
+from ..face import client, looking
+from ..face.inside import Inside
+from ..face.looking import Plan
 from ..face.terms import Terms
+from ..recipes.looking import LockStatus
 from ..version import VERSION
 from .decorating import Locked, Skipping
+from .lease import Lease
 from .lock import Lock
+
+T = TypeVar("T")
 
 
 class Holdfast(client.Client[Lock, Locked, Skipping]):
@@ -25,11 +32,12 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
     _locked, _skipping = Locked, Skipping
 
     def _prepare(self) -> None:
+        self._inside: Inside[Lease] = Inside()
         self._drivers: dict[asyncio.AbstractEventLoop, Driver] = {}
         self._closed = False
 
     def _describe(self, terms: Terms) -> Lock:
-        return Lock(terms, self._driver)
+        return Lock(terms, self._inside, self._driver)
 
     def _driver(self) -> Driver:
         """That of the running loop, and of this process; those of loops that were closed are forgotten."""
@@ -41,11 +49,41 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
             for at in list(self._drivers):  # (one C call each: loops in other threads come and go meanwhile)
                 if at.is_closed():
                     self._drivers.pop(at, None)
-            driver = self._drivers[loop] = Driver(self.settings, self._teller, self._teller.wants_all, VERSION)
+            driver = self._drivers[loop] = Driver(self.settings, self._access, self._teller, self._teller.wants_all, VERSION)
         return driver
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return self._driver().status()
+
+    def stats(self) -> Stats:
+        return self._driver().stats()
+
+    async def inspect(self, name: str) -> LockStatus:
+        return await self._look(looking.inspect(self.settings, name))
+
+    async def locked_by(self, name: str) -> str | None:
+        return await self._look(looking.locked_by(self.settings, name))
+
+    async def is_locked(self, name: str) -> bool:
+        return await self.locked_by(name) is not None
+
+    async def names(self, pattern: str = "*") -> list[str]:
+        return await self._look(looking.names(self.settings, pattern))
+
+    async def force_release(self, name: str, reason: str, only: str | None = None) -> int:
+        forced = await self._look(looking.force_release(self.settings, name, reason, only))
+        self._driver().note(forced)
+        return forced.nodes
+
+    async def _look(self, plan: Plan[T]) -> T:
+        driver = self._driver()
+        try:
+            ask = next(plan)
+            while True:
+                ask = plan.send(await driver.ask(ask.asks, ask.enough))
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         return await self._driver().ready(seconds(wait, "wait"))

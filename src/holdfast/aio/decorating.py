@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from ..errors import LockBusy
 from ..face import decorating
-from ..face.decorating import Function, Inside, Kind, LockOf, finished, outlived
+from ..face.decorating import Current, Function, Kind, LockOf, finished, outlived
 from .lease import Lease
 
 P = ParamSpec("P")
@@ -27,7 +27,7 @@ def _coroutine(function: Function, lock_of: LockOf, skip: bool) -> Function:
         lease = None
         try:
             async with lock_of(*args, **kwargs) as lease:
-                with Inside(lease):
+                with Current(lease):
                     return finished(function, await function(*args, **kwargs))
         except LockBusy:
             if lease is not None or not skip:  # (or it is another lock, in the function's body)
@@ -46,7 +46,7 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
                 step = _first(body)
                 while True:
                     lease._enter()  # whoever takes this step is cancelled if the lease is lost meanwhile
-                    with Inside(lease):
+                    with Current(lease):
                         try:
                             value = await step
                         except StopAsyncIteration:
@@ -62,7 +62,7 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
                         if not outlived(lease):
                             step = body.asend(sent)
                             continue
-                    with Inside(lease):
+                    with Current(lease):
                         await body.aclose()
                     return  # (leaving the block raises LockLost)
         except LockBusy:

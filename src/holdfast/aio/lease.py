@@ -13,8 +13,8 @@ from typing import Any
 from ..checks import Seconds
 from ..clock import clock
 from ..core import claim as core
-from ..core.claim import Claim
 from ..drivers.aio import Driver
+from ..engine.crew import Want
 from ..errors import LockLost, WrongLoop, WrongProcess
 from ..face import lease
 from ..face.lease import LostEvent
@@ -30,7 +30,7 @@ def _finished(task: asyncio.Task[Any]) -> None:
 class Lease(lease.Lease):
     __doc__ = lease.Lease.__doc__
     __slots__ = ("_body", "_cancelled", "_cancelling", "_driver", "claim")
-    claim: Claim
+    claim: Want
 
     def __init__(self, terms: Terms, driver: Driver) -> None:
         super().__init__(terms, driver.settings)
@@ -39,8 +39,16 @@ class Lease(lease.Lease):
         self._cancelling, self._cancelled = 0, False
 
     @property
-    def _claim(self) -> Claim:
+    def _claim(self) -> Want:
         return self.claim
+
+    @property
+    def _going(self) -> bool:
+        return getattr(self, "claim", None) is not None and not self._driver.foreign and self._in_time
+
+    def _join(self, outer: Lease) -> None:
+        super()._join(outer)
+        self.claim = outer.claim
 
     def _mine(self) -> None:
         if self._driver.foreign:
@@ -56,7 +64,10 @@ class Lease(lease.Lease):
         return asyncio.Event()
 
     async def extend(self, ttl: Seconds | None = None) -> float:
-        await self._driver.extend(self.claim, self._extension(ttl))
+        length = self._extension(ttl)
+        if not length:
+            return 0.0
+        await self._driver.extend(self.claim, length)
         return self._extended()
 
     async def release(self, confirm: bool = False) -> int:
@@ -94,7 +105,8 @@ class Lease(lease.Lease):
                 raise self._loss() from cancelled
         elif isinstance(error, GeneratorExit):  # perhaps of a coroutine that is thrown away: nothing can be awaited
             self._released = True
-            self._driver.let_go(self.claim)
+            if self._leaves():
+                self._driver.let_go(self.claim)
             return
         try:
             await self.release()
@@ -103,11 +115,11 @@ class Lease(lease.Lease):
                 raise
             error.add_note(f"and {wrong}")
 
-    def _fell(self) -> None:
+    def _falls(self) -> None:
         if self._body is not None:
             self._cancelled = True
             self._body.cancel(f"{self.name!r} is lost")
-        super()._fell()
+        super()._falls()
 
     def _call(self, on_lost: Any) -> None:
         self._driver.loop.call_soon(self._call_now, on_lost)
@@ -122,6 +134,8 @@ class Lease(lease.Lease):
 
     def __del__(self) -> None:
         claim, driver = getattr(self, "claim", None), self._driver
-        if claim is not None and claim.state is core.HELD and clock() < claim.until and not (driver.closed or driver.gone):
+        if claim is None or self._root is not None or driver.closed or driver.gone:
+            return
+        if claim.state is core.HELD and clock() < claim.until:
             claim.abandon()  # first: whoever records the warning keeps this lease
             warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..drivers.aio import Driver
-from ..errors import LockBusy
+from ..errors import LockBusy, NoQuorum
 from ..face import lock
 from ..face.decorating import always
+from ..face.inside import Inside
 from ..face.lock import Leave
 from ..face.terms import Terms
 from .decorating import Locked, P, W
@@ -23,29 +24,46 @@ class Lock(lock.Lock[Lease]):
     __doc__ = lock.Lock.__doc__
     __slots__ = ("_driver",)
 
-    def __init__(self, terms: Terms, driver: Callable[[], Driver]) -> None:
-        super().__init__(terms)
+    def __init__(self, terms: Terms, inside: Inside[Lease], driver: Callable[[], Driver]) -> None:
+        super().__init__(terms, inside)
         self._driver = driver  # that of the running loop
 
     async def acquire(self) -> Lease:
-        return await self._acquire(self._terms.wait)
+        return await self._acquire(self._terms.wait, self._terms.reentrant)
 
     async def try_acquire(self) -> Lease | None:
         try:
-            return await self._acquire(0.0)
+            return await self._acquire(0.0, self._terms.reentrant)
         except LockBusy:
             return None
 
-    async def _acquire(self, wait: float | None) -> Lease:
-        terms, driver = self._terms, self._driver()
+    async def _acquire(self, wait: float | None, stays: bool) -> Lease:
+        terms, driver, here = self._terms, self._driver(), self._here()
         lease = Lease(terms, driver)
-        await driver.acquire(lease, terms.recipe, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+        outer = self._inside.found(here, terms, wait)
+        if outer is not None:
+            lease._join(outer)
+            if terms.ttl > outer._terms.ttl:
+                try:
+                    await lease.extend(terms.ttl)
+                except BaseException:
+                    lease._leaves()
+                    raise
+            return lease
+        if stays:
+            self._inside.enters(here, lease)
+        try:
+            await driver.acquire(lease, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+        except NoQuorum as why:
+            if not terms.fail_open:
+                raise
+            driver.note(lease._open(why))
         return lease
 
     async def __aenter__(self) -> Lease:
         here = self._here()
         stay, before = self._stay(), self._entered.get(here)
-        lease = await self.acquire()
+        lease = await self._acquire(self._terms.wait, True)
         if stay is not None:
             stay.lease = lease
         else:

@@ -13,13 +13,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from math import inf
+from typing import Protocol
 
 from .. import events
 from ..errors import ConfigError, LockBusy, NoQuorum
 from . import quorum
 from .command import CEDE, GRANTED, INQUIRY, RELEASE, TAKEN, TRY, WAIT, Command, Recipe
 from .reach import DOWN, HOPED, UP, Reach
-from .ticket import FENCE, Mint
+from .ticket import FENCE, TOKEN, Mint
 
 
 class State(enum.Enum):
@@ -57,7 +58,21 @@ class Vote:
     holder: bytes | None = None
     left = -2  # milliseconds that the holder's key had there when it was told; -1: no expiry, -2: no key
     told = 0.0  # when that was
+    watched: bytes | None = None  # the holder, no client of ours, whose leaving the node will tell: it tells every change once
     error: Exception | None = None  # its last answer, if that was none
+
+
+class Company(Protocol):
+    """The claims, of one ticket, that a claim is held together with: all or none."""
+
+    def complete(self, claim: Claim, now: float) -> bool:
+        """The claim could be held. Could all others, at this moment? Then they are."""
+
+    def ended(self, claim: Claim, now: float) -> None:
+        """The claim is lost, or came to nothing: so do the others."""
+
+    def verdict(self, now: float) -> Exception:
+        """What to tell a caller who waited in vain."""
 
 
 class Claim:
@@ -68,9 +83,9 @@ class Claim:
 
     __slots__ = (
         "__weakref__", "_asked", "_base", "_beat", "_dark", "_deadline", "_extended", "_goal", "_largest", "_parting", "_propose",
-        "_quorum", "_reach", "_renew", "_touched", "_usual", "armed", "began", "contended", "doubt", "fence", "freed", "limit",
+        "_quorum", "_reach", "_renew", "_touched", "_usual", "armed", "began", "company", "contended", "doubt", "fence", "freed", "limit",
         "max_hold", "mint", "news", "notes", "patient", "plain", "queued", "reason", "recipe", "refusal", "routed", "sends", "setback",
-        "since", "state", "ticket", "token", "ttl", "until", "votes", "wake", "yes",
+        "since", "state", "ticket", "token", "ttl", "unfit", "until", "votes", "wake", "yes",
     )  # fmt: skip
 
     def __init__(
@@ -90,9 +105,11 @@ class Claim:
         self.patient, self._deadline, self._renew, self.max_hold = patient, deadline, renew, max_hold
         self.token = self.routed = mint.token(ticket)  # routed: the one under which the crew knows it
         self.state, self.fence, self.until, self.limit = WAITING, 0, 0.0, inf
+        self.company: Company | None = None
         self.wake = self.armed = inf  # when it wants a tick; when the crew will give one
         self.sends: list[tuple[Sequence[int], Command]] = []
         self.notes: list[type[events.LockEvent]] = []  # what observers should hear
+        self.unfit: list[int] = []  # nodes that have just said that the name's key is no lock there
         self.news = False  # the state changed by itself, or what the caller waits for came: tell
         self.doubt = self.contended = self.queued = False
         self.refusal: Exception | None = None  # why it came to nothing
@@ -169,7 +186,7 @@ class Claim:
         if self._late(now):
             self._lapse(now)
         elif self.state is HELD:
-            self._lose(now, "closed")
+            self.lose(now, "closed")
         elif self.state is WAITING:
             self.release(now)
             self.news = True
@@ -197,7 +214,7 @@ class Claim:
         vote.owed -= 1
         answer = _read(reply)
         if answer is None:
-            return self._failed(vote, command, reply, now)
+            return self._failed(node, vote, command, reply, now)
         fence, second, third, holder = answer
         lower, fresh = second == 1, third == 1  # (if granted)
         if vote.burnt:
@@ -209,12 +226,12 @@ class Claim:
         anew = fresh or self._raised(vote, fence)
         vote.unsure = False
         if vote.since < inf and (not fence or anew) and self._breaks(vote, now):
-            return self._lose(now, "gap")
+            return self.lose(now, "gap")
         vote.sent, vote.error = command.sent, None
         vote.base = base = quorum.bound(command.sent, command.ttl)
         if fence:
             return self._granted(vote, fence, lower, base if anew or not vote.granted else max(base, vote.bound), now)
-        return self._denied(vote, second, third, holder, now)
+        return self._denied(node, vote, second, third, holder, now, command.watch)
 
     def _granted(self, vote: Vote, fence: int, lower: bool, bound: float, now: float) -> bool:
         """The node answers that it holds the token."""
@@ -230,11 +247,13 @@ class Claim:
             return False  # one more yes, and nothing to decide
         return self.check(now)
 
-    def _denied(self, vote: Vote, left: int, place: int, holder: bytes | None, now: float) -> bool:
+    def _denied(self, node: int, vote: Vote, left: int, place: int, holder: bytes | None, now: float, watch: bool) -> bool:
         """The node answers that another has it."""
         vote.granted = vote.lower = False
         vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
         vote.denied, vote.left, vote.told, vote.holder = True, left, now, holder
+        if _no_lock(vote):
+            self.unfit.append(node)
         if self.state is WAITING and self.patient:
             if not self.queued:
                 self.queued = True
@@ -242,6 +261,10 @@ class Claim:
             if place == 0 and left >= 0:  # first in line: look again when the holder's key has run out
                 vote.expiry = now + (left + 1) / 1000
                 self.wake = min(self.wake, vote.expiry)
+                if holder and not TOKEN.fullmatch(holder) and vote.watched != holder:  # one that hands nothing on when it leaves
+                    vote.watched = holder
+                    if not watch:
+                        self._ask((node,), WAIT, now, watch=True)
         self.contended = True
         return self.check(now, "gap")
 
@@ -261,7 +284,7 @@ class Claim:
             vote.lower = vote.granted
             return self.check(now)
         if vote.since < inf and self._breaks(vote, now):
-            return self._lose(now, "forced" if kind == TAKEN else "gap")
+            return self.lose(now, "forced" if kind == TAKEN else "gap")
         vote.granted = granted = kind == GRANTED and vote.sent > -inf  # before the first answer on this connection it has no bound
         vote.lower, vote.denied = False, kind == TAKEN
         if granted:
@@ -270,6 +293,13 @@ class Claim:
         else:
             vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
         return self.check(now, "forced" if kind == TAKEN else "gap")
+
+    def changed(self, node: int, now: float) -> bool:
+        """Something happened to the name's key on a node that was asked to tell."""
+        if self.state is not WAITING or self.plain is not None or self.votes[node].watched is None:
+            return False
+        self.votes[node].watched = None
+        return self._ask((node,), WAIT, now, watch=True)
 
     def broke(self, node: int, now: float) -> bool:
         """The connection to the node is gone. What the node granted counts on, to its bound."""
@@ -281,7 +311,7 @@ class Claim:
             return self._lapse(now)
         vote = self.votes[node]
         vote.unsure |= vote.owed > 0
-        vote.owed, vote.sent, vote.wrote, vote.expiry, vote.denied, vote.error = 0, -inf, 0, inf, False, None
+        vote.owed, vote.sent, vote.wrote, vote.expiry, vote.denied, vote.error, vote.watched = 0, -inf, 0, inf, False, None, None
         if vote.ceding:  # that cede may yet be executed
             return self._burn(vote, now)
         return self.check(now)
@@ -313,7 +343,7 @@ class Claim:
         if self.state is HELD:
             self._renewal(now)
         elif now >= self._deadline:
-            return self.refuse(self._verdict(now), now)
+            return self.refuse((self.company or self).verdict(now), now)
         else:
             self._heartbeat(now)
         self.check(now)
@@ -357,14 +387,15 @@ class Claim:
         good = self._counting(now)
         if self.state is HELD:
             return self._confirm(good, now, otherwise)
-        if fence := quorum.agreed(self._quorum, [v.fence for v in good]):
-            return self._hold(fence, quorum.reached_by(self._quorum, [v.bound for v in good]), now)
+        fence, until = self.could_hold(now)
+        if fence and self._hold(fence, until, now):
+            return True
         if self.patient:
             self._cede(now)
         elif quorum.hopeless(self._quorum, map(self._able, range(self._reach.size))):
-            return self.refuse(self._verdict(now), now)
+            return self.refuse(self.verdict(now), now)
         self._write_back(now)
-        return self._dismayed(now) or bool(self.sends or self.notes) or self.wake < self.armed
+        return self._dismayed(now) or bool(self.sends or self.notes or self.unfit) or self.wake < self.armed
 
     def _counting(self, now: float) -> list[Vote]:
         """The votes that count: granted, in time, and no cede unanswered (that takes the grant away)."""
@@ -385,6 +416,21 @@ class Claim:
         """A quorum has granted the same fence: that is the fencing token."""
         if now >= until:  # (only the short path comes here unchecked)
             return False
+        if self.company is not None and not self.company.complete(self, now):
+            return False
+        self.hold(fence, until, now)
+        return True
+
+    def could_hold(self, now: float) -> tuple[int, float]:
+        """The fence, and until when, if it could be held at this moment; (0, 0.0) if not."""
+        if self.plain is not None:
+            return (self.ticket, self._base) if len(self.plain) >= self._quorum and now < self._base else (0, 0.0)
+        good = self._counting(now)
+        fence = quorum.agreed(self._quorum, [v.fence for v in good])
+        return (fence, quorum.reached_by(self._quorum, [v.bound for v in good])) if fence else (0, 0.0)
+
+    def hold(self, fence: int, until: float, now: float) -> None:
+        """It is held from now on."""
         self.state, self.news, self.fence, self._propose, self.since = HELD, True, fence, fence, now
         for vote in self.votes:
             if vote.granted:
@@ -398,7 +444,6 @@ class Claim:
         else:
             self._beat = inf
         self.wake = min(self.until, self._beat)
-        return True
 
     def _cede(self, now: float) -> None:
         """Make way at each node that counts and at which a lower ticket waits."""
@@ -439,14 +484,13 @@ class Claim:
         else:
             self._dark = min(self._dark, reach.dark, now)
             if now >= self._dark + reach.outage:
-                return self.refuse(self._verdict(now), now)
+                return self.refuse(self.verdict(now), now)
             self.wake = min(self.wake, self._dark + reach.outage)
         return False
 
     def _misfit(self) -> ConfigError | None:
         """Is the name's key something else than a lock on a majority? No time will mend that."""
-        # (Redis 6.2 puts words of its own before the code of an error within a script.)
-        unfit = [i for i, v in enumerate(self.votes) if "WRONGTYPE" in str(v.error) or (v.denied and v.left == -1)]
+        unfit = [i for i, v in enumerate(self.votes) if _no_lock(v)]
         if len(unfit) < self._quorum:
             return None
         where = ", ".join(self._reach.labels[i] for i in unfit)
@@ -455,8 +499,10 @@ class Claim:
             "Choose another name, or remove that key."
         )
 
-    def _verdict(self, now: float) -> Exception:
+    def verdict(self, now: float) -> Exception:
         """What to tell a caller who waited in vain: is somebody else in the way, or does nobody know?"""
+        if self.plain is not None:
+            self._unfold()
         waited, reach, label = now - self.began, self._reach, self.recipe.label
         if (misfit := self._misfit()) is not None:
             return misfit
@@ -488,7 +534,7 @@ class Claim:
         """Moves the deadline to what the votes that count are good for, and sees whether a renewal is confirmed."""
         good_until = quorum.reached_by(self._quorum, [v.bound for v in good])
         if good_until <= now:
-            return self._lose(now, otherwise)
+            return self.lose(now, otherwise)
         self.until = min(good_until, self.limit)
         confirmed = quorum.reached_by(self._quorum, [v.last for v in good])
         if self._asked <= confirmed:
@@ -537,18 +583,23 @@ class Claim:
         """Nothing came of it."""
         self.release(now)
         self.refusal, self.news = error, True
+        if self.company is not None:
+            self.company.ended(self, now)
         return True
 
     def _lapse(self, now: float, unread: bool = False) -> bool:
         """Its time has passed. Whoever notices that much later, or by an answer that lay unread, did not run or did not look."""
         if self.until >= self.limit:
-            return self._lose(now, "max_hold")
-        return self._lose(now, "slow" if unread or now > self.until + self._reach.patience else "expired")
+            return self.lose(now, "max_hold")
+        return self.lose(now, "slow" if unread or now > self.until + self._reach.patience else "expired")
 
-    def _lose(self, now: float, reason: str) -> bool:
+    def lose(self, now: float, reason: str) -> bool:
         """Lost, for good. Told at once; the release is only courtesy to whoever waits."""
         self.state, self.reason, self.news, self.wake = LOST, reason, True, inf
-        return self._undo(self._touched, now)
+        self._undo(self._touched, now)
+        if self.company is not None:
+            self.company.ended(self, now)
+        return True
 
     def _let_go(self, node: int, certain: bool) -> bool:
         """A node has answered a release that somebody waits for, or never will on this connection."""
@@ -561,9 +612,11 @@ class Claim:
             self.news = True
         return self.news
 
-    def _failed(self, vote: Vote, command: Command, error: object, now: float) -> bool:
+    def _failed(self, node: int, vote: Vote, command: Command, error: object, now: float) -> bool:
         """A node answered with an error: nobody knows what it did."""
         vote.error = error if isinstance(error, Exception) else TypeError(f"unexpected answer {error!r}")
+        if _no_lock(vote):
+            self.unfit.append(node)
         if command.mode is CEDE and vote.ceding:
             return self._burn(vote, now)
         return self.check(now)
@@ -586,15 +639,15 @@ class Claim:
 
     # ------------------------------------------------ how it says things
 
-    def _request(self, mode: bytes, ttl: float, now: float) -> Command:
-        return Command(self, mode, self.token, now, ttl, self._propose)
+    def _request(self, mode: bytes, ttl: float, now: float, watch: bool = False) -> Command:
+        return Command(self, mode, self.token, now, ttl, self._propose, watch=watch)
 
-    def _ask(self, nodes: Sequence[int], mode: bytes, now: float, ttl: float = 0.0) -> bool:
+    def _ask(self, nodes: Sequence[int], mode: bytes, now: float, ttl: float = 0.0, watch: bool = False) -> bool:
         if nodes:
             for node in nodes:
                 self.votes[node].owed += 1
             self._touched = sorted({*self._touched, *nodes})
-            self.sends.append((nodes, self._request(mode, ttl or self.ttl, now)))
+            self.sends.append((nodes, self._request(mode, ttl or self.ttl, now, watch)))
         return True
 
     def _undo(self, nodes: Sequence[int], now: float, heard: bool = False) -> bool:
@@ -626,11 +679,27 @@ class Claim:
         """Is there nothing more to hear about it? (A release that somebody waits for is still to be heard of.)"""
         return self.state is LOST or (self.state is OVER and not self._parting)
 
+    @property
+    def awaited(self) -> bool:
+        """Does somebody wait for the nodes to confirm an extension or a release of it?"""
+        return (self._extended < inf and self.state is HELD) or bool(self._parting)
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What it is made of. (Several names are a Goal.)"""
+        return (self,)
+
     def counting(self, now: float) -> int:
         """How many nodes count now. (For whoever looks from outside: changes nothing.)"""
         if self.plain is not None:
             return len(self.plain) if now < self._base else 0
         return sum(v.granted and now < v.bound for v in self.votes)
+
+
+def _no_lock(vote: Vote) -> bool:
+    """Is the name's key there something else than a lock: of another type, or a string without expiry?"""
+    # (Redis 6.2 puts words of its own before the code of an error within a script.)
+    return "WRONGTYPE" in str(vote.error) or (vote.denied and vote.left == -1)
 
 
 def _read(reply: object) -> tuple[int, int, int, bytes | None] | None:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 WAIT, TRY, CEDE = b"w", b"t", b"c"  # the modes of a request
 RELEASE = b"r"
+READ = b"?"  # whatever a round asks
 GRANTED, INQUIRY, TAKEN = b"g", b"i", b"x"  # the kinds of push; taken: by an operator's force_release
 
 
@@ -40,14 +41,24 @@ class Asker(Protocol):
 class Command:
     """Something asked of one or more nodes: one object, and one packing, for all of them.
 
-    `owner`: who wants the answer, or nobody; `sent`: a moment before its first byte left; `data`: its bytes, once packed.
+    `owner`: who wants the answer, or nobody; `sent`: a moment before its first byte left; `data`: its bytes, once packed; `watch`: the
+    node is to tell when what this reads has changed.
     """
 
-    __slots__ = ("data", "fence", "mode", "owner", "sent", "token", "ttl")
+    __slots__ = ("data", "fence", "mode", "owner", "sent", "token", "ttl", "watch")
 
     def __init__(
-        self, owner: Asker | None, mode: bytes, token: bytes, sent: float, ttl: float = 0.0, fence: int = 0, data: bytes = b""
+        self,
+        owner: Asker | None,
+        mode: bytes,
+        token: bytes,
+        sent: float,
+        ttl: float = 0.0,
+        fence: int = 0,
+        data: bytes = b"",
+        watch: bool = False,
     ) -> None:
+        self.watch = watch
         self.owner, self.mode, self.token, self.sent, self.ttl, self.fence, self.data = owner, mode, token, sent, ttl, fence, data
 
     @property

@@ -13,21 +13,27 @@ import os
 import socket
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from math import inf
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from ..clock import clock
-from ..core.claim import HELD, LOST, OVER, Claim
+from ..core.claim import HELD, LOST, OVER
 from ..core.command import Recipe
-from ..engine.crew import Crew, NodeStatus
+from ..core.round import Answers, Round
+from ..engine.crew import Crew, NodeStatus, Want
+from ..engine.record import Stats
 from ..engine.settings import Settings
 from ..errors import Closed, HoldfastError
 from ..events import Event
 from ..recipes import exclusive
 from ..wire.address import Address
 from . import sockets
+from .access import Access, Places
 from .forks import generation
+
+if TYPE_CHECKING:
+    from .tls import Tunnel
 
 CHUNK = 65536
 LATE = 0.005  # seconds after which a loop that comes to its timer was busy with something else
@@ -40,24 +46,34 @@ _drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
 class Lease(Protocol):
     """What a face gives to its user. The driver never keeps it, or its death would never be noticed."""
 
-    claim: Claim
+    claim: Want
 
     def _fell(self) -> None:
         """It is lost. Called with nothing half done."""
 
 
 class Link(asyncio.BufferedProtocol):
-    """One connection: the bytes of one node, read into one buffer for ever."""
+    """One connection: the bytes of one node, read into one buffer for ever. `tunnel`: its TLS, if it has one.
 
-    def __init__(self, driver: Driver, node: int) -> None:
-        self.driver, self.node = driver, node
+    (asyncio has TLS of its own, which hides whether more lies unread, and loses all but the first record where the buffer is a bytearray.)
+    """
+
+    def __init__(self, driver: Driver, node: int, tunnel: Tunnel | None) -> None:
+        self.driver, self.node, self.tunnel = driver, node, tunnel
         self.transport: asyncio.Transport | None = None
+        self.open = driver.loop.create_future()  # bytes can flow
+        self.over: Exception | None = None  # why there will be no more
         self.full = False  # did the last read fill the buffer? Then more may lie unread
         self._buffer = bytearray(CHUNK)
         self._view = memoryview(self._buffer)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # (an assertion would be wrong: uvloop's are of no such class)
+        if self.tunnel is None:
+            self.open.set_result(None)
+        else:
+            self.tunnel.begin()
+            self.write(b"")
 
     @property
     def sock(self) -> socket.socket | None:
@@ -69,30 +85,57 @@ class Link(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.full = nbytes == CHUNK
-        self.driver.received(self, self._view[:nbytes])
+        data: memoryview | bytes = self._view[:nbytes]
+        if (tunnel := self.tunnel) is not None:
+            opened, data = tunnel.open, tunnel.received(data)
+            if opened or not tunnel.open:
+                self.write(b"")
+            elif not self.open.done():  # (what TLS still has to say leaves together with our first words)
+                self.open.set_result(None)
+        if data:
+            self.driver.received(self, data)
+        if tunnel is not None and tunnel.fault is not None:
+            self._end(tunnel.fault)
+            self.driver.failed(self, tunnel.fault)
+
+    def write(self, data: bytes) -> None:
+        """Send this, and whatever TLS has to say."""
+        assert self.transport is not None
+        if (data := data if self.tunnel is None else self.tunnel.sealed(data)) and self.over is None:
+            self.transport.write(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._end(exc or ConnectionError("it closed the connection"))
         self.driver.lost(self, exc or ConnectionError("it closed the connection"))
+
+    def _end(self, cause: Exception) -> None:
+        self.over = self.over or cause
+        if not self.open.done():
+            self.open.set_result(None)
 
 
 class Driver:
     """All there is of a client in one event loop. Made in that loop, and gone with it; after a bug in the engine, gone at once."""
 
-    def __init__(self, settings: Settings, tell: Callable[[Event], None], telling: bool = False, version: str = "0") -> None:
-        self.settings, self._tell, self._born = settings, tell, generation()
+    def __init__(
+        self, settings: Settings, access: Sequence[Access], tell: Callable[[Event], None], telling: bool = False, version: str = "0"
+    ) -> None:
+        self._access, self.settings, self._tell, self._born = access, settings, tell, generation()
         self.loop = asyncio.get_running_loop()
         self.crew = Crew(settings, os.urandom(16).hex().encode(), exclusive.undo, version)
-        self.crew.telling = telling
-        self.crew.epoch = time.time() - clock()
+        self.crew.record.telling = telling
+        self.crew.record.epoch = time.time() - clock()
         self.closed = False
         self.failure: BaseException | None = None  # the bug
         self.strangers: set[asyncio.Task[Any]] = set()  # running `on_lost` coroutines (a loop keeps only weak references to its tasks)
         self._last: asyncio.TimerHandle | None = None
         self._over = False  # is nothing done here any more?
-        self._leases: dict[Claim, weakref.ref[Any]] = {}  # of all claims that somebody has
-        self._waiters: dict[Claim, list[asyncio.Future[None]]] = {}  # who waits for news of a claim
+        self._leases: dict[Want, weakref.ref[Any]] = {}  # of all claims that somebody has
+        self._waiters: dict[Want, list[asyncio.Future[None]]] = {}  # who waits for news of a claim
+        self._asking: dict[Round, list[asyncio.Future[None]]] = {}  # who waits for a round
         self._links: list[Link | None] = [None] * len(settings.addresses)
         self._dialling: dict[int, asyncio.Task[None]] = {}
+        self._finding: dict[int, asyncio.Task[tuple[Places, Address] | Exception]] = {}  # names, or credentials, are being asked for
         self._timer: asyncio.TimerHandle | None = None
         self._due = inf
         self._turning = False  # has something been said in this turn of the loop already?
@@ -134,13 +177,15 @@ class Driver:
 
     # ------------------------------------------------ for the face
 
-    async def acquire(self, lease: Lease, recipe: Recipe, *, ttl: float, wait: float | None, renew: bool, max_hold: float) -> None:
+    async def acquire(
+        self, lease: Lease, recipes: Sequence[Recipe], *, ttl: float, wait: float | None, renew: bool, max_hold: float
+    ) -> None:
         """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
         deadline = inf if not wait else clock() + wait
         while True:
             self._check_open()
             now = clock()
-            claim = self.crew.claim(recipe, ttl, now, patient=wait != 0, deadline=deadline, renew=renew, max_hold=max_hold)
+            claim = self.crew.want(recipes, ttl, now, patient=wait != 0, deadline=deadline, renew=renew, max_hold=max_hold)
             waiter = self.loop.create_future()
             self._waiters[claim] = [waiter]
             lease.claim = claim
@@ -159,14 +204,14 @@ class Driver:
                 return
             self.let_go(claim)  # held, and lost before anybody heard of it: once more
 
-    async def extend(self, claim: Claim, ttl: float) -> None:
+    async def extend(self, claim: Want, ttl: float) -> None:
         """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time."""
         if self._do(self.crew.extend, claim, ttl, clock()):
             waiter = self.loop.create_future()
             self._waiters.setdefault(claim, []).append(waiter)
             await waiter
 
-    async def release(self, claim: Claim, confirm: bool) -> int:
+    async def release(self, claim: Want, confirm: bool) -> int:
         """Give it back. Returns when the bytes have left; with `confirm`, when a majority has confirmed: on how many nodes."""
         if not confirm:
             self.let_go(claim)
@@ -183,6 +228,18 @@ class Driver:
             await waiter
         return claim.freed
 
+    async def ask(self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None) -> Round:
+        """Ask nodes something that is no lock; returns when it is over, after `node_timeout` at the latest."""
+        self._check_open()
+        round_ = self._do(self.crew.consult, asks, clock(), enough)
+        if round_ is not None and not round_.over:
+            waiter = self.loop.create_future()
+            self._asking[round_] = [waiter]
+            await waiter
+        self._check_open()
+        assert round_ is not None
+        return round_
+
     async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
         began = clock()
@@ -198,6 +255,14 @@ class Driver:
                 return status
             self._do(self.crew.status, now)  # nobody may have used these nodes before
             await self._news(began + wait - now)
+
+    def note(self, event: Event) -> None:
+        """Something that no node has told: observers hear of it in its turn."""
+        self._do(self.crew.record.note, event)
+
+    def stats(self) -> Stats:
+        """What was done so far, in this loop."""
+        return self.crew.stats()
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""
@@ -220,8 +285,8 @@ class Driver:
             self._do(self.crew.close, clock())
         while not self._over:
             await self._news()
-        if self._dialling:
-            await asyncio.wait(self._dialling.values())
+        if ending := [*self._dialling.values(), *self._finding.values()]:
+            await asyncio.wait(ending)
 
     def _shut(self) -> None:
         """The end: closes everything, and nobody waits any longer."""
@@ -231,13 +296,13 @@ class Driver:
         for timer in (self._timer, self._last):
             if timer is not None:
                 timer.cancel()
-        for task in self._dialling.values():
+        for task in [*self._dialling.values(), *self._finding.values()]:
             task.cancel()
         links, self._links = self._links, [None] * len(self._links)
         for link in links:
             if link is not None and link.transport is not None:
                 link.transport.abort()  # (what the kernel has is sent; nothing waits for a node that does not read)
-        for waiters in [self._watchers, self._flushed, *self._waiters.values()]:
+        for waiters in [self._watchers, self._flushed, *self._waiters.values(), *self._asking.values()]:
             self._wake(waiters)
         if not self._life.ag_running:  # nor has the loop to care for it
             _step(self._life.aclose())
@@ -272,7 +337,7 @@ class Driver:
         if self.closed:
             raise Closed("this client was closed")
 
-    def let_go(self, claim: Claim) -> None:
+    def let_go(self, claim: Want) -> None:
         """Give it back, or stop waiting for it. Waits for nothing: its bytes leave at the end of this turn at the latest."""
         self._do(self.crew.end, claim, clock())
         if claim.done:
@@ -281,7 +346,7 @@ class Driver:
 
     # ------------------------------------------------ what happens
 
-    def received(self, link: Link, data: memoryview) -> None:
+    def received(self, link: Link, data: memoryview | bytes) -> None:
         """A node sent this."""
         if self._links[link.node] is link:
             self._do(self.crew.received, link.node, data, clock())
@@ -290,6 +355,11 @@ class Driver:
         """A connection is gone."""
         if self._links[link.node] is link:
             self._links[link.node] = None
+            self._do(self.crew.lost, link.node, clock(), cause)
+
+    def failed(self, link: Link, cause: Exception) -> None:
+        """A connection is of no use any more."""
+        if self._links[link.node] is link:
             self._do(self.crew.lost, link.node, clock(), cause)
 
     def _tick(self) -> None:
@@ -317,7 +387,7 @@ class Driver:
             self._do(self._judged, now)
 
     def _judged(self, now: float) -> None:
-        self.crew.epoch = time.time() - clock()
+        self.crew.record.epoch = time.time() - clock()
         self.crew.tick(now)
 
     def _look(self, now: float, due: float) -> None:
@@ -326,7 +396,7 @@ class Driver:
             self._do(self._lapse, now)
 
     def _lapse(self, now: float) -> None:
-        for claim in list(self._leases):
+        for claim in [it for want in self._leases for it in want.claims]:
             if claim.state is HELD and now >= claim.until and claim.tick(now):
                 self.crew.act(claim, now)
 
@@ -349,7 +419,7 @@ class Driver:
     def _work(self) -> None:
         """Do what the crew asks for, and wake whose claims have news."""
         crew = self.crew
-        if crew.settled or crew.events or crew.changes != self._seen:
+        if crew.settled or crew.found or crew.record.events or crew.changes != self._seen:
             self._settle()
         if crew.hangups or crew.dials:
             self._connect()
@@ -371,7 +441,7 @@ class Driver:
         crew = self.crew
         for lane, link in zip(crew.lanes, self._links, strict=True):
             if lane.out and link is not None and link.transport is not None:
-                link.transport.write(lane.take())
+                link.write(lane.take())
         if self._flushed:
             self._wake(self._flushed)
         if not self.closed and (wake := crew.next_wake()) < self._due:
@@ -387,10 +457,13 @@ class Driver:
             self._wake(self._waiters.pop(claim, []))
             if claim.done and (found := self._leases.pop(claim, None)) is not None and claim.state is LOST:
                 _fell(found)
+        for round_ in crew.found:
+            self._wake(self._asking.pop(round_, []))
+        crew.found.clear()
         if crew.changes != self._seen:
             self._seen = crew.changes
             self._wake(self._watchers)
-        told, crew.events = crew.events, []
+        told, crew.record.events = crew.record.events, []
         for event in told:
             self._tell(event)
 
@@ -416,27 +489,53 @@ class Driver:
         dials, crew.dials = crew.dials, []
         for node in dials:
             if not self.closed:
-                self._dialling[node] = self.loop.create_task(self._dial(node, self.settings.addresses[node]))
+                self._dialling[node] = self.loop.create_task(self._dial(node))
 
-    async def _dial(self, node: int, address: Address) -> None:
-        link, cause = None, None
+    async def _dial(self, node: int) -> None:
+        link, address = None, None
+        cause: Exception | None = ConnectionError("given up")
         try:
-            link = await self._connected(node, address)
+            places, address = await self._found(node)
+            link = await self._connected(node, sockets.in_turn(places, self.crew.lanes[node].fails), address)
+            await link.open
+            cause = link.over
         except Exception as error:  # (not only an OSError: of some names nobody can even be asked)
             cause = error
-        if self._dialling.get(node) is asyncio.current_task():
+        finally:
+            mine = self._dialling.get(node) is asyncio.current_task()  # else it was given up meanwhile
+            if link is not None and link.transport is not None and (cause is not None or not mine):
+                link.transport.abort()
+        if mine:
             del self._dialling[node]
-            if link is not None:
+            if cause is None:
                 self._links[node] = link
-                self._do(self.crew.connected, node, clock())
+                self._do(self.crew.connected, node, clock(), address)
             else:
                 self._do(self.crew.lost, node, clock(), cause)
-        elif link is not None and link.transport is not None:  # given up meanwhile
-            link.transport.abort()
 
-    async def _connected(self, node: int, address: Address) -> Link:
+    async def _found(self, node: int) -> tuple[Places, Address]:
+        """Where to connect to, and as whom. What takes longer to tell than one attempt has time is good for the next one."""
+        access = self._access[node]
+        if access.at_hand:
+            return access.ask()
+        if node not in self._finding:
+            self._finding[node] = self.loop.create_task(self._find(access))
+        finding = self._finding[node]
+        await asyncio.wait([finding])
+        del self._finding[node]
+        if isinstance(answer := finding.result(), Exception):
+            raise answer
+        return answer
+
+    async def _find(self, access: Access) -> tuple[Places, Address] | Exception:
+        try:
+            places, address = await self.loop.run_in_executor(None, access.begin_asking)
+            return places, address if isinstance(address, Address) else await access.awaited(address)
+        except Exception as error:
+            return error
+
+    async def _connected(self, node: int, places: Places, address: Address) -> Link:
         """A connection to the first of the node's places that takes one."""
-        places = sockets.places(address) if sockets.is_literal(address) else await self.loop.run_in_executor(None, sockets.places, address)
         refusal: OSError = OSError(f"{address.label} has no address")
         for family, where in places:
             try:
@@ -444,12 +543,13 @@ class Driver:
             except OSError as error:  # a family that this machine has not
                 refusal = error
                 continue
+            link = Link(self, node, self._access[node].tunnel())
             try:
                 await self.loop.sock_connect(sock, where)
                 if address.path:
-                    _, link = await self.loop.create_unix_connection(lambda: Link(self, node), sock=sock)
+                    await self.loop.create_unix_connection(lambda: link, sock=sock)  # noqa: B023 (called at once)
                 else:
-                    _, link = await self.loop.create_connection(lambda: Link(self, node), sock=sock)
+                    await self.loop.create_connection(lambda: link, sock=sock)  # noqa: B023
                 return link
             except OSError as error:
                 refusal = error

@@ -35,3 +35,22 @@ def patched() -> bool:
 def carrier() -> int:
     """Which thread this is, as the system counts: that which all greenlets of a hub have in common."""
     return _thread.get_native_id()
+
+
+class Identity:
+    """A thread or a greenlet, while it lives. (Its number is given to another one once it has ended.)"""
+
+
+_own = _thread._local()
+
+
+def itself() -> Identity:
+    """The one that runs here."""
+    global _own
+    if type(_own) is not _thread._local:  # greenlets have a kind of their own
+        _own = _thread._local()
+    try:
+        found: Identity = _own.identity
+    except AttributeError:
+        found = _own.identity = Identity()
+    return found

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from ..wire.address import Address
 
 SILENCE = 30  # seconds without a word before the kernel asks whether the other side is there
+T = TypeVar("T")
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -22,6 +24,12 @@ def places(address: Address) -> list[tuple[int, Any]]:
         return [(socket.AF_UNIX, address.path)]
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     return [(family, where) for family, _, _, _, where in found]
+
+
+def in_turn(places: Sequence[T], fails: int) -> list[T]:
+    """The places to try, after so many attempts in a row that came to nothing: not always the same one first, which may be a black hole."""
+    first = fails % len(places) if places else 0
+    return [*places[first:], *places[:first]]
 
 
 def is_literal(address: Address) -> bool:

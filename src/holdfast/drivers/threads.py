@@ -18,25 +18,33 @@ import time
 import weakref
 from _thread import LockType
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..clock import clock
-from ..core.claim import HELD, LOST, Claim
+from ..core.claim import HELD, LOST
 from ..core.command import Recipe
-from ..engine.crew import Crew, NodeStatus
+from ..core.round import Answers, Round
+from ..engine.crew import Crew, NodeStatus, Want
+from ..engine.record import Stats
 from ..engine.settings import Settings
-from ..errors import Closed, ConfigError, HoldfastError, Misuse
+from ..errors import Cancelled, Closed, ConfigError, HoldfastError, Misuse
 from ..events import Event
 from ..recipes import exclusive
+from ..wire.address import Address
 from . import sockets
+from .access import Access, Places
 from .forks import generation
 from .greenlets import allocate_lock, carrier, get_ident, patched, start_new_thread
 
+if TYPE_CHECKING:
+    from .tls import Tunnel
+
 IDLE = 10.0  # seconds after which a keeper with nothing to keep ends: a process that forks should have no thread
 CHUNK = 65536
+GLANCE = 0.05  # seconds after which whoever may be cancelled by an event looks at it
 
 _keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
 _drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
@@ -51,6 +59,13 @@ class Lease(Protocol):
         """It is lost. Called on the keeper's thread, with nothing held."""
 
 
+class Cancel(Protocol):
+    """What ends a wait from another thread: a `threading.Event`."""
+
+    def is_set(self) -> bool:
+        """Is the wait to end?"""
+
+
 class Errand(weakref.ref[Any]):
     """What a caller wants of the keeper on behalf of a lease: put into its deque once to begin, and once more to end.
 
@@ -59,12 +74,12 @@ class Errand(weakref.ref[Any]):
 
     __slots__ = (
         "claim", "confirm", "deadline", "delivered", "ended", "error", "gates", "give_up", "handed", "keeper", "last", "max_hold",
-        "patient", "recipe", "renew", "ttl",
+        "patient", "recipes", "renew", "ttl",
     )  # fmt: skip
 
-    claim: Claim | None
+    claim: Want | None
     keeper: Keeper
-    recipe: Recipe
+    recipes: Sequence[Recipe]
     ttl: float
     deadline: float
     max_hold: float
@@ -81,12 +96,13 @@ class Errand(weakref.ref[Any]):
 
 
 class Link:
-    """One socket: connecting, then connected."""
+    """One socket: connecting, then connected. `address`: with the credentials of the moment; `tunnel`: its TLS, if it has one."""
 
-    __slots__ = ("node", "opening", "places", "rest", "sock")
+    __slots__ = ("address", "node", "opening", "places", "rest", "sock", "tunnel")
 
-    def __init__(self, node: int, places: Sequence[tuple[int, Any]]) -> None:
-        self.node, self.places, self.rest, self.opening = node, list(places), b"", True
+    def __init__(self, node: int, places: Places, address: Address, tunnel: Tunnel | None) -> None:
+        self.node, self.places, self.address, self.tunnel = node, list(places), address, tunnel
+        self.rest, self.opening = b"", True
         family, where = self.places.pop(0)
         self.sock = sockets.open_socket(family)
         try:
@@ -101,21 +117,22 @@ class Link:
 class Keeper:
     """The thread, and everything it owns. After a fork, or a bug, it is gone for good, and an heir starts anew."""
 
-    def __init__(self, settings: Settings, tell: Callable[[Event], None], telling: bool, version: str) -> None:
+    def __init__(self, settings: Settings, access: Sequence[Access], tell: Callable[[Event], None], telling: bool, version: str) -> None:
         self.crew = Crew(settings, os.urandom(16).hex().encode(), exclusive.undo, version)
-        self.crew.telling = telling
+        self.crew.record.telling = telling
         self.asked: deque[Errand | Callable[[float], None]] = deque()
         self.asleep = self.closing = self.ended = False
         self.failure: BaseException | None = None
         self.ident = 0
         self._tell, self._born, self._carrier = tell, generation(), carrier() if patched() else 0
-        self._addresses, self._patience = settings.addresses, settings.node_timeout
+        self._access, self._patience = access, settings.node_timeout
         self._running = allocate_lock()
-        self._errands: dict[Claim, Errand] = {}  # of all claims that are not over
+        self._errands: dict[Want, Errand] = {}  # of all claims that are not over
+        self._asking: dict[Round, LockType] = {}  # who waits for a round
         self._fallen: list[Errand] = []
-        self._links: list[Link | None] = [None] * len(self._addresses)
+        self._links: list[Link | None] = [None] * len(access)
         self._files: dict[int, Link] = {}
-        self._resolving: set[int] = set()  # nodes whose names are being looked up
+        self._finding: set[int] = set()  # nodes whose names, or credentials, are being asked for
         self._watchers: list[LockType] = []
         self._seen = 0
         self._flushed: list[LockType] = []  # who waits until what was asked has left
@@ -171,12 +188,12 @@ class Keeper:
         elif not self._running.locked():
             start_new_thread(self.run, ())
 
-    def wait(self, gate: LockType, until: float = inf) -> bool:
-        """Wait until the keeper opens the gate. False: it did not, by `until`, or the keeper is gone."""
+    def wait(self, gate: LockType, until: float = inf, cancel: Cancel | None = None) -> bool:
+        """Wait until the keeper opens the gate. False: it did not, by `until`, or `cancel` was set, or the keeper is gone."""
         if get_ident() == self.ident:
             raise Misuse("a callback (on_lost, observer) cannot wait for a lock of its own client: hand the work to another thread")
-        while not gate.acquire(True, max(0.0, min(1.0, until - clock()))):
-            if self.gone or clock() >= until:
+        while not gate.acquire(True, max(0.0, min(1.0 if cancel is None else GLANCE, until - clock()))):
+            if self.gone or clock() >= until or (cancel is not None and cancel.is_set()):
                 return False
             self._ring()  # whoever should have rung may have been interrupted
         return not self.gone
@@ -239,7 +256,7 @@ class Keeper:
 
     def _turn(self, ready: list[tuple[int, int]]) -> None:
         crew, now = self.crew, clock()
-        crew.epoch = time.time() - now
+        crew.record.epoch = time.time() - now
         self._hear(ready, now)
         if self.asked:
             self._idle_since = inf
@@ -277,7 +294,7 @@ class Keeper:
             return
         limits = {"deadline": errand.deadline, "max_hold": errand.max_hold}
         try:
-            claim = self.crew.claim(errand.recipe, errand.ttl, now, patient=errand.patient, renew=errand.renew, **limits)
+            claim = self.crew.want(errand.recipes, errand.ttl, now, patient=errand.patient, renew=errand.renew, **limits)
         except ConfigError as error:  # a clock that cannot be right
             errand.error, errand.ended = error, True
             self._open(errand)
@@ -286,7 +303,7 @@ class Keeper:
         self._errands[claim] = errand
         self.crew.begin(claim, now)
 
-    def _end(self, errand: Errand, claim: Claim, now: float) -> None:
+    def _end(self, errand: Errand, claim: Want, now: float) -> None:
         if not errand.give_up and errand.delivered:  # its owner let the lease die: garbage collection never releases a lock
             claim.abandon()
             return
@@ -313,6 +330,10 @@ class Keeper:
                 if claim.state is LOST and not errand.handed.acquire(False):
                     self._fallen.append(errand)
         crew.settled.clear()
+        for round_ in crew.found:
+            if (gate := self._asking.pop(round_, None)) is not None:
+                gate.release()
+        crew.found.clear()
         if crew.changes != self._seen:
             self._seen = crew.changes
             for gate in self._watchers:
@@ -321,7 +342,7 @@ class Keeper:
         fallen, self._fallen = self._fallen, []
         for errand in fallen:
             _aside(_fell, errand)
-        told, crew.events = crew.events, []
+        told, crew.record.events = crew.record.events, []
         for event in told:
             _aside(self._tell, event)
 
@@ -358,7 +379,7 @@ class Keeper:
                 if not data:
                     self.crew.lost(link.node, now, ConnectionError("it closed the connection"))
                     return
-                self.crew.received(link.node, data, clock())
+                self._received(link, data, clock())
                 if self.crew.hangups:  # perhaps this one: not a byte more of it
                     self._hang_up()
                 if len(data) < CHUNK:
@@ -366,20 +387,40 @@ class Keeper:
         if event & select.POLLOUT and link.rest and self._links[link.node] is link:
             self._send(link, b"", now)
 
+    def _received(self, link: Link, data: bytes, now: float) -> None:
+        if (tunnel := link.tunnel) is None:
+            self.crew.received(link.node, data, now)
+            return
+        opened, meant = tunnel.open, tunnel.received(data)
+        if tunnel.open and not opened:  # (what TLS still has to say leaves together with our first words)
+            self.crew.connected(link.node, now, link.address)
+        else:
+            self._send(link, b"", now)
+        if meant and self._links[link.node] is link:
+            self.crew.received(link.node, meant, now)
+        if tunnel.fault is not None and self._links[link.node] is link:
+            self.crew.lost(link.node, now, tunnel.fault)
+
     def _opened(self, link: Link, now: float) -> None:
         code = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if not code:
             link.opening = False
             self.poll.modify(link.sock, select.POLLIN)
-            self.crew.connected(link.node, now)
+            if link.tunnel is None:
+                self.crew.connected(link.node, now, link.address)
+            else:
+                link.tunnel.begin()
+                self._send(link, b"", now)
         elif link.places:
             self._drop(link)
-            self._dial(link.node, link.places, now)
+            self._dial(link.node, link.places, link.address, now)
         else:
             self.crew.lost(link.node, now, OSError(code, os.strerror(code)))
 
     def _send(self, link: Link, data: bytes, now: float) -> None:
         """Send what has waited, then this; what does not fit waits."""
+        if link.tunnel is not None:
+            data = link.tunnel.sealed(data)
         data = link.rest + data if link.rest else data
         try:
             count = link.sock.send(data)
@@ -397,36 +438,37 @@ class Keeper:
         self._hang_up()
         dials, self.crew.dials = self.crew.dials, []
         for node in dials:
-            address = self._addresses[node]
-            if sockets.is_literal(address):
-                self._dial(node, sockets.places(address), now)
-            elif node not in self._resolving:  # (else the answer to the last attempt is good for this one, too)
-                self._resolving.add(node)
-                start_new_thread(self._resolve, (node,))
+            access = self._access[node]
+            if access.at_hand:
+                self._found(node, access.ask(), now)
+            elif node not in self._finding:  # (else the answer to the last attempt is good for this one, too)
+                self._finding.add(node)
+                start_new_thread(self._find, (node,))
 
-    def _resolve(self, node: int) -> None:
-        """A name server may take its time: it is asked by a thread of its own."""
+    def _find(self, node: int) -> None:
+        """A name server, or whoever knows the credentials, may take its time: it is asked by a thread of its own."""
         try:
-            found: list[tuple[int, Any]] | Exception = sockets.places(self._addresses[node])
+            answer: tuple[Places, Address] | Exception = self._access[node].ask()
         except Exception as error:
-            found = error
-        self.ask(partial(self._resolved, node, found))
+            answer = error
+        self.ask(partial(self._found, node, answer))
 
-    def _resolved(self, node: int, found: list[tuple[int, Any]] | Exception, now: float) -> None:
-        self._resolving.discard(node)
+    def _found(self, node: int, answer: tuple[Places, Address] | Exception, now: float) -> None:
+        self._finding.discard(node)
         if self._links[node] is not None or self.closing:
             return
-        if isinstance(found, Exception):
-            self.crew.lost(node, now, found)
+        if isinstance(answer, Exception):
+            self.crew.lost(node, now, answer)
         else:
-            self._dial(node, found, now)
+            places, address = answer
+            self._dial(node, sockets.in_turn(places, self.crew.lanes[node].fails), address, now)
 
-    def _dial(self, node: int, places: Sequence[tuple[int, Any]], now: float) -> None:
+    def _dial(self, node: int, places: Places, address: Address, now: float) -> None:
         """Connect to the first place that does not refuse at once; if it refuses later, the others have their turn then."""
-        refusal = OSError(f"{self._addresses[node].label} has no address")
+        refusal = OSError(f"{address.label} has no address")
         for n in range(len(places)):
             try:
-                link = Link(node, places[n:])
+                link = Link(node, places[n:], address, self._access[node].tunnel())
             except OSError as error:
                 refusal = error
                 continue
@@ -471,6 +513,16 @@ class Keeper:
         self._closers.append(gate)
         self.crew.close(now)
 
+    def consult(
+        self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None, told: list[Round], gate: LockType, now: float
+    ) -> None:
+        """Ask nodes something that is no lock; when it is over, open the gate."""
+        told.append(round_ := self.crew.consult(asks, now, enough))
+        if round_.over:
+            gate.release()
+        else:
+            self._asking[round_] = gate
+
     def watch(self, gate: LockType, now: float) -> None:
         """Open the gate when a node's standing has changed."""
         self._watchers.append(gate)
@@ -492,9 +544,10 @@ class Keeper:
             self._open(errand)
             if errand.delivered and errand.claim is not None and errand.claim.state is HELD:
                 _aside(_fell, errand)
-        for gate in [*self._flushed, *self._watchers]:
+        for gate in [*self._flushed, *self._watchers, *self._asking.values()]:
             gate.release()
         self._flushed.clear()
+        self._asking.clear()
 
     def forget_inherited(self) -> None:
         """In a forked child: the sockets are the parent's. Closed, not reset, and nothing is said on them.
@@ -530,10 +583,12 @@ def _fell(errand: Errand) -> None:
 class Driver:
     """What the sync face speaks to. Owns the current keeper, and finds its heir after a fork or a failure."""
 
-    def __init__(self, settings: Settings, tell: Callable[[Event], None], telling: bool = False, version: str = "0") -> None:
+    def __init__(
+        self, settings: Settings, access: Sequence[Access], tell: Callable[[Event], None], telling: bool = False, version: str = "0"
+    ) -> None:
         self.settings = settings
         self.closed = False
-        self._new = partial(Keeper, settings, tell, telling, version)
+        self._new = partial(Keeper, settings, access, tell, telling, version)
         self._keeper = self._new()
         _drivers.add(self)
 
@@ -548,16 +603,27 @@ class Driver:
         if self.closed:
             raise Closed("this client was closed")
 
-    def acquire(self, lease: Lease, recipe: Recipe, *, ttl: float, wait: float | None, renew: bool, max_hold: float) -> None:
+    def acquire(
+        self,
+        lease: Lease,
+        recipes: Sequence[Recipe],
+        *,
+        ttl: float,
+        wait: float | None,
+        renew: bool,
+        max_hold: float,
+        cancel: Cancel | None = None,
+    ) -> None:
         """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
-        deadline = inf if not wait else clock() + wait
+        began = clock()
+        deadline = inf if not wait else began + wait
         while True:
             self._check_open()
             keeper = self.keeper
             errand = Errand(lease, keeper.asked.append)
             gate = allocate_lock()
             gate.acquire()
-            errand.keeper, errand.claim, errand.recipe, errand.gates = keeper, None, recipe, [gate]
+            errand.keeper, errand.claim, errand.recipes, errand.gates = keeper, None, recipes, [gate]
             errand.ttl, errand.deadline, errand.max_hold = ttl, deadline, max_hold
             errand.patient, errand.renew = wait != 0, renew
             errand.last, errand.handed, errand.error = None, allocate_lock(), None
@@ -565,11 +631,13 @@ class Driver:
             lease.errand = errand
             try:
                 keeper.ask(errand)
-                alive = keeper.wait(gate)
+                alive = keeper.wait(gate, cancel=cancel)
                 claim = self._claim_of(errand)
                 self._check_open()
                 if errand.error is not None:
                     raise errand.error
+                if not alive and not keeper.gone:
+                    raise Cancelled(", ".join(it.label for it in recipes), clock() - began)
                 if not alive or claim is None:
                     raise HoldfastError("this process was forked, or holdfast failed, while a lock was waited for") from keeper.failure
                 if claim.refusal is not None:
@@ -585,7 +653,7 @@ class Driver:
                 raise
 
     @staticmethod
-    def _claim_of(errand: Errand) -> Claim | None:
+    def _claim_of(errand: Errand) -> Want | None:
         return errand.claim  # (which the keeper sets: a type checker takes it for the None that was stored here before)
 
     def extend(self, errand: Errand, ttl: float) -> None:
@@ -621,6 +689,18 @@ class Driver:
             raise
         return errand.claim.freed if errand.claim is not None else 0
 
+    def ask(self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None) -> Round:
+        """Ask nodes something that is no lock; returns when it is over, after `node_timeout` at the latest."""
+        self._check_open()
+        keeper, gate, told = self.keeper, allocate_lock(), list[Round]()
+        gate.acquire()
+        keeper.ask(partial(keeper.consult, asks, enough, told, gate))
+        alive = keeper.wait(gate)
+        self._check_open()
+        if not alive or not told:
+            raise HoldfastError("this process was forked, or holdfast failed, while nodes were asked") from keeper.failure
+        return told[0]
+
     def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
         began = clock()
@@ -642,6 +722,15 @@ class Driver:
                 keeper.wait(gate, min(began + wait, now + 0.05))
             finally:
                 keeper.ask(partial(keeper.unwatch, gate))
+
+    def note(self, event: Event) -> None:
+        """Something that no node has told: observers hear of it in its turn."""
+        record = self.keeper.crew.record
+        self.keeper.ask(lambda now: record.note(event))
+
+    def stats(self) -> Stats:
+        """What was done so far, in this process."""
+        return self.keeper.crew.stats()
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""

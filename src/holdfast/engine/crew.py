@@ -10,27 +10,34 @@ bytes leave and after they were read.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import count
 from math import inf
 
 from .. import events, scripts
-from ..core.claim import HELD, LOST, OVER, WAITING, Claim
+from ..core.claim import HELD, WAITING, Claim
 from ..core.command import GRANTED, RELEASE, Command, Recipe
+from ..core.goal import Goal
 from ..core.reach import DOWN, GUARDED, HOPED, UP, Reach
+from ..core.round import Answers, Round
 from ..core.ticket import FENCE, TOKEN, Mint
 from ..errors import ConfigError, NoQuorum
 from ..wire import lane as wire
+from ..wire.address import Address
 from ..wire.lane import Lane, Manners
+from . import census
+from .census import Census
+from .record import Record, Stats
 from .settings import Settings
+from .timers import Timers
+
+Want = Claim | Goal  # what a lease stands on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """How a node is. `state`: up, guarded, down or connecting; `cause`: why it is no use; `ahead`: its clock less ours, seconds."""
+    """How a node is. `node`: its address; `state`: up, guarded, down or connecting; `cause`: why it is no use; `version`, `run_id`: of
+    its server, empty until it has told; `ahead`: its clock less ours, seconds."""
 
     node: str
     state: str
@@ -63,18 +70,18 @@ class Crew:
         )
         self.lanes: list[Lane[Command]] = [Lane(self, i, it, self._manners) for i, it in enumerate(settings.addresses)]
         self.live: dict[bytes, Claim] = {}
-        self.settled: list[Claim] = []  # those with news for whoever waits
+        self.rounds: set[Round] = set()
+        self.settled: list[Want] = []  # those with news for whoever waits
+        self.found: list[Round] = []  # those that are over
         self.dials: list[int] = []  # nodes to connect to
         self.hangups: list[int] = []  # nodes whose connection to close, with a reset
-        self.events: list[events.Event] = []
-        self.telling = False  # does anybody want the events of locks that go well?
-        self.epoch = 0.0  # the wall clock less `now`, as the driver last saw it
+        self.record = Record()
         self.changes = 0  # how often any node's standing changed
         self._ahead: float | None = None  # the nodes' clocks (their median) less `now`
         self._told: list[object] = [None] * len(self.lanes)
-        self._warned: set[tuple[int, str]] = set()
-        self._timers: list[tuple[float, int, Claim]] = []
-        self._pulse, self._stale, self._sequence = -inf, 0, count()
+        self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout)
+        self._timers: Timers[Claim | Round] = Timers()
+        self._pulse = -inf
 
     # ------------------------------------------------ what callers want
 
@@ -89,50 +96,87 @@ class Crew:
         renew: bool = True,
         max_hold: float = inf,
     ) -> Claim:
-        """A new request, with a ticket: its time by the nodes' clocks, or by ours until one of them has told its own."""
-        if ttl / 3 < self.reach.patience:  # nothing may stay unanswered for longer than a third of a lease
-            self.reach.patience = self._manners.patience = ttl / 3
-        ticket = self.mint.ticket(now + (self.epoch if self._ahead is None else self._ahead))
+        """A new request, with a ticket of its own."""
+        ticket = self._ticket(ttl, now)
         return Claim(recipe, ttl, ticket, self.mint, self.reach, patient=patient, deadline=deadline, renew=renew, max_hold=max_hold)
 
-    def begin(self, claim: Claim, now: float) -> None:
-        """Ask for it."""
-        self.live[claim.token] = claim
-        claim.begin(now)
-        if self.telling:
-            self._tell(events.Attempt, claim, now)
-        self.act(claim, now)
+    def want(
+        self,
+        recipes: Sequence[Recipe],
+        ttl: float,
+        now: float,
+        *,
+        patient: bool = True,
+        deadline: float = inf,
+        renew: bool = True,
+        max_hold: float = inf,
+    ) -> Want:
+        """A request for all of these names, under one ticket."""
+        ticket, reach = self._ticket(ttl, now), self.reach
+        claims = [
+            Claim(it, ttl, ticket, self.mint, reach, patient=patient, deadline=deadline, renew=renew, max_hold=max_hold) for it in recipes
+        ]
+        return claims[0] if len(claims) == 1 else Goal(claims)
 
-    def extend(self, claim: Claim, ttl: float, now: float) -> bool:
+    def _ticket(self, ttl: float, now: float) -> int:
+        """A place in line: the time by the nodes' clocks, or by ours until one of them has told its own."""
+        if ttl / 3 < self.reach.patience:  # nothing may stay unanswered for longer than a third of a lease
+            self.reach.patience = self._manners.patience = ttl / 3
+        return self.mint.ticket(now + (self.record.epoch if self._ahead is None else self._ahead))
+
+    def begin(self, want: Want, now: float) -> None:
+        """Ask for it."""
+        self._census.used(now)
+        for claim in want.claims:
+            self.live[claim.token] = claim
+        want.begin(now)
+        for claim in want.claims:
+            self.record.happened(events.Attempt, claim, now)
+        for claim in want.claims:
+            self.act(claim, now)
+
+    def extend(self, want: Want, ttl: float, now: float) -> bool:
         """Make it last at least `ttl` seconds from now; news when that is sure, or was not to be had. False: it is not held."""
-        going = claim.extend(ttl, now)
-        self.act(claim, now)
+        going = want.extend(ttl, now)
+        for claim in want.claims:
+            self.act(claim, now)
         return going
 
-    def end(self, claim: Claim, now: float, heard: bool = False) -> None:
+    def end(self, want: Want, now: float, heard: bool = False) -> None:
         """Give it back, or stop waiting. `heard`: news when a majority has confirmed."""
-        before = claim.state
-        claim.release(now, heard)
-        if self.telling and claim.state is OVER:
-            if before is HELD:
-                self._tell(events.Released, claim, now, fence=claim.fence)
-            elif before is WAITING:
-                self._tell(events.Refused, claim, now, error=None)
-        self.act(claim, now)
+        before = [it.state for it in want.claims]
+        want.release(now, heard)
+        for claim, state in zip(want.claims, before, strict=True):
+            self.record.ended(claim, state, now)
+            self.act(claim, now)
+
+    def consult(self, asks: Mapping[int, bytes], now: float, enough: Callable[[Answers], bool] | None = None) -> Round:
+        """Ask nodes something that is no lock; news when it is over, after `node_timeout` at the latest."""
+        round_ = Round(asks, self.reach, deadline=now + self._manners.patience, enough=enough)
+        self._consult(round_, now)
+        return round_
+
+    def _consult(self, round_: Round, now: float) -> None:
+        self.rounds.add(round_)
+        round_.begin(now)
+        self._conduct(round_, now)
 
     def close(self, now: float) -> None:
         """End everything. The answers, once they are here, show that the nodes know."""
         for claim in list(self.live.values()):
-            waiting = claim.state is WAITING
+            before = claim.state
             claim.close(now)
-            if self.telling and waiting:
-                self._tell(events.Refused, claim, now, error=None)
+            self.record.ended(claim, before, now)
             self.act(claim, now)
 
     @property
     def owing(self) -> bool:
         """Does a node that can be spoken to owe an answer?"""
         return any(lane.line is wire.UP and lane.ledger for lane in self.lanes)
+
+    def stats(self) -> Stats:
+        """What was done so far."""
+        return self.record.stats([it.state for it in list(self.live.values())])
 
     def status(self, now: float) -> tuple[NodeStatus, ...]:
         """How the nodes are, in the order of their addresses."""
@@ -144,7 +188,7 @@ class Crew:
                 cause=self.reach.cause(i, now),
                 version=_software(lane.facts),
                 run_id=lane.run_id,
-                ahead=None if lane.ahead is None else lane.ahead - self.epoch,
+                ahead=None if lane.ahead is None else lane.ahead - self.record.epoch,
             )
             for i, lane in enumerate(self.lanes)
         )
@@ -160,9 +204,9 @@ class Crew:
 
     # ------------------------------------------------ what the driver reports
 
-    def connected(self, node: int, now: float) -> None:
-        """A connection to the node can carry bytes."""
-        self.lanes[node].connected(now)
+    def connected(self, node: int, now: float, address: Address | None = None) -> None:
+        """A connection to the node can carry bytes. `address`: with the credentials of the moment, if there are such."""
+        self.lanes[node].connected(now, address)
 
     def received(self, node: int, data: bytes | bytearray | memoryview, now: float) -> None:
         """The node sent this."""
@@ -179,26 +223,24 @@ class Crew:
     def lost(self, node: int, now: float, cause: Exception) -> None:
         """The connection to the node is gone, could not be made, or is no good: it is hung up."""
         lane = self.lanes[node]
+        cause = lane.explained(cause)
         lane.broke(now)
         self.hangups.append(node)
         self._pulse = min(self._pulse, lane.wake)
         self._stands(lane, now, cause)
+        self._compare_clocks(now)
 
     def tick(self, now: float) -> None:
         """Time has passed. To be called only when everything that could be read has been: what lies unread is not late."""
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            due, _, claim = heapq.heappop(timers)
-            if due != claim.armed:  # another has taken its place
-                self._stale -= 1
-                continue
-            claim.armed = inf
-            if claim.wake > now or claim.tick(now):
-                self.act(claim, now)
+        for timed in self._timers.passed(now):
+            if timed.wake > now or timed.tick(now):
+                self._follow(timed, now)
+        if self._census.due <= now:
+            self._take_census(now)
         if self._pulse <= now:
             for lane in self.lanes:
                 if lane.late(now):
-                    self.lost(lane.node, now, TimeoutError(f"silent for {self._manners.patience:.2g} s"))
+                    self.lost(lane.node, now, lane.silence())
                 elif lane.line is wire.DOWN and lane.wake <= now:
                     lane.dial(now)
                     self.dials.append(lane.node)
@@ -213,16 +255,16 @@ class Crew:
 
     def next_wake(self) -> float:
         """When to call `tick` at the latest."""
-        return min(self._timers[0][0], self._pulse) if self._timers else self._pulse
+        return min(self._timers.due, self._pulse, self._census.due)
 
     # ------------------------------------------------ what lanes report
 
     def heard(self, node: int, question: Command, reply: object, now: float) -> None:
         """A node has answered a command."""
-        claim = question.owner
-        if claim is not None and claim.answered(node, question, reply, now):
-            assert isinstance(claim, Claim)  # nobody else owns commands yet
-            self.act(claim, now)
+        owner = question.owner
+        if owner is not None and owner.answered(node, question, reply, now):
+            assert isinstance(owner, Claim | Round)  # nobody else owns commands
+            self._follow(owner, now)
 
     def told(self, node: int, message: bytes, now: float) -> None:
         """A node has said something to this crew's inbox."""
@@ -238,7 +280,36 @@ class Crew:
             self.lanes[node].say(Command(None, RELEASE, token, now, data=self._undo(key, token, self.settings.horizon)))
             self._expect(now)
 
+    def changed(self, node: int, key: bytes | None, now: float) -> None:
+        """Something happened to a key that a node was asked to watch; or, without a key, to all of them."""
+        for claim in [it for it in self.live.values() if key is None or it.recipe.name == key]:
+            if claim.changed(node, now):
+                self.act(claim, now)
+
     # ------------------------------------------------ within
+
+    def _follow(self, owner: Claim | Round, now: float) -> None:
+        if isinstance(owner, Claim):
+            self.act(owner, now)
+        else:
+            self._conduct(owner, now)
+
+    def _conduct(self, round_: Round, now: float) -> None:
+        """Do what a round asks for."""
+        for node, command in round_.sends:
+            self.lanes[node].say(command)
+        if round_.sends:
+            round_.sends.clear()
+            self._expect(now)
+        if not round_.over:
+            self._timers.arm(round_)
+            return
+        self.rounds.discard(round_)
+        self._timers.disarm(round_)
+        if round_ is self._census.round:
+            self._compare(round_, now)
+        else:
+            self.found.append(round_)
 
     def act(self, claim: Claim, now: float) -> None:
         """Do what a claim asks for."""
@@ -257,33 +328,32 @@ class Crew:
             self.live[claim.token] = self.live.pop(claim.routed)
             claim.routed = claim.token
         if claim.notes:
-            self._note(claim, now)
+            self.record.notes(claim, now)
+        if claim.unfit:
+            unfit, claim.unfit = claim.unfit, []
+            for node in unfit:
+                warning = f"its key {claim.recipe.label!r} is no lock: this name is one vote short. Remove that key."
+                self.record.warn(self.reach.labels[node], warning, now)
         if claim.news:
             claim.news = False
-            self.settled.append(claim)
-            self._report(claim, now)
+            self.record.news(claim, now)
+            if claim.company is None:
+                self.settled.append(claim)
+            elif isinstance(claim.company, Goal) and claim.company.settled and claim.company not in self.settled:
+                self.settled.append(claim.company)
         if claim.done:
             self.live.pop(claim.token, None)
-            self._disarm(claim)
-        elif claim.wake < claim.armed:
-            self._disarm(claim)
-            heapq.heappush(self._timers, (claim.wake, next(self._sequence), claim))
-            claim.armed = claim.wake
+            self._timers.disarm(claim)
+        else:
+            self._timers.arm(claim)
+        if isinstance(claim.company, Goal):
+            stirred, claim.company.stirred = claim.company.stirred, []
+            for other in stirred:
+                self.act(other, now)
 
     def _expect(self, now: float) -> None:
         """Something was asked: look after the lanes when its answer is overdue."""
         self._pulse = min(self._pulse, now + self._manners.patience)
-
-    def _disarm(self, claim: Claim) -> None:
-        """A timer that nobody needs stays in the heap, until half of them are such."""
-        if claim.armed == inf:
-            return
-        claim.armed = inf
-        self._stale += 1
-        if self._stale > 100 and self._stale * 2 > len(self._timers):
-            self._timers[:] = [it for it in self._timers if it[0] == it[2].armed]
-            heapq.heapify(self._timers)
-            self._stale = 0
 
     def _introduced(self, lane: Lane[Command], now: float) -> None:
         """The lane knows whom it speaks to."""
@@ -293,14 +363,46 @@ class Crew:
                 return
         ahead = sorted(it.ahead for it in self.lanes if it.ahead is not None)
         self._ahead = ahead[len(ahead) // 2]
-        policy = lane.facts.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction":
-            self._warn(lane, f"its maxmemory-policy is {policy}: it may evict locks that are held. Set maxmemory-policy noeviction.", now)
+        self._look_over(lane, now)
+        self._compare_clocks(now)
         if lane.wake <= now:
             self._open(lane, now)
         else:
             self._pulse = min(self._pulse, lane.wake)
             self._stands(lane, now)
+
+    def _look_over(self, lane: Lane[Command], now: float) -> None:
+        """Is there something about the node that works, and is dangerous?"""
+        policy = lane.facts.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction":
+            warning = f"its maxmemory-policy is {policy}: it may evict locks that are held. Set maxmemory-policy noeviction."
+            self.record.warn(lane.address.label, warning, now)
+
+    def _compare_clocks(self, now: float) -> None:
+        """Is a node's clock far from what most of them say? Where they cannot outvote one another, ours decides."""
+        if any(it.ahead is None and self.reach.standing[it.node] is not DOWN for it in self.lanes):
+            return  # who has not spoken yet may make those that seem to be wrong the majority
+        told, ours = [(it.address.label, it.ahead) for it in self.lanes if it.ahead is not None], self.record.epoch
+        voices = sorted([it for _, it in told] + [ours] * (1 - len(told) % 2))
+        right = voices[len(voices) // 2] if len(told) > 1 else ours
+        for label, ahead in told:
+            if abs(off := ahead - right) > self.settings.horizon / 2000:
+                word = "ahead of" if off > 0 else "behind"
+                warning = f"its clock is {abs(off):.0f} s {word} what others say: after a restart, fences may repeat. Set it (NTP)."
+                self.record.warn(label, warning, now, "clock")
+
+    def _take_census(self, now: float) -> None:
+        met = (wire.GUARDED, wire.LOADING, wire.UP)  # (a node that cannot be reached may be another run by now)
+        data = self._census.question([it.run_id if it.line in met else "" for it in self.lanes], now)
+        self._census.round = Round(dict.fromkeys(self.reach.up, data), self.reach, deadline=now + self._manners.patience)
+        self._consult(self._census.round, now)
+
+    def _compare(self, round_: Round, now: float) -> None:
+        """What others take for granted has come."""
+        young = [it.run_id for it in self.lanes if it.uptime < census.LIFE]
+        for node, reply in round_.answers.items():
+            if difference := self._census.difference(reply, young):
+                self.record.warn(self.reach.labels[node], difference, now)
 
     def _open(self, lane: Lane[Command], now: float) -> None:
         lane.opened(now)
@@ -324,13 +426,14 @@ class Crew:
         self.changes += 1
         if standing is not HOPED and standing is not self._told[node]:
             self._told[node] = standing
-            at, label = self._at(now), lane.address.label
+            at, label = self.record.at(now), lane.address.label
             if standing is UP:
-                self.events.append(events.NodeUp(at=at, node=label))
+                self._census.soon(now)
+                self.record.note(events.NodeUp(at=at, node=label))
             elif standing is GUARDED:
-                self.events.append(events.NodeGuarded(at=at, node=label, left=lane.wake - now))
+                self.record.note(events.NodeGuarded(at=at, node=label, left=lane.wake - now))
             else:
-                self.events.append(events.NodeDown(at=at, node=label, cause=reach.causes[node] or ConnectionError("no connection")))
+                self.record.note(events.NodeDown(at=at, node=label, cause=reach.causes[node] or ConnectionError("no connection")))
         for claim in list(self.live.values()):
             if standing is UP:
                 news = claim.joined(node, now)
@@ -340,39 +443,9 @@ class Crew:
                 news = claim.state is WAITING and claim.tick(now)
             if news:
                 self.act(claim, now)
-
-    # ------------------------------------------------ what observers hear
-
-    def _note(self, claim: Claim, now: float) -> None:
-        notes, claim.notes = claim.notes, []
-        for kind in notes:
-            if kind is events.Queued:
-                if self.telling:
-                    holder = next((it.holder for it in claim.votes if it.holder), None)
-                    self._tell(kind, claim, now, holder=None if holder is None else holder.decode("utf-8", "backslashreplace"))
-            elif self.telling or kind is events.Doubt:
-                self._tell(kind, claim, now, fence=claim.fence, remaining=claim.until - now)
-
-    def _report(self, claim: Claim, now: float) -> None:
-        """Its state may be a new one."""
-        if claim.state is LOST:
-            self._tell(events.Lost, claim, now, fence=claim.fence, reason=claim.reason)
-        elif self.telling and claim.state is HELD and claim.since == now:
-            self._tell(events.Acquired, claim, now, fence=claim.fence)
-        elif self.telling and claim.state is OVER and claim.refusal is not None:
-            self._tell(events.Refused, claim, now, error=claim.refusal)
-
-    def _tell(self, kind: type[events.LockEvent], claim: Claim, now: float, **facts: object) -> None:
-        waited = (claim.since or now) - claim.began
-        self.events.append(kind(at=self._at(now), name=claim.recipe.label, token=claim.token.decode(), waited=waited, **facts))
-
-    def _warn(self, lane: Lane[Command], warning: str, now: float) -> None:
-        if (lane.node, warning) not in self._warned:
-            self._warned.add((lane.node, warning))
-            self.events.append(events.Warned(at=self._at(now), node=lane.address.label, warning=warning))
-
-    def _at(self, now: float) -> datetime:
-        return datetime.fromtimestamp(now + self.epoch, UTC)
+        for round_ in list(self.rounds):
+            if round_.joined(node, now) or round_.tick(now):
+                self._conduct(round_, now)
 
 
 def _software(facts: dict[str, str]) -> str:

@@ -5,6 +5,7 @@ Knows limits and defaults. Must not know the environment or where a value came f
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -15,6 +16,18 @@ from ..wire.address import Address
 
 SLACK = 2.0  # seconds that the guard is longer than the longest lease: restarts, rounding, drift
 SHORTEST = 0.05  # seconds: the shortest lease
+
+
+class Default(enum.Enum):
+    """An argument that was not given, where None means something: for the restart guard, none at all."""
+
+    GUARD = "max_ttl + 2"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+DEFAULT_GUARD = Default.GUARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +70,27 @@ def settings(
     addresses = tuple(map(address.parse, nodes))
     if not addresses:
         raise ConfigError("no nodes: name them, Holdfast('redis://host:6379', ...), or set HOLDFAST_NODES")
-    twice = sorted({it.label for it in addresses if sum(it.label == other.label for other in addresses) > 1})
+    twice = sorted({it.label for it in addresses if sum(it.place == other.place for other in addresses) > 1})
     if twice:
         raise ConfigError(f"{', '.join(twice)} is named twice: each node is a server of its own, or a majority means nothing")
     longest = checks.seconds(max_ttl, "max_ttl", least=SHORTEST, most=86400.0)
     lease = lease_of(ttl, longest)
     least = longest + SLACK
     patience = min(max(longest / 20, 0.05), 1.0) if node_timeout is None else checks.seconds(node_timeout, "node_timeout", least=0.001)
-    guard = least if restart_guard is _DEFAULT else None if restart_guard is None else checks.seconds(restart_guard, "restart_guard")
+    guard = least if restart_guard is DEFAULT_GUARD else None if restart_guard is None else checks.seconds(restart_guard, "restart_guard")
     if guard is not None and guard < least:
-        raise ConfigError(f"restart_guard is at least max_ttl + {SLACK:g} = {least:g} seconds (or None: no guard), not {guard:g}")
+        told = checks.number(guard)
+        raise ConfigError(f"restart_guard is at least max_ttl + {SLACK:g} = {checks.number(least)} seconds (or None: no guard), not {told}")
     checks.text(prefix, "prefix", most=256)
     checks.text(owner, "owner", most=128)
     if "{" in str(prefix) or "}" in str(prefix):
-        raise ConfigError(f"prefix {prefix!r} has a brace in it: the server would take it for a hash tag")
+        raise ConfigError(f"prefix {checks.shown(prefix)} has a brace in it: the server would take it for a hash tag")
     if not owner or not all("!" <= it <= "~" for it in owner):
-        raise ConfigError(f"owner {owner!r} is to be printable ASCII without spaces: servers show it in CLIENT LIST")
-    given = list(fresh) if isinstance(fresh, Collection) and not isinstance(fresh, str) else [fresh]
+        raise ConfigError(f"owner {checks.shown(owner)} is to be printable ASCII without spaces: servers show it in CLIENT LIST")
+    given = list(fresh) if isinstance(fresh, Collection) and not isinstance(fresh, str | bytes | bytearray) else [fresh]
     run_ids = [it for it in given if isinstance(it, str)]
     if isinstance(fresh, str) or len(run_ids) != len(given):
-        raise ConfigError(f"fresh is a collection of run_ids, which are texts, not {fresh!r}")
+        raise ConfigError(f"fresh is a collection of run_ids, which are texts, not {checks.shown(fresh)}")
     return Settings(
         addresses=addresses,
         ttl=lease,
@@ -94,9 +108,8 @@ def lease_of(ttl: object, longest: float) -> float:
     """The length of a lease in seconds, in whole milliseconds as nodes count them."""
     value = checks.seconds(ttl, "ttl", least=SHORTEST)
     if value > longest:
-        raise ConfigError(f"ttl is {value:g} s, and max_ttl {longest:g} s: first set max_ttl={value:g} for all clients of these nodes")
+        told, most = checks.number(value), checks.number(longest)
+        raise ConfigError(f"ttl is {told} s, and max_ttl {most} s: first set max_ttl={told} for all clients of these nodes")
     return int(value * 1000 + 1e-6) / 1000
 
 
-_DEFAULT = object()
-DEFAULT_GUARD = _DEFAULT  # "max_ttl + 2": None means something else, namely off

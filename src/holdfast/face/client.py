@@ -13,16 +13,22 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
+from .. import checks
 from ..checks import Seconds
+from ..drivers.access import accesses
 from ..engine.crew import NodeStatus
-from ..engine.settings import DEFAULT_GUARD, Settings, settings
+from ..engine.record import Stats
+from ..engine.settings import DEFAULT_GUARD, Default, Settings, settings
 from ..errors import ConfigError
+from ..recipes.looking import LockStatus
 from .decorating import Choice, Name, Options, named
 from .lock import Lock
 from .telling import Observer, Teller
 from .terms import Terms, terms
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from ..embedded import Nodes
 
 
@@ -34,8 +40,8 @@ S = TypeVar("S")  # and what does not
 class Client(ABC, Generic[L, D, S]):
     """A client of N independent Redis or Valkey masters: describes locks on them. Connects with the first use.
 
-    `nodes`: addresses, `redis://[user:password@]host[:port][/db]` or `unix:///path[?db=n]`, one by one or in an iterable; else
-    those of the environment variable HOLDFAST_NODES. All who use these nodes must name the same nodes and the same `max_ttl`.
+    `nodes`: addresses, `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS or `unix:///path[?db=n]`, one by one or in an
+    iterable; else those of the environment variable HOLDFAST_NODES. All who use these nodes must name the same nodes and `max_ttl`.
 
     All times are seconds, or timedeltas. `ttl`: the length of leases, which is how soon others take over after a crash;
     `max_ttl`: the longest ttl of anybody who uses these nodes; `prefix`: of all names; `node_timeout`: how long a node may owe an
@@ -44,6 +50,11 @@ class Client(ABC, Generic[L, D, S]):
     least; None switches it off: only for tests, and nodes with `appendfsync always`); `outage`: how long a majority may be away
     before waiting ends with NoQuorum (default: ttl); `owner`: who this is, for operators (default host:pid); `fresh`: run_ids of
     servers that were just made and need no guard (default: those in HOLDFAST_FRESH); `observer`: is called with every event.
+
+    `ssl`: an SSLContext for all `rediss://` nodes, instead of the `ssl_...` options of their addresses (default: certificates and host
+    names are verified, with the system's authorities). `credentials`: is called before each connection with the node's address (in
+    another thread, so that it may block; with asyncio it may be a coroutine function, too), and gives a password or (user, password).
+    When it raises, the node is down, and it is called again soon. docs/connections.md has the rest.
 
     Raises ConfigError for anything that cannot work. A context manager: leaving it closes the client.
     """
@@ -55,18 +66,20 @@ class Client(ABC, Generic[L, D, S]):
         max_ttl: Seconds = 30.0,
         prefix: str = "",
         node_timeout: Seconds | None = None,
-        restart_guard: Seconds | object | None = DEFAULT_GUARD,
+        restart_guard: Seconds | Default | None = DEFAULT_GUARD,
         outage: Seconds | None = None,
         owner: str | None = None,
-        fresh: Collection[str] = (),
+        fresh: Collection[str] | None = None,
         observer: Observer | None = None,
+        ssl: SSLContext | None = None,
+        credentials: Callable[[str], object] | None = None,
     ) -> None:
         if sys.platform == "win32":
             raise ConfigError("holdfast runs on Linux and macOS; Windows has neither the clock nor the sockets that it relies on")
         if observer is not None and not callable(observer):
-            raise ConfigError(f"observer is a function of one argument, the event; not {observer!r}")
+            raise ConfigError(f"observer is a function of one argument, the event; not {checks.shown(observer)}")
         self.settings: Settings = settings(
-            _flat(nodes) or _listed("HOLDFAST_NODES"),
+            _flat(nodes) if nodes else _listed("HOLDFAST_NODES"),
             ttl=ttl,
             max_ttl=max_ttl,
             prefix=prefix,
@@ -74,8 +87,9 @@ class Client(ABC, Generic[L, D, S]):
             restart_guard=restart_guard,
             outage=outage,
             owner=_myself() if owner is None else owner,
-            fresh=fresh or _listed("HOLDFAST_FRESH"),
+            fresh=_listed("HOLDFAST_FRESH") if fresh is None else fresh,
         )
+        self._access = accesses(self.settings.addresses, ssl, credentials)
         self._teller = Teller(observer)
         self._servers: Nodes | None = None
         self._prepare()
@@ -96,6 +110,45 @@ class Client(ABC, Generic[L, D, S]):
         """How the nodes are, as far as this client knows: no I/O. (`ready` asks them.)"""
 
     @abstractmethod
+    def stats(self) -> Stats:
+        """What this client has done so far, in this process or event loop: no I/O."""
+
+    @abstractmethod
+    def inspect(self, name: str) -> LockStatus | Awaitable[LockStatus]:
+        """How a lock is: its holder, who that is, for how long, its fence, who waits in which order, node by node. Print it.
+
+        Changes nothing. Takes one or two round trips, at most `node_timeout` each. Raises NoQuorum if fewer than a majority answer.
+        """
+
+    @abstractmethod
+    def locked_by(self, name: str) -> str | Awaitable[str | None] | None:
+        """The token, or another client's value, that a majority of the nodes has for this lock; None if there is none.
+
+        What it says may be over when it returns: to do something only if the lock is free, try to acquire it. Raises NoQuorum if
+        too few nodes answer to tell.
+        """
+
+    @abstractmethod
+    def is_locked(self, name: str) -> bool | Awaitable[bool]:
+        """Does anybody hold this lock? Like `locked_by`. (Whether *you* hold it is `lease.held`.)"""
+
+    @abstractmethod
+    def names(self, pattern: str = "*") -> list[str] | Awaitable[list[str]]:
+        """The names of all locks that are held or half held, in order; `pattern` with *, ? and [a-z], as the servers' SCAN has it.
+
+        Asks in steps, so that no node is kept busy. Raises NoQuorum if fewer than a majority answer.
+        """
+
+    @abstractmethod
+    def force_release(self, name: str, reason: str, only: str | None = None) -> int | Awaitable[int]:
+        """Take a lock away from whoever holds it, and hand it on. For operators: what it protected may still be going on.
+
+        Its holder is told within a round trip, and loses its lease with reason "forced"; `reason` goes to this client's log and
+        observers. `only`: a token (`lease.token`, or as `inspect` shows it): nothing is taken from anybody else. Returns on how many nodes
+        it was taken from somebody. Raises NoQuorum if fewer than a majority answer.
+        """
+
+    @abstractmethod
     def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...] | Awaitable[tuple[NodeStatus, ...]]:
         """Connect to every node and check it: for a program's start. Returns how they are, once all have told.
 
@@ -114,22 +167,38 @@ class Client(ABC, Generic[L, D, S]):
 
     def lock(
         self,
-        name: str,
-        *,
+        *names: str,
         ttl: Seconds | None = None,
         wait: Seconds | None = None,
         renew: bool = True,
         max_hold: Seconds | None = None,
+        reentrant: bool = False,
+        fail_open: bool = False,
         on_lost: Callable[[Any], object] | None = None,
     ) -> L:
         """The description of an exclusive lock: use it in a `with` block, or call `acquire`. Sends nothing by itself.
 
-        `ttl`: of its leases (default: the client's), 0.05 s to `max_ttl`; `wait`: how long to wait for it, None for ever, 0 exactly
-        one try; `renew`: keep leases alive for as long as they are held, at most `max_hold` seconds if given; `on_lost`: is
-        called once, with the lease, when a lease is lost. What the lock protects should look at `lease.fence`, or at
-        `lease.check()`: a process that is stopped cannot be told that its time is over. Raises ConfigError for what cannot work.
+        `names`: one name, or several, which are held all or none, in one lease; whoever else wants some of them, in whatever order,
+        no two wait for each other. `ttl`: of its leases (default: the client's), 0.05 s to `max_ttl`; `wait`: how long to wait for
+        it, None for ever, 0 exactly one try; `renew`: keep leases alive for as long as they are held, at most `max_hold` seconds if
+        given; `reentrant`: the thread or task that holds it may enter it again (the last one to leave gives it back); `fail_open`:
+        when no quorum answers, run the body all the same, with a lease that is OPEN and not held; `on_lost`: is called once, with the
+        lease, when a lease is lost. What the lock protects should look at `lease.fence`, or at `lease.check()`: a process that is
+        stopped cannot be told that its time is over. Raises ConfigError for what cannot work.
         """
-        return self._describe(terms(self.settings, name, ttl=ttl, wait=wait, renew=renew, max_hold=max_hold, on_lost=on_lost))
+        return self._describe(
+            terms(
+                self.settings,
+                names,
+                ttl=ttl,
+                wait=wait,
+                renew=renew,
+                max_hold=max_hold,
+                reentrant=reentrant,
+                fail_open=fail_open,
+                on_lost=on_lost,
+            )
+        )
 
     @overload
     def locked(self, name: Name, *, on_busy: Literal["raise"] = "raise", **options: Unpack[Options]) -> D: ...
@@ -166,9 +235,10 @@ class Client(ABC, Generic[L, D, S]):
         """
         from ..embedded import Nodes
 
+        cls("redis://nowhere", **options)  # whatever is wrong is said before any server is started
         servers = Nodes(nodes).start()
         try:
-            client = cls(*servers.urls, fresh={*servers.run_ids, *options.pop("fresh", ())}, **options)
+            client = cls(*servers.urls, fresh={*servers.run_ids, *(options.pop("fresh", None) or ())}, **options)
         except BaseException:
             servers.close()
             raise

@@ -37,6 +37,8 @@ class Options(TypedDict, total=False):
     wait: Seconds | None
     renew: bool
     max_hold: Seconds | None
+    reentrant: bool
+    fail_open: bool
     on_lost: Callable[[Any], object] | None
 
 
@@ -61,7 +63,7 @@ def current() -> Any:
     return lease
 
 
-class Inside:
+class Current:
     """While this is entered, the lease is the current one."""
 
     __slots__ = ("_before", "_lease")

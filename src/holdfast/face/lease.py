@@ -6,16 +6,20 @@ Knows a claim's state and the clock. Must not know threads, tasks or nodes.
 from __future__ import annotations
 
 import enum
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from datetime import UTC, datetime
+from typing import Any, Protocol, Self
 
+from .. import events
 from ..checks import Seconds
 from ..clock import clock
 from ..core import claim as core
 from ..core.claim import Claim
+from ..engine.crew import Want
 from ..engine.settings import Settings, lease_of
-from ..errors import LockLost, NotHeld
+from ..errors import LockLost, Misuse, NoQuorum, NotHeld
 from .telling import guarded
 from .terms import Terms
 
@@ -27,9 +31,10 @@ class LeaseState(enum.Enum):
     DOUBT = "doubt"  # a renewal was not confirmed in time: still held, and tried again until the lease ends
     LOST = "lost"
     RELEASED = "released"
+    OPEN = "open"  # not held at all: no quorum answered, and `fail_open` lets the body run without it
 
 
-HELD, DOUBT, LOST, RELEASED = LeaseState
+HELD, DOUBT, LOST, RELEASED, OPEN = LeaseState
 
 
 class LostEvent(Protocol):
@@ -46,22 +51,31 @@ class Lease(ABC):
     """A lock that is held: what `acquire` and `with` give.
 
     Safe from every thread of its process; with asyncio, from its event loop only. Dropped without a release it is not renewed
-    any longer, and ends with its ttl.
+    any longer, and ends with its ttl. One of several names is held as a whole, and lost as a whole.
     """
 
-    __slots__ = ("__weakref__", "_event", "_lost", "_released", "_settings", "_terms")
+    __slots__ = ("__weakref__", "_event", "_lost", "_opened", "_owner", "_released", "_root", "_settings", "_terms", "_users")
 
     def __init__(self, terms: Terms, settings: Settings) -> None:
         self._terms, self._settings = terms, settings
         self._event: Any = None
         self._lost = ""  # why, once it is known
         self._released = False
+        self._opened: float | None = None  # for how long it was waited, before the body was let in without the lock
+        self._owner: weakref.ref[object] | None = None  # the thread or task that is inside
+        self._root: Lease | None = None  # the lease that this one shares, where a lock is entered again
+        self._users: weakref.WeakSet[Lease] | None = None  # of a shared one: all that are not given back
 
     # ------------------------------------------------ what a face adds
 
     @property
     @abstractmethod
-    def _claim(self) -> Claim: ...
+    def _claim(self) -> Want: ...
+
+    @property
+    @abstractmethod
+    def _going(self) -> bool:
+        """Is its claim held, in this process, by any that share it? (Also before it is acquired: then it is not.)"""
 
     @abstractmethod
     def _mine(self) -> None:
@@ -91,32 +105,52 @@ class Lease(ABC):
 
     @property
     def name(self) -> str:
-        """The lock's name."""
+        """The lock's name; of several names "a,b"."""
         return self._terms.name
 
     @property
-    def token(self) -> str:
-        """What stands in the lock's key on the nodes: unique to this acquisition."""
-        return self._claim.token.decode()
+    def names(self) -> tuple[str, ...]:
+        """The lock's names."""
+        return self._terms.names
 
     @property
-    def fence(self) -> int:
-        """The fencing token: greater than that of every earlier holder of this name. Hand it to whatever the lock protects."""
-        return self._claim.fence
+    def token(self) -> str | Any:
+        """What stands in the lock's key on the nodes: unique to this acquisition. None if OPEN; see `tokens` for several names."""
+        return self._only(self.tokens, "tokens")
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        """The token of each name."""
+        return {} if self._opened is not None else {it.recipe.label: it.token.decode() for it in self._mine_of()}
+
+    @property
+    def fence(self) -> int | Any:
+        """The fencing token: greater than that of every earlier holder of this name. Hand it to whatever the lock protects.
+
+        None if OPEN. Raises Misuse for several names, each of which has its own: see `fences`.
+        """
+        return self._only(self.fences, "fences")
+
+    @property
+    def fences(self) -> dict[str, int]:
+        """The fencing token of each name."""
+        return {} if self._opened is not None else {it.recipe.label: it.fence for it in self._mine_of()}
 
     @property
     def waited(self) -> float:
         """For how many seconds the lock was waited for."""
-        return self._claim.since - self._claim.began
+        return self._claim.since - self._claim.began if self._opened is None else self._opened
 
     @property
     def contended(self) -> bool:
         """Was somebody else in the way?"""
-        return self._claim.contended
+        return self._opened is None and self._claim.contended
 
     @property
     def state(self) -> LeaseState:
-        """HELD, DOUBT, LOST or RELEASED, by the clock and not only by what was noticed."""
+        """HELD, DOUBT, LOST, RELEASED or OPEN, by the clock and not only by what was noticed."""
+        if self._opened is not None:
+            return OPEN
         self._mine()
         claim = self._claim
         if self._released or claim.state is core.OVER:
@@ -144,7 +178,8 @@ class Lease(ABC):
     @property
     def lost(self) -> Any:
         """An event that is set when the lease is lost: `threading.Event` here, `asyncio.Event` in `holdfast.aio`."""
-        self._mine()
+        if self._opened is None:
+            self._mine()
         if self._event is None:
             self._event = self._new_event()
             if self.state is LOST or self._lost:
@@ -152,7 +187,7 @@ class Lease(ABC):
         return self._event
 
     def check(self) -> None:
-        """Raise LockLost if the lock is lost, and NotHeld after a release. No I/O: call it as often as you like."""
+        """Raise LockLost if the lock is lost, and NotHeld after a release; if OPEN, nothing. No I/O: call it as often as you like."""
         state = self.state
         if state is RELEASED:
             raise NotHeld(f"the lease of {self.name!r} was released before")
@@ -160,15 +195,44 @@ class Lease(ABC):
             raise self._loss()
 
     def __repr__(self) -> str:
-        return f"<Lease {self.name!r} fence={self.fence} {self._claim.until - clock():.1f} s left unless renewed or released>"
+        if self._opened is not None:
+            return f"<Lease {self.name!r} OPEN: not held>"
+        fences = ",".join(str(it) for it in self.fences.values())
+        return f"<Lease {self.name!r} fence={fences} {self._claim.until - clock():.1f} s left unless renewed or released>"
 
     def __reduce__(self) -> Any:
         raise TypeError("a lease belongs to this process and cannot be pickled: hand over its `fence` and `token` instead")
 
     # ------------------------------------------------ for the faces
 
+    def _mine_of(self) -> list[Claim]:
+        """The claims of its names. (One that shares another's lease may have fewer names.)"""
+        return [it for it in self._claim.claims if it.recipe.label in self._terms.names]
+
+    def _only(self, values: dict[str, Any], plural: str) -> Any:
+        """The value of the only name."""
+        if self._opened is None and len(self._terms.recipes) > 1:
+            raise Misuse(f"the lease of {self.name!r} has several names, and one of these for each: see `{plural}`")
+        return values.get(self.name)
+
     def _loss(self) -> LockLost:
-        return LockLost(self.name, self._lost, self.fence)
+        return LockLost(self.name, self._lost, self.fence if len(self._terms.recipes) == 1 else None)
+
+    def _shares(self, other: Lease) -> bool:
+        """Do both stand on the same claim?"""
+        return (self._root or self) is (other._root or other)
+
+    def _join(self, outer: Self) -> None:
+        """Stand on the claim of a lease that is held by the same thread or task: whoever leaves last gives it back."""
+        root = self._root = outer._root or outer
+        if root._users is None:
+            root._users = weakref.WeakSet([root])
+        root._users.add(self)
+
+    def _open(self, why: NoQuorum) -> events.Opened:
+        """No quorum answers, and the body runs all the same."""
+        self._opened = why.waited
+        return events.Opened(at=datetime.now(UTC), name=self.name, token="", waited=why.waited, error=why)
 
     def _ends(self) -> bool:
         """The caller wants to release it. True if there is something to release; LockLost if it is lost, once."""
@@ -176,7 +240,24 @@ class Lease(ABC):
         if state is LOST:
             self._released = True
             raise self._loss()
-        return state is not RELEASED
+        if state is not HELD and state is not DOUBT:
+            return False
+        if not self._leaves():  # somebody else is still inside
+            self._released = True
+            return False
+        return True
+
+    @property
+    def _in_time(self) -> bool:
+        return self._claim.state is core.HELD and clock() < self._claim.until
+
+    def _leaves(self) -> bool:
+        """This share is given back. True if it was the last."""
+        users = (self._root or self)._users
+        if users is None:
+            return True
+        users.discard(self)
+        return not users
 
     def _ended(self) -> None:
         """Its release was said. Raises LockLost if it was lost just before."""
@@ -186,10 +267,10 @@ class Lease(ABC):
             raise self._loss()
 
     def _extension(self, ttl: Seconds | None) -> float:
-        """The length that an extension asks for; raises if there is nothing to extend."""
+        """The length that an extension asks for, 0 if there is nothing to extend; raises if it is lost or released."""
         length = self._terms.ttl if ttl is None else lease_of(ttl, self._settings.max_ttl)
         self.check()
-        return length
+        return 0.0 if self._opened is not None else length
 
     def _extended(self) -> float:
         """How long it is good for after an extension; raises why it is not."""
@@ -199,7 +280,11 @@ class Lease(ABC):
         return self.remaining
 
     def _fell(self) -> None:
-        """It is lost: whoever wants to know is told."""
+        """It is lost: whoever wants to know is told, and so are those that share it."""
+        for user in [self] if self._users is None else list(self._users):
+            user._falls()
+
+    def _falls(self) -> None:
         self._lost = self._lost or self._claim.reason or "closed"
         if self._event is not None:
             self._event.set()

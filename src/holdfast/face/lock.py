@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from ..errors import NotHeld
+from .inside import Inside
 from .lease import Lease
 from .terms import Terms
 
@@ -21,17 +22,22 @@ T = TypeVar("T", bound=Lease)
 class Lock(ABC, Generic[T]):
     """The description of a lock: immutable, shared by as many users as you like. `with` and `acquire` give a Lease."""
 
-    __slots__ = ("__weakref__", "_entered", "_stays", "_terms")
+    __slots__ = ("__weakref__", "_entered", "_inside", "_stays", "_terms")
 
-    def __init__(self, terms: Terms) -> None:
-        self._terms = terms
+    def __init__(self, terms: Terms, inside: Inside[T]) -> None:
+        self._terms, self._inside = terms, inside
         self._stays: dict[Hashable, weakref.ref[Stay[T]]] = {}  # by thread or task: the stay that is just beginning there
         self._entered: dict[Hashable, tuple[T, Any]] = {}  # the same: leases that were entered without a stay, latest first
 
     @property
     def name(self) -> str:
-        """The lock's name."""
+        """The lock's name; of several names "a,b"."""
         return self._terms.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lock's names."""
+        return self._terms.names
 
     @property
     def ttl(self) -> float:
@@ -43,7 +49,9 @@ class Lock(ABC, Generic[T]):
         """Wait until the lock is held, as long as its `wait` says; the lease is the caller's, to be released by the caller.
 
         Raises LockBusy when `wait` has run out and somebody else has it, NoQuorum when too few nodes answer to know, Closed
-        when the client is closed meanwhile. Whatever is raised, nothing is left behind that lasts.
+        when the client is closed meanwhile, SelfDeadlock when this very thread or task is inside it. Whatever is raised, nothing is
+        left behind that lasts. Threads may hand over `cancel`, a `threading.Event`: soon (50 ms) after another thread has set it, the
+        wait ends with Cancelled. (A task has its own `cancel()`.)
         """
 
     @abstractmethod

@@ -68,6 +68,10 @@ def log(event: Event) -> None:
             node.warning("%s: %s", event.node, event.warning)
         case events.Doubt():
             lease.warning("a renewal of %r was not confirmed; %.2f s are left (fence %d)", event.name, event.remaining, event.fence)
+        case events.Opened():
+            lease.warning("%r runs without its lock (fail_open): %s", event.name, event.error)
+        case events.Forced():
+            lease.warning("%r was taken from %s on %d nodes: %s", event.name, event.holder or "nobody", event.nodes, event.reason)
         case events.Lost():
             lease.error("%r is lost: %s (fence %d)", event.name, event.reason, event.fence)
         case _:

@@ -23,39 +23,55 @@ LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can c
 class Terms:
     """A lock's options. Times in seconds; `wait` None: for ever, 0: one try; `max_hold` inf: no limit."""
 
-    recipe: Exclusive
+    recipes: tuple[Exclusive, ...]
     ttl: float
     wait: float | None
     renew: bool
     max_hold: float
+    reentrant: bool
+    fail_open: bool
     on_lost: Callable[[Any], object] | None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names, as the user wrote them."""
+        return tuple(it.label for it in self.recipes)
+
+    @property
     def name(self) -> str:
-        """The lock's name, as the user wrote it."""
-        return self.recipe.label
+        """All names in one."""
+        return ",".join(self.names)
 
 
 def terms(
     settings: Settings,
-    name: str,
+    names: tuple[str, ...],
     *,
     ttl: Seconds | None,
     wait: Seconds | None,
     renew: bool,
     max_hold: Seconds | None,
+    reentrant: bool,
+    fail_open: bool,
     on_lost: Callable[[Any], object] | None,
 ) -> Terms:
     """Checked options of a lock. ConfigError says which is wrong, and what to write instead."""
     lease = settings.ttl if ttl is None else lease_of(ttl, settings.max_ttl)
     if on_lost is not None and not callable(on_lost):
-        raise ConfigError(f"on_lost is a function of one argument, the lease; not {on_lost!r}")
+        raise ConfigError(f"on_lost is a function of one argument, the lease; not {checks.shown(on_lost)}")
+    if not names:
+        raise ConfigError("a lock needs a name")
+    recipes = tuple(Exclusive(it, prefix=settings.prefix, ttl=lease, horizon=settings.horizon) for it in names)
+    if twice := sorted({it for it in names if names.count(it) > 1}):
+        raise ConfigError(f"{', '.join(map(repr, twice))} is named twice in one lock: once is enough")
     return Terms(
-        recipe=Exclusive(name, prefix=settings.prefix, ttl=lease, horizon=settings.horizon),
+        recipes=recipes,
         ttl=lease,
         wait=waiting(wait),
         renew=checks.flag(renew, "renew"),
         max_hold=inf if max_hold is None else checks.seconds(max_hold, "max_hold", least=SHORTEST),
+        reentrant=checks.flag(reentrant, "reentrant"),
+        fail_open=checks.flag(fail_open, "fail_open"),
         on_lost=on_lost,
     )
 

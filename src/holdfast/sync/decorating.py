@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from ..errors import LockBusy
 from ..face import decorating
-from ..face.decorating import Function, Inside, Kind, LockOf, finished, outlived
+from ..face.decorating import Current, Function, Kind, LockOf, finished, outlived
 from .lease import Lease
 
 P = ParamSpec("P")
@@ -28,7 +28,7 @@ def _function(function: Function, lock_of: LockOf, skip: bool) -> Function:
         lease = None
         try:
             with lock_of(*args, **kwargs) as lease:
-                with Inside(lease):
+                with Current(lease):
                     return finished(function, function(*args, **kwargs))
         except LockBusy:
             if lease is not None or not skip:  # (or it is another lock, in the function's body)
@@ -46,7 +46,7 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
                 body = function(*args, **kwargs)
                 step: Any = partial(next, body)
                 while True:  # (not `yield from`: between its steps, the body's lease is not the current one)
-                    with Inside(lease):
+                    with Current(lease):
                         try:
                             value = step()
                         except StopIteration as end:
@@ -59,7 +59,7 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
                         step = partial(body.throw, error)
                         continue
                     if outlived(lease):
-                        with Inside(lease):
+                        with Current(lease):
                             body.close()
                         return None  # (leaving the block raises LockLost)
                     step = partial(body.send, sent)

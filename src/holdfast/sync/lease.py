@@ -10,8 +10,8 @@ import warnings
 from _thread import allocate_lock
 
 from ..checks import Seconds
-from ..core.claim import Claim
 from ..drivers.threads import Driver, Errand
+from ..engine.crew import Want
 from ..errors import WrongProcess
 from ..face import lease
 from ..face.lease import LostEvent
@@ -30,10 +30,19 @@ class Lease(lease.Lease):
         self._driver = driver
 
     @property
-    def _claim(self) -> Claim:
+    def _claim(self) -> Want:
         claim = self.errand.claim
         assert claim is not None
         return claim
+
+    @property
+    def _going(self) -> bool:
+        errand = getattr(self, "errand", None)
+        return errand is not None and errand.delivered and not errand.keeper.foreign and self._in_time
+
+    def _join(self, outer: Lease) -> None:
+        super()._join(outer)
+        self.errand = outer.errand
 
     def _mine(self) -> None:
         keeper = self.errand.keeper
@@ -50,7 +59,10 @@ class Lease(lease.Lease):
             return event
 
     def extend(self, ttl: Seconds | None = None) -> float:
-        self._driver.extend(self.errand, self._extension(ttl))
+        length = self._extension(ttl)
+        if not length:
+            return 0.0
+        self._driver.extend(self.errand, length)
         return self._extended()
 
     def release(self, confirm: bool = False) -> int:
@@ -62,7 +74,7 @@ class Lease(lease.Lease):
 
     def __del__(self) -> None:
         errand = getattr(self, "errand", None)
-        if errand is None or not errand.delivered or errand.give_up or errand.keeper.gone:
+        if errand is None or not errand.delivered or errand.give_up or errand.keeper.gone or self._root is not None:
             return
         if self.state in (lease.HELD, lease.DOUBT):
             errand.keeper.asked.append(errand)  # in any case: whoever records the warning gets hold of the lease again

@@ -5,13 +5,15 @@ Knows the threads driver's `acquire`. Decides nothing.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
-from ..drivers.greenlets import get_ident
+from ..drivers.greenlets import Identity, itself
 from ..drivers.threads import Driver
-from ..errors import HoldfastError, LockBusy
+from ..errors import HoldfastError, LockBusy, NoQuorum
 from ..face import lock
 from ..face.decorating import always
+from ..face.inside import Inside
 from ..face.lock import Leave
 from ..face.terms import Terms
 from .decorating import Locked, P, R
@@ -22,29 +24,48 @@ class Lock(lock.Lock[Lease]):
     __doc__ = lock.Lock.__doc__
     __slots__ = ("_driver",)
 
-    def __init__(self, terms: Terms, driver: Driver) -> None:
-        super().__init__(terms)
+    def __init__(self, terms: Terms, inside: Inside[Lease], driver: Driver) -> None:
+        super().__init__(terms, inside)
         self._driver = driver
 
-    def acquire(self) -> Lease:
-        return self._acquire(self._terms.wait)
+    def acquire(self, cancel: threading.Event | None = None) -> Lease:
+        return self._acquire(self._terms.wait, self._terms.reentrant, cancel)
 
     def try_acquire(self) -> Lease | None:
         try:
-            return self._acquire(0.0)
+            return self._acquire(0.0, self._terms.reentrant)
         except LockBusy:
             return None
 
-    def _acquire(self, wait: float | None) -> Lease:
-        terms = self._terms
+    def _acquire(self, wait: float | None, stays: bool, cancel: threading.Event | None = None) -> Lease:
+        terms, here = self._terms, self._here()
         lease = Lease(terms, self._driver)
-        self._driver.acquire(lease, terms.recipe, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+        outer = self._inside.found(here, terms, wait)
+        if outer is not None:
+            lease._join(outer)
+            if terms.ttl > outer._terms.ttl:
+                try:
+                    lease.extend(terms.ttl)
+                except BaseException:
+                    lease._leaves()
+                    raise
+            return lease
+        if stays:
+            self._inside.enters(here, lease)
+        try:
+            self._driver.acquire(
+                lease, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold, cancel=cancel
+            )
+        except NoQuorum as why:
+            if not terms.fail_open:
+                raise
+            self._driver.note(lease._open(why))
         return lease
 
     def __enter__(self) -> Lease:
         here = self._here()
         stay, before = self._stay(), self._entered.get(here)
-        lease = self.acquire()
+        lease = self._acquire(self._terms.wait, True)
         if stay is not None:  # whoever stores the lease, no call follows: nothing can come between that and the block
             stay.lease = lease
         else:
@@ -57,8 +78,8 @@ class Lock(lock.Lock[Lease]):
         """Decorate a function or a generator: each call holds the lock until it is over. `current()` gives its lease."""
         return Locked(always(self))(function)
 
-    def _here(self) -> int:
-        return get_ident()
+    def _here(self) -> Identity:
+        return itself()
 
     def _leave(self, lease: Lease, error: BaseException | None) -> None:
         try:

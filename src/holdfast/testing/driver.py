@@ -9,13 +9,14 @@ and killed. Its users are tasks, which stop and die with it.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from math import inf
 from typing import Any, Protocol, TypeVar
 
 from ..core.claim import HELD, LOST, Claim
 from ..core.command import Recipe
-from ..engine.crew import Crew, NodeStatus
+from ..core.round import Answers, Round
+from ..engine.crew import Crew, NodeStatus, Want
 from ..engine.settings import Settings
 from ..errors import Closed
 from ..events import Event
@@ -29,7 +30,7 @@ T = TypeVar("T")
 class Lease(Protocol):
     """What a face gives to its user. The driver never keeps it."""
 
-    claim: Claim
+    claim: Any  # a Claim; or, of several names, a Goal
 
     def _fell(self) -> None:
         """It is lost. Called with nothing half done."""
@@ -57,12 +58,13 @@ class Driver:
         self.world, self.nodes, self.settings, self.clock = world, nodes, settings, clock
         self.witness, self.haste = witness or Witness(), haste
         self.crew = Crew(settings, b"%032x" % world.dice.getrandbits(128), exclusive.undo, "0")
-        self.crew.epoch = WALL - clock()
+        self.crew.record.epoch = WALL - clock()
         self.told: list[Event] = []
         self.closed = self.gone = self.dead = False  # gone: it does nothing any more, but its process lives
         self.links: list[Link | None] = [None] * len(nodes)
-        self._leases: dict[Claim, weakref.ref[Any]] = {}
-        self._news: dict[Claim, list[Future[None]]] = {}  # who waits for news of a claim
+        self._leases: dict[Want, weakref.ref[Any]] = {}
+        self._news: dict[Want, list[Future[None]]] = {}  # who waits for news of a claim
+        self._asking: dict[Round, list[Future[None]]] = {}  # who waits for a round
         self._watchers: list[Future[None]] = []  # who waits for news of any node
         self.tasks: list[Task[Any]] = []
         self.stops = 0  # how often it was stopped
@@ -140,13 +142,13 @@ class Driver:
     # ------------------------------------------------ for faces, and for users who need none
 
     async def acquire(
-        self, lease: Lease, recipe: Recipe, *, ttl: float, wait: float | None = None, renew: bool = True, max_hold: float = inf
+        self, lease: Lease, recipes: Sequence[Recipe], *, ttl: float, wait: float | None = None, renew: bool = True, max_hold: float = inf
     ) -> None:
         """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
         deadline = inf if not wait else self.clock() + wait
         while True:
             self._check_open()
-            claim = self.claim(recipe, ttl, patient=wait != 0, deadline=deadline, renew=renew, max_hold=max_hold)
+            claim = self.crew.want(recipes, ttl, self._about_now(), patient=wait != 0, deadline=deadline, renew=renew, max_hold=max_hold)
             lease.claim = claim
             # (mypy cannot tell the type of a default that binds the loop variable of this attempt)
             self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
@@ -166,15 +168,19 @@ class Driver:
 
     def claim(self, recipe: Recipe, ttl: float, **options: Any) -> Claim:
         """A claim with a ticket of now. (A scene may take its ticket early, and begin late.)"""
-        return self.crew.claim(recipe, ttl, self.clock() + self.world.dice.uniform(-self.haste, self.haste), **options)
+        return self.crew.claim(recipe, ttl, self._about_now(), **options)
 
-    def begin(self, claim: Claim) -> None:
+    def _about_now(self) -> float:
+        return self.clock() + self.world.dice.uniform(-self.haste, self.haste)
+
+    def begin(self, claim: Want) -> None:
         """Ask for it."""
-        self.witness.began(self, claim)
+        for it in claim.claims:
+            self.witness.began(self, it)
         self.crew.begin(claim, self.clock())
         self.work()
 
-    async def extend(self, claim: Claim, ttl: float) -> None:
+    async def extend(self, claim: Want, ttl: float) -> None:
         """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time."""
         if self.crew.extend(claim, ttl, self.clock()):
             news = self.news(claim)
@@ -183,7 +189,7 @@ class Driver:
         else:
             self.work()
 
-    async def release(self, claim: Claim, confirm: bool = False) -> int:
+    async def release(self, claim: Want, confirm: bool = False) -> int:
         """Give it back; with `confirm`, returns when a majority has confirmed: on how many nodes."""
         news = self.news(claim) if confirm else None
         self._end(claim, confirm)
@@ -191,9 +197,19 @@ class Driver:
             await news
         return claim.freed
 
-    def give_up(self, claim: Claim) -> None:
+    def give_up(self, claim: Want) -> None:
         """End it, and wait for nothing: for whoever is interrupted."""
         self._end(claim)
+
+    async def ask(self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None) -> Round:
+        """Ask nodes something that is no lock; returns when it is over, after `node_timeout` at the latest."""
+        self._check_open()
+        round_ = self.crew.consult(asks, self.clock(), enough)
+        future: Future[None] = Future()
+        self._asking[round_] = [future]
+        self.work()
+        await future
+        return round_
 
     async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
@@ -232,14 +248,14 @@ class Driver:
         if self.closed:
             raise Closed("this client was closed")
 
-    def _end(self, claim: Claim, heard: bool = False) -> None:
+    def _end(self, claim: Want, heard: bool = False) -> None:
         self.crew.end(claim, self.clock(), heard)
         self.work()
         if claim.done:
             self._leases.pop(claim, None)
             self._news.pop(claim, None)
 
-    def news(self, claim: Claim) -> Future[None]:
+    def news(self, claim: Want) -> Future[None]:
         """The next news of a claim, to be awaited."""
         future: Future[None] = Future()
         self._news.setdefault(claim, []).append(future)
@@ -303,7 +319,7 @@ class Driver:
                 data = lane.take()
                 self.witness.sends(self, link.node, data)
                 link.send(data)
-        if crew.settled or crew.events or crew.changes != self._seen or (self.closed and self._watchers):
+        if crew.settled or crew.found or crew.record.events or crew.changes != self._seen or (self.closed and self._watchers):
             self._settle()
         self.witness.turned(self)
         if (wake := crew.next_wake()) < self._due:
@@ -320,18 +336,22 @@ class Driver:
     def _settle(self) -> None:
         crew = self.crew
         settled, crew.settled = crew.settled, []
-        for claim in settled:
-            self.world.note(self, "has news of", claim.token, claim.state.name, claim.fence, claim.reason, claim.until)
-            self._tell(self._news.pop(claim, []))
-            if claim.done and (found := self._leases.pop(claim, None)) is not None and claim.state is LOST:
+        for want in settled:
+            for claim in want.claims:
+                self.world.note(self, "has news of", claim.token, claim.state.name, claim.fence, claim.reason, claim.until)
+            self._tell(self._news.pop(want, []))
+            if want.done and (found := self._leases.pop(want, None)) is not None and want.state is LOST:
                 lease = found()
                 if lease is not None:
                     lease._fell()
+        for round_ in crew.found:
+            self._tell(self._asking.pop(round_, []))
+        crew.found.clear()
         if crew.changes != self._seen or self.closed:
             self._seen = crew.changes
             self._tell(self._watchers)
-        self.told += crew.events
-        crew.events.clear()
+        self.told += crew.record.events
+        crew.record.events.clear()
 
     @staticmethod
     def _tell(futures: list[Future[None]]) -> None:

@@ -12,13 +12,14 @@ from dataclasses import replace
 from math import inf
 
 from ..core.claim import LOST, Claim
+from ..engine.census import LIFE
 from ..errors import Closed, NotAcquired
 from .driver import Driver
 from .faults import LATEST, Faults, Plan
 from .laws import TICK
 from .scenes import SCENES
 from .server import Lua
-from .stage import Hold, Stage
+from .stage import RATE, Hold, Stage
 from .world import Cancelled, Future, Violation
 
 PLANS = (
@@ -105,7 +106,7 @@ class Exploration(Stage):
         max_hold = dice.uniform(0.1, 1.0) if not self.plan.calm and dice.random() < 0.05 else inf
         latest, stops = driver.clock() + (ttl / 3 if wait == 0.0 else wait or inf), driver.stops
         try:
-            await driver.acquire(hold, self.recipe(ttl), ttl=ttl, wait=wait, renew=renew, max_hold=max_hold)
+            await driver.acquire(hold, [self.recipe(ttl)], ttl=ttl, wait=wait, renew=renew, max_hold=max_hold)
         finally:
             if driver.clock() > latest + TICK and driver.stops == stops:
                 raise Violation(f"patience: {hold.claim.token.decode()} was to wait until {latest:.6f}, and did until {driver.clock():.6f}")
@@ -145,16 +146,16 @@ class Exploration(Stage):
         hold, driver, ttl = Hold(), self.world.dice.choice(self.drivers), self.settings.max_ttl
 
         async def take() -> None:
-            await driver.acquire(hold, self.recipe(ttl), ttl=ttl)
+            await driver.acquire(hold, [self.recipe(ttl)], ttl=ttl)
             await driver.release(hold.claim, confirm=True)
 
         task = driver.run(take())
         self._by(self.world.now + self.guard + 3.0, lambda: task.done, "the lock is to be free")
 
     def _every_key_runs_out(self) -> None:
-        """P-M1: after the longest lease, and the fence's horizon, nothing is left."""
+        """P-M1: after the longest lease, the fence's horizon, and what clients say of themselves, nothing is left."""
         begins = max(self.world.now, self.plan.seconds + LATEST)  # (a late command may have asked for a lease)
-        self.world.run(begins + max(self.settings.max_ttl, self.settings.horizon / 1000) + self.guard / 4 + 0.5)
+        self.world.run(begins + 2 * self.guard + LIFE * (1 + 2 * RATE) + 0.5)  # (whoever has come back last has said it last)
         if self.laws.open:
             raise Violation(f"left over: {', '.join(claim.token.decode() for claim in self.laws.open)}")
         for driver in self.drivers:

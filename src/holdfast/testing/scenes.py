@@ -84,7 +84,7 @@ class ShorterLease(Stage):
         hold, name = Hold(), self.recipe(1.0).name
         waiting = other.claim(self.recipe(1.0), 1.0)  # its ticket is lower: it will not make way
         await world.sleep(0.1)
-        await holder.acquire(hold, self.recipe(0.5), ttl=0.5)
+        await holder.acquire(hold, [self.recipe(0.5)], ttl=0.5)
         began, claim = world.now, hold.claim
         await world.sleep(0.01)
         other.begin(waiting)
@@ -131,7 +131,7 @@ class LastMoment(Stage):
         hold, dice = Hold(), self.world.dice
         for index in range(3):
             _link(holder, index).stall(dice.uniform(0.02, 0.1), answers_only=True)
-        await holder.acquire(hold, self.recipe(1.0), ttl=1.0, renew=False)
+        await holder.acquire(hold, [self.recipe(1.0)], ttl=1.0, renew=False)
         await self.world.sleep(dice.uniform(0.0, 0.8))
         for node in self.nodes:
             node.clock.step(0.002)
@@ -141,7 +141,7 @@ class LastMoment(Stage):
     async def _wait(self, other: Driver) -> None:
         await self.world.sleep(0.1)
         hold = Hold()
-        await other.acquire(hold, self.recipe(1.0), ttl=1.0)
+        await other.acquire(hold, [self.recipe(1.0)], ttl=1.0)
         self.world.saw("another is next")
         other.give_up(hold.claim)
 

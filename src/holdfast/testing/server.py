@@ -718,6 +718,9 @@ def _client(c: Connection, *words: bytes) -> Reply:
         case [b"SETINFO", attribute, _] if c.server.dialect.takes_setinfo:
             if attribute.upper() not in (b"LIB-NAME", b"LIB-VER"):
                 raise Refused(b"ERR Unrecognized option '%b'" % attribute)
+        case [b"LIST", option, kind] if (option.upper(), kind.lower()) == (b"TYPE", b"pubsub"):
+            found = [it for it in c.server.connections if it.channels]
+            return b"".join(b"id=%d addr=127.0.0.1:1 name=%b db=0 sub=%d\n" % (it.id, it.name, len(it.channels)) for it in found)
         case [b"TRACKING", state, *options]:
             _track(c, state.upper(), {option.upper() for option in options})
         case [b"CACHING", answer]:

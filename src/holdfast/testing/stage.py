@@ -56,7 +56,7 @@ class Stage:
     def client(self, haste: float = 0.0) -> Driver:
         """One more client."""
         driver = Driver(self.world, self.nodes, self.settings, self._clock(1e6, 1e6), self.laws, haste)
-        driver.crew.telling = self.world.dice.random() < 0.5
+        driver.crew.record.telling = self.world.dice.random() < 0.5
         self.drivers.append(driver)
         return driver
 

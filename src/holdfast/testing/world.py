@@ -200,7 +200,7 @@ class Future(Generic[T]):
 class Task(Future[T]):
     """A coroutine that runs in virtual time. What it raises goes to whoever awaits it, else it ends the run."""
 
-    __slots__ = ("_coroutine", "_host", "_waits_for", "_world")
+    __slots__ = ("__weakref__", "_coroutine", "_host", "_waits_for", "_world")
 
     def __init__(self, world: World, coroutine: Coroutine[Any, Any, T], host: Host) -> None:
         super().__init__()

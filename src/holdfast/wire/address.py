@@ -1,18 +1,52 @@
-"""Where a node is and how to introduce oneself there: `redis://user:password@host:port/db` and `unix:///path?db=0`.
+"""Where a node is and how to introduce oneself there: `redis://user:password@host:port/db`, the same with TLS as `rediss://`, `unix:///path?db=0`.
 
-Knows URLs. Must not know sockets: names are resolved by the drivers. No complaint shows anything that could be a password.
+Knows URLs; options are named as in redis-py. Must not know sockets, files or TLS itself: names are resolved, and certificates read, by
+the drivers. No complaint shows anything that could be a password.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from .. import checks
 from ..errors import ConfigError
 
+_BLANK = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
+_SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
+_OPTIONS = ("db", "username", "password")
+_OPTIONS_TLS = (
+    "ssl_ca_certs",
+    "ssl_ca_path",
+    "ssl_ca_data",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_password",
+    "ssl_cert_reqs",
+    "ssl_check_hostname",
+)
+_BEGINS = "a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://"
+_WHETHER = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What an address says of TLS. Nothing said: the server's certificate is verified, its name too, with the system's authorities.
+
+    `ca_certs`, `ca_path`, `ca_data`: authorities instead of the system's (a file, a folder, PEM text); `certfile`, `keyfile`: who we are,
+    in files; `password`: of the key; `verify`: is the certificate looked at; `check_hostname`: is it to be the host's own.
+    """
+
+    ca_certs: str = ""
+    ca_path: str = ""
+    ca_data: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    password: str = field(default="", repr=False)
+    verify: bool = True
+    check_hostname: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +60,12 @@ class Address:
     database: int = 0
     user: str = ""
     password: str = field(default="", repr=False)
+    tls: Tls | None = None
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """What no two nodes have in common."""
+        return self.host or self.path, self.port
 
 
 def parse(url: str) -> Address:
@@ -35,38 +75,87 @@ def parse(url: str) -> Address:
     shown, scheme, hidden = _shown(url)
     if hidden:
         raise ConfigError(f"{shown!r} is no address of a node: in user, password and path write / ? # @ : as %2F %3F %23 %40 %3A")
-    if scheme not in ("redis", "unix"):
-        raise ConfigError(f"{shown!r}: a node's address begins with redis:// or unix://")
+    if scheme not in _SCHEMES:
+        raise ConfigError(f"{shown!r}: {_BEGINS}")
+    if _BLANK.search(url) or " " in url.partition("?")[0]:  # (which whoever splits URLs would drop in silence)
+        raise ConfigError(f"{shown!r} is no address of a node: there is white space in it, or a control character; write them as %20")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
-        options = parse_qs(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        user, password, path = (unquote(it or "", errors="strict") for it in (parts.username, parts.password, parts.path))
+        # (a plus is a plus: no form has been filled in here)
+        pairs = parse_qsl(parts.query.replace("+", "%2B"), True, bool(parts.query), errors="strict")
     except ValueError:
         raise ConfigError(f"{shown!r} is no address of a node: its host, port or options cannot be read") from None
-    if set(options) - {"db"} or parts.fragment:
-        raise ConfigError(f"{shown!r}: the only option of an address is ?db=, and it has no #fragment")
-    user = checks.text(unquote(parts.username or ""), f"the user of {shown!r}", most=1024)
-    password = unquote(parts.password or "")
-    try:
-        password.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(f"{shown!r}: its password has half of a surrogate pair in it, which UTF-8 cannot say") from None
-    inpath = parts.path.strip("/") if scheme == "redis" else ""
-    number = options.get("db", [inpath or "0"])[-1]
+    secure = scheme in ("rediss", "valkeys")
+    options = dict(pairs)
+    allowed = _OPTIONS + _OPTIONS_TLS if secure else _OPTIONS
+    if options.keys() - allowed or parts.fragment:
+        more = "" if secure else f" ({', '.join(_OPTIONS_TLS)}: with rediss:// only)"
+        raise ConfigError(f"{shown!r}: the options of an address are {', '.join(allowed)}{more}, and it has no #fragment")
+    if (user and "username" in options) or (password and "password" in options):
+        raise ConfigError(f"{shown!r}: its user or its password is given twice: before the @, and as an option")
+    user = checks.text(user or options.get("username", ""), f"the user of {shown!r}", most=1024)
+    password = _sayable(password or options.get("password", ""), shown, "password")
+    inpath = path.strip("/") if scheme != "unix" else ""
+    number = options.get("db", inpath or "0")
     if not (number.isascii() and number.isdigit() and len(number) < 10):
         raise ConfigError(f"{shown!r}: the database is a number, as in redis://host:6379/1 or unix:///path?db=1")
     database = int(number)
     if scheme == "unix":
-        path = unquote(parts.path)
+        if _BLANK.search(path):
+            raise ConfigError(f"{shown!r} names no socket: there is a control character in its path")
         if not path or host:
             raise ConfigError(f"{shown!r} names no socket: write unix:///path/of/the/socket, with three slashes")
         return Address(f"unix://{path}{f'?db={database}' if database else ''}", path=path, database=database, user=user, password=password)
     if not host:
-        raise ConfigError(f"{shown!r} names no host: write redis://host:6379")
+        raise ConfigError(f"{shown!r} names no host: write {scheme}://host:6379")
+    if not _can_be_found(host) or port == 0:
+        raise ConfigError(f"{shown!r} names no host that can be looked up, or no port from 1 to 65535: write {scheme}://host:6379")
     port = 6379 if port is None else port
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    label = f"redis://{where}{f'/{database}' if database else ''}"
-    return Address(label, host, port, database=database, user=user, password=password)
+    label = f"{scheme}://{where}{f'/{database}' if database else ''}"
+    tls = _tls(options, shown) if secure else None
+    # (what follows the % in an IPv6 address is the interface)
+    return Address(label, host.replace("%25", "%"), port, database=database, user=user, password=password, tls=tls)
+
+
+def _can_be_found(host: str) -> bool:
+    """Could a name server be asked for it? (An IPv6 address may have an interface, after a percent sign.)"""
+    if ":" in host:
+        return True
+    try:
+        host.encode("idna")  # which no part of it that is empty, or longer than 63 bytes, survives
+    except UnicodeError:
+        return False
+    return "%" not in host
+
+
+def _tls(options: dict[str, str], shown: str) -> Tls:
+    given = {name: _sayable(options[name], shown, name) for name in _OPTIONS_TLS if name in options}
+    if empty := [name for name, value in given.items() if not value]:
+        raise ConfigError(f"{shown!r}: {empty[0]} is empty: leave it out, or name what is meant")
+    need = given.pop("ssl_cert_reqs", "required")
+    if need not in ("none", "optional", "required"):  # (to a client, optional is the same as required)
+        raise ConfigError(f"{shown!r}: ssl_cert_reqs is required, or none for a certificate that nobody looks at")
+    verify = need != "none"
+    told = given.pop("ssl_check_hostname", str(verify)).lower()
+    check = _WHETHER.get(told)
+    if check is None:
+        raise ConfigError(f"{shown!r}: ssl_check_hostname is true or false")
+    if check and not verify:
+        raise ConfigError(f"{shown!r}: with ssl_cert_reqs=none nobody looks at the name in the certificate: leave ssl_check_hostname out")
+    if "ssl_certfile" not in given and ("ssl_keyfile" in given or "ssl_password" in given):
+        raise ConfigError(f"{shown!r}: ssl_keyfile and ssl_password belong to a certificate: name it with ssl_certfile")
+    return Tls(verify=verify, check_hostname=check, **{name.removeprefix("ssl_"): value for name, value in given.items()})
+
+
+def _sayable(secret: str, shown: str, what: str) -> str:
+    try:
+        secret.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{shown!r}: its {what} has half of a surrogate pair in it, which UTF-8 cannot say") from None
+    return secret
 
 
 def _shown(url: str) -> tuple[str, str, bool]:

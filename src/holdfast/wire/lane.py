@@ -21,6 +21,9 @@ OLDEST = (6, 2)  # the oldest server: GET as an option of SET, PXAT
 SHORT = 1.0  # a connection that was of use for less than this many seconds counts as a failure
 PASSING = ("LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "ERR max number of clients")  # refusals that time will mend
 UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)  # hiredis's, for bytes that no server sends or no object can hold
+# For operators; and to be woken by a client that is none of ours, which else the timer does: users need not be allowed them.
+OPTIONAL = ("CLIENT SETNAME", "CLIENT SETINFO", "CLIENT TRACKING", "CLIENT CACHING")
+TLS_ALERT = b"\x15\x03"  # how a server begins that speaks TLS, and heard none
 ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")  # errors after which the connection has to begin anew
 
 
@@ -53,6 +56,10 @@ class Question(Protocol):
     def again(self) -> bool:
         """Is it to be said again after a reconnect, if it was not answered?"""
 
+    @property
+    def watch(self) -> bool:
+        """Is the node to tell when what this reads has changed?"""
+
 
 Q = TypeVar("Q", bound=Question)
 Q_in = TypeVar("Q_in", bound=Question, contravariant=True)
@@ -66,6 +73,9 @@ class Listener(Protocol[Q_in]):
 
     def told(self, node: int, message: bytes, now: float) -> None:
         """The node said something of its own accord."""
+
+    def changed(self, node: int, key: bytes | None, now: float) -> None:
+        """Something happened to a key that a question was to watch; without a key: to all of them."""
 
 
 class Greeting:
@@ -119,6 +129,7 @@ class Lane(Generic[Q]):
         self.facts: dict[str, str] = {}  # what the server said of itself
         self.ahead: float | None = None  # the node's clock less ours, seconds
         self.run_id = ""
+        self.uptime = 0  # of the server when it was last connected to, seconds
         self._known = 0.0  # since when this client knows that run of the server
         self._heard = self._before = -inf  # when any run, and when an earlier run, last spoke on a connection in use
         self._opened = inf
@@ -132,9 +143,9 @@ class Lane(Generic[Q]):
         """Somebody is connecting."""
         self.line, self.wake = DIALLING, now + self.manners.patience
 
-    def connected(self, now: float) -> None:
-        """Bytes can flow: introduce ourselves, all in one write."""
-        address, manners = self.address, self.manners
+    def connected(self, now: float, address: Address | None = None) -> None:
+        """Bytes can flow: introduce ourselves, all in one write. `address`: with the credentials of the moment, if there are such."""
+        address, manners = address or self.address, self.manners
         self._reader, self._subscribed, self.facts = reader(), False, {}
         self.line, self.wake = GREETING, now + manners.patience
         hello = [b"HELLO", b"3"]
@@ -146,6 +157,7 @@ class Lane(Generic[Q]):
         self._greet(now, "CLIENT SETNAME", b"CLIENT", b"SETNAME", manners.name)
         self._greet(now, "CLIENT SETINFO", b"CLIENT", b"SETINFO", b"LIB-NAME", b"holdfast")
         self._greet(now, "CLIENT SETINFO", b"CLIENT", b"SETINFO", b"LIB-VER", manners.version)
+        self._greet(now, "CLIENT TRACKING", b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP")
         self.out.append(pack(b"SUBSCRIBE", manners.inbox))  # confirmed by a push, not by an answer
         for section in (b"server", b"replication", b"memory"):
             self._greet(now, "INFO", b"INFO", section)
@@ -154,6 +166,8 @@ class Lane(Generic[Q]):
     def say(self, question: Q) -> None:
         """Ask it, if the node can be spoken to; what must be said in any case is said after the reconnect."""
         if self.line is UP:
+            if question.watch:
+                self._greet(question.sent, "CLIENT CACHING", b"CLIENT", b"CACHING", b"YES")
             self.ledger.append(question)
             self.out.append(question.data)
         elif question.again:
@@ -177,7 +191,10 @@ class Lane(Generic[Q]):
             try:
                 reply = gets()
             except UNREADABLE as error:
-                self.bad = ConnectionError(f"it does not speak the servers' protocol: {error}")
+                if bytes(data[:2]) == TLS_ALERT:
+                    self.bad = ConfigError("it speaks TLS on this port: write rediss:// for redis://, or valkeys:// for valkey://")
+                else:
+                    self.bad = ConnectionError(f"it does not speak the servers' protocol: {error}")
                 return
             if reply is MORE:
                 return
@@ -215,6 +232,23 @@ class Lane(Generic[Q]):
         """Has the node been silent for too long? To be asked only when everything that came has been read."""
         return self.line is not DOWN and self.line is not GUARDED and now >= self.due()
 
+    def silence(self) -> TimeoutError:
+        """What is wrong when it is late."""
+        within = f"{self.manners.patience:.2g} s"
+        if self.line is not DIALLING:
+            return TimeoutError(f"silent for {within}")
+        tls = "" if self.address.tls is None else " (TLS included: does it speak that on this port?)"
+        return TimeoutError(f"no connection within {within}{tls}")
+
+    def explained(self, cause: Exception) -> Exception:
+        """Why the connection ended: what that may mean if it was all that came of it."""
+        tls = self.address.tls is not None
+        mute = tls if self.line is DIALLING else self.line is GREETING and getattr(next(iter(self.ledger), None), "word", "") == "HELLO"
+        if not mute or cause is self.bad or not isinstance(cause, ConnectionError) or isinstance(cause, ConnectionRefusedError):
+            return cause
+        advice = "it may want a certificate of ours (ssl_certfile)" if tls else "if it speaks TLS on this port, write rediss://"
+        return ConnectionError(f"{cause}, before it said a word: {advice}")
+
     def due(self) -> float:
         """When to look after it next."""
         if self.line is not UP:
@@ -237,18 +271,25 @@ class Lane(Generic[Q]):
         match list(push):
             case [b"message", _, bytes() as message]:
                 self.listener.told(self.node, message, now)
+            case [b"invalidate", list(keys)]:
+                for key in keys:
+                    self.listener.changed(self.node, key, now)
+            case [b"invalidate", None]:
+                self.listener.changed(self.node, None, now)
             case [b"subscribe", *_]:
                 self._subscribed = True
 
     def _greeted(self, word: str, sent: float, reply: object, now: float) -> None:
         """The answer to a greeting of ours."""
-        if word == "CLIENT SETINFO":  # (unknown before 7.2, and not needed)
+        if word in OPTIONAL:
             return
         if type(reply) is Refusal:
             if str(reply).startswith(PASSING):
                 self.bad = ConnectionError(str(reply))
             else:
-                self.bad = ConfigError(f"{_ADVICE.get(word, word + ' is refused')}: {reply}")
+                # (a server that does not know HELLO repeats all that was said with it, a password too)
+                told = str(reply).partition(", with args")[0] if word == "HELLO" else reply
+                self.bad = ConfigError(f"{_ADVICE.get(word, word + ' is refused')}: {told}")
         elif word == "INFO" and isinstance(reply, bytes | str):
             text = reply if isinstance(reply, str) else reply.decode("utf-8", "replace")
             self.facts.update((key, value) for key, colon, value in (it.partition(":") for it in text.splitlines()) if colon)
@@ -282,7 +323,7 @@ class Lane(Generic[Q]):
             self.run_id, self._known, self._before = facts["run_id"], now, self._heard
         self._heard = now
         guard = self.manners.guard
-        self.line, self.wake = GUARDED, now
+        self.line, self.wake, self.uptime = GUARDED, now, uptime
         if guard is not None and self.run_id not in self.manners.fresh:
             # Its uptime is rounded, and follows its wall clock: wrong if an earlier run spoke to us less than a guard ago.
             aged = max(now + guard + 1 - uptime, self._before + guard)

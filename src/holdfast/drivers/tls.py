@@ -1,0 +1,116 @@
+"""TLS as a filter of bytes, for every driver: what a node sent goes in and what it meant comes out, and the other way round.
+
+Knows `ssl`, and says its errors in words that tell what to do. Must not know sockets, or who moves the bytes. Loaded only by who needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from functools import partial
+
+from ..errors import ConfigError
+from ..wire.address import Address, Tls
+
+CHUNK = 65536
+
+
+def context(tls: Tls, label: str) -> ssl.SSLContext:
+    """What TLS needs to know, from files and folders that are read now. ConfigError if they are not there, or no good."""
+    doing = "the system's authorities"
+    try:
+        if tls.ca_certs or tls.ca_path or tls.ca_data:
+            doing = " and ".join(f"ssl_{it}" for it in ("ca_certs", "ca_path", "ca_data") if getattr(tls, it))
+        if tls.ca_path and not os.path.isdir(tls.ca_path):  # (OpenSSL would look there when it is too late)
+            raise NotADirectoryError(f"{tls.ca_path!r} is no folder")
+        made = ssl.create_default_context(cafile=tls.ca_certs or None, capath=tls.ca_path or None, cadata=tls.ca_data or None)
+        made.check_hostname = tls.check_hostname
+        made.verify_mode = ssl.CERT_REQUIRED if tls.verify else ssl.CERT_NONE
+        if tls.certfile:
+            doing = f"ssl_certfile {tls.certfile!r}" + (f" with ssl_keyfile {tls.keyfile!r}" if tls.keyfile else "")
+            made.load_cert_chain(tls.certfile, tls.keyfile or None, partial(_password, tls))
+    except (OSError, ValueError) as error:  # (ssl.SSLError is an OSError)
+        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        if isinstance(error, ssl.SSLError):
+            told = (error.reason or "they are to be PEM files, with all that is named in them").lower().replace("_", " ")
+        raise ConfigError(f"{label}: {doing} cannot be used: {told}") from None
+    return made
+
+
+def _password(tls: Tls) -> str:
+    """The key's. (Without this OpenSSL would ask for it at the terminal.)"""
+    if not tls.password:
+        raise ValueError("the key is encrypted, and there is no ssl_password")
+    return tls.password
+
+
+class Tunnel:
+    """One connection's TLS. `context` says whom to trust; the node's certificate has to be its host's own.
+
+    `open`: both sides have agreed; `fault`: why nothing more will come of it. Both are for reading only.
+    """
+
+    __slots__ = ("_host", "_in", "_out", "_tls", "fault", "open")
+
+    def __init__(self, context: ssl.SSLContext, address: Address) -> None:
+        self._host = address.host.partition("%")[0]  # (the interface in an IPv6 address is nobody's name)
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_hostname=self._host)
+        self.open = False
+        self.fault: Exception | None = None
+
+    def begin(self) -> None:
+        """Say what has to be said first: it is to be had from `sealed`."""
+        self.received(b"")
+
+    def received(self, data: bytes | memoryview) -> bytes:
+        """What these bytes meant. Afterwards look at `open`, at `fault`, and whether there is something `sealed` to be sent."""
+        self._in.write(data)
+        meant = []
+        try:
+            if not self.open:
+                self._tls.do_handshake()
+                self.open = True
+            while plain := self._tls.read(CHUNK):  # a record at a time
+                meant.append(plain)
+            self.fault = ConnectionError("it closed the connection")
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            self.fault = self._told(error)
+        return b"".join(meant)
+
+    def sealed(self, data: bytes = b"") -> bytes:
+        """These bytes as they are to be sent, after whatever TLS itself has to say."""
+        rest = memoryview(data)
+        while rest:  # (Python has OpenSSL take all at once, but promises nothing)
+            rest = rest[self._tls.write(rest) :]
+        return self._out.read()
+
+    def _told(self, error: ssl.SSLError) -> Exception:
+        """The same in words, and without anything that cannot be pickled. A ConfigError is what time will not mend."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            advice = _VERIFICATION.get(error.verify_code, "ssl_ca_certs names the authorities that are to be trusted")
+            return ConfigError(f"its certificate is not good for {self._host}: {error.verify_message.rstrip('.')}; {advice}")
+        reason = (error.reason or str(error)).lower().replace("_", " ")
+        if error.reason in _NO_TLS:
+            return ConfigError(f"it does not speak TLS ({reason}): write redis:// instead of rediss://, or name its TLS port")
+        if "alert" in reason and any(it in reason for it in _OURS):
+            return ConfigError(f"it refuses us ({reason}): ssl_certfile and ssl_keyfile name the certificate that it may ask for")
+        return ConnectionError(f"TLS failed: {reason}")
+
+
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+_OURS = ("certificate", "unknown ca", "handshake failure", "protocol version", "access denied", "insufficient security")
+_AUTHORITY = "if that is its authority, name it with ssl_ca_certs"
+_NAME = "name the node as its certificate does"
+_VERIFICATION = {  # by OpenSSL's numbers (X509_V_ERR_...)
+    9: "look at this machine's clock",
+    10: "renew it",
+    18: _AUTHORITY,
+    19: _AUTHORITY,
+    20: _AUTHORITY,
+    21: _AUTHORITY,
+    62: _NAME,
+    64: _NAME,
+}

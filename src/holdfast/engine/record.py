@@ -1,0 +1,109 @@
+"""What a crew tells observers, and what it counts.
+
+Knows events, and what a claim's news mean. Must not know lanes, or who listens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from .. import events
+from ..core.claim import HELD, LOST, OVER, WAITING, Claim, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """What a client has done since it was made, in this process or event loop.
+
+    `held` and `waiting` are names now; the others count: requests begun (`attempts`), that got the lock, that came to nothing (busy, no
+    quorum, given up: `refused`), leases given back and lost, renewals confirmed and late (`doubts`), nodes that went `down`.
+    """
+
+    held: int
+    waiting: int
+    attempts: int
+    acquired: int
+    refused: int
+    released: int
+    lost: int
+    renewed: int
+    doubts: int
+    down: int
+
+
+class Record:
+    """Events to be handed on, in order. `telling`: does anybody want those of locks that go well? `epoch`: the wall clock less `now`."""
+
+    def __init__(self) -> None:
+        self.events: list[events.Event] = []
+        self.counts: Counter[type[events.Event]] = Counter()
+        self.telling = False
+        self.epoch = 0.0
+        self._warned: set[tuple[str, str]] = set()
+
+    def happened(self, kind: type[events.LockEvent], claim: Claim, now: float, **facts: object) -> None:
+        """Something happened to a lock: counted in any case, and told if it is trouble."""
+        self.counts[kind] += 1
+        if self.telling or kind is events.Lost or kind is events.Doubt:
+            waited = (claim.since or now) - claim.began
+            self.events.append(kind(at=self.at(now), name=claim.recipe.label, token=claim.token.decode(), waited=waited, **facts))
+
+    def notes(self, claim: Claim, now: float) -> None:
+        """What a claim noted meanwhile."""
+        notes, claim.notes = claim.notes, []
+        for kind in notes:
+            if kind is events.Queued:
+                holder = next((it.holder for it in claim.votes if it.holder), None)
+                self.happened(kind, claim, now, holder=None if holder is None else holder.decode("utf-8", "backslashreplace"))
+            else:
+                self.happened(kind, claim, now, fence=claim.fence, remaining=claim.until - now)
+
+    def news(self, claim: Claim, now: float) -> None:
+        """A claim has news: its state may be a new one."""
+        if claim.state is LOST:
+            self.happened(events.Lost, claim, now, fence=claim.fence, reason=claim.reason)
+        elif claim.state is HELD and claim.since == now:
+            self.happened(events.Acquired, claim, now, fence=claim.fence)
+        elif claim.state is OVER and claim.refusal is not None:
+            self.happened(events.Refused, claim, now, error=claim.refusal)
+
+    def ended(self, claim: Claim, before: State, now: float) -> None:
+        """Its caller has ended it."""
+        if claim.state is OVER and before is HELD:
+            self.happened(events.Released, claim, now, fence=claim.fence)
+        elif claim.state is OVER and before is WAITING:
+            self.happened(events.Refused, claim, now, error=None)
+
+    def note(self, event: events.Event) -> None:
+        """Something that is no claim's news: a node stands differently, or what a caller did."""
+        self.counts[type(event)] += 1
+        self.events.append(event)
+
+    def warn(self, node: str, warning: str, now: float, about: str = "") -> None:
+        """Something about a node is dangerous: told once. `about`: what, where the words may be others the next time."""
+        if (node, about or warning) not in self._warned:
+            self._warned.add((node, about or warning))
+            self.events.append(events.Warned(at=self.at(now), node=node, warning=warning))
+
+    def stats(self, states: Iterable[State]) -> Stats:
+        """What was done so far; `states`: of the claims that live."""
+        counts, now = self.counts, list(states)
+        return Stats(
+            held=now.count(HELD),
+            waiting=now.count(WAITING),
+            attempts=counts[events.Attempt],
+            acquired=counts[events.Acquired],
+            refused=counts[events.Refused],
+            released=counts[events.Released],
+            lost=counts[events.Lost],
+            renewed=counts[events.Renewed],
+            doubts=counts[events.Doubt],
+            down=counts[events.NodeDown],
+        )
+
+    def at(self, now: float) -> datetime:
+        """The wall clock's time at that moment."""
+        return datetime.fromtimestamp(now + self.epoch, UTC)

@@ -1,0 +1,107 @@
+"""How a client looks at locks, and takes them away: which rounds, and what is made of their answers. Shared by both faces.
+
+Knows recipes, and that rounds have answers. Must not know who waits for them: each function yields what is to be asked of which node, is
+sent the round when it is over, and returns what came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from .. import checks
+from ..core import quorum
+from ..core.round import Answers, Round
+from ..core.ticket import TOKEN
+from ..engine.settings import Settings
+from ..errors import ConfigError, NoQuorum
+from ..events import Forced
+from ..recipes import looking
+from ..recipes.exclusive import key_of
+from ..recipes.looking import LockStatus
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What to ask of which node; `enough`: need the others be waited for?"""
+
+    asks: Mapping[int, bytes]
+    enough: Callable[[Answers], bool] | None = None
+
+
+Plan = Generator[Ask, Round, T]
+
+
+def inspect(settings: Settings, name: str) -> Plan[LockStatus]:
+    """How a lock is, node by node."""
+    seen = yield from _everywhere(settings, looking.inspect(key_of(name, settings.prefix)), name, "inspect")
+    labels = [it.label for it in settings.addresses]
+    known: dict[bytes, str] = {}
+    status = looking.status(name, labels, seen.answers, seen.causes, known)
+    if any(TOKEN.fullmatch(it.encode()) for it in [status.holder or "", *(it.token for it in status.queue)]):
+        who = yield Ask(dict.fromkeys(seen.answers, looking.WHO))
+        known = looking.owners(who.answers.values())
+    return looking.status(name, labels, seen.answers, seen.causes, known)
+
+
+def locked_by(settings: Settings, name: str) -> Plan[str | None]:
+    """Who has a lock on a majority. NoQuorum where too few nodes answer to tell."""
+    size = len(settings.addresses)
+    command = looking.holder(key_of(name, settings.prefix))
+    seen = yield Ask(dict.fromkeys(range(size), command), lambda answers: looking.on_majority(answers, size)[0])
+    certain, value = looking.on_majority(seen.answers, size)
+    if not certain:
+        raise _unheard(settings, seen, name, "look at")
+    return None if value is None else value.decode("utf-8", "backslashreplace")
+
+
+def names(settings: Settings, pattern: str) -> Plan[list[str]]:
+    """The names of all locks that are held, in order; of nodes that do not answer, nothing is told."""
+    checks.text(pattern, "a pattern of names", most=512)
+    cursors, keys = dict.fromkeys(range(len(settings.addresses)), b"0"), set[bytes]()
+    first = True
+    while cursors:
+        seen = yield Ask({node: looking.names(settings.prefix, pattern, cursor) for node, cursor in cursors.items()})
+        if first and not seen.sufficient:
+            raise _unheard(settings, seen, pattern, "look for")
+        first, cursors = False, {}
+        for node, reply in seen.answers.items():
+            cursor, found = looking.found(reply)
+            keys.update(found)
+            if cursor != b"0":
+                cursors[node] = cursor
+    skip = len(settings.prefix.encode())
+    return sorted(it[skip:].decode("utf-8", "backslashreplace") for it in keys)
+
+
+def force_release(settings: Settings, name: str, reason: str, only: str | None) -> Plan[Forced]:
+    """Take a lock away from whoever has it."""
+    checks.text(reason, "the reason of a forced release", most=1024)
+    if not reason.strip():
+        raise ConfigError("a forced release needs a reason: the log and the observers will show it")
+    value = "" if only is None else checks.text(only, "only", most=512)
+    if only is not None and not only:
+        raise ConfigError("only is a token, as `lease.token`, `inspect` and LockBusy show it; leave it out to take the lock from anybody")
+    command = looking.force_release(key_of(name, settings.prefix), settings.horizon, value)
+    seen = yield from _everywhere(settings, command, name, "force the release of")
+    holders = [it for it in seen.answers.values() if isinstance(it, bytes)]
+    holder = max(holders, key=holders.count, default=None)
+    told = None if holder is None else holder.decode("utf-8", "backslashreplace")
+    return Forced(at=datetime.now(UTC), name=name, holder=told, nodes=len(holders), reason=reason)
+
+
+def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Plan[Round]:
+    """Ask all nodes the same; NoQuorum if too few answer."""
+    seen = yield Ask(dict.fromkeys(range(len(settings.addresses)), command))
+    if not seen.sufficient:
+        raise _unheard(settings, seen, name, doing)
+    return seen
+
+
+def _unheard(settings: Settings, seen: Round, name: str, doing: str) -> NoQuorum:
+    causes = {settings.addresses[node].label: cause for node, cause in seen.causes.items()}
+    return NoQuorum(name, seen.deadline - seen.began, causes, quorum.majority(len(settings.addresses)), doing)

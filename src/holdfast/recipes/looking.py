@@ -1,0 +1,192 @@
+"""Looking at locks, and taking them away: what operators ask of nodes, and what the answers mean together.
+
+Knows `scripts/inspect.lua`, `force_release.lua` and `names.lua`, and what a token says. Must not know which nodes there are, or who asks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..core import quorum
+from ..core.ticket import FENCE, TOKEN
+from ..scripts import FORCE_RELEASE, INSPECT, NAMES, Script
+from ..wire.resp import pack
+from .exclusive import keys_of
+
+MOST = 100  # of those who wait, how many an inspection tells of
+STEP = b"1000"  # keys that a node looks at before it serves somebody else
+WHO = pack(b"CLIENT", b"LIST", b"TYPE", b"pubsub")  # every holdfast connection listens to its inbox
+_NAME = re.compile(rb"(?:^| )name=holdfast:(\S+):([0-9a-f]{8})(?= |$)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiter:
+    """Somebody who waits in line. `owner`: who that is, if servers may tell; `left`: seconds for which its place is good, unless it
+    asks again; `nodes`: on how many it waits."""
+
+    token: str
+    owner: str | None
+    left: float
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """One lock as one node has it. `error`: why nothing is known; `holder`: the token or foreign value in its key; `ttl_left`: seconds
+    (None: there is no key, or it never expires); `fence`: the highest that this node has granted; `waiting`: how many do."""
+
+    node: str
+    error: Exception | None = None
+    holder: str | None = None
+    ttl_left: float | None = None
+    fence: int | None = None
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockStatus:
+    """How a lock is. `state`: held (one value is on a majority), free (a majority has none) or split.
+
+    `holder`: the token or foreign value on a majority; `owner`: who that is, if servers may tell; `ttl_left`: seconds that a majority
+    keeps it unless it is renewed; `fence`: the holder's, else the last one that was seen; `queue`: who waits, in order, the first 100 on
+    each node; `nodes`: node by node.
+    """
+
+    name: str
+    state: str
+    holder: str | None
+    owner: str | None
+    ttl_left: float | None
+    fence: int | None
+    queue: tuple[Waiter, ...]
+    nodes: tuple[NodeView, ...]
+
+    def __str__(self) -> str:
+        """As people look at it."""
+        lines = [f"{self.name!r} is {self.state}" + (f" by {self.owner or 'somebody'} ({self.holder})" if self.holder else "")]
+        lines[0] += "" if self.ttl_left is None else f", {self.ttl_left:.1f} s left unless renewed"
+        lines[0] += "" if self.fence is None else f", fence {self.fence}"
+        for place, it in enumerate(self.queue, 1):
+            lines.append(f"  {place}. waits: {it.owner or 'somebody'} ({it.token}) on {it.nodes} nodes")
+        for node in self.nodes:
+            told = f"{node.holder or 'free'}, fence {node.fence or '-'}, {node.waiting} waiting"
+            lines.append(f"  {node.node}: {told if node.error is None else f'no answer: {node.error}'}")
+        return "\n".join(lines)
+
+
+def _eval(script: Script, keys: Sequence[bytes], *arguments: bytes) -> bytes:
+    return pack(b"EVAL", script.source, b"%d" % len(keys), *keys, *arguments)
+
+
+def inspect(key: bytes) -> bytes:
+    """The bytes that ask how a lock is."""
+    return _eval(INSPECT, keys_of(key), b"%d" % MOST)
+
+
+def holder(key: bytes) -> bytes:
+    """The bytes that ask who has a lock, and nothing else."""
+    return pack(b"GET", key)
+
+
+def force_release(key: bytes, horizon: int, only: str) -> bytes:
+    """The bytes that take a lock away. `only`: the value that has to hold it; empty: whoever does."""
+    return _eval(FORCE_RELEASE, keys_of(key), b"%d" % horizon, only.encode())
+
+
+def names(prefix: str, pattern: str, cursor: bytes) -> bytes:
+    """The bytes of one step of looking for the locks that are held, with this prefix, and a pattern as SCAN has it."""
+    literal = re.sub(r"([*?\[\]\\])", r"\\\1", prefix)
+    return _eval(NAMES, (), cursor, (literal + pattern).encode(), STEP)
+
+
+def found(reply: object) -> tuple[bytes, list[bytes]]:
+    """The next cursor, and the keys, of one step."""
+    items = [it for it in reply if isinstance(it, bytes)] if isinstance(reply, list) else []
+    return (items[0], items[1:]) if items else (b"0", [])
+
+
+def owners(replies: Iterable[object]) -> dict[bytes, str]:
+    """Who has which inbox (its first 8 digits), by what the servers say of their connections."""
+    told: dict[bytes, str] = {}
+    for reply in replies:
+        text = reply.encode() if isinstance(reply, str) else reply
+        if isinstance(text, bytes):
+            told.update((inbox, owner.decode("utf-8", "replace")) for owner, inbox in _NAME.findall(text))
+    return told
+
+
+def on_majority(values: Mapping[int, object], nodes: int) -> tuple[bool, bytes | None]:
+    """Which value do most nodes have? (Is that certain, the value or None.) `values`: of those that have answered."""
+    q, unknown = quorum.majority(nodes), nodes - len(values)
+    most = Counter(it for it in values.values() if isinstance(it, bytes)).most_common(1)
+    value, count = most[0] if most else (None, 0)
+    if count >= q:
+        return True, value
+    return count + unknown < q, None
+
+
+def status(
+    name: str, labels: Sequence[str], replies: Mapping[int, object], causes: Mapping[int, Exception], known: Mapping[bytes, str]
+) -> LockStatus:
+    """What all answers say together. `known`: the owners of inboxes."""
+    told = {node: it for node, reply in replies.items() if (it := _read(reply)) is not None}
+    q, _, value = quorum.majority(len(labels)), *on_majority({node: it.holder for node, it in told.items()}, len(labels))
+    having = [it for it in told.values() if value is not None and it.holder == value]
+    fences = [it.fence for it in having or told.values()]
+    left = quorum.reached_by(q, [it.left for it in having if it.left >= 0])
+    places: dict[bytes, list[int]] = {}
+    for it in told.values():
+        for token, ms in it.queue:
+            places.setdefault(token, []).append(ms)
+    return LockStatus(
+        name=name,
+        state="held" if value is not None else "free" if sum(it.holder is None for it in told.values()) >= q else "split",
+        holder=_text(value),
+        owner=_owner(value, known),
+        ttl_left=left / 1000 if left >= 0 else None,
+        fence=quorum.agreed(q, fences) or max(fences, default=0) or None,
+        queue=tuple(
+            Waiter(token=it.decode(), owner=_owner(it, known), left=max(goods) / 1000, nodes=len(goods))
+            for it, goods in sorted(places.items())
+        ),
+        nodes=tuple(_view(label, told.get(node), causes.get(node)) for node, label in enumerate(labels)),
+    )
+
+
+@dataclass(slots=True)
+class _Told:
+    """What one node has told. `left`: ms."""
+
+    holder: bytes | None
+    left: int
+    fence: int
+    waiting: int
+    queue: list[tuple[bytes, int]]
+
+
+def _read(reply: object) -> _Told | None:
+    """An answer to an inspection; None if that is not what the script says."""
+    match reply:
+        case [bytes() | None as holder, int() as left, bytes() | None as fence, int() as waiting, *rest]:
+            pairs = zip(rest[::2], rest[1::2], strict=False)
+            queue = [(it, ms) for it, ms in pairs if isinstance(it, bytes) and TOKEN.fullmatch(it) and isinstance(ms, int)]
+            return _Told(holder, left, int(fence) if fence and FENCE.fullmatch(fence) else 0, waiting, queue)
+    return None
+
+
+def _view(label: str, told: _Told | None, error: Exception | None) -> NodeView:
+    if told is None:
+        return NodeView(node=label, error=error or TypeError("its answer is not what the script says"))
+    left = told.left / 1000 if told.left >= 0 else None
+    return NodeView(node=label, holder=_text(told.holder), ttl_left=left, fence=told.fence or None, waiting=told.waiting)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "backslashreplace")
+
+
+def _owner(token: bytes | None, known: Mapping[bytes, str]) -> str | None:
+    return known.get(token[17:25]) if token and TOKEN.fullmatch(token) else None

@@ -1,0 +1,195 @@
+"""The same lock twice in one thread or task: entered again where that is wanted, a clear error where it would wait for itself
+(SEMANTICS 19). A script is one user: see `Face.user`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import Face, Script
+
+from holdfast.errors import LockBusy, LockLost, Misuse, NotHeld, SelfDeadlock
+from holdfast.face.lease import HELD, RELEASED
+
+
+async def test_b13_whoever_waits_for_itself_is_told_at_once(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+
+    def user() -> Script[None]:
+        block = face.block(client.lock(name))
+        lease = yield block.enter
+        before = five.calls()
+        for waits in (client.lock(name), client.lock(name, wait=5), client.lock("another", name)):
+            with pytest.raises(SelfDeadlock, match=r"wait for itself.*reentrant"):
+                yield waits.acquire
+            with pytest.raises(SelfDeadlock):
+                yield face.block(waits).enter
+        assert five.calls() == before, "nothing was sent"
+        with pytest.raises(LockBusy) as caught:
+            yield client.lock(name, wait=0).acquire
+        assert caught.value.holder == lease.token
+        assert (yield client.lock(name).try_acquire) is None
+        with pytest.raises(SelfDeadlock):  # (a try that failed has changed nothing)
+            yield client.lock(name).acquire
+        yield block.leave
+        lease = yield client.lock(name, wait=5).acquire
+        yield lease.release
+
+    await face.user(client, user())
+
+
+async def test_others_wait_as_ever(face: Face, five: Cluster, name: str) -> None:
+    """Another thread or task; another client of the same one; and a lease from `acquire`, which may be handed to anybody."""
+    client, second = await face.connected(five), await face.connected(five)
+
+    def user() -> Script[None]:
+        block = face.block(client.lock(name))
+        yield block.enter
+        with pytest.raises(LockBusy):
+            yield second.lock(name, wait=0.05).acquire
+        yield block.leave
+        lease = yield client.lock(name).acquire
+        with pytest.raises(LockBusy):
+            yield client.lock(name, wait=0.05).acquire
+        yield lease.release
+
+    await face.user(client, user())
+
+    entered: list[Any] = []
+
+    def holder() -> Script[None]:
+        block = face.block(client.lock(name, reentrant=True))
+        entered.append((yield block.enter))
+        with pytest.raises(LockBusy):
+            yield second.lock(name, wait=0.3, reentrant=True).acquire
+        yield block.leave
+
+    def other() -> Script[Any]:
+        lease = yield client.lock(name, wait=10, reentrant=True).acquire
+        yield lease.release
+        return lease
+
+    first = asyncio.create_task(face.user(client, holder()))
+    await face.until(lambda: entered)
+    lease = await face.user(client, other())
+    assert lease.contended
+    await first
+
+
+async def test_entered_again(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    lock = client.lock(name, reentrant=True)
+
+    def user() -> Script[None]:
+        outer, inner, third = face.block(lock), face.block(lock), face.block(client.lock(name, reentrant=True))
+        one = yield outer.enter
+        yield lambda: None
+        before = five.calls()
+        two = yield inner.enter
+        three = yield third.enter
+        assert five.calls() == before or sum(five.calls()) - sum(before) <= 5, "nothing is sent to enter again (but a late renewal)"
+        assert one.token == two.token == three.token
+        assert one.fence == two.fence == three.fence
+        assert {it.state for it in (one, two, three)} == {HELD}
+        yield third.leave
+        assert (three.state, two.state, one.held) == (RELEASED, HELD, True)
+        with pytest.raises(NotHeld):
+            three.check()
+        yield inner.leave
+        assert five.holders(name).count(one.token) >= 3
+        yield outer.leave
+        assert one.state is RELEASED
+
+    await face.user(client, user())
+    await face.until(lambda: five.holders(name) == [None] * 5)
+
+
+async def test_the_last_to_leave_gives_it_back_in_whatever_order(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    lock = client.lock(name, reentrant=True)
+
+    def user() -> Script[None]:
+        one = yield lock.acquire
+        two = yield lock.try_acquire
+        assert two.token == one.token
+        yield one.release
+        assert (one.state, two.state) == (RELEASED, HELD)
+        yield one.release  # twice is nothing, here too
+        assert two.held
+        three = yield lock.acquire
+        assert three.token == two.token
+        yield two.release
+        assert three.held
+        assert five.holders(name).count(three.token) >= 3
+        yield three.release
+        four = yield lock.acquire
+        assert four.token != three.token
+        yield four.release
+
+    await face.user(client, user())
+
+
+async def test_a_longer_ttl_within_extends(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five, ttl=5, max_ttl=30)
+
+    def user() -> Script[None]:
+        outer = face.block(client.lock(name, reentrant=True))
+        one = yield outer.enter
+        two = yield client.lock(name, reentrant=True, ttl=20).acquire
+        assert min(one.remaining, two.remaining) > 15
+        three = yield client.lock(name, reentrant=True, ttl=1).acquire
+        assert min(one.remaining, three.remaining) > 15, "never shortened"
+        yield two.release
+        yield three.release
+        with pytest.raises(Misuse, match="max_hold"):
+            yield client.lock(name, reentrant=True, max_hold=60).acquire
+        yield outer.leave
+
+    await face.user(client, user())
+
+
+async def test_all_that_share_it_lose_it(face: Face, five: Cluster, name: str) -> None:
+    client, told = await face.connected(five), list[str]()
+    events: list[Any] = []
+
+    def user() -> Script[None]:
+        outer = yield client.lock(name, reentrant=True, on_lost=lambda it: told.append("outer")).acquire
+        inner = yield client.lock(name, reentrant=True, on_lost=lambda it: told.append("inner")).acquire
+        gone = yield client.lock(name, reentrant=True, on_lost=lambda it: told.append("gone")).acquire
+        events.extend([outer.lost, inner.lost])
+        yield gone.release
+        yield lambda: client.force_release(name, "a test")
+
+        def over() -> bool:
+            return len(told) == 2 and all(it.is_set() for it in events)
+
+        return over, outer, inner  # type: ignore[return-value]
+
+    over, outer, inner = await face.user(client, user())  # type: ignore[misc]
+    await face.until(over)
+    assert sorted(told) == ["inner", "outer"]
+    for lease in (inner, outer):
+        with pytest.raises(LockLost):
+            await face.release(lease)
+    again = await face.acquire(client.lock(name, reentrant=True))
+    await face.release(again)
+
+
+async def test_some_of_the_names(face: Face, five: Cluster, name: str) -> None:
+    """Within several names, one of them may be entered again; more names may not be asked for meanwhile."""
+    client, (a, b, c) = await face.connected(five), [f"{name}/{it}" for it in "abc"]
+
+    def user() -> Script[None]:
+        outer = face.block(client.lock(a, b, reentrant=True))
+        both = yield outer.enter
+        one = yield client.lock(b, reentrant=True).acquire
+        assert (one.name, one.fence, one.token) == (b, both.fences[b], both.tokens[b])
+        with pytest.raises(SelfDeadlock, match="all names at once"):
+            yield client.lock(b, c, reentrant=True).acquire
+        yield one.release
+        assert both.held
+        yield outer.leave
+
+    await face.user(client, user())

@@ -1,0 +1,172 @@
+"""The record: what is told of which claim, what is counted, and what is said only once."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import events
+from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim, State
+from holdfast.core.reach import Reach
+from holdfast.core.ticket import Mint
+from holdfast.engine.record import Record, Stats
+from holdfast.errors import LockBusy
+from holdfast.recipes.exclusive import Exclusive
+
+EPOCH = 1_700_000_000.0  # the wall clock when the clock that claims go by was at 0
+
+
+def a_record(telling: bool = True) -> Record:
+    record = Record()
+    record.telling, record.epoch = telling, EPOCH
+    return record
+
+
+def a_claim(state: State = WAITING, since: float = 0.0, **facts: Any) -> Claim:
+    """A claim that began at 10."""
+    claim = Claim(Exclusive("jobs", ttl=9.0, horizon=1), 9.0, 5, Mint(b"a" * 32), Reach(["n0", "n1"], 1.0, 9.0, 1))
+    claim.state, claim.began, claim.since = state, 10.0, since
+    for name, fact in facts.items():
+        setattr(claim, name, fact)
+    return claim
+
+
+def when(seconds: float) -> datetime:
+    return datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC) + timedelta(seconds=seconds)
+
+
+def counted(record: Record) -> dict[str, int]:
+    """What was counted, by name."""
+    stats = record.stats([])
+    return {it.name: count for it in fields(Stats) if (count := getattr(stats, it.name))}
+
+
+def test_in_the_beginning_nothing_has_happened() -> None:
+    record = Record()
+    assert (record.events, record.telling, record.epoch, counted(record)) == ([], False, 0.0, {})
+
+
+def test_what_is_told_of_a_claim() -> None:
+    record, claim = a_record(), a_claim()
+    record.happened(events.Attempt, claim, 10.5)
+    (told,) = record.events
+    assert told == events.Attempt(name="jobs", token=claim.token.decode(), waited=0.5)
+    assert told.at == when(10.5) == record.at(10.5)
+    claim.since = 12.0
+    record.happened(events.Released, claim, 30.0, fence=7)
+    assert record.events[1] == events.Released(name="jobs", token=claim.token.decode(), waited=2.0, fence=7)
+    assert counted(record) == {"attempts": 1, "released": 1}
+
+
+def test_of_locks_that_go_well_nothing_is_told_unless_somebody_listens() -> None:
+    record = a_record(telling=False)
+    held = a_claim(HELD, since=11.0, fence=7, notes=[events.Renewed, events.Doubt])
+    record.happened(events.Attempt, held, 10.0)
+    record.news(held, 11.0)
+    record.notes(held, 14.0)
+    record.news(a_claim(OVER, refusal=LockBusy("jobs", 1.0, None, None)), 12.0)
+    record.news(a_claim(LOST, since=11.0, reason="gap"), 15.0)
+    assert [type(it) for it in record.events] == [events.Doubt, events.Lost]  # trouble
+    assert counted(record) == {"attempts": 1, "acquired": 1, "renewed": 1, "doubts": 1, "refused": 1, "lost": 1}
+
+
+@pytest.mark.parametrize("holders, told", [([None, None], None), ([None, b"b\xff", b"c"], "b\\xff"), ([b""], None)])
+def test_whoever_stands_in_line_is_told_behind_whom(holders: list[bytes | None], told: str | None) -> None:
+    record, claim = a_record(), a_claim(notes=[events.Queued])
+    for holder in holders:
+        vote = type("Vote", (), {"holder": holder})
+        claim.votes.append(vote)  # type: ignore[arg-type]
+    record.notes(claim, 11.0)
+    (queued,) = record.events
+    assert isinstance(queued, events.Queued) and (queued.holder, queued.waited) == (told, 1.0)
+    record.notes(claim, 12.0)  # they were told once
+    assert (claim.notes, len(record.events)) == ([], 1)
+
+
+def test_what_was_noted_is_told_in_order_with_what_is_left_of_the_lease() -> None:
+    record = a_record()
+    record.notes(a_claim(HELD, since=11.0, fence=7, until=19.0, notes=[events.Doubt, events.Renewed]), 14.0)
+    told = [(type(it), it.fence, it.remaining, it.waited) for it in record.events]  # type: ignore[attr-defined]
+    assert told == [(events.Doubt, 7, 5.0, 1.0), (events.Renewed, 7, 5.0, 1.0)]
+
+
+def test_news_of_a_new_state_are_told() -> None:
+    record, error = a_record(), LockBusy("jobs", 1.0, None, None)
+    record.news(a_claim(HELD, since=11.0, fence=7), 11.0)
+    record.news(a_claim(OVER, refusal=error), 12.0)
+    record.news(a_claim(LOST, since=11.0, fence=7, reason="gap"), 15.0)
+    acquired, refused, lost = record.events
+    assert isinstance(acquired, events.Acquired) and (acquired.fence, acquired.waited) == (7, 1.0)
+    assert isinstance(refused, events.Refused) and (refused.error, refused.waited) == (error, 2.0)
+    assert isinstance(lost, events.Lost) and (lost.fence, lost.reason, lost.waited) == (7, "gap", 1.0)
+
+
+def test_news_of_no_new_state_are_not() -> None:
+    """An extension or a release was confirmed, or the client is being closed."""
+    record = a_record()
+    record.news(a_claim(HELD, since=11.0), 12.0)
+    record.news(a_claim(OVER, since=11.0), 12.0)
+    record.news(a_claim(WAITING), 12.0)
+    assert (record.events, counted(record)) == ([], {})
+
+
+@pytest.mark.parametrize("before", list(State))
+@pytest.mark.parametrize("after", list(State))
+def test_what_its_caller_has_ended(before: State, after: State) -> None:
+    record = a_record()
+    record.ended(a_claim(after, since=11.0 if before is HELD else 0.0, fence=7), before, 12.0)
+    if after is OVER and before is HELD:
+        (released,) = record.events
+        assert isinstance(released, events.Released) and released.fence == 7
+    elif after is OVER and before is WAITING:
+        (refused,) = record.events
+        assert isinstance(refused, events.Refused) and refused.error is None
+    else:
+        assert record.events == []
+
+
+def test_what_is_no_claims_news_is_told_and_counted() -> None:
+    record = a_record(telling=False)
+    down = events.NodeDown(at=when(1.0), node="n0", cause=ConnectionError("gone"))
+    record.note(down)
+    record.note(events.NodeUp(at=when(2.0), node="n0"))
+    assert record.events[0] is down
+    assert counted(record) == {"down": 1}
+
+
+def test_a_warning_is_told_once_for_each_node() -> None:
+    record = a_record(telling=False)
+    for node, warning in [("n0", "it is wet"), ("n0", "it is wet"), ("n1", "it is wet"), ("n0", "it is cold"), ("n1", "it is wet")]:
+        record.warn(node, warning, 3.0)
+    assert [(it.node, it.warning) for it in record.events] == [  # type: ignore[attr-defined]
+        ("n0", "it is wet"),
+        ("n1", "it is wet"),
+        ("n0", "it is cold"),
+    ]
+    assert {(type(it), it.at) for it in record.events} == {(events.Warned, when(3.0))}
+
+
+def test_a_warning_about_one_thing_is_told_once_whatever_its_words() -> None:
+    record = a_record()
+    for node, warning in [("n0", "10 s late"), ("n0", "11 s late"), ("n1", "11 s late")]:
+        record.warn(node, warning, 3.0, "clock")
+    record.warn("n0", "12 s", 3.0)
+    assert [it.warning for it in record.events] == ["10 s late", "11 s late", "12 s"]  # type: ignore[attr-defined]
+
+
+def test_the_figures() -> None:
+    record, claim = a_record(telling=False), a_claim()
+    for many, kind in enumerate((events.Attempt, events.Acquired, events.Released, events.Lost, events.Renewed, events.Doubt), 2):
+        for _ in range(many):
+            record.counts[kind] += 1
+    record.ended(a_claim(OVER), WAITING, 11.0)
+    record.note(events.NodeDown(node="n0", cause=ConnectionError("gone")))
+    stats = record.stats(iter([HELD, WAITING, HELD, OVER, LOST, claim.state, WAITING]))
+    assert stats == Stats(
+        held=2, waiting=3, attempts=2, acquired=3, refused=1, released=4, lost=5, renewed=6, doubts=7, down=1
+    )
+    with pytest.raises(FrozenInstanceError):
+        stats.held = 0  # type: ignore[misc]

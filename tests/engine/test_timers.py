@@ -1,0 +1,117 @@
+"""Timers: who is woken when, and how many stale ones there may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from random import Random
+
+import pytest
+
+from holdfast.engine.timers import Timers
+
+
+@dataclass(eq=False)
+class Sleeper:
+    """Somebody with a timer."""
+
+    wake: float = inf
+    armed: float = inf
+
+
+def test_nobody_is_woken_where_nobody_sleeps() -> None:
+    timers: Timers[Sleeper] = Timers()
+    assert (timers.due, len(timers), list(timers.passed(1e9))) == (inf, 0, [])
+    timers.arm(never := Sleeper())
+    assert (timers.due, len(timers), never.armed) == (inf, 0, inf)
+
+
+def test_they_are_woken_in_the_order_of_their_times_and_not_before() -> None:
+    timers: Timers[Sleeper] = Timers()
+    late, soon, same = Sleeper(3.0), Sleeper(1.0), Sleeper(3.0)
+    for it in (late, soon, same):
+        timers.arm(it)
+    assert (timers.due, late.armed, soon.armed) == (1.0, 3.0, 1.0)
+    assert list(timers.passed(0.999)) == []
+    assert list(timers.passed(1.0)) == [soon]
+    assert (soon.armed, timers.due, len(timers)) == (inf, 3.0, 2)
+    assert list(timers.passed(9.0)) == [late, same]  # of those with one time the first to come is the first
+    assert (timers.due, len(timers)) == (inf, 0)
+
+
+def test_whoever_wants_to_be_woken_sooner_is_and_only_once() -> None:
+    timers: Timers[Sleeper] = Timers()
+    timers.arm(it := Sleeper(5.0))
+    it.wake = 2.0
+    timers.arm(it)
+    assert (timers.due, len(timers)) == (2.0, 2)
+    assert list(timers.passed(2.0)) == [it]
+    assert list(timers.passed(9.0)) == []
+    assert len(timers) == 0
+
+
+def test_whoever_wants_to_be_woken_later_keeps_the_timer_that_it_has() -> None:
+    timers: Timers[Sleeper] = Timers()
+    timers.arm(it := Sleeper(2.0))
+    it.wake = 5.0
+    timers.arm(it)
+    assert (timers.due, len(timers), it.armed) == (2.0, 1, 2.0)  # woken too soon, it arms itself again
+
+
+def test_whoever_is_woken_may_arm_itself_and_others_meanwhile() -> None:
+    timers: Timers[Sleeper] = Timers()
+    one, other = Sleeper(1.0), Sleeper(9.0)
+    timers.arm(one)
+    woken = []
+    for it in timers.passed(2.0):
+        woken.append(it)
+        if len(woken) < 3:
+            it.wake = 1.0 + len(woken) / 4
+            timers.arm(it)
+            timers.arm(other)
+    assert woken == [one, one, one]
+    assert timers.due == 9.0
+
+
+def test_whoever_is_disarmed_meanwhile_is_not_woken() -> None:
+    timers: Timers[Sleeper] = Timers()
+    one, other = Sleeper(1.0), Sleeper(1.5)
+    timers.arm(one)
+    timers.arm(other)
+    for it in timers.passed(2.0):
+        assert it is one
+        timers.disarm(other)
+    assert other.armed == inf
+    timers.disarm(other)  # twice is nothing
+    assert (len(timers), timers._stale) == (0, 0)
+
+
+def test_a_timer_that_was_replaced_at_the_same_moment_is_one() -> None:
+    timers: Timers[Sleeper] = Timers()
+    timers.arm(it := Sleeper(2.0))
+    timers.disarm(it)
+    timers.arm(it)
+    assert list(timers.passed(2.0)) == [it]
+
+
+@pytest.mark.parametrize("needed", [0, 150])
+def test_stale_timers_are_swept_out_when_they_are_a_hundred_and_more_than_the_others(needed: int) -> None:
+    timers: Timers[Sleeper] = Timers()
+    chance = Random(needed)
+    kept = [Sleeper(100.0 + chance.random()) for _ in range(needed)]
+    for it in kept:
+        timers.arm(it)
+    most = 0
+    for number in range(400):
+        timers.arm(it := Sleeper(50.0 + number % 5))
+        timers.disarm(it)
+        heap = timers._heap
+        stale = sum(due != it.armed for due, _, it in heap)
+        assert stale == timers._stale == len(timers) - needed
+        assert stale <= 100 or stale * 2 <= len(timers)
+        assert all(heap[(at - 1) // 2][0] <= heap[at][0] for at in range(1, len(heap)))
+        most = max(most, stale)
+    assert most == max(100, needed)  # not sooner: each sweep looks at all
+    assert list(timers.passed(99.0)) == []
+    assert (len(timers), timers._stale) == (needed, 0)
+    assert list(timers.passed(200.0)) == sorted(kept, key=lambda it: it.wake)

@@ -1,0 +1,144 @@
+"""The least that a user may do: the rules in docs/connections.md are enough, and there is nothing in them that is not needed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster, ask
+from contract.faces import FACES, Face
+
+from holdfast.embedded import Nodes
+from holdfast.errors import ConfigError, HoldfastError, LockBusy, NoQuorum
+
+DOCUMENT = Path(__file__).parent.parent.parent / "docs/connections.md"
+RULES = {line.split()[2]: line.split()[3:] for line in re.findall(r"^    (ACL SETUSER .*)$", DOCUMENT.read_text(), re.MULTILINE)}
+GRANTS = [it for it in RULES["app"] if it[0] in "+~&"]
+
+# Without the first nothing is missing but what the document says; without the second something is, and there need not be an error.
+OPTIONAL = {"~{holdfast}:config:app:", "+client|setname", "+client|tracking", "+client|caching"}
+UNTOLD = {"+publish", "+del", "+zrem", "+hget", "+hdel"}
+REFUSED = re.compile(r"NOPERM|no permission|can't (run|access)|ACL failure")
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Cluster]:
+    with Cluster(Nodes(1)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    with Cluster(Nodes(3)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=FACES)
+async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
+    face = FACES[request.param]()
+    yield face
+    await face.finish()
+
+
+def user(nodes: Cluster, name: str, grants: list[str]) -> None:
+    """Make the user anew on every node."""
+    rule = [it for it in grants if it != ">PASSWORD"]
+    assert [str(it) for it in nodes.everywhere("ACL", "SETUSER", name, "reset", ">pw", *rule)] == ["OK"] * len(nodes)
+
+
+def client(face: Face, nodes: Cluster, name: str = "app", **options: Any) -> Any:
+    urls = [it.replace("//", f"//{name}:pw@") for it in nodes.urls]
+    return face.keep(face.kind(*urls, **{"fresh": nodes.fresh, "prefix": "app:", "ttl": 9, "outage": 0.5, **options}))
+
+
+async def life(face: Face, nodes: Cluster, name: str, who: str = "app") -> bool:
+    """All that happens to locks. Was everything given back, and that told, and did who left the queue leave nothing there?
+
+    Raises what a user would see.
+    """
+    first, second = client(face, nodes, who), client(face, nodes, who)
+    for it in (first, second):
+        await face.ready(it, 15)
+    lease = await face.acquire(first.lock(name, wait=5))
+    if await face.try_acquire(second.lock(name)) is not None:
+        raise AssertionError("two have it")
+    with pytest.raises(LockBusy):
+        await face.acquire(second.lock(name, wait=0.2))
+    await face.sleep(0.1)
+    left = max(nodes.waiters(f"app:{name}"))
+    waiter = asyncio.create_task(face.acquire(second.lock(name, wait=20)))
+    await face.until(lambda: waiter.done() or min(nodes.waiters(f"app:{name}")) == 1 + left)
+    await face.extend(lease)
+    began = face.now()
+    await face.release(lease, True)
+    lease = await waiter
+    prompt = face.now() - began < 2  # (who was not told asks again after 3 s)
+    await face.until(lambda: lease.votes == len(nodes))
+    await face.extend(lease)
+    freed = await face.release(lease, True) > len(nodes) // 2
+    await orders(face, nodes, name, first, second)
+    return freed and prompt and not left
+
+
+async def orders(face: Face, nodes: Cluster, name: str, first: Any, second: Any) -> None:
+    """The holder has a later ticket than somebody who waits: it makes way."""
+    early = asyncio.create_task(face.acquire(first.lock(f"{name}.order", wait=20)))
+    late = asyncio.create_task(face.acquire(second.lock(f"{name}.order", wait=20)))
+    for done in asyncio.as_completed([early, late]):
+        await face.release(await done)
+
+
+@pytest.mark.parametrize("who", ["app", "operator"])
+async def test_the_rule_is_enough(face: Face, three: Cluster, who: str) -> None:
+    user(three, who, RULES[who])
+    assert await life(face, three, "enough", who)
+    lost = client(face, three, who, ttl=0.6)
+    lease = await face.acquire(lost.lock("lost", wait=5))
+    await face.sleep(1)
+    assert lease.held, "it was renewed"
+    three.everywhere("DEL", "app:lost")
+    for node in range(3):
+        three.ask(node, "SET", "app:lost", "somebody else's", "PX", 5000)
+    await face.until_lost(lease)
+    for url in three.urls:
+        log = ask(url, "ACL", "LOG")
+        refused = {str(entry[entry.index("object") + 1]) for entry in log if "app" in entry or "operator" in entry}
+        assert refused <= {"client|setinfo", "client"}, "and nothing is asked for that was not allowed"
+        ask(url, "ACL", "LOG", "RESET")
+
+
+async def test_names_outside_the_prefix_are_refused(face: Face, three: Cluster) -> None:
+    user(three, "app", RULES["app"])
+    stranger = client(face, three, prefix="else:", outage=0)
+    with pytest.raises(NoQuorum) as caught:
+        await face.acquire(stranger.lock("name", wait=2))
+    assert sum(bool(REFUSED.search(str(it))) for it in caught.value.causes.values()) >= 2
+
+
+@pytest.mark.parametrize("grant", GRANTS)
+async def test_nothing_in_the_rule_is_superfluous(face: Face, one: Cluster, grant: str) -> None:
+    """Without this grant alone there is an error that shows what is missing; or what the document says is so."""
+    rest = [it for it in RULES["app"] if it != grant]
+    user(one, "app", rest)
+    whole, refusal = None, None
+    try:
+        whole = await life(face, one, f"without.{GRANTS.index(grant)}")
+    except HoldfastError as error:
+        refusal = error
+    if refusal is None:
+        assert whole is (grant in OPTIONAL)
+        assert grant in OPTIONAL | UNTOLD
+    else:
+        assert isinstance(refusal, ConfigError | NoQuorum)
+        assert REFUSED.search(str(refusal)), refusal
+        assert one.urls[0] in str(refusal)
+        assert grant not in OPTIONAL
+
+
+def test_an_operator_may_do_what_an_application_may() -> None:
+    assert {*RULES["app"]} < {*RULES["operator"]}
+    assert {*RULES["operator"]} - {*RULES["app"]} == {"+eval", "+scan", "+zcard", "+client|list"}

@@ -1,0 +1,317 @@
+"""How one gets to a node: credentials that change, addresses of either family, places that lead nowhere; and no password is ever seen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from contract.cluster import Cluster, ask, asks
+from contract.faces import FACES, Asyncio, Face, Threads
+from live.tls_kit import Papers, Proxy
+
+import holdfast.aio
+from holdfast import Holdfast
+from holdfast.drivers import sockets
+from holdfast.embedded import Nodes
+from holdfast.errors import ConfigError, HoldfastError, NoQuorum
+from holdfast.wire.address import parse
+
+SECRET = "sEcr3t/ü&+%"  # distinctive in any form: as it is, encoded, and half of it
+
+
+@pytest.fixture(params=FACES)
+async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
+    face = FACES[request.param]()
+    yield face
+    await face.finish()
+
+
+@pytest.fixture
+async def three(face: Face) -> AsyncIterator[Cluster]:
+    async with face.nodes(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Cluster]:
+    with Cluster(Nodes(3)) as cluster:
+        yield cluster
+
+
+def kinds(face: Face, function: Callable[[str], Any]) -> list[Any]:
+    """Credentials that are a function; and with asyncio, also those that are a coroutine function."""
+
+    async def later(node: str) -> Any:
+        return await asyncio.to_thread(function, node)
+
+    return [function, later] if isinstance(face, Asyncio) else [function]
+
+
+# ------------------------------------------------ credentials
+
+
+async def test_credentials_are_asked_for_before_each_connection(face: Face, three: Cluster) -> None:
+    """The password changes while a lock is held and others wait; nobody notices."""
+    word, heard = ["first"], list[str]()
+
+    def credentials(node: str) -> tuple[str, str] | str:
+        heard.append(node)
+        assert threading.current_thread() is not threading.main_thread()
+        return word[0] if len(heard) % 2 else ("default", word[0])
+
+    three.everywhere("CONFIG", "SET", "requirepass", "first")
+    for turn, given in enumerate(kinds(face, credentials)):
+        heard.clear()
+        one = face.client(three, credentials=given, ttl=3)
+        await face.ready(one, 15)
+        assert sorted(heard) == sorted(three.urls)
+        lease = await face.acquire(one.lock("rotates"))
+        waiter = asyncio.create_task(face.acquire(one.lock("rotates", wait=20)))
+        after = f"after{turn}"
+        for url in three.urls:
+            change = [("AUTH", word[0]), ("CONFIG", "SET", "requirepass", after), ("CLIENT", "KILL", "TYPE", "pubsub")]
+            words(url, change)
+        word[0] = after
+        await face.until(lambda: all(it.state == "up" for it in one.nodes()) and len(heard) >= 6)  # noqa: B023
+        assert lease.held
+        await face.release(lease)
+        await face.release(await waiter)
+
+
+def words(url: str, commands: list[tuple[str, ...]]) -> None:
+    assert not [it for it in asks(url, commands) if isinstance(it, Exception)]
+
+
+async def test_a_user_in_the_address_and_a_password_from_a_function(face: Face, three: Cluster) -> None:
+    three.everywhere("ACL", "SETUSER", "me", "on", ">pw", "~*", "&*", "+@all")
+    one = face.keep(face.kind(*[it.replace("//", "//me@") for it in three.urls], fresh=three.fresh, credentials=lambda node: "pw"))
+    await face.ready(one, 15)
+    assert "user=me" in ask(three.urls[0], "CLIENT", "LIST", "TYPE", "pubsub")
+
+
+async def test_credentials_that_take_their_time_keep_nobody_waiting(face: Face, shared: Cluster) -> None:
+    """Longer than a connection may take: the next attempt has the answer. Whoever needs only the others does not wait."""
+    slow = shared.urls[1]
+    for given in kinds(face, lambda node: time.sleep(0.7 * (node == slow)) or "nobody asks"):
+        asked = list[str]()
+
+        def credentials(node: str, given: Any = given, asked: list[str] = asked) -> Any:
+            asked.append(node)
+            return given(node)
+
+        one = face.client(shared, credentials=credentials, node_timeout=0.2)
+        began = face.now()
+        lease = await face.acquire(one.lock("slow", wait=15))
+        assert lease.votes == 2
+        assert [it.state for it in one.nodes()][1] != "up"
+        await face.until(lambda: [it.state for it in one.nodes()] == ["up"] * 3)  # noqa: B023
+        assert face.now() - began > 0.7
+        assert asked.count(slow) <= 3, "once at a time"
+        await face.release(lease)
+
+
+class Vault(Exception):
+    """What a stranger's library might raise."""
+
+
+def raises(node: str) -> str:
+    raise Vault(f"{SECRET} is too old")
+
+
+def exits(node: str) -> str:
+    sys.exit(SECRET)
+
+
+BAD: dict[str, tuple[Callable[[str], Any], type[Exception], str]] = {
+    "raises": (raises, ConnectionError, r"credentials\(\) raised Vault at test_connections.py:\d+$"),
+    "exits": (exits, ConnectionError, r"credentials\(\) raised SystemExit at test_connections.py:\d+$"),
+    "nothing": (lambda node: None, ConfigError, r"credentials\(\) gives a password or \(user, password\), not NoneType$"),
+    "bytes": (lambda node: SECRET.encode(), ConfigError, "not bytes$"),
+    "one": (lambda node: (SECRET,), ConfigError, "not tuple$"),
+    "half": (lambda node: f"{SECRET}\udcff", ConfigError, "gave half of a surrogate pair, which UTF-8 cannot say$"),
+}
+
+
+@pytest.mark.parametrize("which", BAD)
+async def test_credentials_that_are_none_are_the_nodes_cause(
+    face: Face, shared: Cluster, which: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    function, kind, complaint = BAD[which]
+    for given in kinds(face, function):
+        one = face.client(shared, credentials=given, outage=0.1)
+        if given is not function and which == "exits":
+            continue  # (a coroutine that exits ends its loop, whoever runs it)
+        with pytest.raises(HoldfastError) as caught:
+            await face.ready(one, 1)
+        await face.until(lambda: all(it.state == "down" for it in one.nodes()))  # noqa: B023
+        for node in one.nodes():
+            assert type(node.cause) is kind
+            with pytest.raises(kind, match=complaint):
+                raise node.cause
+            assert unseen(node.cause)
+        assert unseen(caught.value, one, one.nodes(), caplog.text)
+
+
+async def test_credentials_that_come_back_are_tried_again(face: Face, shared: Cluster) -> None:
+    good = [False]
+    for given in kinds(face, lambda node: "any" if good[0] else raises(node)):
+        good[0] = False
+        one = face.client(shared, credentials=given, outage=0.1)
+        with pytest.raises(NoQuorum):
+            await face.ready(one, 0.2)
+        good[0] = True
+        await face.until(lambda: all(it.state == "up" for it in one.nodes()))  # noqa: B023
+
+
+async def test_a_coroutine_is_nothing_for_threads(shared: Cluster) -> None:
+    async def later(node: str) -> str:
+        return "pw"
+
+    face = Threads()
+    one = face.client(shared, credentials=later)
+    with pytest.raises(ConfigError, match=r"gives a password or \(user, password\), not coroutine"):
+        await face.ready(one)
+    await face.finish()
+
+
+def test_credentials_that_cannot_be() -> None:
+    for kind in (Holdfast, holdfast.aio.Holdfast):
+        with pytest.raises(ConfigError, match="credentials is a function of one argument"):
+            kind("redis://h", credentials=SECRET)
+        with pytest.raises(ConfigError, match="redis://h:6379: the address has a password, and there is credentials= too") as caught:
+            kind(f"redis://:{quote(SECRET, safe='')}@h", "redis://i", credentials=print)
+        assert unseen(caught.value)
+
+
+# ------------------------------------------------ passwords
+
+
+def unseen(*shown: Any) -> bool:
+    """Is the secret nowhere in the words of these, nor in those of anything that they came from?"""
+    for it in shown:
+        told = [str(it), repr(it)]
+        if isinstance(it, BaseException):
+            told += traceback.format_exception(it)
+            told.append(repr(pickle.dumps(it)))
+            told += [repr(cause) for cause in (it.__cause__, it.__context__, *getattr(it, "causes", {}).values())]
+            told += [str(it.__dict__)]
+        for text in told:
+            assert "secr3t" not in text.lower(), text
+    return True
+
+
+async def test_b58_no_password_is_ever_seen(
+    face: Face, three: Cluster, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In every place that a password can come from, right ones and wrong ones, with all logs on."""
+    caplog.set_level(logging.DEBUG)
+    if isinstance(face, Asyncio):
+        asyncio.get_running_loop().set_debug(True)
+        asyncio.get_running_loop().slow_callback_duration = 0.0  # (whatever is called is logged, with its arguments)
+    papers = Papers(tmp_path_factory.mktemp("papers"), locked=SECRET)
+    encoded = quote(SECRET, safe="")
+    front = Proxy(three, papers)
+    await front.open()
+    for state in ("right", "wrong"):
+        three.everywhere("ACL", "SETUSER", "me", "on", "resetpass", f">{SECRET if state == 'right' else 'other'}", "~*", "&*", "+@all")
+        mine = f"ssl_certfile={papers.client.cert}&ssl_keyfile={papers.locked}&ssl_password={encoded}"
+        plain, trusted = list(three.urls), [f"{it}&{mine}" for it in front.trusted]
+        clients = [
+            face.kind(*[it.replace("//", f"//me:{encoded}@") for it in plain], fresh=three.fresh),
+            face.kind(*[f"{it}?username=me&password={encoded}" for it in plain], fresh=three.fresh),
+            face.kind(*[it.replace("//", f"//me:{encoded}@") for it in trusted], fresh=three.fresh),
+            *[face.kind(*trusted, fresh=three.fresh, credentials=it) for it in kinds(face, lambda node: ("me", SECRET))],
+        ]
+        for one in map(face.keep, clients):
+            if state == "right":
+                await face.ready(one, 15)
+                await face.release(await face.acquire(one.lock("seen", wait=10)))
+            else:
+                with pytest.raises(ConfigError, match="WRONGPASS") as caught:
+                    await face.ready(one, 15)
+                await face.until(lambda: all(it.state == "down" for it in one.nodes()))  # noqa: B023
+                with pytest.raises(NoQuorum) as refused:
+                    await face.acquire(one.lock("seen", wait=0))
+                assert unseen(caught.value, refused.value, *refused.value.causes.values())
+            assert unseen(one, one.nodes(), one.urls, one.settings, one.settings.addresses, one._access, vars(one), caplog.text)
+    await face.finish()
+    await front.close()
+    assert "asyncio" in caplog.text or isinstance(face, Threads)
+    with pytest.raises(ConfigError) as caught:
+        face.kind(f"rediss://h?ssl_certfile={papers.client.cert}&ssl_keyfile={papers.locked}&ssl_password={encoded}x")
+    assert unseen(caught.value, caplog.text)
+    for odd in (f"rediss://h?ssl_pasword={encoded}", f"redis://me:{SECRET}@h", f"redis://h?pasword={SECRET}", f"me:{SECRET}@h"):
+        with pytest.raises(ConfigError) as caught:
+            face.kind(odd)
+        assert unseen(caught.value)
+
+
+# ------------------------------------------------ places
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def test_an_address_in_brackets_is_of_the_sixth_family() -> None:
+    for url, where in (("redis://[::1]:7000", ("::1", 7000)), ("rediss://[2001:db8::2]", ("2001:db8::2", 6379))):
+        address = parse(url)
+        assert sockets.is_literal(address)
+        assert [(family, place[:2]) for family, place in sockets.places(address)] == [(socket.AF_INET6, where)]
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1: only the reading of IPv6 addresses was tested")
+async def test_ipv6(face: Face) -> None:
+    async with face.nodes(3, "--bind", "127.0.0.1", "::1") as nodes:
+        urls = [it.replace("127.0.0.1", "[::1]") for it in nodes.urls]
+        one = face.keep(face.kind(*urls, fresh=nodes.fresh))
+        assert [it.node for it in await face.ready(one, 15)] == urls
+        lease = await face.acquire(one.lock("six"))
+        await face.until(lambda: nodes.holders("six") == [lease.token] * 3)
+        assert "laddr=[::1]" in nodes.ask(0, "CLIENT", "LIST", "TYPE", "pubsub")
+        await face.release(lease)
+
+
+@pytest.mark.parametrize("how", ["refuses", "is deaf", "is a hole"])
+async def test_a_host_with_two_addresses_one_of_which_leads_nowhere(
+    face: Face, shared: Cluster, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """As `localhost` may be both families, and a server listens at one; or a network drops what goes to the other."""
+    with socket.socket() as odd, socket.socket() as filler:
+        odd.bind(("127.0.0.1", 0))
+        if how != "refuses":
+            odd.listen(0)
+        if how == "is a hole":  # (a full queue: what else arrives is dropped; on macOS it is refused)
+            filler.setblocking(False)
+            filler.connect_ex(odd.getsockname())
+
+        def places(address: Any) -> list[tuple[int, Any]]:
+            return [(socket.AF_INET, odd.getsockname()), *real(address)]
+
+        real = sockets.places
+        monkeypatch.setattr(sockets, "places", places)
+        one = face.client(shared, node_timeout=0.3)
+        await face.ready(one, 15)
+        lease = await face.acquire(one.lock("nowhere", wait=15))
+        await face.release(lease)
+
+
+def test_places_take_turns() -> None:
+    assert [sockets.in_turn("abc", fails) for fails in range(4)] == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
+    assert sockets.in_turn("", 3) == []

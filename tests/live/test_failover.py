@@ -1,0 +1,42 @@
+"""The failover race ends as it is told, and the example notices when it does not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / "examples/failover/run.py"
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def run(*options: str) -> tuple[int, str]:
+    """Its exit status, and what it printed."""
+    ended = subprocess.run([sys.executable, "-W", "error", str(RUN), *options], capture_output=True, text=True, check=False, timeout=150)
+    return ended.returncode, ended.stdout
+
+
+def test_two_holders_after_a_failover_and_one_on_independent_masters() -> None:
+    status, told = run()
+    assert status == 0, told
+    assert "the replica has not heard of the lock" in told
+    assert told.count("TWO HOLDERS") == 1
+    assert told.count("ONE HOLDER AT A TIME") == 1
+    assert without_fences(told) in without_fences((ROOT / "docs/which-lock.md").read_text()), "the documentation shows something else"
+    assert told.index("TWO HOLDERS") < told.index("Three independent masters") < told.index("ONE HOLDER AT A TIME")
+
+
+def without_fences(text: str) -> str:
+    return re.sub(r"fence \d+", "fence", text)
+
+
+@pytest.mark.parametrize("plant, holders", [("in-time", ["ONE HOLDER AT A TIME"]), ("unguarded", ["TWO HOLDERS", "TWO HOLDERS"])])
+def test_another_end_is_noticed(plant: str, holders: list[str]) -> None:
+    status, told = run("--plant", plant)
+    assert status == 1, told
+    assert [line.rpartition(". ")[2] for line in told.splitlines() if "HOLDER" in line] == holders

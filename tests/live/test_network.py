@@ -1,0 +1,291 @@
+"""What a network between a client and its nodes does: it loses answers, delays requests, swallows connections, leads to another server.
+
+Each node has a `Way` in front of it, which is where that happens: at exactly the word that a test names, and not at some moment or other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster, ask
+from contract.faces import FACES, Face
+
+from holdfast import LeaseState
+from holdfast.errors import LockBusy, NoQuorum
+from holdfast.events import Lost, NodeGuarded
+
+TICK = 0.3  # seconds by which a busy machine may be late
+REQUEST = b"\r\n$16\r\n"  # stands in every request (the fence that it proposes), and in nothing else
+
+
+class Way:
+    """The way to one node, which can be lost, blocked, or lead elsewhere. Runs in the test's loop."""
+
+    def __init__(self, url: str) -> None:
+        self.port = int(url.rpartition(":")[2])
+        self.lose_answer_to = b""  # the connection is cut after the node has executed such a command, and before its answer is through
+        self.keep_back = b""  # such a command, and everything after it on that connection, is kept until `deliver`
+        self.lost = 0
+        self._kept: list[tuple[asyncio.StreamWriter, bytes]] = []
+        self._open: set[asyncio.StreamWriter] = set()
+        self._there: list[asyncio.StreamWriter] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Take connections."""
+        self._server = await asyncio.start_server(self._led, "127.0.0.1", 0)
+        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def end(self) -> None:
+        """No connection is left."""
+        self._server.close()
+        self.cut()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._there:
+            writer.transport.abort()
+        await asyncio.sleep(0)  # transports end in the next turn
+
+    def cut(self) -> None:
+        """Reset all connections."""
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    def deliver(self) -> int:
+        """Let the node have, late, what was kept back; how much that was."""
+        kept, self._kept, self.keep_back = self._kept, [], b""
+        for writer, data in kept:
+            writer.write(data)
+        return len(kept)
+
+    async def _led(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._open.add(writer)
+        there: asyncio.StreamWriter | None = None
+        try:
+            back, there = await asyncio.open_connection("127.0.0.1", self.port)
+            self._there.append(there)
+            doomed = asyncio.Event()
+            answers = asyncio.create_task(self._answers(back, writer, doomed))
+            self._tasks.add(answers)
+            await self._requests(reader, there, doomed)
+        except OSError:
+            pass
+        finally:
+            writer.transport.abort()
+            self._open.discard(writer)
+            if there is not None and not any(it is there for it, _ in self._kept):
+                there.close()
+
+    async def _requests(self, reader: asyncio.StreamReader, there: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
+        held = False
+        while data := await reader.read(65536):
+            held = held or bool(self.keep_back and self.keep_back in data)
+            if held:
+                self._kept.append((there, data))
+                continue
+            if self.lose_answer_to and self.lose_answer_to in data:
+                doomed.set()
+            there.write(data)
+
+    async def _answers(self, back: asyncio.StreamReader, writer: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := await back.read(65536):
+                if doomed.is_set():
+                    self.lost += 1
+                    self.lose_answer_to = b""
+                    break
+                writer.write(data)
+        writer.transport.abort()
+
+
+@pytest.fixture(params=FACES)
+async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
+    face = FACES[request.param]()
+    yield face
+    await face.finish()
+
+
+@pytest.fixture
+async def three(face: Face) -> AsyncIterator[Cluster]:
+    async with face.nodes(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return "network." + re.sub(r"[^\w-]+", ".", request.node.name, flags=re.ASCII)
+
+
+@asynccontextmanager
+async def ways(face: Face, nodes: Cluster) -> AsyncIterator[list[Way]]:
+    """A way to each node; the clients that use them are closed before they end."""
+    found = [Way(url) for url in nodes.urls]
+    for way in found:
+        await way.start()
+    try:
+        yield found
+    finally:
+        await face.finish()
+        for way in found:
+            await way.end()
+
+
+async def connected(face: Face, nodes: Cluster, through: list[Way], **options: Any) -> Any:
+    """A client that knows only these ways."""
+    client = face.keep(face.kind(*[way.url for way in through], **{"fresh": nodes.fresh, **options}))
+    await face.ready(client)
+    return client
+
+
+# ------------------------------------------------ answers and requests
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("wait", [0, 10])
+async def test_b30_s05_whose_grant_went_missing_does_not_wait_for_himself(
+    face: Face, three: Cluster, name: str, count: int, wait: float
+) -> None:
+    """The node has executed it, and the connection breaks before the answer is through: on one, on a majority, everywhere."""
+    async with ways(face, three) as through:
+        client = await connected(face, three, through, ttl=20)
+        for way in through[:count]:
+            way.lose_answer_to = REQUEST
+        began = face.now()
+        try:
+            lease = await face.acquire(client.lock(name, wait=wait))
+        except NoQuorum:
+            assert wait == 0 and count > 1, "who may wait asks again, and one node is not needed"
+        else:
+            assert set(three.holders(name)) <= {lease.token, None}, "one token"
+            await face.release(lease)
+        await face.until(lambda: [way.lost for way in through] == [1] * count + [0] * (3 - count))
+        await face.until(lambda: three.holders(name) == [None] * 3)
+        assert face.now() - began < 3, "it waited for its own key"
+        await face.until(lambda: all(it.state == "up" for it in client.nodes()))
+        assert await face.release(await face.acquire(client.lock(name, wait=0)), confirm=True) >= 2
+
+
+async def test_s06_s07_a_request_that_arrives_after_its_release_lasts_for_one_ttl_at_most(face: Face, three: Cluster, name: str) -> None:
+    """Kept back on the way, executed when its claim is over: on another connection than the release, which overtook it."""
+    async with ways(face, three) as through:
+        client = await connected(face, three, through, ttl=1.5, node_timeout=0.2)
+        through[2].keep_back = REQUEST
+        lease = await face.acquire(client.lock(name))
+        token = lease.token
+        await face.until(lambda: client.nodes()[2].state == "down")
+        await face.release(lease)
+        through[2].keep_back = b""
+        await face.until(lambda: client.nodes()[2].state == "up")  # and the release has been said on the new connection
+        await face.until(lambda: not any(three.holders(name)))
+        assert through[2].deliver() > 0
+        delivered = face.now()
+        await face.until(lambda: three.ask(2, "GET", name) == token or face.now() > delivered + 0.5)
+        assert three.ask(2, "PTTL", name) <= 1500
+        other = await face.acquire(client.lock(name, wait=0.5))  # a minority is no obstacle
+        await face.until(lambda: three.ask(2, "GET", name) != token, within=1.5 + 2 * TICK)
+        assert face.now() - delivered < 1.5 + 2 * TICK, "nobody renews it"
+        await face.until(lambda: other.votes == 3)
+        await face.release(other)
+
+
+@pytest.mark.parametrize("wait", [1.0, 8.0])
+async def test_s01_b20_a_quorum_slower_than_the_lease_gives_no_dead_lock(face: Face, three: Cluster, name: str, wait: float) -> None:
+    """Requests reach two of three nodes only after the lease that they ask for would be over: refused, or acquired anew and alive."""
+    async with ways(face, three) as through:
+        client = await connected(face, three, through, ttl=0.6, outage=60)
+        for way in through[:2]:
+            way.keep_back = REQUEST
+        acquisition = asyncio.create_task(face.acquire(client.lock(name, wait=wait)))
+        await face.sleep(1.5)
+        delivered = face.now()
+        assert sum(way.deliver() for way in through) > 0
+        if wait == 1.0:
+            with pytest.raises((NoQuorum, LockBusy)):
+                await acquisition
+        else:
+            lease = await acquisition
+            assert lease.held
+            assert 0 < lease.remaining <= 0.6
+            assert lease.waited > 1.4
+            await face.until(lambda: three.holders(name).count(lease.token) >= 2)
+            await face.release(lease)
+        await face.until(lambda: three.holders(name) == [None] * 3, within=5)
+        assert face.now() - delivered < 0.6 + 3 * TICK
+
+
+# ------------------------------------------------ connections
+
+
+@contextlib.contextmanager
+def black_hole() -> Iterator[str]:
+    """An address at which nobody answers a connection, not even to refuse it: somebody listens whose line is full."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=0)
+    fill = []
+    try:
+        for _ in range(4):
+            fill.append(socket.socket())
+            fill[-1].setblocking(False)
+            fill[-1].connect_ex(listener.getsockname())
+        probe = socket.socket()
+        fill.append(probe)
+        probe.settimeout(0.2)
+        with pytest.raises(TimeoutError):  # else this is no black hole
+            probe.connect(listener.getsockname())
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        for it in (*fill, listener):
+            it.close()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux drops connections silently when a line is full, and lists files")
+async def test_s03_a_node_that_swallows_connections_keeps_nobody_waiting(face: Face, three: Cluster, name: str) -> None:
+    with black_hole() as nowhere:
+        client = face.keep(face.kind(*three.urls[:2], nowhere, fresh=three.fresh, node_timeout=0.3))
+        before, began = len(os.listdir("/proc/self/fd")), face.now()
+        lease = await face.acquire(client.lock(name, wait=5))
+        assert face.now() - began < 0.3 + TICK, "as fast as the other two are"
+        assert lease.votes == 2
+        await face.until(lambda: client.nodes()[2].state == "down")
+        most = 0
+        for _ in range(40):
+            await face.sleep(0.025)
+            most = max(most, len(os.listdir("/proc/self/fd")))
+        assert most <= before + 8, "dials pile up"  # three connections, a bell, a thread's loop
+        assert lease.held
+        await face.release(lease)
+
+
+async def test_s34_an_address_that_leads_to_another_server_is_guarded(face: Face, three: Cluster, name: str) -> None:
+    """As a failover does it: what was promoted may have missed the last writes, whatever it says. The lease holds; nobody else gets in."""
+    heard: list[Any] = []
+    async with face.nodes(1) as spare, ways(face, three) as through:
+        client = await connected(face, three, through, ttl=1, max_ttl=1, outage=30, observer=heard.append)
+        lease = await face.acquire(client.lock(name))
+        await face.until(lambda: lease.votes == 3)
+        through[0].port = int(spare.urls[0].rpartition(":")[2])
+        through[0].cut()
+        await face.until(lambda: client.nodes()[0].state == "guarded")
+        assert client.nodes()[0].run_id == ask(spare.urls[0], "INFO", "server").partition("run_id:")[2][:40]
+        assert sum(isinstance(it, NodeGuarded) for it in heard) == 1
+        stranger = face.keep(face.kind(*[way.url for way in through], fresh=three.fresh, ttl=1, max_ttl=1))
+        assert await face.try_acquire(stranger.lock(name)) is None
+        await face.sleep(1.2)
+        assert lease.state is LeaseState.HELD
+        assert lease.votes == 2
+        assert ask(spare.urls[0], "DBSIZE") == 0, "nothing is asked of it before its guard is over"
+        await face.until(lambda: client.nodes()[0].state == "up")
+        await face.until(lambda: lease.votes == 3)
+        assert not [it for it in heard if isinstance(it, Lost)]
+        await face.release(lease)

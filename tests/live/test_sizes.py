@@ -1,0 +1,29 @@
+"""What the page for operators says that a node has to bear is what it bears."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXACT = ("connections", "commands of an acquire")  # the rest depends on the server's allocator, or on when a renewal is due
+
+
+def told(page: str) -> dict[str, float]:
+    """The table's figures."""
+    return {what: float(size) for what, size in re.findall(r"^\| ([a-z ]+) \| (\d+) \|$", page, re.MULTILINE)}
+
+
+@pytest.mark.timeout(180)
+def test_the_sizes_are_as_the_operations_page_tells_them() -> None:
+    command = [sys.executable, "-W", "error", str(ROOT / "docs/sizes.py"), "--json"]
+    measured = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=150).stdout)
+    figures = told((ROOT / "docs/operations.md").read_text())
+    assert measured.keys() == figures.keys()
+    for what, size in figures.items():
+        assert measured[what] == pytest.approx(size, rel=0.0 if what.startswith(EXACT) else 0.4), what

@@ -1,0 +1,485 @@
+"""TLS: who is believed and who is not, what a node that cannot be believed costs the others, and that nothing else is different.
+
+In front of every server a proxy of the tests' own ends TLS; a server that was built with TLS is asked itself, too. (`.ci/run` sees to
+it that there is one.) For both faces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import traceback
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import FACES, Face, Threads
+from contract.programs import run
+from live.tls_kit import FRONTS, Front, Listener, Papers, Proxy, Talk
+
+import holdfast.aio
+from holdfast import Holdfast, LeaseState
+from holdfast.drivers import sockets
+from holdfast.embedded import Nodes
+from holdfast.errors import ConfigError, NoQuorum
+
+
+@pytest.fixture(scope="session")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    return Papers(tmp_path_factory.mktemp("papers"))
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    with Cluster(Nodes(3)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=FACES)
+async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
+    face = FACES[request.param]()
+    yield face
+    await face.finish()
+
+
+@pytest.fixture(params=FRONTS)
+async def front(request: pytest.FixtureRequest, three: Cluster, papers: Papers, face: Face) -> AsyncIterator[Front]:
+    async with opened(FRONTS[request.param](three, papers), face) as front:
+        yield front
+
+
+@pytest.fixture
+async def proxy(three: Cluster, papers: Papers, face: Face) -> AsyncIterator[Proxy]:
+    async with opened(Proxy(three, papers), face) as front:
+        assert isinstance(front, Proxy)
+        yield front
+
+
+@asynccontextmanager
+async def opened(front: Front, face: Face) -> AsyncIterator[Front]:
+    await front.open()
+    yield front
+    await face.finish()
+    await front.close()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return f"tls.{abs(hash(request.node.name))}"
+
+
+def client(face: Face, front: Front, urls: list[str] | None = None, **options: Any) -> Any:
+    return face.keep(face.kind(*(urls or front.trusted), **{"fresh": front.nodes.fresh, "ttl": 2, **options}))
+
+
+async def works(face: Face, one: Any, name: str) -> None:
+    """All nodes are up, and a lock is a lock."""
+    await face.ready(one)
+    assert [it.state for it in one.nodes()] == ["up"] * 3
+    lease = await face.acquire(one.lock(name, wait=15))
+    assert await face.extend(lease) > 1
+    await face.release(lease, True)
+
+
+# ------------------------------------------------ nothing is different
+
+
+async def test_a_lock_over_tls(face: Face, front: Front, name: str) -> None:
+    """Acquired, renewed, contended for, handed over and given back; the nodes are called by the addresses that were given."""
+    one, other = client(face, front, ttl=0.6), client(face, front, ttl=0.6)
+    await face.ready(one)
+    await face.ready(other)
+    assert [it.node for it in one.nodes()] == front.urls
+    lease = await face.acquire(one.lock(name))
+    await face.until(lambda: lease.votes == 3)
+    assert front.nodes.holders(name) == [lease.token] * 3
+    assert await face.try_acquire(other.lock(name)) is None
+    waiter = asyncio.create_task(face.acquire(other.lock(name, wait=15)))
+    await face.sleep(1.3)  # two ttls: it was renewed
+    assert lease.state is LeaseState.HELD
+    assert not waiter.done()
+    await face.release(lease)
+    second = await waiter
+    assert second.fence > lease.fence
+    await face.release(second, True)
+    assert front.nodes.holders(name) == [None] * 3
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_versions_of_tls(face: Face, front: Front, name: str, version: ssl.TLSVersion) -> None:
+    await front.show(front.papers.node, most=version)
+    await works(face, client(face, front), name)
+
+
+async def test_a_connection_that_is_cut_is_made_anew(face: Face, front: Front, name: str) -> None:
+    one = client(face, front)
+    await face.ready(one)
+    lease = await face.acquire(one.lock(name))
+    waiter = asyncio.create_task(face.acquire(one.lock(name, wait=15)))
+    for _ in range(3):
+        for node in range(3):
+            for kind in ("normal", "pubsub"):
+                front.nodes.ask(node, "CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+        await face.sleep(0.1)
+        await face.until(lambda: all(it.state == "up" for it in one.nodes()))
+    assert lease.held
+    await face.release(lease)
+    await face.release(await waiter)
+
+
+async def test_bursts_are_split_into_records_and_sent_in_parts(
+    face: Face, front: Front, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than a record (16 KiB) in a write, and more than the kernel takes at once, in both directions."""
+
+    def narrow(family: int) -> socket.socket:
+        sock = real(family)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        return sock
+
+    real = sockets.open_socket
+    monkeypatch.setattr(sockets, "open_socket", narrow)
+    one = client(face, front, ttl=20)
+    await face.ready(one)
+    count = 60 if isinstance(face, Threads) else 400
+    names = [f"{name}.{number}.{'x' * 400}" for number in range(count)]
+    for _ in range(3):
+        leases = await asyncio.gather(*[face.acquire(one.lock(it, wait=20)) for it in names])
+        assert len({it.fence for it in leases}) == count
+        await asyncio.gather(*[face.release(it, True) for it in leases])
+    assert [it.state for it in one.nodes()] == ["up"] * 3
+
+
+async def test_close_leaves_nothing_behind(face: Face, front: Front, name: str) -> None:
+    """What was said last has been heard: nothing that lies unread resets the connection."""
+    for turn in range(10):
+        one = client(face, front, ttl=20)
+        await face.ready(one)
+        leases = await asyncio.gather(*[face.acquire(one.lock(f"{name}.{turn}.{number}")) for number in range(20)])
+        await face.close(one)
+        for lease in leases:
+            assert lease.state is not LeaseState.HELD
+            assert front.nodes.holders(lease.name) == [None] * 3
+
+
+FORKS = """
+    import ssl
+    urls = sys.argv[1:]
+    locks = Holdfast(*urls, fresh=FRESH, ttl=2)
+    locks.ready()
+    lease = locks.lock("tls.forked").acquire()
+    while lease.votes < 3:
+        time.sleep(0.01)
+    child = os.fork()
+    if not child:
+        try:
+            lease.check()
+        except WrongProcess:
+            pass
+        with locks.lock("tls.child", wait=10):
+            assert locks.lock("tls.forked").try_acquire() is None
+        gc.collect()
+        sys.exit()
+    assert os.waitpid(child, 0)[1] == 0
+    assert lease.extend() > 1 and lease.votes == 3
+    assert [it.state for it in locks.nodes()] == ["up"] * 3
+    lease.release()
+    locks.close()
+    say("well")
+"""
+FORKS_ASYNCIO = """
+    import asyncio
+    import holdfast.aio
+    urls = sys.argv[1:]
+
+    async def child():
+        async with holdfast.aio.Holdfast(*urls, fresh=FRESH, ttl=2) as locks:
+            async with locks.lock("tls.child", wait=10):
+                assert await locks.lock("tls.forked").try_acquire() is None
+
+    async def parent():
+        async with holdfast.aio.Holdfast(*urls, fresh=FRESH, ttl=2) as locks:
+            await locks.ready()
+            lease = await locks.lock("tls.forked").acquire()
+            while lease.votes < 3:
+                await asyncio.sleep(0.01)
+            if not (forked := os.fork()):
+                try:
+                    asyncio.events._set_running_loop(None)
+                    asyncio.run(child())
+                finally:
+                    os._exit(sys.exc_info()[0] is not None)
+            assert os.waitpid(forked, 0)[1] == 0
+            assert await lease.extend() > 1 and lease.votes == 3
+            assert [it.state for it in locks.nodes()] == ["up"] * 3
+            await lease.release()
+        say("well")
+
+    asyncio.run(parent())
+"""
+
+
+async def test_a_fork_leaves_the_parents_connections_alone(face: Face, front: Front) -> None:
+    program = FORKS if isinstance(face, Threads) else FORKS_ASYNCIO
+    told = await asyncio.to_thread(run, program, front.nodes, *front.trusted)
+    assert told == (0, "well\n", ""), told[2]
+    if isinstance(front, Proxy):
+        assert len(front.ended) == 6, "the parent's and the child's: nobody had to connect anew"
+
+
+# ------------------------------------------------ who is believed
+
+
+async def test_the_name_that_is_asked_for_is_the_hosts(face: Face, proxy: Proxy, name: str) -> None:
+    await works(face, client(face, proxy), name)
+    assert set(proxy.names) == {None}, "of an address no name is sent (RFC 6066)"
+    named = [it.replace("127.0.0.1", "localhost") for it in proxy.trusted]
+    await works(face, client(face, proxy, named), name)
+    assert proxy.names[-3:] == ["localhost"] * 3
+
+
+def pem(papers: Papers) -> str:
+    return Path(papers.authority).read_text().replace("\n", "%0A")
+
+
+GOOD: dict[str, Any] = {  # what nodes show, whether they want to see ours, and the options and arguments with which that is good
+    "a file of authorities": lambda it: (it.node, False, f"ssl_ca_certs={it.authority}", {}),
+    "a folder of authorities": lambda it: (it.node, False, f"ssl_ca_path={it.folder}", {}),
+    "authorities in the address": lambda it: (it.node, False, f"ssl_ca_data={pem(it)}", {}),
+    "a context": lambda it: (it.node, False, "", {"ssl": ssl.create_default_context(cafile=it.authority)}),
+    "another name": lambda it: (it.other, False, f"ssl_ca_certs={it.authority}&ssl_check_hostname=false", {}),
+    "anybody": lambda it: (it.expired, False, "ssl_cert_reqs=none", {}),
+    "ours": lambda it: (it.node, True, f"ssl_ca_certs={it.authority}&ssl_certfile={it.client.cert}&ssl_keyfile={it.client.key}", {}),
+    "ours, with its key": lambda it: (it.node, True, f"ssl_ca_certs={it.authority}&ssl_certfile={it.both}", {}),
+    "ours, and its key is locked": lambda it: (
+        it.node,
+        True,
+        f"ssl_ca_certs={it.authority}&ssl_certfile={it.client.cert}&ssl_keyfile={it.locked}&ssl_password=pa55%20w0rd%2F",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("which", GOOD)
+async def test_who_is_believed(face: Face, front: Front, name: str, which: str) -> None:
+    paper, demand, options, arguments = GOOD[which](front.papers)
+    await front.show(paper, demand)
+    await works(face, client(face, front, [f"{it}?{options}" for it in front.urls], **arguments), name)
+
+
+AUTHORITY = "certificate is not good for 127.0.0.1: .*certificate.*; if that is its authority, name it with ssl_ca_certs"
+HUNG_UP = r"before it said a word: it may want a certificate of ours \(ssl_certfile\)"
+MINE = "it refuses us .*: ssl_certfile and ssl_keyfile name the certificate that it may ask for"
+BAD: dict[str, Any] = {  # what nodes show, whether they want to see ours, the options and arguments, and what is complained of
+    "nobody's authority": lambda it: (it.node, False, "", {}, AUTHORITY),
+    "another authority": lambda it: (it.node, False, f"ssl_ca_certs={it.stranger}", {}, AUTHORITY),
+    "another authority's context": lambda it: (it.node, False, "", {"ssl": ssl.create_default_context(cafile=it.stranger)}, AUTHORITY),
+    "another name": lambda it: (it.other, False, f"ssl_ca_certs={it.authority}", {}, "IP address mismatch.*name the node as its cert"),
+    "expired": lambda it: (it.expired, False, f"ssl_ca_certs={it.authority}", {}, "certificate has expired; renew it"),
+    "too early": lambda it: (it.early, False, f"ssl_ca_certs={it.authority}", {}, "not yet valid; look at this machine's clock"),
+    "none of ours": lambda it: (it.node, True, f"ssl_ca_certs={it.authority}", {}, MINE),
+    "a stranger's": lambda it: (it.node, True, f"ssl_ca_certs={it.authority}&ssl_certfile={it.nobodys}", {}, MINE),
+}
+
+
+@pytest.mark.parametrize("which", BAD)
+async def test_who_is_not_believed(face: Face, front: Front, name: str, which: str) -> None:
+    """`ready` says it at once, as something that time will not mend; whoever only wants a lock hears it for each node."""
+    paper, demand, options, arguments, complaint = BAD[which](front.papers)
+    await front.show(paper, demand)
+    one = client(face, front, [f"{it}?{options}" for it in front.urls], outage=5, **arguments)
+    if demand and isinstance(front, Proxy):  # asyncio's servers hang up without a word of why; but it is clear when they do
+        with pytest.raises(NoQuorum):
+            await face.ready(one, 0.3)
+        await face.until(lambda: all(re.search(HUNG_UP, str(it.cause)) for it in one.nodes()))
+    else:
+        began = face.now()
+        with pytest.raises(ConfigError, match=complaint) as caught:
+            await face.ready(one, 30)
+        assert face.now() - began < 15
+        assert any(it in str(caught.value) for it in front.urls)
+    with pytest.raises(NoQuorum, match=f"{complaint}|{HUNG_UP}"):
+        await face.acquire(one.lock(name, wait=0))
+    await front.show(front.papers.node)  # and yet it is tried again: whoever mends it need not tell everybody
+    if "ssl_ca_certs" in options and front.papers.stranger not in options:
+        await face.until(lambda: all(it.state == "up" for it in one.nodes()))
+        await works(face, one, name)
+
+
+async def test_a_host_is_compared_by_its_name(face: Face, proxy: Proxy) -> None:
+    await proxy.show(proxy.papers.other)
+    with pytest.raises(ConfigError, match=r"Hostname mismatch.*'localhost'; name the node as its certificate does"):
+        await face.ready(client(face, proxy, [it.replace("127.0.0.1", "localhost") for it in proxy.trusted]))
+
+
+async def test_a_server_without_tls(face: Face, three: Cluster, name: str) -> None:
+    """It hears a greeting that is no command of its own, and waits for the rest of it."""
+    one = face.keep(face.kind(*[it.replace("redis:", "rediss:") for it in three.urls], node_timeout=0.2, outage=0.1))
+    with pytest.raises(NoQuorum):
+        await face.ready(one, 0.3)
+    told = "no connection within 0.2 s (TLS included: does it speak that on this port?)"
+    await face.until(lambda: all(str(it.cause) == told for it in one.nodes()))
+
+
+@asynccontextmanager
+async def listener(talk: Talk) -> AsyncIterator[str]:
+    """Somebody at the address."""
+    listener = Listener(talk)
+    yield f"rediss://127.0.0.1:{await listener.open()}"
+    await listener.close()
+
+
+async def test_something_that_answers_without_tls(face: Face) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"-ERR unknown command\r\n")
+        await reader.read()
+        writer.close()
+
+    async with listener(talk) as url:
+        one = face.keep(face.kind(url))
+        with pytest.raises(ConfigError, match=r"it does not speak TLS .*: write redis:// instead of rediss://"):
+            await face.ready(one, 15)
+        await face.finish()
+
+
+async def test_a_server_with_tls_that_hears_none(face: Face, front: Front) -> None:
+    one = face.keep(face.kind(*[it.replace("rediss:", "redis:") for it in front.urls]))
+    with pytest.raises((NoQuorum, ConfigError)):
+        await face.ready(one, 0.3)
+    await face.until(lambda: all("write rediss://" in str(it.cause) for it in one.nodes()))
+
+
+# ------------------------------------------------ nodes with which TLS comes to nothing
+
+
+@pytest.mark.parametrize("how", ["deaf", "closed", "reset", "half"])
+async def test_a_handshake_that_comes_to_nothing_costs_nobody_anything(face: Face, front: Front, name: str, how: str) -> None:
+    dials = [0]
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        dials[0] += 1
+        with contextlib.suppress(OSError):
+            await reader.read(1)
+            if how == "reset":
+                sockets.reset(writer.get_extra_info("socket"))
+                writer.transport.abort()
+            if how == "half":
+                writer.write(b"\x16\x03\x03\x00\x7a\x02")  # the beginning of a record
+            if how in ("deaf", "half"):
+                await reader.read()
+        writer.close()
+
+    async with listener(talk) as odd:
+        one = client(face, front, [front.trusted[0], odd, front.trusted[2]], node_timeout=0.3)
+        lease = await face.acquire(one.lock(name, wait=15))
+        await face.until(lambda: [it.state for it in one.nodes()] == ["up", "down", "up"])
+        assert lease.votes == 2
+        began = face.now()
+        for turn in range(20):
+            await face.release(await face.acquire(one.lock(f"{name}.{turn}", wait=5)))
+        assert face.now() - began < 20 * 0.3, "nobody waits for it"
+        await face.until(lambda: dials[0] >= 3)
+        cause = str(one.nodes()[1].cause)
+        assert re.search("TLS" if how in ("deaf", "half") else "before it said a word", cause), cause
+        await face.extend(lease)
+        await face.release(lease)
+        await face.finish()
+
+
+async def test_a_node_that_falls_silent_is_hung_up_by_a_reset(face: Face, proxy: Proxy, name: str) -> None:
+    """What the kernel still has for it must not be executed later; a polite end of TLS would take that along."""
+    one = client(face, proxy, node_timeout=0.3)
+    await face.ready(one)
+    proxy.mute = True
+    with pytest.raises(NoQuorum):
+        await face.acquire(one.lock(name, wait=2))
+    await face.until(lambda: len(proxy.ended) >= 3)
+    assert all(isinstance(it, ConnectionResetError) for it in proxy.ended[:3]), proxy.ended
+    proxy.mute = False
+    await face.until(lambda: all(it.state == "up" for it in one.nodes()))
+    await works(face, one, name)
+
+
+# ------------------------------------------------ before anything connects
+
+WRONG: dict[str, tuple[str, str]] = {  # options, and what is complained of
+    "no file": ("ssl_ca_certs=/no/such/file", "ssl_ca_certs cannot be used: No such file or directory"),
+    "no certificates": (f"ssl_ca_certs={__file__}", "ssl_ca_certs cannot be used: .*certificate"),
+    "no folder": ("ssl_ca_path=/no/such/folder", "ssl_ca_path cannot be used: '/no/such/folder' is no folder"),
+    "no text": ("ssl_ca_data=rubbish", "ssl_ca_data cannot be used: "),
+    "no certificate": ("ssl_certfile=/no/cert&ssl_keyfile=/no/key", "ssl_certfile '/no/cert' with ssl_keyfile '/no/key' cannot be used"),
+    "no key": ("ssl_certfile={0.client.cert}", "ssl_certfile '.*' cannot be used: "),
+    "another's key": ("ssl_certfile={0.client.cert}&ssl_keyfile={0.node.key}", "cannot be used: key values mismatch"),
+    "locked": ("ssl_certfile={0.client.cert}&ssl_keyfile={0.locked}", "the key is encrypted, and there is no ssl_password"),
+    "locked otherwise": ("ssl_certfile={0.client.cert}&ssl_keyfile={0.locked}&ssl_password=wr0ng", "ssl_keyfile '.*' cannot be used: "),
+    "nul": ("ssl_ca_certs=/a%00b", "ssl_ca_certs cannot be used: embedded null byte"),
+}
+
+
+@pytest.mark.parametrize("which", WRONG)
+def test_files_are_looked_at_before_anything_connects(papers: Papers, which: str) -> None:
+    options, complaint = WRONG[which]
+    for kind in (Holdfast, holdfast.aio.Holdfast):
+        with pytest.raises(ConfigError, match=complaint) as caught:
+            kind(f"rediss://h?{options.format(papers)}")
+        assert str(caught.value).startswith("rediss://h:6379: ")
+        assert "wr0ng" not in "".join(traceback.format_exception(caught.value))
+
+
+def server_context() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+
+ARGUMENTS: dict[str, tuple[str, Any, str]] = {
+    "no node with TLS": ("redis://h", ssl.create_default_context, "ssl= is for nodes with TLS, and there are none: write rediss://"),
+    "no context": ("rediss://h", lambda: True, "ssl is an ssl.SSLContext, not bool"),
+    "two answers": ("rediss://h?ssl_cert_reqs=none", ssl.create_default_context, "rediss://h:6379: the address has ssl_... options, and"),
+    "a server's": ("rediss://h", server_context, "rediss://h:6379: TLS cannot begin: .*is this the context of a client"),
+}
+
+
+@pytest.mark.parametrize("which", ARGUMENTS)
+def test_a_context_that_cannot_work(which: str) -> None:
+    url, context, complaint = ARGUMENTS[which]
+    for kind in (Holdfast, holdfast.aio.Holdfast):
+        with pytest.raises(ConfigError, match=complaint):
+            kind(url, ssl=context())
+
+
+def test_who_needs_no_tls_does_not_load_it() -> None:
+    program = "import sys, holdfast; holdfast.Holdfast('redis://h', credentials=print); assert 'ssl' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    program = program.replace("redis:", "rediss:")
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == 1
+
+
+def test_the_interface_in_an_address_is_no_part_of_a_name(papers: Papers) -> None:
+    """TLS with nobody's socket: what one side says is what the other hears."""
+    context, (given, taken) = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), (ssl.MemoryBIO(), ssl.MemoryBIO())
+    context.load_cert_chain(papers.linked.cert, papers.linked.key)
+    server = context.wrap_bio(taken, given, server_side=True)
+    (access,) = Holdfast(f"rediss://[fe80::7%25lo]?ssl_ca_certs={papers.authority}")._access
+    tunnel = access.tunnel()
+    assert tunnel is not None
+    tunnel.begin()
+    while not tunnel.open and tunnel.fault is None:
+        taken.write(tunnel.sealed())
+        with contextlib.suppress(ssl.SSLWantReadError):
+            server.do_handshake()
+        tunnel.received(given.read())
+    assert (tunnel.open, tunnel.fault) == (True, None)
+
+
+def test_nodes_with_the_same_options_share_a_context(papers: Papers) -> None:
+    one = Holdfast(*[f"rediss://h:{port}?ssl_ca_certs={papers.authority}" for port in (1, 2)], "rediss://h:3", "redis://h:4")
+    first, second, third, fourth = [it._context for it in one._access]
+    assert first is second is not None and third not in (None, first) and fourth is None

@@ -1,0 +1,106 @@
+"""docs/behaviours.md and the tests are held to each other: what is named exists, what has a number has a row, and no row is empty.
+
+`complaints` is a function over the page's text and the tests' texts, so that every rule is tested on planted faults, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+COUNTS = {"B": 59, "S": 36, "D": 36}  # rows of each kind: none gets lost
+_ROW = re.compile(r"\| (?P<number>[A-Z]-\d+) \|")
+_NAMED = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<test>\w+)`")
+_WAITS = re.compile(r"not yet: [\w`]")
+_IN_A_NAME = re.compile(r"_([bs])(\d\d)(?=_)", re.IGNORECASE)
+_IN_WORDS = re.compile(r"\b([BS]-\d\d)\b")
+_EXAMPLES = {"tests/test_behaviours.py"}  # whose numbers are faults that were planted
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the page: its number, the tests that it names, and what it waits for."""
+
+    number: str
+    tests: tuple[tuple[str, str], ...]
+    waits: bool
+
+
+def rows(page: str) -> Iterator[Row]:
+    """The rows of all tables that begin with a number."""
+    for line in page.splitlines():
+        if found := _ROW.match(line):
+            yield Row(found["number"], tuple(_NAMED.findall(line)), waits=bool(_WAITS.search(line)))
+
+
+def collected(source: str) -> set[str]:
+    """The tests that pytest collects from a file of this text."""
+    functions = [it for it in ast.parse(source).body if isinstance(it, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {it.name for it in functions if it.name.startswith("test_")}
+
+
+def complaints(page: str, files: Mapping[str, str], counts: Mapping[str, int]) -> list[str]:
+    """Everything in which the page and the tests (path: text) differ."""
+    found, table = [], list(rows(page))
+    numbers = [row.number for row in table]
+    expected = [f"{letter}-{number:02}" for letter, count in counts.items() for number in range(1, count + 1)]
+    if numbers != expected:
+        odd = sorted({*numbers} ^ {*expected}) or sorted({it for it in numbers if numbers.count(it) > 1}) or ["their order"]
+        found.append(f"numbers that are missing, too many, or not in order: {', '.join(odd)}")
+    there = {path: collected(source) for path, source in files.items()}
+    for row in table:
+        found += [f"{row.number}: there is no {path}::{test}" for path, test in row.tests if test not in there.get(path, set())]
+        if not row.tests and not row.waits:
+            found.append(f"{row.number} has neither a test nor what it waits for")
+    shown = {row.number for row in table if row.tests}
+    for path in sorted(set(files) - _EXAMPLES):
+        named = {f"{letter.upper()}-{digits}" for test in there[path] for letter, digits in _IN_A_NAME.findall(test)}
+        found += [f"{path} has a test of {number}, whose row names none" for number in sorted(named - shown)]
+        found += [f"{path} speaks of {number}, which has no row" for number in sorted({*_IN_WORDS.findall(files[path])} - {*numbers})]
+    return found
+
+
+def test_the_page_and_the_tests_agree() -> None:
+    files = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").glob("**/test_*.py")}
+    assert complaints((ROOT / "docs/behaviours.md").read_text(), files, COUNTS) == []
+
+
+PAGE = """
+| B-01 | it works | `tests/test_a.py::test_b01_one` |
+| B-02 | it does not | not yet: why |
+| S-01 | something | `tests/test_a.py::test_two`<br>`tests/live/test_b.py::test_s01_three`<br>not yet: half of it |
+"""
+FILES = {
+    "tests/test_a.py": '"""Also of S-01."""\ndef test_b01_one(): pass\nasync def test_two(): pass\n',
+    "tests/live/test_b.py": "def test_s01_three(): pass\n",
+}
+
+FAULTS: dict[str, tuple[str, dict[str, str]]] = {
+    "B-01: there is no tests/test_a.py::test_b01_gone": (PAGE.replace("test_b01_one", "test_b01_gone"), {}),
+    "S-01: there is no tests/test_a.py::test_two": (PAGE, {"tests/test_a.py": "def test_b01_one():\n    def test_two(): pass\n"}),
+    "S-01: there is no tests/live/test_b.py::test_s01_three": (PAGE, {"tests/live/test_b.py": ""}),
+    "B-02 has neither a test nor what it waits for": (PAGE.replace("not yet: why", "not yet:"), {}),
+    "numbers that are missing, too many, or not in order: B-02": (PAGE.replace("| B-02 |", "| B-01 |"), {}),
+    "numbers that are missing, too many, or not in order: S-02": (PAGE + "| S-02 | more | not yet: why |\n", {}),
+    "numbers that are missing, too many, or not in order: S-01": (PAGE + PAGE.splitlines()[3], {}),
+    "numbers that are missing, too many, or not in order: their order": ("\n".join(reversed(PAGE.splitlines())), {}),
+    "tests/test_c.py has a test of B-02, whose row names none": (PAGE, {"tests/test_c.py": "def test_B02_it(): pass"}),
+    "tests/test_c.py has a test of S-07, whose row names none": (PAGE, {"tests/test_c.py": "def test_b01_s07_it(): pass"}),
+    "tests/test_c.py speaks of B-77, which has no row": (PAGE, {"tests/test_c.py": "# B-77"}),
+}
+
+
+def test_a_sound_page_is_not_complained_about() -> None:
+    assert complaints(PAGE, FILES, {"B": 2, "S": 1}) == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_complained_about(fault: str) -> None:
+    page, files = FAULTS[fault]
+    assert fault in complaints(page, FILES | files, {"B": 2, "S": 1})
