@@ -12,7 +12,8 @@ from contract.simulated import Simulated, SimulatedCluster
 
 from holdfast.embedded import Nodes
 
-# What the simulator's driver has not: observers and callbacks, a clock that runs while a test computes, real servers' own faults.
+# What the simulator's driver has not: observers and callbacks, tasks that inherit, a clock that runs while a test computes, real
+# servers' own faults.
 ONLY_REAL = {
     "test_ready_says_how_the_nodes_are",
     "test_b15_ready_complains_of_one_server_with_two_names",
@@ -31,6 +32,7 @@ ONLY_REAL = {
     "test_b19_the_wall_clock_decides_nothing",
     "test_s16_a_lease_is_lost_by_the_clock_and_not_when_somebody_notices",
     "test_s21_callbacks_that_raise_are_logged_and_hurt_nobody",
+    "test_children_do_not_inherit",
     "test_whoever_waits_for_an_extension_is_not_forgotten_by_a_release",
 }
 

@@ -73,6 +73,26 @@ async def test_a_split_lock_and_one_of_somebody_else(face: Face, five: Cluster, 
     assert await face.call(client.locked_by, name) == "alien"
 
 
+async def test_b50_held_by_anybody_is_on_a_majority_and_held_by_me_is_the_lease(face: Face, five: Cluster, name: str) -> None:
+    client, other = await face.connected(five), await face.connected(five)
+    for node in range(5):
+        five.ask(node, "SET", name, "alien", "PX", 60000)
+        locked = node >= 2
+        assert await face.call(client.is_locked, name) is locked, f"{node + 1} of 5 nodes have the key"
+        assert await face.call(client.locked_by, name) == ("alien" if locked else None)
+    five.everywhere("DEL", name)
+    lease = await face.acquire(client.lock(name))
+    await face.until(lambda: lease.votes == 5)
+    assert lease.held
+    for each in (client, other):
+        assert await face.call(each.is_locked, name)
+    await face.call(other.force_release, name, "a test")
+    following = await face.acquire(other.lock(name))
+    assert await face.call(client.is_locked, name), "by somebody"
+    assert not lease.held
+    await face.release(following)
+
+
 async def test_nodes_that_do_not_answer(face: Face, three: Cluster, name: str) -> None:
     client = await face.connected(three)
     lease = await face.acquire(client.lock(name))
@@ -131,7 +151,7 @@ async def test_many_names_are_found_in_steps(face: Face, three: Cluster, name: s
     assert await face.call(client.names, f"{name}/*") == [f"{name}/{it:04d}" for it in range(2500)]
 
 
-async def test_taken_away_by_force(face: Face, five: Cluster, name: str) -> None:
+async def test_s20_taken_away_by_force(face: Face, five: Cluster, name: str) -> None:
     heard: list[Any] = []
     client, operator = await face.connected(five, ttl=20), await face.connected(five, owner="operator")
     lease = await face.acquire(client.lock(name, on_lost=heard.append))
@@ -148,6 +168,12 @@ async def test_taken_away_by_force(face: Face, five: Cluster, name: str) -> None
     assert caught.value.reason == "forced"
     following = await waiter
     assert following.fence > lease.fence, "it was handed on"
+    await face.until(lambda: following.votes == 5)
+    with pytest.raises(LockLost):
+        await face.release(lease, True)
+    assert await face.release(lease, True) == 0
+    assert five.holders(name) == [following.token] * 5, "whose release leaves the next one's keys alone"
+    assert following.held
     await face.release(following)
     assert await face.call(operator.force_release, name, "nothing there") == 0
 
@@ -162,7 +188,7 @@ async def test_only_from_whom_it_was_meant(face: Face, five: Cluster, name: str)
     await face.until(lambda: not lease.held)
 
 
-async def test_s12_somebody_elses_lock_can_be_taken_too(face: Face, five: Cluster, name: str) -> None:
+async def test_somebody_elses_lock_can_be_taken_too(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
     assert five.everywhere("SET", name, "alien", "PX", 60000) == ["OK"] * 5
     waiter = asyncio.create_task(face.acquire(client.lock(name, wait=20)))
@@ -213,7 +239,7 @@ async def test_what_was_done_is_counted(face: Face, three: Cluster, name: str) -
     assert (stats.held, stats.waiting, stats.acquired, stats.released, stats.lost, stats.down) == (0, 0, 3, 2, 1, 0)
 
 
-async def test_b45_release_of_a_foreign_holder_wakes_at_once(face: Face, five: Cluster, name: str) -> None:
+async def test_the_release_of_a_foreign_holder_wakes_at_once(face: Face, five: Cluster, name: str) -> None:
     """PROTOCOL.md 9d: a plain Redlock client deletes its key, and hands nothing on."""
     client = await face.connected(five, ttl=30)
     for _ in range(3):

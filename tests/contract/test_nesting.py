@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Face, Script
+from contract.faces import Face, Script, Threads
 
 from holdfast.errors import LockBusy, LockLost, Misuse, NotHeld, SelfDeadlock
 from holdfast.face.lease import HELD, RELEASED
 
 
-async def test_b13_whoever_waits_for_itself_is_told_at_once(face: Face, five: Cluster, name: str) -> None:
+async def test_whoever_waits_for_itself_is_told_at_once(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
 
     def user() -> Script[None]:
@@ -78,7 +81,7 @@ async def test_others_wait_as_ever(face: Face, five: Cluster, name: str) -> None
     await first
 
 
-async def test_entered_again(face: Face, five: Cluster, name: str) -> None:
+async def test_b12_entered_again(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
     lock = client.lock(name, reentrant=True)
 
@@ -193,3 +196,39 @@ async def test_some_of_the_names(face: Face, five: Cluster, name: str) -> None:
         yield outer.leave
 
     await face.user(client, user())
+
+
+async def test_children_do_not_inherit(face: Face, five: Cluster, name: str) -> None:
+    """A task or thread that is started inside, with all of its parent's context, is somebody else, and so is what it starts."""
+    client = await face.connected(five)
+    lock = client.lock(name, reentrant=True, wait=0.1)
+
+    def child(call: Callable[[], Any]) -> Any:
+        if isinstance(face, Threads):
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(contextvars.copy_context().run, call).result()
+        return started(call())
+
+    def parent() -> Script[None]:
+        block = face.block(lock)
+        outer = yield block.enter
+        inner = yield lock.acquire
+        with pytest.raises(LockBusy) as caught:
+            yield lambda: child(lock.acquire)
+        assert caught.value.holder == outer.token
+        assert (yield lambda: child(lock.try_acquire)) is None
+        assert outer.held, "the child's failure is the child's own"
+        yield inner.release
+        yield block.leave
+        lease = yield lambda: child(lock.acquire)
+        with pytest.raises(LockBusy):
+            yield lock.acquire  # nor has a parent what its child holds
+        yield lease.release
+
+    def started(coroutine: Any) -> Any:
+        async def awaited() -> Any:
+            return await asyncio.create_task(coroutine)
+
+        return awaited()
+
+    await face.user(client, parent())

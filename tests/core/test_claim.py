@@ -2398,6 +2398,20 @@ def test_an_extension_of_a_lease_that_is_lost_meanwhile_brings_news(held: Held) 
     assert talk.claim.setback is None
 
 
+def test_a_renewal_that_adds_nothing_to_an_extension_is_nothing_to_look_at(held: Held) -> None:
+    talk = held()
+    talk.extend(20.0, at=1.0)
+    talk.sends("request to 0 1 2 for 20")
+    for node in range(3):
+        talk.answers(node, kept(), at=1.1)
+    talk.wakes(RENEWAL)
+    talk.sends("request to 0 1 2")
+    for node in (0, 1):
+        assert talk.answers(node, kept(), at=3.0)
+    assert not talk.answers(2, kept())
+    talk.held(P, until=good_until(1.0, 20.0))
+
+
 # ---------------------------------------------------------------- held: doubt
 
 

@@ -26,4 +26,5 @@ def test_a_command_keeps_what_it_was_made_of() -> None:
     assert command.data == b"", "who says it packs it, once for all nodes"
     assert Command(None, RELEASE, b"token", 1.5, data=b"packed").data == b"packed"
     assert (Command(None, RELEASE, b"token", 1.5).ttl, Command(None, RELEASE, b"token", 1.5).fence) == (0.0, 0)
+    assert (command.watch, Command(None, WAIT, b"token", 1.5, watch=True).watch) == (False, True)
     assert not hasattr(command, "__dict__"), "there are many of them"

@@ -13,7 +13,7 @@ from core.nodes import take_turns, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.claim import OVER, WAITING
+from holdfast.core.claim import HELD, OVER, WAITING
 from holdfast.core.reach import DOWN
 from holdfast.core.ticket import TOKEN
 from holdfast.errors import ConfigError, LockBusy, NoQuorum
@@ -56,6 +56,15 @@ def test_every_name_is_asked_for_at_once_under_one_ticket() -> None:
     assert (goal.state, goal.began, goal.since, goal.until, goal.reason) == (WAITING, 0.0, 0.0, 0.0, "")
     assert (goal.refusal, goal.setback) == (None, None)
     assert (goal.contended, goal.doubt, goal.done, goal.freed, goal.counting(0.0), goal.settled) == (False, False, False, 0, 0, True)
+
+
+def test_one_name_alone_is_a_whole() -> None:
+    talk = asked("a", max_hold=5.0)
+    talk["a"].answers(0, granted(), at=0.1)
+    talk["a"].answers(1, granted(), at=0.2)
+    goal = talk.goal
+    assert (goal.state, goal.since, goal.began, goal.limit, goal.until) == (HELD, 0.2, 0.0, 5.2, 5.2)
+    assert isinstance(goal.verdict(0.3), NoQuorum)
 
 
 @pytest.mark.parametrize("last", ["a", "b", "c"])
@@ -542,6 +551,13 @@ def test_a_release_that_nobody_can_hear_is_over_at_once() -> None:
 def test_without_faults_everybody_is_served_in_turn_before_any_time_passes(seed: int, nodes: int, clients: int, names: int) -> None:
     """P-S1, P-L1 and P-L3 of several names: no two have one, nobody waits but for a holder or an earlier one, nothing is left."""
     take_turns(seed, nodes, clients, "abcd"[:names])
+
+
+def test_equal_tickets_of_two_crews_are_no_deadlock() -> None:
+    """Tokens decide between them, and alike for every name."""
+    worlds = [take_turns(seed, 3, 2, "ab") for seed in range(100)]
+    pairs = [(one, other) for one, other in (world.clients for world in worlds) if one.names == other.names == {"a", "b"}]
+    assert sum(one.claims[0].ticket == other.claims[0].ticket for one, other in pairs) > 5, "there were such"
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)

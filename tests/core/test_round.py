@@ -41,7 +41,9 @@ class Survey:
             self.owed[node] = command
 
     def answers(self, node: int, reply: object, at: float = 1.5) -> bool:
-        return self.round.answered(node, self.owed.pop(node), reply, at)
+        something = self.round.answered(node, self.owed.pop(node), reply, at)
+        assert type(something) is bool
+        return something
 
     def goes_on(self) -> None:
         assert (self.round.over, self.round.wake) == (False, 2.0)

@@ -67,6 +67,7 @@ def test_it_is_said_again_only_by_whoever_uses_it_after_a_while() -> None:
     census.question(RUNS, 12.0 + AGAIN)
     census.used(13.0 + AGAIN)
     assert census.due == inf
+    assert AGAIN == 1200.0
     assert 2 * AGAIN < LIFE, "it is there as long as the client is in use"
 
 

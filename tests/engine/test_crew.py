@@ -927,6 +927,14 @@ def test_clocks_are_compared_when_whoever_is_dialled_has_spoken_or_is_down() -> 
     assert clocks(world) == {"n2": "100 s behind"}
 
 
+def test_a_clock_is_found_out_although_a_node_never_speaks() -> None:
+    world = World(3, node_timeout=0.7)
+    world.nodes[0].ahead = 100.0
+    world.nodes[2].dialled = "hangs"
+    world.run(1.0)
+    assert clocks(world) == {"n0": "100 s ahead of"}
+
+
 @pytest.mark.parametrize("off", [7.9, -7.9])
 def test_a_clock_that_is_off_by_little_is_no_danger(off: float) -> None:
     world = World(3)

@@ -12,6 +12,7 @@ import inspect
 import math
 import os
 import re
+import ssl
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ from holdfast.errors import ConfigError
 WRONG, RIGHT = 54, 20  # cases of each argument and face
 SECRET = "sEcr3t"
 HOSTS = ("redis://a:6379", "redis://b:6379", "redis://c:6379")
+SECURE_HOSTS = ("rediss://a:6379", "valkeys://b:6379", "redis://c:6379")
 LONGEST = 30  # seconds: max_ttl, unless it is what is being tried
 
 KINDS = {"threads": holdfast.Holdfast, "asyncio": holdfast.aio.Holdfast}
@@ -108,6 +110,31 @@ def is_fresh(value: Any) -> bool:
 
 def is_function(value: Any) -> bool:
     return value is None or callable(value)
+
+
+def are_names(value: list[Any]) -> bool:
+    """At least one, and none of them twice."""
+    return bool(value) and all(map(is_name, value)) and len(set(value)) == len(value)
+
+
+def is_context(value: Any) -> bool:
+    """One with which a client can begin. (Of those that are tried, that is one that checks host names, or says that it does not.)"""
+    return value is None or (isinstance(value, ssl.SSLContext) and value.protocol is not ssl.PROTOCOL_TLS_SERVER)
+
+
+def is_pattern(value: Any) -> bool:
+    size = bytes_of(value)
+    return size is not None and size <= 512
+
+
+def is_reason(value: Any) -> bool:
+    size = bytes_of(value)
+    return size is not None and size <= 1024 and not value.isspace() and size > 0
+
+
+def is_value(value: Any) -> bool:
+    size = bytes_of(value)
+    return value is None or (size is not None and 1 <= size <= 512)
 
 
 # ------------------------------------------------ values, right and wrong
@@ -211,6 +238,12 @@ NAMES = st.one_of(
     st.builds(str.__mul__, st.sampled_from(["x", "é", "\U0001f512"]), st.sampled_from([127, 128, 129, 255, 256, 257, 511, 512, 513, 5000])),
     ODD,
 )
+SEVERAL = NAMES.map(lambda it: [it]) | st.lists(NAMES, max_size=3) | NAMES.map(lambda it: [it, "x", it])
+CONTEXTS = st.one_of(
+    st.sampled_from([None, ssl.create_default_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)]),
+    st.just(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)),
+    ODD,
+)
 TEXTS = NAMES | st.text(st.characters(min_codepoint=30, max_codepoint=130), min_size=1, max_size=10)
 FLAGS = st.one_of(st.booleans(), st.integers(-1, 2), st.floats(), ODD)
 FUNCTIONS = st.one_of(st.sampled_from([None, print, len, str, Rude]), st.integers().map(lambda n: lambda it: n), st.integers(), ODD)
@@ -228,6 +261,7 @@ class Argument:
     says: str
     beside: tuple[tuple[str, Any], ...] = ()  # other arguments, that it can be tried freely
     right: int = RIGHT  # how many right values are tried
+    hosts: tuple[str, ...] = HOSTS
 
 
 NUMBER = r"is a number of seconds or a timedelta|is \S+ or more seconds|is from \S+ to \S+ seconds"
@@ -241,17 +275,32 @@ CLIENT = {
     "owner": Argument(TEXTS, is_owner, "^owner .*(is text|at most 128 are allowed|printable ASCII|UTF-8 cannot say)"),
     "fresh": Argument(RUN_IDS, is_fresh, "^fresh is a collection of run_ids"),
     "observer": Argument(FUNCTIONS, is_function, "^observer is a function of one argument"),
+    "ssl": Argument(
+        CONTEXTS, is_context, r"^ssl is an ssl\.SSLContext|TLS cannot begin: .* context of a client", right=3, hosts=SECURE_HOSTS
+    ),
+    "credentials": Argument(FUNCTIONS, is_function, "^credentials is a function of one argument"),
 }
+NAMED = "lock.*(is text|needs a name|at most 512 are allowed|leave the '}' out|looks like|UTF-8 cannot say)"
 LOCK = {
-    "name": Argument(NAMES, is_name, "lock.*(is text|needs a name|at most 512 are allowed|leave the '}' out|looks like|UTF-8 cannot say)"),
+    "names": Argument(SEVERAL, are_names, f"{NAMED}|named twice in one lock"),
     "ttl": Argument(SECONDS, lambda it: it is None or between("0.05", str(LONGEST))(it), f"^ttl (.*max_ttl=|{NUMBER})"),
     "wait": Argument(SECONDS, between("0", "1000000000", none=True), f"^wait ({NUMBER})"),
     "renew": Argument(FLAGS, lambda it: it is True or it is False, "^renew is True or False", right=2),
     "max_hold": Argument(SECONDS, between("0.05", none=True), f"^max_hold ({NUMBER})"),
+    "reentrant": Argument(FLAGS, lambda it: it is True or it is False, "^reentrant is True or False", right=2),
+    "fail_open": Argument(FLAGS, lambda it: it is True or it is False, "^fail_open is True or False", right=2),
     "on_lost": Argument(FUNCTIONS, is_function, "^on_lost is a function of one argument"),
 }
 EXTEND = Argument(SECONDS, lambda it: it is None or between("0.05", str(LONGEST))(it), f"^ttl (.*max_ttl=|{NUMBER})")
 READY = Argument(SECONDS, between("0"), f"^wait ({NUMBER})")
+NAME = Argument(NAMES, is_name, NAMED)
+PATTERN = Argument(TEXTS, is_pattern, "^a pattern of names .*(is text|at most 512 are allowed|UTF-8 cannot say)")
+REASON = Argument(
+    TEXTS | st.sampled_from(["x" * 1024, "x" * 1025, " ", "\t\n"]),
+    is_reason,
+    "^the reason of a forced release .*(is text|at most 1024 are allowed|UTF-8 cannot say)|^a forced release needs a reason",
+)
+ONLY = Argument(TEXTS, is_value, "^only .*(is text|is a token|at most 512 are allowed|UTF-8 cannot say)")
 ARGUMENTS = {
     **{f"Holdfast({name})": it for name, it in CLIENT.items()},
     **{f"lock({name})": it for name, it in LOCK.items()},
@@ -294,9 +343,9 @@ def tried(face: str, where: str, argument: Argument, value: object) -> Callable[
     """Describes a client, or a lock, with this argument."""
     kind, (call, _, name) = KINDS[face], where.rstrip(")").partition("(")
     if call == "Holdfast":
-        return lambda: kind(*HOSTS, **{**dict(argument.beside), name: value})
+        return lambda: kind(*argument.hosts, **{**dict(argument.beside), name: value})
     client = kind(*HOSTS)
-    return (lambda: client.lock(value)) if name == "name" else (lambda: client.lock("x", **{name: value}))
+    return (lambda: client.lock(*value)) if name == "names" else (lambda: client.lock("x", **{name: value}))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("where", ARGUMENTS)
@@ -325,8 +374,8 @@ def test_what_is_right_is_taken(where: str) -> None:
         for face in KINDS:
             made = tried(face, where, argument, value)()
             assert outside() == before, "nothing is connected before the first use"
-            if where == "lock(name)":
-                assert made.name == value
+            if where == "lock(names)":
+                assert (made.names, made.name) == (tuple(value), ",".join(value))
             if where in ("lock(ttl)", "Holdfast(ttl)") and (seconds := exact(value)) is not None:
                 ttl = Fraction(made.ttl if where == "lock(ttl)" else made.settings.ttl)
                 assert ttl <= seconds + Fraction(1, 10**9) < ttl + Fraction(11, 10000), "rounded down to milliseconds"
@@ -336,19 +385,21 @@ def test_what_is_right_is_taken(where: str) -> None:
     assert count[0] >= len(KINDS) * argument.right
 
 
-@pytest.mark.parametrize(
-    "method, arguments, more", [("__init__", CLIENT, {"nodes"}), ("lock", LOCK, set())], ids=["Holdfast", "lock"]
-)
 @FACES
-def test_every_argument_has_its_rule(face: str, method: str, arguments: dict[str, Argument], more: set[str]) -> None:
-    parameters = set(inspect.signature(getattr(KINDS[face], method)).parameters) - {"self"}
-    assert parameters == set(arguments) | more
+def test_every_argument_has_its_rule(face: str) -> None:
+    def parameters(method: str) -> set[str]:
+        return set(inspect.signature(getattr(KINDS[face], method)).parameters) - {"self"}
+
+    assert parameters("__init__") == {*CLIENT, "nodes"}
+    assert parameters("lock") == set(LOCK)
+    for method in ("ready", "inspect", "locked_by", "is_locked", "names", "force_release"):
+        assert {f"{method}({it})" for it in parameters(method)} == {it for it in ASKED if it.startswith(f"{method}(")}
 
 
 @FACES
 def test_an_argument_that_there_is_not_is_pythons_own_affair(face: str) -> None:
     client = KINDS[face](*HOSTS)
-    for call in (lambda: KINDS[face](*HOSTS, timeout=5), lambda: client.lock("x", timeout=5), lambda: client.lock("x", 5)):
+    for call in (lambda: KINDS[face](*HOSTS, timeout=5), lambda: client.lock("x", timeout=5), lambda: client.lock(name="x")):
         with pytest.raises(TypeError):
             call()
 
@@ -364,31 +415,52 @@ class Url:
     server: str
 
 
+WRONG_TLS = [
+    "?ssl_certfile=",
+    "?ssl_cert_reqs=maybe",
+    "?ssl_check_hostname=2",
+    "?ssl_keyfile=/k",
+    f"?ssl_password={SECRET}",
+    "?ssl_ciphers=x",
+]
 PARTS: dict[str, tuple[list[str], list[str]]] = {  # of an address over TCP: right ones, wrong ones
-    "scheme": (["redis", "REDIS", "Redis"], ["http", "redis+tcp", "tcp", "", "redis ", "ftp"]),
-    "host": (["h", "H", "127.0.0.1", "a.example", "[::1]", "[2001:db8::2]"], ["", "[::1", "[h]"]),
-    "port": (["", ":6379", ":1", ":65535"], [":65536", ":port", ":-1", ":63 79", f":{SECRET}", ":6379:1"]),
+    "scheme": (
+        ["redis", "REDIS", "Redis", "valkey", "rediss", "valkeys"],
+        ["http", "redis+tcp", "tcp", "", "redis ", "ftp", "redisss", "valkey\t", "sredis"],
+    ),
+    "host": (
+        ["h", "H", "127.0.0.1", "a.example", "x_y", "a" * 63, "[::1]", "[2001:db8::2]", "[fe80::1%25eth0]"],
+        ["", "[::1", "[h]", "h h", "h\n.example", "h\0", "\x7f", "h%41", "a" * 64, "a..b"],
+    ),
+    "port": (["", ":6379", ":1", ":65535"], [":65536", ":port", ":-1", ":63 79", f":{SECRET}", ":6379:1", ":0"]),
     "path": (["", "/", "/0", "/1", "/999999999"], ["/x", "/-1", "/1.5", "/1/2", "/1234567890", f"/{SECRET}"]),
-    "rest": (["", "?db=2"], ["?nonsense=1", "?db=x", "?db=", "?db", f"?password={SECRET}", "#1", "?db=1&nonsense=2", f"#{SECRET}"]),
+    "rest": (
+        ["", "?db=2", "?username=you", f"?password={SECRET}%2F+", f"?db=1&username=you&password={SECRET}"],
+        ["?nonsense=1", "?db=x", "?db=", "?db", f"?pass={SECRET}", "#1", "?db=1&nonsense=2", f"#{SECRET}", *WRONG_TLS],
+    ),
 }
 LOCAL_PARTS: dict[str, tuple[list[str], list[str]]] = {  # of a unix socket
-    "path": (["/run/a.sock", "/b", "/run/r%20s.sock"], ["", "run/r.sock", "s"]),
-    "rest": (["", "?db=2", "?db=0"], ["?nonsense=1", "?db=x", "#1", f"?password={SECRET}"]),
+    "path": (["/run/a.sock", "/b", "/run/r%20s.sock"], ["", "run/r.sock", "s", "/run/a%00.sock", "/run/a%0Aforged.sock", "/%7F", "/a b"]),
+    "rest": (["", "?db=2", "?db=0", f"?password={SECRET}"], ["?nonsense=1", "?db=x", "#1", "?ssl_ca_certs=/c", "?ssl_cert_reqs=none"]),
 }
+SECURE_REST = ["?ssl_cert_reqs=none", "?ssl_check_hostname=no&db=3"]  # right after rediss:// and valkeys://, else wrong
 
 
 @st.composite
 def urls(draw: st.DrawFn, right: bool) -> Url:
-    """An address in which everything is right, or one or two parts are wrong."""
+    """An address in which everything is right, or one or two parts are wrong. (One server is one server, whatever database and scheme.)"""
     parts = draw(st.sampled_from([PARTS, LOCAL_PARTS]))
     wrong = set() if right else draw(st.sets(st.sampled_from(sorted(parts)), min_size=1, max_size=2))
     it = {name: draw(st.sampled_from(choices[name in wrong])) for name, choices in parts.items()}
+    if parts is PARTS and ("rest" in wrong or right) and (it["scheme"] in ("rediss", "valkeys")) is right:
+        it["rest"] = draw(st.sampled_from([it["rest"], *SECURE_REST]))
     password = quote(f"{SECRET}{draw(st.text(max_size=3, alphabet='/?#@:% é'))}", safe="")
     who = draw(st.sampled_from(["", f":{password}@", f"me:{password}@"]))
+    if "name=" in it["rest"] or "word=" in it["rest"]:
+        who = ""  # (said once: twice is wrong)
     if parts is LOCAL_PARTS:
-        return Url(f"unix://{who}{it['path']}{it['rest']}", f"unix {it['path']} {'2' if it['rest'] == '?db=2' else '0'}")
-    database = "2" if it["rest"] == "?db=2" else it["path"].strip("/") or "0"
-    server = f"{it['host'].lower()} {it['port'] or ':6379'} {database}"
+        return Url(f"unix://{who}{it['path']}{it['rest']}", f"unix {it['path']}")
+    server = f"{it['host'].lower()} {it['port'] or ':6379'}"
     return Url(f"{it['scheme']}://{who}{it['host']}{it['port']}{it['path']}{it['rest']}", server)
 
 
@@ -412,13 +484,14 @@ SHAPES = st.sampled_from(["apart", "list", "iterator", "mixed"])
 
 def test_b15_b58_nodes_that_cannot_be_are_refused_and_their_passwords_not_shown() -> None:
     count = [0]
+
     @repeatable(2 * WRONG)
     @given(st.lists(urls(right=True), max_size=2), urls(right=False).map(lambda it: it.text) | NO_ADDRESS, st.integers(0, 2), SHAPES)
     def refused(others: list[Url], wrong: object, at: int, shape: str) -> None:
         nodes: list[Any] = [it.text for it in others]
         nodes.insert(at, wrong)
         for kind in KINDS.values():
-            complaint(lambda: kind(*shaped(shape, nodes)), "address|socket|host|database|option")  # noqa: B023
+            complaint(lambda: kind(*shaped(shape, nodes)), "address|socket|host|database|option|ssl_")  # noqa: B023
             count[0] += 1
 
     refused()
@@ -455,6 +528,9 @@ def test_b15_nodes_are_taken_if_all_of_them_are_different(face: str) -> None:
 def test_b15_no_nodes_at_all(face: str, nothing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOLDFAST_NODES", raising=False)
     complaint(lambda: KINDS[face](*nothing), r"^no nodes: name them, .* or set HOLDFAST_NODES$")
+    if nothing:  # a configuration that came out empty must not lead to another cluster
+        monkeypatch.setenv("HOLDFAST_NODES", "redis://elsewhere")
+        complaint(lambda: KINDS[face](*nothing), r"^no nodes")
 
 
 # ------------------------------------------------ what is asked of a client and of a lease that there is
@@ -477,6 +553,10 @@ class Real:
             return self.lease.remaining
 
         return self.lease.remaining if self.runner is None else self.runner.run(look())  # type: ignore[no-any-return]
+
+    def asked(self) -> list[list[int]]:
+        """How often every node was asked anything of a lock."""
+        return [self.cluster.calls(it) for it in ("evalsha", "eval", "get")]
 
     def call(self, method: Callable[..., Any], *arguments: object) -> Any:
         """Call what waits."""
@@ -502,12 +582,25 @@ def real(face: str, nodes: Nodes) -> Iterator[Real]:
     real.close()
 
 
+ASKED: dict[str, tuple[Argument, Callable[[Real], Callable[[Any], Any]]]] = {
+    "extend(ttl)": (EXTEND, lambda real: real.lease.extend),
+    "ready(wait)": (READY, lambda real: real.client.ready),
+    "inspect(name)": (NAME, lambda real: real.client.inspect),
+    "locked_by(name)": (NAME, lambda real: real.client.locked_by),
+    "is_locked(name)": (NAME, lambda real: real.client.is_locked),
+    "names(pattern)": (PATTERN, lambda real: real.client.names),
+    "force_release(name)": (NAME, lambda real: lambda it: real.client.force_release(it, "why")),
+    "force_release(reason)": (REASON, lambda real: lambda it: real.client.force_release("free", it)),
+    "force_release(only)": (ONLY, lambda real: lambda it: real.client.force_release("free", "why", only=it)),
+}
+
+
 @FACES
-@pytest.mark.parametrize("method", ["extend", "ready"])
-def test_b02_b36_what_cannot_be_waited_for_or_extended_by_is_refused_and_nobody_is_asked(face: str, method: str, real: Real) -> None:
-    argument = EXTEND if method == "extend" else READY
-    asks = real.lease.extend if method == "extend" else real.client.ready
-    before, left, count = real.cluster.calls(), real.look(), [0]
+@pytest.mark.parametrize("where", ASKED)
+def test_b02_b36_what_cannot_be_asked_for_is_refused_and_nobody_is_asked(face: str, where: str, real: Real) -> None:
+    argument, method = ASKED[where]
+    asks = method(real)
+    before, left, count = real.asked(), real.look(), [0]
 
     @repeatable(WRONG)
     @given(argument.values.filter(lambda it: not argument.allowed(it)))
@@ -518,26 +611,34 @@ def test_b02_b36_what_cannot_be_waited_for_or_extended_by_is_refused_and_nobody_
     refused()
     assert count[0] >= WRONG
     assert real.look() < left, "it was not extended"
-    assert real.cluster.calls() == before, "nothing was said to any node"
+    assert real.asked() == before, "nothing was said to any node"
 
 
 @FACES
-@pytest.mark.parametrize("method", ["extend", "ready"])
-def test_what_can_be_waited_for_or_extended_by_is_taken(face: str, method: str, real: Real) -> None:
-    argument = EXTEND if method == "extend" else READY
+@pytest.mark.parametrize("where", ASKED)
+def test_what_can_be_asked_for_is_answered(face: str, where: str, real: Real) -> None:
+    argument, method = ASKED[where]
+    asks = method(real)
 
     @repeatable(RIGHT)
     @given(argument.values.filter(argument.allowed))
-    def taken(value: Any) -> None:
-        if method == "ready":
-            assert {it.state for it in real.call(real.client.ready, value)} == {"up"}
-        else:
-            least = float(exact(value) or LONGEST)
-            assert least * 0.98 - 2 < real.call(real.lease.extend, value) <= LONGEST
+    def answered(value: Any) -> None:
+        answer = real.call(asks, value)
+        match where:
+            case "extend(ttl)":
+                assert float(exact(value) or LONGEST) * 0.98 - 2 < answer <= LONGEST
+            case "ready(wait)":
+                assert {it.state for it in answer} == {"up"}
+            case "inspect(name)":
+                assert (answer.name, answer.state) == (value, "free")
+            case "names(pattern)":
+                assert set(answer) <= {real.lease.name}
+            case _:  # nobody has it
+                assert not answer
 
-    taken()
+    answered()
 
 
 def test_they_are_two_thousand() -> None:
     """Each test above counts its own and fails if it had fewer; this is their sum."""
-    assert len(KINDS) * (WRONG * len(ARGUMENTS) + 2 * WRONG + 2 * WRONG) >= 2000
+    assert len(KINDS) * (WRONG * len(ARGUMENTS) + 2 * WRONG + WRONG * len(ASKED)) >= 2000

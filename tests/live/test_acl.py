@@ -142,3 +142,55 @@ async def test_nothing_in_the_rule_is_superfluous(face: Face, one: Cluster, gran
 def test_an_operator_may_do_what_an_application_may() -> None:
     assert {*RULES["app"]} < {*RULES["operator"]}
     assert {*RULES["operator"]} - {*RULES["app"]} == {"+eval", "+scan", "+zcard", "+client|list"}
+
+
+OWN = [it for it in RULES["operator"] if it not in RULES["app"]]
+
+
+async def operation(face: Face, nodes: Cluster, name: str, who: str) -> list[str | None]:
+    """All that operators do. Whose locks they are told of. Raises what they would see."""
+    owner, operator = client(face, nodes, owner="holder"), client(face, nodes, who)
+    for it in (owner, operator):
+        await face.ready(it, 15)
+    lease = await face.acquire(owner.lock(name, wait=5))
+    other = await face.acquire(owner.lock(f"{name}.other", wait=5))
+    await face.until(lambda: lease.votes == other.votes == len(nodes))
+    status = await face.call(operator.inspect, name)
+    assert (status.holder, status.fence) == (lease.token, lease.fence)
+    assert await face.call(operator.is_locked, name)
+    assert await face.call(operator.names, f"{name}*") == [name, f"{name}.other"]
+    assert await face.call(operator.force_release, name, "a test") == len(nodes)
+    await face.until_lost(lease)
+    assert await face.call(operator.names, f"{name}*") == [f"{name}.other"], "and nothing else is taken away"
+    assert other.held
+    await face.release(other, True)
+    return [status.owner]
+
+
+async def test_b56_the_operators_rule_is_enough_and_has_neither_keys_nor_other_prefixes(face: Face, three: Cluster) -> None:
+    user(three, "app", RULES["app"])
+    user(three, "operator", RULES["operator"])
+    stranger = f"{10**15:016d}:{'a' * 32}:{1:08x}"
+    three.everywhere("SET", "els:looks", stranger, "PX", 60000)
+    assert await operation(face, three, "looks", "operator") == ["holder"]
+    assert await face.call(client(face, three, "operator").names) == []
+    assert three.everywhere("GET", "els:looks") == [stranger] * 3
+    for url in three.urls:
+        assert "keys" not in {str(entry[entry.index("object") + 1]) for entry in ask(url, "ACL", "LOG")}
+        assert "NOPERM" in str(ask(url, "ACL", "DRYRUN", "operator", "KEYS", "*")) or "no permissions" in str(
+            ask(url, "ACL", "DRYRUN", "operator", "KEYS", "*")
+        )
+        ask(url, "ACL", "LOG", "RESET")
+
+
+@pytest.mark.parametrize("grant", OWN)
+async def test_nothing_in_the_operators_rule_is_superfluous(face: Face, one: Cluster, grant: str) -> None:
+    user(one, "app", RULES["app"])
+    user(one, "operator", [it for it in RULES["operator"] if it != grant])
+    if grant == "+client|list":
+        assert await operation(face, one, f"without.{OWN.index(grant)}", "operator") == [None], "whose lock it is stays unknown"
+        return
+    with pytest.raises((NoQuorum, AssertionError)) as caught:
+        await operation(face, one, f"without.{OWN.index(grant)}", "operator")
+    assert isinstance(caught.value, NoQuorum), caught.value
+    assert REFUSED.search(str(caught.value)), caught.value

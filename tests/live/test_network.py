@@ -149,6 +149,44 @@ async def connected(face: Face, nodes: Cluster, through: list[Way], **options: A
     return client
 
 
+# ------------------------------------------------ connections that nobody uses
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("wait", [0, 20])
+async def test_an_idle_connection_that_was_cut_in_silence_costs_node_timeout_at_most(
+    face: Face, three: Cluster, name: str, count: int, wait: float
+) -> None:
+    """As a firewall does it that forgets what has been quiet: what is sent is swallowed, and nobody says so.
+
+    Nobody pings before: the request finds it out, and is made again on the next connection; a single try says what it has met.
+    """
+    async with ways(face, three) as through:
+        client = await connected(face, three, through, ttl=10, node_timeout=0.4)
+        for way in through[:count]:
+            way.keep_back = REQUEST
+        pings = three.calls("ping")
+        waits = asyncio.create_task(face.acquire(client.lock(name, wait=wait)))
+        await face.until(lambda: all(way._kept for way in through[:count]))
+        for way in through:
+            way.keep_back = b""  # (connections that swallow go on with it; new ones do not)
+        if count == 1:
+            lease = await waits
+            assert lease.waited < 0.4, "a minority costs nothing"
+        elif wait == 0:
+            with pytest.raises(NoQuorum, match="silent for") as caught:
+                await waits
+            assert 0.4 <= caught.value.waited < 2.5
+            await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 3)
+            lease = await face.acquire(client.lock(name, wait=0))
+        else:
+            lease = await waits
+            assert 0.4 <= lease.waited < 2.5, "and not a third of the ttl, which is when a waiter asks again"
+        await face.until(lambda: lease.votes == 3)
+        assert three.calls("ping") == pings
+        await face.release(lease)
+
+
 # ------------------------------------------------ answers and requests
 
 

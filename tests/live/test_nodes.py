@@ -337,6 +337,77 @@ async def test_s33_a_node_that_may_evict_locks_is_warned_of(face: Face, three: C
     assert sum("allkeys-lru" in it.message for it in caplog.records if it.name == "holdfast.node") == 1
 
 
+def warned(heard: list[Any]) -> list[tuple[str, str]]:
+    """What was warned of, in order of the nodes."""
+    return sorted((it.node, it.warning) for it in heard if isinstance(it, Warned))
+
+
+async def test_s11_a_key_that_is_no_lock_on_a_minority_is_warned_of_once(face: Face, three: Cluster, name: str) -> None:
+    heard: list[Any] = []
+    client = await face.connected(three, observer=heard.append)
+    assert three.ask(1, "SET", name, "somebody's setting") == "OK"
+    for _ in range(3):
+        lease = await face.acquire(client.lock(name, wait=5))
+        assert lease.held
+        await face.until(lambda: heard and warned(heard))
+        assert lease.votes == 2
+        await face.release(lease)
+    assert warned(heard) == [(three.urls[1], f"its key {name!r} is no lock: this name is one vote short. Remove that key.")]
+    assert three.ask(1, "GET", name) == "somebody's setting"
+
+
+async def test_a_replica_is_no_node(face: Face, three: Cluster, name: str) -> None:
+    assert three.ask(2, "REPLICAOF", "127.0.0.1", 1) == "OK"
+    client = face.client(three)
+    with pytest.raises(ConfigError, match="it is a replica: use masters that are independent of each other") as caught:
+        await face.ready(client)
+    assert three.urls[2] in str(caught.value)
+    assert not any(url in str(caught.value) for url in three.urls[:2])
+    lease = await face.acquire(client.lock(name, wait=5))  # the others are a majority
+    assert lease.votes == 2
+    await face.release(lease)
+
+
+@pytest.mark.parametrize(
+    "nodes, max_ttl, to_one, to_other",
+    [
+        (3, 20, "has max_ttl=20, this one 30", "has max_ttl=30, this one 20"),
+        (2, 30, "uses 2 nodes, this one 3", "uses 3 nodes, this one 2"),
+    ],
+    ids=["max_ttl", "nodes"],
+)
+async def test_s10_clients_that_differ_are_warned_once_for_each_node(
+    face: Face, three: Cluster, nodes: int, max_ttl: float, to_one: str, to_other: str
+) -> None:
+    heard: dict[str, list[Any]] = {"one": [], "other": []}
+
+    def said(times: int) -> bool:
+        return min(three.calls("set")[:nodes]) >= times
+
+    def down(who: str) -> set[str]:
+        return {it.node for it in heard[who] if isinstance(it, NodeDown)}
+
+    await face.connected(three, observer=heard["one"].append)
+    await face.until(lambda: said(1))
+    other = face.kind(*three.urls[:nodes], fresh=three.fresh, max_ttl=max_ttl, observer=heard["other"].append)
+    await face.ready(face.keep(other))
+    await face.until(lambda: said(2) and len(warned(heard["other"])) == nodes)
+    assert warned(heard["one"]) == [], "it has not looked since"
+    for _ in range(2):
+        before = max(three.calls("set"))
+        for it in heard.values():
+            it[:] = [event for event in it if isinstance(event, Warned)]
+        while not (len(down("one")) == 3 and len(down("other")) == nodes):
+            cut(three)
+            await face.sleep(0.02)
+        await face.until(lambda: said(before + 2))  # noqa: B023  # whoever finds a node again looks again
+        await face.until(lambda: len(warned(heard["one"])) == nodes)
+    for who, words in (("one", to_one), ("other", to_other)):
+        told = warned(heard[who])
+        assert [node for node, _ in told] == sorted(three.urls[:nodes]), f"{who}: each node once"
+        assert all(words in warning for _, warning in told), told
+
+
 # ------------------------------------------------ ways to get there
 
 

@@ -69,6 +69,9 @@ PLAIN = (
     "ssl_password, ssl_cert_reqs, ssl_check_hostname: with rediss:// only), and it has no #fragment"
 )
 
+SPACED = "is no address of a node: there is white space in it, or a control character; write them as %20"
+UNFOUND = "names no host that can be looked up, or no port from 1 to 65535: write redis://host:6379"
+
 BAD = {
     "": "'': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
     "h": "'h': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
@@ -103,6 +106,18 @@ BAD = {
     " redis://h": "'...': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
     "redis://m\udcffe@h": "the user of 'redis://h' 'm\\udcffe' has half of a surrogate pair in it, which UTF-8 cannot say",
     f"redis://{'m' * 1025}@h": "the user of 'redis://h' has 1025 bytes of UTF-8; at most 1024 are allowed",
+    "redis://h h": f"'redis://h h' {SPACED}",
+    "redis://cache\n.example": f"'redis://cache\\n.example' {SPACED}",  # (a parser would drop it in silence, and go to cache.example)
+    "redis://cache\t.example": f"'redis://cache\\t.example' {SPACED}",
+    "redis://h\0": f"'redis://h\\x00' {SPACED}",
+    "redis://\x7f": f"'redis://\\x7f' {SPACED}",
+    "redis://h%41": f"'redis://h%41' {UNFOUND}",
+    "redis://h:0": f"'redis://h:0' {UNFOUND}",
+    f"redis://{'a' * 64}": f"'redis://{'a' * 64}' {UNFOUND}",  # a label of more than 63 bytes, or an empty one: nobody can be asked
+    "redis://a..b": f"'redis://a..b' {UNFOUND}",
+    "unix:///run/a%00.sock": "names no socket: there is a control character in its path",
+    "unix:///run/a%0AERROR forged.sock": SPACED,
+    "unix:///run/a%0AERROR%20forged.sock": "names no socket: there is a control character in its path",  # (and so in each line of the log)
     # with a password in it
     "redis://me:pw@h:port": "'redis://h' is no address of a node: its host, port or options cannot be read",
     "redis://me:pw@": "'redis://' names no host: write redis://host:6379",

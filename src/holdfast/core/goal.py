@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .claim import HELD, LOST, OVER, WAITING, Claim, State
+from .claim import HELD, LOST, WAITING, Claim, State
 
 
 class Goal:
@@ -29,14 +29,10 @@ class Goal:
     # ------------------------------------------------ what the caller wants
 
     def begin(self, now: float) -> None:
-        """Ask for all names at once."""
+        """Ask for all names at once. (What is hopeless from the beginning is so for each of them, and each says so.)"""
         for claim in self.claims:
             claim.begin(now)
         self._begun = True
-        for claim in self.claims:
-            if claim.state is OVER:
-                self.ended(claim, now)
-                return
 
     def extend(self, ttl: float, now: float) -> bool:
         """Make every lease last at least `ttl` seconds from now. False: they are not held."""

@@ -63,7 +63,7 @@ def terms(
         raise ConfigError("a lock needs a name")
     recipes = tuple(Exclusive(it, prefix=settings.prefix, ttl=lease, horizon=settings.horizon) for it in names)
     if twice := sorted({it for it in names if names.count(it) > 1}):
-        raise ConfigError(f"{', '.join(map(repr, twice))} is named twice in one lock: once is enough")
+        raise ConfigError(f"{', '.join(map(checks.shown, twice))} is named twice in one lock: once is enough")
     return Terms(
         recipes=recipes,
         ttl=lease,
