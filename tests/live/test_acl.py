@@ -86,19 +86,23 @@ async def life(face: Face, nodes: Cluster, name: str, who: str = "app") -> bool:
 
 async def orders(face: Face, nodes: Cluster, name: str, first: Any, second: Any) -> None:
     """The holder has a later ticket than somebody who waits: it makes way."""
-    early = asyncio.create_task(face.acquire(first.lock(f"{name}.order", wait=20)))
-    late = asyncio.create_task(face.acquire(second.lock(f"{name}.order", wait=20)))
-    for done in asyncio.as_completed([early, late]):
-        await face.release(await done)
+    tasks = [asyncio.create_task(face.acquire(it.lock(f"{name}.order", wait=20))) for it in (first, second)]
+    try:
+        for done in asyncio.as_completed(tasks):
+            await face.release(await done)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.mark.parametrize("who", ["app", "operator"])
 async def test_the_rule_is_enough(face: Face, three: Cluster, who: str) -> None:
     user(three, who, RULES[who])
     assert await life(face, three, "enough", who)
-    lost = client(face, three, who, ttl=0.6)
+    lost = client(face, three, who, ttl=1.5)
     lease = await face.acquire(lost.lock("lost", wait=5))
-    await face.sleep(1)
+    await face.sleep(2)
     assert lease.held, "it was renewed"
     three.everywhere("DEL", "app:lost")
     for node in range(3):

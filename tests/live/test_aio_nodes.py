@@ -268,7 +268,7 @@ async def test_connections_are_cut_all_the_time(nodes: Nodes, eye: Eye) -> None:
         name, done = some("cut"), [0]
 
         async def works(own: str) -> None:
-            while clock() < until:
+            while clock() < until or done[0] <= 10:
                 try:
                     async with locks.lock(name, wait=SOON), locks.lock(own, wait=SOON):
                         await asyncio.sleep(0.001)
@@ -286,7 +286,6 @@ async def test_connections_are_cut_all_the_time(nodes: Nodes, eye: Eye) -> None:
             await asyncio.sleep(0.01)
         async with asyncio.timeout(SOON):
             await asyncio.gather(*workers)
-        assert done[0] > 10
         await true(lambda: all(it.state == "up" for it in locks.nodes()))
         async with locks.lock(name, wait=SOON):
             pass
