@@ -593,5 +593,6 @@ def test_an_interrupt_in_the_middle_of_the_engine(nodes: Nodes, kind: type[BaseE
 
 
 async def _once(locks: Holdfast) -> None:
+    await locks.ready()  # (a majority is enough for the lock: some nodes may still be dialled then)
     async with locks.lock(some("after")):
         pass
