@@ -21,6 +21,7 @@ from contract.faces import FACES, Face
 from holdfast import LeaseState
 from holdfast.errors import LockBusy, NoQuorum
 from holdfast.events import Lost, NodeGuarded
+from holdfast.wire import lane
 
 TICK = 0.3  # seconds by which a busy machine may be late
 REQUEST = b"\r\n$16\r\n"  # stands in every request (the fence that it proposes), and in nothing else
@@ -184,6 +185,25 @@ async def test_an_idle_connection_that_was_cut_in_silence_costs_node_timeout_at_
             assert 0.4 <= lease.waited < 2.5, "and not a third of the ttl, which is when a waiter asks again"
         await face.until(lambda: lease.votes == 3)
         assert three.calls("ping") == pings
+        await face.release(lease)
+
+
+async def test_a_single_try_outlives_a_majority_of_quiet_connections_that_were_cut(
+    face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was quiet for long says nothing of its node when it is found to be cut: the try is made on the next connections."""
+    monkeypatch.setattr(lane, "QUIET", 0.3)  # instead of 30 s
+    async with ways(face, three) as through:
+        client = await connected(face, three, through, ttl=10, node_timeout=0.4)
+        await face.sleep(1.1)  # (a connection that was of use for less than a second is a failure in any case)
+        for way in through:
+            way.keep_back = REQUEST
+        waits = asyncio.create_task(face.acquire(client.lock(name, wait=0)))
+        await face.until(lambda: all(way._kept for way in through))
+        for way in through:
+            way.keep_back = b""
+        lease = await waits
+        assert 0.4 <= lease.waited < 2.5
         await face.release(lease)
 
 

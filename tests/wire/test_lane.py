@@ -1056,9 +1056,24 @@ def test_a_connection_that_ends_in_silence_was_of_no_use_however_long_it_was(fai
     meet(lane, 20.0)
     lane.opened(20.0)
     lane.received(LOADED, 20.0)
-    lane.say(Asked(b"?", 60.0))
-    lane.broke(61.0)
+    lane.say(Asked(b"?", 49.9))
+    lane.broke(50.9)
     assert lane.fails == failed + 2
+
+
+def test_a_quiet_connection_that_ends_in_silence_may_have_been_cut_long_ago() -> None:
+    """After 30 s without a word it says nothing of the node: dialled at once, and hoped for. The second time it does."""
+    lane = a_lane(patience=1.0)
+    up(lane, 20.0)
+    lane.say(Asked(b"?", 50.0))
+    lane.say(Asked(b"!", 50.5))
+    assert lane.late(51.0)
+    lane.broke(51.0)
+    assert (lane.fails, lane.wake) == (0, 51.0)
+    lane.dial(51.0)
+    lane.connected(51.0)
+    lane.broke(52.0)
+    assert lane.fails == 1
 
 
 def test_silence_that_may_have_been_ours_is_excused_once_for_each_question() -> None:

@@ -18,6 +18,7 @@ from .address import Address
 from .resp import MORE, Malformed, Push, Refusal, pack, reader
 
 OLDEST = (6, 2)  # the oldest server: GET as an option of SET, PXAT
+QUIET = 30.0  # a connection on which nothing was heard for so many seconds may have been cut by whoever is between: no fault of the node
 SHORT = 1.0  # a connection that was of use for less than this many seconds counts as a failure
 PASSING = ("LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "ERR max number of clients")  # refusals that time will mend
 UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)  # hiredis's, for bytes that no server sends or no object can hold
@@ -220,7 +221,8 @@ class Lane(Generic[Q]):
 
     def broke(self, now: float) -> None:
         """The connection is gone; nothing that was on its way is known to have arrived."""
-        self.fails = 0 if now - self._opened >= SHORT and not self.late(now) else self.fails + 1
+        quiet = self.ledger and self.ledger[0].sent - self._heard >= QUIET
+        self.fails = 0 if now - self._opened >= SHORT and (quiet or not self.late(now)) else self.fails + 1
         self.unsaid += [it for it in self.ledger if not isinstance(it, Greeting) and it.again]
         self.ledger.clear()
         self.out.clear()
