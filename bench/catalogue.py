@@ -58,7 +58,8 @@ ALL = (
     _floor("batches, scripts", THREADS, "floors.sockets:Scripts"),
     _floor("batches in C, plain", C, "plain"),
     _floor("batches in C, scripts", C, "scripts"),
-    _floor("push by hand", THREADS, "floors.push:Push"),
+    _floor("push by hand", THREADS, "floors.push:Threads"),
+    _floor("push by hand, asyncio", ASYNCIO, "floors.push:Asyncio"),
     # the peers
     _peer("redis-py Lock", THREADS, "redis", "redis_py:Threads", 1),
     _peer("redis-py Lock asyncio", ASYNCIO, "redis", "redis_py:Asyncio", 1),

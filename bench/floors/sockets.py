@@ -23,7 +23,7 @@ class Plain:
         for it in self._sockets:
             it.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._readers = [hiredis.Reader() for _ in places]
-        self._quorum = len(places) // 2 + 1
+        self.quorum = len(places) // 2 + 1
 
     def open(self) -> None:
         pass
@@ -34,7 +34,7 @@ class Plain:
     def acquire(self, lock: Any) -> Held:
         token = lock.token()
         [yes] = self.ask(lock.request(token), 1)
-        if sum(map(lock.granted, yes)) < self._quorum:
+        if sum(map(lock.granted, yes)) < self.quorum:
             raise RuntimeError("not granted")
         return lock, token
 
