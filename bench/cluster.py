@@ -81,7 +81,13 @@ class Cluster:
     def empty(self) -> None:
         """No keys, and all counters at nought."""
         for wire in self.wires:
-            wire.batch([(b"FLUSHALL",), (b"CONFIG", b"RESETSTAT")])
+            wire.say(b"FLUSHALL")
+        self.empty_counters()
+
+    def empty_counters(self) -> None:
+        """All counters at nought."""
+        for wire in self.wires:
+            wire.say(b"CONFIG", b"RESETSTAT")
 
     def calls(self) -> list[dict[str, tuple[int, float]]]:
         """For each node and command: how often it was called, and the microseconds that a call took."""

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +20,14 @@ from typing import Any
 from holdfast.scripts import EXCLUSIVE
 
 from . import environments
-from .catalogue import C, UVLOOP, Contender
+from .catalogue import C, PEER, UVLOOP, Contender
 from .cluster import CORES, UNLOCK, Cluster, busy, pin, used
 from .delay import Delay
 from .environments import ROOT
 
 Row = dict[str, Any]
+
+SELDOM = 3  # of how many rounds those take part in one that no bar is about
 
 # Where client and servers run. "one": all on one core, with no idle wake-ups and no overlap: the whole path, and the most repeatable.
 # "split": the client on one core, the servers on the other. "none": wherever the system likes.
@@ -35,7 +38,8 @@ CLIENT, SERVERS = {"one": CORES[-1:], "split": CORES[:1], "none": []}, {"one": C
 class Case:
     """Contenders that are measured side by side. `work`: the module of `bench.work`; `parameters`: its own; `delay`: ms a round trip.
 
-    `watch`: is given the running process and the cluster, and returns figures for the row; by default the process is waited for.
+    `watch`: is given the running process and the cluster, and returns figures for the row; `after`: the same, with the row, at the end;
+    `seldom`: contenders that are measured in every third round only; `seconds`: instead of the run's own; `patience`: seconds on top.
     """
 
     name: str
@@ -46,26 +50,31 @@ class Case:
     pin: str = "one"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     watch: Callable[[subprocess.Popen[str], Cluster], Row] | None = None
+    after: Callable[[Row, Cluster], Row] | None = None
     own_servers: bool = False  # a cluster for each measurement: it is damaged
-    patience: float = 30.0
+    seconds: float | None = None
+    patience: float = 20.0
+    seldom: frozenset[str] = frozenset()
 
 
-def measure(case: Case, rounds: int, seconds: float, told: Callable[[str], None]) -> Iterator[Row]:
-    """The rows of all rounds of a case, as they come."""
-    out: dict[str, str] = {}
-    for round_ in range(rounds):
-        turn = round_ % len(case.contenders)
-        for contender in case.contenders[turn:] + case.contenders[:turn]:
-            if contender.name in out:
-                continue
-            row: Row = {"case": case.name, "contender": contender.name, "round": round_}
-            try:
-                row |= once(case, contender, seconds)
-            except environments.Unavailable as reason:
-                out[contender.name] = str(reason)
-                row["error"] = str(reason)
-            told(f"{case.name}, round {round_ + 1}: {contender.name}{': ' + row['error'] if 'error' in row else ''}")
-            yield row
+def measure(cases: Sequence[Case], rounds: int, seconds: float, told: Callable[[str], None]) -> Iterator[Row]:
+    """The rows of all rounds, as they come. A peer that fails is left out from then on; the row says why."""
+    out: set[tuple[str, str]] = set()
+    stage = Stage()
+    try:
+        for round_ in range(rounds):
+            for case in cases:
+                turn = round_ % len(case.contenders)
+                for contender in case.contenders[turn:] + case.contenders[:turn]:
+                    if (case.name, contender.name) in out or (round_ % SELDOM and contender.name in case.seldom):
+                        continue
+                    row = once(stage, case, contender, seconds) | {"case": case.name, "contender": contender.name, "round": round_}
+                    if "error" in row and contender.kind == PEER:
+                        out.add((case.name, contender.name))
+                    told(f"round {round_ + 1}, {case.name}: {contender.name}{': ' + row['error'] if 'error' in row else ''}")
+                    yield row
+    finally:
+        stage.close()
 
 
 class Stage:
@@ -101,14 +110,17 @@ class Stage:
         self._key = self._cluster = self._delay = None
 
 
-stage = Stage()
+def once(stage: Stage, case: Case, contender: Contender, seconds: float) -> Row:
+    """One measurement. A row with an "error" has no figures."""
+    try:
+        return _once(stage, case, contender, seconds if case.seconds is None else case.seconds)
+    except environments.Unavailable as reason:
+        return {"error": str(reason)}
 
 
-def once(case: Case, contender: Contender, seconds: float) -> Row:
-    """One measurement."""
+def _once(stage: Stage, case: Case, contender: Contender, seconds: float) -> Row:
     cluster, urls = stage.of(case)
-    if not case.own_servers:
-        cluster.empty()
+    cluster.empty()
     parameters = {"seconds": seconds, **case.parameters, "urls": list(urls), "fresh": sorted(cluster.nodes.run_ids)}
     if contender.face == C:
         command = [str(environments.program("floors/floor")), case.work, contender.adapter, *_flags(parameters)]
@@ -128,25 +140,29 @@ def once(case: Case, contender: Contender, seconds: float) -> Row:
     )  # fmt: skip
     pin(process.pid, CLIENT[case.pin])
     row: Row = {}
+    limit = case.patience + seconds
+    watchdog = threading.Timer(limit, _kill, (process.pid,))
+    watchdog.start()
     try:
         if case.watch is not None:
             row |= case.watch(process, cluster)
-        output, errors = process.communicate(timeout=case.patience + seconds)
-        if process.returncode:
-            row["error"] = (errors.strip().splitlines() or [f"it ended with {process.returncode}"])[-1]
-            row["trace"] = errors[-2000:]
+        output, errors = process.communicate()
+        if not watchdog.is_alive():
+            row["error"] = f"not done after {limit:.0f} s"
+        elif process.returncode:
+            row |= {"error": _last(errors) or f"it ended with {process.returncode}", "trace": errors[-2000:]}
         else:
             row |= json.loads(output.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        row["error"] = f"not done after {case.patience + seconds:.0f} s"
     finally:
-        _end(process)
+        watchdog.cancel()
+        _kill(process.pid)
+        process.communicate()
     now = resource.getrusage(resource.RUSAGE_CHILDREN)
     row["servers_cpu"] = used(cluster.pids) - servers_before
     ours = now.ru_utime + now.ru_stime - own.ru_utime - own.ru_stime + row["servers_cpu"]
     row["neighbours"] = round(max(0.0, busy() - all_before - ours) / (time.monotonic() - began), 2)  # cores that others used
-    if not case.own_servers and case.watch is None and "error" not in row:
-        row["calls"] = [{name: calls for name, (calls, _) in node.items()} for node in cluster.calls()[: case.nodes]]
+    if case.after is not None and "error" not in row:
+        row |= case.after(row, cluster)
     if stage.round_trip is not None:
         row["round_trip"] = stage.round_trip
     return row
@@ -157,13 +173,15 @@ def _flags(parameters: Mapping[str, Any]) -> list[str]:
     return [str(parameters["seconds"]), str(parameters.get("tasks", 1)), *ports]
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """It and all that it has started. (The group is its own.)"""
+def _last(errors: str) -> str:
+    """The line that names the error: notes and lists below it are indented."""
+    lines = [it for it in errors.strip().splitlines() if it and not it[0].isspace()]
+    return lines[-1] if lines else ""
+
+
+def _kill(pid: int) -> None:
+    """A contender, and all that it has started: the group is its own."""
     try:
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()

@@ -34,12 +34,13 @@ def threads(make: type[Adapter], parameters: dict[str, Any]) -> dict[str, Any]:
     gaps = []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdin is not None and other.stdout is not None
-        end = perf_counter() + parameters["seconds"]
+        end = 0.0
         while perf_counter() < end or len(gaps) < 5:
             held = locks.acquire(lock)
             other.stdin.write("\n")
             other.stdin.flush()
-            sleep(QUEUED if gaps else 1.0)
+            sleep(QUEUED if gaps else 1.0)  # (at first the other one has to connect)
+            end = end or perf_counter() + parameters["seconds"]
             gone = perf_counter()
             locks.release(held)
             while perf_counter() < gone + COMPUTES:
