@@ -100,21 +100,37 @@ async def tasks(make: type[Coroutines], parameters: dict[str, Any]) -> dict[str,
 
 
 def _times(parameters: dict[str, Any]) -> tuple[float, float, Log]:
-    start = parameters.get("start") or monotonic() + 0.5
+    """When all begin and end. Of several processes, none begins before all have loaded and connected."""
+    if parameters.get("raw"):
+        print("ready", flush=True)
+        start = float(sys.stdin.readline())
+    else:
+        start = monotonic() + 0.3
     return start, start + SETTLING + parameters["seconds"], []
 
 
 def _together(parameters: dict[str, Any]) -> dict[str, Any]:
     """Several processes, and what they have noted."""
     processes, waiters = parameters["processes"], parameters["waiters"]
-    start, share = monotonic() + 2.5, waiters // processes
+    share = waiters // processes
     children = []
     for i in range(processes):
-        own = parameters | {"processes": 1, "start": start, "waiters": share, "first": i * share, "raw": True}
+        own = parameters | {"processes": 1, "waiters": share, "first": i * share, "raw": True}
         command = [sys.executable, "-m", "bench.work", "handover", json.dumps(own)]
-        children.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        children.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
+    start = monotonic() + 0.3
     log: Log = []
     waiting, asks = 0, []
+    for child in children:
+        assert child.stdin is not None
+        try:
+            child.stdin.write(f"{start}\n")
+            child.stdin.flush()
+        except BrokenPipeError:  # it has failed: it is asked below
+            pass
     for child in children:
         output, errors = child.communicate()
         if child.returncode:
