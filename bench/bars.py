@@ -59,6 +59,10 @@ def _over(case: str, ours: str, theirs: str, what: str = "p50") -> Ratio:
     return lambda it: it(case, ours, what) / it(case, theirs, what)
 
 
+def _within(case: str, ours: str, what: str, base: str) -> Ratio:
+    return lambda it: it(case, ours, what) / it(case, ours, base)
+
+
 def _plain(case: str, ours: str, what: str) -> Ratio:
     return lambda it: it(case, ours, what)
 
@@ -75,7 +79,13 @@ def _pair() -> list[Bar]:
         Bar("pair", "threads, 5 nodes: pair / redis-py in turn", _over(five, confirmed, "redis-py in turn"), 0.9),
         Bar("pair", "threads, 5 nodes: pair / pottery", _over(five, confirmed, "pottery"), 0.3),
         Bar("pair", "threads, 1 node: pair / redis-py Lock", _over(one, confirmed, "redis-py Lock"), 0.75),
-        Bar("pair", "asyncio, 5 nodes: pair / floor of asyncio", _over(five, "holdfast asyncio confirmed", "floor: asyncio, scripts"), 1.25, 1.05),
+        Bar(
+            "pair",
+            "asyncio, 5 nodes: pair / floor of asyncio",
+            _over(five, "holdfast asyncio confirmed", "floor: asyncio, scripts"),
+            1.25,
+            1.05,
+        ),
     ]
 
 
@@ -108,20 +118,34 @@ def _many() -> list[Bar]:
         case = f"many, {tasks} tasks"
         bars += [
             Bar("many", f"{tasks} tasks: client CPU of a pair / best Python peer", _over_best(case, ours, TASKS, "cpu"), 1 / 12),
-            Bar("many", f"{tasks} tasks: client CPU / coalescing transport, scripts", _over(case, ours, "floor: coalescing, scripts", "cpu"), 2.0),
-            Bar("many", f"{tasks} tasks: client CPU / coalescing transport, plain", _over(case, ours, "floor: coalescing, plain", "cpu"), 2.0),
+            *(
+                Bar(
+                    "many",
+                    f"{tasks} tasks: client CPU / coalescing transport, {kind}",
+                    _over(case, ours, f"floor: coalescing, {kind}", "cpu"),
+                    2.0,
+                )
+                for kind in ("scripts", "plain")
+            ),
         ]
     return bars
 
 
 def _threads() -> list[Bar]:
+    ours, many, one, five = "holdfast", "16 threads", "computing thread, 1 node", "computing thread, 5 nodes"
     return [
-        Bar("threads", "16 threads: locks a second / one thread's", lambda it: it("16 threads", "holdfast", "rate") / it("1 thread", "holdfast", "rate"), 3.0, least=True),
-        Bar("threads", "16 threads: p99 / p50", lambda it: it("16 threads", "holdfast", "p99") / it("16 threads", "holdfast", "p50"), 3.0),
-        Bar("busy", "computing thread, 1 node: acquire / redis-py Lock", _over("computing thread, 1 node", "holdfast", "redis-py Lock", "mean"), 1.3),
-        Bar("busy", "computing thread, 5 nodes: acquire / redis-py in turn", _over("computing thread, 5 nodes", "holdfast", "redis-py in turn", "mean"), 1.3),
-        Bar("busy", "computing holder: release to next holder, ms", lambda it: it("computing holder", "holdfast", "p50") / 1e3, 1.0),
-    ]  # fmt: skip
+        Bar(
+            "threads",
+            "16 threads: locks a second / one thread's",
+            lambda it: it(many, ours, "rate") / it("1 thread", ours, "rate"),
+            3.0,
+            least=True,
+        ),
+        Bar("threads", "16 threads: p99 / p50", _within(many, ours, "p99", "p50"), 3.0),
+        Bar("busy", f"{one}: acquire / redis-py Lock", _over(one, ours, "redis-py Lock", "mean"), 1.3),
+        Bar("busy", f"{five}: acquire / redis-py in turn", _over(five, ours, "redis-py in turn", "mean"), 1.3),
+        Bar("busy", "computing holder: release to next holder, ms", lambda it: it("computing holder", ours, "p50") / 1e3, 1.0),
+    ]
 
 
 def _handover() -> list[Bar]:
@@ -152,10 +176,6 @@ def _faults() -> list[Bar]:
     return bars
 
 
-def _within(case: str, ours: str, what: str, base: str) -> Ratio:
-    return lambda it: it(case, ours, what) / it(case, ours, base)
-
-
 def _held() -> list[Bar]:
     bars, case = [], "1,000 leases, 5 nodes"
     for face, ours in (("threads", "holdfast"), ("asyncio", "holdfast asyncio")):
@@ -170,7 +190,7 @@ def _held() -> list[Bar]:
 
 def _rest() -> list[Bar]:
     return [
-        Bar("start", "import holdfast / import redis", lambda it: it("import", "import holdfast", "p50") / it("import", "import redis", "p50"), 0.5),
+        Bar("start", "import holdfast / import redis", _over("import", "import holdfast", "import redis"), 0.5),
         Bar("server", "request on a free name / SET NX PX", _over("server time, request", "scripts request", "plain request"), 11.0),
         Bar("server", "release / the plain unlock script", _over("server time, release", "scripts release", "plain release"), 1.6),
     ]

@@ -85,4 +85,6 @@ def named(*names: str) -> tuple[Contender, ...]:
 
 def peers(*faces: str, nodes: int) -> tuple[Contender, ...]:
     """The peers with these faces that can use so many nodes; of several nodes' locks, not those that are meant for one."""
-    return tuple(it for it in ALL if it.kind == PEER and it.face in faces and it.most >= nodes and (nodes > 1 or it.name != "redis-py in turn"))
+    return tuple(
+        it for it in ALL if it.kind == PEER and it.face in faces and it.most >= nodes and (nodes > 1 or it.name != "redis-py in turn")
+    )

@@ -51,11 +51,12 @@ def _install(interpreter: Path, wanted: Path) -> None:
 
 def program(name: str) -> Path:
     """A program in C of this folder, compiled if its source is newer."""
-    source, made = HERE / f"{name}.c", MADE / name.replace("/", "-")
+    source, made = HERE / f"{name}.c", ROOT / "build" / name.replace("/", "-")
     if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
         compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
         if compiler is None:
             raise Unavailable("there is no C compiler (set CC)")
+        made.parent.mkdir(exist_ok=True)
         done = subprocess.run([compiler, "-O2", "-Wall", "-o", str(made), str(source)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise Unavailable(f"{source.name} does not compile: {done.stderr.strip()}")

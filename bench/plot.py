@@ -13,6 +13,10 @@ from .catalogue import FLOOR, OURS, PEER
 from .figures import short
 
 WIDTH, LABEL, RIGHT, ROW, TOP = 860, 270, 90, 22, 58
+STYLE = (
+    "<style>text{font:13px system-ui,sans-serif;fill:#57606a}.t{font-weight:600;font-size:15px}.s{font-size:11px}line{stroke:#8a8f98}"
+    "@media(prefers-color-scheme:dark){text{fill:#adb5bd}}</style>"
+)
 COLOURS = {OURS: "#2f7ed8", FLOOR: "#8a8f98", PEER: "#d98032"}
 
 Mark = tuple[str, str, float, float]  # label, kind, value, spread
@@ -32,15 +36,15 @@ def chart(title: str, unit: str, marks: Sequence[Mark]) -> str:
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">',
-        "<style>text{font:13px system-ui,sans-serif;fill:#57606a}.t{font-weight:600;font-size:15px}.s{font-size:11px}line{stroke:#8a8f98}"
-        "@media(prefers-color-scheme:dark){text{fill:#adb5bd}}</style>",
+        STYLE,
         f'<text class="t" x="0" y="18">{escape(title)}</text>',
         f'<text class="s" x="0" y="36">{escape(unit)}, logarithmic; whiskers: spread of the rounds</text>',
     ]
     for decade in range(math.ceil(low), math.floor(high) + 1):
         at = x(10.0**decade)
         parts.append(f'<line x1="{at:.1f}" y1="{TOP - 8}" x2="{at:.1f}" y2="{height - 12}" stroke-opacity=".35"/>')
-        parts.append(f'<text class="s" x="{at:.1f}" y="{TOP - 12}" text-anchor="middle">{short(10.0**decade) if decade < 6 else f"1e{decade}"}</text>')
+        power = short(10.0**decade) if decade < 6 else f"1e{decade}"
+        parts.append(f'<text class="s" x="{at:.1f}" y="{TOP - 12}" text-anchor="middle">{power}</text>')
     for i, (label, kind, value, spread) in enumerate(marks):
         y = TOP + i * ROW
         end, left, right = x(value), x(value * max(0.05, 1 - spread / 2)), x(value * (1 + spread / 2))

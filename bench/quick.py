@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from . import scenarios
-from .catalogue import ALL, C, PEER, Contender
+from .catalogue import ALL, PEER, C, Contender
 from .runner import Case, Row, Stage, once
 
 SECONDS = 0.1
@@ -31,7 +31,15 @@ def jobs() -> list[tuple[Case, Contender]]:
         if it.kind == PEER or (it.face != C and "floor" not in it.name):
             found.append((_fight(min(it.most, 5), 1), it))
     found += [(_fight(5, 2), it) for it in ALL if it.name in ("holdfast", "holdfast asyncio") or "push" in it.name]
-    for scenario in (scenarios.DELAYED, scenarios.MANY, scenarios.CROWD, scenarios.BUSY, scenarios.FAULTS, scenarios.START, scenarios.SERVER):
+    for scenario in (
+        scenarios.DELAYED,
+        scenarios.MANY,
+        scenarios.CROWD,
+        scenarios.BUSY,
+        scenarios.FAULTS,
+        scenarios.START,
+        scenarios.SERVER,
+    ):
         case = scenario.cases[-1]
         found += [(case, it) for it in case.contenders[:2]]
     held = scenarios.HELD.cases[0]

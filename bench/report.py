@@ -2,8 +2,8 @@
 
 Knows what was measured, and how to say it. Must not know how it was measured.
 
-The JSON: `scenarios` by name, each with `made` (when, by which command, on what), `figures` (case, contender, figure: median, spread, rounds), `bars` and
-`left_out` (who could not be measured, and why). A run replaces the scenarios that it has measured, and leaves the others as they are.
+The JSON: `scenarios` by name, each with `made` (when, by which command, on what), `figures` (case, contender, figure: median, spread,
+rounds), `bars` and `left_out` (who could not be measured, and why). A run replaces the scenarios that it has measured, and no others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from . import bars
 from .catalogue import BY_NAME, FLOOR, OURS, PEER
-from .figures import Figure, Row, Rounds, short
+from .figures import Figure, Rounds, Row, short
 from .scenarios import ALL, IMPORTS, Scenario
 
 FIGURES = {  # what is shown of a work's figures: name, heading
@@ -30,10 +30,14 @@ FIGURES = {  # what is shown of a work's figures: name, heading
         ("longest", "longest wait, s"), ("unserved", "never served"), ("overtaken", "passed over"),
     ),
     "waiting": (("commands", "commands a second and node"),),
-    "faults": (("healthy", "healthy, µs"), ("p50", "after, µs"), ("healthy_p99", "healthy p99"), ("p99", "after p99"), ("first", "first one, µs"),
-               ("failed", "errors")),
-    "held": (("cpu", "CPU, % of a core"), ("threads", "threads"), ("memory", "MiB"), ("commands", "commands/s a node"), ("writes", "writes/s a node"),
-             ("lost", "lost")),
+    "faults": (
+        ("healthy", "healthy, µs"), ("p50", "after, µs"), ("healthy_p99", "healthy p99"), ("p99", "after p99"), ("first", "first one, µs"),
+        ("failed", "errors"),
+    ),
+    "held": (
+        ("cpu", "CPU, % of a core"), ("threads", "threads"), ("memory", "MiB"), ("commands", "commands/s a node"),
+        ("writes", "writes/s a node"), ("lost", "lost"),
+    ),
     "start": (("p50", "ms"), ("memory", "MiB")),
     "servertime": (("p50", "µs a call"),),
 }  # fmt: skip
@@ -58,18 +62,20 @@ def summary(rows: Sequence[Row], scenario: Scenario, made: Mapping[str, Any]) ->
             **({"round_trips": {case.name: _trip(rows, case.name) for case in scenario.cases if trips}} if trips else {}),
         },
         "figures": figures,
-        "bars": [
-            {"text": it.bar.text, "bound": it.bar.bound, "aim": it.bar.aim, "least": it.bar.least, "figure": _rounded(it.figure), "reached": it.reached}
-            for it in bars.verdicts(rounds, [scenario.name])
-            if it.figure is not None
-        ],
+        "bars": [_bar(it) for it in bars.verdicts(rounds, [scenario.name]) if it.figure is not None],
         "left_out": _left_out(rows),
-    }  # fmt: skip
+    }
+
+
+def _bar(verdict: bars.Verdict) -> dict[str, Any]:
+    bar = verdict.bar
+    told = {"text": bar.text, "bound": bar.bound, "aim": bar.aim, "least": bar.least}
+    return {**told, "figure": _rounded(verdict.figure), "reached": verdict.reached}
 
 
 def _trip(rows: Sequence[Row], case: str) -> float:
     trips = sorted(it["round_trip"] * 1e3 for it in rows if it["case"] == case and "round_trip" in it)
-    return round(trips[len(trips) // 2], 3)
+    return round(float(trips[len(trips) // 2]), 3)
 
 
 def _left_out(rows: Sequence[Row]) -> dict[str, str]:
@@ -115,7 +121,9 @@ def bar_rows(told: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     for bar in told:
         value, spread, count = bar["figure"]
         bound = f"{'≥' if bar['least'] else '≤'} {short(bar['bound'])}" + (f" (aim {short(bar['aim'])})" if bar["aim"] else "")
-        rows.append([bar["text"], bound, short(value), f"{spread:.0%} of {count}", "reached" if bar["reached"] else f"NOT REACHED{_off(bar)}"])
+        rows.append(
+            [bar["text"], bound, short(value), f"{spread:.0%} of {count}", "reached" if bar["reached"] else f"NOT REACHED{_off(bar)}"]
+        )
     return rows
 
 
@@ -130,7 +138,10 @@ def _off(bar: Mapping[str, Any]) -> str:
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """For a terminal."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(it.ljust(width) if i == 0 else it.rjust(width) for i, (it, width) in enumerate(zip(row, widths, strict=True))) for row in rows)
+    return "\n".join(
+        "  ".join(it.ljust(width) if i == 0 else it.rjust(width) for i, (it, width) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    )
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -169,7 +180,10 @@ def _block(what: str, results: Mapping[str, Any]) -> str:
         return "\n".join(f"- `{name}`: {_made(it['made'])}" for name, it in scenarios.items())
     if what == "missed":
         missed = [row for name in scenarios for row in bar_rows(scenarios[name]["bars"])[1:] if row[-1] != "reached"]
-        return "\n".join(f"- {row[0]}: {row[2]} ({row[1]}){row[-1].removeprefix('NOT REACHED')}, spread {row[3]} rounds." for row in missed) or "Nothing."
+        return (
+            "\n".join(f"- {row[0]}: {row[2]} ({row[1]}){row[-1].removeprefix('NOT REACHED')}, spread {row[3]} rounds." for row in missed)
+            or "Nothing."
+        )
     if what == "left out":
         return "\n".join(f"- {who}: {why}" for name in scenarios for who, why in scenarios[name]["left_out"].items()) or "Nobody."
     name, _, case = what.partition(" / ")

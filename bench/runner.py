@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 from holdfast.scripts import EXCLUSIVE
 
 from . import environments
-from .catalogue import C, PEER, UVLOOP, Contender
+from .catalogue import PEER, UVLOOP, C, Contender
 from .cluster import CORES, UNLOCK, Cluster, busy, pin, used
 from .delay import Delay
 from .environments import ROOT
@@ -58,19 +59,18 @@ class Case:
 
 
 def measure(cases: Sequence[Case], rounds: int, seconds: float, told: Callable[[str], None]) -> Iterator[Row]:
-    """The rows of all rounds, as they come. A peer that fails is left out from then on; the row says why."""
-    out: set[tuple[str, str]] = set()
+    """The rows of all rounds, as they come. A peer that fails is left out from then on, others when they fail again; rows say why."""
+    failed: Counter[tuple[str, str]] = Counter()
     stage = Stage()
     try:
         for round_ in range(rounds):
             for case in cases:
                 turn = round_ % len(case.contenders)
                 for contender in case.contenders[turn:] + case.contenders[:turn]:
-                    if (case.name, contender.name) in out or (round_ % SELDOM and contender.name in case.seldom):
+                    if failed[case.name, contender.name] >= (1 if contender.kind == PEER else 2) or (round_ % SELDOM and contender.name in case.seldom):
                         continue
                     row = once(stage, case, contender, seconds) | {"case": case.name, "contender": contender.name, "round": round_}
-                    if "error" in row and contender.kind == PEER:
-                        out.add((case.name, contender.name))
+                    failed[case.name, contender.name] += "error" in row
                     told(f"round {round_ + 1}, {case.name}: {contender.name}{': ' + row['error'] if 'error' in row else ''}")
                     yield row
     finally:

@@ -176,7 +176,10 @@ def _handover(waiters: int, processes: int) -> Case:
 
 
 def _one_node() -> Case:
-    wanted = (*named("holdfast", "holdfast asyncio", "floor: push by hand"), *(it for it in peers(THREADS, ASYNCIO, nodes=1) if it.most == 1))
+    wanted = (
+        *named("holdfast", "holdfast asyncio", "floor: push by hand"),
+        *(it for it in peers(THREADS, ASYNCIO, nodes=1) if it.most == 1),
+    )
     parameters = {"waiters": 64, "processes": 4, "hold": 0.001, "think": 0.002}
     seldom = frozenset(it.name for it in wanted if it.kind == PEER)
     name = "64 waiters in four, one node"
@@ -189,9 +192,15 @@ def commands_each_of_one(row: Row, cluster: Cluster) -> Row:
 
 
 _waiting = Case(
-    "64 wait for 2 s", "waiting", tuple(it for it in WAITERS if it.kind != PEER or it.name in ("redlock-ng", "redis-py in turn")), pin="none",
-    parameters={"waiters": 64}, watch=counted(2.0), after=commands_seen, seldom=frozenset({"redlock-ng", "redis-py in turn"}),
-)  # fmt: skip
+    "64 wait for 2 s",
+    "waiting",
+    tuple(it for it in WAITERS if it.kind != PEER or it.name in ("redlock-ng", "redis-py in turn")),
+    pin="none",
+    parameters={"waiters": 64},
+    watch=counted(2.0),
+    after=commands_seen,
+    seldom=frozenset({"redlock-ng", "redis-py in turn"}),
+)
 HANDOVER = Scenario(
     "handover",
     "Hand-over under contention",
@@ -206,9 +215,15 @@ FAULTS = Scenario(
     "One of five nodes dead, or frozen",
     tuple(
         Case(
-            f"one node {name}", "faults", (*named("holdfast", "holdfast asyncio"), *peers(THREADS, ASYNCIO, nodes=5)), pin="none",
-            watch=struck(blow), own_servers=True, patience=16, seldom=frozenset(it.name for it in peers(THREADS, ASYNCIO, nodes=5)),
-        )  # fmt: skip
+            f"one node {name}",
+            "faults",
+            (*named("holdfast", "holdfast asyncio"), *peers(THREADS, ASYNCIO, nodes=5)),
+            pin="none",
+            watch=struck(blow),
+            own_servers=True,
+            patience=16,
+            seldom=frozenset(it.name for it in peers(THREADS, ASYNCIO, nodes=5)),
+        )
         for name, blow in (("dead", lambda cluster: cluster.nodes.kill(0)), ("frozen", lambda cluster: cluster.nodes.freeze(0)))
     ),
     rounds=5,
@@ -221,16 +236,30 @@ HELD = Scenario(
     "1,000 leases that are held and renewed, ttl 10 s",
     (
         Case(
-            "1,000 leases, 5 nodes", "held", named("holdfast", "holdfast asyncio", "aioredlock"), pin="split",
-            parameters={"leases": 1000}, watch=counted(12.0, steps=2), after=held_seen, patience=40,
+            "1,000 leases, 5 nodes",
+            "held",
+            named("holdfast", "holdfast asyncio", "aioredlock"),
+            pin="split",
+            parameters={"leases": 1000},
+            watch=counted(12.0, steps=2),
+            after=held_seen,
+            patience=40,
         ),
         Case(
-            "1,000 leases, 1 node", "held", named("holdfast", "python-redis-lock", "aioredlock"), 1, pin="split",
-            parameters={"leases": 1000}, watch=counted(12.0, steps=2), after=held_seen, patience=40, seldom=frozenset({"holdfast"}),
+            "1,000 leases, 1 node",
+            "held",
+            named("holdfast", "python-redis-lock", "aioredlock"),
+            1,
+            pin="split",
+            parameters={"leases": 1000},
+            watch=counted(12.0, steps=2),
+            after=held_seen,
+            patience=40,
+            seldom=frozenset({"holdfast"}),
         ),
     ),
     rounds=3,
-)  # fmt: skip
+)
 
 # ------------------------------------------------ start, server time
 

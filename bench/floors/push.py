@@ -1,7 +1,7 @@
-"""Hand-over by push, by hand: our scripts queue whoever asks and promote the next one at a release, and the node tells it on its own connection.
+"""Hand-over by push, by hand: our scripts queue whoever asks and promote the next one at a release; the node tells whose turn it is.
 
-What every floor leaves out, and besides: no cede, no write-back, no heartbeat. Split votes are not resolved, so that it needs a queue that
-never runs empty; the work sees to that, and a floor that hangs is told.
+It leaves out what every floor does, and besides: no cede, no write-back, no heartbeat. Split votes are not resolved, so that it needs a
+queue that never runs empty; the work sees to that, and a floor that hangs is told.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Held = tuple[Any, bytes]
 
 
 class Plain:
-    asks = ("set", "evalsha")
+    asks: tuple[str, ...] = ("set", "evalsha")
     commands: Any = commands.Plain
 
     def __init__(self, parameters: dict[str, Any]) -> None:

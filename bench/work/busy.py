@@ -1,6 +1,7 @@
 """A thread that computes without a pause, beside the one that locks: who needs the interpreter often, waits often.
 
-Figures: `mean`, `p50` and `p99` of the acquire. (Some acquires keep the interpreter all the way, others lose it several times: only the mean has both.)
+Figures: `mean`, `p50` and `p99` of the acquire. (Some acquires keep the interpreter all the way, others lose it several times: only the
+mean has both.)
 """
 
 from __future__ import annotations

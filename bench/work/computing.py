@@ -31,7 +31,7 @@ def threads(make: type[Adapter], parameters: dict[str, Any]) -> dict[str, Any]:
         locks.close()
         return {}
     command = [sys.executable, "-m", "bench.work", "computing", json.dumps(parameters | {"waits": True})]
-    gaps = []
+    gaps: list[float] = []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdin is not None and other.stdout is not None
         end = 0.0

@@ -1,7 +1,7 @@
 """A node dies or freezes: acquires before, the first one after it, and those that follow.
 
-Figures: `healthy` and `healthy_p99` of the acquire before, `first` after the fault, `p50` and `p99` of all that follow; `failed`: how many of these
-raised an error instead. Each acquire has a name of its own, so that what a failed one leaves behind is in nobody's way.
+Figures: `healthy` and `healthy_p99` of the acquire before, `first` after the fault, `p50` and `p99` of all that follow; `failed`: how many
+of these raised an error instead. Each acquire has a name of its own, so that what a failed one leaves behind is in nobody's way.
 """
 
 from __future__ import annotations

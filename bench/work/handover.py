@@ -1,11 +1,11 @@
 """Hand-over under contention: many who want one name, in one process or in several.
 
-Each of `waiters` asks, holds for `hold` seconds, lets go and thinks for `think` seconds, so that the lock has to move. By the monotonic clock, which
-processes share, each notes when it asked, got and let go (just before it calls `release`). Figures:
+Each of `waiters` asks, holds for `hold` seconds, lets go and thinks for `think` seconds, so that the lock has to move. By the monotonic
+clock, which processes share, each notes when it asked, got and let go (just before it calls `release`). Two holders at once: no figures.
 
-`p50`, `p99` of the gap (from letting go to the next one's return from `acquire`); `rate`: sections a second; `jain`: Jain's index of who got it how often;
-`longest`: wait in seconds; `unserved`: who never got it; `overtaken`: how often somebody was served before one who had asked 20 ms earlier or
-more; `changes`: the share of hand-overs to another process's or thread's waiter; `overlaps`: two holders at once, which ends the run.
+Figures: `p50` and `p99` of the gap (from letting go to the next one's return from `acquire`); `rate`: sections a second; `jain`: Jain's
+index of who got it how often; `longest`: wait in seconds; `unserved`: who never got it; `overtaken`: how often somebody was served before
+one who had asked 20 ms earlier or more; `changes`: the share of hand-overs to another waiter.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from time import monotonic, sleep
 from typing import Any
 
@@ -154,8 +155,8 @@ def _told(parameters: dict[str, Any], log: Log, waiting: int, asks: tuple[str, .
 def figures(log: Log, waiting: int, asks: list[str], since: float, waiters: int) -> dict[str, Any]:
     """What the log says from `since` on. `waiting`: how many had asked and not got it when the run ended."""
     log.sort(key=lambda it: it[1])
-    overlaps = sum(after[1] < before[2] for before, after in zip(log, log[1:], strict=False))
-    steady = [(before, after) for before, after in zip(log, log[1:], strict=False) if before[2] >= since]
+    overlaps = sum(after[1] < before[2] for before, after in pairwise(log))
+    steady = [(before, after) for before, after in pairwise(log) if before[2] >= since]
     if overlaps:
         raise SystemExit(f"two holders at once, {overlaps} times of {len(log)}")
     if len(steady) < 2:

@@ -1,7 +1,7 @@
 """A thousand leases that are held, and renewed by whatever the library has for that.
 
-Figures: `cpu` (the share of a core, in percent), `threads`, `memory` (MiB of this process, more than before the first lease), `lost` (keys that were gone
-at the end: the harness counts them), and what the nodes have seen: `commands` and `writes`, a second and node.
+Figures: `cpu` (the share of a core, in percent), `threads`, `memory` (MiB of this process, more than before the first lease), and what the
+harness has from the nodes: `lost` (keys that were gone at the end), `commands` and `writes`, a second and node.
 """
 
 from __future__ import annotations

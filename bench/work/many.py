@@ -1,7 +1,7 @@
 """Many locks at once: tasks acquire and release, each its share of a thousand names in turn.
 
-Figures: `rate` (locks a second), `cpu` of this process for a pair, `p50` and `p99` of a pair. The C floor and `batches` do `tasks` names in one
-write a node, then their releases.
+Figures: `rate` (locks a second), `cpu` of this process for a pair, `p50` and `p99` of a pair. The C floor and `batches` do `tasks` names in
+one write a node, then their releases.
 """
 
 from __future__ import annotations

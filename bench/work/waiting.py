@@ -1,6 +1,6 @@
 """One holds the lock, many wait: what do they send meanwhile?
 
-The harness looks at the nodes' counters twice, `seconds` apart, less than a third of a ttl after the last one has begun to wait: no heartbeat is due.
+The harness counts from when all wait until less than a third of a ttl after they have begun: no heartbeat is due.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def tasks(make: type[Coroutines], parameters: dict[str, Any]) -> dict[str,
     locks = make(parameters)
     await locks.open()
     held = await locks.acquire(locks.lock("bench:waiting"))
-    crowd = [asyncio.create_task(locks.acquire(locks.lock("bench:waiting"))) for _ in range(parameters["waiters"])]  # type: ignore[var-annotated]
+    crowd = [asyncio.create_task(locks.acquire(locks.lock("bench:waiting"))) for _ in range(parameters["waiters"])]
     await asyncio.sleep(SETTLING)
     await step.waited()
     for it in crowd:
