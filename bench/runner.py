@@ -67,7 +67,8 @@ def measure(cases: Sequence[Case], rounds: int, seconds: float, told: Callable[[
             for case in cases:
                 turn = round_ % len(case.contenders)
                 for contender in case.contenders[turn:] + case.contenders[:turn]:
-                    if failed[case.name, contender.name] >= (1 if contender.kind == PEER else 2) or (round_ % SELDOM and contender.name in case.seldom):
+                    hopeless = failed[case.name, contender.name] > (contender.kind != PEER)
+                    if hopeless or (round_ % SELDOM and contender.name in case.seldom):
                         continue
                     row = once(stage, case, contender, seconds) | {"case": case.name, "contender": contender.name, "round": round_}
                     failed[case.name, contender.name] += "error" in row
