@@ -68,15 +68,20 @@ class Cluster:
         self.pids = [self.nodes.pid(i) for i in range(len(self.nodes))]
         for pid in self.pids:
             pin(pid, self._cores)
-        self.wires = [Wire(url) for url in self.urls]
-        for wire in self.wires:
+        self.all = [Wire(url) for url in self.urls]
+        self.use(len(self.all))
+        for wire in self.all:
             wire.batch([(b"SCRIPT", b"LOAD", it) for it in (*(script.source for script in EXCLUSIVE), UNLOCK)])
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for wire in self.wires:
+        for wire in self.all:
             wire.close()
         self.nodes.close()
+
+    def use(self, count: int) -> None:
+        """Only the first ones are used from now on: only what they say is asked for."""
+        self.wires = self.all[:count]
 
     def empty(self) -> None:
         """No keys, and all counters at nought."""

@@ -95,6 +95,7 @@ class Stage:
                 self._delay = Delay(self._cluster.urls, case.delay / 1000, CORES[:1]).__enter__()
             self._key = key
         cluster = self._cluster
+        cluster.use(case.nodes)
         return cluster, (self._delay.urls if self._delay is not None else cluster.urls)[: case.nodes]
 
     @property
@@ -129,6 +130,8 @@ def _once(stage: Stage, case: Case, contender: Contender, seconds: float) -> Row
         interpreter = environments.python(contender.environment)
         parameters |= {"adapter": contender.adapter, "uvloop": contender.face == UVLOOP}
         command = [str(interpreter), "-m", "bench.work", case.work, json.dumps(parameters)]
+        if case.work == "start":  # nothing is imported before it begins
+            command = [str(interpreter), "-P", str(ROOT / "bench/work/start.py"), contender.adapter]
     path = [str(ROOT), *([str(ROOT / "src")] if contender.environment == "holdfast" else [])]
     shas = {f"{script.name.upper()}_SHA": script.sha.decode() for script in EXCLUSIVE}
     shas["UNLOCK_SHA"] = hashlib.sha1(UNLOCK, usedforsecurity=False).hexdigest()

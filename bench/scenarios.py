@@ -183,12 +183,7 @@ def _one_node() -> Case:
     parameters = {"waiters": 64, "processes": 4, "hold": 0.001, "think": 0.002}
     seldom = frozenset(it.name for it in wanted if it.kind == PEER)
     name = "64 waiters in four, one node"
-    return Case(name, "handover", wanted, 1, 0, "none", parameters, after=commands_each_of_one, seconds=1.5, patience=15, seldom=seldom)
-
-
-def commands_each_of_one(row: Row, cluster: Cluster) -> Row:
-    """The same, where one node of the five is used."""
-    return {"commands": commands_each(row, cluster)["commands"] * len(cluster.wires)}
+    return Case(name, "handover", wanted, 1, 0, "none", parameters, after=commands_each, seconds=1.5, patience=15, seldom=seldom)
 
 
 _waiting = Case(

@@ -6,7 +6,6 @@ harness has from the nodes: `lost` (keys that were gone at the end), `commands` 
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 from time import perf_counter, process_time
@@ -14,14 +13,12 @@ from typing import Any
 
 from . import step
 from .adapter import Adapter, Coroutines
+from .start import memory
 
 
-def memory() -> float:
-    """MiB in use, where the system tells."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-    except OSError:
-        return 0.0
+def _threads() -> int:
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
 
 
 def threads(make: type[Adapter], parameters: dict[str, Any]) -> dict[str, Any]:
@@ -34,8 +31,7 @@ def threads(make: type[Adapter], parameters: dict[str, Any]) -> dict[str, Any]:
     cpu, began = process_time(), perf_counter()
     step.wait()
     cpu, took = process_time() - cpu, perf_counter() - began
-    count = len(list(Path("/proc/self/task").iterdir())) if Path("/proc/self/task").exists() else threading.active_count()
-    return {"cpu": cpu / took * 100, "threads": count, "memory": memory() - before, "leases": len(held), "asks": make.asks}
+    return {"cpu": cpu / took * 100, "threads": _threads(), "memory": memory() - before, "leases": len(held), "asks": make.asks}
 
 
 async def tasks(make: type[Coroutines], parameters: dict[str, Any]) -> dict[str, Any]:
@@ -48,5 +44,4 @@ async def tasks(make: type[Coroutines], parameters: dict[str, Any]) -> dict[str,
     cpu, began = process_time(), perf_counter()
     await step.waited()
     cpu, took = process_time() - cpu, perf_counter() - began
-    count = len(list(Path("/proc/self/task").iterdir())) if Path("/proc/self/task").exists() else threading.active_count()
-    return {"cpu": cpu / took * 100, "threads": count, "memory": memory() - before, "leases": len(held), "asks": make.asks}
+    return {"cpu": cpu / took * 100, "threads": _threads(), "memory": memory() - before, "leases": len(held), "asks": make.asks}
