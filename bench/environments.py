@@ -23,8 +23,21 @@ class Unavailable(Exception):
     """It cannot be had here; says why."""
 
 
+_failed: dict[str, Unavailable] = {}  # what cannot be made is tried once a run
+
+
 def python(name: str) -> Path:
     """The interpreter of an environment, which is made if it is not there, or its list of packages has changed."""
+    if name in _failed:
+        raise _failed[name]
+    try:
+        return _python(name)
+    except Unavailable as reason:
+        _failed[name] = reason
+        raise
+
+
+def _python(name: str) -> Path:
     wanted, folder = MADE / f"{name}.txt", MADE / name
     stamp, interpreter = folder / "stamp", folder / "bin" / "python"
     state = f"{sys.version}\n{wanted.read_text()}"
