@@ -216,6 +216,39 @@ def test_two_holders_at_once_end_the_run() -> None:
         handover.figures(log, 0, [], 0.0, 3)
 
 
+class Fake:
+    """A lock in this process; or, `useless`, none at all."""
+
+    asks = ("set",)
+
+    def __init__(self, parameters: dict[str, Any]) -> None:
+        self.mutex = threading.Lock()
+        self.useless = parameters["useless"]
+
+    def open(self) -> None: ...
+
+    def lock(self, name: str) -> str:
+        return name
+
+    def acquire(self, lock: str) -> str:
+        if not self.useless:
+            self.mutex.acquire()
+        return lock
+
+    def release(self, held: str) -> None:
+        if not self.useless:
+            self.mutex.release()
+
+    def close(self) -> None: ...
+
+
+def test_a_lock_that_does_not_exclude_is_found() -> None:
+    fight = {"waiters": 4, "processes": 1, "hold": 0.005, "think": 0.0, "seconds": 0.1, "useless": False}
+    assert handover.threads(Fake, fight)["count"] > 1
+    with pytest.raises(SystemExit, match="two holders at once"):
+        handover.threads(Fake, fight | {"useless": True})
+
+
 # ------------------------------------------------ processes
 
 
