@@ -25,16 +25,17 @@ from holdfast.core.claim import Claim
 from holdfast.drivers import aio
 from holdfast.embedded import Nodes
 from holdfast.testing.server import VALKEY_9, Server
+from holdfast.wire.address import Address
 from holdfast.wire.lane import Lane
 
 SOURCE = str(Path(holdfast.__file__).parent)
 SIMULATOR = str(Path(holdfast.__file__).parent / "testing")  # the nodes' work is not the client's
 NODES, PAIRS = 5, 50
 
-CALLS = 237  # of our own functions, for a pair on five nodes with asyncio, confirmed
-CALLS_OF_MANY = 128  # the same with 100 tasks
+CALLS = 260  # of our own functions, for a pair on five nodes with asyncio, confirmed
+CALLS_OF_MANY = 152  # the same with 100 tasks
 WRITES_OF_MANY = 4  # a node, for 100 pairs: what is said first in a turn leaves at once, the rest of the turn together
-CALLER = 35  # in a thread that acquires and releases; the rest is the keeper's
+CALLER = 47  # in a thread that acquires and releases; the rest is the keeper's
 
 
 class Counts:
@@ -87,11 +88,15 @@ class Bench:
         self.counts = Counts()
         self.servers = [Server(time.time, f"{i:040x}", dialect=VALKEY_9) for i in range(NODES)]
 
-        async def connected(driver: aio.Driver, node: int, address: object) -> aio.Link:
-            link = aio.Link(driver, node)
+        async def found(driver: aio.Driver, node: int) -> tuple[list[Any], Address]:
+            return [], driver.settings.addresses[node]
+
+        async def connected(driver: aio.Driver, node: int, places: object, address: object) -> aio.Link:
+            link = aio.Link(driver, node, None)
             link.connection_made(Pipe(link, self.servers[node], self.counts))
             return link
 
+        monkeypatch.setattr(aio.Driver, "_found", found)
         monkeypatch.setattr(aio.Driver, "_connected", connected)
         self.locks = AsyncHoldfast(*[f"redis://node{i}:1" for i in range(NODES)], restart_guard=None)
 
