@@ -441,7 +441,10 @@ class Driver:
         crew = self.crew
         for lane, link in zip(crew.lanes, self._links, strict=True):
             if lane.out and link is not None and link.transport is not None:
-                link.write(lane.take())
+                if link.tunnel is None:
+                    link.transport.write(lane.take())
+                else:
+                    link.write(lane.take())
         if self._flushed:
             self._wake(self._flushed)
         if not self.closed and (wake := crew.next_wake()) < self._due:

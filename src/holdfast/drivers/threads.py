@@ -224,7 +224,7 @@ class Keeper:
         self.poll.register(self._bell, select.POLLIN)
         self._idle_since = inf
         try:
-            while not self._finished():
+            while (self.crew.live and not self.closing) or not self._finished():  # (the usual answer first: this is asked at every turn)
                 self.asleep = True
                 pause = 0.0 if self.asked else self._pause(clock())
                 ready = self.poll.poll(pause * 1000)
@@ -248,8 +248,7 @@ class Keeper:
             if (not self.crew.owing and not any(it is not None and it.rest for it in self._links)) or now >= self._closed_by:
                 self.ended = True
             return self.ended
-        if self.crew.live or self.asked:
-            self._idle_since = inf
+        if self.asked:
             return False
         self._idle_since = min(self._idle_since, now)
         return now >= self._idle_since + IDLE
@@ -265,17 +264,24 @@ class Keeper:
         if now >= crew.next_wake() and now < self._closed_by:  # (at the end nobody is judged: a reset would undo what was said last)
             self._hear(self.poll.poll(0), now)  # what lies unread is not late: read all that came until `now`
             crew.tick(now)
-        while crew.hangups or crew.dials or any(lane.out for lane in crew.lanes):
-            self._connect(now)
-            for lane, link in zip(crew.lanes, self._links, strict=True):
-                if lane.out and link is not None and not link.rest and not link.opening:
-                    self._send(link, lane.take(), now)
-            if not crew.hangups and not crew.dials:
-                break
+        self._speak(now)
         for gate in self._flushed:
             gate.release()
         self._flushed.clear()
-        self._settle()
+        if crew.settled or crew.found or crew.record.events or self._fallen or crew.changes != self._seen:
+            self._settle()
+
+    def _speak(self, now: float) -> None:
+        """Close and dial what the crew wants, and send what lanes have to say, in one write a node; again if that has broken one."""
+        crew, links = self.crew, self._links
+        while True:
+            if crew.hangups or crew.dials:
+                self._connect(now)
+            for lane in crew.lanes:
+                if lane.out and (link := links[lane.node]) is not None and not link.rest and not link.opening:
+                    self._send(link, lane.take(), now)
+            if not crew.hangups and not crew.dials:
+                return
 
     def _do(self, what: Errand | Callable[[float], None], now: float) -> None:
         if not isinstance(what, Errand):

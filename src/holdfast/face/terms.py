@@ -61,8 +61,8 @@ def terms(
         raise ConfigError(f"on_lost is a function of one argument, the lease; not {checks.shown(on_lost)}")
     if not names:
         raise ConfigError("a lock needs a name")
-    recipes = tuple(Exclusive(it, prefix=settings.prefix, ttl=lease, horizon=settings.horizon) for it in names)
-    if twice := sorted({it for it in names if names.count(it) > 1}):
+    recipes = tuple([Exclusive(it, prefix=settings.prefix, ttl=lease, horizon=settings.horizon) for it in names])
+    if len(names) > 1 and (twice := sorted({it for it in names if names.count(it) > 1})):
         raise ConfigError(f"{', '.join(map(checks.shown, twice))} is named twice in one lock: once is enough")
     return Terms(
         recipes=recipes,

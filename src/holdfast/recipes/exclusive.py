@@ -6,6 +6,7 @@ Knows `scripts/request.lua` and `scripts/release.lua`. Must not know which nodes
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from .. import checks
 from ..errors import ConfigError
@@ -36,15 +37,14 @@ class Exclusive:
         return self
 
     def _prepare(self) -> None:
-        keys, k = b"".join(map(_bulk, keys_of(self.name))), _bulk(b"%d" % self.horizon)
         # everything that does not change from one command to the next is packed once
-        self._request = b"*13\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n4\r\n%b" % (REQUEST.sha, keys)
-        self._release = b"*9\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n4\r\n%b" % (RELEASE.sha, keys)
-        self._k, self._lease = k, _bulk(_milliseconds(self._ttl))
+        keys = b"".join(map(_bulk, keys_of(self.name)))
+        self._request, self._release = _REQUEST + keys, _RELEASE + keys
+        self._k, self._lease = _number(self.horizon), _number(round(self._ttl * 1000))
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         """The bytes of a request; `ttl` in seconds, `fence` the one proposed."""
-        lease = self._lease if ttl == self._ttl else _bulk(_milliseconds(ttl))
+        lease = self._lease if ttl == self._ttl else _number(round(ttl * 1000))
         proposed, expiry = b"%016d" % fence, b"%d" % (fence // 1000 + self.horizon)
         return b"%b$%d\r\n%b\r\n%b$1\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (
             self._request, len(token), token, lease, mode, len(proposed), proposed, self._k, len(expiry), expiry)  # fmt: skip
@@ -69,7 +69,7 @@ def key_of(name: str, prefix: str = "") -> bytes:
 
 def keys_of(key: bytes) -> tuple[bytes, bytes, bytes, bytes]:
     """The four keys of a lock, all in one slot, and none of them another lock's."""
-    tag = _TAG.match(key)
+    tag = _TAG.match(key) if b"{" in key else None
     if tag is None:
         return key, b"{%b}:fence" % key, b"{%b}:queue" % key, b"{%b}:waiters" % key
     return key, b"{%b}:fence:%b" % (tag[1], key), b"{%b}:queue:%b" % (tag[1], key), b"{%b}:waiters:%b" % (tag[1], key)
@@ -84,5 +84,10 @@ def _bulk(data: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
-def _milliseconds(ttl: float) -> bytes:
-    return b"%d" % round(ttl * 1000)
+@lru_cache(64)  # (a client has few ttls)
+def _number(number: int) -> bytes:
+    return _bulk(b"%d" % number)
+
+
+_REQUEST = b"*13\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n4\r\n" % REQUEST.sha
+_RELEASE = b"*9\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n4\r\n" % RELEASE.sha

@@ -129,6 +129,7 @@ class Lane(Generic[Q]):
         self.unsaid: list[Q] = []  # to be said (again) after a reconnect
         self.facts: dict[str, str] = {}  # what the server said of itself
         self.ahead: float | None = None  # the node's clock less ours, seconds
+        self.blur = 0.0  # by how much that may be wrong, either way
         self.run_id = ""
         self.uptime = 0  # of the server when it was last connected to, seconds
         self._known = 0.0  # since when this client knows that run of the server
@@ -300,7 +301,7 @@ class Lane(Generic[Q]):
             if seconds is None or microseconds is None:
                 self.bad = ConnectionError(f"it tells no time: {reply!r}")
                 return
-            self.ahead = seconds + microseconds / 1e6 - (sent + now) / 2
+            self.ahead, self.blur = seconds + microseconds / 1e6 - (sent + now) / 2, (now - sent) / 2
             self._introduced(now)
         elif word == "SCRIPT LOAD" and not any(isinstance(it, Greeting) for it in self.ledger):
             self._opened = now

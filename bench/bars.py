@@ -1,0 +1,199 @@
+"""The bars: what holdfast has to reach, each a ratio (or a count) within one round of one run.
+
+Knows which figures are compared and what is allowed. Must not know how they are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .figures import Figure, Round, Rounds, of
+
+Ratio = Callable[[Round], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """`bound`: what the figure may be at most (or, `least`, at least); `aim`: what would be fine."""
+
+    scenario: str
+    text: str
+    figure: Ratio
+    bound: float
+    aim: float | None = None
+    least: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A bar and what was measured; nothing if the run had no such rows."""
+
+    bar: Bar
+    figure: Figure | None
+
+    @property
+    def reached(self) -> bool | None:
+        """Is it?"""
+        if self.figure is None:
+            return None
+        return self.figure.value >= self.bar.bound if self.bar.least else self.figure.value <= self.bar.bound
+
+
+def verdicts(rounds: Rounds, scenarios: Sequence[str]) -> list[Verdict]:
+    """All bars of these scenarios."""
+    return [Verdict(bar, of(_each(bar.figure, rounds))) for bar in ALL if bar.scenario in scenarios]
+
+
+def _each(ratio: Ratio, rounds: Rounds) -> list[float]:
+    found = []
+    for round_ in rounds.each():
+        try:
+            found.append(ratio(round_))
+        except LookupError:  # somebody was not measured in this round
+            continue
+    return found
+
+
+def _over(case: str, ours: str, theirs: str, what: str = "p50") -> Ratio:
+    return lambda it: it(case, ours, what) / it(case, theirs, what)
+
+
+def _within(case: str, ours: str, what: str, base: str) -> Ratio:
+    return lambda it: it(case, ours, what) / it(case, ours, base)
+
+
+def _plain(case: str, ours: str, what: str) -> Ratio:
+    return lambda it: it(case, ours, what)
+
+
+IN_TURN = ("redis-py in turn", "redlock-py", "pyredlock", "redlock-ng")
+TASKS = ("pyredlock asyncio", "redlock-ng asyncio", "aioredlock", "pottery asyncio")
+
+
+def _pair() -> list[Bar]:
+    five, one, confirmed, floor = "pair, 5 nodes", "pair, 1 node", "holdfast confirmed", "floor: sockets, scripts"
+    return [
+        Bar("pair", "threads, 5 nodes: pair / floor of sockets", _over(five, confirmed, floor), 1.6, 1.3),
+        Bar("pair", "threads, 5 nodes: client CPU / floor of sockets", _over(five, confirmed, floor, "cpu"), 2.0),
+        Bar("pair", "threads, 5 nodes: pair / redis-py in turn", _over(five, confirmed, "redis-py in turn"), 0.9),
+        Bar("pair", "threads, 5 nodes: pair / pottery", _over(five, confirmed, "pottery"), 0.3),
+        Bar("pair", "threads, 1 node: pair / redis-py Lock", _over(one, confirmed, "redis-py Lock"), 0.75),
+        Bar(
+            "pair",
+            "asyncio, 5 nodes: pair / floor of asyncio",
+            _over(five, "holdfast asyncio confirmed", "floor: asyncio, scripts"),
+            1.25,
+            1.05,
+        ),
+    ]
+
+
+def _delayed() -> list[Bar]:
+    short, long = "pair, 5 nodes, 0.3 ms", "pair, 5 nodes, 1 ms"
+    bars = [
+        Bar("delay", "threads, 0.3 ms: acquire / floor", _over(short, "holdfast confirmed", "floor: sockets, scripts", "acquire"), 1.3),
+        Bar("delay", "threads, 0.3 ms: pair by default / floor", _over(short, "holdfast", "floor: sockets, scripts"), 0.75),
+    ]
+    for face, ours, floor in (
+        ("threads", "holdfast", "floor: sockets, scripts"),
+        ("asyncio", "holdfast asyncio", "floor: asyncio, scripts"),
+    ):
+        confirmed = f"{ours} confirmed"
+        bars += [
+            Bar("delay", f"{face}, 1 ms: pair / floor", _over(long, confirmed, floor), 1.05),
+            Bar("delay", f"{face}, 1 ms: pair / best of those who ask in turn", _over_best(long, confirmed, IN_TURN), 0.25),
+            Bar("delay", f"{face}, 1 ms: pair by default / floor", _over(long, ours, floor), 0.55),
+        ]
+    return bars
+
+
+def _over_best(case: str, ours: str, theirs: Sequence[str], what: str = "p50") -> Ratio:
+    return lambda it: it(case, ours, what) / it.least(case, theirs, what)
+
+
+def _many() -> list[Bar]:
+    bars, ours = [], "holdfast asyncio confirmed"
+    for tasks in ("100", "1,000"):
+        case = f"many, {tasks} tasks"
+        bars += [
+            Bar("many", f"{tasks} tasks: client CPU of a pair / best Python peer", _over_best(case, ours, TASKS, "cpu"), 1 / 12),
+            *(
+                Bar(
+                    "many",
+                    f"{tasks} tasks: client CPU / coalescing transport, {kind}",
+                    _over(case, ours, f"floor: coalescing, {kind}", "cpu"),
+                    2.0,
+                )
+                for kind in ("scripts", "plain")
+            ),
+        ]
+    return bars
+
+
+def _threads() -> list[Bar]:
+    ours, many, one, five = "holdfast", "16 threads", "computing thread, 1 node", "computing thread, 5 nodes"
+    return [
+        Bar(
+            "threads",
+            "16 threads: locks a second / one thread's",
+            lambda it: it(many, ours, "rate") / it("1 thread", ours, "rate"),
+            3.0,
+            least=True,
+        ),
+        Bar("threads", "16 threads: p99 / p50", _within(many, ours, "p99", "p50"), 3.0),
+        Bar("busy", f"{one}: acquire / redis-py Lock", _over(one, ours, "redis-py Lock", "mean"), 1.3),
+        Bar("busy", f"{five}: acquire / redis-py in turn", _over(five, ours, "redis-py in turn", "mean"), 1.3),
+        Bar("busy", "computing holder: release to next holder, ms", lambda it: it("computing holder", ours, "p50") / 1e3, 1.0),
+    ]
+
+
+def _handover() -> list[Bar]:
+    bars, case = [], "64 waiters in four"
+    for face, ours, floor in (
+        ("threads", "holdfast", "floor: push by hand"),
+        ("asyncio", "holdfast asyncio", "floor: push by hand, asyncio"),
+    ):
+        bars += [
+            Bar("handover", f"{face}, {case}: gap / push by hand", _over(case, ours, floor), 1.5),
+            Bar("handover", f"{face}, {case}: commands a node and acquisition", _plain(case, ours, "commands"), 2.2),
+            Bar("handover", f"{face}, {case}: Jain's index", _plain(case, ours, "jain"), 0.99, least=True),
+            Bar("handover", f"{face}, {case}: passed over", _plain(case, ours, "overtaken"), 0.0),
+            Bar("handover", f"{face}: commands a second and node of 64 who wait", _plain("64 wait for 2 s", ours, "commands"), 0.0),
+        ]
+    return bars
+
+
+def _faults() -> list[Bar]:
+    bars = []
+    for face, ours in (("threads", "holdfast"), ("asyncio", "holdfast asyncio")):
+        for case in ("one node dead", "one node frozen"):
+            bars += [
+                Bar("faults", f"{face}, {case}: acquire / healthy", _within(case, ours, "p50", "healthy"), 1.2),
+                Bar("faults", f"{face}, {case}: p99 / healthy p99", _within(case, ours, "p99", "healthy_p99"), 1.2),
+                Bar("faults", f"{face}, {case}: first acquire / healthy p50", _within(case, ours, "first", "healthy"), 5.0),
+            ]
+    return bars
+
+
+def _held() -> list[Bar]:
+    bars, case = [], "1,000 leases, 5 nodes"
+    for face, ours in (("threads", "holdfast"), ("asyncio", "holdfast asyncio")):
+        bars += [
+            Bar("held", f"{face}: CPU, percent of a core", _plain(case, ours, "cpu"), 1.0),
+            Bar("held", f"{face}: threads of the process", _plain(case, ours, "threads"), 3.0),
+            Bar("held", f"{face}: writes a second and node", _plain(case, ours, "writes"), 11.0),
+            Bar("held", f"{face}: leases lost", _plain(case, ours, "lost"), 0.0),
+        ]
+    return bars
+
+
+def _rest() -> list[Bar]:
+    return [
+        Bar("start", "import holdfast / import redis", _over("import", "import holdfast", "import redis"), 0.5),
+        Bar("server", "request on a free name / SET NX PX", _over("server time, request", "scripts request", "plain request"), 11.0),
+        Bar("server", "release / the plain unlock script", _over("server time, release", "scripts release", "plain release"), 1.6),
+    ]
+
+
+ALL = (*_pair(), *_delayed(), *_many(), *_threads(), *_handover(), *_faults(), *_held(), *_rest())

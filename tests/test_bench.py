@@ -1,0 +1,360 @@
+"""The bench, without its speeds: are figures what they say, do bars and pages name what is measured, would nonsense be noticed?
+
+That every contender runs, and excludes, is what `./task bench --quick` checks in CI.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from holdfast.embedded import Nodes
+
+HAS_C = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler (CI has one)")
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bench import bars, catalogue, delay, environments, figures, plot, quick, report, runner, scenarios  # noqa: E402  (after its place is known)
+from bench.figures import Round, Rounds  # noqa: E402
+from bench.work import handover  # noqa: E402
+
+CASES = {case.name: case for scenario in scenarios.ALL.values() for case in scenario.cases}
+
+
+def rows(*figures: tuple[str, int, float]) -> Rounds:
+    """Of (contender, round, p50)."""
+    return Rounds([{"case": "c", "contender": who, "round": round_, "p50": value} for who, round_, value in figures])
+
+
+# ------------------------------------------------ figures
+
+
+def test_a_ratio_is_taken_within_a_round() -> None:
+    told = rows(("ours", 0, 10.0), ("theirs", 0, 20.0), ("ours", 1, 100.0), ("theirs", 1, 200.0), ("ours", 2, 1.0))
+    ratios = bars._each(bars._over("c", "ours", "theirs"), told)
+    assert ratios == [0.5, 0.5]  # the last round has nothing to compare with
+
+
+def test_a_figure_is_the_median_with_its_spread() -> None:
+    figure = rows(("ours", 0, 10.0), ("ours", 1, 40.0), ("ours", 2, 20.0)).figure("c", "ours", "p50")
+    assert figure == figures.Figure(20.0, 1.5, 3)
+    assert rows().figure("c", "ours", "p50") is None
+
+
+def test_rows_with_an_error_have_no_figures() -> None:
+    told = Rounds([{"case": "c", "contender": "ours", "round": 0, "error": "hung", "p50": 1.0}])
+    assert told.figure("c", "ours", "p50") is None
+    assert told.each() == []
+
+
+def test_the_best_of_several_is_of_those_that_were_measured() -> None:
+    [round_] = rows(("a", 0, 3.0), ("b", 0, 2.0)).each()
+    assert round_.least("c", ("a", "b", "nobody"), "p50") == 2.0
+    with pytest.raises(LookupError):
+        round_.least("c", ("nobody",), "p50")
+
+
+@pytest.mark.parametrize(
+    "value, text", [(0.0, "0"), (0.00123, "1.2e-03"), (0.0833, "0.0833"), (1.25, "1.25"), (12.34, "12.3"), (1234567.0, "1,234,567")]
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert figures.short(value) == text
+
+
+# ------------------------------------------------ bars
+
+
+@pytest.mark.parametrize("least, value, reached", [(False, 1.0, True), (False, 1.1, False), (True, 1.0, True), (True, 0.9, False)])
+def test_a_bar_is_reached_or_not(least: bool, value: float, reached: bool) -> None:
+    bar = bars.Bar("s", "text", lambda _: 1.0, 1.0, least=least)
+    assert bars.Verdict(bar, figures.Figure(value, 0.0, 1)).reached is reached
+    assert bars.Verdict(bar, None).reached is None
+
+
+class Watchful(Round):
+    """Says which figures a bar asks for that nobody measures."""
+
+    def __init__(self, complaints: list[str]) -> None:
+        self.complaints = complaints
+
+    def __call__(self, case: str, contender: str, what: str) -> float:
+        if case not in CASES:
+            self.complaints.append(f"there is no case {case!r}")
+        elif contender not in {it.name for it in CASES[case].contenders}:
+            self.complaints.append(f"{contender!r} takes no part in {case!r}")
+        elif what not in {name for name, _ in report.FIGURES[CASES[case].work]}:
+            self.complaints.append(f"{CASES[case].work} has no figure {what!r}")
+        return 1.0
+
+    def least(self, case: str, contenders: Iterable[str], what: str) -> float:
+        return min([self(case, it, what) for it in contenders])
+
+
+def unmeasured(every: Iterable[bars.Bar]) -> list[str]:
+    complaints: list[str] = []
+    for bar in every:
+        bar.figure(Watchful(complaints))
+        if bar.scenario not in scenarios.ALL:
+            complaints.append(f"there is no scenario {bar.scenario!r}")
+    return complaints
+
+
+def test_every_bar_asks_for_what_is_measured() -> None:
+    assert unmeasured(bars.ALL) == []
+
+
+class Asked(Round):
+    """Notes whom a bar asks for."""
+
+    def __init__(self) -> None:
+        self.needed: list[tuple[str, str]] = []
+
+    def __call__(self, case: str, contender: str, what: str) -> float:
+        self.needed.append((case, contender))
+        return 1.0
+
+    def least(self, case: str, contenders: Iterable[str], what: str) -> float:
+        return 1.0  # of several, not all are needed
+
+
+def test_nobody_whom_a_bar_needs_is_measured_seldom() -> None:
+    asked = Asked()
+    for bar in bars.ALL:
+        bar.figure(asked)
+    assert [(case, who) for case, who in asked.needed if who in CASES[case].seldom] == []
+    assert not {it for it in bars.IN_TURN if it in CASES["pair, 5 nodes, 1 ms"].seldom}
+
+
+@pytest.mark.parametrize(
+    "bar, complaint",
+    [
+        (bars.Bar("pair", "", bars._plain("pair, 6 nodes", "holdfast", "p50"), 1.0), "there is no case"),
+        (bars.Bar("pair", "", bars._plain("pair, 5 nodes", "redis-py Lock", "p50"), 1.0), "takes no part"),
+        (bars.Bar("pair", "", bars._plain("pair, 5 nodes", "holdfast", "jain"), 1.0), "has no figure"),
+        (bars.Bar("pears", "", lambda _: 1.0, 1.0), "there is no scenario"),
+    ],
+)
+def test_a_bar_that_asks_for_nothing_that_is_measured_is_found(bar: bars.Bar, complaint: str) -> None:
+    [found] = unmeasured([bar])
+    assert complaint in found
+
+
+# ------------------------------------------------ contenders
+
+
+def test_every_adapter_and_every_environment_is_there() -> None:
+    for it in catalogue.ALL:
+        assert (environments.MADE / f"{it.environment}.txt").exists()
+        if it.face != catalogue.C:
+            place, _, name = it.adapter.partition(":")
+            module = ast.parse((ROOT / "bench" / f"{place.replace('.', '/')}.py").read_text())
+            assert name in {node.name for node in module.body if isinstance(node, ast.ClassDef)}, it
+
+
+def test_every_contender_takes_part_in_the_quick_check() -> None:
+    assert {contender.name for _, contender in quick.jobs()} >= {it.name for it in catalogue.ALL}
+    fought = {contender.name for case, contender in quick.jobs() if case.work == "handover"}
+    assert fought >= {it.name for it in catalogue.ALL if it.kind != catalogue.FLOOR}
+
+
+@pytest.mark.parametrize(
+    "work, row, complaint",
+    [
+        ("pair", {"p50": 1.0}, None),
+        ("pair", {"error": "hung"}, "hung"),
+        ("pair", {"p50": 0.0}, "p50 is 0.0"),
+        ("pair", {}, "p50 is None"),
+        ("held", {"cpu": 0.0, "lost": 0}, None),
+        ("held", {"cpu": 0.0, "lost": 2}, "2 leases were lost"),
+        ("handover", {"p50": 1.0, "commands": 0.0}, "nobody has sent a command"),
+    ],
+)
+def test_the_quick_check_complains(work: str, row: dict[str, Any], complaint: str | None) -> None:
+    assert quick.complaint(runner.Case("c", work, ()), row) == complaint
+
+
+# ------------------------------------------------ hand-over
+
+
+def sections(*turns: tuple[int, float]) -> handover.Log:
+    """Of (who, when asked): each gets it 1 ms after the one before, and holds it for 1 ms."""
+    return [(asked, 10 + 0.002 * i, 10 + 0.002 * i + 0.001, who) for i, (who, asked) in enumerate(turns)]
+
+
+def test_hand_over_by_turns() -> None:
+    log = sections(*[(i % 4, 9.0 + i / 1000) for i in range(40)])
+    told = handover.figures(log, 3, ["evalsha"], 0.0, 4)
+    assert told["p50"] == pytest.approx(1000, rel=1e-3)
+    assert (told["overtaken"], told["unserved"], told["changes"], told["asked"]) == (0, 0, 1.0, 43)
+    assert told["jain"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_who_is_passed_over_and_who_never_gets_it_is_counted() -> None:
+    log = sections((0, 9.0), (1, 9.9), (2, 9.5), (1, 9.98), (1, 9.99))
+    told = handover.figures(log, 0, [], 0.0, 5)
+    assert told["overtaken"] == 1  # 1 was served before 2, who had asked before it; 10 ms earlier is not clearly earlier
+    assert told["unserved"] == 3
+    assert told["jain"] == pytest.approx(16 / (5 * 10))
+
+
+def test_two_holders_at_once_end_the_run() -> None:
+    log = sections((0, 9.0), (1, 9.0), (2, 9.0))
+    log[1] = (9.0, log[0][2] - 0.0001, log[1][2], 1)
+    with pytest.raises(SystemExit, match="two holders at once, 1 times"):
+        handover.figures(log, 0, [], 0.0, 3)
+
+
+class Fake:
+    """A lock in this process; or, `useless`, none at all."""
+
+    asks = ("set",)
+
+    def __init__(self, parameters: dict[str, Any]) -> None:
+        self.mutex = threading.Lock()
+        self.useless = parameters["useless"]
+
+    def open(self) -> None: ...
+
+    def lock(self, name: str) -> str:
+        return name
+
+    def acquire(self, lock: str) -> str:
+        if not self.useless:
+            self.mutex.acquire()
+        return lock
+
+    def release(self, held: str) -> None:
+        if not self.useless:
+            self.mutex.release()
+
+    def close(self) -> None: ...
+
+
+def test_a_lock_that_does_not_exclude_is_found() -> None:
+    fight = {"waiters": 4, "processes": 1, "hold": 0.005, "think": 0.0, "seconds": 0.1, "useless": False}
+    assert handover.threads(Fake, fight)["count"] > 1
+    with pytest.raises(SystemExit, match="two holders at once"):
+        handover.threads(Fake, fight | {"useless": True})
+
+
+# ------------------------------------------------ processes
+
+
+@HAS_C
+def test_a_contender_that_fails_says_why_and_one_that_hangs_is_ended() -> None:
+    assert runner._last("Traceback:\n  File x\nValueError: no\n  more of it\n") == "ValueError: no"
+    held = runner.Case("c", "pair", (), pin="none", patience=-0.5)
+    stage = runner.Stage()
+    try:
+        fine = catalogue.BY_NAME["floor: C, plain"]
+        row = runner.once(stage, held, fine, 1.0)
+        assert row["error"] == "not done after 0 s"
+        nobody = catalogue.Contender("nobody", catalogue.PEER, catalogue.THREADS, "no-such-environment", "contenders.nobody:Threads")
+        with pytest.raises(FileNotFoundError):
+            runner.once(stage, held, nobody, 1.0)
+    finally:
+        stage.close()
+
+
+# ------------------------------------------------ delay
+
+
+@HAS_C
+def test_the_forwarder_adds_its_delay_and_passes_everything_on(nodes: Nodes) -> None:
+    with delay.Delay(nodes.urls[:1], 0.02) as slow:
+        assert slow.round_trip >= 0.02
+        host, port = slow.urls[0].removeprefix("redis://").split(":")
+        payload = b"x" * 3_000_000
+        with socket.create_connection((host, int(port)), timeout=30) as end:
+            command = b"*2\r\n$4\r\nECHO\r\n$%d\r\n%b\r\n" % (len(payload), payload)
+            sender = threading.Thread(target=end.sendall, args=(command,))
+            sender.start()
+            came = b""
+            while len(came) < len(payload) + 12:
+                came += end.recv(1 << 20)
+            sender.join()
+            assert came == b"$%d\r\n%b\r\n" % (len(payload), payload)
+            end.sendall(b"*1\r\n$4\r\nQUIT\r\n")
+            assert end.recv(100) == b"+OK\r\n"
+            assert end.recv(100) == b""  # an end is passed on, too
+
+
+# ------------------------------------------------ pages
+
+
+def blocks_of(document: str) -> list[str]:
+    return [it for it in re.findall(r"<!-- bench: (.*?) -->", document) if it != "end"]
+
+
+def unknown_blocks(document: str) -> list[str]:
+    """What a page wants that no scenario has."""
+    found = []
+    for what in blocks_of(document):
+        name, slash, case = what.partition(" / ")
+        known = {it.name for it in scenarios.ALL[name].cases} if name in scenarios.ALL else set()
+        if (slash and case not in known) or (not slash and what not in ("bars", "made", "missed", "left out")):
+            found.append(what)
+    return found
+
+
+def test_the_page_shows_every_case_that_is_measured() -> None:
+    page = (ROOT / "docs/performance.md").read_text()
+    assert unknown_blocks(page) == []
+    assert {it.partition(" / ")[2] for it in blocks_of(page)} >= set(CASES)
+    assert [it for it in re.findall(r"\]\((performance/.*?)\)", page) if not (ROOT / "docs" / it).exists()] == []
+    planted = "<!-- bench: pair / pair, 6 nodes -->\n<!-- bench: end -->\n<!-- bench: cars -->"
+    assert unknown_blocks(planted) == ["pair / pair, 6 nodes", "cars"]
+
+
+def test_the_page_is_what_its_results_make_it() -> None:
+    page, results = (ROOT / "docs/performance.md").read_text(), json.loads((ROOT / "docs/performance.json").read_text())
+    assert report.rewritten(page, results) == page  # nobody has changed a figure by hand
+    changed = page.replace("| **holdfast** |", "| **holdfast** | 1 |", 1)
+    assert changed != page
+    assert report.rewritten(changed, results) == page
+
+
+def test_a_table_has_its_figures_and_a_missed_bar_says_by_how_much() -> None:
+    row = {"case": "server time, request", "contender": "scripts request", "round": 0, "p50": 24.0, "neighbours": 0.5}
+    plain = row | {"contender": "plain request", "p50": 2.0}
+    made = {"command": "./task bench", "when": "today", "rounds": 1, "machine": "this"}
+    told = report.summary([row, plain], scenarios.SERVER, made)
+    results = {"scenarios": {"server": told}}
+    page = "<!-- bench: server / server time, request -->\nold\n<!-- bench: end -->\n<!-- bench: missed -->\n<!-- bench: end -->\n"
+    new = report.rewritten(page, results)
+    assert "| scripts request | 24.0 |" in new
+    assert "old" not in new
+    assert "- request on a free name / SET NX PX: 12.0 (≤ 11.0), by 9%" in new
+
+
+def test_results_are_merged_by_scenario(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps({"scenarios": {"pair": {"old": 1}, "many": {"old": 2}}}))
+    merged = report.merged(file, {"many": {"new": 3}})
+    assert merged == {"scenarios": {"pair": {"old": 1}, "many": {"new": 3}}}
+
+
+def test_a_plot_is_an_image_with_a_bar_for_each() -> None:
+    marks = [("ours", catalogue.OURS, 20.0, 0.1), ("theirs", catalogue.PEER, 2000.0, 3.0), ("none", catalogue.FLOOR, 0.0, 0.0)]
+    root = ElementTree.fromstring(plot.chart("a < b", "µs", marks))
+    bars_ = root.findall("{http://www.w3.org/2000/svg}rect")
+    assert len(bars_) == 2
+    assert float(bars_[1].get("width", 0)) > float(bars_[0].get("width", 0)) > 0
+
+
+def test_an_unknown_scenario_is_refused() -> None:
+    told = subprocess.run([sys.executable, "-m", "bench", "pears"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert "there is no scenario 'pears'" in told.stderr

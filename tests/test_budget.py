@@ -1,0 +1,242 @@
+"""What a pair costs, in things that can be counted and do not depend on the machine: these numbers may fall, and must not rise.
+
+The asyncio driver speaks to simulated servers through transports without sockets, so that nothing is left to chance: its calls (of
+functions of holdfast's own), its writes, futures, tasks and timers, and the commands that reach a node. Of the driver for threads the
+caller's side is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast
+from holdfast.aio import Holdfast as AsyncHoldfast
+from holdfast.core.claim import Claim
+from holdfast.drivers import aio
+from holdfast.embedded import Nodes
+from holdfast.testing.server import VALKEY_9, Server
+from holdfast.wire.address import Address
+from holdfast.wire.lane import Lane
+
+SOURCE = str(Path(holdfast.__file__).parent)
+SIMULATOR = str(Path(holdfast.__file__).parent / "testing")  # the nodes' work is not the client's
+NODES, PAIRS = 5, 50
+
+CALLS = 260  # of our own functions, for a pair on five nodes with asyncio, confirmed
+CALLS_OF_MANY = 152  # the same with 100 tasks
+WRITES_OF_MANY = 4  # a node, for 100 pairs: what is said first in a turn leaves at once, the rest of the turn together
+CALLER = 47  # in a thread that acquires and releases; the rest is the keeper's
+
+
+class Counts:
+    """What was counted."""
+
+    def __init__(self) -> None:
+        self.calls = self.writes = self.futures = self.tasks = self.timers = 0
+
+
+@contextmanager
+def counted(counts: Counts) -> Iterator[None]:
+    """Count the calls of holdfast's own functions in this thread."""
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(SOURCE) and not file.startswith(SIMULATOR):
+            counts.calls += 1
+
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+class Pipe(asyncio.Transport):
+    """To a simulated server and back, each way in a later turn of the loop."""
+
+    def __init__(self, link: aio.Link, server: Server, counts: Counts) -> None:
+        super().__init__()
+        self._link, self._counts, self._loop = link, counts, asyncio.get_running_loop()
+        self._connection = server.connect(lambda data: self._loop.call_soon(self._deliver, data) and None)
+
+    def write(self, data: Any) -> None:
+        self._counts.writes += 1
+        self._loop.call_soon(self._connection.feed, bytes(data))
+
+    def _deliver(self, data: bytes) -> None:
+        self._link.get_buffer(-1)[: len(data)] = data
+        self._link.buffer_updated(len(data))
+
+    def abort(self) -> None:
+        pass
+
+
+class Bench:
+    """Five simulated nodes and a client."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.counts = Counts()
+        self.servers = [Server(time.time, f"{i:040x}", dialect=VALKEY_9) for i in range(NODES)]
+
+        async def found(driver: aio.Driver, node: int) -> tuple[list[Any], Address]:
+            return [], driver.settings.addresses[node]
+
+        async def connected(driver: aio.Driver, node: int, places: object, address: object) -> aio.Link:
+            link = aio.Link(driver, node, None)
+            link.connection_made(Pipe(link, self.servers[node], self.counts))
+            return link
+
+        monkeypatch.setattr(aio.Driver, "_found", found)
+        monkeypatch.setattr(aio.Driver, "_connected", connected)
+        self.locks = AsyncHoldfast(*[f"redis://node{i}:1" for i in range(NODES)], restart_guard=None)
+
+    async def pair(self, name: str = "n", confirm: bool = True) -> None:
+        lease = await self.locks.lock(name).acquire()
+        await lease.release(confirm=confirm)
+
+    async def measure(self, work: Callable[[], Awaitable[object]], monkeypatch: pytest.MonkeyPatch) -> Counts:
+        """What the work costs, when everything is warm."""
+        await self.locks.ready()
+        await self.pair()
+        loop, counts = asyncio.get_running_loop(), self.counts
+        counts.__init__()  # type: ignore[misc]
+        for server in self.servers:
+            server.calls.clear()
+        for name, kind in (("create_future", "futures"), ("create_task", "tasks"), ("call_at", "timers"), ("call_later", "timers")):
+            monkeypatch.setattr(loop, name, self._watched(getattr(loop, name), kind))
+        with counted(counts):
+            await work()
+        monkeypatch.undo()
+        return counts
+
+    def _watched(self, function: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        def watched(*arguments: Any, **options: Any) -> Any:
+            setattr(self.counts, kind, getattr(self.counts, kind) + 1)
+            return function(*arguments, **options)
+
+        return watched
+
+    @property
+    def commands(self) -> list[int]:
+        """Of locks, that have reached each node."""
+        return [it.calls.get(b"EVALSHA", 0) for it in self.servers]
+
+
+async def pairs(bench: Bench) -> None:
+    for _ in range(PAIRS):
+        await bench.pair()
+
+
+async def crowd(bench: Bench) -> None:
+    await asyncio.gather(*[bench.pair(f"n{i}") for i in range(100)])
+
+
+async def queue(bench: Bench) -> None:
+    await asyncio.gather(*[bench.pair() for _ in range(20)])
+
+
+async def test_a_pair_costs_so_many_calls_two_writes_a_node_and_one_future_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    cost = await bench.measure(lambda: pairs(bench), monkeypatch)
+    assert cost.calls <= CALLS * PAIRS
+    assert cost.writes == 2 * NODES * PAIRS
+    assert cost.futures <= 2 * PAIRS
+    assert (cost.tasks, cost.timers) == (0, 0)
+    assert bench.commands == [2 * PAIRS] * NODES
+    await bench.locks.close()
+
+
+async def test_a_hundred_tasks_share_their_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    cost = await bench.measure(lambda: crowd(bench), monkeypatch)
+    assert cost.calls <= CALLS_OF_MANY * 100
+    assert cost.writes <= WRITES_OF_MANY * NODES
+    assert cost.futures <= 2 * 100 + 1  # and gather's own
+    assert (cost.tasks, cost.timers) == (100, 0)  # gather's
+    assert bench.commands == [200] * NODES
+    await bench.locks.close()
+
+
+async def test_waiting_sends_nothing_and_each_acquisition_costs_two_commands_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    await bench.measure(lambda: queue(bench), monkeypatch)
+    assert bench.commands == [2 * 20] * NODES
+    await bench.locks.close()
+
+
+def test_a_thread_that_acquires_and_releases_leaves_the_work_to_the_keeper(nodes: Nodes) -> None:
+    least = 10**9  # (a thread that waits looks once a second whether the keeper is still there: on a slow machine that may happen)
+    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        locks.ready()
+        lock = locks.lock("budget")
+        for _ in range(PAIRS):
+            counts = Counts()
+            with counted(counts):
+                lock.acquire().release()
+            least = min(least, counts.calls)
+    assert least <= CALLER
+
+
+# Each budget has a fault that exceeds it.
+
+
+async def test_a_pair_that_takes_the_long_way_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    begin = Claim.begin
+
+    def unfolded(claim: Claim, now: float) -> None:
+        begin(claim, now)
+        claim._unfold()
+
+    with pytest.MonkeyPatch.context() as fault:
+        fault.setattr(Claim, "begin", unfolded)
+        cost = await bench.measure(lambda: pairs(bench), monkeypatch)
+        assert cost.calls > CALLS * PAIRS
+        await bench.locks.close()
+
+
+async def test_a_write_for_each_operation_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    work = aio.Driver._work
+
+    def impatient(driver: aio.Driver) -> None:
+        work(driver)
+        driver._flush()
+
+    with pytest.MonkeyPatch.context() as fault:
+        fault.setattr(aio.Driver, "_work", impatient)
+        cost = await bench.measure(lambda: crowd(bench), monkeypatch)
+        assert cost.writes > WRITES_OF_MANY * NODES
+        await bench.locks.close()
+
+
+def test_work_in_the_callers_thread_is_seen(nodes: Nodes) -> None:
+    counts = Counts()
+    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks, counted(counts):
+        locks.lock("budget").acquire().release()  # a description for each use costs more, and the first one most
+    assert counts.calls > CALLER
+
+
+async def test_a_command_too_many_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    say = Lane.say
+
+    def stutter(lane: Lane[Any], question: Any) -> None:
+        say(lane, question)
+        say(lane, question)
+
+    with pytest.MonkeyPatch.context() as fault:
+        fault.setattr(Lane, "say", stutter)
+        await bench.measure(lambda: pairs(bench), monkeypatch)
+        assert bench.commands != [2 * PAIRS] * NODES
+        await bench.locks.close()
