@@ -69,6 +69,8 @@ def differences(seed: int, kind: type[Node] = Node) -> tuple[str | None, Counter
                 case "time":
                     by = dice.choice((125, 500, 1_500, 2_000, 9_000, 40_000, -20_000))  # (what a float holds exactly)
                     told.append(f"{by} ms pass")
+                    if by < 0:
+                        node.become(node.state(now))  # what has run out is gone for good (and was looked at, so that the server knows)
                     bench.place.pass_time(by / 1000)
                     left = right = None
                 case _:
