@@ -25,6 +25,7 @@ fields it has are taken as they are, and one whose kind is not known is refused 
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -60,7 +61,8 @@ class Bounds:
 
     `holds`: how many times each client wants the lock; `steps`: by how many steps time may pass at once; `skew`: seconds that each client's tickets
     are ahead; `tries`: clients that do not wait; `renew`: do holders renew?
-    `busy`: with how many messages under way, at most, something goes wrong or time passes.
+    `busy`: with how many messages under way, at most, something goes wrong or time passes; `room`: how many
+    may be under way to clients.
     """
 
     nodes: int = 3
@@ -73,11 +75,13 @@ class Bounds:
     cancels: int = 0
     extends: int = 0
     busy: int = 99
+    room: int = 99
     steps: tuple[int, ...] = (1, LEASE, GUARD)
     skew: tuple[float, ...] = ()
     tries: tuple[int, ...] = ()
     renew: bool = True
     guard: bool = True
+    recovery: bool = True
 
     @property
     def faultless(self) -> bool:
@@ -112,7 +116,7 @@ class _Shape:
     }  # fmt: skip
     BY_NODE = frozenset({"votes", "plain", "_touched", "_parting"})  # said of single nodes: kept with their connections
     ORDERED = frozenset({"_asked", "_extended", "began"})  # moments that are compared with others of the same step
-    VOTE_FOR_PEOPLE = frozenset({"holder", "left", "told", "error"})
+    VOTE_FOR_PEOPLE = frozenset({"denied", "error", "holder", "left", "told"})
     VOTE_ORDERED = frozenset({"last", "sent", "since"})
 
     def __init__(self) -> None:
@@ -139,8 +143,8 @@ class Explored:
     states: int = 0
     events: int = 0
     depth: int = 0
-    asked: int = 0  # of claims: how often one was really asked
-    seen: dict[str, int] = field(default_factory=dict)
+    asked: int = 0  # how often a claim was really asked
+    seen: Counter[str] = field(default_factory=Counter)
 
 
 class Model:
@@ -155,7 +159,9 @@ class Model:
         self._numbers: dict[Any, int] = {}
         self._done: dict[Any, Any] = {}  # what came of an input to a client
         self._local: dict[tuple[int, int], list[tuple[Any, int, int]]] = {}  # what can happen at a node, and what comes of it
+        self._counted: dict[int, tuple[int, int]] = {}
         self._swapped: dict[tuple[int, int, int], int] = {}
+        self.seen = Counter[str]()  # what happened, counted once for each state of what it happened to
         self._recovered: dict[State, int] = {}
         self._fine: set[tuple[int, int, int, int]] = set()
 
@@ -186,7 +192,8 @@ class Model:
         if all(values[core][0] == "idle" and values[core][1] == self.bounds.holds for core in cores):
             return  # all have had it, or given up: nothing is left that could be wrong
         found: list[tuple[tuple[Any, ...], State]] = []
-        calm = sum(map(self._under_way, columns)) <= self.bounds.busy
+        coming, going = map(sum, zip(*map(self._under_way, columns), strict=True))
+        calm, full = coming + going <= self.bounds.busy, coming >= self.bounds.room
         before = -1
         for node, column in enumerate(columns):
             if column == before:  # alike in all: what happens there may as well happen here
@@ -211,7 +218,7 @@ class Model:
                 elif not self.bounds.guard or step >= values[column][1] + GUARD:
                     found.append(self._event(state, "joins", client, node))
             for label, cost, other in self._at(column, step):
-                if cost < 0 or (budget[cost] and calm):
+                if budget[cost] and calm if cost >= 0 else not (full and "executes" in label[0]):
                     result = step, highest, budget, cores, (*columns[:node], other, *columns[node + 1 :])
                     found.append(((*label, node), _spent(result, cost) if cost >= 0 else result))
         for client in clients:
@@ -234,7 +241,7 @@ class Model:
                     found.append((label, result))
         if budget[PASSES] and calm:
             for by in self.bounds.steps:
-                found.append((("time passes", by), self.later(state, by)))
+                found.append((("time passes", by), _spent(self.later(state, by), PASSES)))
         yield from found
 
     # ------------------------------------------------ what must follow
@@ -292,14 +299,18 @@ class Model:
                     return self._event(state, "gives it back", client)[1]
         return self.later(state, 1)
 
-    def _under_way(self, column: int) -> int:
-        """How many messages are under way, to a node or from it. (What will be executed late is: it may take for ever.)"""
-        return sum(half[OUT] + len(half[BACK]) for half in map(self._values.__getitem__, self._values[column][2]))
+    def _under_way(self, column: int) -> tuple[int, int]:
+        """How many messages are under way from a node, and to it. (What will be executed late is not: it may take for ever.)"""
+        counted = self._counted.get(column)
+        if counted is None:
+            halves = [self._values[it] for it in self._values[column][2]]
+            counted = self._counted[column] = sum(len(it[BACK]) for it in halves), sum(it[OUT] for it in halves)
+        return counted
 
     def later(self, state: State, by: int) -> State:
         """Time passes."""
         step, highest, budget, cores, columns = state
-        return step + by, highest, budget[:PASSES] + (max(budget[PASSES] - 1, 0),) + budget[PASSES + 1 :], cores, columns
+        return step + by, highest, budget, cores, columns
 
     # ------------------------------------------------ at a node
 
@@ -349,6 +360,7 @@ class Model:
 
         def publish(kind: bytes, whose: bytes, fence: int) -> bool:
             client = self.inboxes.index(whose[17:49])
+            self.seen[f"push {kind.decode()}"] += 1
             half = lines[client]
             if half[LINE] == SOUND:
                 lines[client] = (*half[:BACK], (*half[BACK], (kind, whose, fence)), *half[LATE:])
@@ -358,6 +370,7 @@ class Model:
         master.become(self._values[node])
         now = EPOCH + round(step * STEP * 1000)
         reply = master.execute(Command(None, mode, token, 0.0, ttl, fence), now)
+        self.seen[f"{'late ' if asker is None else ''}{mode.decode()}"] += 1
         if asker is not None:
             half = lines[asker]
             said = tuple(reply) if isinstance(reply, list) else reply
@@ -383,6 +396,7 @@ class Model:
         done = self._done.get(key)
         if done is None:
             self.asked += 1
+            self.seen[label[0]] += 1
             done = self._done[key] = self._ask(*key)
         core, after, fence, idle = done
         if fence:
@@ -414,6 +428,10 @@ class Model:
         crew = _Crew(self, client, self._values[core], halves, step)
         idle = crew.happens(kind, node)
         held = crew.claim is not None and crew.claim.state is HELD and not crew.was_held
+        if crew.was_late and crew.claim is not None and crew.claim.state is HELD and crew.claim.until > crew.now:
+            raise Broken("risen: its time was up, and it holds on")
+        if held and crew.claim is not None and crew.claim.until <= crew.now:
+            raise Broken("late: it is granted when its time is up")
         after = crew.take_apart()
         return self._number(after), [self._number(tuple(it)) for it in halves], crew.claim.fence if held and crew.claim else 0, idle
 
@@ -480,6 +498,7 @@ class _Crew:
         instants = [self._instant(it) for it in self._moments()]
         base = round(step * STEP, 6)
         self.now = base + INSTANT * (1 + max((k for b, k in instants if b == base), default=0))
+        self.was_late = self.was_held and self.claim is not None and self.now >= self.claim.until
 
     # ------------------------------------------------ what happens
 
@@ -669,10 +688,10 @@ class Search:
         self.states: list[State] = []
         self._parents = array("q")
 
-    def run(self, most: int | None = None) -> Explored:
-        """Visit every state (`most`: at most so many). Raises Broken, with its trace."""
+    def run(self, most: int | None = None, first: State | None = None) -> Explored:
+        """Visit every state (`most`: at most so many), beginning with the `first`. Raises Broken, with its trace."""
         model, explored = self.model, Explored()
-        first = model.first()
+        first = first or model.first()
         known, states, parents = {first}, self.states, self._parents
         states.append(first)
         parents.append(-1)
@@ -684,7 +703,7 @@ class Search:
             state = states[at]
             try:
                 model.look(state)
-                if not model.bounds.faultless:
+                if model.bounds.recovery and not model.bounds.faultless:
                     model.recovers(state)
                 stuck = True
                 for label, after in model.successors(state):
@@ -701,7 +720,7 @@ class Search:
                 broken.trace = self.trace(at)
                 raise
             at += 1
-        explored.states, explored.asked = at, model.asked
+        explored.states, explored.asked, explored.seen = at, model.asked, model.seen
         return explored
 
     def trace(self, at: int) -> list[str]:
