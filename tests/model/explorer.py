@@ -1,22 +1,24 @@
 """Every interleaving of a small world: the shipped `Claim`, talking with nodes that are a transcription of the scripts.
 
-What is explored. N nodes and some clients, one name. A client has one claim at a time, of the shipped class, and an ordered connection to each
-node. What can happen, at any time and in any order: a client begins, gives the lock back, gives up, is woken if it wants to be; a node executes what
-is next on a connection; a client hears what is next; a connection breaks at the client, and what was under way is executed later, or never; it breaks at the
-node, and the client learns of it later; a new connection is made; a node restarts empty; time passes. `Bounds` says how often the faults and the
-passing of time may happen in one history: within that, nothing is left out, and nothing is left to chance.
+What is explored. N nodes and some clients, one name. A client has one claim at a time, of the shipped class, and an ordered
+connection to each node. What can happen, at any time and in any order: a client begins, gives the lock back, gives up, extends, is
+woken if it wants to be; a node executes what is next on a connection; a client hears what is next; a connection breaks at the
+client, and what was under way is executed later, or never; it breaks at the node, and the client learns of it later; a new
+connection is made; a node restarts empty; time passes. `Bounds` says how often faults and the passing of time may happen in one
+history, and how much may be under way. Within that nothing is left out, and nothing is left to chance.
 
-Time. It stands still while things happen, and passes in steps of a little more than ttl/3, and of three such at once (a lease) or four (the guard). So any number of things
-happen between two deadlines, in any order, and every deadline is either ahead of all of them or behind. What happens in one step has an order
-all the same: each input to a client is given a moment of its own, an instant (1 ns) after the last one, since the gap rule asks which of two came first.
-Clocks are exact here. How much they may differ, and that `bound` allows for it, is arithmetic: it is argued in docs/proof.md, and tested in the
-simulator, where clocks drift and step.
+Time. It stands still while things happen, and passes in steps of a little more than ttl/3, in three such at once (a lease) or in
+four (the guard). So any number of things happens between two deadlines, in any order, and every deadline is either ahead of all of
+them or behind. What happens in one step has an order all the same: each input to a client is given a moment of its own, an instant
+(1 ns) after the last one, since the gap rule asks which of two came first. Clocks are exact here. How much they may differ, and that
+`quorum.bound` allows for it, is arithmetic: argued in docs/proof.md, and tested in the simulator, where clocks drift and step.
 
-States. A history is forgotten for what it led to. Two states are one if they differ in the numbers of nodes (they are alike), or in how many nanoseconds lie
-between inputs whose order is the same. What a claim does with an input depends on its own state only, so it is asked once
-for each, and the rest is looking up.
+States. A history is forgotten for what it led to. Two states are one if they differ in the numbers of nodes (nodes are alike), or in
+how many instants lie between inputs whose order is the same. What a claim does with an input depends on its own state only, so it
+is asked once for each, and the rest is looking up.
 
-What must hold is in `Model._look` (at every state) and `Model._held` (whenever a lock is granted); `recovers` and `rests` say what must follow.
+What must hold is in `Model.look` (at every state), `_held` and `_ask` (whenever a lock is granted, or a claim has heard something);
+`Model.recovers`, and the end of `Search.run`, say what must follow.
 
 Knows claims, the rules by which a crew hands on what it hears, and `core.nodes.Node`. Must not know what a claim is made of: whatever
 fields it has are taken as they are, and one whose kind is not known is refused (`_Shape`).
@@ -26,10 +28,11 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 from core.nodes import Lock, Node
 
@@ -47,6 +50,7 @@ INSTANT = 1e-9  # seconds between two inputs to one client, while time stands st
 
 # A connection, as its client and its node see it: one tuple of these.
 LINE, VOTE, PLAIN, TOUCHED, LEDGER, OUT, BACK, LATE, GHOST, UNSAID = range(10)
+NOTICED, SAID_AGAIN, IDLE = range(3)  # would anybody notice an input: yes; only by a repetition, if the connection broke before it; no
 DOWN, SOUND, CUT = range(3)  # LINE; cut: the node has lost it, and the client does not know yet
 FRESH = (SOUND, None, False, False, (), 0, (), (), False, ())
 
@@ -57,12 +61,11 @@ BREAKS, CUTS, RESTARTS, PASSES, CANCELS, EXTENDS = range(6)  # the budget
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What is explored. How often, in one history: `breaks` of connections, `restarts` of nodes, `passes` of time, `cancels`, `extends`.
+    """What is explored. How often, in one history: `breaks` of connections at the client, `cuts` at the node, `restarts`, and so on.
 
-    `holds`: how many times each client wants the lock; `steps`: by how many steps time may pass at once; `skew`: seconds that each client's tickets
-    are ahead; `tries`: clients that do not wait; `renew`: do holders renew?
-    `busy`: with how many messages under way, at most, something goes wrong or time passes; `room`: how many
-    may be under way to clients.
+    `holds`: how many times each client wants the lock; `steps`: by how many steps time may pass at once; `skew`: seconds that each
+    client's tickets are ahead; `tries`: clients that do not wait; `renew`: do holders? `busy`: with how many messages under way, at
+    most, something goes wrong or time passes; `room`: how many may be under way to clients; `guard`, `recovery`: are they looked at?
     """
 
     nodes: int = 3
@@ -110,7 +113,7 @@ class _Shape:
     """
 
     CONSTANT = frozenset({"__weakref__", "_quorum", "_reach", "_usual", "mint", "recipe"})  # the same for all, or made from others
-    FOR_PEOPLE = {  # told to callers and observers, or kept for them: what is said and when does not depend on it
+    FOR_PEOPLE: ClassVar[Mapping[str, Any]] = {  # told to callers and observers, or kept for them
         "armed": inf, "contended": False, "freed": 0, "news": False, "notes": [], "queued": True, "reason": "", "refusal": None,
         "routed": b"", "sends": [], "setback": None, "since": 0.0,
     }  # fmt: skip
@@ -205,8 +208,8 @@ class Model:
                 if half[BACK]:
                     label = ("hears", client, node)
                     result, idle = self._input(state, client, label, node)
-                    if idle is True or (idle and half[LINE] == SOUND and not any(budget[:PASSES])):  # nobody would know: so let it happen now, whatever else there is to do
-                        yield label, result
+                    if idle == IDLE or (idle == SAID_AGAIN and half[LINE] == SOUND and not any(budget[:PASSES])):
+                        yield label, result  # nobody would know: so let it happen now, whatever else there is to do
                         return
                     found.append((label, result))
                 if half[LINE] == CUT:
@@ -364,7 +367,7 @@ class Model:
             half = lines[client]
             if half[LINE] == SOUND:
                 lines[client] = (*half[:BACK], (*half[BACK], (kind, whose, fence)), *half[LATE:])
-            return half[LINE] == SOUND or half[GHOST]
+            return bool(half[LINE] == SOUND or half[GHOST])
 
         master = Node(publish, HORIZON)
         master.become(self._values[node])
@@ -383,8 +386,8 @@ class Model:
         label = (kind, client, node) if node >= 0 else (kind, client)
         return label, self._input(state, client, label, node)[0]
 
-    def _input(self, state: State, client: int, label: tuple[Any, ...], node: int) -> tuple[State, bool]:
-        """What comes of an input to a client; and whether it is one that nobody would notice."""
+    def _input(self, state: State, client: int, label: tuple[Any, ...], node: int) -> tuple[State, int]:
+        """What comes of an input to a client; and whether anybody would notice it."""
         step, highest, budget, cores, columns = state
         values = self._values
         halves = [values[column][2][client] for column in columns]
@@ -422,8 +425,8 @@ class Model:
             raise Broken(f"fence: {fence} is granted after {highest}")
         return fence
 
-    def _ask(self, client: int, core: int, numbers: tuple[int, ...], kind: str, node: int, step: int) -> tuple[int, list[int], int, bool]:
-        """Put an input to a claim, and see what it says: the core and the halves after it, the fence if it is held now, is it idle?"""
+    def _ask(self, client: int, core: int, numbers: tuple[int, ...], kind: str, node: int, step: int) -> tuple[int, list[int], int, int]:
+        """Put an input to a claim, and see what it says: core and halves after it, the fence if it is held now, would anybody notice?"""
         halves = [list(self._values[it]) for it in numbers]
         crew = _Crew(self, client, self._values[core], halves, step)
         idle = crew.happens(kind, node)
@@ -502,8 +505,8 @@ class _Crew:
 
     # ------------------------------------------------ what happens
 
-    def happens(self, kind: str, node: int) -> bool | str:
-        """Returns whether nobody would notice."""
+    def happens(self, kind: str, node: int) -> int:
+        """Returns whether anybody would notice."""
         half = self.halves[node]
         if kind == "hears":
             message, half[BACK] = half[BACK][0], half[BACK][1:]
@@ -536,7 +539,7 @@ class _Crew:
             else:
                 self.claim.release(self.now)
         self._act()
-        return False
+        return NOTICED
 
     def _begin(self) -> None:
         bounds, number = self.model.bounds, self.core[1] + 1
@@ -547,27 +550,27 @@ class _Crew:
         self.claim = Claim(Lock(), TTL, ticket, self.mint, self.reach, patient=patient, renew=bounds.renew)
         self.claim.begin(self.now)
 
-    def _answer(self, node: int, said: Any) -> bool:
+    def _answer(self, node: int, said: Any) -> int:
         half = self.halves[node]
         (mode, token, ttl, fence, sent, owner), half[LEDGER] = half[LEDGER][0], half[LEDGER][1:]
         claim = self.claim
         if claim is None or owner != self.core[1] or token != claim.token:
-            return True if mode != RELEASE else 'unless it breaks'  # (an unanswered release is said again)
+            return SAID_AGAIN if mode == RELEASE else IDLE
         command = Command(claim, mode, claim.token, sent, ttl, fence)
         claim.answered(node, command, list(said) if isinstance(said, tuple) else said, self.now)
         self._act()
-        return False
+        return NOTICED
 
-    def _push(self, node: int, kind: bytes, token: bytes, fence: int) -> bool:
+    def _push(self, node: int, kind: bytes, token: bytes, fence: int) -> int:
         claim = self.claim
         if claim is not None and token == claim.token:
             claim.pushed(node, kind, fence, self.now)
             self._act()
-            return False
+            return NOTICED
         if kind == GRANTED:  # one that nobody wants any more
             self._say(node, Command(None, RELEASE, token, self.now))
-            return False
-        return True
+            return NOTICED
+        return IDLE
 
     def _stands(self, node: int, standing: Any) -> None:
         self.reach.standing[node] = standing
@@ -731,7 +734,7 @@ class Search:
         path.reverse()
         names = list(range(self.model.bounds.nodes))  # which node is where: states have them in order
         told = []
-        for here, there in zip(path, path[1:], strict=False):
+        for here, there in pairwise(path):
             for label, after in self.model.successors(self.states[here]):
                 if self.model.ordered(after) == self.states[there]:
                     told.append(" ".join(map(str, label)) + f"   (nodes are {names})")

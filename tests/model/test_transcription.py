@@ -1,7 +1,8 @@
 """The model's node, which is PROTOCOL.md, section 4, written down in Python, held against the scripts that ship.
 
-The same random histories on both, compared answer by answer, push by push and key by key, to the millisecond: the simulated server runs the
-shipped Lua, and is itself held against real servers (tests/scripts). That such histories find a node that is a little wrong is shown with some that are.
+The same random histories on both, compared answer by answer, push by push and key by key, to the millisecond: the simulated server
+runs the shipped Lua, and is itself held against real servers (tests/scripts). That such histories find a node that is a little wrong
+is shown with some that are.
 """
 
 from __future__ import annotations
