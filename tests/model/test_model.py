@@ -5,20 +5,17 @@ These finish in seconds. `./task model` explores larger ones.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from inspect import getsource
 from typing import Any
 
-import core.nodes
 import pytest
 from core.nodes import Node
 from model import explorer
 from model.explorer import Bounds, Broken, Model, Search, State, _Shape
 from model.worlds import SMALL
+from proof import patches
 
-from holdfast.core import claim as claims
 from holdfast.core import quorum
 from holdfast.core.claim import HELD, WAITING, Claim
 
@@ -112,28 +109,12 @@ Plant = Callable[[pytest.MonkeyPatch], object]
 
 def node(text: str, other: str) -> Plant:
     """Another text in the node."""
-
-    def plant(monkeypatch: pytest.MonkeyPatch) -> None:
-        source = textwrap.dedent(getsource(Node))
-        assert text in source, "the node has changed: so must this mutant"
-        made: dict[str, Any] = {}
-        exec(source.replace(text, other), dict(vars(core.nodes)), made)
-        monkeypatch.setattr(explorer, "Node", made["Node"])
-
-    return plant
+    return lambda monkeypatch: monkeypatch.setattr(explorer, "Node", patches.whole(Node, text, other))
 
 
 def claim(method: str, text: str, other: str) -> Plant:
     """Another text in a method of the claim."""
-
-    def plant(monkeypatch: pytest.MonkeyPatch) -> None:
-        source = textwrap.dedent(getsource(getattr(Claim, method)))
-        assert source.count(text) == 1, "the claim has changed: so must this mutant"
-        made: dict[str, Any] = {}
-        exec(source.replace(text, other), dict(vars(claims)), made)
-        monkeypatch.setattr(Claim, method, made[method])
-
-    return plant
+    return lambda monkeypatch: patches.method(monkeypatch, Claim, method, text, other)
 
 
 def instead(where: object, name: str, other: object) -> Plant:

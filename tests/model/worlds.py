@@ -39,8 +39,11 @@ SMALL = {
     ),
 }
 
-# With three nodes and a fault: each takes a minute or less, and `./task model` runs them two at a time.
+# With three nodes and a fault: `./task model` explores them two at a time.
 LARGE = {
     "all of three nodes": World(Bounds(), 20_000, 100_000, CONTEST),
+    "three nodes, a break": World(
+        Bounds(breaks=1, room=1, busy=2), 500_000, 2_000_000, (*CONTEST, "late w", "late c", "late r", "breaks", "joins")
+    ),
     "three nodes, a restart": World(Bounds(restarts=1, room=1), 50_000, 500_000, (*CONTEST, "learns that it is cut")),
 }
