@@ -45,5 +45,8 @@ LARGE = {
     "three nodes, a break": World(
         Bounds(breaks=1, room=1, busy=2), 500_000, 2_000_000, (*CONTEST, "late w", "late c", "late r", "breaks", "joins")
     ),
+    "three nodes, a restart and its guard": World(
+        Bounds(restarts=1, passes=1, steps=(GUARD,), room=1, busy=0), 100_000, 500_000, (*CONTEST, "learns that it is cut", "joins")
+    ),
     "three nodes, a restart": World(Bounds(restarts=1, room=1), 50_000, 500_000, (*CONTEST, "learns that it is cut")),
 }

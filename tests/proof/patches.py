@@ -15,7 +15,7 @@ import pytest
 
 def method(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, text: str, other: str) -> None:
     """Put another text into a method of a class."""
-    before = vars(kind)[name]
+    before: Any = vars(kind)[name]
     source = textwrap.dedent(getsource(before.fget if isinstance(before, property) else before))
     assert source.count(text) == 1, f"{kind.__name__}.{name} has changed: so must this mutant"
     made: dict[str, Any] = {}
