@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import holdfast
 from holdfast.testing.__main__ import main
 from holdfast.testing.explore import NAMES, WORLDS, explore, swarm
+from holdfast.testing.stage import Stage
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 
@@ -66,6 +68,12 @@ def test_a_world_of_the_swarm_counts_if_enough_happened_in_it() -> None:
     stage.world.saw("restarts")
     stage.world.delivered = 300
     assert not stage.void
+    stage.world.close()
+
+
+def run_all(stages: Iterable[Stage]) -> None:
+    for stage in stages:
+        stage.run()
 
 
 @pytest.mark.parametrize("name", [0, 1], ids=["fence", "exclusion"])
@@ -76,8 +84,7 @@ def test_the_swarm_finds_what_is_wrong(name: int, monkeypatch: pytest.MonkeyPatc
     else:
         monkeypatch.setattr("holdfast.core.quorum.agreed", lambda least, fences: max(fences) if len(fences) >= least else 0)
     with pytest.raises(Violation, match="majority|exclusion|counted" if name else "fence"):
-        for seed in range(30):
-            explore(seed, wild=True).run()
+        run_all(explore(seed, wild=True) for seed in range(30))
 
 
 @pytest.mark.parametrize("world", ["mortal", "hands on three", "a late cede"])
