@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import inf
 
 from ..core.claim import LOST, Claim
-from ..errors import Closed, NotAcquired
+from ..errors import Closed, NoQuorum, NotAcquired
 from ..recipes.exclusive import Exclusive
 from .driver import Driver
 from .faults import LATEST, Faults, Plan
@@ -190,12 +190,18 @@ class Exploration(Stage):
         self._by(ends, lambda: all(task.done for task in tasks), "everybody is to be served")
 
     def _the_lock_is_free(self, name: str) -> None:
-        """Anybody can have it now, at once."""
+        """Anybody can have it now, as soon as the nodes are dialled."""
         hold, driver, ttl = Hold(), self.world.dice.choice(self.drivers), self.settings.max_ttl
 
         async def take() -> None:
-            await driver.acquire(hold, self.recipe(ttl, name), ttl=ttl)
-            await driver.release(hold.claim, confirm=True)
+            while True:
+                try:
+                    await driver.acquire(hold, self.recipe(ttl, name), ttl=ttl)
+                except NoQuorum:  # an outage, for this client, that has just ended: it may be about to dial again
+                    await self.world.sleep(0.1)
+                else:
+                    await driver.release(hold.claim, confirm=True)
+                    return
 
         task = driver.run(take())
         self._by(self.world.now + self.guard + 3.0, lambda: task.done, "the lock is to be free")
