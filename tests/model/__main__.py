@@ -9,6 +9,7 @@ import argparse
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from .explorer import Broken, Search
 from .worlds import LARGE, SMALL
@@ -40,12 +41,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if unknown := set(options.names) - WORLDS.keys():
         parser.error(f"there is no world {min(unknown)!r}: --list tells which there are")
-    worst = 0
-    with ProcessPoolExecutor(2) as pool:
+    failed = False
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         for fine, told in pool.map(explore, options.names or list(WORLDS)):
             print(told, flush=True)
-            worst |= not fine
-    return worst
+            failed |= not fine
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ fields it has are taken as they are, and one whose kind is not known is refused 
 
 from __future__ import annotations
 
+import functools
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -129,6 +130,8 @@ class _Shape:
 
     def known(self, name: str, value: object) -> Any:
         """A value of which something is known: it may be kept, compared and set again. (A list, while nothing is in it.)"""
+        if value.__class__ in _EXACT:
+            return value
         if value is None or isinstance(value, int | float | bytes | str) or hasattr(value, "name"):
             return value
         if value == []:
@@ -136,6 +139,10 @@ class _Shape:
         raise TypeError(f"{name} = {value!r} is of a kind that the model does not know: say in _Shape what it means")
 
 
+_EXACT = {int, bool, float, bytes, str, type(None)}
+
+
+@functools.lru_cache(maxsize=100_000, typed=True)
 def _plain(value: Any) -> Any:
     """A moment without its instants: compared only with moments of other steps."""
     return round(value, 6) if isinstance(value, float) else value

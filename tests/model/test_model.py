@@ -6,12 +6,14 @@ These finish in seconds. `./task model` explores larger ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from core.nodes import Node
 from model import explorer
+from model.__main__ import WORLDS, explore, main
 from model.explorer import Bounds, Broken, Model, Search, State, _Shape
 from model.worlds import SMALL
 from proof import patches
@@ -101,6 +103,26 @@ def test_a_broken_law_is_told_as_a_history(monkeypatch: pytest.MonkeyPatch) -> N
     assert told[0].partition(":")[0] in HOLDS
     assert sum(line.startswith("begins") for line in told) == 2
     assert sum(line.startswith("executes") for line in told) == 2
+
+
+def test_a_world_is_explored_and_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    fine, told = explore("two nodes")
+    assert fine
+    assert told.startswith("two nodes: 685 states, ")
+    monkeypatch.setattr(quorum, "majority", lambda nodes: nodes // 2)
+    fine, told = explore("two nodes")
+    assert not fine
+    assert "begins 0" in told
+    assert main(["--list"]) == 0
+    assert "three nodes, a break" in capsys.readouterr().out.splitlines()
+    with pytest.raises(SystemExit):
+        main(["four nodes"])
+    assert "there is no world 'four nodes'" in capsys.readouterr().err
+
+
+def test_a_world_in_which_too_little_happened_is_not_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WORLDS, "two nodes", replace(SMALL["two nodes"], shows=("the moon falls down",)))
+    assert explore("two nodes") == (False, ANY)
 
 
 # ---------------------------------------------------------------- mutants

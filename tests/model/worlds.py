@@ -43,7 +43,14 @@ SMALL = {
 LARGE = {
     "all of three nodes": World(Bounds(), 20_000, 100_000, CONTEST),
     "three nodes, a break": World(
-        Bounds(breaks=1, room=1, busy=2), 500_000, 2_000_000, (*CONTEST, "late w", "late c", "late r", "breaks", "joins")
+        Bounds(breaks=1, room=1, busy=1), 100_000, 2_000_000, (*CONTEST, "late w", "late c", "late r", "breaks", "joins")
+    ),
+    "three nodes, renewals": World(Bounds(passes=1, steps=(1,), room=1, busy=1), 300_000, 2_000_000, (*CONTEST, "is woken")),
+    "two nodes, extensions": World(
+        Bounds(nodes=2, extends=1, passes=1, steps=(1,), room=1, busy=1), 50_000, 500_000, (*CONTEST, "is woken", "extends")
+    ),
+    "two nodes, a break, and twice each": World(
+        Bounds(nodes=2, holds=2, breaks=1, room=1, busy=1), 100_000, 1_000_000, (*CONTEST, "late c", "joins")
     ),
     "three nodes, a restart and its guard": World(
         Bounds(restarts=1, passes=1, steps=(GUARD,), room=1, busy=0), 100_000, 500_000, (*CONTEST, "learns that it is cut", "joins")
