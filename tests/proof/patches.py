@@ -16,7 +16,8 @@ import pytest
 def method(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, text: str, other: str) -> None:
     """Put another text into a method of a class."""
     before: Any = vars(kind)[name]
-    source = textwrap.dedent(getsource(before.fget if isinstance(before, property) else before))
+    plain: Any = before.fget if isinstance(before, property) else before
+    source = textwrap.dedent(getsource(plain))
     assert source.count(text) == 1, f"{kind.__name__}.{name} has changed: so must this mutant"
     made: dict[str, Any] = {}
     exec(source.replace(text, other), dict(vars(sys.modules[kind.__module__])), made)
