@@ -7,27 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from .explorer import Broken, Search
-from .worlds import LARGE, SMALL
-
-WORLDS = {**LARGE, **SMALL}
-
-
-def explore(name: str) -> tuple[bool, str]:
-    """Whether it is fine, and what there is to tell."""
-    world, began = WORLDS[name], time.monotonic()
-    try:
-        explored = Search(world.bounds).run(world.most)
-    except Broken as broken:
-        return False, f"{name}: {broken}"
-    missing = sorted(set(world.shows) - explored.seen.keys())
-    fine = world.least < explored.states < world.most and not missing
-    told = f"{name}: {explored.states} states, {explored.events} events, {time.monotonic() - began:.1f} s"
-    return fine, told if fine else f"{told}: expected {world.least} to {world.most} states, and to see {missing or 'all that was seen'}"
+from .worlds import WORLDS, explore
 
 
 def main(arguments: list[str] | None = None) -> int:

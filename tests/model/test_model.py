@@ -13,9 +13,9 @@ from unittest.mock import ANY
 import pytest
 from core.nodes import Node
 from model import explorer
-from model.__main__ import WORLDS, explore, main
+from model.__main__ import main
 from model.explorer import Bounds, Broken, Model, Search, State, _Shape
-from model.worlds import SMALL
+from model.worlds import SMALL, WORLDS, explore
 from proof import patches
 
 from holdfast.core import quorum

@@ -1,13 +1,14 @@
 """Which worlds are explored: small ones in every run of the tests, large ones by `./task model`.
 
-Knows bounds. Must not know how they are explored.
+Knows bounds, and how much there is within them. Must not know claims or nodes.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
-from .explorer import GUARD, LEASE, Bounds
+from .explorer import GUARD, LEASE, Bounds, Broken, Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +58,18 @@ LARGE = {
     ),
     "three nodes, a restart": World(Bounds(restarts=1, room=1), 50_000, 500_000, (*CONTEST, "learns that it is cut")),
 }
+
+WORLDS = {**LARGE, **SMALL}
+
+
+def explore(name: str) -> tuple[bool, str]:
+    """Whether it is fine, and what there is to tell."""
+    world, began = WORLDS[name], time.monotonic()
+    try:
+        explored = Search(world.bounds).run(world.most)
+    except Broken as broken:
+        return False, f"{name}: {broken}"
+    missing = sorted(set(world.shows) - explored.seen.keys())
+    fine = world.least < explored.states < world.most and not missing
+    told = f"{name}: {explored.states} states, {explored.events} events, {time.monotonic() - began:.1f} s"
+    return fine, told if fine else f"{told}: expected {world.least} to {world.most} states, and to see {missing or 'all that was seen'}"
