@@ -37,7 +37,8 @@ def test_no_law_is_broken(world: str) -> None:
     assert count > EACH // 2, "what these worlds are aimed at hardly ever happens"
 
 
-SWARM = range(12)
+# 299: a client whose outage ended just as it was asked for the lock. 533: an operator's hand, and a late command that put the token back.
+SWARM = (*range(12), 299, 533)
 
 
 def test_no_law_is_broken_in_the_swarm() -> None:
