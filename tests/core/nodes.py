@@ -39,14 +39,28 @@ class Lock:
 class Node:
     """One master, and one name on it. `publish(kind, token, fence)`: tell whose token it is; False if nobody listens. Times in ms."""
 
-    def __init__(self, publish: Callable[[bytes, bytes, int], bool]) -> None:
-        self._publish = publish
+    def __init__(self, publish: Callable[[bytes, bytes, int], bool], horizon: int = HORIZON) -> None:
+        self._publish, self._horizon = publish, horizon
         self._name, self._until = b"", 0  # the lock's key
         self._fence, self._forgotten = 0, 0
         self._waiters: dict[bytes, int] = {}  # token -> lease deadline; its least key is the queue's head
+        self._queue_until = 0  # when all of them are forgotten
+
+    def state(self, now: int) -> tuple[object, ...]:
+        """All that it keeps, as a value: without what has run out."""
+        name = self.holder(now)
+        fence = self._fence if now <= self._forgotten else 0
+        waiters = tuple(sorted(self._waiters.items())) if now <= self._queue_until else ()
+        queue_until = self._queue_until if waiters else 0
+        return name, self._until if name else 0, fence, self._forgotten if fence else 0, queue_until, waiters
+
+    def become(self, state: tuple[object, ...]) -> None:
+        """Take up a state that a node was in."""
+        self._name, self._until, self._fence, self._forgotten, self._queue_until, waiters = state  # type: ignore[assignment]
+        self._waiters = dict(waiters)  # type: ignore[call-overload]
 
     def holder(self, now: int) -> bytes:
-        return self._name if now < self._until else b""
+        return self._name if now <= self._until else b""  # (a key is there until its deadline has passed)
 
     @property
     def waits(self) -> bool:
@@ -55,16 +69,27 @@ class Node:
 
     def execute(self, command: Command, now: int) -> object:
         ttl = round(command.ttl * 1000)
+        if now > self._queue_until:
+            self._waiters.clear()
         if command.mode == RELEASE:
             return self._release(command.token, now)
         return self._request(command.token, ttl, command.mode, command.fence, now)
 
+    def _known(self, now: int) -> int:
+        """What the fence stands at: the record, or what has to be above it by now (less 1: the floor may be granted)."""
+        return self._fence if now <= self._forgotten else now * 1000 - self._horizon * 500 - 1
+
     def _grant(self, token: bytes, until: int, proposed: int, now: int) -> int:
-        known = self._fence if now < self._forgotten else now * 1000 - HORIZON * 500
-        self._fence = max(known + 1, proposed)
-        self._forgotten = self._fence // 1000 + HORIZON
+        self._fence = max(self._known(now) + 1, proposed)
+        self._forgotten = self._fence // 1000 + self._horizon
         self._name, self._until = token, until
         return self._fence
+
+    def _enqueue(self, token: bytes, deadline: int) -> bool:
+        new = token not in self._waiters
+        self._waiters[token] = max(deadline, self._waiters.get(token, 0))
+        self._queue_until = max(deadline, self._queue_until if len(self._waiters) > new else 0)
+        return new
 
     def _promote(self, now: int, caller: bytes = b"", proposed: int = 0) -> int:
         while self._waiters:
@@ -72,7 +97,7 @@ class Node:
             deadline = self._waiters.pop(head)
             if deadline <= now:
                 continue
-            fence = self._grant(head, min(deadline, now + 2 * HORIZON), proposed if head == caller else int(head[:16]), now)
+            fence = self._grant(head, min(deadline, now + 2 * self._horizon), proposed if head == caller else int(head[:16]), now)
             if head == caller:
                 return fence
             if self._publish(GRANTED, head, fence):
@@ -86,10 +111,10 @@ class Node:
             lower = bool(self._waiters) and min(self._waiters) < token
             if not (mode == CEDE and lower):
                 self._until = max(self._until, now + ttl)
-                self._fence = max(self._fence, proposed)
-                self._forgotten = max(self._forgotten, self._fence // 1000 + HORIZON)
+                self._fence = max(self._known(now), proposed)
+                self._forgotten = max(self._forgotten, self._fence // 1000 + self._horizon)
                 return [self._fence, int(lower), 0]
-            self._waiters[token] = now + ttl
+            self._enqueue(token, now + ttl)
             self._name = b""
             if fence := self._promote(now, token, proposed):
                 return [fence, 0, 1]
@@ -98,8 +123,7 @@ class Node:
                 fence = self._grant(token, now + ttl, proposed, now)
                 return [b"%016d" % fence if fence == proposed else fence, 0, 1]
         else:
-            new = token not in self._waiters
-            self._waiters[token] = max(now + ttl, self._waiters.get(token, 0))
+            new = self._enqueue(token, now + ttl)
             if not holder:
                 if fence := self._promote(now, token, proposed):
                     return [b"%016d" % fence if fence == proposed else fence, 0, 1]

@@ -93,6 +93,7 @@ MUTANTS: dict[str, tuple[Script, str, str]] = {
     "says nothing of lower tickets": (REQUEST, "lower and 1 or 0, 0}", "0, 0}"),
     "anybody who waits is lower": (REQUEST, "local lower = head and head < token", "local lower = head"),
     "a renewal is called fresh": (REQUEST, "lower and 1 or 0, 0}", "lower and 1 or 0, 1}"),
+    "one's own key is in the way": (REQUEST, "if holder == token then", "if false then"),
     # Ceding
     "no cede": (REQUEST, "if mode == 'c' and lower then", "if false then"),
     "cedes to nobody": (REQUEST, "if mode == 'c' and lower then", "if mode == 'c' then"),

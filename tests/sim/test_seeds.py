@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast.testing.__main__ import main
-from holdfast.testing.explore import WORLDS, explore
+from holdfast.testing.explore import NAMES, WORLDS, explore, swarm
+from holdfast.testing.stage import Stage
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 
@@ -33,6 +35,57 @@ def test_no_law_is_broken(world: str) -> None:
     first = WORLDS.index(world)
     count = sum([lives(first + turn * len(WORLDS)) for turn in range(EACH)])
     assert count > EACH // 2, "what these worlds are aimed at hardly ever happens"
+
+
+# 299: a client whose outage ended just as it was asked for the lock. 533: an operator's hand, and a late command that put the token back.
+SWARM = (*range(12), 299, 533)
+
+
+def test_no_law_is_broken_in_the_swarm() -> None:
+    count = 0
+    for seed in SWARM:
+        stage = explore(seed, wild=True)
+        try:
+            stage.run()
+        except Violation as violation:
+            pytest.fail("\n".join([f"seed {seed} --swarm: {violation}", *timeline(stage.world, 30)]), pytrace=False)
+        count += not stage.void
+    assert count > len(SWARM) // 2
+
+
+def test_the_swarm_is_of_every_size() -> None:
+    plans = [swarm(seed) for seed in range(100)]
+    assert {it.nodes for it in plans} == {1, 3, 4, 5, 7}
+    assert {it.clients for it in plans} == set(range(2, 9))
+    assert {it.names for it in plans} == set(range(1, len(NAMES) + 1))
+    assert {it.slow > 0.0 for it in plans} == {True, False}
+    assert swarm(7) == swarm(7) != swarm(8)
+
+
+def test_a_world_of_the_swarm_counts_if_enough_happened_in_it() -> None:
+    stage = explore(0, wild=True)
+    assert stage.void == ("held", "300 messages", "a fault")
+    stage.world.saw("held")
+    stage.world.saw("restarts")
+    stage.world.delivered = 300
+    assert not stage.void
+    stage.world.close()
+
+
+def run_all(stages: Iterable[Stage]) -> None:
+    for stage in stages:
+        stage.run()
+
+
+@pytest.mark.parametrize("name", [0, 1], ids=["fence", "exclusion"])
+def test_the_swarm_finds_what_is_wrong(name: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The laws look at each name by itself, and at all of them."""
+    if name:
+        monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: max(1, nodes // 2))
+    else:
+        monkeypatch.setattr("holdfast.core.quorum.agreed", lambda least, fences: max(fences) if len(fences) >= least else 0)
+    with pytest.raises(Violation, match="majority|exclusion|counted" if name else "fence"):
+        run_all(explore(seed, wild=True) for seed in range(30))
 
 
 @pytest.mark.parametrize("world", ["mortal", "hands on three", "a late cede"])
@@ -62,6 +115,13 @@ def test_exploring_tells_what_was_seen(capsys: pytest.CaptureFixture[str]) -> No
     told = capsys.readouterr().out
     assert "no law is broken" in told
     assert "  cedes cut" in told
+
+
+def test_exploring_the_swarm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["--swarm", "--seeds", "1..2"]) in (0, 2)
+    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: 1)
+    assert main(["--swarm", "--seeds", "0..9"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].endswith(" --swarm")
 
 
 def test_a_world_in_which_nothing_happened_does_not_count(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

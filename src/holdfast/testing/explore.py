@@ -8,12 +8,14 @@ then nobody is there, and every key runs out.
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from math import inf
 
 from ..core.claim import LOST, Claim
 from ..engine.census import LIFE
-from ..errors import Closed, NotAcquired
+from ..errors import Closed, NoQuorum, NotAcquired
+from ..recipes.exclusive import Exclusive
 from .driver import Driver
 from .faults import LATEST, Faults, Plan
 from .laws import TICK
@@ -40,6 +42,39 @@ PLANS = (
 )
 
 
+# A world of the swarm in which none of these has happened does not count.
+HAPPENED = ("connections broken", "clock steps", "half-open connections", "stalled connections", "refusals", "frozen nodes", "restarts")
+NAMES = ("L", "M", "{tag}N", "O")  # of locks; most worlds have one only
+
+
+def swarm(seed: int) -> Plan:
+    """A plan that is itself a matter of chance: what no plan of ours thought of. Some faults may be rare in it, or absent, or the rule."""
+    dice = random.Random(seed)
+
+    def rate(most: float) -> float:
+        return dice.choice((0.0, dice.uniform(0.0, most / 5), dice.uniform(0.0, most)))
+
+    return Plan(
+        name="swarm",
+        nodes=dice.choice((1, 3, 4, 5, 7)),
+        clients=dice.randint(2, 8),
+        each=dice.randint(1, 2),
+        names=dice.randint(1, 4),
+        eager=dice.choice((0.2, 0.8)),
+        ttls=dice.choice(((1.0,), (0.5, 1.0), (0.3, 0.6, 1.0))),
+        seconds=dice.uniform(4.0, 9.0),
+        faults=dice.uniform(0.5, 6.0),
+        slow=rate(0.3),
+        cuts=rate(1.0),
+        restarts=rate(0.2),
+        naps=rate(0.2),
+        hands=rate(0.4),
+        mortal=dice.random() < 0.4,
+        aim=("held",),
+        least=300,
+    )
+
+
 WORLDS = (*[it.name for it in PLANS], *[it.name for it in SCENES])  # what seeds stand for, in turn
 
 
@@ -61,8 +96,18 @@ class Exploration(Stage):
         for bell in list(self._bells):
             bell.set(None)
         self._everybody_is_served()
-        self._the_lock_is_free()
+        for name in NAMES[: self.plan.names]:
+            self._the_lock_is_free(name)
         self._every_key_runs_out()
+
+    @property
+    def void(self) -> tuple[str, ...]:
+        missing = super().void
+        if self.world.delivered < self.plan.least:
+            missing += (f"{self.plan.least} messages",)
+        if self.plan.least and not any(it in self.world.seen for it in HAPPENED):
+            missing += ("a fault",)
+        return missing
 
     # ------------------------------------------------ users
 
@@ -91,7 +136,8 @@ class Exploration(Stage):
         """Acquire the lock, hold it for a while, give it back."""
         dice, hold = self.world.dice, Hold()
         renew = self.plan.calm or dice.random() < 0.85
-        await self._acquire(driver, hold, dice.choice(self.plan.ttls), renew)
+        ttl = dice.choice(self.plan.ttls)
+        await self._acquire(driver, hold, self.recipe(ttl, self._name()), ttl, renew)
         self.world.saw("held")
         try:
             await self._keep(driver, hold.claim, renew)
@@ -100,13 +146,16 @@ class Exploration(Stage):
             if not self.plan.mortal or not self.world.fate("abandoned", 0.05):
                 driver.give_up(hold.claim)
 
-    async def _acquire(self, driver: Driver, hold: Hold, ttl: float, renew: bool) -> None:
+    def _name(self) -> str:
+        return NAMES[0] if self.plan.names == 1 else self.world.dice.choice(NAMES[: self.plan.names])
+
+    async def _acquire(self, driver: Driver, hold: Hold, recipe: Exclusive, ttl: float, renew: bool) -> None:
         dice = self.world.dice
         wait = 0.0 if dice.random() < 0.1 else None if self.plan.calm else dice.choice((0.01, 0.5, 5.0, None))
         max_hold = dice.uniform(0.1, 1.0) if not self.plan.calm and dice.random() < 0.05 else inf
         latest, stops = driver.clock() + (ttl / 3 if wait == 0.0 else wait or inf), driver.stops
         try:
-            await driver.acquire(hold, [self.recipe(ttl)], ttl=ttl, wait=wait, renew=renew, max_hold=max_hold)
+            await driver.acquire(hold, [recipe], ttl=ttl, wait=wait, renew=renew, max_hold=max_hold)
         finally:
             if driver.clock() > latest + TICK and driver.stops == stops:
                 raise Violation(f"patience: {hold.claim.token.decode()} was to wait until {latest:.6f}, and did until {driver.clock():.6f}")
@@ -141,13 +190,19 @@ class Exploration(Stage):
         tasks = [task for driver in self.drivers for task in driver.tasks]
         self._by(ends, lambda: all(task.done for task in tasks), "everybody is to be served")
 
-    def _the_lock_is_free(self) -> None:
-        """Anybody can have it now, at once."""
+    def _the_lock_is_free(self, name: str) -> None:
+        """Anybody can have it now, as soon as the nodes are dialled."""
         hold, driver, ttl = Hold(), self.world.dice.choice(self.drivers), self.settings.max_ttl
 
         async def take() -> None:
-            await driver.acquire(hold, [self.recipe(ttl)], ttl=ttl)
-            await driver.release(hold.claim, confirm=True)
+            while True:
+                try:
+                    await driver.acquire(hold, [self.recipe(ttl, name)], ttl=ttl)
+                except NoQuorum:  # an outage, for this client, that has just ended: it may be about to dial again
+                    await self.world.sleep(0.1)
+                else:
+                    await driver.release(hold.claim, confirm=True)
+                    return
 
         task = driver.run(take())
         self._by(self.world.now + self.guard + 3.0, lambda: task.done, "the lock is to be free")
@@ -165,8 +220,10 @@ class Exploration(Stage):
             raise Violation(f"left for ever: {left}")
 
 
-def explore(seed: int, *, quick: bool = False, guard: bool = True, lua: Lua | None = None) -> Stage:
-    """The world of this seed, before anything has happened in it. `quick`: a shorter one."""
+def explore(seed: int, *, quick: bool = False, guard: bool = True, lua: Lua | None = None, wild: bool = False) -> Stage:
+    """The world of this seed, before anything has happened in it. `quick`: a shorter one; `wild`: one of the swarm."""
+    if wild:
+        return Exploration(seed, swarm(seed), guard=guard, lua=lua)
     which = seed % len(WORLDS)
     if which >= len(PLANS):
         return SCENES[which - len(PLANS)](seed, guard=guard, lua=lua)

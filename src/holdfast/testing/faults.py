@@ -30,6 +30,7 @@ class Plan:
     nodes: int
     clients: int = 2
     each: int = 2  # users in a client
+    names: int = 1  # locks that they want, each time one of them
     eager: float = 0.8  # how often users come again at once; else with everybody, when the next fifth of a second begins
     ttls: tuple[float, ...] = (1.0,)
     seconds: float = 12.0
@@ -43,6 +44,7 @@ class Plan:
     calm: bool = False  # no faults at all
     mortal: bool = False  # clients are stopped and killed, users cancelled
     aim: tuple[str, ...] = ()
+    least: int = 0  # messages that have to be delivered in it, and then a fault has to happen, too, or the run does not count
 
 
 class Faults:

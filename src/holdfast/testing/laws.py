@@ -55,6 +55,7 @@ class Laws(Witness):
         self.ended: deque[tuple[float, Claim, State]] = deque()
         self.tokens: set[bytes] = set()  # of claims that have ended
         self.taken_away: dict[bytes, set[Node]] = {}  # where an operator took away a token, which has not been there since
+        self.hands: dict[tuple[bytes, Node], float] = {}  # when an operator last took away a token there
         self.given_back: set[tuple[Node, bytes]] = set()
         self.requests: dict[bytes, int] = {}  # how many were sent, by token
         self.idle: dict[bytes, float] = {}  # since when nobody has the name, and somebody waits
@@ -97,6 +98,7 @@ class Laws(Witness):
     def takes_away(self, node: Node, name: bytes) -> None:
         """An operator is about to delete the key on this node."""
         self.taken_away.setdefault(node.holder(name), set()).add(node)
+        self.hands[node.holder(name), node] = self.world.now
 
     # ------------------------------------------------ at every event
 
@@ -173,7 +175,7 @@ class Laws(Witness):
         taken_away -= own
         if len(safe) < self.least:
             held.danger = now
-            if len(safe | taken_away) < self.least:
+            if len(safe | taken_away | {node for node in self.nodes if self._unheard(claim, node)}) < self.least:
                 has = sorted(node.index for node in own)
                 raise Violation(f"majority: {_of(claim)} is held for {claim.until - now:.6f} s more, but has only {has}")
         if len(self.nodes) - len(held.own - safe) < self.least:
@@ -185,13 +187,24 @@ class Laws(Witness):
         """Has the node forgotten the token so lately that nobody may use it yet, or at least gives it to nobody?"""
         return not node.holder(name) and self.world.now - node.born < self.guard and node.forgot.get(name) == token
 
+    def _unheard(self, claim: Claim, node: Node) -> bool:
+        """Did an operator take the token away there, after all that the client has heard of the node?
+
+        (It may have been there again since: by a late command, and for a shorter time.)
+        """
+        taken = self.hands.get((claim.token, node))
+        if taken is None:
+            return False
+        heard = claim.votes[node.index].last if claim.votes else claim.began
+        return self.open[claim][0].clock.when(heard) <= taken
+
     def _counts(self, claim: Claim, now: float) -> None:
         """P-V: a node that a client counts holds its token. (Or it was taken away by an operator, or forgotten lately.)"""
         name, token = claim.recipe.name, claim.token
         for node, vote in zip(self.nodes, claim.votes, strict=False):  # (there are none while all is as usual)
             if not vote.granted or vote.ceding or now >= vote.bound or node.holder(name) == token:
                 continue
-            if not self._keeps(node, name, token) and node not in self.taken_away.get(token, ()):
+            if not self._keeps(node, name, token) and node not in self.taken_away.get(token, ()) and not self._unheard(claim, node):
                 has = node.holder(name).decode()
                 raise Violation(f"counted: {_of(claim)} counts {node} for {vote.bound - now:.6f} s more, which has {has!r}")
 

@@ -121,6 +121,7 @@ class Node:
             self.links.pop(link, None)
             link.connection.disconnect()
         else:
+            self.world.delivered += 1
             if link.broken:
                 self.world.saw("commands executed after their connection broke")
             link.connection.feed(data)

@@ -60,9 +60,9 @@ class Stage:
         self.drivers.append(driver)
         return driver
 
-    def recipe(self, ttl: float) -> Exclusive:
-        """The one lock that everybody wants."""
-        return Exclusive("L", ttl=ttl, horizon=self.settings.horizon)
+    def recipe(self, ttl: float, name: str = "L") -> Exclusive:
+        """The lock that everybody wants."""
+        return Exclusive(name, ttl=ttl, horizon=self.settings.horizon)
 
     def run(self) -> dict[str, int]:
         """Let it all happen. Raises Violation. Returns how often what happened."""

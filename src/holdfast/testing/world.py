@@ -47,6 +47,7 @@ class World:
         self.passes: list[Do] = []  # called when time has passed, before the next event
         self.looks: list[Do] = []  # called after every event
         self.task: Task[Any] | None = None  # the one that runs now
+        self.delivered = 0  # messages that got to a node
         self.slow = 0.0  # how much of what is sent takes long
         self.swift = 0.002  # seconds that the rest takes at most, one way
         self._events: list[tuple[float, int, Do, tuple[Any, ...]]] = []

@@ -1,0 +1,36 @@
+"""Explores the model's worlds to the end, two at a time: `./task model`. Exits with 1 if a law is broken, and tells by which history.
+
+With names, only those worlds; `--list` tells which there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from .worlds import WORLDS, explore
+
+
+def main(arguments: list[str] | None = None) -> int:
+    summary, _, more = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(prog="./task model", description=summary, epilog=more)
+    parser.add_argument("names", nargs="*", metavar="WORLD", help="which (all)")
+    parser.add_argument("--list", action="store_true", help="tell the names, and explore nothing")
+    options = parser.parse_args(arguments)
+    if options.list:
+        print(*WORLDS, sep="\n")
+        return 0
+    if unknown := set(options.names) - WORLDS.keys():
+        parser.error(f"there is no world {min(unknown)!r}: --list tells which there are")
+    failed = False
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        for fine, told in pool.map(explore, options.names or list(WORLDS)):
+            print(told, flush=True)
+            failed |= not fine
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,756 @@
+"""Every interleaving of a small world: the shipped `Claim`, talking with nodes that are a transcription of the scripts.
+
+What is explored. N nodes and some clients, one name. A client has one claim at a time, of the shipped class, and an ordered
+connection to each node. What can happen, at any time and in any order: a client begins, gives the lock back, gives up, extends, is
+woken if it wants to be; a node executes what is next on a connection; a client hears what is next; a connection breaks at the
+client, and what was under way is executed later, or never; it breaks at the node, and the client learns of it later; a new
+connection is made; a node restarts empty; time passes. `Bounds` says how often faults and the passing of time may happen in one
+history, and how much may be under way. Within that nothing is left out, and nothing is left to chance.
+
+Time. It stands still while things happen, and passes in steps of a little more than ttl/3, in three such at once (a lease) or in
+four (the guard). So any number of things happens between two deadlines, in any order, and every deadline is either ahead of all of
+them or behind. What happens in one step has an order all the same: each input to a client is given a moment of its own, an instant
+(1 ns) after the last one, since the gap rule asks which of two came first. Clocks are exact here. How much they may differ, and that
+`quorum.bound` allows for it, is arithmetic: argued in docs/proof.md, and tested in the simulator, where clocks drift and step.
+
+States. A history is forgotten for what it led to. Two states are one if they differ in the numbers of nodes (nodes are alike), or in
+how many instants lie between inputs whose order is the same. What a claim does with an input depends on its own state only, so it
+is asked once for each, and the rest is looking up.
+
+What must hold is in `Model.look` (at every state), `_held` and `_ask` (whenever a lock is granted, or a claim has heard something);
+`Model.recovers`, and the end of `Search.run`, say what must follow.
+
+Knows claims, the rules by which a crew hands on what it hears, and `core.nodes.Node`. Must not know what a claim is made of: whatever
+fields it has are taken as they are, and one whose kind is not known is refused (`_Shape`).
+"""
+
+from __future__ import annotations
+
+import functools
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf
+from typing import Any, ClassVar
+
+from core.nodes import Lock, Node
+
+from holdfast.core.claim import HELD, WAITING, Claim, Vote
+from holdfast.core.command import CEDE, GRANTED, RELEASE, Command
+from holdfast.core.reach import HOPED, UP, Reach
+from holdfast.core.ticket import Mint
+
+TTL, PATIENCE = 9.0, 1.0  # seconds
+STEP = 3.01  # seconds: by how much time passes at least. A little more than ttl/3: whatever is due by then is due.
+LEASE, GUARD = 3, 4  # steps after which a lease is over, and after which a node that restarted may be used
+HORIZON = 5500  # K, ms: half of the guard, which is the ttl and 2 s
+EPOCH = 1_700_000_000_000  # ms
+INSTANT = 1e-9  # seconds between two inputs to one client, while time stands still
+
+# A connection, as its client and its node see it: one tuple of these.
+LINE, VOTE, PLAIN, TOUCHED, LEDGER, OUT, BACK, LATE, GHOST, UNSAID = range(10)
+NOTICED, SAID_AGAIN, IDLE = range(3)  # would anybody notice an input: yes; only by a repetition, if the connection broke before it; no
+DOWN, SOUND, CUT = range(3)  # LINE; cut: the node has lost it, and the client does not know yet
+FRESH = (SOUND, None, False, False, (), 0, (), (), False, ())
+
+Half = tuple[Any, ...]
+State = tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # step, highest fence, budget, cores, columns
+BREAKS, CUTS, RESTARTS, PASSES, CANCELS, EXTENDS = range(6)  # the budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What is explored. How often, in one history: `breaks` of connections at the client, `cuts` at the node, `restarts`, and so on.
+
+    `holds`: how many times each client wants the lock; `steps`: by how many steps time may pass at once; `skew`: seconds that each
+    client's tickets are ahead; `tries`: clients that do not wait; `renew`: do holders? `busy`: with how many messages under way, at
+    most, something goes wrong or time passes; `room`: how many may be under way to clients; `guard`, `recovery`: are they looked at?
+    """
+
+    nodes: int = 3
+    clients: int = 2
+    holds: int = 1
+    breaks: int = 0
+    cuts: int = 0
+    restarts: int = 0
+    passes: int = 0
+    cancels: int = 0
+    extends: int = 0
+    busy: int = 99
+    room: int = 99
+    steps: tuple[int, ...] = (1, LEASE, GUARD)
+    skew: tuple[float, ...] = ()
+    tries: tuple[int, ...] = ()
+    renew: bool = True
+    guard: bool = True
+    recovery: bool = True
+
+    @property
+    def faultless(self) -> bool:
+        """Does nothing go wrong, and no time pass?"""
+        return not (self.breaks or self.cuts or self.restarts or self.passes)
+
+
+class Broken(Exception):
+    """A law is broken. `trace`: how it came to that, one line an event."""
+
+    def __init__(self, law: str) -> None:
+        super().__init__(law)
+        self.law, self.trace = law, list[str]()
+
+    def __str__(self) -> str:
+        return "\n".join([self.law, *self.trace])
+
+
+# ---------------------------------------------------------------- claims as values
+
+
+class _Shape:
+    """Takes a claim apart into a value, and puts it together again.
+
+    Most fields are taken as they are. These are not, and why.
+    """
+
+    CONSTANT = frozenset({"__weakref__", "_quorum", "_reach", "_usual", "mint", "recipe"})  # the same for all, or made from others
+    FOR_PEOPLE: ClassVar[Mapping[str, Any]] = {  # told to callers and observers, or kept for them
+        "armed": inf, "contended": False, "freed": 0, "news": False, "notes": [], "queued": True, "reason": "", "refusal": None,
+        "routed": b"", "sends": [], "setback": None, "since": 0.0,
+    }  # fmt: skip
+    BY_NODE = frozenset({"votes", "plain", "_touched", "_parting"})  # said of single nodes: kept with their connections
+    ORDERED = frozenset({"_asked", "_extended", "began"})  # moments that are compared with others of the same step
+    VOTE_FOR_PEOPLE = frozenset({"denied", "error", "holder", "left", "told"})
+    VOTE_ORDERED = frozenset({"last", "sent", "since"})
+
+    def __init__(self) -> None:
+        special = self.CONSTANT | self.FOR_PEOPLE.keys() | self.BY_NODE
+        self.core = sorted(set(Claim.__slots__) - special)
+        self.vote = sorted(({it for it in vars(Vote) if not it.startswith("_")} | {"base"}) - self.VOTE_FOR_PEOPLE)
+
+    def known(self, name: str, value: object) -> Any:
+        """A value of which something is known: it may be kept, compared and set again. (A list, while nothing is in it.)"""
+        if value.__class__ in _EXACT:
+            return value
+        if value is None or isinstance(value, int | float | bytes | str) or hasattr(value, "name"):
+            return value
+        if value == []:
+            return ()
+        raise TypeError(f"{name} = {value!r} is of a kind that the model does not know: say in _Shape what it means")
+
+
+_EXACT = {int, bool, float, bytes, str, type(None)}
+
+
+@functools.lru_cache(maxsize=100_000, typed=True)
+def _plain(value: Any) -> Any:
+    """A moment without its instants: compared only with moments of other steps."""
+    return round(value, 6) if isinstance(value, float) else value
+
+
+@dataclass
+class Explored:
+    """What an exploration has found. `states` and `events`: how many; `depth`: of the longest history without detours."""
+
+    states: int = 0
+    events: int = 0
+    depth: int = 0
+    asked: int = 0  # how often a claim was really asked
+    seen: Counter[str] = field(default_factory=Counter)
+
+
+class Model:
+    """The world within some bounds."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds, self.shape = bounds, _Shape()
+        self.inboxes = [b"%032x" % client for client in range(bounds.clients)]
+        self.reach = Reach([f"node{i}" for i in range(bounds.nodes)], PATIENCE, inf, HORIZON)
+        self.asked = 0
+        self._values: list[Any] = []  # what the numbers in states stand for: cores, halves, nodes and columns
+        self._numbers: dict[Any, int] = {}
+        self._done: dict[Any, Any] = {}  # what came of an input to a client
+        self._local: dict[tuple[int, int], list[tuple[Any, int, int]]] = {}  # what can happen at a node, and what comes of it
+        self._counted: dict[int, tuple[int, int]] = {}
+        self._swapped: dict[tuple[int, int, int], int] = {}
+        self.seen = Counter[str]()  # what happened, counted once for each state of what it happened to
+        self._recovered: dict[State, int] = {}
+        self._fine: set[tuple[int, int, int, int]] = set()
+
+    # ------------------------------------------------ numbers for values
+
+    def _number(self, value: Any) -> int:
+        number = self._numbers.get(value)
+        if number is None:
+            number = self._numbers[value] = len(self._values)
+            self._values.append(value)
+        return number
+
+    def first(self) -> State:
+        """Nothing has happened."""
+        bounds = self.bounds
+        half = self._number(FRESH)
+        column = self._number((self._number((b"", 0, 0, 0, 0, ())), -GUARD, (half,) * bounds.clients))
+        core = self._number(("idle", 0, 0, 0))
+        budget = (bounds.breaks, bounds.cuts, bounds.restarts, bounds.passes, bounds.cancels, bounds.extends)
+        return 0, 0, budget, (core,) * bounds.clients, (column,) * bounds.nodes
+
+    # ------------------------------------------------ what can happen
+
+    def successors(self, state: State) -> Iterator[tuple[tuple[Any, ...], State]]:
+        """Everything that can happen now, and what comes of it. The columns of what comes of it are not in order yet."""
+        step, highest, budget, cores, columns = state
+        values, clients = self._values, range(self.bounds.clients)
+        if all(values[core][0] == "idle" and values[core][1] == self.bounds.holds for core in cores):
+            return  # all have had it, or given up: nothing is left that could be wrong
+        found: list[tuple[tuple[Any, ...], State]] = []
+        coming, going = map(sum, zip(*map(self._under_way, columns), strict=True))
+        calm, full = coming + going <= self.bounds.busy, coming >= self.bounds.room
+        before = -1
+        for node, column in enumerate(columns):
+            if column == before:  # alike in all: what happens there may as well happen here
+                continue
+            before = column
+            halves = values[column][2]
+            for client in clients:
+                half = values[halves[client]]
+                if half[BACK]:
+                    label = ("hears", client, node)
+                    result, idle = self._input(state, client, label, node)
+                    if idle == IDLE or (idle == SAID_AGAIN and half[LINE] == SOUND and not any(budget[:PASSES])):
+                        yield label, result  # nobody would know: so let it happen now, whatever else there is to do
+                        return
+                    found.append((label, result))
+                if half[LINE] == CUT:
+                    found.append(self._event(state, "learns that it is cut", client, node))
+                elif half[LINE] == SOUND:
+                    if budget[BREAKS] and calm:
+                        label, result = self._event(state, "breaks", client, node)
+                        found.append((label, _spent(result, BREAKS)))
+                elif not self.bounds.guard or step >= values[column][1] + GUARD:
+                    found.append(self._event(state, "joins", client, node))
+            for label, cost, other in self._at(column, step):
+                if budget[cost] and calm if cost >= 0 else not (full and "executes" in label[0]):
+                    result = step, highest, budget, cores, (*columns[:node], other, *columns[node + 1 :])
+                    found.append(((*label, node), _spent(result, cost) if cost >= 0 else result))
+        for client in clients:
+            core = values[cores[client]]
+            if core[0] == "idle":
+                if core[1] < self.bounds.holds:
+                    found.append(self._event(state, "begins", client))
+                continue
+            if core[4] is HELD:
+                found.append(self._event(state, "gives it back", client))
+                if budget[EXTENDS]:
+                    label, result = self._event(state, "extends", client)
+                    found.append((label, _spent(result, EXTENDS)))
+            elif budget[CANCELS]:
+                label, result = self._event(state, "gives up", client)
+                found.append((label, _spent(result, CANCELS)))
+            if core[5] <= step * STEP:
+                label, result = self._event(state, "is woken", client)
+                if result != state:
+                    found.append((label, result))
+        if budget[PASSES] and calm:
+            for by in self.bounds.steps:
+                found.append((("time passes", by), _spent(self.later(state, by), PASSES)))
+        yield from found
+
+    # ------------------------------------------------ what must follow
+
+    def recovers(self, state: State) -> None:
+        """P-L2: if nothing more goes wrong, whoever waits is served, in as many steps as a lease, the guard and a heartbeat last.
+
+        Everything under way arrives, connections are made anew, holders give the lock back; time passes when nothing else is left to do.
+        """
+        budget = (0,) * len(state[2])
+        state, path = self.ordered((*state[:2], budget, *state[3:])), list[tuple[State, int]]()
+        while state not in self._recovered:
+            after = self._goes_on(state)
+            if after is None:
+                self._recovered[state] = 0
+                break
+            path.append((state, after[0] - state[0]))
+            if len(path) > 1000:
+                raise Broken("recovery: it goes on for ever")
+            state = self.ordered(after)
+        took = self._recovered[state]
+        for before, steps in reversed(path):
+            took += steps
+            self._recovered[before] = took
+            if took > LEASE + GUARD + 2:
+                raise Broken(f"recovery: it takes {took} steps until everybody is served")
+
+    def _goes_on(self, state: State) -> State | None:
+        """What happens next, if nothing goes wrong; None: everybody is served."""
+        step, highest, budget, cores, columns = state
+        values, clients = self._values, range(self.bounds.clients)
+        if all(values[it][0] == "idle" for it in cores):
+            return None
+        for node, column in enumerate(columns):
+            born, halves = values[column][1:]
+            for client in clients:
+                half = values[halves[client]]
+                if half[BACK]:
+                    return self._event(state, "hears", client, node)[1]
+                if half[LINE] == CUT:
+                    return self._event(state, "learns that it is cut", client, node)[1]
+                if half[LINE] == DOWN and (not self.bounds.guard or step >= born + GUARD):
+                    return self._event(state, "joins", client, node)[1]
+            for _, cost, other in self._at(column, step):
+                if cost < 0:
+                    return step, highest, budget, cores, (*columns[:node], other, *columns[node + 1 :])
+        for client in clients:
+            core = values[cores[client]]
+            if core[0] == "live":
+                if core[5] <= step * STEP:
+                    after = self._event(state, "is woken", client)[1]
+                    if after != state:
+                        return after
+                if core[4] is HELD:
+                    return self._event(state, "gives it back", client)[1]
+        return self.later(state, 1)
+
+    def _under_way(self, column: int) -> tuple[int, int]:
+        """How many messages are under way from a node, and to it. (What will be executed late is not: it may take for ever.)"""
+        counted = self._counted.get(column)
+        if counted is None:
+            halves = [self._values[it] for it in self._values[column][2]]
+            counted = self._counted[column] = sum(len(it[BACK]) for it in halves), sum(it[OUT] for it in halves)
+        return counted
+
+    def later(self, state: State, by: int) -> State:
+        """Time passes."""
+        step, highest, budget, cores, columns = state
+        return step + by, highest, budget, cores, columns
+
+    # ------------------------------------------------ at a node
+
+    def _at(self, column: int, step: int) -> list[tuple[Any, int, int]]:
+        """What can happen at a node without a client's taking part: (label, what it costs, the column that comes of it)."""
+        local = self._local.get((column, step))
+        if local is not None:
+            return local
+        local = self._local[column, step] = []
+        node, born, halves = self._values[column]
+        lines = [self._values[it] for it in halves]
+        for client, half in enumerate(lines):
+            if half[OUT]:
+                command = half[LEDGER][len(half[LEDGER]) - half[OUT]]
+                after = self._executes(node, lines, command, step, client)
+                local.append((("executes", client), -1, self._column(after[0], born, after[1])))
+            if half[GHOST]:
+                if half[LATE]:
+                    after = self._executes(node, lines, half[LATE][0], step, None)
+                    ghost = after[1][client]
+                    after[1][client] = (*ghost[:LATE], ghost[LATE][1:], *ghost[GHOST:])
+                    local.append((("executes late", client), -1, self._column(after[0], born, after[1])))
+                gone = list(lines)
+                gone[client] = (*half[:LATE], (), False, *half[UNSAID:])
+                local.append((("learns of the break of", client), -1, self._column(node, born, gone)))
+            if half[LINE] == SOUND and self.bounds.cuts:
+                cut = list(lines)
+                cut[client] = (CUT, *half[1:OUT], 0, *half[BACK:])
+                local.append((("loses", client), CUTS, self._column(node, born, cut)))
+        if self.bounds.restarts:
+            empty = [(CUT if it[LINE] == SOUND else it[LINE], *it[1:OUT], 0, it[BACK], (), False, it[UNSAID]) for it in lines]
+            local.append((("restarts",), RESTARTS, self._column(self._number((b"", 0, 0, 0, 0, ())), step, empty)))
+        return local
+
+    def _column(self, node: int, born: int, halves: Sequence[Half]) -> int:
+        waiting = {token[17:49] for token, _ in self._values[node][5]}
+        for client, half in enumerate(halves):
+            if half[GHOST] and not half[LATE] and (half[LINE] == SOUND or self.inboxes[client] not in waiting):
+                # The node does not know of the break yet, and it makes no difference: nothing more comes, or would be lost.
+                halves = [*halves[:client], (*half[:GHOST], False, *half[UNSAID:]), *halves[client + 1 :]]
+        return self._number((node, born, tuple(map(self._number, halves))))
+
+    def _executes(self, node: int, lines: list[Half], command: tuple[Any, ...], step: int, asker: int | None) -> tuple[int, list[Half]]:
+        """The node executes a command. `asker`: who hears the answer."""
+        lines = list(lines)
+        mode, token, ttl, fence = command[:4]
+
+        def publish(kind: bytes, whose: bytes, fence: int) -> bool:
+            client = self.inboxes.index(whose[17:49])
+            self.seen[f"push {kind.decode()}"] += 1
+            half = lines[client]
+            if half[LINE] == SOUND:
+                lines[client] = (*half[:BACK], (*half[BACK], (kind, whose, fence)), *half[LATE:])
+            return bool(half[LINE] == SOUND or half[GHOST])
+
+        master = Node(publish, HORIZON)
+        master.become(self._values[node])
+        now = EPOCH + round(step * STEP * 1000)
+        reply = master.execute(Command(None, mode, token, 0.0, ttl, fence), now)
+        self.seen[f"{'late ' if asker is None else ''}{mode.decode()}"] += 1
+        if asker is not None:
+            half = lines[asker]
+            said = tuple(reply) if isinstance(reply, list) else reply
+            lines[asker] = (*half[:OUT], half[OUT] - 1, (*half[BACK], ("answer", said)), *half[LATE:])
+        return self._number(master.state(now)), lines
+
+    # ------------------------------------------------ at a client
+
+    def _event(self, state: State, kind: str, client: int, node: int = -1) -> tuple[tuple[Any, ...], State]:
+        label = (kind, client, node) if node >= 0 else (kind, client)
+        return label, self._input(state, client, label, node)[0]
+
+    def _input(self, state: State, client: int, label: tuple[Any, ...], node: int) -> tuple[State, int]:
+        """What comes of an input to a client; and whether anybody would notice it."""
+        step, highest, budget, cores, columns = state
+        values = self._values
+        halves = [values[column][2][client] for column in columns]
+        if node < 0:
+            order = sorted(range(len(halves)), key=halves.__getitem__)
+        else:
+            order = sorted(range(len(halves)), key=lambda i: (halves[i], i != node))
+        key = (client, cores[client], tuple([halves[i] for i in order]), label[0], order.index(node) if node >= 0 else -1, step)
+        done = self._done.get(key)
+        if done is None:
+            self.asked += 1
+            self.seen[label[0]] += 1
+            done = self._done[key] = self._ask(*key)
+        core, after, fence, idle = done
+        if fence:
+            highest = self._held(highest, fence)
+        changed = list(columns)
+        for i, half in zip(order, after, strict=True):
+            if half != halves[i]:
+                changed[i] = self._swap(columns[i], client, half)
+        cores = (*cores[:client], core, *cores[client + 1 :])
+        return (step, highest, budget, cores, tuple(changed)), idle
+
+    def _swap(self, column: int, client: int, half: int) -> int:
+        swapped = self._swapped.get((column, client, half))
+        if swapped is None:
+            node, born, halves = self._values[column]
+            swapped = self._column(node, born, [self._values[it] for it in (*halves[:client], half, *halves[client + 1 :])])
+            self._swapped[column, client, half] = swapped
+        return swapped
+
+    def _held(self, highest: int, fence: int) -> int:
+        """P-S2."""
+        if fence <= highest:
+            raise Broken(f"fence: {fence} is granted after {highest}")
+        return fence
+
+    def _ask(self, client: int, core: int, numbers: tuple[int, ...], kind: str, node: int, step: int) -> tuple[int, list[int], int, int]:
+        """Put an input to a claim, and see what it says: core and halves after it, the fence if it is held now, would anybody notice?"""
+        halves = [list(self._values[it]) for it in numbers]
+        crew = _Crew(self, client, self._values[core], halves, step)
+        idle = crew.happens(kind, node)
+        held = crew.claim is not None and crew.claim.state is HELD and not crew.was_held
+        if crew.was_late and crew.claim is not None and crew.claim.state is HELD and crew.claim.until > crew.now:
+            raise Broken("risen: its time was up, and it holds on")
+        if held and crew.claim is not None and crew.claim.until <= crew.now:
+            raise Broken("late: it is granted when its time is up")
+        after = crew.take_apart()
+        return self._number(after), [self._number(tuple(it)) for it in halves], crew.claim.fence if held and crew.claim else 0, idle
+
+    # ------------------------------------------------ what must hold
+
+    def look(self, state: State) -> None:
+        """P-S1, and that every node that counts holds the token (V). P-M1 is for the scripts: all that they keep has an expiry."""
+        step, _, _, cores, columns = state
+        holders = 0
+        for client, number in enumerate(cores):
+            core = self._values[number]
+            if core[0] == "idle":
+                continue
+            holders += core[4] is HELD and step * STEP < core[6]
+            for column in columns:
+                seen = client, number, column, step
+                if seen not in self._fine:
+                    self._counts(client, core, self._values[column], step)
+                    self._fine.add(seen)
+        if holders > 1:
+            raise Broken("exclusion: two hold it")
+
+    def _counts(self, client: int, core: tuple[Any, ...], column: tuple[Any, ...], step: int) -> None:
+        """V, for one node."""
+        node, born, halves = column
+        half, now = self._values[halves[client]], step * STEP
+        vote = half[VOTE]
+        if (half[PLAIN] and now < core[8]) if vote is None else vote[0] and now < vote[1]:
+            holder, until = self._values[node][:2]
+            holder = holder if EPOCH + round(now * 1000) <= until else b""
+            if holder != core[7] and (holder or step >= born + GUARD):
+                raise Broken(f"counted: client {client} counts a node that has {holder.decode()!r}")
+
+    def waits(self, state: State) -> bool:
+        """Does anybody wait?"""
+        return any(core[0] == "live" and core[4] is WAITING for core in map(self._values.__getitem__, state[3]))
+
+    def holds(self, state: State) -> bool:
+        """Does anybody believe to hold it?"""
+        return any(core[0] == "live" and core[4] is HELD for core in map(self._values.__getitem__, state[3]))
+
+    def ordered(self, state: State) -> State:
+        """The same state with its nodes in order."""
+        return (*state[:4], tuple(sorted(state[4])))
+
+
+def _spent(state: State, what: int) -> State:
+    step, highest, budget, cores, columns = state
+    return step, highest, (*budget[:what], budget[what] - 1, *budget[what + 1 :]), cores, columns
+
+
+class _Crew:
+    """A client while something happens to it: its claim, put together, and what a crew does between a claim and its connections."""
+
+    def __init__(self, model: Model, client: int, core: tuple[Any, ...], halves: list[list[Any]], step: int) -> None:
+        self.model, self.client, self.core, self.halves, self.step = model, client, core, halves, step
+        self.mint = Mint(model.inboxes[client])
+        self.mint._serial = core[2]
+        reach = self.reach = model.reach
+        reach.standing = [HOPED if it[LINE] == DOWN else UP for it in halves]
+        reach.up = tuple(i for i, it in enumerate(halves) if it[LINE] != DOWN)
+        self.claim: Claim | None = self._put_together() if core[0] == "live" else None
+        self.was_held = self.claim is not None and self.claim.state is HELD
+        instants = [self._instant(it) for it in self._moments()]
+        base = round(step * STEP, 6)
+        self.now = base + INSTANT * (1 + max((k for b, k in instants if b == base), default=0))
+        self.was_late = self.was_held and self.claim is not None and self.now >= self.claim.until
+
+    # ------------------------------------------------ what happens
+
+    def happens(self, kind: str, node: int) -> int:
+        """Returns whether anybody would notice."""
+        half = self.halves[node]
+        if kind == "hears":
+            message, half[BACK] = half[BACK][0], half[BACK][1:]
+            return self._answer(node, message[1]) if message[0] == "answer" else self._push(node, *message)
+        if kind == "begins":
+            self._begin()
+        elif kind in ("breaks", "learns that it is cut"):
+            unexecuted = half[LEDGER][len(half[LEDGER]) - half[OUT] :]
+            if kind == "breaks":
+                half[LATE], half[GHOST] = half[LATE] + tuple(it[:4] for it in unexecuted), True
+            half[UNSAID] += tuple(it[1] for it in half[LEDGER] if it[0] == RELEASE)
+            half[LINE], half[LEDGER], half[OUT], half[BACK] = DOWN, (), 0, ()
+            self._stands(node, HOPED)
+            if self.claim is not None:
+                self.claim.broke(node, self.now)
+        elif kind == "joins":
+            half[LINE] = SOUND
+            self._stands(node, UP)
+            unsaid, half[UNSAID] = half[UNSAID], ()
+            for token in unsaid:
+                self._say(node, Command(None, RELEASE, token, self.now))
+            if self.claim is not None:
+                self.claim.joined(node, self.now)
+        else:
+            assert self.claim is not None
+            if kind == "is woken":
+                self.claim.tick(self.now)
+            elif kind == "extends":
+                self.claim.extend(TTL, self.now)
+            else:
+                self.claim.release(self.now)
+        self._act()
+        return NOTICED
+
+    def _begin(self) -> None:
+        bounds, number = self.model.bounds, self.core[1] + 1
+        skew = bounds.skew[self.client] if bounds.skew else 0.0
+        ticket = self.mint.ticket(EPOCH / 1000 + self.step * STEP + skew) + 1000 * number + 10 * self.client
+        self.core = (*self.core[:1], number, *self.core[2:])
+        patient = self.client not in bounds.tries
+        self.claim = Claim(Lock(), TTL, ticket, self.mint, self.reach, patient=patient, renew=bounds.renew)
+        self.claim.begin(self.now)
+
+    def _answer(self, node: int, said: Any) -> int:
+        half = self.halves[node]
+        (mode, token, ttl, fence, sent, owner), half[LEDGER] = half[LEDGER][0], half[LEDGER][1:]
+        claim = self.claim
+        if claim is None or owner != self.core[1] or token != claim.token:
+            return SAID_AGAIN if mode == RELEASE else IDLE
+        command = Command(claim, mode, claim.token, sent, ttl, fence)
+        claim.answered(node, command, list(said) if isinstance(said, tuple) else said, self.now)
+        self._act()
+        return NOTICED
+
+    def _push(self, node: int, kind: bytes, token: bytes, fence: int) -> int:
+        claim = self.claim
+        if claim is not None and token == claim.token:
+            claim.pushed(node, kind, fence, self.now)
+            self._act()
+            return NOTICED
+        if kind == GRANTED:  # one that nobody wants any more
+            self._say(node, Command(None, RELEASE, token, self.now))
+            return NOTICED
+        return IDLE
+
+    def _stands(self, node: int, standing: Any) -> None:
+        self.reach.standing[node] = standing
+        self.reach.up = tuple(i for i, it in enumerate(self.reach.standing) if it is UP)
+
+    def _act(self) -> None:
+        claim = self.claim
+        if claim is not None:
+            sends, claim.sends = claim.sends, []
+            for nodes, command in sends:
+                for node in nodes:
+                    self._say(node, command)
+
+    def _say(self, node: int, command: Command) -> None:
+        half = self.halves[node]
+        if half[LINE] == DOWN:
+            if command.again:
+                half[UNSAID] += (command.token,)
+            return
+        owner = 0 if command.owner is None else self.core[1]
+        half[LEDGER] += ((command.mode, command.token, command.ttl, command.fence, command.sent, owner),)
+        half[OUT] += half[LINE] == SOUND
+
+    # ------------------------------------------------ a claim as a value
+
+    def _put_together(self) -> Claim:
+        shape, claim = self.model.shape, object.__new__(Claim)
+        for name, value in zip(shape.core, self.core[9], strict=True):
+            setattr(claim, name, [] if value == () else value)
+        for name, value in shape.FOR_PEOPLE.items():
+            setattr(claim, name, list(value) if isinstance(value, list) else value)
+        claim.recipe, claim.mint, claim._reach, claim._quorum = Lock(), self.mint, self.reach, self.reach.quorum
+        claim._usual, claim._parting, claim.routed = [claim.token[:16], 0, 1], set(), claim.token
+        claim._touched = [i for i, it in enumerate(self.halves) if it[TOUCHED]]
+        plain = self.halves[0][VOTE] is None
+        claim.plain = [i for i, it in enumerate(self.halves) if it[PLAIN]] if plain else None
+        claim.votes = []
+        if not plain:
+            for half in self.halves:
+                vote = Vote()
+                for name, value in zip(shape.vote, half[VOTE][2:], strict=True):
+                    if name != "base" or value is not None:
+                        setattr(vote, name, value)
+                claim.votes.append(vote)
+        return claim
+
+    def take_apart(self) -> tuple[Any, ...]:
+        """The core, as a value; the votes go into the halves. Moments become their order."""
+        claim, shape = self.claim, self.model.shape
+        if claim is None or claim.done:
+            for half in self.halves:
+                half[VOTE], half[PLAIN], half[TOUCHED] = None, False, False
+                half[LEDGER] = tuple((*it[:4], 0.0, 0) for it in half[LEDGER])
+            return ("idle", self.core[1], self.mint._serial, 0)
+        if claim.plain is None:
+            claim.began = claim._base = 0.0  # told to the votes by now
+        order = self._order()
+        values = tuple(
+            order.get(value, value) if name in shape.ORDERED else _plain(value)
+            for name in shape.core
+            for value in [shape.known(name, getattr(claim, name))]
+        )
+        for node, half in enumerate(self.halves):
+            half[PLAIN], half[TOUCHED] = claim.plain is not None and node in claim.plain, node in claim._touched
+            half[LEDGER] = tuple((*it[:4], order[it[4]] if it[5] else 0.0, it[5]) for it in half[LEDGER])
+            if claim.plain is None:
+                vote = claim.votes[node]
+                half[VOTE] = (
+                    vote.granted and not vote.ceding,
+                    _plain(vote.bound),
+                    *[
+                        order.get(value, value) if name in shape.VOTE_ORDERED else _plain(value)
+                        for name in shape.vote
+                        for value in [shape.known(name, getattr(vote, name, None))]
+                    ],
+                )
+        wake, until, base = _plain(claim.wake), _plain(claim.until), _plain(claim._base)
+        return ("live", self.core[1], self.mint._serial, 0, claim.state, wake, until, claim.token, base, values)
+
+    def _moments(self) -> Iterator[float]:
+        """All moments whose order within a step matters."""
+        for half in self.halves:
+            for command in half[LEDGER]:
+                if command[5]:
+                    yield command[4]
+        if self.claim is not None:
+            for name in self.model.shape.ORDERED:
+                yield getattr(self.claim, name)
+            for vote in self.claim.votes:
+                for name in self.model.shape.VOTE_ORDERED:
+                    yield getattr(vote, name)
+
+    def _order(self) -> dict[float, float]:
+        """Each moment, and what becomes of it: the instants of a step are numbered anew."""
+        instants = sorted((*self._instant(it), it) for it in set(self._moments()))
+        order, before, number = dict[float, float](), None, 0
+        for base, k, moment in instants:
+            number = (number + 1 if base == before else 1) if k else 0
+            before = base
+            order[moment] = base + INSTANT * number
+        return order
+
+    def _instant(self, moment: float) -> tuple[float, int]:
+        if moment in (inf, -inf):
+            return moment, 0
+        base = round(moment, 6)
+        return base, round((moment - base) / INSTANT)
+
+
+# ---------------------------------------------------------------- exploring
+
+
+class Search:
+    """Breadth first: so a broken law is shown by a shortest history."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.model = Model(bounds)
+        self.states: list[State] = []
+        self._parents = array("q")
+
+    def run(self, most: int | None = None, first: State | None = None) -> Explored:
+        """Visit every state (`most`: at most so many), beginning with the `first`. Raises Broken, with its trace."""
+        model, explored = self.model, Explored()
+        first = first or model.first()
+        known, states, parents = {first}, self.states, self._parents
+        states.append(first)
+        parents.append(-1)
+        ends, at = 1, 0
+        while at < len(states) and (most is None or at < most):
+            if at == ends:
+                explored.depth += 1
+                ends = len(states)
+            state = states[at]
+            try:
+                model.look(state)
+                if model.bounds.recovery and not model.bounds.faultless:
+                    model.recovers(state)
+                stuck = True
+                for label, after in model.successors(state):
+                    explored.events += 1
+                    stuck = stuck and label[0] in ("gives it back", "time passes", "begins", "extends", "gives up")
+                    after = model.ordered(after)
+                    if after not in known:
+                        known.add(after)
+                        states.append(after)
+                        parents.append(at)
+                if stuck and model.bounds.faultless and model.waits(state) and not model.holds(state):
+                    raise Broken("idle: nothing is under way, nobody holds it, and somebody waits")
+            except Broken as broken:
+                broken.trace = self.trace(at)
+                raise
+            at += 1
+        explored.states, explored.asked, explored.seen = at, model.asked, model.seen
+        return explored
+
+    def trace(self, at: int) -> list[str]:
+        """How it came to a state."""
+        path = [at]
+        while self._parents[path[-1]] >= 0:
+            path.append(self._parents[path[-1]])
+        path.reverse()
+        names = list(range(self.model.bounds.nodes))  # which node is where: states have them in order
+        told = []
+        for here, there in pairwise(path):
+            for label, after in self.model.successors(self.states[here]):
+                if self.model.ordered(after) == self.states[there]:
+                    told.append(" ".join(map(str, label)) + f"   (nodes are {names})")
+                    order = sorted(range(len(names)), key=after[4].__getitem__)
+                    names = [names[i] for i in order]
+                    break
+        return told
+
+
+__all__ = ["CEDE", "Bounds", "Broken", "Explored", "Model", "Search"]

@@ -1,0 +1,207 @@
+"""Small worlds, explored to the end: nothing is broken. And worlds with a mutant in them: it is found, within its budget of states.
+
+These finish in seconds. `./task model` explores larger ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+from core.nodes import Node
+from model import explorer
+from model.__main__ import main
+from model.explorer import Bounds, Broken, Model, Search, State, _Shape
+from model.worlds import SMALL, WORLDS, explore
+from proof import patches
+
+from holdfast.core import quorum
+from holdfast.core.claim import HELD, WAITING, Claim
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_nothing_is_broken(name: str) -> None:
+    world = SMALL[name]
+    explored = Search(world.bounds).run(world.most)
+    assert world.least < explored.states < world.most, "it came to no end, or hardly began"
+    assert set(world.shows) <= explored.seen.keys(), "what it is for did not happen"
+
+
+def test_whoever_waits_is_served_in_ticket_order() -> None:
+    """P-L3: the highest ticket came first, and has it; the other two wait, on all nodes. Whatever happens then, the lowest is next."""
+    model = Model(Bounds(clients=3, skew=(0.0, 0.0, 0.0)))
+    state = model.first()
+    for client in (2, 1, 0):
+        state = model.ordered(model._event(state, "begins", client)[1])
+        while (after := quiet(model, state)) is not None:
+            state = after
+    search = Search(model.bounds)
+    search.model = model
+    look = model.look
+
+    def order(state: Any) -> None:
+        look(state)
+        lowest, middle = (model._values[it] for it in state[3][:2])
+        if middle[0] == "live" and middle[4] is HELD and lowest[0] == "live" and lowest[4] is WAITING:
+            raise Broken("order: the second is served before the first")
+
+    model.look = order  # type: ignore[method-assign]
+    assert search.run(200_000, state).states > 100
+
+
+def quiet(model: Model, state: Any) -> Any:
+    """Let what is under way arrive, one at a time; None: nothing is."""
+    for label, after in model.successors(state):
+        if label[0] in ("hears", "executes"):
+            return model.ordered(after)
+    return None
+
+
+def test_without_faults_nothing_goes_round_in_a_circle() -> None:
+    """P-L1: so contests end."""
+    assert no_circle(Model(Bounds(room=2))) > 10_000
+
+
+def no_circle(model: Model) -> int:
+    """Depth first: a state that leads back to itself is found on the way to it. Returns how many states there are."""
+    first = model.first()
+    on_the_way, done = {first}, set[State]()
+    path = [(first, successors(model, first))]
+    while path:
+        state, rest = path[-1]
+        after = next(rest, None)
+        if after is None:
+            path.pop()
+            on_the_way.discard(state)
+            done.add(state)
+        elif after in on_the_way:
+            raise Broken("circle: it goes on for ever")
+        elif after not in done:
+            on_the_way.add(after)
+            path.append((after, successors(model, after)))
+    return len(done)
+
+
+def successors(model: Model, state: State) -> Iterator[State]:
+    return (model.ordered(after) for _, after in model.successors(state))
+
+
+def test_a_claim_with_something_new_in_it_is_refused() -> None:
+    with pytest.raises(TypeError, match="_bag = \\[1\\] is of a kind"):
+        _Shape().known("_bag", [1])
+    assert _Shape().known("_bag", []) == ()
+
+
+def test_a_broken_law_is_told_as_a_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quorum, "majority", lambda nodes: nodes // 2)
+    with pytest.raises(Broken) as broken:
+        Search(Bounds(nodes=2)).run()
+    told = str(broken.value).splitlines()
+    assert told[0].partition(":")[0] in HOLDS
+    assert sum(line.startswith("begins") for line in told) == 2
+    assert sum(line.startswith("executes") for line in told) == 2
+
+
+def test_a_world_is_explored_and_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    fine, told = explore("two nodes")
+    assert fine
+    assert told.startswith("two nodes: 685 states, ")
+    monkeypatch.setattr(quorum, "majority", lambda nodes: nodes // 2)
+    fine, told = explore("two nodes")
+    assert not fine
+    assert "begins 0" in told
+    assert main(["--list"]) == 0
+    assert "three nodes, a break" in capsys.readouterr().out.splitlines()
+    with pytest.raises(SystemExit):
+        main(["four nodes"])
+    assert "there is no world 'four nodes'" in capsys.readouterr().err
+
+
+def test_a_world_in_which_too_little_happened_is_not_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WORLDS, "two nodes", replace(SMALL["two nodes"], shows=("the moon falls down",)))
+    assert explore("two nodes") == (False, ANY)
+
+
+# ---------------------------------------------------------------- mutants
+
+Plant = Callable[[pytest.MonkeyPatch], object]
+
+
+def node(text: str, other: str) -> Plant:
+    """Another text in the node."""
+    return lambda monkeypatch: monkeypatch.setattr(explorer, "Node", patches.whole(Node, text, other))
+
+
+def claim(method: str, text: str, other: str) -> Plant:
+    """Another text in a method of the claim."""
+    return lambda monkeypatch: patches.method(monkeypatch, Claim, method, text, other)
+
+
+def instead(where: object, name: str, other: object) -> Plant:
+    """Something else instead of a function."""
+    return lambda monkeypatch: monkeypatch.setattr(where, name, other)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """What is planted, in which world it is looked for, which laws it may break, and within how many states it is found."""
+
+    plant: Plant
+    world: str
+    laws: tuple[str, ...]
+    within: int
+
+
+HOLDS = ("counted", "exclusion", "fence")  # V and P-S1; and of two that hold it, one may have the lower fence
+MUTANTS = {
+    "no inquiry": Mutant(node("self._publish(INQUIRY, holder, 0)", "pass"), "two nodes", ("idle",), 1_000),
+    "no cede": Mutant(claim("_cede", "if vote.granted and vote.lower:", "if False:"), "two nodes", ("idle",), 1_000),
+    "counting while ceding": Mutant(
+        claim("_cede", "vote.bound, vote.fence, vote.wrote, vote.ceding, vote.since, vote.first = 0.0, 0, 0, True, inf, 0",
+              "vote.granted = True"), "two nodes", HOLDS, 1_000,
+    ),
+    "an older answer counts while ceding": Mutant(
+        claim("answered", "if command.mode is not CEDE:\n            return False", "pass"), "three nodes", HOLDS, 50_000,
+    ),
+    "a cut cede is no cede": Mutant(claim("broke", "if vote.ceding:", "vote.ceding = False\n    if False:"), "a break", HOLDS, 50_000),
+    "no start over": Mutant(claim("_burn", "if self.state is WAITING:", "if False:"), "a break", ("recovery",), 50_000),
+    "a push counts from its arrival": Mutant(
+        claim("pushed", "vote.bound, vote.fence, vote.last = vote.base,", "vote.bound, vote.fence, vote.last = quorum.bound(now, 9.0),"),
+        "a lease", HOLDS, 100_000,
+    ),
+    "validity counts from the answer": Mutant(
+        claim("answered", "vote.base = base = quorum.bound(command.sent,", "self._base = vote.base = base = quorum.bound(now,"),
+        "a lease", HOLDS, 100_000,
+    ),
+    "lost is not decided first": Mutant(
+        claim("answered", "if self._late(now):  # whatever", "if False:  # whatever"), "renewals", ("risen",), 1_000
+    ),
+    "what was granted too late is held": Mutant(claim("_hold", "if now >= until:", "if False:"), "a lease", ("late",), 100_000),
+    "no agreement on the fence": Mutant(
+        instead(quorum, "agreed", lambda least, fences: max(fences) if len(fences) >= least else 0), "three nodes", ("fence",), 20_000
+    ),
+    "no write-back": Mutant(claim("_write_back", "self._ask(behind", "0 and self._ask(behind"), "two nodes", ("idle",), 1_000),
+    "a grant does not raise the fence": Mutant(node("self._known(now) + 1", "self._known(now)"), "two nodes", ("fence",), 1_000),
+    "no clock floor": Mutant(node("else now * 1000 - self._horizon * 500 - 1", "else 0"), "a restart", ("fence",), 50_000),
+    "release does not compare": Mutant(
+        node('if mine:\n            self._name = b""', 'if True:\n            self._name = b""'), "one gives up", HOLDS, 50_000
+    ),
+    "a quorum of half": Mutant(instead(quorum, "majority", lambda nodes: max(1, nodes // 2)), "two nodes", HOLDS, 1_000),
+    "a try gives up when a quorum has refused": Mutant(
+        instead(quorum, "hopeless", lambda least, able: sum(not it for it in list(able)) >= least),
+        "two nodes, both try", ("idle",), 1_000,
+    ),
+    "no guard": Mutant(instead(explorer, "GUARD", 0), "a restart", HOLDS, 50_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = MUTANTS[name]
+    mutant.plant(monkeypatch)
+    with pytest.raises(Broken) as broken:
+        Search(SMALL[mutant.world].bounds).run(mutant.within)
+    assert broken.value.law.partition(":")[0] in mutant.laws, broken.value.law

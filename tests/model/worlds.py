@@ -1,0 +1,75 @@
+"""Which worlds are explored: small ones in every run of the tests, large ones by `./task model`.
+
+Knows bounds, and how much there is within them. Must not know claims or nodes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from .explorer import GUARD, LEASE, Bounds, Broken, Search
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Bounds; how many states there are, about: more than `least`, less than `most`; and what has to happen there, or it shows nothing."""
+
+    bounds: Bounds
+    least: int
+    most: int
+    shows: tuple[str, ...] = ()
+
+
+CONTEST = ("w", "c", "r", "push g", "push i")
+SMALL = {
+    "two nodes": World(Bounds(nodes=2), 500, 5_000, CONTEST),
+    "three nodes": World(Bounds(room=2), 10_000, 50_000, CONTEST),
+    "one tries": World(Bounds(tries=(1,)), 3_000, 20_000, ("w", "t", "r")),
+    "both try": World(Bounds(tries=(0, 1)), 2_000, 20_000, ("t", "r")),
+    "two nodes, both try": World(Bounds(nodes=2, tries=(0, 1)), 100, 5_000, ("t", "r")),
+    "three clients": World(Bounds(nodes=2, clients=3, room=1), 5_000, 50_000, CONTEST),
+    "one gives up": World(Bounds(cancels=1, room=1), 10_000, 100_000, (*CONTEST, "gives up")),
+    "a break": World(Bounds(nodes=2, breaks=1, room=1), 5_000, 50_000, (*CONTEST, "late w", "late c", "late r", "breaks", "joins")),
+    "a cut": World(Bounds(nodes=2, cuts=1, room=1), 5_000, 50_000, (*CONTEST, "learns that it is cut", "joins")),
+    "renewals": World(Bounds(nodes=1, clients=1, passes=3, steps=(1,)), 200, 5_000, ("w", "is woken")),
+    "a lease": World(Bounds(nodes=1, passes=2, steps=(1, LEASE), room=1, busy=2), 10_000, 100_000, ("w", "push g", "is woken")),
+    "a lapse": World(Bounds(nodes=2, passes=1, steps=(LEASE,), room=1, busy=2), 10_000, 100_000, (*CONTEST, "is woken")),
+    "a restart": World(
+        Bounds(nodes=1, restarts=1, passes=1, steps=(GUARD,), skew=(0.0, -20.0)), 5_000, 50_000, ("learns that it is cut", "joins")
+    ),
+}
+
+# With three nodes and a fault: `./task model` explores them two at a time.
+LARGE = {
+    "all of three nodes": World(Bounds(), 20_000, 100_000, CONTEST),
+    "three nodes, a break": World(
+        Bounds(breaks=1, room=1, busy=1), 100_000, 2_000_000, (*CONTEST, "late w", "late c", "late r", "breaks", "joins")
+    ),
+    "three nodes, renewals": World(Bounds(passes=1, steps=(1,), room=1, busy=1), 300_000, 2_000_000, (*CONTEST, "is woken")),
+    "two nodes, extensions": World(
+        Bounds(nodes=2, extends=1, passes=1, steps=(1,), room=1, busy=1), 50_000, 500_000, (*CONTEST, "is woken", "extends")
+    ),
+    "two nodes, a break, and twice each": World(
+        Bounds(nodes=2, holds=2, breaks=1, room=1, busy=1), 100_000, 1_000_000, (*CONTEST, "late c", "joins")
+    ),
+    "three nodes, a restart and its guard": World(
+        Bounds(restarts=1, passes=1, steps=(GUARD,), room=1, busy=0), 100_000, 500_000, (*CONTEST, "learns that it is cut", "joins")
+    ),
+    "three nodes, a restart": World(Bounds(restarts=1, room=1), 50_000, 500_000, (*CONTEST, "learns that it is cut")),
+}
+
+WORLDS = {**LARGE, **SMALL}
+
+
+def explore(name: str) -> tuple[bool, str]:
+    """Whether it is fine, and what there is to tell."""
+    world, began = WORLDS[name], time.monotonic()
+    try:
+        explored = Search(world.bounds).run(world.most)
+    except Broken as broken:
+        return False, f"{name}: {broken}"
+    missing = sorted(set(world.shows) - explored.seen.keys())
+    fine = world.least < explored.states < world.most and not missing
+    told = f"{name}: {explored.states} states, {explored.events} events, {time.monotonic() - began:.1f} s"
+    return fine, told if fine else f"{told}: expected {world.least} to {world.most} states, and to see {missing or 'all that was seen'}"

@@ -1,0 +1,178 @@
+"""Progress when some nodes stay broken for ever, and under the attack on liveness that the article on Redlock describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.errors import NotAcquired
+from holdfast.testing.driver import Driver
+from holdfast.testing.network import Node
+from holdfast.testing.stage import Hold, Stage
+from holdfast.testing.world import Violation
+
+TTL = 1.0
+TRIP = 0.004  # seconds: there and back, at most
+NODE_TIMEOUT = 0.3  # a stage's
+EVER = 1e6
+
+
+def deaf(node: Node) -> None:
+    for link in node.links:
+        link.deaf = True
+    node.dark = EVER
+
+
+def mute(node: Node) -> None:
+    for link in node.links:
+        link.mute = True
+    node.dark = EVER
+
+
+def refuses(node: Node) -> None:
+    node.server.refuse[b"EVALSHA"] = b"OOM command not allowed."
+
+
+def slow(node: Node) -> None:
+    """Every message takes long, and longer."""
+    for link in node.links:
+        link.stall(0.25)
+    node.world.after(0.2, slow, node)
+
+
+BROKEN: dict[str, Callable[[Node], object]] = {
+    "hung": lambda node: node.freeze(EVER),
+    "gone": lambda node: node.stop(),
+    "half open": lambda node: node.vanish(EVER),
+    "hears nothing": deaf,
+    "says nothing": mute,
+    "refuses": refuses,
+    "slow": slow,
+}
+
+
+class Core(Stage):
+    """A majority is well, and the others are broken for ever: the majority is enough, and it is fair (R-L3, P-L3)."""
+
+    name = "a core"
+    aim = ("held", "broken while held")
+
+    def __init__(self, seed: int, how: str) -> None:
+        super().__init__(seed, 5, TTL)
+        self.how, self.served = how, list[int]()
+
+    def _play(self) -> None:
+        world = self.world
+        clients = [self.client() for _ in range(4)]
+        world.run(2.0)
+        tasks = [clients[0].run(self._user(clients[0], 0, 1.5))]
+        world.run(2.5)
+        world.saw("broken while held", len(self.laws.held))
+        for node in world.dice.sample(self.nodes, 2):
+            BROKEN[self.how](node)
+        for number, client in enumerate(clients[1:], 1):
+            tasks.append(client.run(self._user(client, number, 0.05)))
+            world.run(world.now + 0.05)
+        self._by(6.0, lambda: all(task.done for task in tasks), "everybody is to be served by the core")
+        if self.served != [0, 1, 2, 3]:
+            raise Violation(f"order: served were {self.served}")
+        for client in clients:  # and one after the other, with nobody in the way
+            began, hold = world.now, Hold()
+            task = client.run(client.acquire(hold, self.recipe(TTL), ttl=TTL))
+            self._by(began + 2 * TRIP + NODE_TIMEOUT, lambda task=task: task.done, "the lock is free")  # type: ignore[misc]
+            client.give_up(hold.claim)
+            world.run(world.now + 0.1)
+
+    async def _user(self, driver: Driver, number: int, keep: float) -> None:
+        hold = Hold()
+        await driver.acquire(hold, self.recipe(TTL), ttl=TTL)
+        self.served.append(number)
+        self.world.saw("held")
+        await self.world.sleep(keep)
+        driver.give_up(hold.claim)
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_core_of_healthy_nodes_is_enough(how: str) -> None:
+    for seed in range(3):
+        stage = Core(seed, how)
+        stage.run()
+        assert not stage.void, f"seed {seed}"
+
+
+def test_a_client_that_needs_all_nodes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: nodes)
+    for how in BROKEN:
+        with pytest.raises(Violation, match="recovery"):
+            Core(0, how).run()
+
+
+class Attack(Stage):
+    """Two clients split the votes, and are cut off before they can unlock; when their leases are over, two others do the same; and so on.
+
+    The article: "this will leave the resource not lockable for a time roughly equal to the auto release time ... and so forth
+    indefinitely". `penalties`: for how long, in each turn, a client that is not cut off had to wait. Cut off means that nobody
+    is told: packets are lost both ways, and no connection ends.
+    """
+
+    name = "the attack on liveness"
+    aim = ("votes were split",)
+    turns = 4
+
+    def __init__(self, seed: int, dies: bool) -> None:
+        super().__init__(seed, 5, TTL)
+        self.dies, self.penalties = dies, list[float]()
+
+    def _play(self) -> None:
+        honest = self.client()
+        self.world.run(2.0)
+        for _ in range(self.turns):
+            self._turn(honest)
+
+    def _turn(self, honest: Driver) -> None:
+        world, dice = self.world, self.world.dice
+        attackers = [self.client(), self.client()]
+        world.run(world.now + 0.5)
+        for driver, near in zip(attackers, ((0, 1), (2,)), strict=True):
+            for node, link in enumerate(driver.links):
+                if node not in near and link is not None:
+                    link.stall(0.2)
+            driver.run(self._takes(driver))
+        world.run(world.now + dice.uniform(0.003, 0.01))
+        holders = {node.holder(b"L") for node in self.nodes} - {b""}
+        world.saw("votes were split", len(holders) == 2)
+        for driver in attackers:
+            for link in driver.links:
+                if link is not None:
+                    link._under_way.clear()
+                    link.deaf = link.mute = not self.dies
+            driver.kill()
+            self.drivers.remove(driver)
+        began, hold = world.now, Hold()
+        task = honest.run(honest.acquire(hold, self.recipe(TTL), ttl=TTL))
+        self._by(began + 3 * TTL, lambda: task.done, "it is to be served")
+        self.penalties.append(world.now - began)
+        honest.give_up(hold.claim)
+        world.run(world.now + 0.1)
+
+    async def _takes(self, driver: Driver) -> None:
+        try:
+            await driver.acquire(Hold(), self.recipe(TTL), ttl=TTL)
+        except NotAcquired:
+            pass
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["cut off", "killed"])
+def test_the_attack_on_liveness_costs_a_lease_a_turn_and_no_more(dies: bool) -> None:
+    """A vote that was granted is a lock until it runs out, and nobody can ask the dead: one lease, as with Redlock. But no random pause
+
+    comes on top of it: the first in line asks again when the lease has just ended.
+    """
+    for seed in range(5):
+        stage = Attack(seed, dies)
+        stage.run()
+        assert not stage.void, f"seed {seed}"
+        assert len(stage.penalties) == Attack.turns
+        assert min(stage.penalties) > 0.9 * TTL, "the attack did not work"
+        assert max(stage.penalties) < TTL + 2 * TRIP + 0.002, f"seed {seed}: {stage.penalties}"
