@@ -921,7 +921,9 @@ async def test_busy_is_raised_or_skipped(face: Face, five: Cluster, name: str) -
     assert ran == log == []
     await face.until(lambda: five.holders(name) == [None] * 5)  # (a release waits for no answer)
     assert await face.call(raises) == await face.call(skips) == "done"
-    assert await Steps(generator(1)).next() == 0
+    steps = Steps(generator(1))
+    assert await steps.next() == 0
+    assert await steps.next() == Steps.OVER
 
 
 async def test_only_its_own_lock_s_business_is_skipped(face: Face, five: Cluster, name: str) -> None:

@@ -71,11 +71,15 @@ async def life(face: Face, nodes: Cluster, name: str, who: str = "app") -> bool:
     await face.sleep(0.1)
     left = max(nodes.waiters(f"app:{name}"))
     waiter = asyncio.create_task(face.acquire(second.lock(name, wait=20)))
-    await face.until(lambda: waiter.done() or min(nodes.waiters(f"app:{name}")) == 1 + left)
-    await face.extend(lease)
-    began = face.now()
-    await face.release(lease, True)
-    lease = await waiter
+    try:
+        await face.until(lambda: waiter.done() or min(nodes.waiters(f"app:{name}")) == 1 + left)
+        await face.extend(lease)
+        began = face.now()
+        await face.release(lease, True)
+        lease = await waiter
+    finally:
+        waiter.cancel()
+        await asyncio.gather(waiter, return_exceptions=True)
     prompt = face.now() - began < 2  # (who was not told asks again after 3 s)
     await face.until(lambda: lease.votes == len(nodes))
     await face.extend(lease)

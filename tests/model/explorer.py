@@ -556,7 +556,7 @@ class _Crew:
         ticket = self.mint.ticket(EPOCH / 1000 + self.step * STEP + skew) + 1000 * number + 10 * self.client
         self.core = (*self.core[:1], number, *self.core[2:])
         patient = self.client not in bounds.tries
-        self.claim = Claim(Lock(), TTL, ticket, self.mint, self.reach, patient=patient, renew=bounds.renew)
+        self.claim = Claim(Lock("x"), TTL, ticket, self.mint, self.reach, patient=patient, renew=bounds.renew)
         self.claim.begin(self.now)
 
     def _answer(self, node: int, said: Any) -> int:
@@ -611,7 +611,7 @@ class _Crew:
             setattr(claim, name, [] if value == () else value)
         for name, value in shape.FOR_PEOPLE.items():
             setattr(claim, name, list(value) if isinstance(value, list) else value)
-        claim.recipe, claim.mint, claim._reach, claim._quorum = Lock(), self.mint, self.reach, self.reach.quorum
+        claim.recipe, claim.mint, claim._reach, claim._quorum = Lock("x"), self.mint, self.reach, self.reach.quorum
         claim._usual, claim._parting, claim.routed = [claim.token[:16], 0, 1], set(), claim.token
         claim._touched = [i for i, it in enumerate(self.halves) if it[TOUCHED]]
         plain = self.halves[0][VOTE] is None

@@ -79,14 +79,14 @@ class Core(Stage):
             raise Violation(f"order: served were {self.served}")
         for client in clients:  # and one after the other, with nobody in the way
             began, hold = world.now, Hold()
-            task = client.run(client.acquire(hold, self.recipe(TTL), ttl=TTL))
+            task = client.run(client.acquire(hold, [self.recipe(TTL)], ttl=TTL))
             self._by(began + 2 * TRIP + NODE_TIMEOUT, lambda task=task: task.done, "the lock is free")  # type: ignore[misc]
             client.give_up(hold.claim)
             world.run(world.now + 0.1)
 
     async def _user(self, driver: Driver, number: int, keep: float) -> None:
         hold = Hold()
-        await driver.acquire(hold, self.recipe(TTL), ttl=TTL)
+        await driver.acquire(hold, [self.recipe(TTL)], ttl=TTL)
         self.served.append(number)
         self.world.saw("held")
         await self.world.sleep(keep)
@@ -150,7 +150,7 @@ class Attack(Stage):
             driver.kill()
             self.drivers.remove(driver)
         began, hold = world.now, Hold()
-        task = honest.run(honest.acquire(hold, self.recipe(TTL), ttl=TTL))
+        task = honest.run(honest.acquire(hold, [self.recipe(TTL)], ttl=TTL))
         self._by(began + 3 * TTL, lambda: task.done, "it is to be served")
         self.penalties.append(world.now - began)
         honest.give_up(hold.claim)
@@ -158,7 +158,7 @@ class Attack(Stage):
 
     async def _takes(self, driver: Driver) -> None:
         try:
-            await driver.acquire(Hold(), self.recipe(TTL), ttl=TTL)
+            await driver.acquire(Hold(), [self.recipe(TTL)], ttl=TTL)
         except NotAcquired:
             pass
 

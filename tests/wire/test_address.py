@@ -86,7 +86,7 @@ BAD = {
     "redis://h:70000": "'redis://h:70000' is no address of a node: its host, port or options cannot be read",
     "redis://[::1": "'redis://[::1' is no address of a node: its host, port or options cannot be read",
     "redis://h?db": "'redis://h' is no address of a node: its host, port or options cannot be read",
-    "redis://h/x": "'redis://h/x': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
+    "redis://h/x": "'redis://h/...': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "redis://h/1/2": "'redis://h/1/2': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "redis://h/-1": "'redis://h/-1': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "redis://h?db=": "'redis://h': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",

@@ -174,4 +174,6 @@ def _shown(url: str) -> tuple[str, str, bool]:
         host = host.partition(":")[0]
     if "@" in rest[len(place) :]:  # then what looks like the host may be the beginning of a password
         return f"{scheme}://...", scheme.lower(), True
+    if scheme.lower() != "unix" and not re.fullmatch(r"[/\d.-]*", path):  # no number of a database, so it may be anything
+        path = "/..."
     return f"{scheme}://{host}{path}", scheme.lower(), False
