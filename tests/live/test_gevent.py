@@ -122,11 +122,12 @@ with locks.lock("renewed") as lease:
 second = waiter.get()
 told["later"] = second.fence > lease.fence
 second.release()
+lease = locks.lock("renewed").acquire()
 try:
-    with locks.lock("renewed") as lease:
-        locks.lock("renewed", wait=0.2).acquire()
+    locks.lock("renewed", wait=0.2).acquire()
 except LockBusy as busy:
     told["waited"] = busy.waited
+lease.release()
 """,
         three,
         first,

@@ -487,12 +487,11 @@ def test_s03_a_slow_name_server_is_not_asked_again_and_again(three: Cluster, mon
     assert len(asked) <= 6
 
 
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70, "a..b"])
-def test_names_that_mean_nothing_are_causes(host: str) -> None:
-    with Holdfast(f"redis://{host}:6379", outage=0.1) as client:
+def test_names_that_mean_nothing_are_causes() -> None:
+    with Holdfast("redis://no-such-host.invalid:6379", outage=0.1) as client:
         with pytest.raises(HoldfastError) as caught:
             client.lock("nowhere", wait=3).acquire()
-        assert host[:20] in str(caught.value)
+        assert "no-such-host.invalid" in str(caught.value)
         assert client._driver.keeper.failure is None
 
 
