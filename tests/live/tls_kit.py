@@ -149,10 +149,12 @@ class Proxy(Front):
         assert task is not None
         self._clients[task] = transport
         try:
-            await writer.start_tls(self._context)
-            if writer.transport is None:  # (what asyncio makes of a client that hangs up at just that moment)
-                writer._transport = transport  # type: ignore[attr-defined]
-                raise ConnectionError
+            try:
+                await writer.start_tls(self._context)
+            finally:
+                if writer.transport is None:  # (what asyncio makes of a client that hangs up at just that moment, and may trip over itself)
+                    writer._transport = transport  # type: ignore[attr-defined]
+                    raise ConnectionError
             inner, outer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:  # (ssl.SSLError is one)
             pass
