@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from contract.cluster import Cluster
@@ -248,7 +249,7 @@ async def test_the_name_that_is_asked_for_is_the_hosts(face: Face, proxy: Proxy,
 
 
 def pem(papers: Papers) -> str:
-    return Path(papers.authority).read_text().replace("\n", "%0A")
+    return quote(Path(papers.authority).read_text(), safe="")
 
 
 GOOD: dict[str, Any] = {  # what nodes show, whether they want to see ours, and the options and arguments with which that is good

@@ -1,132 +1,210 @@
-"""What operators ask, in bytes, and what nodes' answers mean together: without a node."""
+"""What operators ask of nodes, as bytes, and what all answers mean together: who holds, who waits, for how long, and what is certain."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-import hiredis
 import pytest
+from hypothesis import given
+from hypothesis import settings as effort
+from hypothesis import strategies as st
 
+import holdfast.scripts
 from holdfast.recipes import looking
-from holdfast.recipes.looking import LockStatus, NodeView
-from holdfast.scripts import FORCE_RELEASE, INSPECT, NAMES
+from holdfast.recipes.exclusive import keys_of
+from holdfast.recipes.looking import LockStatus, NodeView, Waiter
 
-TOKEN = b"1700000000000001:" + b"a" * 32 + b":00000001"
-LATER = b"1700000000000002:" + b"b" * 32 + b":00000002"
-LABELS = [f"redis://node{it}" for it in range(5)]
-OWNERS = {b"a" * 8: "one@host", b"b" * 8: "two"}
+patient = effort(deadline=None)  # a machine that is busy is no failure
+
+LABELS = ("redis://n0:1", "redis://n1:1", "redis://n2:1")
+ONE, TWO, THREE = (f"17000000000{it:05d}:{it:032x}:{it:08x}".encode() for it in (0xA, 0xB, 0xC))
+ALIEN = b"alien\xff"
+REFUSED = ConnectionError("refused")
 
 
 def words(data: bytes) -> list[bytes]:
-    reader = hiredis.Reader()
-    reader.feed(data)
-    return reader.gets()
+    """What a command says."""
+    count, rest = data[1:].split(b"\r\n", 1)
+    found = []
+    for _ in range(int(count)):
+        size, rest = rest[1:].split(b"\r\n", 1)
+        found.append(rest[: int(size)])
+        rest = rest[int(size) + 2 :]
+    assert rest == b""
+    return found
 
 
-def told(holder: bytes | None, left: int = 5000, fence: bytes | None = b"1700000000000001", *queue: Any) -> list[object]:
-    return [holder, left, fence, len(queue) // 2, *queue]
-
-
-def status(replies: dict[int, object], causes: dict[int, Exception] | None = None) -> LockStatus:
-    return looking.status("x", LABELS, replies, causes or {}, OWNERS)
+def script(name: str) -> bytes:
+    return (Path(holdfast.scripts.__file__).parent / f"{name}.lua").read_bytes()
 
 
 # ------------------------------------------------ what is asked
 
 
-def test_the_commands() -> None:
-    assert words(looking.inspect(b"x")) == [b"EVAL", INSPECT.source, b"4", b"x", b"{x}:fence", b"{x}:queue", b"{x}:waiters", b"100"]
-    assert words(looking.holder(b"x")) == [b"GET", b"x"]
-    asked = words(looking.force_release(b"a{t}", 16000, "me"))
-    assert asked[:3] == [b"EVAL", FORCE_RELEASE.source, b"4"]
-    assert asked[3:] == [b"a{t}", b"{t}:fence:a{t}", b"{t}:queue:a{t}", b"{t}:waiters:a{t}", b"16000", b"me"]
-    assert words(looking.names("", "*", b"0")) == [b"EVAL", NAMES.source, b"0", b"0", b"*", b"1000"]
+def test_what_is_asked_of_one_lock() -> None:
+    keys = list(keys_of(b"app:x"))
+    assert words(looking.inspect(b"app:x")) == [b"EVAL", script("inspect"), b"4", *keys, b"100"]
+    assert words(looking.force_release(b"app:x", 16_000, "")) == [b"EVAL", script("force_release"), b"4", *keys, b"16000", b""]
+    assert words(looking.force_release(b"app:x", 1, "é"))[-1] == "é".encode()
+    assert words(looking.holder(b"app:x")) == [b"GET", b"app:x"]
+    assert words(looking.WHO) == [b"CLIENT", b"LIST", b"TYPE", b"pubsub"]
+
+
+def test_b56_names_are_looked_for_in_steps_and_under_their_prefix() -> None:
+    assert words(looking.names("app:", "x*", b"17")) == [b"EVAL", script("names"), b"0", b"17", b"app:x*", b"1000"]
+    assert words(looking.names("*[a]?\\", "[b]?", b"0"))[4] == rb"\*\[a\]\?\\[b]?", "a prefix is no pattern"
+    assert b"KEYS'" not in script("names") and b"'SCAN'" in script("names")
 
 
 @pytest.mark.parametrize(
-    "prefix, pattern",
-    [("app:", b"app:a*"), ("a*?", rb"a\*\?a*"), ("[x]", rb"\[x\]a*"), ("\\", rb"\\a*"), ("ä", "äa*".encode())],
+    "reply, cursor, keys",
+    [([b"17", b"a", b"b"], b"17", [b"a", b"b"]), ([b"0"], b"0", []), ([], b"0", []), (b"OK", b"0", []), (None, b"0", []), ([7], b"0", [])],
 )
-def test_a_prefix_is_no_pattern(prefix: str, pattern: bytes) -> None:
-    assert words(looking.names(prefix, "a*", b"17"))[3:5] == [b"17", pattern]
+def test_what_a_step_found(reply: object, cursor: bytes, keys: list[bytes]) -> None:
+    assert looking.found(reply) == (cursor, keys)
 
 
-# ------------------------------------------------ what is answered
+# ------------------------------------------------ who it is
 
 
-def test_a_step_of_looking_for_names() -> None:
-    assert looking.found([b"17", b"a", b"b"]) == (b"17", [b"a", b"b"])
-    assert looking.found([b"0"]) == (b"0", [])
-    assert looking.found([]) == looking.found(7) == looking.found([5]) == (b"0", []), "what is no answer ends the search"
+def test_owners_are_told_by_the_names_of_connections() -> None:
+    one = b"id=1 addr=1:1 name=holdfast:host:7:0000000a age=1\nid=2 name=holdfast:billing@w:0000000b\n"
+    other = "id=3 name=someone:else:0000000c sub=1\nid=4 lib-name=holdfast:no:0000000d\nname=holdfast:first:0000000e x"
+    assert looking.owners([one, other, None, [b"name=holdfast:list:0000000f"]]) == {
+        b"0000000a": "host:7",
+        b"0000000b": "billing@w",
+        b"0000000e": "first",
+    }
+    assert looking.owners([b"name=holdfast:\xff:0000000a"]) == {b"0000000a": "\ufffd"}
 
 
-def test_owners_by_their_connections() -> None:
-    line = "id=7 addr=10.0.0.1:5 name=holdfast:one@host:aaaaaaaa db=0 sub=1\n"
-    other = b"id=8 addr=10.0.0.1:6 name=holdfast:w:x:y:bbbbbbbb\nid=9 name=redis-py:cccccccc\nid=10 name=holdfast:bad:zzzzzzzz db=0\n"
-    assert looking.owners([line, other, 5]) == {b"aaaaaaaa": "one@host", b"bbbbbbbb": "w:x:y"}
+# ------------------------------------------------ what is on a majority
 
 
 @pytest.mark.parametrize(
-    "values, certain, value",
+    "values, nodes, said",
     [
-        ({}, False, None),
-        ({0: b"a", 1: b"a"}, False, None),
-        ({0: b"a", 1: b"a", 2: b"a"}, True, b"a"),
-        ({0: b"a", 1: b"a", 2: None}, False, None),
-        ({0: b"a", 1: b"b", 2: None}, False, None),
-        ({0: b"a", 1: b"b", 2: None, 3: None}, True, None),
-        ({0: None, 1: None, 2: None}, True, None),
-        ({0: b"a", 1: b"a", 2: b"b", 3: b"b", 4: b"c"}, True, None),
+        ({}, 3, (False, None)),
+        ({0: b"a", 1: b"a"}, 3, (True, b"a")),
+        ({0: b"a", 1: b"b"}, 3, (False, None)),
+        ({0: b"a", 1: b"b", 2: None}, 3, (True, None)),
+        ({0: None, 1: None}, 3, (True, None)),
+        ({0: None, 1: b"a"}, 3, (False, None)),
+        ({0: b"a", 1: b"a"}, 4, (False, None)),
+        ({0: b"a", 1: b"a", 2: b"b", 3: b"b"}, 4, (True, None)),
+        ({0: b"a"}, 1, (True, b"a")),
+        ({0: ["no", "value"], 1: b"a", 2: b"a"}, 3, (True, b"a")),
     ],
 )
-def test_what_a_majority_has(values: dict[int, object], certain: bool, value: bytes | None) -> None:
-    assert looking.on_majority(values, 5) == (certain, value)
+def test_b50_what_most_nodes_have_is_said_as_soon_as_it_is_certain(
+    values: dict[int, object], nodes: int, said: tuple[bool, bytes | None]
+) -> None:
+    assert looking.on_majority(values, nodes) == said
 
 
-def test_held_by_a_majority() -> None:
-    replies: dict[int, object] = {
-        0: told(TOKEN, 9000, b"1700000000000001", LATER, 4000),
-        1: told(TOKEN, 7000, b"1700000000000001", LATER, 3000),
-        2: told(TOKEN, 5000, b"1700000000000001"),
-        3: told(LATER, 9000, b"1700000000000009"),
+@patient
+@given(st.lists(st.sampled_from([None, b"a", b"b"]), min_size=1, max_size=6), st.data())
+def test_whatever_is_certain_stays_true_when_the_others_answer(everything: list[bytes | None], data: st.DataObject) -> None:
+    heard = data.draw(st.sets(st.integers(0, len(everything) - 1)))
+    certain, value = looking.on_majority({it: everything[it] for it in heard}, len(everything))
+    at_last = looking.on_majority(dict(enumerate(everything)), len(everything))
+    assert at_last[0]
+    if certain:
+        assert value == at_last[1]
+
+
+# ------------------------------------------------ all of it
+
+
+def told(holder: bytes | None = None, left: int = -2, fence: int | None = None, *queue: tuple[bytes, int]) -> list[Any]:
+    """A node's answer."""
+    number = None if fence is None else b"%d" % fence
+    return [holder, left, number, len(queue), *[it for pair in queue for it in pair]]
+
+
+def seen(replies: dict[int, object], causes: dict[int, Exception] | None = None, known: dict[bytes, str] | None = None) -> LockStatus:
+    return looking.status("x", LABELS, replies, causes or {}, known or {})
+
+
+def test_a_free_lock() -> None:
+    assert seen({0: told(), 1: told(), 2: told()}) == LockStatus(
+        name="x",
+        state="free",
+        holder=None,
+        owner=None,
+        ttl_left=None,
+        fence=None,
+        queue=(),
+        nodes=tuple(NodeView(node=it) for it in LABELS),
+    )
+
+
+def test_a_held_lock_and_who_waits_for_it() -> None:
+    replies = {
+        0: told(ONE, 5000, 17, (TWO, 4000), (THREE, 3000)),
+        1: told(ONE, 3000, 17, (THREE, 3500)),
+        2: told(ONE, 4000, 17, (THREE, 1000), (TWO, 1000)),
     }
-    found = status(replies, {4: OSError("refused")})
-    assert (found.state, found.holder, found.owner, found.fence) == ("held", TOKEN.decode(), "one@host", 1700000000000001)
-    assert found.ttl_left == 5.0, "the third of them is the first that a majority lacks"
-    (waiter,) = found.queue
-    assert (waiter.token, waiter.owner, waiter.left, waiter.nodes) == (LATER.decode(), "two", 4.0, 2)
-    assert found.nodes[0] == NodeView(node=LABELS[0], holder=TOKEN.decode(), ttl_left=9.0, fence=1700000000000001, waiting=1)
-    assert str(found.nodes[4].error) == "refused"
-    assert str(found).splitlines()[:2] == [
-        f"'x' is held by one@host ({TOKEN.decode()}), 5.0 s left unless renewed, fence 1700000000000001",
-        f"  1. waits: two ({LATER.decode()}) on 2 nodes",
+    status = seen(replies, known={b"00000000": "me"})
+    assert (status.state, status.holder, status.owner, status.fence) == ("held", ONE.decode(), "me", 17)
+    assert status.ttl_left == 4.0, "a majority keeps it for as long as the second of three"
+    assert status.queue == (
+        Waiter(token=TWO.decode(), owner="me", left=4.0, nodes=2),
+        Waiter(token=THREE.decode(), owner="me", left=3.5, nodes=3),
+    )
+    assert status.nodes[1] == NodeView(node=LABELS[1], holder=ONE.decode(), ttl_left=3.0, fence=17, waiting=1)
+    assert str(status).splitlines() == [
+        f"'x' is held by me ({ONE.decode()}), 4.0 s left unless renewed, fence 17",
+        f"  1. waits: me ({TWO.decode()}) on 2 nodes",
+        f"  2. waits: me ({THREE.decode()}) on 3 nodes",
+        f"  redis://n0:1: {ONE.decode()}, fence 17, 2 waiting",
+        f"  redis://n1:1: {ONE.decode()}, fence 17, 1 waiting",
+        f"  redis://n2:1: {ONE.decode()}, fence 17, 2 waiting",
     ]
-    assert str(found).splitlines()[-1] == "  redis://node4: no answer: refused"
 
 
-def test_free_and_split() -> None:
-    free = status(dict.fromkeys(range(3), told(None, -2, None)))
-    assert (free.state, free.holder, free.ttl_left, free.fence) == ("free", None, None, None)
-    assert str(free).splitlines()[0] == "'x' is free"
-    assert [it.error is None for it in free.nodes] == [True, True, True, False, False]
-    split = status({0: told(TOKEN), 1: told(LATER), 2: told(None, -2, b"1700000000000007")})
-    assert (split.state, split.holder, split.fence) == ("split", None, 1700000000000007)
+def test_nobody_is_known_where_servers_may_not_tell() -> None:
+    status = seen({it: told(ONE, 1000, 1, (TWO, 1)) for it in range(3)}, known={b"ffffffff": "somebody else"})
+    assert (status.owner, status.queue[0].owner) == (None, None)
+    assert "is held by somebody (" in str(status) and "waits: somebody (" in str(status)
 
 
-def test_a_foreign_holder_that_never_expires() -> None:
-    found = status(dict.fromkeys(range(5), told(b"al\xffien", -1, None)))
-    assert (found.state, found.holder, found.owner, found.ttl_left) == ("held", "al\\xffien", None, None)
-    assert str(found).splitlines()[0] == "'x' is held by somebody (al\\xffien)"
+def test_the_holder_s_fence_is_that_of_the_nodes_that_it_has() -> None:
+    assert seen({0: told(ONE, 9, 5), 1: told(ONE, 9, 5), 2: told(TWO, 9, 99)}).fence == 5
+    assert seen({0: told(ONE, 9, 5), 1: told(ONE, 9, 7), 2: told(fence=9)}).fence == 7, "while it is written back, the highest"
+    assert seen({0: told(fence=5), 1: told(fence=7), 2: told()}).fence == 7, "of a free lock, the last one that was seen"
 
 
-@pytest.mark.parametrize("reply", [None, 5, [], [b"x"], [5, 5, None, 0], [TOKEN, b"5", None, 0]])
-def test_what_is_no_answer(reply: object) -> None:
-    found = status({0: reply})
-    assert isinstance(found.nodes[0].error, TypeError)
-    assert found.state == "split"
+def test_a_split_lock() -> None:
+    status = seen({0: told(ONE, 9, 5), 1: told(TWO, 9, 6), 2: told()})
+    assert (status.state, status.holder, status.owner, status.ttl_left) == ("split", None, None, None)
+    assert str(status).splitlines()[0] == "'x' is split, fence 6"
 
 
-def test_what_is_no_token_is_not_in_the_queue() -> None:
-    found = status({0: told(TOKEN, 5, b"no number", b"stray", 5, LATER, b"5", LATER, 7)})
-    assert [it.left for it in found.queue] == [0.007]
-    assert found.nodes[0].fence is None
+def test_somebody_elses_lock() -> None:
+    status = seen({0: told(ALIEN, -1), 1: told(ALIEN, 2000), 2: told()}, known={b"": "nobody"})
+    assert (status.state, status.holder, status.owner, status.fence) == ("held", "alien\\xff", None, None)
+    assert status.ttl_left is None, "one of the two never ends"
+    assert [it.ttl_left for it in status.nodes] == [None, 2.0, None]
+
+
+def test_nodes_that_do_not_answer() -> None:
+    status = seen({0: told(), 2: told(ONE, 9, 5)}, {1: REFUSED})
+    assert status.state == "split", "one of two is free, and the third may be anything"
+    assert status.nodes[1] == NodeView(node=LABELS[1], error=REFUSED)
+    assert "  redis://n1:1: no answer: refused" in str(status)
+    assert "  redis://n0:1: free, fence -, 0 waiting" in str(status)
+    assert seen({0: told(), 2: told()}, {1: REFUSED}).state == "free"
+
+
+@pytest.mark.parametrize("reply", [b"OK", None, [], [ONE, b"5", None, 0], [ONE, 5, 7, 0], [ONE, 5, None], ["text", 5, None, 0]])
+def test_what_no_script_of_ours_says(reply: object) -> None:
+    status = seen({0: reply, 1: told(), 2: told()})
+    assert status.state == "free"
+    assert isinstance(status.nodes[0].error, TypeError)
+
+
+def test_what_no_client_of_ours_wrote_is_passed_over() -> None:
+    status = seen({it: [None, -2, b"many", 4, b"alien", 5, TWO, b"soon", 5, 5, THREE, 1000, TWO] for it in range(3)})
+    assert (status.fence, [it.token for it in status.queue], status.nodes[0].waiting) == (None, [THREE.decode()], 4)

@@ -15,10 +15,13 @@ from holdfast.wire.address import Address, Tls, parse
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
+LONG = f"{'.'.join(['a' * 62] * 4)}.b."  # 254 bytes, with the dot at its end
+
 GOOD = {
     "redis://h/123456789": Address("redis://h:6379/123456789", "h", 6379, database=123456789),
     f"redis://{'m' * 1024}@h": Address("redis://h:6379", "h", 6379, user="m" * 1024),
     "redis://h": Address("redis://h:6379", "h", 6379),
+    f"redis://{LONG}": Address(f"redis://{LONG}:6379", LONG, 6379),
     "redis://h/": Address("redis://h:6379", "h", 6379),
     "redis://h:7000": Address("redis://h:7000", "h", 7000),
     "redis://10.0.0.1:7000/3": Address("redis://10.0.0.1:7000/3", "10.0.0.1", 7000, database=3),
@@ -115,6 +118,9 @@ BAD = {
     "redis://h:0": f"'redis://h:0' {UNFOUND}",
     f"redis://{'a' * 64}": f"'redis://{'a' * 64}' {UNFOUND}",  # a label of more than 63 bytes, or an empty one: nobody can be asked
     "redis://a..b": f"'redis://a..b' {UNFOUND}",
+    "redis://.h": f"'redis://.h' {UNFOUND}",
+    f"redis://{'.'.join(['a' * 62] * 4)}.bcd": UNFOUND,  # 255 bytes
+    "redis://[v1.a:b]": f"'redis://[v1.a:b]' {UNFOUND}",  # an address of a version that nobody knows
     "unix:///run/a%00.sock": "names no socket: there is a control character in its path",
     "unix:///run/a%0AERROR forged.sock": SPACED,
     "unix:///run/a%0AERROR%20forged.sock": "names no socket: there is a control character in its path",  # (and so in each line of the log)

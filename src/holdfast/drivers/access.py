@@ -138,10 +138,8 @@ def _contexts(addresses: tuple[Address, ...], given: SSLContext | None) -> dict[
 
 
 def _tried(access: Access) -> None:
-    """Would TLS begin at all? A context may be a server's, and a host may have a name that none can have."""
+    """Would TLS begin at all? A context may be a server's."""
     try:
         access.tunnel()
-    except ValueError as error:  # (UnicodeError is one)
-        raise ConfigError(f"{access.address.label}: TLS cannot begin: {error}") from None
-    except OSError as error:  # (ssl.SSLError is one)
+    except (OSError, ValueError) as error:  # (ssl.SSLError is the first)
         raise ConfigError(f"{access.address.label}: TLS cannot begin: {error}: is this the context of a client?") from None

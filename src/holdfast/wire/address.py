@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from .. import checks
 from ..errors import ConfigError
 
+_LONGEST = 254  # bytes of a host's name, with the dot at its end
 _BLANK = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
 _SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
@@ -121,14 +123,15 @@ def parse(url: str) -> Address:
 
 
 def _can_be_found(host: str) -> bool:
-    """Could a name server be asked for it? (An IPv6 address may have an interface, after a percent sign.)"""
-    if ":" in host:
-        return True
+    """Is it an IPv6 address (which may have an interface, after a percent sign), or could a name server be asked for it?"""
     try:
-        host.encode("idna")  # which no part of it that is empty, or longer than 63 bytes, survives
-    except UnicodeError:
+        if ":" in host:
+            IPv6Address(host)
+            return True
+        known = host.encode("idna")  # which no part of it that is empty, or longer than 63 bytes, survives
+    except ValueError:
         return False
-    return "%" not in host
+    return "%" not in host and len(known) <= _LONGEST
 
 
 def _tls(options: dict[str, str], shown: str) -> Tls:
