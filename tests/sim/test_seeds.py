@@ -38,13 +38,15 @@ def test_no_law_is_broken(world: str) -> None:
 
 
 # 299: a client whose outage ended just as it was asked for the lock. 533: an operator's hand, and a late command that put the token back.
-SWARM = (*range(12), 299, 533)
+# (Both were found before users wanted several names at once.)
+KEPT = (299, 533)
+SWARM = (*range(12), *KEPT)
 
 
 def test_no_law_is_broken_in_the_swarm() -> None:
     count = 0
     for seed in SWARM:
-        stage = explore(seed, wild=True)
+        stage = explore(seed, wild=True, several=seed not in KEPT)
         try:
             stage.run()
         except Violation as violation:

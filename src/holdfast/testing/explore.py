@@ -12,8 +12,9 @@ import random
 from dataclasses import replace
 from math import inf
 
-from ..core.claim import LOST, Claim
+from ..core.claim import LOST
 from ..engine.census import LIFE
+from ..engine.crew import Want
 from ..errors import Closed, NoQuorum, NotAcquired
 from ..recipes.exclusive import Exclusive
 from .driver import Driver
@@ -60,6 +61,7 @@ def swarm(seed: int) -> Plan:
         clients=dice.randint(2, 8),
         each=dice.randint(1, 2),
         names=dice.randint(1, 4),
+        several=0.3,
         eager=dice.choice((0.2, 0.8)),
         ttls=dice.choice(((1.0,), (0.5, 1.0), (0.3, 0.6, 1.0))),
         seconds=dice.uniform(4.0, 9.0),
@@ -137,39 +139,48 @@ class Exploration(Stage):
         dice, hold = self.world.dice, Hold()
         renew = self.plan.calm or dice.random() < 0.85
         ttl = dice.choice(self.plan.ttls)
-        await self._acquire(driver, hold, self.recipe(ttl, self._name()), ttl, renew)
+        recipes = [self.recipe(ttl, it) for it in self._names()]
+        await self._acquire(driver, hold, recipes, ttl, renew)
         self.world.saw("held")
+        self.world.saw("several names held", len(recipes) > 1)
         try:
-            await self._keep(driver, hold.claim, renew)
+            await self._keep(driver, hold.claim, ttl, renew)
         finally:
             self.world.saw(f"lost: {hold.claim.reason}", hold.claim.state is LOST)
             if not self.plan.mortal or not self.world.fate("abandoned", 0.05):
                 driver.give_up(hold.claim)
 
-    def _name(self) -> str:
-        return NAMES[0] if self.plan.names == 1 else self.world.dice.choice(NAMES[: self.plan.names])
+    def _names(self) -> list[str]:
+        """One of them, or several at once, in any order."""
+        dice, names = self.world.dice, NAMES[: self.plan.names]
+        if len(names) == 1:
+            return list(names)
+        if self.plan.several and dice.random() < self.plan.several:
+            return dice.sample(names, dice.randint(2, len(names)))
+        return [dice.choice(names)]
 
-    async def _acquire(self, driver: Driver, hold: Hold, recipe: Exclusive, ttl: float, renew: bool) -> None:
+    async def _acquire(self, driver: Driver, hold: Hold, recipes: list[Exclusive], ttl: float, renew: bool) -> None:
         dice = self.world.dice
         wait = 0.0 if dice.random() < 0.1 else None if self.plan.calm else dice.choice((0.01, 0.5, 5.0, None))
         max_hold = dice.uniform(0.1, 1.0) if not self.plan.calm and dice.random() < 0.05 else inf
         latest, stops = driver.clock() + (ttl / 3 if wait == 0.0 else wait or inf), driver.stops
         try:
-            await driver.acquire(hold, [recipe], ttl=ttl, wait=wait, renew=renew, max_hold=max_hold)
+            await driver.acquire(hold, recipes, ttl=ttl, wait=wait, renew=renew, max_hold=max_hold)
         finally:
             if driver.clock() > latest + TICK and driver.stops == stops:
-                raise Violation(f"patience: {hold.claim.token.decode()} was to wait until {latest:.6f}, and did until {driver.clock():.6f}")
+                token = hold.claim.claims[0].token.decode()
+                raise Violation(f"patience: {token} was to wait until {latest:.6f}, and did until {driver.clock():.6f}")
 
-    async def _keep(self, driver: Driver, claim: Claim, renew: bool) -> None:
+    async def _keep(self, driver: Driver, claim: Want, ttl: float, renew: bool) -> None:
         """Hold it for a while."""
         dice, longest = self.world.dice, max(self.plan.ttls)
         keep = dice.uniform(0.0, 0.01) if dice.random() < 0.94 else dice.uniform(0.0, 4.0)
         if self.plan.gentle and dice.random() < 0.3:
             keep = dice.uniform(5.0, 20.0)
         elif not renew and dice.random() < 0.5:
-            keep = claim.ttl  # to the last moment
-        keep = max(keep, self.faults.granted(driver, claim))
-        if claim.ttl < longest and keep > 0.1:
+            keep = ttl  # to the last moment
+        keep = max(keep, self.faults.granted(driver, dice.choice(claim.claims)))
+        if ttl < longest and keep > 0.1:
             self.world.saw("extended")
             await driver.extend(claim, longest)
         if not self.faults.over:
@@ -220,10 +231,16 @@ class Exploration(Stage):
             raise Violation(f"left for ever: {left}")
 
 
-def explore(seed: int, *, quick: bool = False, guard: bool = True, lua: Lua | None = None, wild: bool = False) -> Stage:
-    """The world of this seed, before anything has happened in it. `quick`: a shorter one; `wild`: one of the swarm."""
+def explore(
+    seed: int, *, quick: bool = False, guard: bool = True, lua: Lua | None = None, wild: bool = False, several: bool = True
+) -> Stage:
+    """The world of this seed, before anything has happened in it. `quick`: a shorter one; `wild`: one of the swarm.
+
+    `several`: its users may want several names at once.
+    """
     if wild:
-        return Exploration(seed, swarm(seed), guard=guard, lua=lua)
+        plan = swarm(seed)
+        return Exploration(seed, plan if several else replace(plan, several=0.0), guard=guard, lua=lua)
     which = seed % len(WORLDS)
     if which >= len(PLANS):
         return SCENES[which - len(PLANS)](seed, guard=guard, lua=lua)

@@ -31,6 +31,7 @@ class Plan:
     clients: int = 2
     each: int = 2  # users in a client
     names: int = 1  # locks that they want, each time one of them
+    several: float = 0.0  # how often more than one at once
     eager: float = 0.8  # how often users come again at once; else with everybody, when the next fifth of a second begins
     ttls: tuple[float, ...] = (1.0,)
     seconds: float = 12.0

@@ -6,8 +6,8 @@ Knows how the pieces are put together. Must not know what will happen to them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from ..core.claim import Claim
 from ..engine.settings import DEFAULT_GUARD, settings
 from ..recipes.exclusive import Exclusive
 from .driver import Driver
@@ -23,7 +23,7 @@ class Hold:
     """What a user holds who needs no face."""
 
     __slots__ = ("__weakref__", "claim")
-    claim: Claim
+    claim: Any  # a Claim; or, of several names, a Goal
 
     def _fell(self) -> None:
         pass
