@@ -6,8 +6,24 @@ import shutil
 from pathlib import Path
 
 import mutants
+import once_more
 import own_coverage
 import pytest
+
+
+@pytest.mark.parametrize(
+    "failed, may",
+    [
+        ([], False),
+        (["tests/live/test_nodes.py::test_x[threads]"], True),
+        (["tests/contract/test_holding.py::test_x", "tests/scripts/test_cost.py::test_y"], True),
+        (["tests/live/test_nodes.py::test_x", "tests/core/test_claim.py::test_y"], False),
+        ([f"tests/live/test_nodes.py::test_{it}" for it in range(6)], False),
+    ],
+)
+def test_only_what_waits_for_real_servers_is_asked_once_more(failed: list[str], may: bool) -> None:
+    assert once_more.excused(failed) is may
+
 
 CLAIM = '''"""A module."""
 
