@@ -139,8 +139,10 @@ class Proxy(Front):
     async def close(self) -> None:
         for server in self._servers:
             server.close()
-        for transport in self._clients.values():
-            transport.abort()
+        for _ in range(20):  # (who is just being accepted is not among the clients yet, and transports end in a later turn)
+            for transport in self._clients.values():
+                transport.abort()
+            await asyncio.sleep(0.002)
         if self._clients:
             await asyncio.wait(self._clients)
 
