@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
+import warnings
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -232,3 +235,26 @@ async def test_children_do_not_inherit(face: Face, five: Cluster, name: str) -> 
         return awaited()
 
     await face.user(client, parent())
+
+
+async def test_a_share_that_was_given_back_keeps_nothing_alive(face: Face, five: Cluster, name: str) -> None:
+    """The first lease is dropped without a release, and the second is given back, but kept: the lock ends with its ttl."""
+    client = await face.connected(five, ttl=0.5)
+    lock = client.lock(name, reentrant=True)
+
+    def user() -> Script[Any]:
+        outer = yield lock.acquire
+        inner = yield lock.acquire
+        weak = weakref.ref(outer)
+        del outer
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            yield inner.release
+            yield gc.collect
+        return inner, weak
+
+    inner, weak = await face.user(client, user())
+    gc.collect()
+    assert weak() is None
+    await face.until(lambda: five.holders(name) == [None] * 5)
+    assert inner.state is RELEASED

@@ -139,3 +139,8 @@ def test_whoever_cannot_reach_a_server_says_nothing_of_its_run() -> None:
     new = "d" * 40
     assert difference([*RUNS[:2], ""], said([*RUNS[:2], new])) == ""
     assert difference(RUNS, said([*RUNS[:2], new])) != ""
+
+
+def test_a_difference_is_news_once() -> None:
+    census = Census("", 30.0, 1.0)
+    assert [census.news(it) for it in ("max_ttl", "max_ttl", "nodes", "max_ttl")] == [True, False, True, False]

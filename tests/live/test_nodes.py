@@ -376,7 +376,7 @@ async def test_a_replica_is_no_node(face: Face, three: Cluster, name: str) -> No
     ],
     ids=["max_ttl", "nodes"],
 )
-async def test_s10_clients_that_differ_are_warned_once_for_each_node(
+async def test_s10_clients_that_differ_are_warned_once(
     face: Face, three: Cluster, nodes: int, max_ttl: float, to_one: str, to_other: str
 ) -> None:
     heard: dict[str, list[Any]] = {"one": [], "other": []}
@@ -391,7 +391,7 @@ async def test_s10_clients_that_differ_are_warned_once_for_each_node(
     await face.until(lambda: said(1))
     other = face.kind(*three.urls[:nodes], fresh=three.fresh, max_ttl=max_ttl, observer=heard["other"].append)
     await face.ready(face.keep(other))
-    await face.until(lambda: said(2) and len(warned(heard["other"])) == nodes)
+    await face.until(lambda: said(2) and warned(heard["other"]))
     assert warned(heard["one"]) == [], "it has not looked since"
     for _ in range(2):
         before = max(three.calls("set"))
@@ -401,11 +401,11 @@ async def test_s10_clients_that_differ_are_warned_once_for_each_node(
             cut(three)
             await face.sleep(0.02)
         await face.until(lambda: said(before + 2))  # noqa: B023  # whoever finds a node again looks again
-        await face.until(lambda: len(warned(heard["one"])) == nodes)
+        await face.until(lambda: warned(heard["one"]))
     for who, words in (("one", to_one), ("other", to_other)):
         told = warned(heard[who])
-        assert [node for node, _ in told] == sorted(three.urls[:nodes]), f"{who}: each node once"
-        assert all(words in warning for _, warning in told), told
+        assert len(told) == 1, f"{who}: every node says it, and one is enough"
+        assert words in told[0][1]
 
 
 # ------------------------------------------------ ways to get there

@@ -142,8 +142,8 @@ def test_a_free_lock() -> None:
 
 def test_a_held_lock_and_who_waits_for_it() -> None:
     replies = {
-        0: told(ONE, 5000, 17, (TWO, 4000), (THREE, 3000)),
         1: told(ONE, 3000, 17, (THREE, 3500)),
+        0: told(ONE, 5000, 17, (TWO, 4000), (THREE, 3000)),
         2: told(ONE, 4000, 17, (THREE, 1000), (TWO, 1000)),
     }
     status = seen(replies, known={b"00000000": "me"})

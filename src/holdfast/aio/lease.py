@@ -134,7 +134,7 @@ class Lease(lease.Lease):
 
     def __del__(self) -> None:
         claim, driver = getattr(self, "claim", None), self._driver
-        if claim is None or self._root is not None or driver.closed or driver.gone:
+        if claim is None or self._joined or driver.closed or driver.gone:
             return
         if claim.state is core.HELD and clock() < claim.until:
             claim.abandon()  # first: whoever records the warning keeps this lease

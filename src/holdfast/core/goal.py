@@ -4,7 +4,7 @@ Knows claims, and stands for them before the crew and the faces as if it were on
 
 Every name is asked for at once, and the whole is held when every name has its quorum at the same moment. Until then each claim
 answers every inquiry by making way, also for a name that is complete: so the lowest ticket waits for nobody but holders, holders
-wait for nobody, and no order of names is needed (PROTOCOL.md, 9c).
+wait for nobody, and no order of names is needed.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ class Census:
         self._said = b""
         self.due, self._fades = inf, inf
         self.round: Round | None = None
+        self._told: set[str] = set()
 
     def soon(self, now: float) -> None:
         """A node is up (again): it is to be told, when the others will be known, too."""
@@ -67,3 +68,10 @@ class Census:
         if len(known | others) - len(restarted) > int(mine[2]):
             return "another client uses other nodes besides this one: their majorities need not meet. Name the same nodes everywhere."
         return ""
+
+    def news(self, difference: str) -> bool:
+        """Is this difference to be told? (Every node tells of it; once is enough.)"""
+        if difference in self._told:
+            return False
+        self._told.add(difference)
+        return True

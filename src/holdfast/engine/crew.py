@@ -405,7 +405,7 @@ class Crew:
         """What others take for granted has come."""
         young = [it.run_id for it in self.lanes if it.uptime < census.LIFE]
         for node, reply in round_.answers.items():
-            if difference := self._census.difference(reply, young):
+            if (difference := self._census.difference(reply, young)) and self._census.news(difference):
                 self.record.warn(self.reach.labels[node], difference, now)
 
     def _open(self, lane: Lane[Command], now: float) -> None:

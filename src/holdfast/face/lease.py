@@ -54,7 +54,7 @@ class Lease(ABC):
     any longer, and ends with its ttl. One of several names is held as a whole, and lost as a whole.
     """
 
-    __slots__ = ("__weakref__", "_event", "_lost", "_opened", "_owner", "_released", "_root", "_settings", "_terms", "_users")
+    __slots__ = ("__weakref__", "_event", "_joined", "_lost", "_opened", "_owner", "_released", "_root", "_settings", "_terms", "_users")
 
     def __init__(self, terms: Terms, settings: Settings) -> None:
         self._terms, self._settings = terms, settings
@@ -63,7 +63,8 @@ class Lease(ABC):
         self._released = False
         self._opened: float | None = None  # for how long it was waited, before the body was let in without the lock
         self._owner: weakref.ref[object] | None = None  # the thread or task that is inside
-        self._root: Lease | None = None  # the lease that this one shares, where a lock is entered again
+        self._root: Lease | None = None  # the lease that this one shares, where a lock is entered again, until it is given back
+        self._joined = False  # has it shared one?
         self._users: weakref.WeakSet[Lease] | None = None  # of a shared one: all that are not given back
 
     # ------------------------------------------------ what a face adds
@@ -225,6 +226,7 @@ class Lease(ABC):
     def _join(self, outer: Self) -> None:
         """Stand on the claim of a lease that is held by the same thread or task: whoever leaves last gives it back."""
         root = self._root = outer._root or outer
+        self._joined = True
         if root._users is None:
             root._users = weakref.WeakSet([root])
         root._users.add(self)
@@ -253,7 +255,7 @@ class Lease(ABC):
 
     def _leaves(self) -> bool:
         """This share is given back. True if it was the last."""
-        users = (self._root or self)._users
+        users, self._root = (self._root or self)._users, None  # (or this would keep alive a lease that its owner drops)
         if users is None:
             return True
         users.discard(self)

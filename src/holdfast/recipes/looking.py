@@ -136,7 +136,7 @@ def status(
     q, _, value = quorum.majority(len(labels)), *on_majority({node: it.holder for node, it in told.items()}, len(labels))
     having = [it for it in told.values() if value is not None and it.holder == value]
     fences = [it.fence for it in having or told.values()]
-    left = quorum.reached_by(q, [it.left for it in having if it.left >= 0])
+    left = quorum.reached_by(q, [it.left for it in having])
     places: dict[bytes, list[int]] = {}
     for it in told.values():
         for token, ms in it.queue:

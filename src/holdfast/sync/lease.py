@@ -74,8 +74,8 @@ class Lease(lease.Lease):
 
     def __del__(self) -> None:
         errand = getattr(self, "errand", None)
-        if errand is None or not errand.delivered or errand.give_up or errand.keeper.gone or self._root is not None:
+        if errand is None or not errand.delivered or errand.give_up or errand.keeper.gone or self._joined:
             return
-        if self.state in (lease.HELD, lease.DOUBT):
+        if self._in_time:
             errand.keeper.asked.append(errand)  # in any case: whoever records the warning gets hold of the lease again
             warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)
