@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 from .. import events, scripts
 from ..core.claim import HELD, WAITING, Claim
@@ -85,44 +86,19 @@ class Crew:
 
     # ------------------------------------------------ what callers want
 
-    def claim(
-        self,
-        recipe: Recipe,
-        ttl: float,
-        now: float,
-        *,
-        patient: bool = True,
-        deadline: float = inf,
-        renew: bool = True,
-        max_hold: float = inf,
-    ) -> Claim:
-        """A new request, with a ticket of its own."""
-        ticket = self._ticket(ttl, now)
-        return Claim(recipe, ttl, ticket, self.mint, self.reach, patient=patient, deadline=deadline, renew=renew, max_hold=max_hold)
+    def claim(self, recipe: Recipe, ttl: float, now: float, **terms: Any) -> Claim:
+        """A new request for one name. `terms`: as of a Claim."""
+        claim: Claim = self.want([recipe], ttl, now, **terms).claims[0]
+        return claim
 
-    def want(
-        self,
-        recipes: Sequence[Recipe],
-        ttl: float,
-        now: float,
-        *,
-        patient: bool = True,
-        deadline: float = inf,
-        renew: bool = True,
-        max_hold: float = inf,
-    ) -> Want:
-        """A request for all of these names, under one ticket."""
-        ticket, reach = self._ticket(ttl, now), self.reach
-        claims = [
-            Claim(it, ttl, ticket, self.mint, reach, patient=patient, deadline=deadline, renew=renew, max_hold=max_hold) for it in recipes
-        ]
+    def want(self, recipes: Sequence[Recipe], ttl: float, now: float, **terms: Any) -> Want:
+        """A new request for all of these names, under one ticket: the time by the nodes' clocks, or by ours. `terms`: as of a Claim."""
+        reach = self.reach
+        if ttl / 3 < reach.patience:  # nothing may stay unanswered for longer than a third of a lease
+            reach.patience = self._manners.patience = ttl / 3
+        ticket = self.mint.ticket(now + (self.record.epoch if self._ahead is None else self._ahead))
+        claims = [Claim(it, ttl, ticket, self.mint, reach, **terms) for it in recipes]
         return claims[0] if len(claims) == 1 else Goal(claims)
-
-    def _ticket(self, ttl: float, now: float) -> int:
-        """A place in line: the time by the nodes' clocks, or by ours until one of them has told its own."""
-        if ttl / 3 < self.reach.patience:  # nothing may stay unanswered for longer than a third of a lease
-            self.reach.patience = self._manners.patience = ttl / 3
-        return self.mint.ticket(now + (self.record.epoch if self._ahead is None else self._ahead))
 
     def begin(self, want: Want, now: float) -> None:
         """Ask for it."""
