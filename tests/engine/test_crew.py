@@ -1002,7 +1002,7 @@ def test_a_client_that_differs_is_warned_once(what: str, words: str) -> None:
     other = World(5) if what == "nodes" else World(max_ttl=20.0) if what == "max_ttl" else World()
     crowd(runs=(one, other))
     if what == "one node":
-        other.nodes[2].facts = {"run_id": "f" * 40}
+        other.nodes[2].facts = {"run_id": "f" * 40, "uptime_in_seconds": 3600}  # as old as what the other one has said can be
     one.run(2.0)
     assert warnings(one) == []
     other.run(2.0)

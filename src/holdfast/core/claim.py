@@ -130,7 +130,7 @@ class Claim:
         self._goal = 0.0  # until when that one has to make it last
         self._beat = inf  # when to ask everybody again
         self._dark = inf  # since when too few nodes are of use
-        self._base = 0.0
+        self._base = self.began  # until when a grant of the first request counts, once that was made
 
     # ------------------------------------------------ what the caller wants
 

@@ -17,12 +17,12 @@ from .claim import HELD, LOST, WAITING, Claim, State
 class Goal:
     """The claims of one ticket, one for each name. What it knows is that of all together: the least, the worst, the first trouble."""
 
-    __slots__ = ("__weakref__", "_begun", "_ending", "claims", "stirred")
+    __slots__ = ("__weakref__", "_begun", "claims", "stirred")
 
     def __init__(self, claims: Sequence[Claim]) -> None:
         self.claims = tuple(claims)
         self.stirred: list[Claim] = []  # those that changed because another one did: to be acted on
-        self._begun = self._ending = False
+        self._begun = False
         for claim in claims:
             claim.company = self
 
@@ -68,9 +68,8 @@ class Goal:
 
     def ended(self, claim: Claim, now: float) -> None:
         """The claim is lost, or came to nothing: so do the others, for the same reason."""
-        if self._ending or not self._begun:
+        if not self._begun:
             return
-        self._ending = True
         for other in self.claims:
             if other.state is HELD:
                 other.lose(now, claim.reason)
