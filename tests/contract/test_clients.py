@@ -93,6 +93,7 @@ async def test_s30_a_node_that_restarted_empty_is_left_alone_until_it_cannot_hav
     await three.restart(0)
     restarted = face.now()
     await face.until(lambda: client.nodes()[0].state == "guarded")
+    await face.until(lambda: [it for it in heard if isinstance(it, NodeGuarded)])  # (observers are called when all else is done)
     told = [it for it in heard if isinstance(it, NodeGuarded)]
     assert [it.node for it in told] == [three.urls[0]]
     assert 1.5 < told[0].left <= 2.5
