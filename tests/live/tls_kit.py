@@ -217,12 +217,15 @@ class Own(Front):
         return embedded._free_port()
 
     async def show(self, paper: Paper, demand: bool = False, most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> None:
-        for node, url in enumerate(self.urls):
+        for node in range(len(self.urls)):
             words = ["tls-cert-file", paper.cert, "tls-key-file", paper.key, "tls-ca-cert-file", self.papers.authority]
             words += ["tls-auth-clients", "yes" if demand else "no"]
             words += ["tls-protocols", "TLSv1.2" if most == ssl.TLSVersion.TLSv1_2 else "TLSv1.2 TLSv1.3"]
-            words += ["tls-port", url.rpartition(":")[2]]
-            answer = self.nodes.ask(node, "CONFIG", "SET", *words)
+            for _ in range(5):  # (a port that was free may be somebody else's by now)
+                answer = self.nodes.ask(node, "CONFIG", "SET", *words, "tls-port", self.urls[node].rpartition(":")[2])
+                if "Unable to listen" not in str(answer):
+                    break
+                self.urls[node] = f"rediss://127.0.0.1:{await self._listen(node)}"
             assert answer == "OK", answer
 
 
