@@ -159,7 +159,7 @@ class Asyncio:
         self._loop = asyncio.get_running_loop()
         self._lines: list[Line] = []
         for node, (host, port) in enumerate(self._places):
-            line = (await self._loop.create_connection(lambda node=node: Line(Ear(node), self), host, int(port)))[1]  # type: ignore[misc]
+            line = (await self._loop.create_connection(lambda node=node: Line(Ear(node), self), host, int(port)))[1]  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
             line.ear.owed.append(None)
             line.transport.write(pack(b"HELLO", b"3") + pack(b"SUBSCRIBE", self._inbox))
             self._lines.append(line)

@@ -258,3 +258,19 @@ async def test_a_share_that_was_given_back_keeps_nothing_alive(face: Face, five:
     assert weak() is None
     await face.until(lambda: five.holders(name) == [None] * 5)
     assert inner.state is RELEASED
+
+
+async def test_a_share_that_is_given_back_twice_since_its_caller_was_interrupted(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    lock = client.lock(name, reentrant=True)
+
+    def user() -> Script[None]:
+        outer = yield lock.acquire
+        inner = yield lock.acquire
+        inner._leaves()  # an interrupt strikes just after this, and whoever handles it releases once more
+        yield inner.release
+        assert outer.held
+        assert five.holders(name).count(outer.token) >= 3
+        yield outer.release
+
+    await face.user(client, user())

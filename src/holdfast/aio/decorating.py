@@ -104,7 +104,7 @@ class Skipping(Locked):
 
     __slots__ = ()
 
-    @overload  # type: ignore[override]
+    @overload  # type: ignore[override]  # (what it makes may return None, and so is no longer of the type it was)
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R | None]]: ...
     @overload
     def __call__(self, function: Callable[P, I]) -> Callable[P, I]: ...

@@ -21,7 +21,7 @@ class Round:
     A node that is still being dialled is waited for. An answer that is an error is a cause, and no answer.
     """
 
-    __slots__ = ("_enough", "_reach", "answers", "armed", "asks", "began", "causes", "deadline", "over", "sends", "wake")
+    __slots__ = ("_enough", "_reach", "answers", "armed", "asks", "began", "causes", "deadline", "ended", "over", "sends", "wake")
 
     def __init__(
         self, asks: Mapping[int, bytes], reach: Reach, *, deadline: float, enough: Callable[[Answers], bool] | None = None
@@ -30,7 +30,8 @@ class Round:
         self.answers: dict[int, object] = {}
         self.causes: dict[int, Exception] = {}  # what is wrong where no answer came from
         self.sends: list[tuple[int, Command]] = []
-        self.wake, self.armed, self.began = deadline, inf, 0.0
+        self.wake, self.armed = deadline, inf
+        self.began = self.ended = 0.0
         self.over = False
 
     def begin(self, now: float) -> None:
@@ -73,8 +74,7 @@ class Round:
         for node in self.asks:
             if node not in self.answers and node not in self.causes:
                 self.causes[node] = self._reach.cause(node, now) or TimeoutError("no answer yet")
-        self.over = True
-        self.wake = inf
+        self.over, self.ended, self.wake = True, now, inf
         return True
 
     @property

@@ -4,7 +4,7 @@ Knows lanes and claims. Must not know sockets, threads, tasks or clocks.
 
 A driver's duties, whenever it wakes: `received`, `lost` and `connected` for all that has happened; then, everything that
 could be read having been read, `tick` if `next_wake()` is due; then empty `hangups`, `dials`, each lane's `take()`,
-`settled` and `events`, in this order. Calls never overlap. `now` is monotonic, runs on in suspend, and is read before
+`settled`, `found` and `record.events`, in this order. Calls never overlap. `now` is monotonic, runs on in suspend, and is read before
 bytes leave and after they were read.
 """
 

@@ -44,7 +44,7 @@ class Inside(Generic[T]):
         if not within:
             return None
         outer = next(iter(within.values()))
-        if terms.reentrant and len(within) == len(terms.names) and all(it._shares(outer) for it in within.values()):
+        if terms.reentrant and len(within) == len(terms.names) and all(it is outer for it in within.values()):
             if terms.max_hold != outer._terms.max_hold:
                 raise Misuse(f"{terms.name!r} is entered again with another max_hold: the lease is the same, so leave it as it was")
             return outer

@@ -65,7 +65,7 @@ class Lease(ABC):
         self._owner: weakref.ref[object] | None = None  # the thread or task that is inside
         self._root: Lease | None = None  # the lease that this one shares, where a lock is entered again, until it is given back
         self._joined = False  # has it shared one?
-        self._users: weakref.WeakSet[Lease] | None = None  # of a shared one: all that are not given back
+        self._users: weakref.WeakSet[Lease] | None = None  # of a shared one, and of those that share it: all that are not given back
 
     # ------------------------------------------------ what a face adds
 
@@ -219,17 +219,13 @@ class Lease(ABC):
     def _loss(self) -> LockLost:
         return LockLost(self.name, self._lost, self.fence if len(self._terms.recipes) == 1 else None)
 
-    def _shares(self, other: Lease) -> bool:
-        """Do both stand on the same claim?"""
-        return (self._root or self) is (other._root or other)
-
-    def _join(self, outer: Self) -> None:
+    def _join(self, root: Self) -> None:
         """Stand on the claim of a lease that is held by the same thread or task: whoever leaves last gives it back."""
-        root = self._root = outer._root or outer
-        self._joined = True
+        self._root, self._joined = root, True
         if root._users is None:
             root._users = weakref.WeakSet([root])
-        root._users.add(self)
+        self._users = root._users
+        self._users.add(self)
 
     def _open(self, why: NoQuorum) -> events.Opened:
         """No quorum answers, and the body runs all the same."""
@@ -254,12 +250,12 @@ class Lease(ABC):
         return self._claim.state is core.HELD and clock() < self._claim.until
 
     def _leaves(self) -> bool:
-        """This share is given back. True if it was the last."""
-        users, self._root = (self._root or self)._users, None  # (or this would keep alive a lease that its owner drops)
-        if users is None:
+        """This share is given back. True if it was the last. (Twice is nothing: a caller may be interrupted, and release again.)"""
+        self._root = None  # (else this would keep alive a lease that its owner drops)
+        if self._users is None:
             return True
-        users.discard(self)
-        return not users
+        self._users.discard(self)
+        return not self._users
 
     def _ended(self) -> None:
         """Its release was said. Raises LockLost if it was lost just before."""

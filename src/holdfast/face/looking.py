@@ -104,4 +104,4 @@ def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Pl
 
 def _unheard(settings: Settings, seen: Round, name: str, doing: str) -> NoQuorum:
     causes = {settings.addresses[node].label: cause for node, cause in seen.causes.items()}
-    return NoQuorum(name, seen.deadline - seen.began, causes, quorum.majority(len(settings.addresses)), doing)
+    return NoQuorum(name, seen.ended - seen.began, causes, quorum.majority(len(settings.addresses)), doing)

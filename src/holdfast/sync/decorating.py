@@ -89,7 +89,7 @@ class Skipping(Locked):
 
     __slots__ = ()
 
-    @overload  # type: ignore[override]
+    @overload  # type: ignore[override]  # (what it makes may return None, and so is no longer of the type it was)
     def __call__(self, function: Callable[P, Generator[Y, S, R]]) -> Callable[P, Generator[Y, S, R | None]]: ...
     @overload
     def __call__(self, function: Callable[P, I]) -> Callable[P, I]: ...
