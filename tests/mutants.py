@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import os
 import queue
-import random
 import shutil
 import signal
 import subprocess
@@ -21,7 +21,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from own_coverage import ROOT, modules, only_gathers, test_of
@@ -96,11 +95,13 @@ def mutants(module: Path, source: str) -> Iterator[Mutant]:
 
 
 def choose(candidates: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
-    """One at random from each of `count` equal stretches, so that every module has its share and no part of a long one is left out."""
-    dice = random.Random(seed)
-    count = min(count, len(candidates))
-    cuts = [len(candidates) * at // count for at in range(count + 1)] if count else []
-    return [dice.choice(candidates[start:end]) for start, end in pairwise(cuts)]
+    """`count` at random, in the order of the text. The lot is in the mutant itself: code that changes moves no lot but its own."""
+
+    def lot(mutant: Mutant) -> bytes:
+        return hashlib.sha256(f"{seed} {mutant.module} {mutant.name}".encode()).digest()
+
+    chosen = set(sorted(candidates, key=lot)[:count])
+    return [mutant for mutant in candidates if mutant in chosen]
 
 
 _Change = tuple[ast.AST, str, int | None, ast.expr | ast.stmt, ast.expr | ast.stmt]

@@ -170,10 +170,13 @@ def test_a_mutant_has_one_change() -> None:
     assert changed["return b  ->  return None"].endswith("return None")
 
 
-def test_the_choice_is_repeatable_and_spread_evenly() -> None:
-    every = [mutant for module in "abc" for mutant in mutants.mutants(Path(module), CLAIM)]
-    assert mutants.choose(every, 3, seed=1) == mutants.choose(every, 3, seed=1) != mutants.choose(every, 3, seed=2)
-    assert [mutant.module.name for mutant in mutants.choose(every, 3, seed=1)] == ["a", "b", "c"]
+def test_the_choice_is_repeatable_and_a_change_moves_no_lot_but_its_own() -> None:
+    every = [mutant for module in "abcdefgh" for mutant in mutants.mutants(Path(module), CLAIM)]
+    chosen = mutants.choose(every, 9, seed=1)
+    assert len(chosen) == 9 and chosen == mutants.choose(every, 9, seed=1) != mutants.choose(every, 9, seed=2)
+    assert chosen == [it for it in every if it in chosen]  # in the order of the text
+    fewer = [it for it in every if it not in chosen[:2]]
+    assert chosen[2:] == [it for it in mutants.choose(fewer, 9, seed=1) if it in chosen]
     assert mutants.choose(every, 100, seed=1) == every
     assert mutants.choose([], 3, seed=1) == []
 

@@ -219,6 +219,7 @@ def test_a_sound_server_is_introduced(database: int, verbatim: bool, setinfo: by
     }
     assert lane.run_id == "a" * 40
     assert lane.ahead == 1700000000.5 - 100.5  # the node's clock less ours, in the middle between asking and hearing
+    assert lane.blur == 0.5  # by which that may be wrong: half of what asking took
 
 
 def test_what_is_no_fact_in_info_is_passed_over() -> None:
