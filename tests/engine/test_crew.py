@@ -127,7 +127,7 @@ def test_a_try_is_over_as_soon_as_too_few_nodes_can_be_spoken_to() -> None:
     assert (claim.state, world.settled) == (OVER, [claim])
     assert causes(claim) == {"redis://n0:1": "refused 0", "redis://n1:1": "no answer yet", "redis://n2:1": "refused 2"}
     again = world.claim(patient=False)  # and the next one does not even wait for that
-    assert again.state is OVER and set(causes(again)) >= {"redis://n0:1", "redis://n2:1"}
+    assert again.state is OVER and causes(again) == {"redis://n0:1": "refused 0", "redis://n2:1": "refused 2"}
 
 
 def test_a_node_that_cannot_be_dialled_is_found_out_by_node_timeout() -> None:
@@ -326,7 +326,7 @@ def test_a_try_is_told_of_the_guard() -> None:
     claim = world.claim(patient=False)
     assert claim.state is OVER
     told = {node: cause.partition(":")[0] for node, cause in causes(claim).items()}
-    assert told == {"redis://n0:1": "guarded, 8.3 s left", "redis://n1:1": "guarded, 8.3 s left", "redis://n2:1": "no answer yet"}
+    assert told == {"redis://n0:1": "guarded, 8.3 s left", "redis://n1:1": "guarded, 8.3 s left"}  # nothing is wrong with the third
 
 
 def test_nodes_without_a_guard() -> None:

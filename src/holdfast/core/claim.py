@@ -522,7 +522,7 @@ class Claim:
         causes, reach = {}, self._reach
         for node, vote in enumerate(self.votes):
             cause = reach.cause(node, now) or vote.error
-            if cause is None and vote.sent < since:
+            if cause is None and vote.sent < since < now:  # (what was asked at this very moment cannot have been answered)
                 cause = TimeoutError("no answer yet")
             if cause is not None:
                 causes[reach.labels[node]] = cause
