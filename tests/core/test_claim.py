@@ -2649,6 +2649,9 @@ class Others:
         assert claim.state is WAITING
         return self.ready
 
+    def denied(self, now: float) -> None:
+        self.told.append(("denied", now))
+
     def ended(self, claim: Claim, now: float) -> None:
         assert claim.state in (LOST, OVER)
         self.told.append((claim.state.name, now))

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from holdfast.aio.asking import carry_out
 from holdfast.checks import Seconds, seconds
 from holdfast.engine.crew import NodeStatus, Want
 from holdfast.engine.record import Stats
 from holdfast.errors import LockBusy, LockLost, NoQuorum
 from holdfast.face import client, lease, lock, looking
+from holdfast.face.agreements import Agreements
 from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
 from holdfast.face.looking import Plan
@@ -86,8 +88,8 @@ class Lock(lock.Lock[Lease]):
 
     __slots__ = ("_driver",)
 
-    def __init__(self, terms: Terms, inside: Inside[Lease], driver: Driver) -> None:
-        super().__init__(terms, inside)
+    def __init__(self, terms: Terms, inside: Inside[Lease], agreements: Agreements, driver: Driver) -> None:
+        super().__init__(terms, inside, agreements)
         self._driver = driver
 
     async def acquire(self) -> Lease:
@@ -115,6 +117,8 @@ class Lock(lock.Lock[Lease]):
         if stays:
             self._inside.enters(here, lease)
         try:
+            if (plan := self._first()) is not None:
+                await carry_out(plan, self._driver)
             await self._driver.acquire(lease, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
         except NoQuorum as why:
             if not terms.fail_open:
@@ -156,10 +160,11 @@ class Holdfast(client.Client[Lock, Any, Any]):
     def _prepare(self) -> None:
         world, nodes, witness = self._parts
         self._inside: Inside[Lease] = Inside()
+        self._agreements = Agreements(self.settings)
         self.driver = Driver(world, nodes, self.settings, Clock(world, 0.0), witness)
 
     def _describe(self, terms: Terms) -> Lock:
-        return Lock(terms, self._inside, self.driver)
+        return Lock(terms, self._inside, self._agreements, self.driver)
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return self.driver.status()
@@ -185,13 +190,7 @@ class Holdfast(client.Client[Lock, Any, Any]):
         return forced.nodes
 
     async def _look(self, plan: Plan[T]) -> T:
-        try:
-            ask = next(plan)
-            while True:
-                ask = plan.send(await self.driver.ask(ask.asks, ask.enough))
-        except StopIteration as end:
-            value: T = end.value
-            return value
+        return await carry_out(plan, self.driver)
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         return await self.driver.ready(seconds(wait, "wait"))

@@ -15,11 +15,13 @@ from ..engine.crew import NodeStatus
 from ..engine.record import Stats
 from ..errors import Closed
 from ..face import client, looking
+from ..face.agreements import Agreements
 from ..face.inside import Inside
 from ..face.looking import Plan
 from ..face.terms import Terms
 from ..recipes.looking import LockStatus
 from ..version import VERSION
+from .asking import carry_out
 from .decorating import Locked, Skipping
 from .lease import Lease
 from .lock import Lock
@@ -33,11 +35,12 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()
+        self._agreements = Agreements(self.settings)
         self._drivers: dict[asyncio.AbstractEventLoop, Driver] = {}
         self._closed = False
 
     def _describe(self, terms: Terms) -> Lock:
-        return Lock(terms, self._inside, self._driver)
+        return Lock(terms, self._inside, self._agreements, self._driver)
 
     def _driver(self) -> Driver:
         """That of the running loop, and of this process; those of loops that were closed are forgotten."""
@@ -76,14 +79,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
         return forced.nodes
 
     async def _look(self, plan: Plan[T]) -> T:
-        driver = self._driver()
-        try:
-            ask = next(plan)
-            while True:
-                ask = plan.send(await driver.ask(ask.asks, ask.enough))
-        except StopIteration as end:
-            value: T = end.value
-            return value
+        return await carry_out(plan, self._driver())
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         return await self._driver().ready(seconds(wait, "wait"))

@@ -63,13 +63,16 @@ class Vote:
 
 
 class Company(Protocol):
-    """The claims, of one ticket, that a claim is held together with: all or none."""
+    """The claims, of one ticket, that a claim is held together with: all of them, or some, or none."""
 
     def complete(self, claim: Claim, now: float) -> bool:
-        """The claim could be held. Could all others, at this moment? Then they are."""
+        """The claim could be held. Could enough others, at this moment? Then they are."""
+
+    def denied(self, now: float) -> None:
+        """A node says that somebody else has what the claim asks for."""
 
     def ended(self, claim: Claim, now: float) -> None:
-        """The claim is lost, or came to nothing: so do the others."""
+        """The claim is lost, or came to nothing."""
 
     def verdict(self, now: float) -> Exception:
         """What to tell a caller who waited in vain."""
@@ -266,6 +269,8 @@ class Claim:
                     if not watch:
                         self._ask((node,), WAIT, now, watch=True)
         self.contended = True
+        if self.company is not None:
+            self.company.denied(now)
         return self.check(now, "gap")
 
     def pushed(self, node: int, kind: bytes, fence: int, now: float) -> bool:

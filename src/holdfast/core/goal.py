@@ -1,38 +1,62 @@
-"""Several claims under one ticket, all or nothing: one lease for several names.
+"""Several claims under one ticket: one lease for several names, all or nothing, or for some of many slots.
 
 Knows claims, and stands for them before the crew and the faces as if it were one. Must not know nodes or messages.
 
-Every name is asked for at once, and the whole is held when every name has its quorum at the same moment. Until then each claim
-answers every inquiry by making way, also for a name that is complete: so the lowest ticket waits for nobody but holders, holders
+Every name is asked for at once, and the whole is held when as many as are needed have their quorum at the same moment. Until then each
+claim answers every inquiry by making way, also for a name that is complete: so the lowest ticket waits for nobody but holders, holders
 wait for nobody, and no order of names is needed.
+
+Where only some are needed (the slots of a semaphore), no more than those are asked for at first, and all others as soon as a node says
+that somebody else has one. What is granted besides the ones that are held is given back at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 
+from ..errors import ConfigError
 from .claim import HELD, LOST, WAITING, Claim, State
+from .command import Recipe
+
+
+class Some(Sequence[Recipe]):
+    """Recipes of which only some are needed, whichever."""
+
+    @abstractmethod
+    def first(self, ticket: int) -> Sequence[Recipe]:
+        """Those that this ticket asks for first, as many as it needs."""
+
+    @abstractmethod
+    def others(self, ticket: int) -> Sequence[Recipe]:
+        """All others, in the order in which it would like to have them."""
 
 
 class Goal:
-    """The claims of one ticket, one for each name. What it knows is that of all together: the least, the worst, the first trouble."""
+    """The claims of one ticket, one for each name. What it knows is that of all together: the least, the worst, the first trouble.
 
-    __slots__ = ("__weakref__", "_begun", "claims", "stirred")
+    `claims`: as many as are needed, and asked for first; `spares`: makes the others that would do as well.
+    """
 
-    def __init__(self, claims: Sequence[Claim]) -> None:
-        self.claims = tuple(claims)
+    __slots__ = ("__weakref__", "_needed", "_over", "_spares", "began", "claims", "stirred")
+
+    def __init__(self, claims: Iterable[Claim], spares: Callable[[], Sequence[Claim]] | None = None) -> None:
+        self.claims = tuple(claims)  # those that are in play: in the end, those that are held
         self.stirred: list[Claim] = []  # those that changed because another one did: to be acted on
-        self._begun = False
-        for claim in claims:
+        self.began = 0.0
+        self._needed, self._spares = len(self.claims), spares
+        self._over = True  # what the claims tell of themselves is not looked at
+        for claim in self.claims:
             claim.company = self
 
     # ------------------------------------------------ what the caller wants
 
     def begin(self, now: float) -> None:
         """Ask for all names at once. (What is hopeless from the beginning is so for each of them, and each says so.)"""
+        self.began = now
         for claim in self.claims:
             claim.begin(now)
-        self._begun = True
+        self._over = False
 
     def extend(self, ttl: float, now: float) -> bool:
         """Make every lease last at least `ttl` seconds from now. False: they are not held."""
@@ -43,6 +67,7 @@ class Goal:
         """Give everything back, or stop waiting."""
         for claim in self._soonest():
             claim.release(now, heard)
+        self._leave_out(self.claims[self._needed :])
 
     def abandon(self) -> None:
         """Its owner is gone without a release."""
@@ -56,26 +81,57 @@ class Goal:
     # ------------------------------------------------ what a claim says of itself
 
     def complete(self, claim: Claim, now: float) -> bool:
-        """The claim could be held. Could all others, at this moment? Then they are."""
+        """The claim could be held. Could enough others, at this moment? Then they are, and what is too much goes back."""
         others = [it for it in self.claims if it is not claim]
-        terms = [it.could_hold(now) for it in others]
-        if not all(fence for fence, _ in terms):
+        able = [(it, *terms) for it in others if (terms := it.could_hold(now))[0]][: self._needed - 1]
+        if len(able) < self._needed - 1:
             return False
-        for other, (fence, until) in zip(others, terms, strict=True):
+        for other, fence, until in able:
             other.hold(fence, until, now)
+        spare = [it for it in others if it.state is WAITING]
+        for other in spare:
+            other.release(now)
+        self._leave_out(spare)
+        self._spares = None
         self.stirred += others
         return True
 
-    def ended(self, claim: Claim, now: float) -> None:
-        """The claim is lost, or came to nothing: so do the others, for the same reason."""
-        if not self._begun:
+    def denied(self, now: float) -> None:
+        """Somebody else has what was asked for. The others would do as well."""
+        if self._over or self._spares is None:
             return
-        for other in self.claims:
+        spares, self._spares = self._spares(), None
+        self.claims += tuple(spares)
+        for spare in spares:
+            spare.company = self
+        for spare in spares:
+            if spare.state is WAITING:  # (the first may have shown that all is in vain)
+                spare.begin(now)
+        self.stirred += spares
+
+    def ended(self, claim: Claim, now: float) -> None:
+        """The claim is lost, or came to nothing: so do the others, for the same reason, unless a try has enough others left."""
+        if self._over:
+            return
+        left = [it for it in self.claims if it.state is WAITING]
+        if not claim.patient and len(left) >= self._needed and not isinstance(claim.refusal, ConfigError):
+            self._leave_out([claim])
+            return
+        self._over = True
+        others = [it for it in self.claims if it is not claim]
+        for other in others:
             if other.state is HELD:
                 other.lose(now, claim.reason)
             elif other.state is WAITING and claim.refusal is not None:
                 other.refuse(claim.refusal, now)
-        self.stirred += [it for it in self.claims if it is not claim]
+        self._leave_out(others[self._needed - 1 :])
+        self.stirred += others
+
+    def _leave_out(self, claims: Sequence[Claim]) -> None:
+        """They are over, and nobody needs to know."""
+        for claim in claims:
+            claim.news = False
+        self.claims = tuple(it for it in self.claims if it not in claims)
 
     def verdict(self, now: float) -> Exception:
         """What to tell a caller who waited in vain: of the first name that was not to be had."""
@@ -103,11 +159,6 @@ class Goal:
     def limit(self) -> float:
         """When `max_hold` ends it."""
         return self.claims[0].limit
-
-    @property
-    def began(self) -> float:
-        """When it began."""
-        return self.claims[0].began
 
     @property
     def since(self) -> float:

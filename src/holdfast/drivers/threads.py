@@ -643,7 +643,7 @@ class Driver:
                 if errand.error is not None:
                     raise errand.error
                 if not alive and not keeper.gone:
-                    raise Cancelled(", ".join(it.label for it in recipes), clock() - began)
+                    raise Cancelled(", ".join(dict.fromkeys(it.label for it in recipes)), clock() - began)
                 if not alive or claim is None:
                     raise HoldfastError("this process was forked, or holdfast failed, while a lock was waited for") from keeper.failure
                 if claim.refusal is not None:

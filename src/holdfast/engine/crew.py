@@ -18,7 +18,7 @@ from typing import Any
 from .. import events, scripts
 from ..core.claim import HELD, WAITING, Claim
 from ..core.command import GRANTED, RELEASE, Command, Recipe
-from ..core.goal import Goal
+from ..core.goal import Goal, Some
 from ..core.reach import DOWN, GUARDED, HOPED, UP, Reach
 from ..core.round import Answers, Round
 from ..core.ticket import FENCE, TOKEN, Mint
@@ -92,13 +92,18 @@ class Crew:
         return claim
 
     def want(self, recipes: Sequence[Recipe], ttl: float, now: float, **terms: Any) -> Want:
-        """A new request for all of these names, under one ticket: the time by the nodes' clocks, or by ours. `terms`: as of a Claim."""
+        """A new request for these names, under one ticket: the time by the nodes' clocks, or by ours. `terms`: as of a Claim."""
         reach = self.reach
         if ttl / 3 < reach.patience:  # nothing may stay unanswered for longer than a third of a lease
             reach.patience = self._manners.patience = ttl / 3
         ticket = self.mint.ticket(now + (self.record.epoch if self._ahead is None else self._ahead))
-        claims = [Claim(it, ttl, ticket, self.mint, reach, **terms) for it in recipes]
-        return claims[0] if len(claims) == 1 else Goal(claims)
+
+        def claims(recipes: Sequence[Recipe]) -> list[Claim]:
+            return [Claim(it, ttl, ticket, self.mint, reach, **terms) for it in recipes]
+
+        if isinstance(recipes, Some):
+            return Goal(claims(recipes.first(ticket)), lambda: claims(recipes.others(ticket)))
+        return Goal(claims(recipes)) if len(recipes) > 1 else claims(recipes)[0]
 
     def begin(self, want: Want, now: float) -> None:
         """Ask for it."""
@@ -121,10 +126,11 @@ class Crew:
 
     def end(self, want: Want, now: float, heard: bool = False) -> None:
         """Give it back, or stop waiting. `heard`: news when a majority has confirmed."""
-        before = [(it, it.state) for it in want.claims]
+        before, claims = want.state, want.claims
         want.release(now, heard)
-        for claim, state in before:
-            self.record.ended(claim, state, now)
+        for claim in want.claims:
+            self.record.ended(claim, before, now)
+        for claim in claims:
             self.act(claim, now)
 
     def consult(self, asks: Mapping[int, bytes], now: float, enough: Callable[[Answers], bool] | None = None) -> Round:
@@ -326,6 +332,7 @@ class Crew:
         if isinstance(claim.company, Goal):
             stirred, claim.company.stirred = claim.company.stirred, []
             for other in stirred:
+                self.live.setdefault(other.routed, other)  # (it may be new)
                 self.act(other, now)
 
     def _expect(self, now: float) -> None:

@@ -21,10 +21,11 @@ from ..engine.record import Stats
 from ..engine.settings import DEFAULT_GUARD, Settings, settings
 from ..errors import ConfigError
 from ..recipes.looking import LockStatus
+from ..recipes.semaphore import Slots
 from .decorating import Choice, Name, Options, named
 from .lock import Lock
 from .telling import Observer, Teller
-from .terms import Terms, terms
+from .terms import Terms, locks, terms
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -189,12 +190,50 @@ class Client(ABC, Generic[L, D, S]):
         return self._describe(
             terms(
                 self.settings,
-                names,
+                partial(locks, self.settings, names),
                 ttl=ttl,
                 wait=wait,
                 renew=renew,
                 max_hold=max_hold,
                 reentrant=reentrant,
+                fail_open=fail_open,
+                on_lost=on_lost,
+            )
+        )
+
+    def semaphore(
+        self,
+        name: str,
+        permits: int,
+        *,
+        count: int = 1,
+        ttl: Seconds | None = None,
+        wait: Seconds | None = None,
+        renew: bool = True,
+        max_hold: Seconds | None = None,
+        fail_open: bool = False,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> L:
+        """The description of a semaphore, to be used like a lock: at most `permits` leases of it are held at the same time.
+
+        `permits`: from 1 to 1,000; all who use the semaphore must name the same number (a ConfigError says so to those who do not, when
+        they acquire). `count`: how many of them one lease takes, all at once or none; nobody waits for another's half. The other options
+        are those of `lock`. Whoever waits is served in order, and a crashed holder's permits come back within its ttl.
+
+        Each permit is a numbered slot, and has one holder at most: `lease.slots` says which, and `lease.fence` is greater than that of every
+        earlier holder of that slot. So what one permit stands for (a connection, a GPU) can be guarded by its slot's fence.
+        The guarantee is that of `lock`: at most `permits` who may believe that they hold one, also while nodes fail. A thread or task
+        that holds a permit may take another one, and waits for itself if there is none. Waiting costs each node one place in line for
+        every slot: for hundreds of permits with many who wait, think of several semaphores. Raises ConfigError for what cannot work.
+        """
+        return self._describe(
+            terms(
+                self.settings,
+                partial(Slots, name, permits, count, prefix=self.settings.prefix, horizon=self.settings.horizon),
+                ttl=ttl,
+                wait=wait,
+                renew=renew,
+                max_hold=max_hold,
                 fail_open=fail_open,
                 on_lost=on_lost,
             )

@@ -26,7 +26,7 @@ class Inside(Generic[T]):
     def enters(self, here: object, lease: T) -> None:
         """The lease is this thread's or task's, as soon as it is held. (Said before it is: afterwards, an interrupt could come between.)"""
         lease._owner = weakref.ref(here)
-        for name in lease.names:
+        for name in lease._terms.alone:
             if self._at(here, name) is None:
                 self._leases[id(here), name] = lease
 
@@ -40,7 +40,7 @@ class Inside(Generic[T]):
         """The lease to be shared, if there is one that may be. Raises SelfDeadlock if waiting would never end, Misuse for other terms."""
         if not self._leases:
             return None
-        within = {name: lease for name in terms.names if (lease := self._at(here, name)) is not None}
+        within = {name: lease for name in terms.alone if (lease := self._at(here, name)) is not None}
         if not within:
             return None
         outer = next(iter(within.values()))

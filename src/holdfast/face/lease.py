@@ -121,21 +121,27 @@ class Lease(ABC):
 
     @property
     def tokens(self) -> dict[str, str]:
-        """The token of each name."""
-        return {} if self._opened is not None else {it.recipe.label: it.token.decode() for it in self._mine_of()}
+        """The token of each name, or slot of a semaphore."""
+        return {it.recipe.part: it.token.decode() for it in self._mine_of()}
 
     @property
     def fence(self) -> int | Any:
         """The fencing token: greater than that of every earlier holder of this name. Hand it to whatever the lock protects.
 
-        None if OPEN. Raises Misuse for several names, each of which has its own: see `fences`.
+        None if OPEN. Raises Misuse for several names, each of which has its own: see `fences`. Of a semaphore's permit: greater than
+        that of every earlier holder of the same slot, see `slots`.
         """
         return self._only(self.fences, "fences")
 
     @property
     def fences(self) -> dict[str, int]:
-        """The fencing token of each name."""
-        return {} if self._opened is not None else {it.recipe.label: it.fence for it in self._mine_of()}
+        """The fencing token of each name, or slot of a semaphore."""
+        return {it.recipe.part: it.fence for it in self._mine_of()}
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """Of a semaphore: which of its slots, from 0 to `permits` - 1, are held. Each has one holder at most. Of a lock: none."""
+        return tuple(it.recipe.slot for it in self._mine_of() if it.recipe.slot is not None)
 
     @property
     def waited(self) -> float:
@@ -207,17 +213,18 @@ class Lease(ABC):
     # ------------------------------------------------ for the faces
 
     def _mine_of(self) -> list[Claim]:
-        """The claims of its names. (One that shares another's lease may have fewer names.)"""
-        return [it for it in self._claim.claims if it.recipe.label in self._terms.names]
+        """The claims of its names; none if OPEN. (One that shares another's lease may have fewer names.)"""
+        return [it for it in self._claim.claims if it.recipe.label in self._terms.names] if self._opened is None else []
 
     def _only(self, values: dict[str, Any], plural: str) -> Any:
         """The value of the only name."""
-        if self._opened is None and len(self._terms.recipes) > 1:
-            raise Misuse(f"the lease of {self.name!r} has several names, and one of these for each: see `{plural}`")
-        return values.get(self.name)
+        if len(values) > 1:
+            raise Misuse(f"the lease of {self.name!r} has several names or slots, and one of these for each: see `{plural}`")
+        return next(iter(values.values()), None)
 
     def _loss(self) -> LockLost:
-        return LockLost(self.name, self._lost, self.fence if len(self._terms.recipes) == 1 else None)
+        fences = list(self.fences.values())
+        return LockLost(self.name, self._lost, fences[0] if len(fences) == 1 else None)
 
     def _join(self, root: Self) -> None:
         """Stand on the claim of a lease that is held by the same thread or task: whoever leaves last gives it back."""

@@ -12,8 +12,11 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from ..errors import NotHeld
+from ..recipes.semaphore import Slots
+from .agreements import Agreements
 from .inside import Inside
 from .lease import Lease
+from .looking import Plan
 from .terms import Terms
 
 T = TypeVar("T", bound=Lease)
@@ -22,10 +25,10 @@ T = TypeVar("T", bound=Lease)
 class Lock(ABC, Generic[T]):
     """The description of a lock: immutable, shared by as many users as you like. `with` and `acquire` give a Lease."""
 
-    __slots__ = ("__weakref__", "_entered", "_inside", "_stays", "_terms")
+    __slots__ = ("__weakref__", "_agreements", "_entered", "_inside", "_stays", "_terms")
 
-    def __init__(self, terms: Terms, inside: Inside[T]) -> None:
-        self._terms, self._inside = terms, inside
+    def __init__(self, terms: Terms, inside: Inside[T], agreements: Agreements) -> None:
+        self._terms, self._inside, self._agreements = terms, inside, agreements
         self._stays: dict[Hashable, weakref.ref[Stay[T]]] = {}  # by thread or task: the stay that is just beginning there
         self._entered: dict[Hashable, tuple[T, Any]] = {}  # the same: leases that were entered without a stay, latest first
 
@@ -59,7 +62,12 @@ class Lock(ABC, Generic[T]):
         """Try exactly once: a lease, or None if somebody else has the lock or waits for it. Raises NoQuorum like `acquire`."""
 
     def __repr__(self) -> str:
-        return f"<Lock {self.name!r} ttl={self.ttl:g}>"
+        kind = "Semaphore" if isinstance(self._terms.recipes, Slots) else "Lock"
+        return f"<{kind} {self.name!r} ttl={self.ttl:g}>"
+
+    def _first(self) -> Plan[None] | None:
+        """What the nodes have to be asked before it can be acquired."""
+        return self._agreements.due(self._terms.recipes) if isinstance(self._terms.recipes, Slots) else None
 
     @abstractmethod
     def _here(self) -> Hashable:

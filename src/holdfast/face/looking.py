@@ -21,6 +21,7 @@ from ..events import Forced
 from ..recipes import looking
 from ..recipes.exclusive import key_of
 from ..recipes.looking import LockStatus
+from ..recipes.semaphore import Slots
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ Plan = Generator[Ask, Round, T]
 
 def inspect(settings: Settings, name: str) -> Plan[LockStatus]:
     """How a lock is, node by node."""
-    seen = yield from _everywhere(settings, looking.inspect(key_of(name, settings.prefix)), name, "inspect")
+    seen = yield from _everywhere(settings, looking.inspect(key_of(name, settings.prefix, slots=True)), name, "inspect")
     labels = [it.label for it in settings.addresses]
     known: dict[bytes, str] = {}
     status = looking.status(name, labels, seen.answers, seen.causes, known)
@@ -51,7 +52,7 @@ def inspect(settings: Settings, name: str) -> Plan[LockStatus]:
 def locked_by(settings: Settings, name: str) -> Plan[str | None]:
     """Who has a lock on a majority. NoQuorum where too few nodes answer to tell."""
     size = len(settings.addresses)
-    command = looking.holder(key_of(name, settings.prefix))
+    command = looking.holder(key_of(name, settings.prefix, slots=True))
     seen = yield Ask(dict.fromkeys(range(size), command), lambda answers: looking.on_majority(answers, size)[0])
     certain, value = looking.on_majority(seen.answers, size)
     if not certain:
@@ -86,12 +87,24 @@ def force_release(settings: Settings, name: str, reason: str, only: str | None) 
     value = "" if only is None else checks.text(only, "only", most=512)
     if only is not None and not only:
         raise ConfigError("only is a token, as `lease.token`, `inspect` and LockBusy show it; leave it out to take the lock from anybody")
-    command = looking.force_release(key_of(name, settings.prefix), settings.horizon, value)
+    command = looking.force_release(key_of(name, settings.prefix, slots=True), settings.horizon, value)
     seen = yield from _everywhere(settings, command, name, "force the release of")
     holders = [it for it in seen.answers.values() if isinstance(it, bytes)]
     holder = max(holders, key=holders.count, default=None)
     told = None if holder is None else holder.decode("utf-8", "backslashreplace")
     return Forced(at=datetime.now(UTC), name=name, holder=told, nodes=len(holders), reason=reason)
+
+
+def agree(settings: Settings, slots: Slots) -> Plan[None]:
+    """See that others say the same of a semaphore's permits. NoQuorum where too few nodes answer to tell."""
+    size = len(settings.addresses)
+    asks = dict.fromkeys(range(size), slots.agrees(settings.max_ttl))
+    seen = yield Ask(asks, lambda answers: slots.agreed(answers, size) is not None)
+    match slots.agreed(seen.answers, size):
+        case False:
+            raise slots.disagreement(seen.answers)
+        case None:
+            raise _unheard(settings, seen, slots.label, "acquire")
 
 
 def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Plan[Round]:

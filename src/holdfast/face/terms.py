@@ -15,6 +15,7 @@ from ..checks import Seconds
 from ..engine.settings import SHORTEST, Settings, lease_of
 from ..errors import ConfigError
 from ..recipes.exclusive import Exclusive
+from ..recipes.semaphore import Slots
 
 LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can count
 
@@ -23,7 +24,7 @@ LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can c
 class Terms:
     """A lock's options. Times in seconds; `wait` None: for ever, 0: one try; `max_hold` inf: no limit."""
 
-    recipes: tuple[Exclusive, ...]
+    recipes: tuple[Exclusive, ...] | Slots
     ttl: float
     wait: float | None
     renew: bool
@@ -35,7 +36,12 @@ class Terms:
     @property
     def names(self) -> tuple[str, ...]:
         """The names, as the user wrote them."""
-        return tuple(it.label for it in self.recipes)
+        return (self.recipes.label,) if isinstance(self.recipes, Slots) else tuple(it.label for it in self.recipes)
+
+    @property
+    def alone(self) -> tuple[str, ...]:
+        """The names that whoever is inside cannot have a second time without waiting for himself."""
+        return () if isinstance(self.recipes, Slots) else self.names
 
     @property
     def name(self) -> str:
@@ -45,27 +51,22 @@ class Terms:
 
 def terms(
     settings: Settings,
-    names: tuple[str, ...],
+    what: Callable[[float], tuple[Exclusive, ...] | Slots],
     *,
     ttl: Seconds | None,
     wait: Seconds | None,
     renew: bool,
     max_hold: Seconds | None,
-    reentrant: bool,
     fail_open: bool,
     on_lost: Callable[[Any], object] | None,
+    reentrant: bool = False,
 ) -> Terms:
-    """Checked options of a lock. ConfigError says which is wrong, and what to write instead."""
+    """Checked options; `what`: the recipes for leases of that length. ConfigError says what is wrong, and what to write instead."""
     lease = settings.ttl if ttl is None else lease_of(ttl, settings.max_ttl)
     if on_lost is not None and not callable(on_lost):
         raise ConfigError(f"on_lost is a function of one argument, the lease; not {checks.shown(on_lost)}")
-    if not names:
-        raise ConfigError("a lock needs a name")
-    recipes = tuple([Exclusive(it, prefix=settings.prefix, ttl=lease, horizon=settings.horizon) for it in names])
-    if len(names) > 1 and (twice := sorted({it for it in names if names.count(it) > 1})):
-        raise ConfigError(f"{', '.join(map(checks.shown, twice))} is named twice in one lock: once is enough")
     return Terms(
-        recipes=recipes,
+        recipes=what(lease),
         ttl=lease,
         wait=waiting(wait),
         renew=checks.flag(renew, "renew"),
@@ -74,6 +75,16 @@ def terms(
         fail_open=checks.flag(fail_open, "fail_open"),
         on_lost=on_lost,
     )
+
+
+def locks(settings: Settings, names: tuple[str, ...], ttl: float) -> tuple[Exclusive, ...]:
+    """One lock for each name."""
+    if not names:
+        raise ConfigError("a lock needs a name")
+    recipes = tuple([Exclusive(it, prefix=settings.prefix, ttl=ttl, horizon=settings.horizon) for it in names])
+    if len(names) > 1 and (twice := sorted({it for it in names if names.count(it) > 1})):
+        raise ConfigError(f"{', '.join(map(checks.shown, twice))} is named twice in one lock: once is enough")
+    return recipes
 
 
 def waiting(wait: Seconds | None) -> float | None:

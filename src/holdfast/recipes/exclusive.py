@@ -15,24 +15,35 @@ from ..scripts import RELEASE, REQUEST
 LONGEST = 512  # bytes of a name
 SHORTEST = 0.05  # seconds: a lease that is not over before anybody can use it
 _TAG = re.compile(rb"[^{]*\{([^}]+)\}", re.DOTALL)  # in which the server finds a hash tag
-_OURS = re.compile(rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence)", re.DOTALL)
+_SLOT = re.compile(rb"\[slot \d+\]\Z")
+_OURS = re.compile(rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|permits)", re.DOTALL)
 
 
 class Exclusive:
-    """What an exclusive lock says to a node. `name`: as the user wrote it; `horizon`: K, the fence horizon in ms. Immutable."""
+    """What an exclusive lock says to a node. `name`: as the user wrote it; `horizon`: K, the fence horizon in ms. Immutable.
 
-    __slots__ = ("_k", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name")
+    `slot`: which of a semaphore's slots it is, if it is one: a lock of its own, whose name no other lock can have.
+    """
 
-    def __init__(self, name: str, *, prefix: str = "", ttl: float, horizon: int) -> None:
-        self.label, self.horizon, self._ttl = name, horizon, ttl
+    __slots__ = ("_k", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name", "slot")
+
+    def __init__(self, name: str, *, prefix: str = "", ttl: float, horizon: int, slot: int | None = None) -> None:
+        self.label, self.horizon, self._ttl, self.slot = name, horizon, ttl, slot
         self.name = key_of(name, prefix)
+        if slot is not None:
+            self.name += b"[slot %d]" % slot
         self._prepare()
+
+    @property
+    def part(self) -> str:
+        """What its fences are of: the lock, or the slot."""
+        return self.label if self.slot is None else f"{self.label}[slot {self.slot}]"
 
     @classmethod
     def of_key(cls, key: bytes, horizon: int) -> Exclusive:
         """The lock that has this key on the nodes: for what they say of locks that nobody here wants any more."""
         self = cls.__new__(cls)
-        self.name, self.label, self.horizon, self._ttl = key, key.decode("utf-8", "backslashreplace"), horizon, 0.0
+        self.name, self.label, self.horizon, self._ttl, self.slot = key, key.decode("utf-8", "backslashreplace"), horizon, 0.0, None
         self._prepare()
         return self
 
@@ -54,14 +65,16 @@ class Exclusive:
         return b"%b$%d\r\n%b\r\n%b" % (self._release, len(token), token, self._k)
 
 
-def key_of(name: str, prefix: str = "") -> bytes:
-    """The key of a lock. ConfigError for a name that could meet another lock's keys."""
+def key_of(name: str, prefix: str = "", slots: bool = False) -> bytes:
+    """The key of a lock. ConfigError for a name that could meet another lock's keys. `slots`: semaphores' slots are meant as well."""
     checks.text(name, "a lock's name", most=LONGEST)
     key = (prefix + name).encode()
     if not name:
         raise ConfigError("a lock needs a name")
     if b"}" in key and not _TAG.match(key):
         raise ConfigError(f"{name!r} cannot be a lock's name: it has a '}}' but no hash tag like '{{tag}}' before it; leave the '}}' out")
+    if _SLOT.search(key) and not slots:
+        raise ConfigError(f"{name!r} cannot be a lock's name: it looks like a slot of a semaphore")
     if _OURS.match(key):
         raise ConfigError(f"{name!r} cannot be a lock's name: it looks like the keys in which locks keep their queues and fences")
     return key
@@ -69,10 +82,13 @@ def key_of(name: str, prefix: str = "") -> bytes:
 
 def keys_of(key: bytes) -> tuple[bytes, bytes, bytes, bytes]:
     """The four keys of a lock, all in one slot, and none of them another lock's."""
+    return key, beside(key, b"fence"), beside(key, b"queue"), beside(key, b"waiters")
+
+
+def beside(key: bytes, kind: bytes) -> bytes:
+    """A key that belongs to another one: in the same slot, and no lock's."""
     tag = _TAG.match(key) if b"{" in key else None
-    if tag is None:
-        return key, b"{%b}:fence" % key, b"{%b}:queue" % key, b"{%b}:waiters" % key
-    return key, b"{%b}:fence:%b" % (tag[1], key), b"{%b}:queue:%b" % (tag[1], key), b"{%b}:waiters:%b" % (tag[1], key)
+    return b"{%b}:%b" % (key, kind) if tag is None else b"{%b}:%b:%b" % (tag[1], kind, key)
 
 
 def undo(key: bytes, token: bytes, horizon: int) -> bytes:

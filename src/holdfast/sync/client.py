@@ -13,11 +13,13 @@ from ..drivers.threads import Driver
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats
 from ..face import client, looking
+from ..face.agreements import Agreements
 from ..face.inside import Inside
 from ..face.looking import Plan
 from ..face.terms import Terms
 from ..recipes.looking import LockStatus
 from ..version import VERSION
+from .asking import carry_out
 from .decorating import Locked, Skipping
 from .lease import Lease
 from .lock import Lock
@@ -31,10 +33,11 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()
+        self._agreements = Agreements(self.settings)
         self._driver = Driver(self.settings, self._access, self._teller, self._teller.wants_all, VERSION)
 
     def _describe(self, terms: Terms) -> Lock:
-        return Lock(terms, self._inside, self._driver)
+        return Lock(terms, self._inside, self._agreements, self._driver)
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return self._driver.status()
@@ -60,13 +63,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
         return forced.nodes
 
     def _look(self, plan: Plan[T]) -> T:
-        try:
-            ask = next(plan)
-            while True:
-                ask = plan.send(self._driver.ask(ask.asks, ask.enough))
-        except StopIteration as end:
-            value: T = end.value
-            return value
+        return carry_out(plan, self._driver)
 
     def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         return self._driver.ready(seconds(wait, "wait"))

@@ -12,10 +12,12 @@ from ..drivers.greenlets import Identity, itself
 from ..drivers.threads import Driver
 from ..errors import HoldfastError, LockBusy, NoQuorum
 from ..face import lock
+from ..face.agreements import Agreements
 from ..face.decorating import always
 from ..face.inside import Inside
 from ..face.lock import Leave
 from ..face.terms import Terms
+from .asking import carry_out
 from .decorating import Locked, P, R
 from .lease import Lease
 
@@ -24,8 +26,8 @@ class Lock(lock.Lock[Lease]):
     __doc__ = lock.Lock.__doc__
     __slots__ = ("_driver",)
 
-    def __init__(self, terms: Terms, inside: Inside[Lease], driver: Driver) -> None:
-        super().__init__(terms, inside)
+    def __init__(self, terms: Terms, inside: Inside[Lease], agreements: Agreements, driver: Driver) -> None:
+        super().__init__(terms, inside, agreements)
         self._driver = driver
 
     def acquire(self, cancel: threading.Event | None = None) -> Lease:
@@ -53,6 +55,8 @@ class Lock(lock.Lock[Lease]):
         if stays:
             self._inside.enters(here, lease)
         try:
+            if (plan := self._first()) is not None:
+                carry_out(plan, self._driver)
             self._driver.acquire(
                 lease, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold, cancel=cancel
             )

@@ -1,0 +1,31 @@
+"""What a client has agreed on with all others: how many permits a semaphore has. Shared by both faces.
+
+Knows which rounds that takes, and for how long an answer is good. Must not know who waits for them.
+"""
+
+from __future__ import annotations
+
+from ..clock import clock
+from ..engine.settings import Settings
+from ..recipes.semaphore import Slots
+from .looking import Plan, agree
+
+
+class Agreements:
+    """Of one client. What the nodes keep for `max_ttl` is said again after a third of that: so whoever says something else meets it."""
+
+    __slots__ = ("_good", "_settings")
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._good: dict[str, tuple[int, float]] = {}  # by semaphore: its permits, and until when that need not be said again
+
+    def due(self, slots: Slots) -> Plan[None] | None:
+        """What is to be asked before this semaphore is used; None: it was asked just now."""
+        permits, until = self._good.get(slots.label, (0, 0.0))
+        return None if permits == slots.permits and clock() < until else self._agree(slots)
+
+    def _agree(self, slots: Slots) -> Plan[None]:
+        began = clock()
+        yield from agree(self._settings, slots)
+        self._good[slots.label] = slots.permits, began + self._settings.max_ttl / 3

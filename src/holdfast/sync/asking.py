@@ -1,0 +1,24 @@
+"""How a thread asks nodes what is no lock.
+
+Knows the threads driver's `ask`. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from ..drivers.threads import Driver
+from ..face.looking import Plan
+
+T = TypeVar("T")
+
+
+def carry_out(plan: Plan[T], driver: Driver) -> T:
+    """Ask what the plan wants asked, until it knows."""
+    try:
+        ask = next(plan)
+        while True:
+            ask = plan.send(driver.ask(ask.asks, ask.enough))
+    except StopIteration as end:
+        value: T = end.value
+        return value
