@@ -313,16 +313,28 @@ class Conversation:
 
 
 class Together:
-    """A goal that has begun, at 0, and the conversation of each of its names. Options: of each claim."""
+    """A goal that has begun, at 0, and the conversation of each of its names. `needed`: how many of them; options: of each claim."""
 
     def __init__(
-        self, *names: str, nodes: int = 3, standing: Mapping[int, Standing] | None = None, since: float = 0.0, **options: Any
+        self,
+        *names: str,
+        nodes: int = 3,
+        standing: Mapping[int, Standing] | None = None,
+        since: float = 0.0,
+        needed: int | None = None,
+        **options: Any,
     ) -> None:
         self.now = 0.0
         self.reach, mint = reach(nodes, standing or {}, since=since), Mint(b"a" * 32)
-        self.goal = Goal([Claim(Mute(it), TTL, P, mint, self.reach, **options) for it in names])
+        self.parts: dict[str, Part] = {}
+
+        def claims(names: Sequence[str]) -> list[Claim]:
+            made = [Claim(Mute(it), TTL, P, mint, self.reach, **options) for it in names]
+            self.parts |= {claim.recipe.label: Part(self, claim) for claim in made}
+            return made
+
+        self.goal = Goal(claims(names[:needed]), None if needed is None else lambda: claims(names[needed:]))
         self.news = 0  # how often whoever waits was told
-        self.parts = {name: Part(self, claim) for name, claim in zip(names, self.goal.claims, strict=True)}
         self.goal.begin(0.0)
         for it in self:
             it._happened(True, asked=True)
@@ -451,6 +463,6 @@ class Part(Conversation):
         self.whole._at(at)
 
     def _happened(self, something: bool, asked: bool = False) -> bool:
-        super()._happened(something, asked)
+        super()._happened(something, asked or self.claim not in self.whole.goal.claims)  # (nobody waits for what was left out)
         self.whole._happened(self, something)
         return something

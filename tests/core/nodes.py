@@ -7,7 +7,7 @@ long afterwards, in its order, or never. Nothing here is shared with `src`, save
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
@@ -163,6 +163,7 @@ class Client:
         self.mint, self.reach = Mint(self.inbox), Reach([f"node{i}" for i in range(nodes)], PATIENCE, inf, 16_000)
         self.wires = [Wire() for _ in range(nodes)]
         self.want: Claim | Goal | None = None
+        self.needed = 0  # how many names it needs
         for node in range(nodes):
             self.reach.note(node, UP, 0.0)
 
@@ -186,8 +187,8 @@ class Client:
 class World:
     """Clients and nodes, which do one thing at a time, at random, and are looked at after each."""
 
-    def __init__(self, seed: int, nodes: int, clients: int, names: str = "j") -> None:
-        self.dice, self.now, self.names = Random(seed), 0.0, names
+    def __init__(self, seed: int, nodes: int, clients: int, names: str = "j", some: bool = False) -> None:
+        self.dice, self.now, self.names, self.some = Random(seed), 0.0, names, some
         self.fences: dict[str, list[int]] = {name: [] for name in names}
         self.clients = [Client(i, nodes) for i in range(clients)]
         self.nodes = [
@@ -204,9 +205,17 @@ class World:
     def begins(self, client: Client, patient: bool = True, **how: object) -> None:
         if client.want is None or client.want.done:
             ticket = client.mint.ticket(EPOCH / 1000 + self.now + self.dice.choice([0, 0, 0.5, -0.5]))
-            names = self.dice.sample(self.names, self.dice.randint(1, min(3, len(self.names))))
-            claims = [Claim(Lock(it), 9.0, ticket, client.mint, client.reach, patient=patient, **how) for it in names]  # type: ignore[arg-type]
-            client.want = claims[0] if len(claims) == 1 else Goal(claims)
+            needed = self.dice.randint(1, min(3, len(self.names)))
+            names = self.dice.sample(self.names, len(self.names))
+
+            def claims(names: Sequence[str]) -> list[Claim]:
+                return [Claim(Lock(it), 9.0, ticket, client.mint, client.reach, patient=patient, **how) for it in names]  # type: ignore[arg-type]
+
+            if self.some:
+                client.want = Goal(claims(names[:needed]), lambda: claims(names[needed:]))
+            else:
+                client.want = claims(names)[0] if needed == 1 else Goal(claims(names[:needed]))
+            client.needed = needed
             client.want.begin(self.now)
             self.act(client)
 
@@ -296,6 +305,7 @@ class World:
         for client in self.clients:
             states = {it.state for it in client.claims}
             assert len(states) <= 1, f"it is of two minds: {states}"
+            assert len(client.claims) == client.needed or client.is_(WAITING), "it has more, or less, than it needs"
         for name, fences in self.fences.items():
             holding = [it for client in self.clients for it in client.claims if it.recipe.label == name and it.state is HELD]
             holders = [it for it in holding if self.now < it.until]
@@ -339,11 +349,13 @@ class World:
     # ------------------------------------------------ within
 
     def act(self, client: Client) -> None:
-        for claim in client.claims:
+        stirred = client.want.stirred if isinstance(client.want, Goal) else []
+        for claim in dict.fromkeys([*client.claims, *stirred]):
             sends, claim.sends, claim.notes, claim.news = claim.sends, [], [], False
             for nodes, command in sends:
                 for node in nodes:
                     self._say(client, node, claim.recipe.label, command)
+        stirred.clear()
 
     def _say(self, client: Client, node: int, name: str, command: Command) -> None:
         wire = client.wires[node]
@@ -363,9 +375,9 @@ class World:
         raise AssertionError("nobody's token")
 
 
-def walk(seed: int, nodes: int, clients: int, steps: int, faults: bool = True, names: str = "j") -> World:
+def walk(seed: int, nodes: int, clients: int, steps: int, faults: bool = True, names: str = "j", some: bool = False) -> World:
     """Anything may happen at any time; then everything is well again, and whoever waits gets the lock. (A failure tells the seed.)"""
-    world = World(seed, nodes, clients, names)
+    world = World(seed, nodes, clients, names, some)
     dice = world.dice
     happenings: list[tuple[int, Callable[[Client, int], object]]] = [
         (30, world.node_hears),
@@ -392,9 +404,12 @@ def walk(seed: int, nodes: int, clients: int, steps: int, faults: bool = True, n
     return world
 
 
-def take_turns(seed: int, nodes: int, clients: int, names: str) -> World:
-    """Without faults, and before any time passes, everybody is served, in the order of tickets. (A failure tells the seed.)"""
-    world = World(seed, nodes, clients, names)
+def take_turns(seed: int, nodes: int, clients: int, names: str, some: bool = False) -> World:
+    """Without faults, and before any time passes, everybody is served, in the order of tickets. (A failure tells the seed.)
+
+    With `some`, nobody waits for long while as much is free as the lowest ticket needs; those who need less may be served before it.
+    """
+    world = World(seed, nodes, clients, names, some)
     dice, queue = world.dice, list[Client]()
 
     def one_hears_something() -> bool:
@@ -404,7 +419,7 @@ def take_turns(seed: int, nodes: int, clients: int, names: str) -> World:
         client, node = dice.choice(under_way)
         dice.choice([world.node_hears, world.client_hears])(client, node)
         world.look()
-        for it in queue:
+        for it in [] if some else queue:
             passed = [other for other in queue if other.is_(WAITING) and other < it and other.names & it.names]
             assert not (it.is_(HELD) and passed), "one that came later is served first"
         return True
@@ -417,7 +432,10 @@ def take_turns(seed: int, nodes: int, clients: int, names: str) -> World:
         while one_hears_something():
             pass
         holding, queue = [it for it in world.clients if it.is_(HELD)], [it for it in world.clients if it.is_(WAITING)]
-        for it in queue:
+        if some and queue:
+            free = len(names) - sum(it.needed for it in holding)
+            assert free < min(queue).needed, "permits idle, and somebody waits"
+        for it in [] if some else queue:
             before = [other for other in queue if other < it] + holding
             assert any(other.names & it.names for other in before), "nobody is in its way, and it waits"
         if not holding:

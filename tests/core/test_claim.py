@@ -2641,7 +2641,7 @@ class Others:
     """The others of its ticket: whether they could be held, and what they have been told."""
 
     def __init__(self, talk: Conversation, ready: bool = True) -> None:
-        self.ready, self.asked, self.told = ready, list[float](), list[tuple[str, float]]()
+        self.ready, self.asked, self.told, self.denials, self.more = ready, list[float](), list[tuple[str, float]](), list[float](), False
         talk.claim.company = self
 
     def complete(self, claim: Claim, now: float) -> bool:
@@ -2649,8 +2649,9 @@ class Others:
         assert claim.state is WAITING
         return self.ready
 
-    def denied(self, now: float) -> None:
-        self.told.append(("denied", now))
+    def denied(self, now: float) -> bool:
+        self.denials.append(now)
+        return self.more
 
     def ended(self, claim: Claim, now: float) -> None:
         assert claim.state in (LOST, OVER)
@@ -2861,3 +2862,18 @@ def test_B51_no_two_hold_it_whatever_breaks_and_whoever_waits_gets_it(seed: int,
 def test_without_faults_whoever_waits_gets_it(seed: int, steps: int, nodes: int, clients: int) -> None:
     """P-L1."""
     walk(seed, nodes, clients, steps, faults=False)
+
+
+def test_the_others_are_told_of_what_is_denied() -> None:
+    talk = Conversation()
+    others = Others(talk)
+    talk.sends("request to 0 1 2")
+    talk.answers(0, granted(), at=0.1)
+    assert others.denials == []
+    assert talk.answers(1, denied(), at=0.2), "observers are told that it is queued"
+    assert others.denials == [0.2]
+    assert not talk.answers(2, denied(), at=0.3)
+    talk.wakes(BEAT)
+    talk.sends("request to 0 1 2")
+    others.more = True
+    assert talk.answers(2, denied(), at=3.1), "there is something to be done for the others"

@@ -564,3 +564,148 @@ def test_equal_tickets_of_two_crews_are_no_deadlock() -> None:
 @given(st.integers(0, 2**32), st.integers(0, 1500), st.integers(1, 5), st.integers(2, 4), st.booleans())
 def test_all_or_nothing_whatever_breaks_and_whoever_waits_gets_it(seed: int, steps: int, nodes: int, clients: int, faults: bool) -> None:
     walk(seed, nodes, clients, steps, faults, "abc")
+
+
+# ---------------------------------------------------------------- some of many
+
+
+def some(needed: int, **how: object) -> Together:
+    """Those of three slots that are asked for first have asked every node."""
+    talk = Together("a", "b", "c", needed=needed, **how)  # type: ignore[arg-type]
+    talk.sends("request to 0 1 2" if how.get("patient", True) else "try to 0 1 2")
+    return talk
+
+
+def test_no_more_is_asked_for_than_is_needed(yes: object) -> None:
+    talk = some(1)
+    assert list(talk.parts) == ["a"]
+    talk["a"].answers(0, yes, at=0.1)
+    talk["a"].answers(1, yes)
+    talk.held(until=UNTIL)
+    assert list(talk.parts) == ["a"] and talk.news == 1
+    talk["a"].answers(2, denied(), at=0.2)  # too late to be of interest
+    assert list(talk.parts) == ["a"]
+
+
+def test_all_others_are_asked_for_as_soon_as_one_is_denied() -> None:
+    talk = some(1)
+    talk["a"].answers(1, denied(), at=0.1)
+    talk.sends("b: request to 0 1 2", "c: request to 0 1 2")
+    assert [it.recipe.label for it in talk.goal.claims] == ["a", "b", "c"] and not talk.goal.stirred
+    assert len({it.ticket for it in talk.goal.claims}) == 1
+    talk["b"].answers(1, denied(), at=0.2)  # there are no more
+    talk.waits()
+    for node in (0, 1):
+        talk["c"].answers(node, granted(), at=0.3)
+    talk.sends("a: release to 0 1 2", "b: release to 0 1 2")
+    assert (talk.goal.state, talk.news, talk.goal.began, talk.goal.since) == (HELD, 1, 0.0, 0.3)
+    assert [it.recipe.label for it in talk.goal.claims] == ["c"]
+    assert talk.goal.until == pytest.approx(good_until(0.1))  # it was asked for then
+    talk["a"].answers(0, granted(), at=0.4)  # given back already
+    talk.release(at=0.5)
+    talk.sends("c: release to 0 1 2")
+    assert (talk.goal.state, talk.goal.done) == (OVER, True)
+
+
+def test_what_is_granted_besides_is_given_back() -> None:
+    talk = some(2)
+    talk["a"].answers(0, granted(), at=0.1)
+    talk["a"].answers(1, granted())
+    talk["b"].answers(0, denied())
+    talk.sends("c: request to 0 1 2")
+    talk.waits()
+    talk["b"].answers(1, granted(), at=0.2)
+    talk["b"].grants(0, P)
+    assert [it.recipe.label for it in talk.goal.claims] == ["a", "b"] and talk.goal.state is HELD
+    talk.sends("c: release to 0 1 2")
+    assert talk.news == 2
+
+
+def test_some_make_way_like_any_who_wait() -> None:
+    talk = some(2)
+    talk["a"].answers(0, granted(), at=0.1)
+    talk["a"].answers(1, granted(lower=True))
+    talk.sends("a: cede to 1")
+
+
+def test_a_try_asks_for_all_others_too_and_ends_with_the_last() -> None:
+    talk = some(1, patient=False)
+    talk["a"].answers(0, denied(), at=0.1)
+    talk.sends("b: try to 0 1 2", "c: try to 0 1 2")
+    talk["a"].answers(1, denied())
+    talk.sends("a: release to 0 1 2")
+    assert (talk.goal.state, talk.news) == (WAITING, 0)
+    assert [it.recipe.label for it in talk.goal.claims] == ["b", "c"]
+    for node in (0, 1):
+        talk["c"].answers(node, denied(), at=0.2)
+    talk.sends("c: release to 0 1 2")
+    assert talk.goal.state is WAITING
+    for node in (0, 1):
+        talk["b"].answers(node, denied(), at=0.3)
+    talk.sends("b: release to 0 1 2")
+    assert (talk.goal.state, talk.goal.done, talk.news) == (OVER, True, 1)
+    assert isinstance(talk.goal.refusal, LockBusy)
+
+
+def test_a_try_of_more_than_are_left_is_over() -> None:
+    talk = some(2, patient=False)
+    talk["a"].answers(0, denied(), at=0.1)
+    talk.sends("c: try to 0 1 2")
+    talk["a"].answers(1, denied())
+    talk.sends("a: release to 0 1 2")
+    talk["b"].answers(0, denied())
+    talk["b"].answers(1, denied())
+    talk.sends("b: release to 0 1 2", "c: release to 0 1 2")
+    assert (talk.goal.state, talk.news) == (OVER, 2)
+    assert len(talk.goal.claims) == 2
+
+
+def test_others_that_are_hopeless_when_they_are_asked_for() -> None:
+    talk = some(1, patient=False)
+    for node in (1, 2):
+        talk.reach.note(node, DOWN, 0.1)
+    talk["a"].answers(0, denied(), at=0.2)
+    assert isinstance(talk.goal.refusal, NoQuorum) and talk.goal.state is OVER
+    assert len(talk.goal.claims) == 1
+    talk.sends("a: release to 0 1 2", "b: try to 0", "b: release to 0", "c: try to 0", "c: release to 0")
+
+
+def test_who_waited_in_vain_for_some_gives_all_back() -> None:
+    talk = some(1, deadline=2.0)
+    talk["a"].answers(0, denied(), at=0.1)
+    talk.sends("b: request to 0 1 2", "c: request to 0 1 2")
+    talk.wakes(2.0)
+    talk.sends("release to 0 1 2")
+    assert isinstance(talk.goal.refusal, LockBusy) and (talk.goal.state, talk.news) == (OVER, 1)
+    assert len(talk.goal.claims) == 1, "observers are told of one refusal"
+
+
+def test_who_gives_up_waiting_for_some_gives_all_back() -> None:
+    talk = some(1)
+    talk["a"].answers(0, denied(), at=0.1)
+    talk.sends("b: request to 0 1 2", "c: request to 0 1 2")
+    talk.release(at=0.2)
+    talk.sends("release to 0 1 2")
+    assert (talk.goal.state, len(talk.goal.claims)) == (OVER, 1)
+
+
+def test_a_slot_whose_key_is_no_lock_is_told_of() -> None:
+    talk = some(1)
+    talk["a"].answers(0, denied(), at=0.1)
+    talk.sends("b: request to 0 1 2", "c: request to 0 1 2")
+    talk["b"].answers(0, WRONGTYPE)
+    talk["b"].answers(1, WRONGTYPE)
+    talk.sends("release to 0 1 2")
+    assert isinstance(talk.goal.refusal, ConfigError) and talk.goal.state is OVER
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(2, 6), st.integers(1, 5))
+def test_without_faults_no_slot_idles_while_somebody_waits(seed: int, nodes: int, clients: int, slots: int) -> None:
+    take_turns(seed, nodes, clients, "abcde"[:slots], some=True)
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 1500), st.integers(1, 5), st.integers(2, 4), st.integers(1, 4), st.booleans())
+def test_a_slot_has_one_holder_whatever_breaks(seed: int, steps: int, nodes: int, clients: int, slots: int, faults: bool) -> None:
+    walk(seed, nodes, clients, steps, faults, "abcd"[:slots], some=True)

@@ -68,8 +68,8 @@ class Company(Protocol):
     def complete(self, claim: Claim, now: float) -> bool:
         """The claim could be held. Could enough others, at this moment? Then they are."""
 
-    def denied(self, now: float) -> None:
-        """A node says that somebody else has what the claim asks for."""
+    def denied(self, now: float) -> bool:
+        """A node says that somebody else has what the claim asks for. True if others are asked for now."""
 
     def ended(self, claim: Claim, now: float) -> None:
         """The claim is lost, or came to nothing."""
@@ -269,9 +269,8 @@ class Claim:
                     if not watch:
                         self._ask((node,), WAIT, now, watch=True)
         self.contended = True
-        if self.company is not None:
-            self.company.denied(now)
-        return self.check(now, "gap")
+        more = self.company is not None and self.company.denied(now)
+        return self.check(now, "gap") or more
 
     def pushed(self, node: int, kind: bytes, fence: int, now: float) -> bool:
         """A node says of its own accord: granted, make way (an inquiry), or taken away by an operator."""

@@ -24,6 +24,10 @@ class Recipe(Protocol):
     def label(self) -> str:
         """The lock's name as the user wrote it."""
 
+    @property
+    def part(self) -> str:
+        """What its fences are of: the lock, or one of several that have the same name."""
+
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         """The bytes of a request; `ttl` in seconds, `fence` the one proposed."""
 

@@ -96,10 +96,10 @@ class Goal:
         self.stirred += others
         return True
 
-    def denied(self, now: float) -> None:
+    def denied(self, now: float) -> bool:
         """Somebody else has what was asked for. The others would do as well."""
         if self._over or self._spares is None:
-            return
+            return False
         spares, self._spares = self._spares(), None
         self.claims += tuple(spares)
         for spare in spares:
@@ -108,6 +108,7 @@ class Goal:
             if spare.state is WAITING:  # (the first may have shown that all is in vain)
                 spare.begin(now)
         self.stirred += spares
+        return True
 
     def ended(self, claim: Claim, now: float) -> None:
         """The claim is lost, or came to nothing: so do the others, for the same reason, unless a try has enough others left."""

@@ -220,8 +220,8 @@ class Client(ABC, Generic[L, D, S]):
         they acquire). `count`: how many of them one lease takes, all at once or none; nobody waits for another's half. The other options
         are those of `lock`. Whoever waits is served in order, and a crashed holder's permits come back within its ttl.
 
-        Each permit is a numbered slot, and has one holder at most: `lease.slots` says which, and `lease.fence` is greater than that of every
-        earlier holder of that slot. So what one permit stands for (a connection, a GPU) can be guarded by its slot's fence.
+        Each permit is a numbered slot, and has one holder at most: `lease.slots` says which, and `lease.fence` is greater than that of
+        every earlier holder of that slot. So what a permit stands for (a connection, a GPU) can be guarded by its slot's fence.
         The guarantee is that of `lock`: at most `permits` who may believe that they hold one, also while nodes fail. A thread or task
         that holds a permit may take another one, and waits for itself if there is none. Waiting costs each node one place in line for
         every slot: for hundreds of permits with many who wait, think of several semaphores. Raises ConfigError for what cannot work.

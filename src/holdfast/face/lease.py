@@ -20,6 +20,7 @@ from ..core.claim import Claim
 from ..engine.crew import Want
 from ..engine.settings import Settings, lease_of
 from ..errors import LockLost, Misuse, NoQuorum, NotHeld
+from ..recipes.exclusive import Exclusive
 from .telling import guarded
 from .terms import Terms
 
@@ -141,7 +142,8 @@ class Lease(ABC):
     @property
     def slots(self) -> tuple[int, ...]:
         """Of a semaphore: which of its slots, from 0 to `permits` - 1, are held. Each has one holder at most. Of a lock: none."""
-        return tuple(it.recipe.slot for it in self._mine_of() if it.recipe.slot is not None)
+        recipes = [it.recipe for it in self._mine_of()]
+        return tuple(it.slot for it in recipes if isinstance(it, Exclusive) and it.slot is not None)
 
     @property
     def waited(self) -> float:

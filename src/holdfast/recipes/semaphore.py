@@ -23,14 +23,14 @@ MOST = 1000  # permits: who waits, waits in every slot's queue
 
 
 class Slots(Some):
-    """The slots of a semaphore. `permits`: how many there are; `count`: how many are needed at once. Immutable.
+    """The slots of a semaphore. `permits`: how many there are; `count`: how many of them are needed at once. Immutable.
 
     The other parameters are those of an Exclusive.
     """
 
     def __init__(self, name: str, permits: int, count: int, ttl: float, *, prefix: str = "", horizon: int) -> None:
         self._key = beside(key_of(name, prefix), b"permits")
-        self.label, self.permits, self.count = name, _whole(permits, "permits", MOST), _whole(count, "count", MOST)
+        self.label, self.permits, self.needed = name, _whole(permits, "permits", MOST), _whole(count, "count", MOST)
         if count > permits:
             raise ConfigError(f"{count} permits at once can never be had of {name!r}, which has {permits}")
         self._prefix, self._ttl, self._horizon = prefix, ttl, horizon
@@ -53,16 +53,15 @@ class Slots(Some):
 
     def first(self, ticket: int) -> list[Exclusive]:
         """Any: those who come at the same time should not meet."""
-        return [self[(ticket + it) % self.permits] for it in range(self.count)]
+        return [self[(ticket + it) % self.permits] for it in range(self.needed)]
 
     def others(self, ticket: int) -> list[Exclusive]:
         """The rest of the circle."""
-        return [self[(ticket + it) % self.permits] for it in range(self.count, self.permits)]
+        return [self[(ticket + it) % self.permits] for it in range(self.needed, self.permits)]
 
     def agrees(self, expiry: float) -> bytes:
         """The bytes that tell a node how many permits there are, good for `expiry` seconds, and ask what it knows."""
-        source, keys = PERMITS.source, b"%d" % PERMITS.keys
-        return pack(b"EVAL", source, keys, self._key, b"%d" % self.permits, b"%d" % round(expiry * 1000))
+        return pack(b"EVALSHA", PERMITS.sha, b"%d" % PERMITS.keys, self._key, b"%d" % self.permits, b"%d" % round(expiry * 1000))
 
     def agreed(self, answers: Mapping[int, object], nodes: int) -> bool | None:
         """Does a majority of the nodes say the same? None: too few have answered to tell."""

@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["EXCLUSIVE", "FORCE_RELEASE", "INSPECT", "NAMES", "PERMITS", "RELEASE", "REQUEST", "Script"]
+__all__ = ["EXCLUSIVE", "FORCE_RELEASE", "INSPECT", "LOADED", "NAMES", "PERMITS", "RELEASE", "REQUEST", "Script"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ def _script(name: str, keys: int, *arguments: str) -> Script:
 
 REQUEST = _script("request", 4, "token", "ttl", "mode", "P", "K", "PXAT")
 RELEASE = _script("release", 4, "token", "K")
+PERMITS = _script("permits", 1, "permits", "expiry")
 
-# Those that are needed now and then: handed over with every call (EVAL), and not loaded by every client.
+# Those of operators, who need them now and then: handed over with every call (EVAL), and not loaded by every client.
 INSPECT = _script("inspect", 4, "most")
 FORCE_RELEASE = _script("force_release", 4, "K", "only")
 NAMES = _script("names", 0, "cursor", "pattern", "count")
-PERMITS = _script("permits", 1, "permits", "expiry")
 
-# Those of a plain lock, in the order in which a lane loads them.
-EXCLUSIVE = (REQUEST, RELEASE)
+EXCLUSIVE = (REQUEST, RELEASE)  # those of a plain lock
+LOADED = (*EXCLUSIVE, PERMITS)  # those that users call, in the order in which a lane loads them
