@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
+from . import slots
 from .explorer import GUARD, LEASE, Bounds, Broken, Search
+from .slots import Demand, Slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +62,36 @@ LARGE = {
     "three nodes, a restart": World(Bounds(restarts=1, room=1), 50_000, 500_000, (*CONTEST, "learns that it is cut")),
 }
 
-WORLDS = {**LARGE, **SMALL}
+# Requests for permits: what is wanted, and how many states there are, about; none: more than are looked at.
+PERMITS = {
+    "permits, 2 and 2 of 3": (Demand(nodes=1, slots=3, wants=(2, 2)), 101_922),
+    "permits, 2 and 1 of 3": (Demand(nodes=1, slots=3, wants=(2, 1)), 90_147),
+    "permits, 2, 1 and 1 of 2": (Demand(nodes=1, slots=2, wants=(2, 1, 1)), 298_482),
+    "permits, 2, 2 and 2 of 3": (Demand(nodes=1, slots=3, wants=(2, 2, 2), room=1), None),
+    "permits, 2 and 2 of 3, and they give up": (Demand(nodes=1, slots=3, wants=(2, 2), cancels=True), None),
+    "permits, 1 and 1 of 2 on two nodes": (Demand(nodes=2, slots=2, wants=(1, 1)), None),
+    "permits, 2 and 2 of 2 on three nodes": (Demand(nodes=3, slots=2, wants=(2, 2), room=1), None),
+}
+ENOUGH = 400_000
+
+WORLDS: dict[str, Any] = {**LARGE, **SMALL, **PERMITS}
+
+
+def _ask(name: str, demand: Demand, whole: int | None) -> tuple[bool, str]:
+    """The same for permits."""
+    began = time.monotonic()
+    try:
+        states, complete = slots.explore(Slots(demand), ENOUGH)
+    except Broken as broken:
+        return False, f"{name}: {broken}"
+    told = f"{name}: {states} states{'' if complete else ' and more'}, {time.monotonic() - began:.1f} s"
+    return complete == (whole is not None) and abs(states - (whole or states)) < states / 2, told
 
 
 def explore(name: str) -> tuple[bool, str]:
     """Whether it is fine, and what there is to tell."""
+    if name in PERMITS:
+        return _ask(name, *PERMITS[name])
     world, began = WORLDS[name], time.monotonic()
     try:
         explored = Search(world.bounds).run(world.most)

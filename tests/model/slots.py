@@ -1,0 +1,304 @@
+"""Every interleaving of requests for permits: the shipped `Claim`s of k slots under one ticket, of which any m will do.
+
+What is explored. N nodes, k slots on each, and some clients, who want m permits each: no faults, and no time passes (faults are for
+one slot, and `explorer` has them). A client begins, gives back, or gives up; a node executes what is next for a slot on a connection;
+a client hears what is next. A slot's commands have a connection of their own here. That is more than can happen: in truth all slots
+of a node share one.
+
+What must hold: no slot is held by two, and every node that counts holds the token (P-S1, V); whoever holds has as many as it wants, and
+keeps no other; fences of a slot grow (P-S2); when nothing is under way, the lowest ticket that waits has not enough slots that are out
+of holders' hands (P-L1: no deadlock, and no permit is forgotten); nothing goes round in a circle.
+
+Knows claims and `explorer`'s way to take one apart. Must not know what a claim is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from core.nodes import Node
+
+from holdfast.core.claim import HELD, WAITING, Claim
+from holdfast.core.command import Command
+from holdfast.core.goal import Goal
+
+from .explorer import BACK, EPOCH, FRESH, HORIZON, IDLE, INSTANT, LEDGER, NOTICED, OUT, PLAIN, VOTE, Bounds, Broken, Model, _Crew
+
+State = tuple[tuple[int, ...], tuple[int, ...]]  # how often each client has begun; slots, in order
+
+
+class Permits(Goal):
+    """Claims of one ticket, one for each slot: held as soon as any `wanted` of them are, at one moment; the rest is given back."""
+
+    __slots__ = ("wanted",)
+
+    def __init__(self, claims: Sequence[Claim], wanted: int) -> None:
+        super().__init__(claims)
+        self.wanted = wanted
+
+    def complete(self, claim: Claim, now: float) -> bool:
+        waiting = [it for it in self.claims if it is not claim and it.state is WAITING]
+        terms = {it: it.could_hold(now) for it in waiting}
+        able = sorted((it for it in waiting if terms[it][0]), key=lambda it: -terms[it][1])
+        if len(able) < self.wanted - 1:
+            return False
+        taken = able[: self.wanted - 1]
+        for it in waiting:
+            if it in taken:
+                it.hold(*terms[it], now)
+            else:
+                it.release(now)
+        self.stirred += waiting
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is wanted: `wants[i]` of `slots` by each client, `holds` times. `room`: how many messages may be under way to clients."""
+
+    nodes: int
+    slots: int
+    wants: tuple[int, ...]
+    holds: int = 1
+    cancels: bool = False
+    room: int = 99
+
+
+class Slots:
+    """The world of a demand. A slot is (each client's claim, columns in order, highest fence); a column is as in `explorer`."""
+
+    goal = Permits
+
+    def __init__(self, demand: Demand) -> None:
+        self.demand, self.clients = demand, range(len(demand.wants))
+        self.model = Model(Bounds(nodes=demand.nodes, clients=len(demand.wants)))
+        self._values, self._numbers = list[Any](), dict[Any, int]()
+        self._done, self._local = dict[Any, Any](), dict[int, Any]()
+        self._looked = set[int]()
+        self.asked = 0
+
+    def _number(self, value: Any) -> int:
+        number = self._numbers.get(value)
+        if number is None:
+            number = self._numbers[value] = len(self._values)
+            self._values.append(value)
+        return number
+
+    def first(self) -> State:
+        """Nothing has happened."""
+        column = self._column((b"", 0, 0, 0, 0, ()), [FRESH] * len(self.clients))
+        slot = self._number(((("idle", 0, 0, 0),) * len(self.clients), (column,) * self.demand.nodes, 0))
+        return (0,) * len(self.clients), (slot,) * self.demand.slots
+
+    def _column(self, node: tuple[object, ...], halves: Sequence[Any]) -> int:
+        return self._number((node, tuple(halves)))
+
+    # ------------------------------------------------ what can happen
+
+    def successors(self, state: State) -> Iterator[tuple[tuple[Any, ...], State]]:
+        """Everything that can happen now, and what comes of it."""
+        begun, slots = state
+        found: list[tuple[tuple[Any, ...], State]] = []
+        full = self.demand.room <= sum(self._under_way(slot) for slot in slots)
+        for at, slot in enumerate(slots):
+            if at and slot == slots[at - 1]:  # alike in all: what happens there may as well happen here
+                continue
+            for label, after in self._within(slot):
+                if not full:
+                    found.append(((*label, at), self._ordered(begun, (*slots[:at], after, *slots[at + 1 :]))))
+            columns = self._values[slot][1]
+            for node, column in enumerate(columns):
+                if node and column == columns[node - 1]:
+                    continue
+                for client in self.clients:
+                    if self._values[column][1][client][BACK]:
+                        label = ("hears", client, node, at)
+                        after, idle = self._input(state, client, "hears", at, node)
+                        if idle == IDLE:
+                            yield label, after
+                            return
+                        found.append((label, after))
+        for client in self.clients:
+            states = self._states(slots, client)
+            if not states:
+                if begun[client] < self.demand.holds:
+                    found.append((("begins", client), self._input(state, client, "begins", -1, -1)[0]))
+            elif HELD in states:
+                found.append((("gives it back", client), self._input(state, client, "gives it back", -1, -1)[0]))
+            elif self.demand.cancels:
+                found.append((("gives up", client), self._input(state, client, "gives up", -1, -1)[0]))
+        yield from found
+
+    def _states(self, slots: Sequence[int], client: int) -> list[Any]:
+        """How the claims of a client are, those that are not over."""
+        return [it[4] for it in (self._values[slot][0][client] for slot in slots) if it[0] == "live"]
+
+    def _ordered(self, begun: tuple[int, ...], slots: Sequence[int]) -> State:
+        return begun, tuple(sorted(slots))
+
+    def _under_way(self, slot: int) -> int:
+        return sum(len(half[BACK]) for column in self._values[slot][1] for half in self._values[column][1])
+
+    def _within(self, slot: int) -> list[tuple[tuple[Any, ...], int]]:
+        """What nodes can execute of a slot, and the slot that comes of it."""
+        known = self._local.get(slot)
+        if known is not None:
+            return known  # type: ignore[no-any-return]
+        known = self._local[slot] = []
+        claims, columns, highest = self._values[slot]
+        for node, column in enumerate(columns):
+            if node and column == columns[node - 1]:
+                continue
+            for client in self.clients:
+                if self._values[column][1][client][OUT]:
+                    other = self._executes(column, client)
+                    after = tuple(sorted((*columns[:node], other, *columns[node + 1 :])))
+                    known.append((("executes", client, node), self._number((claims, after, highest))))
+        return known
+
+    def _executes(self, column: int, asker: int) -> int:
+        state, halves = self._values[column]
+        lines = list(halves)
+
+        def publish(kind: bytes, whose: bytes, fence: int) -> bool:
+            client = self.model.inboxes.index(whose[17:49])
+            self.model.seen[f"push {kind.decode()}"] += 1
+            half = lines[client]
+            lines[client] = (*half[:BACK], (*half[BACK], (kind, whose, fence)), *half[BACK + 1 :])
+            return True
+
+        half = lines[asker]
+        mode, token, ttl, fence = half[LEDGER][len(half[LEDGER]) - half[OUT]][:4]
+        master = Node(publish, HORIZON)
+        master.become(state)
+        reply = master.execute(Command(None, mode, token, 0.0, ttl, fence), EPOCH)
+        self.model.seen[mode.decode()] += 1
+        half = lines[asker]
+        said = tuple(reply) if isinstance(reply, list) else reply
+        lines[asker] = (*half[:OUT], half[OUT] - 1, (*half[BACK], ("answer", said)), *half[BACK + 1 :])
+        return self._column(master.state(EPOCH), lines)
+
+    # ------------------------------------------------ at a client
+
+    def _input(self, state: State, client: int, kind: str, at: int, node: int) -> tuple[State, int]:
+        begun, slots = state
+        key = (client, tuple(slots), kind, at, node, begun[client])
+        done = self._done.get(key)
+        if done is None:
+            self.asked += 1
+            done = self._done[key] = self._ask(slots, client, kind, at, node, begun[client])
+        after, idle = done
+        if kind == "begins":
+            begun = (*begun[:client], begun[client] + 1, *begun[client + 1 :])
+        return self._ordered(begun, after), idle
+
+    def _ask(self, slots: Sequence[int], client: int, kind: str, at: int, node: int, begun: int) -> tuple[tuple[int, ...], int]:
+        """Put an input to the claims of a client, and see what they say."""
+        crews = [self._crew(slot, client) for slot in slots]
+        moments = [instant for crew in crews for base, instant in map(crew._instant, crew._moments()) if base == 0.0]
+        for crew in crews:
+            crew.now = INSTANT * (1 + max(moments, default=0))
+            if kind == "begins":
+                crew.core = ("idle", begun, *crew.core[2:])
+                crew._begin()
+        goal = self.goal([it.claim for it in crews if it.claim is not None], self.demand.wants[client])
+        goal._begun = True
+        before = [it.claim is not None and it.claim.state is HELD for it in crews]
+        idle = NOTICED
+        if kind == "hears":
+            idle = crews[at].happens(kind, node)
+        elif kind != "begins":
+            goal.release(crews[0].now)
+        after = []
+        held = [it.claim for it in crews if it.claim is not None and it.claim.state is HELD]
+        if held and (len(held) != goal.wanted or any(it.claim is not None and it.claim.state is WAITING for it in crews)):
+            raise Broken(f"whole: {len(held)} are held of {goal.wanted}, or more are waited for")
+        for slot, crew, was in zip(slots, crews, before, strict=True):
+            claims, columns, highest = self._values[slot]
+            crew._act()
+            if crew.claim is not None:
+                crew.claim.company = None
+                if crew.claim.state is HELD and not was:
+                    if crew.claim.fence <= highest:
+                        raise Broken(f"fence: {crew.claim.fence} is granted after {highest}")
+                    highest = crew.claim.fence
+            core = crew.take_apart()
+            lines = [list(self._values[column][1]) for column in columns]
+            for line, half in zip(lines, crew.halves, strict=True):
+                line[client] = tuple(half)
+            others = sorted(self._column(self._values[column][0], line) for column, line in zip(columns, lines, strict=True))
+            after.append(self._number(((*claims[:client], core, *claims[client + 1 :]), tuple(others), highest)))
+        return tuple(after), idle
+
+    def _crew(self, slot: int, client: int) -> _Crew:
+        claims, columns, _ = self._values[slot]
+        return _Crew(self.model, client, claims[client], [list(self._values[column][1][client]) for column in columns], 0)
+
+    # ------------------------------------------------ what must hold
+
+    def look(self, state: State) -> None:
+        """P-S1 and V, in every slot."""
+        for slot in state[1]:
+            if slot not in self._looked:
+                self._looked.add(slot)
+                self._look(*self._values[slot][:2])
+
+    def _look(self, claims: Sequence[Any], columns: Sequence[int]) -> None:
+        if sum(it[0] == "live" and it[4] is HELD for it in claims) > 1:
+            raise Broken("exclusion: two hold a slot")
+        for column in columns:
+            node, halves = self._values[column]
+            for client, core in enumerate(claims):
+                vote = halves[client][VOTE]
+                if core[0] == "live" and (halves[client][PLAIN] if vote is None else vote[0]) and node[0] != core[7]:
+                    raise Broken(f"counted: client {client} counts a node that has {node[0]!r}")
+
+    def settled(self, state: State) -> None:
+        """P-L1, where nothing is under way: the lowest ticket waits for holders only."""
+        waiting, out = [], 0
+        for client in self.clients:
+            states = self._states(state[1], client)
+            if WAITING in states:
+                token = next(it[7] for slot in state[1] for it in [self._values[slot][0][client]] if it[0] == "live")
+                waiting.append((token, self.demand.wants[client]))
+            out += states.count(HELD)
+        if waiting and self.demand.slots - out >= min(waiting)[1]:
+            raise Broken("idle: nothing is under way, enough slots are free, and the first in line waits")
+
+
+def explore(world: Slots, most: int) -> tuple[int, bool]:
+    """Depth first, so that what leads back to itself is found on the way to it. How many states there are, and whether those are all."""
+    first = world.first()
+    done, on_the_way = set[State](), {first}
+    path = [(first, _follow(world, first))]
+    for number in count(1):
+        if number > most * 50 or len(done) >= most:
+            return len(done), False
+        state, rest = path[-1]
+        after = next(rest, None)
+        if after is None:
+            path.pop()
+            on_the_way.discard(state)
+            done.add(state)
+            if not path:
+                break
+        elif after[1] in on_the_way:
+            raise Broken("circle: it goes on for ever")
+        elif after[1] not in done:
+            on_the_way.add(after[1])
+            path.append((after[1], _follow(world, after[1])))
+    return len(done), True
+
+
+def _follow(world: Slots, state: State) -> Iterator[tuple[Any, State]]:
+    world.look(state)
+    all_ = list(world.successors(state))
+    if all(label[0] in ("begins", "gives it back", "gives up") for label, _ in all_):
+        world.settled(state)
+    return iter(all_)
+
+
+__all__ = ["Demand", "Permits", "Slots", "explore"]
