@@ -246,7 +246,7 @@ class Range:
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
-    parser = argparse.ArgumentParser(prog="./task mutants", description="Damage floors 1 and 2: something must notice, nine times in ten at least.")
+    parser = argparse.ArgumentParser(prog="./task mutants", description="Damage floors 1 and 2: nine times in ten a test notices.")
     parser.add_argument("--seed", type=int, default=0, help="which mutants (0)")
     parser.add_argument("--count", type=int, default=30, help="how many (30)")
     parser.add_argument("--only", metavar="MODULE", help="of this module only, such as core/claim.py")
