@@ -74,7 +74,7 @@ IMPURE = {
     "uuid",
 }
 IMPURE_CALLS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today", "__import__", "import_module"}
-CORE_LINES = 1200  # what one reads in an evening, beside the protocol
+CORE_LINES = 1250  # what one reads in an evening, beside the protocol
 HEAVY = {"asyncio", "concurrent.futures", "logging", "redis", "ssl"}  # what `import holdfast` loads for nobody who did not ask
 
 

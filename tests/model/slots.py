@@ -1,4 +1,4 @@
-"""Every interleaving of requests for permits: the shipped `Claim`s of k slots under one ticket, of which any m will do.
+"""Every interleaving of requests for permits: the shipped `Goal` and `Claim`s of k slots under one ticket, of which any m will do.
 
 What is explored. N nodes, k slots on each, and some clients, who want m permits each: no faults, and no time passes (faults are for
 one slot, and `explorer` has them). A client begins, gives back, or gives up; a node executes what is next for a slot on a connection;
@@ -31,28 +31,13 @@ State = tuple[tuple[int, ...], tuple[int, ...]]  # how often each client has beg
 
 
 class Permits(Goal):
-    """Claims of one ticket, one for each slot: held as soon as any `wanted` of them are, at one moment; the rest is given back."""
+    """The shipped goal, when it has asked for all slots: what it does once it is denied. (Before that, it waits for nobody's half.)"""
 
-    __slots__ = ("wanted",)
+    __slots__ = ()
 
     def __init__(self, claims: Sequence[Claim], wanted: int) -> None:
         super().__init__(claims)
-        self.wanted = wanted
-
-    def complete(self, claim: Claim, now: float) -> bool:
-        waiting = [it for it in self.claims if it is not claim and it.state is WAITING]
-        terms = {it: it.could_hold(now) for it in waiting}
-        able = sorted((it for it in waiting if terms[it][0]), key=lambda it: -terms[it][1])
-        if len(able) < self.wanted - 1:
-            return False
-        taken = able[: self.wanted - 1]
-        for it in waiting:
-            if it in taken:
-                it.hold(*terms[it], now)
-            else:
-                it.release(now)
-        self.stirred += waiting
-        return True
+        self._needed, self._over = wanted, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +189,8 @@ class Slots:
             if kind == "begins":
                 crew.core = ("idle", begun, *crew.core[2:])
                 crew._begin()
-        goal = self.goal([it.claim for it in crews if it.claim is not None], self.demand.wants[client])
-        goal._begun = True
+        wanted = self.demand.wants[client]
+        goal = self.goal([it.claim for it in crews if it.claim is not None], wanted)
         before = [it.claim is not None and it.claim.state is HELD for it in crews]
         idle = NOTICED
         if kind == "hears":
@@ -214,8 +199,8 @@ class Slots:
             goal.release(crews[0].now)
         after = []
         held = [it.claim for it in crews if it.claim is not None and it.claim.state is HELD]
-        if held and (len(held) != goal.wanted or any(it.claim is not None and it.claim.state is WAITING for it in crews)):
-            raise Broken(f"whole: {len(held)} are held of {goal.wanted}, or more are waited for")
+        if held and (len(held) != wanted or any(it.claim is not None and it.claim.state is WAITING for it in crews)):
+            raise Broken(f"whole: {len(held)} are held of {wanted}, or more are waited for")
         for slot, crew, was in zip(slots, crews, before, strict=True):
             claims, columns, highest = self._values[slot]
             crew._act()

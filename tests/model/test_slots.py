@@ -68,10 +68,10 @@ class Greedy(Permits):
     def complete(self, claim: Claim, now: float) -> bool:
         waiting = [it for it in self.claims if it is not claim and it.state is WAITING]
         terms = [(it, it.could_hold(now)) for it in waiting]
-        able = [(it, held) for it, held in terms if held[0]][: self.wanted - 1]
+        able = [(it, held) for it, held in terms if held[0]][: self._needed - 1]
         for it, (fence, until) in able:
             it.hold(fence, until, now)
-        return len(able) == self.wanted - 1
+        return len(able) == self._needed - 1
 
 
 class Hasty(Permits):
