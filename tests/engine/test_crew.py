@@ -1769,7 +1769,8 @@ def test_a_node_that_says_rubbish_is_hung_up_and_the_others_go_on() -> None:
 
 
 ANSWERS = {
-    "no list": b":1\r\n",
+    "no fence": b":0\r\n",
+    "a word that is no fence": b"$2\r\nOK\r\n",
     "an empty list": b"*0\r\n",
     "too short a list": b"*2\r\n:5\r\n:0\r\n",
     "a word": b"*3\r\n+x\r\n:0\r\n:0\r\n",

@@ -307,7 +307,7 @@ class Crew:
         if claim.notes:
             self.record.notes(claim, now)
         if claim.unfit:
-            unfit, claim.unfit = claim.unfit, []
+            unfit, claim.unfit = claim.unfit, ()
             for node in unfit:
                 warning = f"its key {claim.recipe.label!r} is no lock: this name is one vote short. Remove that key."
                 self.record.warn(self.reach.labels[node], warning, now)
