@@ -927,6 +927,17 @@ def test_a_holder_counts_a_node_again_once_its_cede_is_answered() -> None:
     assert talk.claim.counting(3.0) == 3
 
 
+@pytest.mark.parametrize("ttl, ahead", [(9.0, 0.1), (3.0, 0.1), (0.3, 0.01)])
+def test_a_renewal_may_leave_a_little_before_it_is_due(ttl: float, ahead: float) -> None:
+    for sooner, renewed in ((ahead * 0.99, True), (ahead * 1.01, False)):
+        talk = Conversation(ttl=ttl)
+        talk.sends("request to 0 1 2")
+        for node in range(3):
+            talk.answers(node, usual())
+        talk.tick(talk.claim.wake - sooner)
+        talk.sends(*["request to 0 1 2"] * renewed)
+
+
 # ---------------------------------------------------------------- connections
 
 

@@ -33,6 +33,8 @@ class State(enum.Enum):
 
 
 WAITING, HELD, LOST, OVER = State
+
+AHEAD = 0.1  # seconds by which a renewal may leave before it is due, together with others; less where leases are short
 _NOBODY: set[int] = set()  # (of all claims whose release nobody waits for: nothing is ever put into it)
 
 
@@ -376,7 +378,7 @@ class Claim:
                 self._beat = now
         if now >= self._extended + patience:  # whoever waits for that waits no longer; the lease itself is kept as long as it lasts
             self.setback, self.news, self._extended = self._unheard(now, "extend", self._extended), True, inf
-        if now >= self._beat:
+        if now >= self._beat - min(AHEAD, self.ttl / 30):
             self._beat = inf if not self._renew else now + (patience if self.doubt else self.ttl / 3)
             self._asked = min(self._asked, now)
             self._ask([i for i in self._reach.up if self.votes[i].owed < 2 and not self.votes[i].burnt], WAIT, now)
@@ -647,7 +649,8 @@ class Claim:
         if nodes:
             for node in nodes:
                 self.votes[node].owed += 1
-            self._touched = sorted({*self._touched, *nodes})
+                if node not in self._touched:
+                    self._touched = sorted((*self._touched, node))
             self.sends.append((nodes, self._request(mode, ttl or self.ttl, now, watch)))
         return True
 
@@ -705,10 +708,10 @@ def _no_lock(vote: Vote) -> bool:
 
 def _read(reply: object) -> tuple[int, int, int, bytes | None] | None:
     """An answer to a request: F, lower, fresh; or 0, PTTL, place, holder. None if that is not what a node has said."""
-    if isinstance(reply, bytes) and FENCE.fullmatch(reply):  # granted now, with the P that it was sent, and nobody waits
-        reply = [int(reply), 0, 1] if int(reply) else None
-    elif isinstance(reply, int) and reply:  # held before, and nobody waits
-        reply = [reply, 0, 0]
+    if isinstance(reply, int):  # held before, and nobody waits
+        return (reply, 0, 0, None) if 0 < reply < 2**53 else None
+    if isinstance(reply, bytes):  # granted now, with the P that it was sent, and nobody waits
+        return (fence, 0, 1, None) if FENCE.fullmatch(reply) and 0 < (fence := int(reply)) < 2**53 else None
     if not isinstance(reply, list) or len(reply) < 3:
         return None
     fence, second, third = reply[:3]
