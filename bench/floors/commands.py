@@ -74,4 +74,4 @@ class Scripts:
     @staticmethod
     def granted(answer: object) -> bool:
         """Is this a yes?"""
-        return isinstance(answer, list) and answer[0] != 0
+        return isinstance(answer, bytes)

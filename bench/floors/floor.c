@@ -91,8 +91,8 @@ static void say(int node, const char *data, size_t size) {
     }
 }
 
-/* Reads `count` answers of a node: each of a fixed number of lines, told by the first one. Returns how many said yes. */
-static int hear(int node, int count, int acquiring) {
+/* Reads `count` answers of a node: each of one line or two, told by the first one. Returns how many said yes. */
+static int hear(int node, int count) {
     static char buffer[1 << 16];
     int yes = 0, left = 0, nested = 0;
     size_t have = 0;
@@ -103,13 +103,11 @@ static int hear(int node, int count, int acquiring) {
         char *line = buffer, *end;
         while (count > 0 && (end = memchr(line, '\n', buffer + have - line)) != NULL) {
             if (nested == 0) {
-                left = 0;
-                if (*line == '*') nested = 1, left = 4; /* {"F", lower, fresh}: $16, F, :n, :n */
+                if (*line == '$' && line[1] != '-') nested = left = 1; /* the usual answer: $16, F */
+                else if (*line == '*') fail("a lock was taken");
                 else if (*line == '-') fail(line);
-                yes += *line == '+' || (*line == '*' && acquiring) || (*line == ':' && line[1] == '1');
-            } else if (nested == 1 && left == 4 && *line == ':')
-                fail("a lock was taken"); /* {0, ...}: denied */
-            else
+                yes += *line == '+' || nested || (*line == ':' && line[1] == '1');
+            } else
                 left--;
             if (left == 0) nested = 0, count--;
             line = end + 1;
@@ -150,13 +148,13 @@ int main(int argc, char **argv) {
         for (int i = 0; i < names; i++) new_token(token[i]), at = request(at, name[i], token[i]);
         for (int i = 0; i < nodes; i++) say(i, data, at - data);
         int yes = 0;
-        for (int i = 0; i < nodes; i++) yes += hear(i, names, 1) == names;
+        for (int i = 0; i < nodes; i++) yes += hear(i, names) == names;
         if (yes <= nodes / 2) fail("not granted");
         double got = clock_of(CLOCK_MONOTONIC);
         at = data;
         for (int i = 0; i < names; i++) at = release(at, name[i], token[i]);
         for (int i = 0; i < nodes; i++) say(i, data, at - data);
-        for (int i = 0; i < nodes; i++) hear(i, names, 0);
+        for (int i = 0; i < nodes; i++) hear(i, names);
         if (count < room) pairs[count] = clock_of(CLOCK_MONOTONIC) - began, acquires[count] = got - began, count++;
     }
     cpu = clock_of(CLOCK_PROCESS_CPUTIME_ID) - cpu;

@@ -54,7 +54,7 @@ class Ear:
                 votes = wanted.get(message.split(b" ")[1]) if kind == b"message" and message[:2] == b"g " else None
             else:
                 asked = self.owed.popleft()
-                votes = asked if asked is not None and isinstance(said, list) and int(said[0]) else None
+                votes = asked if asked is not None and (isinstance(said, bytes) or (isinstance(said, list) and said[0])) else None
             if votes is not None:
                 votes.granted.add(self.node)
                 news.append(votes)

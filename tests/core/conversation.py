@@ -53,9 +53,9 @@ def good_until(sent: float, ttl: float = TTL) -> float:
     return sent + ttl - ttl / 100 - 0.002
 
 
-def usual() -> list[object]:
+def usual() -> object:
     """The answer of a free node where nobody waits: it gives back P as the text that it was sent."""
-    return [b"%016d" % P, 0, 1]
+    return b"%016d" % P
 
 
 def granted(fence: int = P, *, lower: bool = False) -> list[object]:
@@ -63,9 +63,9 @@ def granted(fence: int = P, *, lower: bool = False) -> list[object]:
     return [fence, int(lower), 1]
 
 
-def kept(fence: int = P, *, lower: bool = False) -> list[object]:
+def kept(fence: int = P, *, lower: bool = False) -> object:
     """Granted before, and all the time since."""
-    return [fence, int(lower), 0]
+    return [fence, 1, 0] if lower else fence
 
 
 def denied(left: int = 5000, place: int = 2, holder: bytes | None = OTHER) -> list[object]:

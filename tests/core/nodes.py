@@ -113,7 +113,7 @@ class Node:
                 self._until = max(self._until, now + ttl)
                 self._fence = max(self._known(now), proposed)
                 self._forgotten = max(self._forgotten, self._fence // 1000 + self._horizon)
-                return [self._fence, int(lower), 0]
+                return [self._fence, 1, 0] if lower else self._fence
             self._enqueue(token, now + ttl)
             self._name = b""
             if fence := self._promote(now, token, proposed):
@@ -121,12 +121,12 @@ class Node:
         elif mode == TRY:
             if not holder and not (fence := self._promote(now, token, proposed)) and not self.holder(now):
                 fence = self._grant(token, now + ttl, proposed, now)
-                return [b"%016d" % fence if fence == proposed else fence, 0, 1]
+                return b"%016d" % fence if fence == proposed else [fence, 0, 1]
         else:
             new = self._enqueue(token, now + ttl)
             if not holder:
                 if fence := self._promote(now, token, proposed):
-                    return [b"%016d" % fence if fence == proposed else fence, 0, 1]
+                    return b"%016d" % fence if fence == proposed else [fence, 0, 1]
             elif new and token < holder:
                 self._publish(INQUIRY, holder, 0)
         holder = self.holder(now)

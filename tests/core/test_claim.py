@@ -107,7 +107,7 @@ def test_answers_as_usual_are_only_counted() -> None:
     for node in (2, 0, 1):
         talk.answers(node, usual())
     assert talk.claim.plain == [2, 0, 1]
-    assert talk.claim.votes == []
+    assert not talk.claim.votes
     talk.wakes()
     talk.sends("request to 0 1 2")
     assert talk.claim.plain is None
@@ -927,6 +927,17 @@ def test_a_holder_counts_a_node_again_once_its_cede_is_answered() -> None:
     assert talk.claim.counting(3.0) == 3
 
 
+@pytest.mark.parametrize("ttl, ahead", [(9.0, 0.1), (3.0, 0.1), (0.3, 0.01)])
+def test_a_renewal_may_leave_a_little_before_it_is_due(ttl: float, ahead: float) -> None:
+    for sooner, renewed in ((ahead * 0.99, True), (ahead * 1.01, False)):
+        talk = Conversation(ttl=ttl)
+        talk.sends("request to 0 1 2")
+        for node in range(3):
+            talk.answers(node, usual())
+        talk.tick(talk.claim.wake - sooner)
+        talk.sends(*["request to 0 1 2"] * renewed)
+
+
 # ---------------------------------------------------------------- connections
 
 
@@ -1368,10 +1379,11 @@ def test_S12_nodes_that_have_come_to_their_senses_are_no_outage() -> None:
 
 
 RUBBISH: list[object] = [
-    *(None, 1, "OK", b"OK", {}, [], [P], [P, 0], [P, None, 1], [P, 0, b"1"]),  # too short, or no numbers
+    *(None, 0, -1, 2**53, 1.7, "OK", b"OK", b"0000000000000000", {}),  # neither list nor fence
+    *([], [P], [P, 0], [P, None, 1], [P, 0, b"1"]),  # too short, or no numbers
     *([0, 5000, 0, "somebody"], [0, 5000, 0, 7]),  # a holder that is none
     *([-P, 0, 1], [2**53, 0, 1], [1.7e15, 0, 1]),  # a fence that no node can count
-    *([text, 0, 1] for text in (b"", b"-1700000000000000", b"01700000000000000", b"17e14", b"9999999999999999")),
+    *(b"", b"-1700000000000000", b"01700000000000000", b"17e14", b"9999999999999999", [b"%016d" % P, 0, 1]),
 ]
 
 

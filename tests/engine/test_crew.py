@@ -1379,6 +1379,36 @@ def test_a_lease_is_renewed_every_third_of_it() -> None:
     assert claim.state is HELD and claim.until > world.now
 
 
+def test_renewals_that_are_due_soon_leave_together_with_the_one_that_is_due() -> None:
+    world = World().connect()
+    began = world.now
+    for name, pause in (("a", 0.05), ("b", 0.06), ("c", 0.2), ("d", 0.0)):
+        world.claim(name)
+        world.run(pause)
+    world.run(10.0)
+    asked = [(it.name.decode(), round(it.at - TRIP - began, 2)) for it in world.nodes[0].of("request")][4:]
+    first, then = 10 / 3 - 0.102, 10 / 3  # counted back from the deadline; then every third of it
+    due = [round(first + turn * then, 2) for turn in range(3)]
+    assert asked[:4] == [("a", due[0]), ("b", due[0]), ("c", round(0.11 + due[0], 2)), ("d", round(0.31 + due[0], 2))]
+    assert [at for name, at in asked if name in "ab"] == [due[0], due[0], due[1], due[1], due[2], due[2]]  # together from then on
+    assert len({at for _, at in asked}) == 3 * 3  # in one turn each, hence in one write
+
+
+def test_what_else_is_due_soon_has_its_own_time() -> None:
+    world = World().connect()
+    busy(world, b"b")
+    held, waiting = world.claim("a"), world.claim("b", deadline=world.now + 3.3)
+    round_ = (world.run(3.2), world.consult(0, 1, 2))[1]
+    for node in world.nodes:
+        node.mute = True
+    world.run(0.09)  # its renewal was in these
+    assert (held.state, waiting.state, round_.over) == (HELD, WAITING, False)
+    world.run(0.02)
+    assert (waiting.state, round_.over) == (OVER, False)
+    world.run(1.0)
+    assert round_.over
+
+
 def test_waiting_ends_at_its_deadline() -> None:
     world = World().connect()
     busy(world)
@@ -1769,7 +1799,8 @@ def test_a_node_that_says_rubbish_is_hung_up_and_the_others_go_on() -> None:
 
 
 ANSWERS = {
-    "no list": b":1\r\n",
+    "no fence": b":0\r\n",
+    "a word that is no fence": b"$2\r\nOK\r\n",
     "an empty list": b"*0\r\n",
     "too short a list": b"*2\r\n:5\r\n:0\r\n",
     "a word": b"*3\r\n+x\r\n:0\r\n:0\r\n",

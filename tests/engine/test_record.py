@@ -75,20 +75,18 @@ def test_of_locks_that_go_well_nothing_is_told_unless_somebody_listens() -> None
 
 @pytest.mark.parametrize("holders, told", [([None, None], None), ([None, b"b\xff", b"c"], "b\\xff"), ([b""], None)])
 def test_whoever_stands_in_line_is_told_behind_whom(holders: list[bytes | None], told: str | None) -> None:
-    record, claim = a_record(), a_claim(notes=[events.Queued])
-    for holder in holders:
-        vote = type("Vote", (), {"holder": holder})
-        claim.votes.append(vote)  # type: ignore[arg-type]
+    record, claim = a_record(), a_claim(notes=(events.Queued,))
+    claim.votes = [type("Vote", (), {"holder": it}) for it in holders]  # type: ignore[misc]
     record.notes(claim, 11.0)
     (queued,) = record.events
     assert isinstance(queued, events.Queued) and (queued.holder, queued.waited) == (told, 1.0)
     record.notes(claim, 12.0)  # they were told once
-    assert (claim.notes, len(record.events)) == ([], 1)
+    assert (claim.notes, len(record.events)) == ((), 1)
 
 
 def test_what_was_noted_is_told_in_order_with_what_is_left_of_the_lease() -> None:
     record = a_record()
-    record.notes(a_claim(HELD, since=11.0, fence=7, until=19.0, notes=[events.Doubt, events.Renewed]), 14.0)
+    record.notes(a_claim(HELD, since=11.0, fence=7, until=19.0, notes=(events.Doubt, events.Renewed)), 14.0)
     told = [(type(it), it.fence, it.remaining, it.waited) for it in record.events]  # type: ignore[attr-defined]
     assert told == [(events.Doubt, 7, 5.0, 1.0), (events.Renewed, 7, 5.0, 1.0)]
 

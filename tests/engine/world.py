@@ -46,12 +46,12 @@ def run_id(number: int) -> str:
 
 
 def granted(fence: int, lower: int = 0, fresh: int = 0) -> bytes:
-    return b"*3\r\n:%d\r\n:%d\r\n:%d\r\n" % (fence, lower, fresh)
+    return b"*3\r\n:%d\r\n:%d\r\n:%d\r\n" % (fence, lower, fresh) if lower or fresh else b":%d\r\n" % fence
 
 
 def usual(fence: int) -> bytes:
     """The answer of the usual case: P's own text."""
-    return b"*3\r\n$16\r\n%016d\r\n:0\r\n:1\r\n" % fence
+    return b"$16\r\n%016d\r\n" % fence
 
 
 def denied(left: int = 9000, place: int = 0, holder: bytes | None = ANOTHER) -> bytes:

@@ -115,7 +115,7 @@ class _Shape:
 
     CONSTANT = frozenset({"__weakref__", "_quorum", "_reach", "_usual", "mint", "recipe"})  # the same for all, or made from others
     FOR_PEOPLE: ClassVar[Mapping[str, Any]] = {  # told to callers and observers, or kept for them
-        "armed": inf, "contended": False, "freed": 0, "news": False, "notes": [], "queued": True, "reason": "", "refusal": None,
+        "armed": inf, "contended": False, "freed": 0, "news": False, "notes": (), "queued": True, "reason": "", "refusal": None,
         "routed": b"", "sends": [], "setback": None, "since": 0.0,
     }  # fmt: skip
     BY_NODE = frozenset({"votes", "plain", "_touched", "_parting"})  # said of single nodes: kept with their connections
@@ -612,7 +612,7 @@ class _Crew:
         for name, value in shape.FOR_PEOPLE.items():
             setattr(claim, name, list(value) if isinstance(value, list) else value)
         claim.recipe, claim.mint, claim._reach, claim._quorum = Lock("x"), self.mint, self.reach, self.reach.quorum
-        claim._usual, claim._parting, claim.routed = [claim.token[:16], 0, 1], set(), claim.token
+        claim._usual, claim._parting, claim.routed = claim.token[:16], set(), claim.token
         claim._touched = [i for i, it in enumerate(self.halves) if it[TOUCHED]]
         plain = self.halves[0][VOTE] is None
         claim.plain = [i for i, it in enumerate(self.halves) if it[PLAIN]] if plain else None

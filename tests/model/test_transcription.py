@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from core.nodes import HORIZON, Node
 from proof import patches
-from scripts.bench import INBOXES, NAME, Denied, K, simulated
+from scripts.bench import INBOXES, NAME, Granted, K, answered, simulated
 
 from holdfast.core.command import CEDE, RELEASE, TRY, WAIT, Command
 from holdfast.testing.server import VALKEY_9
@@ -54,12 +54,13 @@ def differences(seed: int, kind: type[Node] = Node) -> tuple[str | None, Counter
                     proposed = dice.choice((int(token[:16]), fence, fence + 1))
                     told.append(f"{mode!r} {token!r} {ttl} {proposed} at {now}")
                     reply = bench.request(token, ttl, mode.decode(), P=proposed)
-                    left: Any = tuple(reply) if not isinstance(reply, Denied) else (0, *reply)
+                    left: Any = tuple(reply)
                     answer = node.execute(Command(None, mode, token, 0.0, ttl / 1000, proposed), now)
-                    assert isinstance(answer, list)
-                    right: Any = (int(answer[0]), *answer[1:])
-                    fence = max(fence, int(answer[0]))
-                    seen[f"{mode.decode()} granted {right[1:]}" if right[0] else f"{mode.decode()} denied"] += 1
+                    known = answered(answer)
+                    right: Any = tuple(known)
+                    if isinstance(known, Granted):
+                        fence = max(fence, known.fence)
+                    seen[f"{mode.decode()} granted {right[1:]}" if isinstance(known, Granted) else f"{mode.decode()} denied"] += 1
                 case "release":
                     told.append(f"release {token!r} at {now}")
                     left = bench.release(token)

@@ -65,6 +65,18 @@ class Seen(NamedTuple):
         return self.holder, self.fence, tuple(self.queue)
 
 
+def answered(reply: Any) -> Granted | Denied:
+    """What an answer to a request says: the usual ones are one word."""
+    if isinstance(reply, bytes):
+        return Granted(int(reply), 0, 1)
+    if isinstance(reply, int):
+        return Granted(reply, 0, 0)
+    if reply[0]:
+        fence, lower, fresh = reply
+        return Granted(fence, lower, fresh)
+    return Denied(*reply[1:])
+
+
 def about(ms: int, wanted: int) -> bool:
     """A time that runs down: `wanted` when it began, a little less by now."""
     return wanted - SLACK < ms <= wanted
@@ -203,10 +215,7 @@ class Bench:
     def request(self, token: bytes, ttl: int = LONG, mode: str = "w", *, client: Client | None = None, **given: Any) -> Granted | Denied:
         reply = (client or self.client).say(*self.words(token, ttl, mode, **given))
         self.mortal()
-        if int(reply[0]):
-            assert len(reply) == 3
-            return Granted(int(reply[0]), reply[1], reply[2])
-        return Denied(*reply[1:])
+        return answered(reply)
 
     def release_words(self, token: bytes, K: int = K, name: bytes = NAME) -> Words:
         return "EVALSHA", self.release_script.sha, 4, *keys(name), token, K

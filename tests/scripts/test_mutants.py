@@ -90,9 +90,9 @@ MUTANTS: dict[str, tuple[Script, str, str]] = {
     "a name ends at its NUL": (REQUEST, "'g ' .. head .. ' ' .. text(F) .. ' ' .. name", "string.format('g %s %.0f %s', head, F, name)"),
     "a fence is pushed as Lua writes it": (REQUEST, "' ' .. text(F) .. ' '", "' ' .. F .. ' '"),
     # The holder's answers
-    "says nothing of lower tickets": (REQUEST, "lower and 1 or 0, 0}", "0, 0}"),
+    "says nothing of lower tickets": (REQUEST, "return lower and {F, 1, 0} or F", "return F"),
     "anybody who waits is lower": (REQUEST, "local lower = head and head < token", "local lower = head"),
-    "a renewal is called fresh": (REQUEST, "lower and 1 or 0, 0}", "lower and 1 or 0, 1}"),
+    "a renewal is called fresh": (REQUEST, "return lower and {F, 1, 0} or F", "return {F, lower and 1 or 0, 1}"),
     "one's own key is in the way": (REQUEST, "if holder == token then", "if false then"),
     # Ceding
     "no cede": (REQUEST, "if mode == 'c' and lower then", "if false then"),

@@ -34,6 +34,9 @@ class State(enum.Enum):
 
 WAITING, HELD, LOST, OVER = State
 
+AHEAD = 0.1  # seconds by which a renewal may leave before it is due, together with others; less where leases are short
+_NOBODY: set[int] = set()  # (of all claims whose release nobody waits for: nothing is ever put into it)
+
 
 class Vote:
     """What one node said last. (Defaults on the class: most votes never leave them.)"""
@@ -111,8 +114,8 @@ class Claim:
         self.company: Company | None = None
         self.wake = self.armed = inf  # when it wants a tick; when the crew will give one
         self.sends: list[tuple[Sequence[int], Command]] = []
-        self.notes: list[type[events.LockEvent]] = []  # what observers should hear
-        self.unfit: list[int] = []  # nodes that have just said that the name's key is no lock there
+        self.notes: tuple[type[events.LockEvent], ...] = ()  # what observers should hear
+        self.unfit: tuple[int, ...] = ()  # nodes that have just said that the name's key is no lock there
         self.news = False  # the state changed by itself, or what the caller waits for came: tell
         self.doubt = self.contended = self.queued = False
         self.refusal: Exception | None = None  # why it came to nothing
@@ -121,12 +124,12 @@ class Claim:
         self.began = self.since = 0.0  # when it began; when it was held
         self.yes = 0  # never less than the nodes that count
         self.plain: list[int] | None = []  # the nodes whose answer was as usual; None once every vote is kept apart
-        self.votes: list[Vote] = []
+        self.votes: Sequence[Vote] = ()
         self.freed = 0  # nodes that have confirmed the release
-        self._parting: set[int] = set()  # nodes whose answer to the release somebody waits for
+        self._parting = _NOBODY  # nodes whose answer to the release somebody waits for
         self._quorum, self._propose = reach.quorum, ticket
         self._largest = ticket  # the largest fence ever proposed
-        self._usual = [self.token[:16], 0, 1]  # granted now, nobody waits, and the fence is our ticket
+        self._usual = self.token[:16]  # granted now, nobody waits, and the fence is our ticket
         self._touched: Sequence[int] = ()  # nodes that may know the token
         self._asked = inf  # when the renewal that is not yet confirmed was sent
         self._extended = inf  # the same of the extension that somebody waits for
@@ -256,11 +259,11 @@ class Claim:
         vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
         vote.denied, vote.left, vote.told, vote.holder = True, left, now, holder
         if _no_lock(vote):
-            self.unfit.append(node)
+            self.unfit += (node,)
         if self.state is WAITING and self.patient:
             if not self.queued:
                 self.queued = True
-                self.notes.append(events.Queued)
+                self.notes += (events.Queued,)
             if place == 0 and left >= 0:  # first in line: look again when the holder's key has run out
                 vote.expiry = now + (left + 1) / 1000
                 self.wake = min(self.wake, vote.expiry)
@@ -374,12 +377,12 @@ class Claim:
         patience = self._reach.patience
         if not self.doubt and now >= self._asked + patience:
             self.doubt = True
-            self.notes.append(events.Doubt)
+            self.notes += (events.Doubt,)
             if self._renew:
                 self._beat = now
         if now >= self._extended + patience:  # whoever waits for that waits no longer; the lease itself is kept as long as it lasts
             self.setback, self.news, self._extended = self._unheard(now, "extend", self._extended), True, inf
-        if now >= self._beat:
+        if now >= self._beat - min(AHEAD, self.ttl / 30):
             self._beat = inf if not self._renew else now + (patience if self.doubt else self.ttl / 3)
             self._asked = min(self._asked, now)
             self._ask([i for i in self._reach.up if self.votes[i].owed < 2 and not self.votes[i].burnt], WAIT, now)
@@ -543,7 +546,7 @@ class Claim:
         confirmed = quorum.reached_by(self._quorum, [v.last for v in good])
         if self._asked <= confirmed:
             self._asked, self.doubt = inf, False
-            self.notes.append(events.Renewed)
+            self.notes += (events.Renewed,)
         if self._extended <= confirmed and self._goal <= good_until:
             self._extended, self.setback, self.news = inf, None, True
         self._plan()
@@ -612,7 +615,7 @@ class Claim:
         self._parting.discard(node)
         self.freed += certain
         if self.freed >= self._quorum or not self._parting:
-            self._parting.clear()
+            self._parting = _NOBODY
             self.news = True
         return self.news
 
@@ -620,7 +623,7 @@ class Claim:
         """A node answered with an error: nobody knows what it did."""
         vote.error = error if isinstance(error, Exception) else TypeError(f"unexpected answer {error!r}")
         if _no_lock(vote):
-            self.unfit.append(node)
+            self.unfit += (node,)
         if command.mode is CEDE and vote.ceding:
             return self._burn(vote, now)
         return self.check(now)
@@ -650,7 +653,8 @@ class Claim:
         if nodes:
             for node in nodes:
                 self.votes[node].owed += 1
-            self._touched = sorted({*self._touched, *nodes})
+                if node not in self._touched:
+                    self._touched = sorted((*self._touched, node))
             self.sends.append((nodes, self._request(mode, ttl or self.ttl, now, watch)))
         return True
 
@@ -708,11 +712,13 @@ def _no_lock(vote: Vote) -> bool:
 
 def _read(reply: object) -> tuple[int, int, int, bytes | None] | None:
     """An answer to a request: F, lower, fresh; or 0, PTTL, place, holder. None if that is not what a node has said."""
+    if isinstance(reply, int):  # held before, and nobody waits
+        return (reply, 0, 0, None) if 0 < reply < 2**53 else None
+    if isinstance(reply, bytes):  # granted now, with the P that it was sent, and nobody waits
+        return (fence, 0, 1, None) if FENCE.fullmatch(reply) and 0 < (fence := int(reply)) < 2**53 else None
     if not isinstance(reply, list) or len(reply) < 3:
         return None
     fence, second, third = reply[:3]
-    if isinstance(fence, bytes) and FENCE.fullmatch(fence):  # (a node gives P back as the text that it was sent)
-        fence = int(fence)
     holder = reply[3] if len(reply) > 3 else None
     if not all(isinstance(it, int) for it in (fence, second, third)) or not isinstance(holder, bytes | None):
         return None

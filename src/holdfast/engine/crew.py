@@ -16,7 +16,7 @@ from math import inf
 from typing import Any
 
 from .. import events, scripts
-from ..core.claim import HELD, WAITING, Claim
+from ..core.claim import AHEAD, HELD, WAITING, Claim
 from ..core.command import GRANTED, RELEASE, Command, Recipe
 from ..core.goal import Goal, Some
 from ..core.reach import DOWN, GUARDED, HOPED, UP, Reach
@@ -215,9 +215,13 @@ class Crew:
 
     def tick(self, now: float) -> None:
         """Time has passed. To be called only when everything that could be read has been: what lies unread is not late."""
+        renewed = False
         for timed in self._timers.passed(now):
+            renewed |= timed.wake <= now and isinstance(timed, Claim) and timed.state is HELD
             if timed.wake > now or timed.tick(now):
                 self._follow(timed, now)
+        if renewed:
+            self._renew_ahead(now)
         if self._census.due <= now:
             self._take_census(now)
         if self._pulse <= now:
@@ -230,6 +234,13 @@ class Crew:
                 elif lane.line is wire.GUARDED and lane.wake <= now:
                     self._open(lane, now)
             self._pulse = min(lane.due() for lane in self.lanes)
+
+    def _renew_ahead(self, now: float) -> None:
+        """Renewals that are due soon go along with those that are due, and are due together from then on: one write for all of them."""
+        for timed in list(self._timers.passed(now + AHEAD)):
+            if isinstance(timed, Claim) and timed.state is HELD:
+                timed.tick(now)
+            self._follow(timed, now)
 
     def excuse(self, now: float) -> None:
         """The driver was kept from sending for a while: no node's silence counts until now."""
@@ -313,7 +324,7 @@ class Crew:
         if claim.notes:
             self.record.notes(claim, now)
         if claim.unfit:
-            unfit, claim.unfit = claim.unfit, []
+            unfit, claim.unfit = claim.unfit, ()
             for node in unfit:
                 warning = f"its key {claim.recipe.label!r} is no lock: this name is one vote short. Remove that key."
                 self.record.warn(self.reach.labels[node], warning, now)

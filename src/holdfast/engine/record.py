@@ -53,7 +53,7 @@ class Record:
 
     def notes(self, claim: Claim, now: float) -> None:
         """What a claim noted meanwhile."""
-        notes, claim.notes = claim.notes, []
+        notes, claim.notes = claim.notes, ()
         for kind in notes:
             if kind is events.Queued:
                 holder = next((it.holder for it in claim.votes if it.holder), None)

@@ -6,9 +6,8 @@ Knows options. Must not know who will use them, or how.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import checks
 from ..checks import Seconds
@@ -20,8 +19,7 @@ from ..recipes.semaphore import Slots
 LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can count
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """A lock's options. Times in seconds; `wait` None: for ever, 0: one try; `max_hold` inf: no limit."""
 
     recipes: tuple[Exclusive, ...] | Slots
@@ -81,7 +79,8 @@ def locks(settings: Settings, names: tuple[str, ...], ttl: float) -> tuple[Exclu
     """One lock for each name."""
     if not names:
         raise ConfigError("a lock needs a name")
-    recipes = tuple([Exclusive(it, prefix=settings.prefix, ttl=ttl, horizon=settings.horizon) for it in names])
+    prefix, horizon = settings.prefix, settings.horizon
+    recipes = tuple([Exclusive(it, prefix=prefix, ttl=ttl, horizon=horizon) for it in names])
     if len(names) > 1 and (twice := sorted({it for it in names if names.count(it) > 1})):
         raise ConfigError(f"{', '.join(map(checks.shown, twice))} is named twice in one lock: once is enough")
     return recipes

@@ -49,13 +49,14 @@ class Exclusive:
 
     def _prepare(self) -> None:
         # everything that does not change from one command to the next is packed once
-        keys = b"".join(map(_bulk, keys_of(self.name)))
+        one, two, three, four = keys_of(self.name)
+        keys = _KEYS % (len(one), one, len(two), two, len(three), three, len(four), four)
         self._request, self._release = _REQUEST + keys, _RELEASE + keys
-        self._k, self._lease = _number(self.horizon), _number(round(self._ttl * 1000))
+        self._k, self._lease = _number(self.horizon), _lease(self._ttl)
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         """The bytes of a request; `ttl` in seconds, `fence` the one proposed."""
-        lease = self._lease if ttl == self._ttl else _number(round(ttl * 1000))
+        lease = self._lease if ttl == self._ttl else _lease(ttl)
         proposed, expiry = b"%016d" % fence, b"%d" % (fence // 1000 + self.horizon)
         return b"%b$%d\r\n%b\r\n%b$1\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (
             self._request, len(token), token, lease, mode, len(proposed), proposed, self._k, len(expiry), expiry)  # fmt: skip
@@ -96,14 +97,17 @@ def undo(key: bytes, token: bytes, horizon: int) -> bytes:
     return Exclusive.of_key(key, horizon).release(token)
 
 
-def _bulk(data: bytes) -> bytes:
+@lru_cache(64)  # (a client has one horizon, and few ttls)
+def _number(number: int) -> bytes:
+    data = b"%d" % number
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
-@lru_cache(64)  # (a client has few ttls)
-def _number(number: int) -> bytes:
-    return _bulk(b"%d" % number)
+@lru_cache(64)
+def _lease(ttl: float) -> bytes:
+    return _number(round(ttl * 1000))
 
 
+_KEYS = b"$%d\r\n%b\r\n" * 4
 _REQUEST = b"*13\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n4\r\n" % REQUEST.sha
 _RELEASE = b"*9\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n4\r\n" % RELEASE.sha

@@ -8,8 +8,9 @@
 --   P      the fence proposed: the ticket; the largest F seen when writing back; the one agreed when renewing
 --   K      the fence horizon in ms, half the guard; the same for everybody, and 2 K is more than any ttl
 --   PXAT   P in ms + K (an argument because the usual case below needs no other arithmetic)
--- Answer: {F, lower, fresh}  granted with fence F (a number, or P's own text); lower = 1: a lower ticket waits here;
---                            fresh = 1: granted now, 0: held before
+-- Answer: {F, lower, fresh}  granted with fence F; lower = 1: a lower ticket waits here; fresh = 1: granted now, 0: held before
+--     or  P, as the text that it was: {P, 0, 1}.  The usual case: a table would cost as much as two more commands
+--     or  F, a number: {F, 0, 0}.  The same for the usual renewal
 --     or  {0, PTTL of the holder's key, place in the queue (-1: not in it), the holder's value: its first 64 bytes, or null}
 local call = redis.call
 
@@ -19,14 +20,14 @@ local call = redis.call
 if call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
     if call('EXISTS', KEYS[3]) == 0 then
         local P, old = tonumber(ARGV[4]), tonumber(call('SET', KEYS[2], ARGV[4], 'PXAT', ARGV[6], 'GET'))
-        if old and old < P then return {ARGV[4], 0, 1} end
+        if old and old < P then return ARGV[4] end
         local K, least = tonumber(ARGV[5])
         if old then
             least = old + 1
         else                                                            -- no record: the clock floor
             local t = call('TIME')
             least = t[1] * 1000000 + t[2] - K * 500
-            if least <= P then return {ARGV[4], 0, 1} end
+            if least <= P then return ARGV[4] end
         end
         call('SET', KEYS[2], string.format('%.0f', least), 'PXAT', string.format('%.0f', math.floor(least / 1000) + K))
         return {least, 0, 1}
@@ -96,7 +97,8 @@ if holder == token then
         if F then return {F, 0, 1} end
     else
         keep(name)
-        return {raiseF(), lower and 1 or 0, 0}
+        local F = raiseF()
+        return lower and {F, 1, 0} or F
     end
 elseif mode == 't' then
     if not holder then
