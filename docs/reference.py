@@ -23,6 +23,7 @@ import pdoc
 import holdfast
 
 MODULES = ("holdfast", "holdfast.aio", "holdfast.errors", "holdfast.events", "holdfast.embedded")
+MODULES += ("holdfast.fencing", *(f"holdfast.fencing.{it}" for it in ("http", "redis", "sqlalchemy")))
 ROOT = Path(__file__).parent.parent
 
 

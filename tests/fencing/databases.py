@@ -51,12 +51,7 @@ class Database:
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """Execute statements in one transaction; the rows of the last."""
         with contextlib.closing(self.connect()) as connection:
-            cursor = connection.cursor()
-            for statement in statements:
-                cursor.execute(statement)
-            rows = list(cursor.fetchall()) if cursor.description else []
-            connection.commit()
-            return rows
+            return run(connection, *statements)
 
     def at(self, level: str) -> Any:
         """A new connection whose transactions have this isolation."""
@@ -67,6 +62,16 @@ class Database:
         elif self.dialect == "mariadb":
             cursor.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
         return connection
+
+
+def run(connection: Any, *statements: str) -> list[tuple[Any, ...]]:
+    """Execute statements in one transaction; the rows of the last."""
+    cursor = connection.cursor()
+    for statement in statements:
+        cursor.execute(statement)
+    rows = list(cursor.fetchall()) if cursor.description else []
+    connection.commit()
+    return rows
 
 
 @contextlib.contextmanager
@@ -91,8 +96,19 @@ def postgresql() -> Iterator[Database]:
             [programs / "initdb", "-D", folder / "data", "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"],
             check=True, capture_output=True, user=user, cwd=folder,
         )  # fmt: skip
-        options = {"listen_addresses": "", "unix_socket_directories": folder, "fsync": "off", "shared_buffers": "16MB", "max_connections": 40}
-        command = [programs / "postgres", "-D", folder / "data", *[it for name, value in options.items() for it in ("-c", f"{name}={value}")]]
+        options = {
+            "listen_addresses": "",
+            "unix_socket_directories": folder,
+            "fsync": "off",
+            "shared_buffers": "16MB",
+            "max_connections": 40,
+        }
+        command = [
+            programs / "postgres",
+            "-D",
+            folder / "data",
+            *[it for name, value in options.items() for it in ("-c", f"{name}={value}")],
+        ]
         where = f"host={folder} user=tester dbname=postgres"
 
         def connect() -> Any:
@@ -100,7 +116,7 @@ def postgresql() -> Iterator[Database]:
 
         url = f"postgresql+psycopg://tester@/postgres?host={folder}"
         busy = (psycopg.errors.LockNotAvailable, psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
-        with _server(command, user, folder, connect):
+        with _server(command, user, folder / ".s.PGSQL.5432", connect):
             yield Database("postgresql", url, url, connect, busy, ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
 
 
@@ -122,7 +138,7 @@ def mariadb() -> Iterator[Database]:
 
         url = f"mariadb+pymysql:///test?unix_socket={socket}&charset=utf8mb4"
         levels = ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
-        with _server(command, user, folder, connect):
+        with _server(command, user, socket, connect):
             yield Database("mariadb", url, "", connect, (pymysql.err.OperationalError,), levels)
 
 
@@ -153,20 +169,21 @@ def _postgres(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _server(command: Sequence[object], user: str | None, folder: Path, connect: Callable[[], Any]) -> Iterator[None]:
-    log = folder / "log"
+def _server(command: Sequence[object], user: str | None, socket: Path, connect: Callable[[], Any]) -> Iterator[None]:
+    """The server runs, and whoever connects to its socket is let in."""
+    log = socket.parent / "log"
     with open(log, "wb") as output:
         words = [str(it) for it in command]
-        process = subprocess.Popen(words, stdout=output, stderr=output, user=user, cwd=folder, start_new_session=True)
+        process = subprocess.Popen(words, stdout=output, stderr=output, user=user, cwd=socket.parent, start_new_session=True)
     try:
         patience = time.monotonic() + PATIENCE
         while True:
-            try:
-                connect().close()
-                break
-            except (psycopg.Error, pymysql.Error):
-                assert process.poll() is None and time.monotonic() < patience, log.read_text(errors="replace")[-2000:]
-                time.sleep(0.02)
+            with contextlib.suppress(psycopg.Error):  # (PostgreSQL listens before it is ready)
+                if socket.exists():
+                    connect().close()
+                    break
+            assert process.poll() is None and time.monotonic() < patience, log.read_text(errors="replace")[-2000:]
+            time.sleep(0.02)
         yield
     finally:
         process.send_signal(signal.SIGQUIT if "postgres" in str(command[0]) else signal.SIGKILL)

@@ -16,7 +16,7 @@ from ..checks import Seconds, seconds
 from ..errors import Misuse, StaleFence
 from .bearer import Fences, fences_of
 
-_SWEEP = 1024  # names that are new until the old ones are looked through
+_SWEEP = 1024  # names, from which on there may be some to forget
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Seen:
         self._clock = clock
         self._records: dict[str, _Record] = {}
         self._latch = threading.Lock()  # for the table of records; held for no longer than a look takes
-        self._new = 0
+        self._full = _SWEEP
 
     @contextmanager
     def guard(self, lease: Fences, *, read: bool = False, unfenced: bool = False) -> Iterator[None]:
@@ -91,11 +91,11 @@ class Seen:
                 record.users -= 1
 
     def _sweep(self) -> None:
-        """Now and then: forget what may be forgotten."""
-        self._new += 1
-        if self._keep is not None and self._new >= max(_SWEEP, len(self._records)):
-            self._new, now = 0, self._clock()
+        """Forget what may be forgotten, each time that there is twice as much as was kept."""
+        if self._keep is not None and len(self._records) >= self._full:
+            now = self._clock()
             self._records = {name: it for name, it in self._records.items() if it.users or it.until > now}
+            self._full = max(_SWEEP, 2 * len(self._records))
 
     def _judge(self, name: str, fence: int, record: _Record, read: bool) -> None:
         now, floor = self._clock(), 0

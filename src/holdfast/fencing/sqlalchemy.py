@@ -56,10 +56,9 @@ def fenced(
 ) -> AbstractContextManager[Session] | AbstractAsyncContextManager[AsyncSession]:
     """One transaction that begins with its guard: `with fenced(session, lease): …`, and with `async` for an AsyncSession.
 
-    The guard is sent before anything else, also before what is pending is flushed; a late holder gets StaleFence, and the transaction is
-    rolled back. It commits at the end of the block. The session must not be in a transaction yet (Misuse): what was read in it may be
-    older than an earlier holder's last write. `table`: see `fence_table`; None leaves the check to the rows (`Fenced`) alone.
-    `read` and `unfenced` as for `FenceTable.guard`.
+    A late holder gets StaleFence, the body does not run, and nothing is written. It commits at the end of the block, as `session.begin()`
+    does. The session must not have begun before (Misuse; so add to it inside): what was read then may be older than an earlier holder's
+    last write. `table`: see `fence_table`; None leaves the check to the rows (`Fenced`) alone. `read`, `unfenced`: see `FenceTable.guard`.
     """
     block = _Block(fences_of(lease, unfenced), table, read)
     return _asynchronous(session, block) if isinstance(session, AsyncSession) else _synchronous(session, block)
@@ -106,7 +105,7 @@ class _Block:
     def begins(self, session: Session) -> None:
         if session.in_transaction():
             raise Misuse(
-                "this session is in a transaction, and the guard has to be its first statement: commit or roll back before `fenced`"
+                "this session has begun a transaction, and the guard has to be its first statement: commit or roll back before `fenced`"
             )
         session.info[_INSIDE] = self
 
