@@ -20,6 +20,7 @@ FENCES = st.dictionaries(NAMES, st.integers(1, MOST), min_size=1, max_size=4)
 def test_what_it_looks_like() -> None:
     assert FENCING_TOKEN == "Fencing-Token"
     assert header_of(SimpleNamespace(name="invoice:42", fence=1795290426499700)) == '"invoice:42";fence="1795290426499700"'
+    assert len(f"{FENCING_TOKEN}: {header_of({'': 1795290426499700})}\r\n") == 44, "as the docs say"
     assert header_of({"b": 2, "a": 1}) == '"a";fence="1", "b";fence="2"'
     assert header_of({'ü "100 %" \\': 7}) == '"%C3%BC %22100 %25%22 %5C";fence="7"'
 

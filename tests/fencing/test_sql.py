@@ -359,3 +359,30 @@ def test_a_look_that_is_older_than_the_lock_is_found(database: Database) -> None
     if database.dialect == "mariadb":
         with pytest.raises(AssertionError):
             schedules.explore(database, "REPEATABLE READ", looking_at_a_snapshot(FenceTable(database.dialect)), examples=200)
+
+
+# ------------------------------------------------ what it costs
+
+
+def test_a_guard_costs_as_many_statements_as_the_docs_say(database: Database, cursor: Any) -> None:
+    class Counting:
+        """A cursor that counts."""
+
+        connection = cursor.connection
+        fetchone = staticmethod(cursor.fetchone)
+        asked = 0
+
+        @property
+        def rowcount(self) -> int:
+            return int(cursor.rowcount)
+
+        def execute(self, *words: Any) -> None:
+            self.asked += 1
+            cursor.execute(*words)
+
+    database.run("DROP TABLE IF EXISTS data", "CREATE TABLE data (id int PRIMARY KEY, fence bigint)", "INSERT INTO data VALUES (1, NULL)")
+    table, column = Counting(), Counting()
+    for fence in (5, 6):
+        FenceTable(database.dialect).guard(table, {"a": fence})
+        FenceColumn(database.dialect, "data").guard(column, 1, {"a": fence})
+    assert (table.asked, column.asked) == (2 * (2 if database.dialect == "mariadb" else 1), 2)

@@ -12,6 +12,6 @@ then nothing is written. Knows errors and checks. Must not know clients: whoever
 
 from .bearer import Bearer, Fences
 from .memory import Seen
-from .sql import FenceColumn, FenceTable
+from .sql import Cursor, FenceColumn, FenceTable
 
-__all__ = ["Bearer", "FenceColumn", "FenceTable", "Fences", "Seen"]
+__all__ = ["Bearer", "Cursor", "FenceColumn", "FenceTable", "Fences", "Seen"]
