@@ -27,7 +27,7 @@ import psycopg
 import pymysql
 import pytest
 
-PATIENCE = 50.0  # seconds for a server to start; on an idle machine it takes 1
+PATIENCE = 100.0  # seconds for a server to start; on an idle machine it takes 1
 MARIADB = os.environ.get("HOLDFAST_MARIADB", "")
 NEEDS_MARIADB = pytest.mark.skipif(not MARIADB, reason="HOLDFAST_MARIADB=/usr/sbin/mariadbd tests it, as .ci/run does")
 DATABASES = ["sqlite", "postgresql", pytest.param("mariadb", marks=NEEDS_MARIADB)]

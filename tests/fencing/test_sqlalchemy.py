@@ -19,6 +19,7 @@ from holdfast.fencing import sqlalchemy as module
 from holdfast.fencing.sqlalchemy import Fenced, fence_table, fenced, guard
 
 OPEN = SimpleNamespace(name="a", fence=None)
+pytestmark = pytest.mark.timeout(240)  # servers start
 
 
 class Base(DeclarativeBase):
