@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from holdfast import ConfigError, Misuse, StaleFence
@@ -145,16 +147,53 @@ def test_a_lease_that_writes_now_and_then_is_remembered(monkeypatch: pytest.Monk
         assert passes(seen, round(clock.now) * 1_000_000, name=f"name {days}")
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5), st.integers(0, 20), st.booleans()), max_size=40))
-def test_with_forgetting_or_without_a_late_holder_never_passes(steps: list[tuple[str, int, int, bool]]) -> None:
+STEPS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5), st.integers(0, 20), st.booleans()), max_size=40)
+Steps = list[tuple[str, int, int, bool]]
+
+
+def passes_only_where_nothing_is_forgotten(kind: type[Seen], steps: Steps) -> None:
+    """One that forgets after ten seconds, and looks for what it may forget each time, beside one that remembers."""
     clock = Clock()
-    forgets, remembers = Seen(keep=10, clock=clock), Seen(keep=None)
+    forgets, remembers = kind(keep=10, clock=clock), Seen(keep=None)
     for name, passed, age, read in steps:
         clock.now += passed
         forgets._full = 0
         fence = round(clock.now - age) * 1_000_000
         if passes(forgets, fence, name=name, read=read):
-            assert passes(remembers, fence, name=name, read=read)
+            assert passes(remembers, fence, name=name, read=read), "a late holder"
+
+
+@given(STEPS)
+def test_with_forgetting_or_without_a_late_holder_never_passes(steps: Steps) -> None:
+    passes_only_where_nothing_is_forgotten(Seen, steps)
+
+
+FAULTS = {
+    "no comparison": ("if fence < seen:", "if False:"),
+    "no floor": ("or floor", "or 0"),
+    "forgotten too early": ("+ self._keep +", "+ 1 +"),
+    "a write is forgotten": ("record.written = fence", "pass"),
+    "what was seen falls": ("record.seen = max(record.seen, fence)", "record.seen = fence"),
+}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(fault: str) -> None:
+    sound, broken = FAULTS[fault]
+    source = Path(memory.__file__).read_text()
+    assert source.count(sound) == 1
+    names = {"__name__": memory.__name__, "__package__": "holdfast.fencing"}
+    exec(source.replace(sound, broken), names)
+    kind: Any = names["Seen"]
+
+    @settings(max_examples=2000, deadline=None, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False)
+    @given(STEPS)
+    def explored(steps: Steps) -> None:
+        passes_only_where_nothing_is_forgotten(kind, steps)
+
+    with pytest.raises(AssertionError, match="a late holder"):
+        explored()
 
 
 def test_keep_is_a_time() -> None:

@@ -61,6 +61,9 @@ def test_the_commands(client: redis.Redis) -> None:
     assert mine.delete("key", "hash", "list", "nobody") == 3
     assert mine.eval("return {KEYS[1], #KEYS, ARGV[2], #ARGV}", ["k"], ["x", "y"]) == ["k", 1, "y", 2]
     assert mine.eval("return 7") == 7
+    assert mine.eval("return {#ARGV, ARGV[9000]}", arguments=range(9000)) == [9000, "8999"]
+    with pytest.raises(redis.ResponseError, match="nonexistent global variable 'keep'"):
+        mine.eval("return keep")  # (the names of the guard are none of the work's)
 
 
 def test_errors_of_the_work_are_the_caller_s(client: redis.Redis) -> None:
@@ -165,6 +168,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(store: Nodes, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sound, broken = FAULTS[fault]

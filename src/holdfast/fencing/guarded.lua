@@ -7,6 +7,11 @@
 -- A record is a hash, `seen` (the highest fence) and `written` (the highest that was no read's). It expires `keep` after its last use, but not
 -- before this server's clock is `keep` past the fence itself. Where there is none, a fence that is older than `keep` is refused: that is
 -- all that an expired record would have refused.
+
+local function work(KEYS, ARGV)                     -- before all names of ours: it sees none of them
+--[[work]]
+end
+
 local call = redis.call
 local kind, keep, records = ARGV[#ARGV], tonumber(ARGV[#ARGV - 1]), tonumber(ARGV[#ARGV - 2])
 local keys, arguments = #KEYS - records, #ARGV - records - 3
@@ -32,9 +37,11 @@ for i = 1, records do
     end
 end
 
-local function work(KEYS, ARGV)
---[[work]]
+local function first(list, many)                    -- (unpack ends at 8,000)
+    local part = {}
+    for i = 1, many do part[i] = list[i] end
+    return part
 end
-local answer = work({unpack(KEYS, 1, keys)}, {unpack(ARGV, 1, arguments)})
+local answer = work(first(KEYS, keys), first(ARGV, arguments))
 if type(answer) == 'table' and answer.err then return answer end
 return {1, answer}

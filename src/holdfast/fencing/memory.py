@@ -108,4 +108,5 @@ class Seen:
         if not read:
             record.written = fence
         if self._keep is not None:
-            record.until = max(now, record.seen / 1_000_000) + self._keep  # by then the floor is above it
+            # By then the floor is above it. (The millisecond is for what floats round off.)
+            record.until = max(now, record.seen / 1_000_000) + self._keep + 0.001
