@@ -22,7 +22,8 @@ import pdoc
 
 import holdfast
 
-MODULES = ("holdfast", "holdfast.aio", "holdfast.errors", "holdfast.events", "holdfast.embedded")
+FENCING = ("holdfast.fencing", "holdfast.fencing.http", "holdfast.fencing.redis", "holdfast.fencing.sqlalchemy")
+MODULES = ("holdfast", "holdfast.aio", "holdfast.errors", "holdfast.events", "holdfast.embedded", *FENCING)
 ROOT = Path(__file__).parent.parent
 
 

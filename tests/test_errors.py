@@ -9,7 +9,7 @@ import re
 import pytest
 
 from holdfast import errors
-from holdfast.errors import Cancelled, ConfigError, HoldfastError, LockBusy, LockLost, Misuse, NoQuorum, NotAcquired, StaleFence
+from holdfast.errors import BadFence, Cancelled, ConfigError, HoldfastError, LockBusy, LockLost, Misuse, NoQuorum, NotAcquired, StaleFence
 
 PLAIN = [getattr(errors, name) for name in errors.__all__ if name not in ("LockBusy", "NoQuorum", "Cancelled", "LockLost", "StaleFence")]
 EVERY = [
@@ -18,7 +18,7 @@ EVERY = [
     NoQuorum("a", 1.5, {"n1": OSError("refused"), "n2": ConfigError("too old")}, 2),
     Cancelled("a", 1.5),
     LockLost("a", "gap", 7),
-    StaleFence("a", "stale", None, "9 was seen"),
+    StaleFence("a", 8, 9),
 ]
 
 
@@ -55,7 +55,7 @@ def test_B53_the_tree_is_as_drawn() -> None:
 def test_each_error_is_caught_only_as_what_it_is() -> None:
     for error in EVERY:
         assert isinstance(error, TimeoutError) is (type(error) is LockBusy)
-        assert isinstance(error, ValueError) is (type(error) is ConfigError)
+        assert isinstance(error, ValueError) is (type(error) in (ConfigError, BadFence))
         assert isinstance(error, RuntimeError) is isinstance(error, Misuse)
         assert isinstance(error, OSError) is (type(error) is LockBusy), "no connection of anybody's has failed"
 
@@ -85,8 +85,10 @@ def test_an_error_has_its_facts_on_the_other_side() -> None:
     assert (busy.errno, busy.strerror, busy.filename) == (None, None, None), "(a TimeoutError has these)"
     unknown = pickle.loads(pickle.dumps(NoQuorum("a", 1.5, {"n1": ConnectionResetError("gone")}, 2)))
     assert (unknown.name, unknown.waited, type(unknown.causes["n1"])) == ("a", 1.5, ConnectionResetError)
-    lost = pickle.loads(pickle.dumps(StaleFence("a", "stale", 7)))
-    assert (lost.name, lost.reason, lost.fence) == ("a", "stale", 7)
+    lost = pickle.loads(pickle.dumps(StaleFence("a", 7, 9)))
+    assert (lost.name, lost.reason, lost.fence, lost.seen) == ("a", "stale", 7, 9)
+    bad = pickle.loads(pickle.dumps(BadFence("no fence", "x")))
+    assert (str(bad), bad.said, BadFence("no fence").said) == ("no fence", "x", None)
 
 
 def test_the_causes_are_a_copy() -> None:
@@ -129,5 +131,6 @@ def test_a_loss_tells_why_in_words(reason: str) -> None:
 
 
 def test_a_loss_may_be_told_in_other_words() -> None:
-    assert "(stale): 9 was seen." in str(StaleFence("a", "stale", 8, "9 was seen"))
+    assert "(stale): what it protects refuses fences below 9." in str(StaleFence("a", 8, 9))
+    assert "(stale): what it protects has seen a later holder." in str(StaleFence("a", 8))
     assert "(odd): odd." in str(LockLost("a", "odd", None))

@@ -74,6 +74,7 @@ IMPURE = {
     "uuid",
 }
 IMPURE_CALLS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today", "__import__", "import_module"}
+RECEIVER = {"errors", "checks", "fencing"}  # all that whoever receives fences needs: nothing of a client
 CORE_LINES = 1250  # what one reads in an evening, beside the protocol
 HEAVY = {"asyncio", "concurrent.futures", "logging", "redis", "ssl"}  # what `import holdfast` loads for nobody who did not ask
 
@@ -98,6 +99,8 @@ def complaints(files: Mapping[str, str]) -> list[str]:
             other = _part(target)
             if other is None:
                 found.append(f"{path} imports {target}, which is on no floor")
+            elif part == "fencing" and other not in RECEIVER:
+                found.append(f"{path} imports {target or 'holdfast'}, but whoever receives fences needs no client")
             elif not _may(part, other):
                 found.append(f"{path} (floor {FLOORS[part]}) imports {target or 'holdfast'} (floor {FLOORS[other]})")
         if FLOORS[part] <= PURE:
@@ -192,6 +195,8 @@ SOUND = {
     "sync/client.py": "from ..drivers.threads import keeper\nfrom holdfast.core.claim import Claim\n",
     "aio/client.py": "def run():\n    from ..drivers import aio\n",
     "cli.py": "from holdfast import Holdfast\n",
+    "fencing/bearer.py": "import time\nfrom .. import checks\nfrom ..errors import HoldfastError\n",
+    "fencing/sql.py": "from .bearer import fences_of\n",
 }
 
 
@@ -211,6 +216,8 @@ FAULTS = {
     "a face imports the package": ("sync/client.py", "import holdfast", "imports holdfast (floor 4.5)"),
     "a face imports a name of the package": ("sync/client.py", "from .. import Holdfast", "imports holdfast (floor 4.5)"),
     "a face imports the command line": ("sync/client.py", "from .. import cli", "imports cli (floor 5)"),
+    "fencing imports a client": ("fencing/sql.py", "from ..sync import Lease", "fencing/sql.py imports sync, but whoever receives fences"),
+    "fencing imports the package": ("fencing/sql.py", "from holdfast import Lease", "imports holdfast, but whoever receives fences"),
     "an import in a function": ("core/claim.py", "def f():\n    from ..wire.lane import Lane", "imports wire.lane (floor 1)"),
     "an import for types only": ("core/claim.py", "if TYPE_CHECKING:\n    from ..wire.lane import Lane", "imports wire.lane (floor 1)"),
     "a ring": ("core/quorum.py", "from .claim import Claim", "in a ring: core.quorum -> core.claim -> core.quorum"),
@@ -275,6 +282,12 @@ def test_importing_holdfast_loads_nothing_heavy() -> None:
     loaded = loaded_by("import holdfast", PACKAGE.parent)
     assert "holdfast" in loaded
     assert sorted(loaded & HEAVY) == []
+
+
+def test_importing_fencing_loads_no_library_of_the_storage_s() -> None:
+    assert sorted(loaded_by("import holdfast.fencing, holdfast.fencing.http", PACKAGE.parent) & {"redis", "sqlalchemy"}) == []
+    assert "redis" not in loaded_by("import holdfast.fencing.redis", PACKAGE.parent), "the client comes from the user"
+    assert "sqlalchemy" in loaded_by("import holdfast.fencing.sqlalchemy", PACKAGE.parent)
 
 
 @pytest.mark.parametrize("heavy", sorted(HEAVY))

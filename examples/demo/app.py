@@ -114,7 +114,7 @@ def insert(name: str, fence: int | None) -> None:
     newest = "INSERT INTO items (name, fence) SELECT :name, :fence WHERE NOT EXISTS (SELECT 1 FROM items WHERE fence >= :fence)"
     with closing(sqlite3.connect(FOLDER / "items.db", timeout=30, isolation_level=None)) as database:
         if database.execute(newest, {"name": name, "fence": fence}).rowcount == 0:
-            raise StaleFence("create_item", "expired", fence, "a later holder has written before")
+            raise StaleFence("create_item", fence)
 
 
 # ------------------------------------------------ for the demonstration only

@@ -10,6 +10,7 @@ A `Holdfast` describes a `Lock`; whoever acquires it has a `Lease`. What they ra
 from .engine.crew import NodeStatus
 from .engine.record import Stats
 from .errors import (
+    BadFence,
     Cancelled,
     Closed,
     ConfigError,
@@ -32,6 +33,7 @@ from .sync import Holdfast, Lease, Lock, current
 from .version import VERSION as __version__
 
 __all__ = [
+    "BadFence",
     "Cancelled",
     "Closed",
     "ConfigError",

@@ -8,13 +8,14 @@ Knows words and facts. Must not know nodes' sockets, drivers, or how a fact came
     │   ├── NoQuorum                             too few nodes answered: nobody can know
     │   └── Cancelled                            the caller's `cancel` was set
     ├── LockLost                                 it was held, and nobody can be sure of it any longer
-    │   └── StaleFence                           a fenced resource has seen a later holder
+    │   └── StaleFence                           a fenced resource has seen a later holder, and wrote nothing
     ├── Misuse             (also RuntimeError)   the caller's program is wrong
     │   ├── NotHeld                              used after its release
     │   ├── SelfDeadlock                         waited for by the thread or task that holds it
     │   ├── WrongProcess                         used on the other side of a fork
     │   ├── WrongLoop                            used from another event loop
     │   └── Closed                               the client was closed
+    ├── BadFence           (also ValueError)     a request says no fence, or none that can be read
     └── ConfigError        (also ValueError)     an argument, an address or a server that cannot work
 """
 
@@ -24,6 +25,7 @@ from collections.abc import Mapping
 from typing import Any
 
 __all__ = [
+    "BadFence",
     "Cancelled",
     "Closed",
     "ConfigError",
@@ -131,7 +133,17 @@ _WHY = {
 
 
 class StaleFence(LockLost):
-    """A fenced resource has seen the fencing token of a later holder."""
+    """A fenced resource has seen the fencing token of a later holder, and refused: nothing was written. `reason` is "stale".
+
+    `seen`: the fence below which it refuses (None if it did not tell).
+    """
+
+    seen: int | None
+
+    def __init__(self, name: str, fence: int | None, seen: int | None = None) -> None:
+        told = "what it protects has seen a later holder" if seen is None else f"what it protects refuses fences below {seen}"
+        super().__init__(name, "stale", fence, told)
+        self.seen = seen
 
 
 class Misuse(HoldfastError, RuntimeError):
@@ -156,6 +168,16 @@ class WrongLoop(Misuse):
 
 class Closed(Misuse):
     """The client was closed."""
+
+
+class BadFence(HoldfastError, ValueError):
+    """A request says no fence for the lock that it needs, or none that can be read. `said`: what it says; None for nothing."""
+
+    said: str | None
+
+    def __init__(self, why: str, said: str | None = None) -> None:
+        super().__init__(why)
+        self.said = said
 
 
 class ConfigError(HoldfastError, ValueError):

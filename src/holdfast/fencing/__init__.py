@@ -1,0 +1,17 @@
+"""The receiving half of fencing tokens: storage that refuses a holder whose time is over.
+
+    from holdfast.fencing import FenceTable, FenceColumn     # SQL: PostgreSQL, MySQL and MariaDB, SQLite, through any DB-API driver
+    from holdfast.fencing.sqlalchemy import fenced, Fenced   # sessions and mapped classes; needs holdfast[sqlalchemy]
+    from holdfast.fencing.redis import FencedRedis           # data in Redis or Valkey; needs holdfast[redis]
+    from holdfast.fencing.http import received               # services: the header Fencing-Token
+    from holdfast.fencing import Seen                        # what lives in this process
+
+Each takes a lease, or `{name: fence}`, remembers the highest fence that it has seen of each name, and raises StaleFence for a lower one;
+then nothing is written. Knows errors and checks. Must not know clients: whoever receives a fence needs none.
+"""
+
+from .bearer import Bearer, Fences
+from .memory import Seen
+from .sql import Cursor, FenceColumn, FenceTable
+
+__all__ = ["Bearer", "Cursor", "FenceColumn", "FenceTable", "Fences", "Seen"]

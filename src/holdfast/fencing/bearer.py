@@ -1,0 +1,68 @@
+"""Who bears a fence: a lease, or what was handed on of it.
+
+Knows what a lease says of itself. Must not know what is protected, or how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from .. import checks
+from ..errors import ConfigError, Misuse
+
+MOST = 2**53 - 1  # every language, and every store, has whole numbers up to here
+LONGEST = 512  # bytes of a lock's name
+
+
+@runtime_checkable
+class Bearer(Protocol):
+    """Whatever has a lock's `name` and its `fence`: a lease of holdfast, of one name or of several (`fences`), or another lock's."""
+
+    @property
+    def name(self) -> str:
+        """The lock's name."""
+
+    @property
+    def fence(self) -> Any:
+        """The fencing token; None if nothing is held."""
+
+
+Fences = Bearer | Mapping[str, int]  # a lease, or its `fences` when they were handed on: {name: fence}
+
+
+def fences_of(given: Fences, unfenced: bool = False) -> dict[str, int]:
+    """The fence of each name, in the order of names: whoever locks records in this order cannot deadlock with others who do.
+
+    Empty for a lease that is OPEN, if `unfenced` allows that; else Misuse.
+    """
+    found: Mapping[str, int | None]
+    if isinstance(given, Mapping):
+        found = given
+    elif hasattr(given, "fences"):
+        found = given.fences
+    elif isinstance(given, Bearer):
+        found = {given.name: given.fence}
+    else:
+        raise ConfigError(f"a lease, or {{name: fence}}, bears a fence; {checks.shown(given)} does not")
+    fences = {checks.text(name, "a lock's name", most=LONGEST): _fence(it) for name, it in sorted(found.items()) if it is not None}
+    if not fences and not unfenced:
+        raise Misuse(
+            f"{checks.shown(given)} bears no fence: it is held by nobody (`fail_open`), and nobody can tell whether it is stale. "
+            "Do without the lock what can be done without it, or say `unfenced=True`."
+        )
+    return fences
+
+
+def fence_of(given: Fences, unfenced: bool = False) -> tuple[str, int] | None:
+    """The only name and its fence; None for a lease that is OPEN, if `unfenced` allows that."""
+    fences = fences_of(given, unfenced)
+    if len(fences) > 1:
+        raise Misuse(f"several names are held ({', '.join(fences)}), and this takes one: hand over {{name: lease.fences[name]}}")
+    return next(iter(fences.items()), None)
+
+
+def _fence(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MOST:
+        raise ConfigError(f"a fence is a whole number from 1 to 2^53 - 1, not {checks.shown(value)}")
+    return value

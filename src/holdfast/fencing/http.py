@@ -1,0 +1,102 @@
+"""Fences between services: the header Fencing-Token, said by whoever holds a lock, and read by whoever owns what it protects.
+
+Knows text. Must not know frameworks, or where a receiver remembers fences.
+
+A structured field (RFC 8941), a list of strings, each a lock's name with its fence:
+
+    Fencing-Token: "invoice:42";fence="1795290426499700"
+
+The fence is a string, because a structured integer has 15 digits at most, and a fence has 16. The name is percent-encoded UTF-8, because a
+structured string has only ASCII. Members of several names are separated by commas; parameters other than `fence` are ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+from ..checks import shown
+from ..errors import BadFence, HoldfastError, StaleFence
+from .bearer import MOST, Fences, fences_of
+
+__all__ = ["FENCING_TOKEN", "fences_in", "header_of", "received", "status_of"]
+
+FENCING_TOKEN = "Fencing-Token"
+
+# RFC 8941, section 3.3: what a parameter can be, for those that are not ours.
+_STRING = r'"(?:[ !#-\[\]-~]|\\["\\])*"'
+_ITEM = rf"(?:{_STRING}|-?[0-9]{{1,15}}(?:\.[0-9]{{1,3}})?|[A-Za-z*][!#$%&'*+\-.^_`|~0-9A-Za-z:/]*|:[A-Za-z0-9+/=]*:|\?[01])"
+_PARAMETER = re.compile(rf"; *([a-z*][a-z0-9_\-.*]*)(?:=({_ITEM}))?")
+_MEMBER = re.compile(rf"({_STRING})((?:{_PARAMETER.pattern})*)")
+_BETWEEN = re.compile(r"[ \t]*,[ \t]*")
+_NUMBER = re.compile(r'[1-9][0-9]{0,14}|"([1-9][0-9]{0,15})"')
+_LITERAL = "!#$&'()*+,-./:;<=>?@[]^_`{|}~ "  # what a structured string may hold without an escape; all but the percent sign itself
+_LONGEST = 16_384  # characters that are read at all
+
+
+def header_of(lease: Fences) -> str:
+    """The header's value: what a lease, or `{name: fence}`, says. Raises Misuse for a lease that is OPEN: it has nothing to say."""
+    return ", ".join(f'"{quote(name, safe=_LITERAL)}";fence="{fence}"' for name, fence in fences_of(lease).items())
+
+
+def fences_in(value: str) -> dict[str, int]:
+    """The fences that the header's value says, as `{name: fence}`. Raises BadFence if it cannot be read."""
+    fences: dict[str, int] = {}
+    text, at = value.strip(" "), 0
+    if len(text) > _LONGEST:
+        raise BadFence(f"{FENCING_TOKEN} has {len(text)} characters, and {_LONGEST} are read", value[:100])
+    while at < len(text):
+        member = _MEMBER.match(text, at)
+        if not member:
+            raise BadFence(f"{FENCING_TOKEN} cannot be read from character {at}: {shown(text[at:])}", value)
+        name, fence = _name(member[1], value), _fence(member[2], value)
+        if fences.setdefault(name, fence) != fence:
+            raise BadFence(f"{FENCING_TOKEN} says two fences for {shown(name)}", value)
+        at = member.end()
+        comma = _BETWEEN.match(text, at)
+        if (comma is None) is (at < len(text)) or (comma is not None and comma.end() == len(text)):
+            raise BadFence(f"{FENCING_TOKEN} cannot be read from character {at}: {shown(text[at:])}", value)
+        at = comma.end() if comma else at
+    return fences
+
+
+def received(value: str | None, *names: str) -> dict[str, int]:
+    """The fences that a request has to say: those of the locks `names`, which protect what it wants to change.
+
+    `value`: of the header Fencing-Token; None if there is none. Hand the answer to a guard (`FenceTable`, `FencedRedis`, `Seen`, …), and
+    write inside of it: a fence that was compared and not remembered, in one step with the write, protects nothing.
+    Raises BadFence if the header is missing, cannot be read, or says no fence for one of the names.
+    """
+    fences = {} if value is None else fences_in(value)
+    missing = [name for name in names if name not in fences]
+    if missing:
+        raise BadFence(f"{FENCING_TOKEN} has to say the fence of the lock {', '.join(map(shown, missing))}")
+    return {name: fences[name] for name in names}
+
+
+def status_of(error: HoldfastError) -> int:
+    """How a receiver answers: StaleFence 412, a fence that is not said 428, one that cannot be read 400. Another error is raised again.
+
+    412 Precondition Failed, and not 409 Conflict: the fence is a condition that the client has set (nobody later was here) and that
+    does not hold; and a conflict is something that the client may solve and try again, which a late holder must not.
+    """
+    if isinstance(error, StaleFence):
+        return 412
+    if isinstance(error, BadFence):
+        return 428 if error.said is None else 400
+    raise error
+
+
+def _name(string: str, value: str) -> str:
+    try:
+        return unquote(re.sub(r"\\(.)", r"\1", string[1:-1]), errors="strict")
+    except UnicodeDecodeError:
+        raise BadFence(f"{FENCING_TOKEN} says a name that is no UTF-8: {shown(string)}", value) from None
+
+
+def _fence(parameters: str, value: str) -> int:
+    said = dict(_PARAMETER.findall(parameters)).get("fence", "")
+    found = _NUMBER.fullmatch(said)
+    if not found or int(found[1] or said) > MOST:
+        raise BadFence(f"{FENCING_TOKEN} says a fence that is no whole number from 1 to 2^53 - 1: {shown(said)}", value)
+    return int(found[1] or said)

@@ -1,0 +1,112 @@
+"""Fences in memory, for what lives and dies with this process: a device, a file that is open, a cache.
+
+Knows threads, tasks and the clock. Must not know what is protected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from ..checks import Seconds, seconds
+from ..errors import Misuse, StaleFence
+from .bearer import Fences, fences_of
+
+_SWEEP = 1024  # names, from which on there may be some to forget
+
+
+@dataclass(slots=True)
+class _Record:
+    lock: threading.Lock | asyncio.Lock
+    seen: int = 0
+    written: int = 0
+    until: float = 0.0  # when it may be forgotten
+    users: int = 0  # who is inside, or waits to be
+
+
+class Seen:
+    """The highest fence that this process has seen of each name. It forgets with the process.
+
+    `keep`: for how many seconds a name is remembered after its last use. A fence counts microseconds since 1970, so one that is older
+    than that, and that nothing is remembered of, is refused: forgetting lets nobody in. None: for ever, and any numbers (other locks').
+    `clock`: seconds since 1970. One `Seen` is for all threads (`guard`), or for the tasks of one loop (`aguard`), not for both.
+    """
+
+    def __init__(self, *, keep: Seconds | None = 7 * 86400.0, clock: Callable[[], float] = time.time) -> None:
+        self._keep = None if keep is None else seconds(keep, "keep", least=1.0)
+        self._clock = clock
+        self._records: dict[str, _Record] = {}
+        self._latch = threading.Lock()  # for the table of records; held for no longer than a look takes
+        self._full = _SWEEP
+
+    @contextmanager
+    def guard(self, lease: Fences, *, read: bool = False, unfenced: bool = False) -> Iterator[None]:
+        """Inside, nobody else is, with this name. Raises StaleFence if a later holder has been.
+
+        The write belongs into the block: what is checked first and written after may be overtaken in between. `read` and `unfenced` as
+        for `FenceTable.guard`; readers, too, are inside one after another.
+        """
+        with ExitStack() as stack:
+            for name, fence in fences_of(lease, unfenced).items():
+                record = stack.enter_context(self._record(name, threading.Lock))
+                assert isinstance(record.lock, type(self._latch))
+                stack.enter_context(record.lock)
+                self._judge(name, fence, record, read)
+            yield
+
+    @asynccontextmanager
+    async def aguard(self, lease: Fences, *, read: bool = False, unfenced: bool = False) -> AsyncIterator[None]:
+        """`guard`, for tasks."""
+        async with AsyncExitStack() as stack:
+            for name, fence in fences_of(lease, unfenced).items():
+                record = stack.enter_context(self._record(name, asyncio.Lock))
+                assert isinstance(record.lock, asyncio.Lock)
+                await stack.enter_async_context(record.lock)
+                self._judge(name, fence, record, read)
+            yield
+
+    def __len__(self) -> int:
+        """How many names are remembered."""
+        return len(self._records)
+
+    @contextmanager
+    def _record(self, name: str, kind: Callable[[], threading.Lock | asyncio.Lock]) -> Iterator[_Record]:
+        """The record of a name, which nobody forgets meanwhile."""
+        with self._latch:
+            record = self._records.get(name)
+            if record is None:
+                self._sweep()
+                record = self._records[name] = _Record(kind())
+            if isinstance(record.lock, asyncio.Lock) is not (kind is asyncio.Lock):
+                raise Misuse("one `Seen` is for threads (`guard`) or for tasks (`aguard`), not for both: make two, of different names")
+            record.users += 1
+        try:
+            yield record
+        finally:
+            with self._latch:
+                record.users -= 1
+
+    def _sweep(self) -> None:
+        """Forget what may be forgotten, each time that there is twice as much as was kept."""
+        if self._keep is not None and len(self._records) >= self._full:
+            now = self._clock()
+            self._records = {name: it for name, it in self._records.items() if it.users or it.until > now}
+            self._full = max(_SWEEP, 2 * len(self._records))
+
+    def _judge(self, name: str, fence: int, record: _Record, read: bool) -> None:
+        now, floor = self._clock(), 0
+        if self._keep is not None:
+            floor = round((now - self._keep) * 1_000_000)
+        seen = (record.written if read else record.seen) or floor
+        if fence < seen:
+            raise StaleFence(name, fence, seen)
+        record.seen = max(record.seen, fence)
+        if not read:
+            record.written = fence
+        if self._keep is not None:
+            # By then the floor is above it. (The millisecond is for what floats round off.)
+            record.until = max(now, record.seen / 1_000_000) + self._keep + 0.001

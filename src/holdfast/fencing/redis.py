@@ -1,0 +1,94 @@
+"""Fences in Redis or Valkey: data that is written only if no later holder has been there.
+
+Knows `guarded.lua` and redis-py. Must not know the nodes that locks are on: the data may lie anywhere, and nowhere near them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..checks import Seconds, seconds
+from ..errors import StaleFence
+from .bearer import Fences, fences_of
+
+if TYPE_CHECKING:
+    import redis
+    import redis.asyncio
+
+__all__ = ["FencedRedis"]
+
+_COMMAND = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))"
+_DELETE = "return redis.call('DEL', unpack(KEYS))"
+
+
+class FencedRedis:
+    """Writes to a Redis or Valkey (6.2 or later), each in one step with its check, for one lease.
+
+    `client`: your redis-py client, `redis.Redis` or `redis.asyncio.Redis`; with the latter every method is awaited. `lease`: a lease, or
+    `{name: fence}`. `read`: reads only, as for `FenceTable.guard`. `unfenced`: a lease that is OPEN writes without a check.
+    `record`: the key in which a name's fence is remembered; in a cluster it has to share a slot with what is written, by a hash tag.
+
+    `keep`: for how many seconds a record outlives its last use; the same for all who write under a name. Expiring is safe: a fence counts
+    microseconds, and one that is older than `keep` is refused where nothing is remembered. So a lease writes at least once in `keep`. None:
+    for ever, and any numbers, of other locks too. What the server forgets otherwise (a restart without persistence, an eviction, a replica that was promoted too early), or
+    by a clock that is set back, lets in a late holder of the last `keep` seconds.
+
+    Every method raises StaleFence if a later holder has been there; then nothing is written.
+    """
+
+    def __init__(
+        self,
+        client: redis.Redis | redis.asyncio.Redis,
+        lease: Fences,
+        *,
+        keep: Seconds | None = 7 * 86400.0,
+        record: Callable[[str], str] = "holdfast:seen:{}".format,
+        read: bool = False,
+        unfenced: bool = False,
+    ) -> None:
+        self._client: Any = client
+        self._fences = fences_of(lease, unfenced)
+        self._records = [record(name) for name in self._fences]
+        length = 0 if keep is None else round(seconds(keep, "keep", least=1.0) * 1000)
+        self._last = [*self._fences.values(), len(self._fences), length, "r" if read else "w"]
+        self._scripts: dict[str, Any] = {}
+
+    def set(self, key: str, value: Any, *, ttl: Seconds | None = None) -> Any:
+        """SET; `ttl`: in seconds."""
+        return self.execute("SET", key, value, *(() if ttl is None else ("PX", round(seconds(ttl, "ttl") * 1000))))
+
+    def hset(self, key: str, mapping: Mapping[str, Any]) -> Any:
+        """HSET."""
+        return self.execute("HSET", key, *[it for pair in mapping.items() for it in pair])
+
+    def delete(self, *keys: str) -> Any:
+        """DEL."""
+        return self.eval(_DELETE, keys)
+
+    def execute(self, command: str, key: str, *arguments: Any) -> Any:
+        """Any command whose first argument is its only key."""
+        return self.eval(_COMMAND, [key], [command, *arguments])
+
+    def eval(self, script: str, keys: Sequence[str] = (), arguments: Sequence[Any] = ()) -> Any:
+        """Your own script, with its own KEYS and ARGV, run if the holder is not late. It is loaded once, and called by its digest."""
+        if script not in self._scripts:
+            self._scripts[script] = self._client.register_script(_guarded(script))
+        answer = self._scripts[script](keys=[*keys, *self._records], args=[*arguments, *self._last])
+        return self._judged_later(answer) if isinstance(answer, Awaitable) else self._judged(answer)
+
+    async def _judged_later(self, answer: Awaitable[Any]) -> Any:
+        return self._judged(await answer)
+
+    def _judged(self, answer: list[Any]) -> Any:
+        if answer[0]:
+            return answer[1] if len(answer) > 1 else None  # (nil ends a table)
+        name, fence = list(self._fences.items())[answer[1] - 1]
+        raise StaleFence(name, fence, answer[2])
+
+
+@lru_cache(256)
+def _guarded(work: str) -> str:
+    return (Path(__file__).parent / "guarded.lua").read_text().replace("--[[work]]", work)

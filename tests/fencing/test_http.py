@@ -1,0 +1,130 @@
+"""The header Fencing-Token: what is said is read again, by others too; and what a receiver answers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import http_sfv
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import BadFence, LockLost, Misuse, StaleFence
+from holdfast.fencing.bearer import MOST
+from holdfast.fencing.http import FENCING_TOKEN, fences_in, header_of, received, status_of
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
+FENCES = st.dictionaries(NAMES, st.integers(1, MOST), min_size=1, max_size=4)
+
+
+def test_what_it_looks_like() -> None:
+    assert FENCING_TOKEN == "Fencing-Token"
+    assert header_of(SimpleNamespace(name="invoice:42", fence=1795290426499700)) == '"invoice:42";fence="1795290426499700"'
+    assert len(f"{FENCING_TOKEN}: {header_of({'': 1795290426499700})}\r\n") == 44, "as the docs say"
+    assert header_of({"b": 2, "a": 1}) == '"a";fence="1", "b";fence="2"'
+    assert header_of({'ü "100 %" \\': 7}) == '"%C3%BC %22100 %25%22 %5C";fence="7"'
+
+
+@given(FENCES)
+def test_what_is_said_is_read(fences: dict[str, int]) -> None:
+    header = header_of(fences)
+    assert header.isascii() and header.isprintable()
+    assert fences_in(header) == fences
+
+
+@given(FENCES)
+def test_it_is_a_structured_field_to_others(fences: dict[str, int]) -> None:
+    header = header_of(fences)
+    read = http_sfv.List()
+    read.parse(header.encode())
+    assert len(read) == len(fences)
+    assert str(read) == header, "and in its canonical form"
+    for item in read:
+        item.params["since"] = http_sfv.Token("t/1:x")
+        item.params["a"] = True
+        item.params["bytes"] = b"\xff"
+        item.params["n"] = -1.5
+    assert fences_in(str(read)) == fences, "parameters that we do not know are ignored"
+
+
+@pytest.mark.parametrize(
+    "value, fences",
+    [
+        ("", {}),
+        ('"a";fence="5"', {"a": 5}),
+        ('"a";fence=5', {"a": 5}),
+        ('  "a";  fence="5"\t,\t"b";fence="6" ', {"a": 5, "b": 6}),
+        ('"a";fence="5","a";fence="5"', {"a": 5}),
+        ('"a";x;fence="4";fence="5";y=?0', {"a": 5}),
+        (r'"\"\\";fence="5"', {'"\\': 5}),
+        ('"100%";fence="5"', {"100%": 5}),
+        (f'"a";fence="{MOST}"', {"a": MOST}),
+    ],
+)
+def test_what_can_be_read(value: str, fences: dict[str, int]) -> None:
+    assert fences_in(value) == fences
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a;fence=5",
+        '"a"',
+        '"a";fence',
+        '"a";fence=""',
+        '"a";fence="05"',
+        '"a";fence="-5"',
+        '"a";fence=5.0',
+        '"a";fence="5',
+        '"a";fence="5" "b";fence="6"',
+        '"a";fence="5",',
+        ',"a";fence="5"',
+        '"a";fence="5";',
+        '"a";FENCE="5"',
+        '"\\a";fence="5"',
+        '"ü";fence="5"',
+        '"%FF";fence="5"',
+        '"a";fence="5","a";fence="6"',
+        f'"a";fence="{MOST + 1}"',
+        '"a";fence="99999999999999999"',
+        '"a";fence="5"\n',
+        '"' + "a" * 20_000 + '";fence="5"',
+    ],
+)
+def test_what_cannot_be_read(value: str) -> None:
+    with pytest.raises(BadFence) as raised:
+        fences_in(value)
+    assert raised.value.said and status_of(raised.value) == 400
+    assert len(str(raised.value)) < 400
+
+
+@given(st.text(max_size=60))
+def test_anything_is_read_or_refused(value: str) -> None:
+    try:
+        fences = fences_in(value)
+    except BadFence:
+        return
+    assert all(0 < it <= MOST for it in fences.values())
+
+
+def test_a_receiver_takes_the_fences_of_its_own_locks() -> None:
+    header = header_of({"a": 5, "b": 6})
+    assert received(header, "a") == {"a": 5}
+    assert received(header, "b", "a") == {"a": 5, "b": 6}
+    for value in (None, "", header):
+        with pytest.raises(BadFence, match="has to say the fence of the lock 'c'") as raised:
+            received(value, "c")
+        assert status_of(raised.value) == 428
+
+
+def test_what_a_receiver_answers() -> None:
+    assert status_of(StaleFence("a", 5, 6)) == 412
+    lost = LockLost("a", "expired", 5)
+    with pytest.raises(LockLost) as raised:
+        status_of(lost)
+    assert raised.value is lost
+
+
+def test_an_open_lease_says_nothing() -> None:
+    with pytest.raises(Misuse, match="bears no fence"):
+        header_of(SimpleNamespace(name="a", fence=None))

@@ -1,0 +1,201 @@
+"""Fences in memory: the same refusals, one inside at a time, and forgetting that lets nobody in."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from holdfast import ConfigError, Misuse, StaleFence
+from holdfast.fencing import Seen, memory
+
+DAY = 86400
+NOW = 1_795_000_000
+
+
+class Clock:
+    """A clock to be set."""
+
+    now = float(NOW)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def passes(seen: Seen, fence: int, *, name: str = "a", read: bool = False) -> bool:
+    try:
+        with seen.guard({name: fence}, read=read):
+            return True
+    except StaleFence as refused:
+        late = refused
+    assert late.seen is not None and late.seen > fence
+    return False
+
+
+def test_a_late_holder_is_refused_and_everybody_else_is_not() -> None:
+    seen = Seen(keep=None)
+    assert passes(seen, 5) and passes(seen, 5) and passes(seen, 7) and not passes(seen, 6) and passes(seen, 6, name="b")
+
+
+def test_readers_are_refused_below_writes_and_writers_below_everything() -> None:
+    seen = Seen(keep=None)
+    assert passes(seen, 5, read=True) and passes(seen, 3, read=True) and not passes(seen, 4) and passes(seen, 6)
+    assert not passes(seen, 5, read=True) and passes(seen, 9, read=True) and passes(seen, 7, read=True) and not passes(seen, 8)
+
+
+def test_several_names_are_held_all_or_none() -> None:
+    seen = Seen(keep=None)
+    assert passes(seen, 9, name="b")
+    with pytest.raises(StaleFence, match="'b'"), seen.guard({"b": 8, "a": 8}):
+        raise AssertionError
+    with seen.guard({"b": 10, "a": 8}):
+        pass
+    assert passes(seen, 8), "nobody is left inside"
+
+
+def test_an_open_lease_is_let_in_only_where_that_was_said() -> None:
+    lease = SimpleNamespace(name="a", fence=None)
+    with pytest.raises(Misuse, match="bears no fence"), Seen().guard(lease):
+        raise AssertionError
+    with Seen().guard(lease, unfenced=True):
+        pass
+
+
+def test_threads_are_inside_one_after_another() -> None:
+    seen, entered, leave, order = Seen(keep=None), threading.Event(), threading.Event(), []
+
+    def first() -> None:
+        with seen.guard({"a": 5}):
+            entered.set()
+            leave.wait()
+            order.append(5)
+
+    def second() -> None:
+        with seen.guard({"a": 6}):
+            order.append(6)
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    entered.wait()
+    threads[1].start()
+    assert passes(seen, 1, name="b"), "another name is not in the way"
+    leave.set()
+    for thread in threads:
+        thread.join()
+    assert order == [5, 6] and not passes(seen, 5)
+
+
+async def test_tasks_are_inside_one_after_another_and_one_that_is_cancelled_leaves_nothing() -> None:
+    seen, leave, order = Seen(keep=None), asyncio.Event(), []
+
+    async def writes(fence: int) -> None:
+        async with seen.aguard({"a": fence}):
+            await leave.wait()
+            order.append(fence)
+
+    tasks = [asyncio.ensure_future(writes(fence)) for fence in (5, 6, 7, 6)]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    leave.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert order == [5, 7]
+    assert [type(it) for it in found] == [type(None), asyncio.CancelledError, type(None), StaleFence]
+    assert [it.users for it in seen._records.values()] == [0]
+
+
+async def test_one_is_for_threads_or_for_tasks() -> None:
+    seen = Seen(keep=None)
+    assert passes(seen, 5)
+    with pytest.raises(Misuse, match="for threads"):
+        async with seen.aguard({"a": 6}):
+            raise AssertionError
+
+
+def test_a_fence_that_is_older_than_what_is_remembered_is_refused() -> None:
+    clock = Clock()
+    seen = Seen(keep=DAY, clock=clock)
+    assert not passes(seen, (NOW - DAY) * 1_000_000 - 1)
+    assert passes(seen, (NOW - DAY) * 1_000_000)
+
+
+@pytest.mark.parametrize("ahead", [0, 3600], ids=["by our clock", "by one that is ahead"])
+def test_what_is_forgotten_is_refused_still(monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
+    monkeypatch.setattr(memory, "_SWEEP", 1)
+    clock = Clock()
+    seen, fence = Seen(keep=DAY, clock=clock), (NOW + ahead) * 1_000_000
+    assert passes(seen, fence)
+    for hours in range(200):
+        clock.now = NOW + hours * 3600
+        assert passes(seen, round(clock.now) * 1_000_000, name=f"name {hours}")
+        assert not passes(seen, fence - 1)
+    assert len(seen) < 100 and all(it.seen != fence for it in seen._records.values()), "it was forgotten"
+
+
+def test_a_lease_that_writes_now_and_then_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_SWEEP", 1)
+    clock = Clock()
+    seen = Seen(keep=DAY, clock=clock)
+    for days in range(10):
+        clock.now = NOW + 0.9 * days * DAY
+        assert passes(seen, NOW * 1_000_000), "held for ten days"
+        assert passes(seen, round(clock.now) * 1_000_000, name=f"name {days}")
+
+
+STEPS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5), st.integers(0, 20), st.booleans()), max_size=40)
+Steps = list[tuple[str, int, int, bool]]
+
+
+def passes_only_where_nothing_is_forgotten(kind: type[Seen], steps: Steps) -> None:
+    """One that forgets after ten seconds, and looks for what it may forget each time, beside one that remembers."""
+    clock = Clock()
+    forgets, remembers = kind(keep=10, clock=clock), Seen(keep=None)
+    for name, passed, age, read in steps:
+        clock.now += passed
+        forgets._full = 0
+        fence = round(clock.now - age) * 1_000_000
+        if passes(forgets, fence, name=name, read=read):
+            assert passes(remembers, fence, name=name, read=read), "a late holder"
+
+
+@given(STEPS)
+def test_with_forgetting_or_without_a_late_holder_never_passes(steps: Steps) -> None:
+    passes_only_where_nothing_is_forgotten(Seen, steps)
+
+
+FAULTS = {
+    "no comparison": ("if fence < seen:", "if False:"),
+    "no floor": ("or floor", "or 0"),
+    "forgotten too early": ("+ self._keep +", "+ 1 +"),
+    "a write is forgotten": ("record.written = fence", "pass"),
+    "what was seen falls": ("record.seen = max(record.seen, fence)", "record.seen = fence"),
+}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(fault: str) -> None:
+    sound, broken = FAULTS[fault]
+    source = Path(memory.__file__).read_text()
+    assert source.count(sound) == 1
+    names = {"__name__": memory.__name__, "__package__": "holdfast.fencing"}
+    exec(source.replace(sound, broken), names)
+    kind: Any = names["Seen"]
+
+    @settings(max_examples=2000, deadline=None, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False)
+    @given(STEPS)
+    def explored(steps: Steps) -> None:
+        passes_only_where_nothing_is_forgotten(kind, steps)
+
+    with pytest.raises(AssertionError, match="a late holder"):
+        explored()
+
+
+def test_keep_is_a_time() -> None:
+    with pytest.raises(ConfigError, match="keep is 1 or more seconds"):
+        Seen(keep=0)

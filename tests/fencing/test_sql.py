@@ -1,0 +1,389 @@
+"""The guards of SQL, on real databases: no lower fence after a higher one, whatever the order and the isolation."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import aiosqlite
+import psycopg
+import pytest
+from fencing import schedules
+from fencing.databases import MARIADB, Database
+
+from holdfast import ConfigError, Misuse, StaleFence
+from holdfast.fencing import FenceColumn, FenceTable
+from holdfast.fencing.sql import PARAMSTYLES, _Statement
+
+OPEN = SimpleNamespace(name="a", fence=None)
+pytestmark = pytest.mark.timeout(240)  # servers start, and transactions are many
+
+
+@pytest.fixture(autouse=True)
+def empty(request: pytest.FixtureRequest) -> None:
+    if "database" in request.fixturenames:
+        database: Database = request.getfixturevalue("database")
+        database.run("DROP TABLE IF EXISTS holdfast_fences", FenceTable(database.dialect).ddl)
+
+
+@pytest.fixture
+def cursor(database: Database) -> Iterator[Any]:
+    with closing(database.connect()) as connection:
+        yield connection.cursor()
+
+
+def record(database: Database, name: str = "a") -> tuple[Any, ...] | None:
+    rows = database.run(f"SELECT seen, written FROM holdfast_fences WHERE name = '{name}'")
+    return rows[0] if rows else None
+
+
+# ------------------------------------------------ the table
+
+
+def test_a_late_holder_is_refused_and_everybody_else_is_not(database: Database, cursor: Any) -> None:
+    fences = FenceTable(database.dialect)
+    for fence in (5, 5, 7, 7):
+        fences.guard(cursor, {"a": fence})
+        cursor.connection.commit()
+    with pytest.raises(StaleFence) as refused:
+        fences.guard(cursor, {"a": 6})
+    assert (refused.value.name, refused.value.fence, refused.value.seen, refused.value.reason) == ("a", 6, 7, "stale")
+    cursor.connection.rollback()
+    fences.guard(cursor, {"b": 6})
+    cursor.connection.commit()
+    assert (record(database), record(database, "b")) == ((7, 7), (6, 6))
+
+
+def test_what_was_rolled_back_was_not_seen(database: Database, cursor: Any) -> None:
+    fences = FenceTable(database.dialect)
+    for fence in (9, 5):
+        fences.guard(cursor, {"a": fence})
+        cursor.connection.rollback()
+    assert record(database) is None
+
+
+def test_readers_are_refused_below_writes_and_writers_below_everything(database: Database, cursor: Any) -> None:
+    fences = FenceTable(database.dialect)
+
+    def passes(fence: int, read: bool) -> bool:
+        try:
+            fences.guard(cursor, {"a": fence}, read=read)
+        except StaleFence:
+            cursor.connection.rollback()
+            return False
+        cursor.connection.commit()
+        return True
+
+    assert passes(5, read=True) and passes(3, read=True), "readers do not disturb one another"
+    assert record(database) == (5, 0)
+    assert not passes(4, read=False) and passes(6, read=False)
+    assert not passes(5, read=True) and passes(6, read=True) and passes(9, read=True) and passes(7, read=True)
+    assert not passes(8, read=False) and passes(9, read=False)
+    assert record(database) == (9, 9)
+
+
+def test_several_names_are_guarded_all_or_none(database: Database, cursor: Any) -> None:
+    fences = FenceTable(database.dialect)
+    fences.guard(cursor, {"b": 9})
+    cursor.connection.commit()
+    with pytest.raises(StaleFence, match="'b'"):
+        fences.guard(cursor, {"b": 8, "a": 8})
+    cursor.connection.rollback()
+    assert record(database) is None
+    fences.guard(cursor, {"b": 10, "a": 8})
+    cursor.connection.commit()
+    assert (record(database), record(database, "b")) == ((8, 8), (10, 10))
+
+
+@pytest.mark.parametrize("name", ["Ünï:½ %s ? :name $1 'x\"", "a ", "A", "x" * 512], ids=ascii)
+def test_a_name_is_literal(database: Database, cursor: Any, name: str) -> None:
+    fences = FenceTable(database.dialect)
+    fences.guard(cursor, {"a": 9})
+    fences.guard(cursor, {name: 5})
+    with pytest.raises(StaleFence) as refused:
+        fences.guard(cursor, {name: 4})
+    assert refused.value.seen == 5
+
+
+def test_an_open_lease_asks_nothing(database: Database, cursor: Any) -> None:
+    for guard in (FenceTable(database.dialect).guard, lambda *a, **o: FenceColumn(database.dialect, "none").guard(a[0], 1, *a[1:], **o)):
+        with pytest.raises(Misuse, match="bears no fence"):
+            guard(cursor, OPEN)
+        guard(cursor, OPEN, unfenced=True)
+
+
+def test_a_guard_that_is_a_transaction_of_its_own_is_misuse(database: Database, cursor: Any) -> None:
+    database.run("DROP TABLE IF EXISTS data", "CREATE TABLE data (id int PRIMARY KEY, fence bigint)", "INSERT INTO data VALUES (1, NULL)")
+    connection = cursor.connection
+    if database.dialect == "sqlite":
+        connection.isolation_level = None
+    elif database.dialect == "postgresql":
+        connection.autocommit = True
+    else:
+        connection.autocommit(True)
+    with pytest.raises(Misuse, match="transaction of its own"):
+        FenceTable(database.dialect).guard(cursor, {"a": 5})
+    with pytest.raises(Misuse, match="transaction of its own"):
+        FenceColumn(database.dialect, "data").guard(cursor, 1, {"a": 5})
+    cursor.execute("BEGIN")
+    FenceTable(database.dialect).guard(cursor, {"a": 5})
+    FenceColumn(database.dialect, "data").guard(cursor, 1, {"a": 5})
+
+
+def test_other_drivers_are_asked_in_their_own_words_or_not_at_all() -> None:
+    class Cursor:
+        rowcount = 1
+
+        def __init__(self, connection: object) -> None:
+            self.connection = connection
+
+        def execute(self, operation: str, parameters: Any, /) -> None:
+            pass
+
+        def fetchone(self) -> None:
+            pass
+
+    fences = FenceTable("postgresql")
+    fences.guard(Cursor(SimpleNamespace()), {"a": 5})
+    fences.guard(Cursor(SimpleNamespace(is_in_transaction=lambda: True)), {"a": 5})
+    with pytest.raises(Misuse, match="transaction of its own"):
+        fences.guard(Cursor(SimpleNamespace(is_in_transaction=lambda: False)), {"a": 5})
+
+
+def test_a_driver_that_does_not_count_is_not_believed(database: Database, cursor: Any) -> None:
+    class Mute:
+        """`rowcount` may be -1, says the DB-API."""
+
+        rowcount = -1
+        execute = staticmethod(cursor.execute)
+        fetchone = staticmethod(cursor.fetchone)
+
+    database.run("DROP TABLE IF EXISTS data", "CREATE TABLE data (id int PRIMARY KEY, fence bigint)", "INSERT INTO data VALUES (1, NULL)")
+    fences, column = FenceTable(database.dialect), FenceColumn(database.dialect, "data")
+    fences.guard(Mute(), {"a": 5})
+    fences.guard(Mute(), {"a": 5})
+    column.guard(Mute(), 1, {"a": 5})
+    with pytest.raises(StaleFence):
+        fences.guard(Mute(), {"a": 4})
+    with pytest.raises(StaleFence):
+        column.guard(Mute(), 1, {"a": 4})
+
+
+def test_old_records_are_forgotten(database: Database, cursor: Any) -> None:
+    fences, now = FenceTable(database.dialect), round(time.time() * 1_000_000)
+    fences.guard(cursor, {"old": now - 3_600_000_000, "young": now - 60_000_000})
+    fences.forget(cursor, older_than=1800)
+    cursor.connection.commit()
+    assert (record(database, "old"), record(database, "young")) == (None, (now - 60_000_000,) * 2)
+
+
+@pytest.mark.parametrize("style", PARAMSTYLES)
+def test_parameters_are_marked_as_the_driver_wants(style: str) -> None:
+    asked = _Statement("SET x = :fence WHERE id = :key AND x <= :fence", "sqlite", style).asks(key=1, fence=5)
+    marks = {
+        "qmark": "SET x = ? WHERE id = ? AND x <= ?",
+        "format": "SET x = %s WHERE id = %s AND x <= %s",
+        "numeric": "SET x = :1 WHERE id = :2 AND x <= :3",
+        "numeric_dollar": "SET x = $1 WHERE id = $2 AND x <= $3",
+        "named": "SET x = :fence WHERE id = :key AND x <= :fence",
+        "pyformat": "SET x = %(fence)s WHERE id = %(key)s AND x <= %(fence)s",
+    }
+    assert asked.statement == marks[style]
+    assert asked.parameters == ({"key": 1, "fence": 5} if style in ("named", "pyformat") else (5, 1, 5))
+
+
+def test_sqlite_takes_every_style_that_it_knows(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "database")) as connection:
+        cursor = connection.cursor()
+        cursor.execute(FenceTable("sqlite", table="main.seen").ddl)
+        for style in ("qmark", "numeric", "named"):
+            fences = FenceTable("sqlite", table="main.seen", paramstyle=style)
+            fences.guard(cursor, {"a": 5})
+            with pytest.raises(StaleFence):
+                fences.guard(cursor, {"a": 4})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FenceTable("oracle"),
+        lambda: FenceTable("sqlite", paramstyle="percent"),
+        lambda: FenceTable("sqlite", table="a; DROP TABLE b"),
+        lambda: FenceColumn("sqlite", "a.b.c"),
+        lambda: FenceColumn("sqlite", "a", key="id = 1 OR id"),
+        lambda: FenceColumn("sqlite", "a", column=""),
+    ],
+)
+def test_what_makes_no_statement(make: Callable[[], object]) -> None:
+    with pytest.raises(ConfigError):
+        make()
+
+
+# ------------------------------------------------ the column
+
+
+def test_a_row_refuses_late_holders(database: Database, cursor: Any) -> None:
+    database.run("DROP TABLE IF EXISTS data", "CREATE TABLE data (id int PRIMARY KEY, fence bigint)", "INSERT INTO data VALUES (1, NULL)")
+    column = FenceColumn(database.dialect, "data")
+    for fence in (5, 5, 7):
+        column.guard(cursor, 1, {"a": fence})
+        cursor.connection.commit()
+    with pytest.raises(StaleFence) as refused:
+        column.guard(cursor, 1, {"a": 6})
+    assert (refused.value.name, refused.value.fence, refused.value.seen) == ("a", 6, 7)
+    cursor.connection.rollback()
+    with pytest.raises(LookupError, match="data has no row 2"):
+        column.guard(cursor, 2, {"a": 6})
+    with pytest.raises(Misuse, match="several names"):
+        column.guard(cursor, 1, {"a": 8, "b": 8})
+
+
+def test_a_row_that_comes_between_the_two_questions_is_stamped() -> None:
+    asking = FenceColumn("postgresql", "data")._guarding(1, "a", 5)
+    assert next(asking).statement.startswith("UPDATE")
+    assert asking.send(0).statement.endswith("FOR UPDATE")
+    assert asking.send((4,)).statement.startswith("UPDATE")
+    with pytest.raises(StopIteration):
+        asking.send(1)
+
+
+# ------------------------------------------------ asyncio
+
+
+async def test_tasks_have_the_same_guards(tmp_path: Path) -> None:
+    fences, column = FenceTable("sqlite"), FenceColumn("sqlite", "data")
+    async with aiosqlite.connect(tmp_path / "database") as connection:
+        cursor = await connection.cursor()
+        await cursor.execute(fences.ddl)
+        await cursor.execute("CREATE TABLE data (id int PRIMARY KEY, fence bigint)")
+        await cursor.execute("INSERT INTO data VALUES (1, NULL)")
+        await fences.aguard(cursor, {"a": 5})
+        await column.aguard(cursor, 1, {"a": 5})
+        with pytest.raises(StaleFence):
+            await fences.aguard(cursor, {"a": 4})
+        with pytest.raises(StaleFence):
+            await column.aguard(cursor, 1, {"a": 4})
+        await fences.aguard(cursor, OPEN, unfenced=True)
+        await column.aguard(cursor, 1, OPEN, unfenced=True)
+        await fences.aforget(cursor, older_than=1800)
+        assert await (await cursor.execute("SELECT * FROM holdfast_fences")).fetchall() == []
+    async with aiosqlite.connect(tmp_path / "database", isolation_level=None) as connection:
+        cursor = await connection.cursor()
+        await cursor.execute(fences.ddl)
+        with pytest.raises(Misuse, match="transaction of its own"):
+            await fences.aguard(cursor, {"a": 5})
+
+
+async def test_tasks_on_postgresql(database: Database) -> None:
+    if database.dialect != "postgresql":
+        return
+    with closing(database.connect()) as connection:
+        where = connection.info.dsn
+    async with await psycopg.AsyncConnection.connect(where) as asynchronous:
+        cursor = asynchronous.cursor()
+        await FenceTable("postgresql").aguard(cursor, {"a": 5})
+        with pytest.raises(StaleFence):
+            await FenceTable("postgresql").aguard(cursor, {"a": 4})
+        await asynchronous.rollback()
+
+
+# ------------------------------------------------ in any order, at any isolation
+
+
+def guards(dialect: str) -> dict[str, schedules.Guard]:
+    fences, column = FenceTable(dialect), FenceColumn(dialect, "data")
+    return {
+        "table": lambda cursor, fence: fences.guard(cursor, {"a": fence}),
+        "column": lambda cursor, fence: column.guard(cursor, 1, {"a": fence}),
+    }
+
+
+@pytest.mark.parametrize("kind", ["table", "column"])
+def test_no_lower_fence_writes_after_a_higher_one(database: Database, kind: str) -> None:
+    for level in database.levels:
+        schedules.explore(database, level, guards(database.dialect)[kind], examples=12)
+
+
+def without_comparison(fences: FenceTable) -> schedules.Guard:
+    """Whoever comes, writes."""
+    fences._write._text = fences._write._text.partition("WHERE")[0]
+    fences._look._text = "SELECT 0, 0 FROM holdfast_fences WHERE %s = 'a' OR 1 = 1" if fences._mysql else fences._look._text
+    return lambda cursor, fence: fences.guard(cursor, {"a": fence})
+
+
+def in_its_own_transaction(fences: FenceTable) -> schedules.Guard:
+    """The record is let go before the write."""
+
+    def guard(cursor: Any, fence: int) -> None:
+        fences.guard(cursor, {"a": fence})
+        cursor.connection.commit()
+
+    return guard
+
+
+def refusing_its_equal(fences: FenceTable) -> schedules.Guard:
+    """> instead of >=: one holder cannot write twice."""
+
+    def guard(cursor: Any, fence: int) -> None:
+        cursor.execute("SELECT seen FROM holdfast_fences")
+        seen = cursor.fetchone()
+        fences.guard(cursor, {"a": fence})
+        if seen is not None and seen[0] == fence:
+            raise StaleFence("a", fence, fence)
+
+    return guard
+
+
+def looking_at_a_snapshot(fences: FenceTable) -> schedules.Guard:
+    """MySQL's second statement without FOR UPDATE."""
+    fences._look._text = fences._look._text.replace(" FOR UPDATE", "")
+    return lambda cursor, fence: fences.guard(cursor, {"a": fence})
+
+
+FAULTS = [without_comparison, in_its_own_transaction, refusing_its_equal]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(database: Database, fault: Callable[[FenceTable], schedules.Guard]) -> None:
+    for level in database.levels:
+        with pytest.raises(AssertionError):
+            schedules.explore(database, level, fault(FenceTable(database.dialect)), examples=50)
+
+
+@pytest.mark.skipif(not MARIADB, reason="HOLDFAST_MARIADB=/usr/sbin/mariadbd tests it, as .ci/run does")
+def test_a_look_that_is_older_than_the_lock_is_found(database: Database) -> None:
+    if database.dialect == "mariadb":
+        with pytest.raises((AssertionError, TypeError)):  # (it sees an older fence, or no record at all)
+            schedules.explore(database, "REPEATABLE READ", looking_at_a_snapshot(FenceTable(database.dialect)), examples=200)
+
+
+# ------------------------------------------------ what it costs
+
+
+def test_a_guard_costs_as_many_statements_as_the_docs_say(database: Database, cursor: Any) -> None:
+    class Counting:
+        """A cursor that counts."""
+
+        connection = cursor.connection
+        fetchone = staticmethod(cursor.fetchone)
+        asked = 0
+
+        @property
+        def rowcount(self) -> int:
+            return int(cursor.rowcount)
+
+        def execute(self, *words: Any) -> None:
+            self.asked += 1
+            cursor.execute(*words)
+
+    database.run("DROP TABLE IF EXISTS data", "CREATE TABLE data (id int PRIMARY KEY, fence bigint)", "INSERT INTO data VALUES (1, NULL)")
+    table, column = Counting(), Counting()
+    for fence in (5, 6):
+        FenceTable(database.dialect).guard(table, {"a": fence})
+        FenceColumn(database.dialect, "data").guard(column, 1, {"a": fence})
+    assert (table.asked, column.asked) == (2 * (2 if database.dialect == "mariadb" else 1), 2)

@@ -1,0 +1,334 @@
+"""Fences in SQLAlchemy, on each database: transactions that begin with their guard, rows that no late holder changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fencing.databases import Database
+from sqlalchemy import Engine, ForeignKey, String, create_engine, delete, event, select, text, update
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm.exc import StaleDataError
+
+from holdfast import Misuse, StaleFence
+from holdfast.fencing import FenceTable
+from holdfast.fencing import sqlalchemy as module
+from holdfast.fencing.sqlalchemy import Fenced, fence_table, fenced, guard
+
+OPEN = SimpleNamespace(name="a", fence=None)
+pytestmark = pytest.mark.timeout(240)  # servers start
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+fence_table(Base.metadata)
+
+
+class Plain(Base):
+    __tablename__ = "plain"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    value: Mapped[int]
+
+
+class Account(Fenced, Base):
+    __tablename__ = "account"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    value: Mapped[int]
+    kind: Mapped[str] = mapped_column(String(20), default="account")
+
+
+class Named(Fenced, Base):
+    __tablename__ = "named"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    value: Mapped[int]
+
+    def fence_name(self) -> str:
+        return f"named:{self.id}"
+
+
+@pytest.fixture
+def engine(database: Database) -> Iterator[Engine]:
+    engine = create_engine(database.url)
+    Base.metadata.drop_all(engine)
+    Base.metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def session(engine: Engine) -> Iterator[Session]:
+    with Session(engine) as session:
+        yield session
+
+
+def values(engine: Engine, table: str = "plain") -> list[Any]:
+    with engine.connect() as connection:
+        return list(connection.execute(text(f"SELECT value FROM {table} ORDER BY id")).scalars())
+
+
+# ------------------------------------------------ the transaction
+
+
+def test_a_late_holder_s_transaction_is_rolled_back(engine: Engine, session: Session) -> None:
+    with fenced(session, {"a": 7}) as same:
+        assert same is session
+        session.add(Plain(id=1, value=7))
+    with Session(engine) as late:
+        with pytest.raises(StaleFence) as refused, fenced(late, {"a": 5}):
+            raise AssertionError("the body does not run")
+        assert (refused.value.fence, refused.value.seen, late.in_transaction()) == (5, 7, False)
+    with fenced(session, {"a": 7}):
+        session.add(Plain(id=3, value=7))
+    assert values(engine) == [7, 7]
+
+
+def test_the_guard_is_the_first_statement(engine: Engine, session: Session) -> None:
+    said: list[str] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def _before(connection: object, cursor: object, statement: str, *rest: object) -> None:
+        said.append(statement)
+
+    with fenced(session, {"a": 7}):
+        session.add(Plain(id=1, value=1))
+    said = [it for it in said if "holdfast_fences" in it or "plain" in it]
+    assert "holdfast_fences" in said[0] and not [it for it in said[2:] if "holdfast_fences" in it]
+    assert values(engine) == [1]
+
+
+def test_a_body_that_fails_writes_nothing_and_was_not_there(engine: Engine, session: Session) -> None:
+    def body() -> None:
+        with fenced(session, {"a": 7}):
+            session.add(Plain(id=1, value=7))
+            session.flush()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        body()
+    with fenced(session, {"a": 5}):
+        pass
+    assert values(engine) == []
+
+
+def test_a_session_that_has_begun_is_refused(session: Session) -> None:
+    session.execute(select(Plain)).all()
+    with pytest.raises(Misuse, match="first statement"), fenced(session, {"a": 7}):
+        raise AssertionError
+    session.rollback()
+    with fenced(session, {"a": 7}):
+        with pytest.raises(Misuse, match="first statement"), fenced(session, {"a": 7}):
+            raise AssertionError
+        session.add(Account(id=1, value=1))
+        session.flush()
+        assert session.get_one(Account, 1).fence == 7, "the block around it is still there"
+
+
+def test_an_engine_that_commits_each_statement_is_refused(engine: Engine) -> None:
+    with Session(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
+        with pytest.raises(Misuse, match="transaction of its own"), fenced(session, {"a": 7}):
+            raise AssertionError
+
+
+def test_an_open_lease_writes_only_where_that_was_said(engine: Engine, session: Session) -> None:
+    with pytest.raises(Misuse, match="bears no fence"), fenced(session, OPEN):
+        raise AssertionError
+    with fenced(session, OPEN, unfenced=True):
+        session.add(Account(id=1, value=1))
+    with fenced(session, OPEN, unfenced=True):
+        session.get_one(Account, 1).value = 2
+    with fenced(session, OPEN, unfenced=True):
+        assert session.get_one(Account, 1).fence == 0
+    assert values(engine, "account") == [2]
+
+
+def test_a_connection_without_a_session(engine: Engine) -> None:
+    with engine.begin() as connection:
+        guard(connection, {"a": 7})
+        guard(connection, {"a": 9}, read=True)
+    with engine.connect() as connection:
+        with pytest.raises(StaleFence):
+            guard(connection, {"a": 8})
+
+
+def test_the_table_is_the_one_that_plain_drivers_use(database: Database, engine: Engine) -> None:
+    with engine.begin() as connection:
+        guard(connection, {"a ü": 7})
+    connection = database.connect()
+    with pytest.raises(StaleFence) as refused:
+        FenceTable(database.dialect).guard(connection.cursor(), {"a ü": 6})
+    connection.close()
+    assert refused.value.seen == 7
+
+
+# ------------------------------------------------ rows
+
+
+def test_rows_carry_the_fence_and_refuse_late_holders(engine: Engine, session: Session) -> None:
+    session.add(Account(id=1, value=0))
+    session.commit()
+    with fenced(session, {"a": 7}, table=None):
+        session.get_one(Account, 1).value = 7
+    with Session(engine) as late:
+        for change in (lambda row: setattr(row, "value", 5), late.delete):
+            with pytest.raises(StaleFence) as refused, fenced(late, {"a": 5}, table=None):
+                change(late.get_one(Account, 1))
+            assert (refused.value.name, refused.value.fence, refused.value.seen) == ("a", 5, 7)
+    with fenced(session, {"a": 7}, table=None):
+        session.get_one(Account, 1).value = 8
+    with fenced(session, {"a": 9}, table=None):
+        assert session.get_one(Account, 1).fence == 7
+        session.delete(session.get_one(Account, 1))
+    assert values(engine, "account") == []
+
+
+@pytest.mark.parametrize("later, error", [(7, StaleFence), (4, StaleDataError)], ids=["later", "earlier"])
+def test_a_row_that_was_changed_since_it_was_read(engine: Engine, session: Session, later: int, error: type[Exception]) -> None:
+    """It was read before anybody's last write: a late holder is refused as one, whoever is not late reads it again."""
+    session.add(Account(id=1, value=0))
+    session.commit()
+    with Session(engine, expire_on_commit=False) as other:
+        row = other.get_one(Account, 1)
+        other.commit()
+        with fenced(session, {"a": later}, table=None):
+            session.get_one(Account, 1).value = later
+        with pytest.raises(error) as raised, fenced(other, {"a": 5}, table=None):
+            row.value = 5
+        if isinstance(raised.value, StaleFence):
+            assert (raised.value.fence, raised.value.seen) == (5, 7)
+    assert values(engine, "account") == [later]
+
+
+def test_a_change_outside_of_a_block_is_misuse(engine: Engine, session: Session) -> None:
+    session.add(Account(id=1, value=0))
+    session.commit()
+    row = session.get_one(Account, 1)
+    row.value = 1
+    with pytest.raises(Misuse, match="only under its lock"):
+        session.commit()
+    session.rollback()
+    session.delete(row)
+    with pytest.raises(Misuse, match="only under its lock"):
+        session.commit()
+    session.rollback()
+    row.value = row.value
+    session.commit()
+    assert values(engine, "account") == [0]
+
+
+def test_a_change_in_bulk_needs_the_table(engine: Engine, session: Session) -> None:
+    session.add(Account(id=1, value=0))
+    session.commit()
+    for statement in (update(Account).values(value=1), delete(Account)):
+        with pytest.raises(Misuse, match="a bulk change"):
+            session.execute(statement)
+        session.rollback()
+        with pytest.raises(Misuse, match="a bulk change"), fenced(session, {"a": 7}, table=None):
+            session.execute(statement)
+    session.execute(update(Plain).values(value=1))
+    session.rollback()
+    with fenced(session, {"a": 7}):
+        session.execute(update(Account).values(value=1))
+    assert values(engine, "account") == [1]
+
+
+def test_rows_with_a_lock_each(engine: Engine, session: Session) -> None:
+    session.add_all([Named(id=1, value=0), Named(id=2, value=0)])
+    session.commit()
+    with fenced(session, {"named:1": 7, "named:2": 8}, table=None):
+        for number in (1, 2):
+            session.get_one(Named, number).value = number
+    assert {row.id: row.fence for row in session.scalars(select(Named))} == {1: 7, 2: 8}
+    session.rollback()
+    with pytest.raises(Misuse, match="is protected by 'named:2'"), fenced(session, {"named:1": 9}, table=None):
+        session.get_one(Named, 2).value = 5
+    session.add(Account(id=1, value=0))
+    session.commit()
+    with pytest.raises(Misuse, match="several names"), fenced(session, {"named:1": 9, "named:2": 9}, table=None):
+        session.get_one(Account, 1).value = 5
+    assert values(engine, "named") == [1, 2]
+
+
+def test_a_class_that_inherits_one(engine: Engine) -> None:
+    class Family(DeclarativeBase):
+        pass
+
+    class Parent(Fenced, Family):
+        __tablename__ = "parent"
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+    class Child(Parent):
+        __tablename__ = "child"
+        id: Mapped[int] = mapped_column(ForeignKey("parent.id"), primary_key=True)
+        value: Mapped[int]
+
+    Family.metadata.drop_all(engine)
+    Family.metadata.create_all(engine)
+    with Session(engine) as session:
+        with session.begin():
+            session.add(Child(id=1, value=0))
+        with fenced(session, {"a": 7}, table=None):
+            session.get_one(Child, 1).value = 7
+        with pytest.raises(StaleFence), fenced(session, {"a": 5}, table=None):
+            session.get_one(Child, 1).value = 5
+    assert values(engine, "child") == [7]
+    Family.metadata.drop_all(engine)
+
+
+# ------------------------------------------------ asyncio
+
+
+async def test_tasks_have_the_same(database: Database, engine: Engine) -> None:
+    if not database.asynchronous:
+        return
+    asynchronous = create_async_engine(database.asynchronous)
+    async with AsyncSession(asynchronous, expire_on_commit=False) as session:
+        async with fenced(session, {"a": 7}) as same:
+            assert same is session
+            session.add(Account(id=1, value=7))
+        with pytest.raises(StaleFence):
+            async with fenced(session, {"a": 5}):
+                raise AssertionError("the body does not run")
+        row = await session.get_one(Account, 1)
+        with pytest.raises(Misuse, match="first statement"):
+            async with fenced(session, {"a": 7}):
+                raise AssertionError
+        await session.commit()
+        with Session(engine) as other, fenced(other, {"a": 9}, table=None):
+            other.get_one(Account, 1).value = 9
+        with pytest.raises(StaleFence) as refused:
+            async with fenced(session, {"a": 8}):
+                row.value = 8
+        assert refused.value.seen == 9
+    async with asynchronous.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        with pytest.raises(Misuse, match="transaction of its own"):
+            await connection.run_sync(guard, {"b": 7})
+    await asynchronous.dispose()
+    assert values(engine, "account") == [9]
+
+
+# ------------------------------------------------ planted faults
+
+
+def late_writes(engine: Engine) -> list[Any]:
+    """What is there when a late holder has done all that it can."""
+    for fence in (7, 5):
+        with Session(engine) as session:
+            try:
+                with fenced(session, {"a": fence}, table=None):
+                    session.merge(Account(id=1, value=fence))
+            except StaleFence:
+                session.rollback()
+    return values(engine, "account")
+
+
+def test_rows_without_their_listeners_are_noticed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert late_writes(engine) == [7]
+    Base.metadata.drop_all(engine)
+    Base.metadata.create_all(engine)
+    monkeypatch.setattr(module._Block, "stamps", lambda self, mapper, row: next(iter(self.fences.values())))
+    assert late_writes(engine) == [5]
