@@ -9,27 +9,28 @@ from pathlib import Path
 import pytest
 
 import holdfast.scripts
-from holdfast.scripts import EXCLUSIVE, RELEASE, REQUEST, Script
+from holdfast.scripts import EXCLUSIVE, GCRA, LOADED, RATES, RELEASE, REQUEST, WINDOW, Script
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
 
 def test_a_script_is_its_file() -> None:
-    for script in EXCLUSIVE:
+    for script in LOADED:
         assert script.source == (FOLDER / f"{script.name}.lua").read_bytes()
 
 
 def test_the_digest_is_the_one_that_servers_compute() -> None:
-    for script in EXCLUSIVE:
+    for script in LOADED:
         assert script.sha == hashlib.sha1(script.source).hexdigest().encode()
 
 
-def test_the_exclusive_ones() -> None:
+def test_those_that_lanes_load() -> None:
     assert EXCLUSIVE == (REQUEST, RELEASE)
-    assert [script.name for script in EXCLUSIVE] == ["request", "release"]
+    assert RATES == (GCRA, WINDOW)
+    assert [script.name for script in LOADED] == ["request", "release", "gcra", "window"]
 
 
-@pytest.mark.parametrize("script", EXCLUSIVE, ids=lambda script: script.name)
+@pytest.mark.parametrize("script", LOADED, ids=lambda script: script.name)
 def test_the_head_comment_names_the_keys_and_arguments(script: Script) -> None:
     head = script.source.decode().partition("\nlocal ")[0]
     assert head.startswith(f"-- {script.name}: ")
@@ -41,7 +42,7 @@ def test_the_head_comment_names_the_keys_and_arguments(script: Script) -> None:
     assert re.search(r"^-- Answer: ", head, re.MULTILINE)
 
 
-@pytest.mark.parametrize("script", EXCLUSIVE, ids=lambda script: script.name)
+@pytest.mark.parametrize("script", LOADED, ids=lambda script: script.name)
 def test_the_body_uses_what_the_head_comment_names_and_nothing_else(script: Script) -> None:
     code = re.sub(r"--.*", "", script.source.decode())
     assert {int(number) for number in re.findall(r"KEYS\[(\d+)\]", code)} == set(range(1, script.keys + 1))

@@ -17,17 +17,20 @@ from ..errors import Closed
 from ..face import client, looking
 from ..face.inside import Inside
 from ..face.looking import Plan
+from ..face.rate import Limits
 from ..face.terms import Terms
 from ..recipes.looking import LockStatus
 from ..version import VERSION
+from .asking import carry_out
 from .decorating import Locked, Skipping
 from .lease import Lease
 from .lock import Lock
+from .rate import Rate
 
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping]):
+class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
     __doc__ = client.Client.__doc__
     _locked, _skipping = Locked, Skipping
 
@@ -51,6 +54,9 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
                     self._drivers.pop(at, None)
             driver = self._drivers[loop] = Driver(self.settings, self._access, self._teller, self._teller.wants_all, VERSION)
         return driver
+
+    def _limit(self, limits: Limits) -> Rate:
+        return Rate(limits, self._driver)
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return self._driver().status()
@@ -76,14 +82,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
         return forced.nodes
 
     async def _look(self, plan: Plan[T]) -> T:
-        driver = self._driver()
-        try:
-            ask = next(plan)
-            while True:
-                ask = plan.send(await driver.ask(ask.asks, ask.enough))
-        except StopIteration as end:
-            value: T = end.value
-            return value
+        return await carry_out(plan, self._driver())
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         return await self._driver().ready(seconds(wait, "wait"))

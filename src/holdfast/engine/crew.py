@@ -66,7 +66,7 @@ class Crew:
             fresh=settings.fresh,
             patience=settings.node_timeout,
             keep=settings.max_ttl,
-            scripts=[it.source for it in scripts.EXCLUSIVE],
+            scripts=[it.source for it in scripts.LOADED],
             jitter=int(inbox[:4], 16) / 0xFFFF,
         )
         self.lanes: list[Lane[Command]] = [Lane(self, i, it, self._manners) for i, it in enumerate(settings.addresses)]

@@ -15,7 +15,7 @@ from ..scripts import RELEASE, REQUEST
 LONGEST = 512  # bytes of a name
 SHORTEST = 0.05  # seconds: a lease that is not over before anybody can use it
 _TAG = re.compile(rb"[^{]*\{([^}]+)\}", re.DOTALL)  # in which the server finds a hash tag
-_OURS = re.compile(rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence)", re.DOTALL)
+_OURS = re.compile(rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|rate|window)", re.DOTALL)
 
 
 class Exclusive:
@@ -63,7 +63,7 @@ def key_of(name: str, prefix: str = "") -> bytes:
     if b"}" in key and not _TAG.match(key):
         raise ConfigError(f"{name!r} cannot be a lock's name: it has a '}}' but no hash tag like '{{tag}}' before it; leave the '}}' out")
     if _OURS.match(key):
-        raise ConfigError(f"{name!r} cannot be a lock's name: it looks like the keys in which locks keep their queues and fences")
+        raise ConfigError(f"{name!r} cannot be a lock's name: it looks like a key in which locks keep queues and fences, or rates counts")
     return key
 
 

@@ -15,17 +15,20 @@ from ..engine.record import Stats
 from ..face import client, looking
 from ..face.inside import Inside
 from ..face.looking import Plan
+from ..face.rate import Limits
 from ..face.terms import Terms
 from ..recipes.looking import LockStatus
 from ..version import VERSION
+from .asking import carry_out
 from .decorating import Locked, Skipping
 from .lease import Lease
 from .lock import Lock
+from .rate import Rate
 
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping]):
+class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
     __doc__ = client.Client.__doc__
     _locked, _skipping = Locked, Skipping
 
@@ -35,6 +38,9 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
 
     def _describe(self, terms: Terms) -> Lock:
         return Lock(terms, self._inside, self._driver)
+
+    def _limit(self, limits: Limits) -> Rate:
+        return Rate(limits, self._driver)
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return self._driver.status()
@@ -60,13 +66,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
         return forced.nodes
 
     def _look(self, plan: Plan[T]) -> T:
-        try:
-            ask = next(plan)
-            while True:
-                ask = plan.send(self._driver.ask(ask.asks, ask.enough))
-        except StopIteration as end:
-            value: T = end.value
-            return value
+        return carry_out(plan, self._driver)
 
     def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         return self._driver.ready(seconds(wait, "wait"))
