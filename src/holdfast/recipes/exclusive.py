@@ -63,7 +63,7 @@ def key_of(name: str, prefix: str = "") -> bytes:
     if b"}" in key and not _TAG.match(key):
         raise ConfigError(f"{name!r} cannot be a lock's name: it has a '}}' but no hash tag like '{{tag}}' before it; leave the '}}' out")
     if _OURS.match(key):
-        raise ConfigError(f"{name!r} cannot be a lock's name: it looks like a key in which locks keep queues and fences, or rates counts")
+        raise ConfigError(f"{name!r} cannot be a lock's name: it looks like the keys in which locks keep their queues and fences")
     return key
 
 

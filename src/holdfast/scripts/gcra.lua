@@ -43,7 +43,7 @@ end
 
 -- As much of it as cannot have flowed back by itself since: without it, the time may have passed while nothing was owed.
 local back = q - math.max(now - at, 0)
-if back >= 0 and owed > 0 then
+if back >= 0 and owed + rest > 0 then
     owed, rest = owed - back, rest - r
     if rest < 0 then owed, rest = owed - 1, rest + parts end
     if owed < 0 then owed, rest = 0, 0 end
