@@ -109,6 +109,11 @@ class Node:
         self.bench, self.kind, self.scripts = bench, kind, scripts or {}
         self.bench.operator.batch(*[("SCRIPT", "LOAD", it.source) for it in [GCRA, WINDOW, *self.scripts.values()]])
 
+    @property
+    def seeds(self) -> range:
+        """As many histories as it has time for: a real server's takes as long as it says."""
+        return SEEDS if isinstance(self.bench.place, Simulated) else range(2)
+
     def algorithm(self, limit: int, period: int, burst: int) -> Gcra | Window:
         return Gcra(KEY, limit, period, burst) if self.kind == "gcra" else Window(KEY, limit, period)
 
@@ -195,7 +200,7 @@ def history(node: Node, seed: int) -> str | None:
 
 
 def test_a_history_is_what_it_is_in_fractions(node: Node) -> None:
-    for seed in SEEDS:
+    for seed in node.seeds:
         assert (difference := history(node, seed)) is None, difference
 
 
@@ -232,7 +237,7 @@ def excess(node: Node, seed: int) -> str | None:
 
 
 def test_never_more_is_allowed_than_may_be(node: Node) -> None:
-    for seed in SEEDS:
+    for seed in node.seeds:
         assert (broken := excess(node, seed)) is None, broken
 
 
