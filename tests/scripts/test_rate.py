@@ -159,7 +159,7 @@ def ends(value: bytes | None) -> int:
 
 
 def history(node: Node, seed: int) -> str | None:
-    """A random history on the server and in the model; where they differ first. Limits change in it, and on simulated servers clocks step."""
+    """A random history on the server and in the model; where they differ first. Limits change, and on simulated servers clocks step."""
     dice, steps = random.Random(seed), isinstance(node.bench.place, Simulated)
     limit, burst = dice.choice(RATES)
     model, period, taken = node.model(limit, SPAN, burst), SPAN, list[tuple[int, int]]()
@@ -208,7 +208,7 @@ def test_a_history_is_what_it_is_in_fractions(node: Node) -> None:
 
 
 def excess(node: Node, seed: int) -> str | None:
-    """Where more was allowed, and not given back, than may be; None if nowhere. Callers come in bursts and evenly; some give back, some late.
+    """Where more was allowed, and not given back, than may be; None if nowhere. Callers come in bursts and evenly; some give back late.
 
     GCRA: in any stretch of a period less than limit + burst. Window: in each no more than the limit, and windows do not overlap.
     """
@@ -357,7 +357,7 @@ FAULTS: dict[str, tuple[Script, str, str, Found]] = {
     "allows one call too many": (GCRA, "if sum > Q or sum == Q and more > R then", "if owed > Q then", breaks_the_law),
     "forgets parts of microseconds": (GCRA, "owed, rest = sum, more", "owed, rest = sum, 0", differs),
     "takes without writing it down": (GCRA, "    owed, rest = sum, more\n    keep()", "    owed, rest = sum, more", breaks_the_law),
-    "pays twice for waiting": (GCRA, "local owed = (tonumber(free) or 0) - now", "local owed = (tonumber(free) or 0) - now - 2000", breaks_the_law),
+    "lets time pass twice": (GCRA, "(tonumber(free) or 0) - now", "(tonumber(free) or 0) - now - 2000", breaks_the_law),
     "waits for a clock that went back": (GCRA, "    owed, rest = Q, R\n    keep()", "    owed, rest = Q, R", hangs_back),
     "believes a clock that went back": (WINDOW, "elseif ends > now + period then", "elseif false then", hangs_back),
     "pushes the window forward with every call": (

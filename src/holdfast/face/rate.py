@@ -173,7 +173,7 @@ class Tally:
         """What all that was said means."""
         told = self.told.values()
         return Allowance(
-            allowed=not self.refused,
+            allowed=self.allowed,
             retry_after=max(it.retry for it in told) / SECOND,
             remaining=min(it.remaining for it in told),
             reset_after=max(it.reset for it in told) / SECOND,
