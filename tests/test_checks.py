@@ -81,6 +81,34 @@ def test_what_is_no_number_is_refused(value: object) -> None:
     assert str(caught.value) == f"ttl is a number of seconds or a timedelta, not {checks.shown(value)}"
 
 
+# ---------------------------------------------------------------- whole numbers
+
+
+@unhurried
+@given(st.integers(), st.integers(0, 100), st.integers(0, 100))
+def test_a_whole_number_has_its_limits(value: int, least: int, more: int) -> None:
+    if least <= value <= least + more:
+        assert checks.whole(value, "limit", least=least, most=least + more) is value
+    else:
+        with pytest.raises(ConfigError) as caught:
+            checks.whole(value, "limit", least=least, most=least + more)
+        assert str(caught.value) == f"limit is a whole number from {least} to {least + more}, not {checks.shown(value)}"
+
+
+@unhurried
+@given(NO_NUMBERS | st.booleans() | st.floats())
+def test_what_is_no_whole_number_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checks.whole(value, "limit", most=5)
+    assert str(caught.value) == f"limit is a whole number, not {checks.shown(value)}"
+
+
+def test_a_whole_number_is_one_at_least() -> None:
+    assert checks.whole(1, "limit", most=1) == 1
+    with pytest.raises(ConfigError):
+        checks.whole(0, "limit", most=1)
+
+
 # ---------------------------------------------------------------- texts
 
 

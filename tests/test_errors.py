@@ -9,12 +9,26 @@ import re
 import pytest
 
 from holdfast import errors
-from holdfast.errors import BadFence, Cancelled, ConfigError, HoldfastError, LockBusy, LockLost, Misuse, NoQuorum, NotAcquired, StaleFence
+from holdfast.errors import (
+    BadFence,
+    Cancelled,
+    ConfigError,
+    HoldfastError,
+    LockBusy,
+    LockLost,
+    Misuse,
+    NoQuorum,
+    NotAcquired,
+    RateLimited,
+    StaleFence,
+)
 
-PLAIN = [getattr(errors, name) for name in errors.__all__ if name not in ("LockBusy", "NoQuorum", "Cancelled", "LockLost", "StaleFence")]
+FACTS = ("LockBusy", "RateLimited", "NoQuorum", "Cancelled", "LockLost", "StaleFence")
+PLAIN = [getattr(errors, name) for name in errors.__all__ if name not in FACTS]
 EVERY = [
     *(kind("so it is") for kind in PLAIN),
     LockBusy("a", 1.5, None, None),
+    RateLimited("a", 1.5, None, 10, 60.0, 3.5),
     NoQuorum("a", 1.5, {"n1": OSError("refused"), "n2": ConfigError("too old")}, 2),
     Cancelled("a", 1.5),
     LockLost("a", "gap", 7),
@@ -29,6 +43,8 @@ def test_all_errors_are_one_tree() -> None:
     assert issubclass(NoQuorum, NotAcquired)
     assert issubclass(StaleFence, LockLost)
     assert issubclass(LockBusy, TimeoutError)
+    assert issubclass(RateLimited, TimeoutError)
+    assert issubclass(RateLimited, NotAcquired)
     assert issubclass(Misuse, RuntimeError)
     assert issubclass(ConfigError, ValueError)
     assert not issubclass(NoQuorum, TimeoutError)
@@ -54,10 +70,10 @@ def test_B53_the_tree_is_as_drawn() -> None:
 
 def test_each_error_is_caught_only_as_what_it_is() -> None:
     for error in EVERY:
-        assert isinstance(error, TimeoutError) is (type(error) is LockBusy)
+        assert isinstance(error, TimeoutError) is (type(error) in (LockBusy, RateLimited))
         assert isinstance(error, ValueError) is (type(error) in (ConfigError, BadFence))
         assert isinstance(error, RuntimeError) is isinstance(error, Misuse)
-        assert isinstance(error, OSError) is (type(error) is LockBusy), "no connection of anybody's has failed"
+        assert isinstance(error, OSError) is (type(error) in (LockBusy, RateLimited)), "no connection of anybody's has failed"
 
 
 @pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
@@ -83,6 +99,10 @@ def test_an_error_has_its_facts_on_the_other_side() -> None:
     busy = pickle.loads(pickle.dumps(LockBusy("a", 0.25, "host:1", 2.0)))
     assert (busy.name, busy.waited, busy.holder, busy.ttl_left) == ("a", 0.25, "host:1", 2.0)
     assert (busy.errno, busy.strerror, busy.filename) == (None, None, None), "(a TimeoutError has these)"
+    limited = pickle.loads(pickle.dumps(RateLimited("mail", 0.25, "user:7", 10, 60.0, 3.5)))
+    assert (limited.name, limited.waited, limited.key, limited.limit) == ("mail", 0.25, "user:7", 10)
+    assert (limited.period, limited.retry_after) == (60.0, 3.5)
+    assert str(limited).startswith("'mail' of 'user:7' is used up: 10 in 60 s are allowed, and more in 3.500 s at the earliest; waited 0.250")
     unknown = pickle.loads(pickle.dumps(NoQuorum("a", 1.5, {"n1": ConnectionResetError("gone")}, 2)))
     assert (unknown.name, unknown.waited, type(unknown.causes["n1"])) == ("a", 1.5, ConnectionResetError)
     lost = pickle.loads(pickle.dumps(StaleFence("a", 7, 9)))

@@ -21,6 +21,7 @@ from .errors import (
     NoQuorum,
     NotAcquired,
     NotHeld,
+    RateLimited,
     SelfDeadlock,
     StaleFence,
     WrongLoop,
@@ -28,12 +29,14 @@ from .errors import (
 )
 from .face.decorating import Options
 from .face.lease import LeaseState
+from .face.rate import Allowance
 from .recipes.looking import LockStatus, NodeView, Waiter
-from .sync import Holdfast, Lease, Lock, current
+from .sync import Holdfast, Lease, Lock, Rate, current
 from .version import VERSION as __version__
 
 __all__ = [
     "BadFence",
+    "Allowance",
     "Cancelled",
     "Closed",
     "ConfigError",
@@ -52,6 +55,8 @@ __all__ = [
     "NotAcquired",
     "NotHeld",
     "Options",
+    "Rate",
+    "RateLimited",
     "SelfDeadlock",
     "StaleFence",
     "Stats",

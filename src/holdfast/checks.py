@@ -32,6 +32,15 @@ def seconds(value: object, what: str, *, least: float = 0.0, most: float = inf) 
     return found
 
 
+def whole(value: object, what: str, *, most: int, least: int = 1) -> int:
+    """A whole number between `least` and `most`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{what} is a whole number, not {shown(value)}")
+    if not least <= value <= most:
+        raise ConfigError(f"{what} is a whole number from {least} to {most}, not {shown(value)}")
+    return value
+
+
 def text(value: object, what: str, *, most: int) -> str:
     """A text of at most `most` bytes of UTF-8."""
     if not isinstance(value, str):

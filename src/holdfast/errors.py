@@ -5,6 +5,7 @@ Knows words and facts. Must not know nodes' sockets, drivers, or how a fact came
     HoldfastError
     ├── NotAcquired
     │   ├── LockBusy       (also TimeoutError)   somebody else has it, and the time to wait ran out
+    │   ├── RateLimited    (also TimeoutError)   the limit is used up for longer than the time to wait
     │   ├── NoQuorum                             too few nodes answered: nobody can know
     │   └── Cancelled                            the caller's `cancel` was set
     ├── LockLost                                 it was held, and nobody can be sure of it any longer
@@ -36,6 +37,7 @@ __all__ = [
     "NoQuorum",
     "NotAcquired",
     "NotHeld",
+    "RateLimited",
     "SelfDeadlock",
     "StaleFence",
     "WrongLoop",
@@ -58,7 +60,7 @@ def _restored(kind: type[HoldfastError], args: tuple[Any, ...], facts: dict[str,
 
 
 class NotAcquired(HoldfastError):
-    """The lock was not acquired. `name`: the lock; `waited`: for how many seconds the caller waited."""
+    """What was asked for was not to be had. `name`: the lock, or the rate; `waited`: for how many seconds the caller waited."""
 
     name: str
     waited: float
@@ -81,6 +83,28 @@ class LockBusy(NotAcquired, TimeoutError):
             "Wait longer (`wait=`), or come back later."
         )
         self.name, self.waited, self.holder, self.ttl_left = name, waited, holder, ttl_left
+
+
+class RateLimited(NotAcquired, TimeoutError):
+    """The limit is used up, and the call would be allowed only after the time to wait for it has run out.
+
+    `key`: whose limit it is, if each has one; `limit`, `period`: so many calls in so many seconds; `retry_after`: in how many seconds
+    the call may be allowed, at the earliest.
+    """
+
+    key: str | None
+    limit: int
+    period: float
+    retry_after: float
+
+    def __init__(self, name: str, waited: float, key: str | None, limit: int, period: float, retry_after: float) -> None:
+        whose = "" if key is None else f" of {key!r}"
+        super().__init__(
+            f"{name!r}{whose} is used up: {limit} in {period:g} s are allowed, and more in {retry_after:.3f} s at the earliest; "
+            f"waited {waited:.3f} s. Wait longer (`wait=`), or come back then."
+        )
+        self.name, self.waited, self.key = name, waited, key
+        self.limit, self.period, self.retry_after = limit, period, retry_after
 
 
 class NoQuorum(NotAcquired):

@@ -33,6 +33,9 @@ ONLY_REAL = {
     "test_s16_a_lease_is_lost_by_the_clock_and_not_when_somebody_notices",
     "test_s21_callbacks_that_raise_are_logged_and_hurt_nobody",
     "test_children_do_not_inherit",
+    "test_who_waits_when_the_client_is_closed",
+    "test_a_decorated_function_waits_for_its_turn",
+    "test_what_a_rate_cannot_decorate",
     "test_whoever_waits_for_an_extension_is_not_forgotten_by_a_release",
 }
 

@@ -109,6 +109,14 @@ def test_S04_half_of_an_even_number_is_enough_to_refuse() -> None:
     assert not quorum.hopeless(2, [True, True, False])
 
 
+@unhurried
+@given(st.integers(1, 7), st.data())
+def test_what_everybody_who_answered_and_a_quorum_allows(nodes: int, data: st.DataObject) -> None:
+    votes = data.draw(st.lists(st.booleans(), max_size=nodes))
+    said = quorum.unanimous(quorum.majority(nodes), votes)
+    assert said is (votes.count(False) == 0 and 2 * votes.count(True) > nodes)
+
+
 # ---------------------------------------------------------------- validity
 
 

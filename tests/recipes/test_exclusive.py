@@ -104,6 +104,8 @@ REFUSED = {
     "{a}:waiters": OURS,
     "{a}:readers": OURS,
     "{a}:rfence": OURS,
+    "{a}:rate": OURS,
+    "{a}:window:x": OURS,
     "{a}:fence:x{a}": OURS,
     "{a}:queues are fun": OURS,
     "{a{b}:waiters": OURS,

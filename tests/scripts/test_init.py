@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast.scripts
-from holdfast.scripts import EXCLUSIVE, LOADED, RELEASE, REQUEST, Script
+from holdfast.scripts import EXCLUSIVE, GCRA, LOADED, RATES, RELEASE, REQUEST, WINDOW, Script
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
@@ -24,9 +24,10 @@ def test_the_digest_is_the_one_that_servers_compute() -> None:
         assert script.sha == hashlib.sha1(script.source).hexdigest().encode()
 
 
-def test_which_are_loaded() -> None:
+def test_those_that_lanes_load() -> None:
     assert EXCLUSIVE == (REQUEST, RELEASE)
-    assert [script.name for script in LOADED] == ["request", "release", "permits"]
+    assert RATES == (GCRA, WINDOW)
+    assert [script.name for script in LOADED] == ["request", "release", "permits", "gcra", "window"]
 
 
 @pytest.mark.parametrize("script", LOADED, ids=lambda script: script.name)

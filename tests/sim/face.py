@@ -13,11 +13,12 @@ from holdfast.checks import Seconds, seconds
 from holdfast.engine.crew import NodeStatus, Want
 from holdfast.engine.record import Stats
 from holdfast.errors import LockBusy, LockLost, NoQuorum
-from holdfast.face import client, lease, lock, looking
+from holdfast.face import client, lease, lock, looking, rate
 from holdfast.face.agreements import Agreements
 from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
 from holdfast.face.looking import Plan
+from holdfast.face.rate import Allowance, Limits
 from holdfast.face.terms import Terms
 from holdfast.recipes.looking import LockStatus
 from holdfast.testing.driver import Driver, Witness
@@ -150,7 +151,23 @@ class Lock(lock.Lock[Lease]):
             error.add_note(f"and {lost}")
 
 
-class Holdfast(client.Client[Lock, Any, Any]):
+class Rate(rate.Rate):
+    """The description of a rate in a simulated world."""
+
+    __slots__ = ("_driver",)
+
+    def __init__(self, limits: Limits, driver: Driver) -> None:
+        super().__init__(limits)
+        self._driver = driver
+
+    async def take(self, cost: int = 1) -> Allowance:
+        return await carry_out(rate.take(self._limits, cost), self._driver)
+
+    async def acquire(self, cost: int = 1) -> Allowance:
+        return await carry_out(rate.acquire(self._limits, cost), self._driver)
+
+
+class Holdfast(client.Client[Lock, Any, Any, Rate]):
     """A client in a simulated world. `run` its users in `driver`."""
 
     def __init__(self, world: World, nodes: Sequence[Node], witness: Witness | None = None, **options: Any) -> None:
@@ -165,6 +182,9 @@ class Holdfast(client.Client[Lock, Any, Any]):
 
     def _describe(self, terms: Terms) -> Lock:
         return Lock(terms, self._inside, self._agreements, self.driver)
+
+    def _limit(self, limits: Limits) -> Rate:
+        return Rate(limits, self.driver)
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return self.driver.status()

@@ -7,5 +7,6 @@ from .client import Holdfast
 from .decorating import current
 from .lease import Lease
 from .lock import Lock
+from .rate import Rate
 
-__all__ = ["Holdfast", "Lease", "Lock", "current"]
+__all__ = ["Holdfast", "Lease", "Lock", "Rate", "current"]

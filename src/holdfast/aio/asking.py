@@ -1,24 +1,34 @@
-"""How a task asks nodes what is no lock.
+"""How a task carries out a plan: asks nodes what is no lock, lets time pass, tells observers.
 
-Knows the asyncio driver's `ask`. Decides nothing.
+Knows the asyncio driver's `ask`, `sleep` and `note`. Decides nothing.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Generator
+from typing import Any, TypeVar
 
 from ..drivers.aio import Driver
-from ..face.looking import Plan
+from ..events import Event
+from ..face.looking import Ask
+from ..face.rate import Pause
 
 T = TypeVar("T")
 
 
-async def carry_out(plan: Plan[T], driver: Driver) -> T:
-    """Ask what the plan wants asked, until it knows."""
+async def carry_out(plan: Generator[Ask | Pause | Event, Any, T], driver: Driver) -> T:
+    """Do what the plan wants done, until it knows."""
+    answer: object = None
     try:
-        ask = next(plan)
         while True:
-            ask = plan.send(await driver.ask(ask.asks, ask.enough))
+            match plan.send(answer):
+                case Ask() as ask:
+                    answer = await driver.ask(ask.asks, ask.enough)
+                case Pause() as pause:
+                    answer = await driver.sleep(pause.seconds)
+                case event:
+                    answer = None
+                    driver.note(event)
     except StopIteration as end:
         value: T = end.value
         return value

@@ -18,6 +18,7 @@ from ..face import client, looking
 from ..face.agreements import Agreements
 from ..face.inside import Inside
 from ..face.looking import Plan
+from ..face.rate import Limits
 from ..face.terms import Terms
 from ..recipes.looking import LockStatus
 from ..version import VERSION
@@ -25,11 +26,12 @@ from .asking import carry_out
 from .decorating import Locked, Skipping
 from .lease import Lease
 from .lock import Lock
+from .rate import Rate
 
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping]):
+class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
     __doc__ = client.Client.__doc__
     _locked, _skipping = Locked, Skipping
 
@@ -54,6 +56,9 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
                     self._drivers.pop(at, None)
             driver = self._drivers[loop] = Driver(self.settings, self._access, self._teller, self._teller.wants_all, VERSION)
         return driver
+
+    def _limit(self, limits: Limits) -> Rate:
+        return Rate(limits, self._driver)
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return self._driver().status()

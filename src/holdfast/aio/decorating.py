@@ -72,6 +72,14 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
     return decorated
 
 
+def _limited(function: Function, rate_of: LockOf, skip: bool) -> Function:
+    async def decorated(*args: Any, **kwargs: Any) -> Any:
+        await rate_of(*args, **kwargs).acquire()
+        return await function(*args, **kwargs)
+
+    return decorated
+
+
 def _first(body: AsyncGenerator[Any, Any]) -> Any:
     """The first step of a body, which is hidden from the event loop.
 
@@ -111,3 +119,16 @@ class Skipping(Locked):
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorate this function."""
         return super().__call__(function)
+
+
+class Limited(decorating.Decorator):
+    """A decorator of coroutine functions: each call waits until its rate allows it."""
+
+    __slots__ = ()
+    _runs = {Kind.COROUTINE: _limited}  # noqa: RUF012
+    _otherwise = "a rate of this face decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
+
+    def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
+        """Decorate this function."""
+        decorated: Callable[P, W] = self._decorate(function)
+        return decorated

@@ -42,6 +42,11 @@ def uncertain(nodes: int, quorum: int, sure: int) -> bool:
     return nodes - sure >= quorum
 
 
+def unanimous(quorum: int, votes: Sequence[bool]) -> bool:
+    """Did all who answered say yes, and a quorum of them? (What a mere quorum allows may be N / q times what each node does.)"""
+    return len(votes) >= quorum and all(votes)
+
+
 def hopeless(quorum: int, able: Iterable[bool]) -> bool:
     """Are fewer than `quorum` nodes still able to grant? (Not "have `quorum` refused": with even N that never comes.)"""
     return sum(able) < quorum

@@ -240,6 +240,17 @@ class Driver:
         assert round_ is not None
         return round_
 
+    async def sleep(self, seconds: float) -> bool:
+        """Let time pass, unless the client is closed."""
+        until = clock() + seconds
+        while (left := until - clock()) > 0:
+            self._check_open()
+            if self._over:  # a forked child: nobody here has news
+                await asyncio.sleep(left)
+            else:
+                await self._news(left)
+        return True
+
     async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
         began = clock()

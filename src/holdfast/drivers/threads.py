@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 IDLE = 10.0  # seconds after which a keeper with nothing to keep ends: a process that forks should have no thread
 CHUNK = 65536
-GLANCE = 0.05  # seconds after which whoever may be cancelled by an event looks at it
+GLANCE = 0.05  # seconds after which whoever may be cancelled by an event, or by the client's end, looks at it
 
 _keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
 _drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
@@ -706,6 +706,17 @@ class Driver:
         if not alive or not told:
             raise HoldfastError("this process was forked, or holdfast failed, while nodes were asked") from keeper.failure
         return told[0]
+
+    def sleep(self, seconds: float, cancel: Cancel | None = None) -> bool:
+        """Let time pass, unless the client is closed. False: `cancel` was set meanwhile."""
+        gate, until = allocate_lock(), clock() + seconds
+        gate.acquire()
+        while (left := until - clock()) > 0:
+            self._check_open()
+            if cancel is not None and cancel.is_set():
+                return False
+            gate.acquire(True, min(left, GLANCE))
+        return True
 
     def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""

@@ -24,6 +24,7 @@ from ..recipes.looking import LockStatus
 from ..recipes.semaphore import Slots
 from .decorating import Choice, Name, Options, named
 from .lock import Lock
+from .rate import Limits, Rate, limits
 from .telling import Observer, Teller
 from .terms import Terms, locks, terms
 
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
 L = TypeVar("L", bound=Lock[Any])
 D = TypeVar("D")  # the decorators of a face: what raises LockBusy,
 S = TypeVar("S")  # and what does not
+R = TypeVar("R", bound=Rate)
 
 
-class Client(ABC, Generic[L, D, S]):
+class Client(ABC, Generic[L, D, S, R]):
     """A client of N independent Redis or Valkey masters: describes locks on them. Connects with the first use.
 
     `nodes`: addresses, `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS or `unix:///path[?db=n]`, one by one or in an
@@ -105,6 +107,9 @@ class Client(ABC, Generic[L, D, S]):
 
     @abstractmethod
     def _describe(self, terms: Terms) -> L: ...
+
+    @abstractmethod
+    def _limit(self, limits: Limits) -> R: ...
 
     @abstractmethod
     def nodes(self) -> tuple[NodeStatus, ...]:
@@ -263,6 +268,44 @@ class Client(ABC, Generic[L, D, S]):
         if on_busy not in ("raise", "skip"):
             raise ConfigError(f"on_busy is 'raise' or 'skip', not {on_busy!r}")
         return self._locked(choice) if on_busy == "raise" else self._skipping(choice, True)
+
+    def rate(
+        self,
+        name: str,
+        limit: int,
+        period: Seconds,
+        *,
+        key: str | int | None = None,
+        algorithm: Literal["gcra", "fixed window"] = "gcra",
+        burst: int | None = None,
+        wait: Seconds | None = None,
+        fail_open: bool = False,
+    ) -> R:
+        """The description of a rate: `limit` calls in `period` seconds, for all who use these nodes. Sends nothing by itself.
+
+        `take()` asks once, `acquire()` waits for as long as `wait` says (None for ever), and as a decorator each call of a function waits
+        so. `key`: each key has a limit of its own (a user, an address, a tenant); `algorithm`: "gcra", with which what was taken flows
+        back evenly, and `burst` calls (default: `limit`) may be taken at once; or "fixed window", `limit` in each window, which begins
+        with its first call, and which no call makes longer. All who use a rate should name the same limit, period and algorithm: each call
+        is judged by the numbers that it names. `fail_open`: where too few nodes answer, calls are allowed, and told why.
+
+        Without failures never more is allowed than that, and with them N / q times as much at most; `Rate` says it exactly. A period that
+        is longer than the restart guard (`max_ttl` + 2 s) is forgotten by a node that restarts empty: that counts as a failure, too.
+        Raises ConfigError for what cannot work.
+        """
+        return self._limit(
+            limits(
+                self.settings,
+                name,
+                limit,
+                period,
+                key=key,
+                algorithm=algorithm,
+                burst=burst,
+                wait=wait,
+                fail_open=fail_open,
+            )
+        )
 
     @classmethod
     def local(cls, nodes: int = 5, **options: Any) -> Self:

@@ -166,8 +166,8 @@ class Decorator:
 # ------------------------------------------------ which lock
 
 
-def always(lock: L) -> Choice:
-    """The same lock for every call."""
+def always(lock: object) -> Choice:
+    """The same lock, or rate, for every call."""
     return lambda function: lambda *args, **kwargs: lock
 
 

@@ -30,7 +30,7 @@ class Slots(Some):
 
     def __init__(self, name: str, permits: int, count: int, ttl: float, *, prefix: str = "", horizon: int) -> None:
         self._key = beside(key_of(name, prefix), b"permits")
-        self.label, self.permits, self.needed = name, _whole(permits, "permits", MOST), _whole(count, "count", MOST)
+        self.label, self.permits, self.needed = name, checks.whole(permits, "permits", most=MOST), checks.whole(count, "count", most=MOST)
         if count > permits:
             raise ConfigError(f"{count} permits at once can never be had of {name!r}, which has {permits}")
         self._prefix, self._ttl, self._horizon = prefix, ttl, horizon
@@ -81,9 +81,3 @@ class Slots(Some):
     def _differing(self, answers: Mapping[int, object]) -> list[str]:
         mine = b"%d" % self.permits
         return [it.decode("utf-8", "replace") if isinstance(it, bytes) else repr(it) for it in answers.values() if it != mine]
-
-
-def _whole(value: int, what: str, most: int) -> int:
-    if type(value) is not int or not 1 <= value <= most:
-        raise ConfigError(f"{what} is a whole number from 1 to {most}, not {checks.shown(value)}")
-    return value

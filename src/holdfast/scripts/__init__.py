@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["EXCLUSIVE", "FORCE_RELEASE", "INSPECT", "LOADED", "NAMES", "PERMITS", "RELEASE", "REQUEST", "Script"]
+__all__ = ["EXCLUSIVE", "FORCE_RELEASE", "GCRA", "INSPECT", "LOADED", "NAMES", "PERMITS", "RATES", "RELEASE", "REQUEST", "WINDOW", "Script"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ def _script(name: str, keys: int, *arguments: str) -> Script:
 REQUEST = _script("request", 4, "token", "ttl", "mode", "P", "K", "PXAT")
 RELEASE = _script("release", 4, "token", "K")
 PERMITS = _script("permits", 1, "permits", "expiry")
+GCRA = _script("gcra", 1, "parts", "q", "r", "Q", "R", "at")
+WINDOW = _script("window", 1, "cost", "limit", "period", "at")
 
 # Those of operators, who need them now and then: handed over with every call (EVAL), and not loaded by every client.
 INSPECT = _script("inspect", 4, "most")
@@ -38,4 +40,7 @@ FORCE_RELEASE = _script("force_release", 4, "K", "only")
 NAMES = _script("names", 0, "cursor", "pattern", "count")
 
 EXCLUSIVE = (REQUEST, RELEASE)  # those of a plain lock
-LOADED = (*EXCLUSIVE, PERMITS)  # those that users call, in the order in which a lane loads them
+RATES = (GCRA, WINDOW)
+
+# Those that are called by their digests, in the order in which a lane loads them.
+LOADED = (*EXCLUSIVE, PERMITS, *RATES)

@@ -1,24 +1,34 @@
-"""How a thread asks nodes what is no lock.
+"""How a thread carries out a plan: asks nodes what is no lock, lets time pass, tells observers.
 
-Knows the threads driver's `ask`. Decides nothing.
+Knows the threads driver's `ask`, `sleep` and `note`. Decides nothing.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Generator
+from typing import Any, TypeVar
 
-from ..drivers.threads import Driver
-from ..face.looking import Plan
+from ..drivers.threads import Cancel, Driver
+from ..events import Event
+from ..face.looking import Ask
+from ..face.rate import Pause
 
 T = TypeVar("T")
 
 
-def carry_out(plan: Plan[T], driver: Driver) -> T:
-    """Ask what the plan wants asked, until it knows."""
+def carry_out(plan: Generator[Ask | Pause | Event, Any, T], driver: Driver, cancel: Cancel | None = None) -> T:
+    """Do what the plan wants done, until it knows. `cancel`: ends its pauses."""
+    answer: object = None
     try:
-        ask = next(plan)
         while True:
-            ask = plan.send(driver.ask(ask.asks, ask.enough))
+            match plan.send(answer):
+                case Ask() as ask:
+                    answer = driver.ask(ask.asks, ask.enough)
+                case Pause() as pause:
+                    answer = driver.sleep(pause.seconds, cancel)
+                case event:
+                    answer = None
+                    driver.note(event)
     except StopIteration as end:
         value: T = end.value
         return value

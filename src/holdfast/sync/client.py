@@ -16,6 +16,7 @@ from ..face import client, looking
 from ..face.agreements import Agreements
 from ..face.inside import Inside
 from ..face.looking import Plan
+from ..face.rate import Limits
 from ..face.terms import Terms
 from ..recipes.looking import LockStatus
 from ..version import VERSION
@@ -23,11 +24,12 @@ from .asking import carry_out
 from .decorating import Locked, Skipping
 from .lease import Lease
 from .lock import Lock
+from .rate import Rate
 
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping]):
+class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
     __doc__ = client.Client.__doc__
     _locked, _skipping = Locked, Skipping
 
@@ -38,6 +40,9 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
 
     def _describe(self, terms: Terms) -> Lock:
         return Lock(terms, self._inside, self._agreements, self._driver)
+
+    def _limit(self, limits: Limits) -> Rate:
+        return Rate(limits, self._driver)
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return self._driver.status()

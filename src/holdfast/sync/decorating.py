@@ -71,6 +71,14 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
     return decorated
 
 
+def _limited(function: Function, rate_of: LockOf, skip: bool) -> Function:
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        rate_of(*args, **kwargs).acquire()
+        return function(*args, **kwargs)
+
+    return decorated
+
+
 class Locked(decorating.Decorator):
     """A decorator of functions and generator functions: each call waits for its lock, and holds it until it is over."""
 
@@ -98,3 +106,16 @@ class Skipping(Locked):
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorate this function."""
         return super().__call__(function)
+
+
+class Limited(decorating.Decorator):
+    """A decorator of functions: each call waits until its rate allows it."""
+
+    __slots__ = ()
+    _runs = {Kind.FUNCTION: _limited}  # noqa: RUF012
+    _otherwise = "a rate of this face decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate this function."""
+        decorated: Callable[P, R] = self._decorate(function)
+        return decorated

@@ -211,6 +211,19 @@ class Driver:
         await future
         return round_
 
+    async def sleep(self, seconds: float) -> bool:
+        """Let time pass, unless the client is closed."""
+        until = self.clock() + seconds
+        while (left := until - self.clock()) > 0:
+            self._check_open()
+            await self._changed(left)
+        return True
+
+    def note(self, event: Event) -> None:
+        """Something that no node has told: observers hear of it in its turn."""
+        self.crew.record.note(event)
+        self.work()
+
     async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
         began = self.clock()

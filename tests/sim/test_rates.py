@@ -1,0 +1,277 @@
+"""Rates in the simulator: callers who race, nodes that fail, and what may be allowed then; and planted faults, which break it.
+
+The law is looked at from outside: a call counts from the moment at which its caller was told that it is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import floor
+from typing import Any
+
+import pytest
+from sim.conftest import Town
+from sim.face import Holdfast
+
+from holdfast.errors import NoQuorum, RateLimited
+from holdfast.face import rate
+from holdfast.face.looking import Ask
+
+Build = Callable[..., Town]
+LIMIT, PERIOD = 5, 1.0
+SEEDS = range(2)
+
+
+@dataclass
+class Crowd:
+    """Clients that call as often as they can, each with some callers; `allowed`: when, by the first node's clock less the way there."""
+
+    town: Town
+    options: dict[str, Any]
+    callers: int = 2
+    pause: float = 0.02
+    allowed: list[float] = field(default_factory=list)
+    refused: int = 0
+    unknown: int = 0
+
+    async def calls(self, client: Holdfast, seconds: float) -> None:
+        world, limit = self.town.world, client.rate("mail", LIMIT, PERIOD, **self.options)
+        await world.sleep(world.dice.uniform(0, self.pause))
+        end = world.now + seconds
+        while world.now < end:
+            began = world.now
+            try:
+                told = await limit.take()
+            except NoQuorum:
+                self.unknown += 1
+            else:
+                self.refused += not told.allowed
+                if told.allowed:
+                    self.allowed.append(began)
+            await world.sleep(world.dice.uniform(0, 2 * self.pause))
+
+    def run(self, clients: list[Holdfast], seconds: float) -> None:
+        tasks = [client.driver.run(self.calls(client, seconds)) for client in clients for _ in range(self.callers)]
+        self.town.world.run(self.town.world.now + seconds + 30, lambda: all(it.done for it in tasks))
+        assert all(it.done for it in tasks)
+
+
+def worst(moments: list[float], span: float) -> int:
+    """How many there are at most in any stretch of time of this length."""
+    moments = sorted(moments)
+    return max((sum(start <= it < start + span for it in moments[at:]) for at, start in enumerate(moments)), default=0)
+
+
+def crowd(build: Build, seed: int, count: int = 5, seconds: float = 3.0, **options: Any) -> tuple[Town, Crowd]:
+    """Callers of three clients race for `seconds`, and nothing fails."""
+    town = build(count, seed)
+    clients = [town.client() for _ in range(3)]
+    callers = Crowd(town, options)
+    callers.run(clients, seconds)
+    return town, callers
+
+
+# A call is counted from when it began, and a node counts it when it has got there: by as much the stretches may differ.
+WAY = 0.02
+
+
+@pytest.mark.parametrize("burst", [None, 1])
+def test_without_failures_never_more_than_the_limit(town: Build, burst: int | None) -> None:
+    most = LIMIT + (burst or LIMIT) - 1
+    for seed in SEEDS:
+        _, callers = crowd(town, seed, burst=burst)
+        assert worst(callers.allowed, PERIOD - WAY) <= most, seed
+        assert callers.refused > 4 * len(callers.allowed), "they asked for far more"
+        assert not callers.unknown
+
+
+def test_without_failures_never_more_than_the_limit_in_a_window(town: Build) -> None:
+    for seed in SEEDS:
+        _, callers = crowd(town, seed, algorithm="fixed window")
+        assert worst(callers.allowed, PERIOD - WAY) <= 2 * LIMIT, seed
+        assert len(callers.allowed) <= LIMIT * 4, "three seconds touch no more windows than that"
+
+
+@pytest.mark.parametrize("algorithm", ["gcra", "fixed window"])
+def test_who_races_gets_what_there_is(town: Build, algorithm: str) -> None:
+    """Hardly anything of it is lost to their racing: most of three periods' calls are allowed, though far more are wanted."""
+    for seed in SEEDS:
+        _, callers = crowd(town, seed, algorithm=algorithm)
+        assert len(callers.allowed) >= 0.8 * 3 * LIMIT, (seed, len(callers.allowed))
+
+
+def test_refusals_cost_one_node_one_command(town: Build) -> None:
+    """Whoever is refused is so by the first node: load that is turned away is no load for the others."""
+    here, callers = crowd(town, 1)
+    calls = sorted(node.server.calls[b"EVALSHA"] for node in here.nodes)
+    assert calls[-2] <= 1.5 * len(callers.allowed) + 3
+    assert calls[-1] >= callers.refused
+
+
+# ------------------------------------------------ nodes that fail
+
+
+def trouble(build: Build, seed: int, fault: str, seconds: float = 3.0) -> Crowd:
+    """The same while nodes fail: a minority at a time, others each time."""
+    town = build(5, seed)
+    clients = [town.client(node_timeout=0.1) for _ in range(3)]
+    world, dice = town.world, town.world.dice
+
+    def strike() -> None:
+        for node in dice.sample(town.nodes, 2):
+            if fault == "frozen":
+                node.freeze(dice.uniform(0.05, 0.8))
+            elif fault == "cut":
+                for link in list(node.links):
+                    link.cut(dice.choice([None, 0.0, 0.3]))
+            elif fault == "away":
+                node.vanish(dice.uniform(0.05, 0.8))
+
+    for at in range(int(seconds)):
+        world.at(world.now + at + 0.5, strike)
+    callers = Crowd(town, {})
+    callers.run(clients, seconds)
+    return callers
+
+
+@pytest.mark.parametrize("fault", ["frozen", "cut", "away"])
+def test_with_failures_at_most_n_of_q_times_the_limit(town: Build, fault: str) -> None:
+    most = floor(5 / 3 * (2 * LIMIT - 1))
+    for seed in SEEDS:
+        callers = trouble(town, seed, fault)
+        assert worst(callers.allowed, PERIOD - 0.2) <= most, seed
+        assert len(callers.allowed) >= 4, "and some are allowed all the while"
+
+
+def test_a_node_that_hangs_is_waited_for_once(town: Build) -> None:
+    here = town(3)
+    client = here.client(node_timeout=0.5)
+    here.nodes[1].freeze(100)
+    limit, times = client.rate("mail", 1000, 1), list[float]()
+    for _ in range(4):
+        began = here.world.now
+        assert here.world.do(limit.take())
+        times.append(here.world.now - began)
+    assert 0.4 < times[0] < 1.1
+    assert max(times[1:]) < 0.05
+
+
+def test_those_whose_answer_is_missing_count_as_taken(town: Build) -> None:
+    here = town(3)
+    client = here.client(node_timeout=0.2)
+    limit = client.rate("mail", 2, 100)
+    for node in here.nodes[:2]:
+        node.freeze(1.0)
+    with pytest.raises(NoQuorum):
+        here.world.do(limit.take())
+    here.world.run(here.world.now + 5)
+    assert [bool(here.world.do(limit.take())) for _ in range(3)] == [True, False, False], "one of two is gone: two nodes have taken it"
+
+
+def test_what_a_quorum_could_not_be_had_for_is_given_back(town: Build) -> None:
+    here = town(3)
+    client = here.client(node_timeout=0.2)
+    limit = client.rate("mail", 2, 100)
+    for node in here.nodes[:2]:
+        node.stop()
+    for _ in range(5):
+        with pytest.raises(NoQuorum):
+            here.world.do(limit.take())
+    for node in here.nodes[:2]:
+        node.start()
+    other = here.client(restart_guard=None)
+    assert [bool(here.world.do(other.rate("mail", 2, 100).take())) for _ in range(3)] == [True, True, False]
+
+
+def test_waiting_asks_when_it_was_told_to_and_not_before(town: Build) -> None:
+    here = town(3)
+    client = here.client()
+    limit = client.rate("mail", 1, 2.0)
+    assert here.world.do(limit.acquire())
+    asked = sum(node.server.calls[b"EVALSHA"] for node in here.nodes)
+    began = here.world.now
+    assert here.world.do(limit.acquire())
+    assert 1.9 < here.world.now - began < 2.05
+    assert sum(node.server.calls[b"EVALSHA"] for node in here.nodes) - asked <= 5, "refused by one, then allowed by three, or nearly"
+    with pytest.raises(RateLimited) as caught:
+        here.world.do(client.rate("mail", 1, 2.0, wait=1.5).acquire())
+    assert caught.value.waited < 0.05, "at once: it would not do"
+    assert 1.5 < caught.value.retry_after <= 2
+
+
+# ------------------------------------------------ planted faults
+
+
+RUSHES = range(12)
+
+
+def rush(build: Build, seed: int, count: int = 5) -> tuple[int, int]:
+    """Eighteen callers of three clients at the same moment, and then as many one by one: how many are allowed of each."""
+    town = build(count, seed)
+    clients = [town.client() for _ in range(3)]
+    tasks = [it.driver.run(it.rate("mail", LIMIT, 1000).take()) for it in clients for _ in range(6)]
+    town.world.run(town.world.now + 1, lambda: all(it.done for it in tasks))
+    town.world.run(town.world.now + 0.1)
+    after = [bool(town.world.do(clients[0].rate("mail", LIMIT, 1000).take())) for _ in range(LIMIT)]
+    return sum(bool(it.result()) for it in tasks), sum(after)
+
+
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All nodes are asked together, from the first on."""
+    really = rate.Tally.ask
+    monkeypatch.setattr(rate.Tally, "ask", lambda tally, nodes: really(tally, len(tally._limits.order)))
+
+
+def nothing(tally: Any) -> Any:
+    yield from ()
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_rush_gets_the_limit_in_the_end_and_no_more(town: Build, monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
+    if together:
+        at_once(monkeypatch)
+    for seed in RUSHES:
+        first, after = rush(town, seed)
+        assert first + after == LIMIT, (seed, first, after)
+
+
+def test_counting_a_quorum_instead_of_all_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than the limit is allowed without any fault: each of five nodes allows five, and three of them are enough."""
+    at_once(monkeypatch)
+    monkeypatch.setattr(rate.Tally, "allowed", property(lambda tally: sum(it.allowed for it in tally.told.values()) >= 3))
+    assert max(rush(town, seed)[0] for seed in RUSHES) > LIMIT
+
+
+def test_giving_nothing_back_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once(monkeypatch)  # (one node first, there is hardly ever anything to give back)
+    monkeypatch.setattr(rate.Tally, "give_back", nothing)
+    assert min(sum(rush(town, seed)) for seed in RUSHES) < LIMIT
+
+
+def test_asking_all_at_once_lets_hardly_anybody_in(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why one node is asked first: those who race for a call get it on some nodes each, and nobody on all."""
+    ordered = sum(rush(town, seed)[0] for seed in RUSHES)
+    at_once(monkeypatch)
+    assert ordered == LIMIT * len(RUSHES)
+    assert sum(rush(town, seed)[0] for seed in RUSHES) < 0.7 * ordered
+
+
+def test_giving_back_to_nodes_that_did_not_answer_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A giving back that overtakes what it gives back, or outlives it, must not make more of the limit."""
+
+    def everywhere(tally: Any) -> Any:
+        algorithm, at = tally._limits.algorithm, next(iter(tally.told.values())).at
+        yield Ask(dict.fromkeys(tally._limits.order, algorithm.give(1, at)), lambda _: True)
+
+    def more(seed: int) -> bool:
+        here = town(3, seed)
+        one, other = here.client(), here.client()
+        took = [bool(here.world.do(one.rate("mail", 2, 1000).take())) for _ in range(2)]
+        assert took == [True, True]
+        return any(bool(here.world.do(other.rate("mail", 2, 1000).take())) for _ in range(4))
+
+    assert not any(more(seed) for seed in SEEDS)
+    monkeypatch.setattr(rate.Tally, "give_back", everywhere)
+    assert any(more(seed) for seed in SEEDS)
+
