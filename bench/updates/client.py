@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from .storage import Register, StaleFence
+from .storage import Refused, Register
 
 PATIENCE = 0.05  # seconds after which a client asks again for a lock that was refused
 
@@ -68,7 +68,7 @@ class Client:
                 if self._parameters["check"] and not locks.holds(held):
                     raise Stopped
                 self._write(elements, new, fence)
-            except StaleFence:
+            except Refused:
                 self.others["refused"] += 1
             except Stopped:
                 self.others["stopped"] += 1
@@ -94,7 +94,7 @@ class Client:
                         await asyncio.sleep(self._thought())
                         body = "lost, as it was given back"
                         self._write(elements, new, fence)
-                    except StaleFence:
+                    except Refused:
                         self.others["refused"] += 1
             except Exception:
                 self.others[body or "not acquired"] += 1

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterable
 
 
-class StaleFence(Exception):
+class Refused(Exception):
     """Somebody has been here with a higher fence."""
 
 
@@ -27,25 +27,25 @@ class Register:
         self._database.execute("INSERT INTO register SELECT '', 0 WHERE NOT EXISTS (SELECT * FROM register)")
 
     def read(self, fence: int | None = None) -> list[int]:
-        """What is in it. Raises StaleFence."""
+        """What is in it. Raises Refused."""
         if fence is None:
             rows = self._database.execute("SELECT elements FROM register").fetchall()
         else:
             shown = "UPDATE register SET fence = ? WHERE fence <= ? RETURNING elements"
             rows = self._database.execute(shown, (fence, fence)).fetchall()
         if not rows:
-            raise StaleFence
+            raise Refused
         return [int(it) for it in rows[0][0].split()]
 
     def write(self, elements: Iterable[int], fence: int | None = None) -> None:
-        """Put this into it, instead of what was there. When it returns, the write is acknowledged. Raises StaleFence."""
+        """Put this into it, instead of what was there. When it returns, the write is acknowledged. Raises Refused."""
         text = " ".join(map(str, elements))
         if fence is None:
             done = self._database.execute("UPDATE register SET elements = ?", (text,))
         else:
             done = self._database.execute("UPDATE register SET elements = ?, fence = ? WHERE fence <= ?", (text, fence, fence))
         if not done.rowcount:
-            raise StaleFence
+            raise Refused
 
     def close(self) -> None:
         """Leave it."""

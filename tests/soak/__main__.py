@@ -37,6 +37,7 @@ TTL = 1.5  # seconds: of all leases, the longest that there is
 GUARD = TTL + 2
 HORIZON = TTL + GUARD / 2  # seconds after which nothing can be left on a node: a lease runs out, and a fence after half a guard
 PATIENCE = 30.0  # seconds more for all to be as it was, on a busy machine, and with a node in its guard
+PLANTED = 2.0  # the same where it never will be
 EVERY = 30.0  # seconds between two faults, in a long soak
 WARM_UP = 4.0, 0.15  # seconds at least, and the share of the time
 WHOLE = 30.0, 1_000_000  # minutes of a whole soak, and its names
@@ -47,8 +48,8 @@ Measures = dict[str, dict[str, float]]  # of each client and node
 class Soak:
     """All of it. `faults`: those that happened; `complaints`: whatever must not be; `keys`: the most that a node had."""
 
-    def __init__(self, nodes: Nodes, folder: Path, names: int, seed: int) -> None:
-        self._nodes, self._folder, self._names, self._seed = nodes, folder, names, seed
+    def __init__(self, nodes: Nodes, folder: Path, names: int, seed: int, patience: float) -> None:
+        self._nodes, self._folder, self._names, self._seed, self._patience = nodes, folder, names, seed, patience
         self._dice, self._began = random.Random(seed), time.monotonic()
         self._asked = [Node(url) for url in nodes.urls]
         self.clients = [self._client("threads", "threads", 0, users=8), self._client("asyncio", "asyncio", 1, users=24)]
@@ -130,7 +131,7 @@ class Soak:
         """Nobody works any more. Returns when nothing is left on the nodes, or should not be any more."""
         all_of(self.everybody, "rest")
         time.sleep(HORIZON)
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self._patience
         while any(it.left() for it in self._asked) and time.monotonic() < until:
             time.sleep(0.25)
         for number, node in enumerate(self._asked):
@@ -147,7 +148,7 @@ class Soak:
 
     def compare(self, before: Measures) -> Measures:
         """What they have now; complains of what is more than before, and stays so."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self._patience
         while True:
             after = self.measures()
             wrong = [f"{title}: {it}" for title, then in before.items() for it in grown(then, after.get(title, {}))]
@@ -222,7 +223,7 @@ def soak(minutes: float, names: int, seed: int, planted: bool) -> dict[str, Any]
     every = min(EVERY, max(GUARD + TTL, minutes * 60 / 8))
     with Nodes(5) as nodes, tempfile.TemporaryDirectory(prefix="holdfast-soak-") as folder:
         print(f"{nodes.version}, five nodes; leases of {TTL} s; faults every {every:.0f} s; seed {seed}", flush=True)
-        it = Soak(nodes, Path(folder), names, seed)
+        it = Soak(nodes, Path(folder), names, seed, PLANTED if planted else PATIENCE)
         try:
             warm_up = max(WARM_UP[0], WARM_UP[1] * minutes * 60)
             it.work(warm_up, every)

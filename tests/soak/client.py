@@ -22,7 +22,7 @@ from typing import Any
 
 from .ledger import Ledger
 from .measure import measured, memory
-from .users import FACES, HOT, Asyncio, Face, User, Walk, name_of
+from .users import FACES, Asyncio, Face, User, Walk
 
 TELLING = 1.0  # seconds between two reports
 
@@ -42,6 +42,7 @@ class Process:
         ]
         self.over = threading.Event()
         self.kept: list[Any] = []  # what was planted
+        self._planted = f"planted:{told['slot']}"
 
     def go(self) -> dict[str, Any]:
         """Users begin to work."""
@@ -85,12 +86,12 @@ class Process:
         if isinstance(self.face, Asyncio):
             asyncio.run_coroutine_threadsafe(self._plant_in_loop(), self.face.loop).result()
         else:
-            self.kept.append(self.face.locks.lock(name_of(HOT)).acquire())
+            self.kept.append(self.face.locks.lock(self._planted).acquire())
         return {}
 
     async def _plant_in_loop(self) -> None:
         self.kept.append(asyncio.get_running_loop().create_task(asyncio.sleep(3600)))
-        self.kept.append(await self.face.locks.lock(name_of(HOT + 1)).acquire())
+        self.kept.append(await self.face.locks.lock(self._planted).acquire())
 
     def report(self) -> dict[str, Any]:
         """How far users are."""
