@@ -32,9 +32,10 @@ def chart(title: str, unit: str, marks: Sequence[Mark], *, linear: bool = False)
     highest = max(it[2] * (1 + it[3] / 2) for it in marks)
     place, axis, name = _linear(highest) if linear else _logarithmic(lowest, highest)
     height = TOP + ROW * len(marks) + 16
+    left = max(LABEL, 7 * max(len(it[0]) for it in marks) + 8)  # where bars begin
 
     def x(value: float) -> float:
-        return LABEL + place(value) * (WIDTH - LABEL - RIGHT)
+        return left + place(value) * (WIDTH - left - RIGHT)
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">',
@@ -48,13 +49,13 @@ def chart(title: str, unit: str, marks: Sequence[Mark], *, linear: bool = False)
         parts.append(f'<text class="s" x="{at:.1f}" y="{TOP - 12}" text-anchor="middle">{text}</text>')
     for i, (label, kind, value, spread) in enumerate(marks):
         y = TOP + i * ROW
-        end, left, right = x(value), x(value * max(0.05, 1 - spread / 2)), x(value * (1 + spread / 2))
+        end, low, high = x(value), x(value * max(0.05, 1 - spread / 2)), x(value * (1 + spread / 2))
         weight = ' font-weight="600"' if kind == OURS else ""
         parts += [
-            f'<text x="{LABEL - 8}" y="{y + 14}" text-anchor="end"{weight}>{escape(label)}</text>',
-            f'<rect x="{LABEL}" y="{y + 3}" width="{max(1.0, end - LABEL):.1f}" height="{ROW - 8}" rx="2" fill="{COLOURS[kind]}"/>',
-            f'<line x1="{left:.1f}" y1="{y + 10}" x2="{right:.1f}" y2="{y + 10}" stroke-width="1.5"/>',
-            f'<text class="s" x="{max(end, right) + 6:.1f}" y="{y + 14}">{short(value)}</text>',
+            f'<text x="{left - 8}" y="{y + 14}" text-anchor="end"{weight}>{escape(label)}</text>',
+            f'<rect x="{left}" y="{y + 3}" width="{max(1.0, end - left):.1f}" height="{ROW - 8}" rx="2" fill="{COLOURS[kind]}"/>',
+            f'<line x1="{low:.1f}" y1="{y + 10}" x2="{high:.1f}" y2="{y + 10}" stroke-width="1.5"/>',
+            f'<text class="s" x="{max(end, high) + 6:.1f}" y="{y + 14}">{short(value)}</text>',
         ]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -71,4 +72,4 @@ def _linear(highest: float) -> Scale:
     high = highest * 1.05 or 1.0
     step = 10.0 ** math.floor(math.log10(high))
     step = next(it for it in (step / 5, step / 2, step) if high / it <= 6 or it == step)
-    return lambda value: value / high, [(it * step, short(it * step)) for it in range(int(high / step) + 1)], ""
+    return lambda value: value / high, [(it * step, f"{it * step:g}") for it in range(int(high / step) + 1)], ""

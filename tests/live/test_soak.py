@@ -44,9 +44,9 @@ def test_what_is_left_behind_is_noticed(tmp_path: Path) -> None:
     kept = ("memory", "threads", "files", "holdfast.core.claim.Claim", "in holdfast.engine.crew.Crew.live")
     for planted in (
         *(f"{client}: {it}" for client in ("threads", "asyncio") for it in kept),
-        *("asyncio: tasks", "asyncio: timers", "worker 1, closed: threads", "worker 2, closed: files"),
+        *("asyncio: tasks", "asyncio: timers", "worker 2, closed: threads", "worker 2, closed: files"),  # (worker 1 is killed before)
         *("node 4 still has", "node 4 has 1 keys without an expiry"),
     ):
         assert any(it.startswith(planted) for it in found["complaints"]), f"{planted}\n{told}"
-    for client in ("threads", "asyncio", "worker 1", "worker 2"):
+    for client in ("threads", "asyncio", "worker 2"):
         assert any(it.startswith(f"{client}: name ") and "has two holders" in it for it in found["complaints"]), told

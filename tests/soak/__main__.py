@@ -228,15 +228,16 @@ def soak(minutes: float, names: int, seed: int, planted: bool) -> dict[str, Any]
             warm_up = max(WARM_UP[0], WARM_UP[1] * minutes * 60)
             it.work(warm_up, every)
             it.rest()
-            before, since = it.measures(), time.monotonic()
+            before = it.measures()
             print(f"at rest, after the warm-up: {_shown(before)}", flush=True)
             if planted:
                 it.plant()
+            half = time.monotonic() + (minutes * 60 - warm_up) / 2
             it.work(minutes * 60 - warm_up, every)
             it.rest()
             after = it.compare(before)
             print(f"at rest: {_shown(after)}", flush=True)
-            slopes = {client.title: round(it.slope(client, since), 2) for client in it.clients}
+            slopes = {client.title: round(it.slope(client, half), 2) for client in it.clients}
             it.close()
         finally:
             it.end()
@@ -299,7 +300,7 @@ def main() -> int:
     cycles, holds, used, keys = (found[it] for it in ("cycles", "holds", "names", "most keys on a node"))
     print(f"{cycles:,} cycles, {holds:,} holds, {used:,} names, at most {keys:,} keys on a node")
     print(f"faults: {_listed(found['faults'])}; users lived with: {_listed(found['trouble'])}")
-    print("memory while they worked: " + ", ".join(f"{who} {slope:+.2f} MiB an hour" for who, slope in found["slope, MiB an hour"].items()))
+    print("memory in the last half: " + ", ".join(f"{who} {slope:+.2f} MiB an hour" for who, slope in found["slope, MiB an hour"].items()))
     for complaint in found["complaints"][:40]:
         print(complaint)
     print("NOT all is as it has to be." if found["complaints"] else "Everything is back where it was.")
