@@ -40,6 +40,7 @@ PATIENCE = 30.0  # seconds more for all to be as it was, on a busy machine, and 
 PLANTED = 2.0  # the same where it never will be
 EVERY = 30.0  # seconds between two faults, in a long soak
 WARM_UP = 4.0, 0.15  # seconds at least, and the share of the time
+SLOPES = 5.0  # minutes: in less time the growth of memory says nothing
 WHOLE = 30.0, 1_000_000  # minutes of a whole soak, and its names
 
 Measures = dict[str, dict[str, float]]  # of each client and node
@@ -59,9 +60,10 @@ class Soak:
         self.complaints: list[str] = []
         self.keys = 0
 
-    def _client(self, title: str, face: str, slot: int, users: int, first: int = 0) -> Client:
+    def _client(self, title: str, face: str, slot: int, users: int, first: int = 0, prefix: str = "") -> Client:
         self._seed += 1
-        options = {"fresh": sorted(self._nodes.run_ids), "ttl": TTL, "max_ttl": TTL, "node_timeout": TTL / 3}
+        options: dict[str, Any] = {"ttl": TTL, "max_ttl": TTL, "node_timeout": TTL / 3, "prefix": prefix}
+        options["fresh"] = sorted(self._nodes.run_ids)
         told = {"face": face, "urls": self._nodes.urls, "options": options, "ttl": TTL, "ledger": str(self._folder / "ledger")}
         told |= {"seed": self._seed, "users": users, "slot": slot, "slots": 4, "first": first, "names": self._names}
         return Client(title, told, self._folder / f"{title}.log")
@@ -100,7 +102,7 @@ class Soak:
         while True:
             self._nodes.kill(node)
             later.append((self._in(0.0, 1.0), lambda node=node: self._nodes.restart(node)))  # type: ignore[misc]
-            self._replace(victim % len(self.workers))
+            all_of([self._replace(victim % len(self.workers))], "go")
             self.faults.update(["nodes killed", "workers killed"])
             yield
             node = (node + 1) % len(self._nodes)
@@ -116,14 +118,14 @@ class Soak:
     def _in(self, least: float, most: float) -> float:
         return time.monotonic() + self._dice.uniform(least, most)
 
-    def _replace(self, number: int) -> None:
+    def _replace(self, number: int, prefix: str = "") -> Client:
         """A worker is killed, and another one takes its place, and goes on with its names."""
         before = self.workers[number]
         before.end()
         self._dead.append(before)
-        told = before.told
-        self.workers[number] = self._client(before.title, told["face"], told["slot"], told["users"], first=before.last()["fresh"] + 1)
-        all_of([self.workers[number]], "go")
+        told, first = before.told, before.last()["fresh"] + 1
+        self.workers[number] = self._client(before.title, told["face"], told["slot"], told["users"], first, prefix)
+        return self.workers[number]
 
     # ------------------------------------------------ rest
 
@@ -174,7 +176,8 @@ class Soak:
             it.end()
 
     def plant(self) -> None:
-        """What has to be noticed."""
+        """What has to be noticed: one client's locks keep nobody else out, everybody leaves things behind, a node has a key that stays."""
+        self._replace(1, prefix="planted:")
         all_of(self.everybody, "plant")
         self._asked[-1].plant()
 
@@ -300,7 +303,9 @@ def main() -> int:
     cycles, holds, used, keys = (found[it] for it in ("cycles", "holds", "names", "most keys on a node"))
     print(f"{cycles:,} cycles, {holds:,} holds, {used:,} names, at most {keys:,} keys on a node")
     print(f"faults: {_listed(found['faults'])}; users lived with: {_listed(found['trouble'])}")
-    print("memory in the last half: " + ", ".join(f"{who} {slope:+.2f} MiB an hour" for who, slope in found["slope, MiB an hour"].items()))
+    if options.minutes >= SLOPES:
+        slopes = (f"{who} {slope:+.2f} MiB an hour" for who, slope in found["slope, MiB an hour"].items())
+        print(f"memory in the last half: {', '.join(slopes)}")
     for complaint in found["complaints"][:40]:
         print(complaint)
     print("NOT all is as it has to be." if found["complaints"] else "Everything is back where it was.")

@@ -28,7 +28,7 @@ TELLING = 1.0  # seconds between two reports
 
 
 class Process:
-    """What the wishes are made to. `plant`: leave things behind, and enter the ledger without a lock, so that the soak has to notice."""
+    """What the wishes are made to. `plant`: leave things behind, so that the soak has to notice."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.told = told
@@ -80,9 +80,6 @@ class Process:
         """What must be found later."""
         self.kept += [os.open(os.devnull, os.O_RDONLY), bytearray(os.urandom(8 << 20)), threading.Event()]
         threading.Thread(target=self.kept[-1].wait, daemon=True).start()
-        number = next(self.walk)
-        self.ledger.enter(number, 1 << 52, _Believer())
-        self.ledger.enter(number, 1, _Believer())
         if isinstance(self.face, Asyncio):
             asyncio.run_coroutine_threadsafe(self._plant_in_loop(), self.face.loop).result()
         else:
@@ -103,12 +100,6 @@ class Process:
             "wrong": [*self.ledger.complaints, *(wrong for it in self.users for wrong in it.wrong)][:20],
             "memory": memory(),
         }
-
-
-class _Believer:
-    """A holder that holds nothing."""
-
-    held, remaining = True, 60.0
 
 
 def main() -> None:
