@@ -78,7 +78,7 @@ class Group:
         self.way, self.condition, self.pauses = way, condition, 0
         self._folder, self._dice = folder, random.Random(seed)
         self._trap, self._file = folder / "trap", folder / "register"
-        self._due, self._began, self._caught = float("inf"), 0.0, 0
+        self._due, self._began, self._caught, self._set = float("inf"), 0.0, 0, False
         place = way.contender.environment
         interpreter, variables = environments.python(place), environments.variables(place)
         folder.mkdir()
@@ -128,11 +128,14 @@ class Group:
         if self.condition is RANDOM:
             self._began, self._caught = now, self._dice.choice(self._processes).pid
             os.kill(self._caught, signal.SIGSTOP)
-        elif not (found := list(self._folder.glob("caught *"))):
+        elif not self._set:
             self._trap.touch()  # the first one that is about to write stops there
+            self._set = True
+            return
+        elif not (found := list(self._folder.glob("caught *"))):
             return
         else:
-            self._began, self._caught = now, int(found[0].name.split()[1])
+            self._began, self._caught, self._set = now, int(found[0].name.split()[1]), False
             found[0].unlink()
         self.pauses += 1
         self._due = now + self._dice.uniform(*PAUSE)
