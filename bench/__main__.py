@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shlex
 import sys
 import time
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import catalogue, environments, plot, quick, report, runner, scenarios
-from .cluster import Cluster
+from .cluster import Cluster, described
 from .scenarios import Scenario
 
 ROOT = environments.ROOT
@@ -113,8 +111,7 @@ def _only(case: runner.Case, text: str | None) -> runner.Case:
 
 def _machine() -> str:
     with Cluster(1) as cluster:
-        server = cluster.nodes.version
-    return f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, {server}"
+        return described(cluster.nodes.version)
 
 
 def _show(scenario: Scenario, told: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ Knows `holdfast.embedded`, INFO and on which core a process runs. Must not know 
 from __future__ import annotations
 
 import os
+import platform
 import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -108,6 +109,11 @@ class Cluster:
     def reads(self) -> list[int]:
         """How often each node has read from a connection."""
         return [int(wire.info("stats")["total_reads_processed"]) for wire in self.wires]
+
+
+def described(server: str) -> str:
+    """On what it was measured."""
+    return f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, {server}"
 
 
 def pin(pid: int, cores: Sequence[int]) -> None:

@@ -37,6 +37,12 @@ def python(name: str) -> Path:
         raise
 
 
+def variables(name: str) -> dict[str, str]:
+    """What a process in an environment needs to find the contenders' adapters, and holdfast if it is its."""
+    path = [str(ROOT), *([str(ROOT / "src")] if name == "holdfast" else [])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": ""}
+
+
 def _python(name: str) -> Path:
     wanted, folder = MADE / f"{name}.txt", MADE / name
     stamp, interpreter = folder / "stamp", folder / "bin" / "python"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     """For the documentation; what is ours is bold."""
     lines = ["| " + " | ".join(rows[0]) + " |", "| " + " | ".join(["---", *["---:"] * (len(rows[0]) - 1)]) + " |"]
     for row in rows[1:]:
-        first = f"**{row[0]}**" if KINDS.get(row[0]) == OURS else row[0]
+        first = f"**{row[0]}**" if KINDS.get(row[0].partition(",")[0]) == OURS else row[0]
         lines.append("| " + " | ".join([first, *row[1:]]) + " |")
     return "\n".join(lines)
 
@@ -163,10 +163,15 @@ def merged(path: Path, told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rewritten(document: str, results: Mapping[str, Any]) -> str:
-    """The document with every block between `<!-- bench: WHAT -->` and `<!-- bench: end -->` made anew from the results."""
+    """The page about speed, with all its blocks made anew from the results."""
+    return filled(document, lambda what: _block(what, results))
+
+
+def filled(document: str, block: Callable[[str], str]) -> str:
+    """A document with what lies between each `<!-- bench: WHAT -->` and `<!-- bench: end -->` made anew: `block` gives it for WHAT."""
     return re.sub(
         r"(<!-- bench: (?!end)([^>]*?) -->\n).*?(<!-- bench: end -->)",
-        lambda found: f"{found[1]}{_block(found[2], results)}\n{found[3]}",
+        lambda found: f"{found[1]}{block(found[2])}\n{found[3]}",
         document,
         flags=re.DOTALL,
     )

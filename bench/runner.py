@@ -132,10 +132,9 @@ def _once(stage: Stage, case: Case, contender: Contender, seconds: float) -> Row
         command = [str(interpreter), "-m", "bench.work", case.work, json.dumps(parameters)]
         if case.work == "start":  # nothing is imported before it begins
             command = [str(interpreter), "-P", str(ROOT / "bench/work/start.py"), contender.adapter]
-    path = [str(ROOT), *([str(ROOT / "src")] if contender.environment == "holdfast" else [])]
     shas = {f"{script.name.upper()}_SHA": script.sha.decode() for script in EXCLUSIVE}
     shas["UNLOCK_SHA"] = hashlib.sha1(UNLOCK, usedforsecurity=False).hexdigest()
-    environment = {**os.environ, **shas, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": ""}
+    environment = environments.variables(contender.environment) | shas
     began, all_before, servers_before = time.monotonic(), busy(), used(cluster.pids)
     own = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(

@@ -140,7 +140,7 @@ def exempt(document: str) -> list[str]:
 def tasks() -> set[str]:
     """What `./task` says that it knows."""
     told = subprocess.run([ROOT / "task", "help"], capture_output=True, text=True, check=True).stdout
-    return set(re.findall(r"^\./task (\w+)", told, re.MULTILINE))
+    return set(re.findall(r"^\./task ([\w-]+)", told, re.MULTILINE))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

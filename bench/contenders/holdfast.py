@@ -27,6 +27,13 @@ class Threads:
     def acquire(self, lock: holdfast.Lock) -> holdfast.Lease:
         return lock.acquire()
 
+    def holds(self, lease: holdfast.Lease) -> bool:
+        try:
+            lease.check()
+        except holdfast.LockLost:
+            return False
+        return True
+
     def release(self, lease: holdfast.Lease) -> None:
         lease.release()
 

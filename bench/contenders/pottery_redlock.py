@@ -30,6 +30,9 @@ class Threads:
             raise RuntimeError("not acquired")
         return lock
 
+    def holds(self, lock: Any) -> bool:
+        return bool(lock.locked())
+
     def release(self, lock: Any) -> None:
         lock.release()
 

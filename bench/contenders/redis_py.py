@@ -31,6 +31,9 @@ class Threads:
         lock.acquire()
         return lock
 
+    def holds(self, lock: Any) -> bool:
+        return bool(lock.owned())
+
     def release(self, lock: Any) -> None:
         lock.release()
 

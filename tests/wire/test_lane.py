@@ -6,6 +6,7 @@ Everything here is bytes in and bytes out. `Server` makes the bytes of a server'
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
@@ -1096,6 +1097,18 @@ def test_silence_that_may_have_been_ours_is_excused_once_for_each_question() -> 
     assert lane.due() == inf
     lane.say(Asked(b"three", 20.0))
     assert lane.due() == 21.5
+
+
+def test_a_question_that_was_excused_is_not_kept_beyond_its_answer() -> None:
+    lane, question = a_lane(patience=1.5), Asked(b"?", 6.0)
+    up(lane)
+    lane.say(question)
+    alive = weakref.ref(question)
+    del question
+    lane.excuse(7.0)
+    assert alive() is not None
+    lane.received(b":1\r\n", 7.1)
+    assert alive() is None
 
 
 def test_only_answers_are_excused() -> None:

@@ -199,6 +199,8 @@ class Lane(Generic[Q]):
                     self.bad = ConnectionError(f"it does not speak the servers' protocol: {error}")
                 return
             if reply is MORE:
+                if not ledger:
+                    self._pardoned = None  # (a quiet client would keep it, and the claim that it was asked for)
                 return
             if type(reply) is Push:
                 self._pushed(reply, now)
