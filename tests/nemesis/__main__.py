@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -20,13 +21,14 @@ from pathlib import Path
 
 from . import injections, servers
 from .campaign import LEAPS, MEMORY, WITHIN, Campaign, Phase, Result, summary, table
-from .faults import KINDS
+from .faults import CABLES, KINDS
 
 QUICK = ((WITHIN, 44.0), (LEAPS, 7.0), (MEMORY, 6.0))  # seconds
 QUICK_MORE = 12.0  # seconds that the first may take longer on a busy machine
 SHARES = ((WITHIN, 0.8), (LEAPS, 0.12), (MEMORY, 0.08))
 BYTES_SECONDS = 60.0
 FAULTS_QUICK, FAULTS_A_MINUTE, HOLDS_A_MINUTE, AIMED_SHARE, INJECTIONS = 100, 40, 250, 0.4, 1_000
+CABLED = {name for name, kind in KINDS.items() if kind.group == CABLES}
 LONG = 300.0  # seconds from which on every kind of fault has to have happened
 BROKEN, VOID = 1, 3
 
@@ -93,6 +95,8 @@ def faults(options: argparse.Namespace) -> int:
     """All phases, one after the other; until one is broken."""
     why_not = servers.own_network()
     _tell(f"NO CABLES ({why_not}): packets are not lost, only the proxies' bytes" if why_not else "each server in a network of its own")
+    if shutil.which("cc") is None:
+        _tell("NO CLOCKS (cc is not installed): nobody's clock is set")
     results: list[Result] = []
     phases = QUICK if options.quick else [(phase, options.minutes * 60 * share) for phase, share in SHARES]
     for phase, seconds in phases:
@@ -135,11 +139,15 @@ def lacking(results: Sequence[Result], quick: bool, cables: bool) -> list[str]:
         lacks.append(f"{holds} holds, fewer than {HOLDS_A_MINUTE} a minute")
     if sum(it.aimed for it in results) < AIMED_SHARE * len(strikes):
         lacks.append(f"of {len(strikes)} faults only {sum(it.aimed for it in results)} met the moment that they were aimed at")
-    drawn = {name for result in results for name in result.phase.kinds if cables or KINDS[name].group != "cables"}
-    never = drawn - {it.kind for it in strikes}
+    drawn = {name for result in results for name in result.phase.kinds}
+    never = {it for it in drawn if _possible(it, cables, shutil.which("cc") is not None)} - {it.kind for it in strikes}
     if sum(it.seconds for it in results) > LONG and never:
         lacks.append(f"never happened: {', '.join(sorted(never))}")
     return lacks
+
+
+def _possible(kind: str, cables: bool, clocks: bool) -> bool:
+    return (cables or kind not in CABLED) and (clocks or "clock" not in kind)
 
 
 def _convict(result: Result, out: Path) -> None:

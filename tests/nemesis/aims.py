@@ -75,6 +75,7 @@ class Caught:
         self.moment, self.trace, self.node, self.owner = moment, trace, node, owner
         self.end: float | None = None
         self.held: list[Way] = []
+        self.freed = False
 
     def hold(self, ways: Sequence[Way]) -> None:
         """Keep back what goes these ways."""
@@ -87,6 +88,7 @@ class Caught:
         for way in self.held:
             way.free()
         self.held.clear()
+        self.freed = True
 
 
 class Scout:
@@ -97,6 +99,7 @@ class Scout:
         self.traces: dict[bytes, Trace] = {}
         self._wanted = Moment.ANY
         self._first: Caught | None = None  # held, until its first answer has come
+        self._still: Caught | None = None  # the last one that was caught
         self._found: asyncio.Future[Caught] | None = None
         for proxy in proxies:
             proxy.reads, proxy.opens = self._read, self._opened
@@ -141,6 +144,8 @@ class Scout:
         match words:
             case [b"SUBSCRIBE", inbox]:  # (answered by a push)
                 ear.inbox = inbox
+                if self._still is not None and not self._still.freed and self._still.trace.inbox == inbox:
+                    self._still.hold([link.up])  # else a client that hears nothing would connect anew, and go on
                 return
             case [b"CLIENT", b"SETNAME", name]:
                 ear.owner = name.decode().split(":")[1]
@@ -209,6 +214,7 @@ class Scout:
         if self._found is None or self._found.done():
             caught.free()
         else:
+            self._still = caught
             self._found.set_result(caught)
 
     def _too_late(self, first: Caught) -> None:
