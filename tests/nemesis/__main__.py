@@ -82,8 +82,8 @@ def bytes_(options: argparse.Namespace) -> int:
         _tell(it)
     if outcome.broken:
         return BROKEN
-    if outcome.injections < INJECTIONS:
-        _tell(f"void: fewer than {INJECTIONS} injections")
+    if outcome.injections < INJECTIONS or outcome.sessions < outcome.planned:
+        _tell(f"void: fewer than {INJECTIONS} injections, or not all that was planned")
         return VOID
     return 0
 

@@ -15,11 +15,10 @@ import random
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from holdfast import events
 from holdfast.aio import Holdfast, Lease
@@ -31,7 +30,8 @@ from .proxy import DOWN, UP, Proxy
 
 TTL = 9.0
 NODE_TIMEOUT = 3.0  # a lane that is cut is found at once; a busy machine is no silent node
-AT_ONCE = 6  # sessions
+AT_ONCE = 40  # sessions
+REST = 1.1  # seconds that a connection has to be of use, so that its end is no failure of its node
 PATIENCE = 20.0  # seconds for a session that takes 0.02, on a busy machine; more than the wait that would end it
 HELD, LATE, RESET, CUT = "held back", "late", "reset", "cut"
 RANDOM = 40  # sessions each with something held back, late, and reset
@@ -52,6 +52,7 @@ class Outcome:
     """What became of all sessions."""
 
     sessions: int = 0
+    planned: int = 0
     happened: Counter[tuple[str, int, str]] = field(default_factory=Counter)
     missed: list[Injection] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
@@ -64,77 +65,79 @@ class Outcome:
         return sum(self.happened.values())
 
 
-class Session:
-    """Two clients, and a proxy for each connection that is tampered with."""
+class Pair:
+    """Two clients, connected for many sessions; and a proxy for each connection that is tampered with."""
 
-    def __init__(self, nodes: Nodes, name: str) -> None:
-        self.nodes, self.name = nodes, name
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
         # The first client's way to node 0, the second one's to node 1.
         self.proxies = [Proxy("127.0.0.1", int(nodes.urls[it].rpartition(":")[2]), it) for it in (0, 1)]
-        self.windows: list[Window] = []
+        self.clients: list[Holdfast] = []
         self._queued = asyncio.Event()  # the second one waits in line
+        self._rested = 0.0
+
+    async def __aenter__(self) -> Self:
+        options: dict[str, Any] = {"ttl": TTL, "max_ttl": TTL, "node_timeout": NODE_TIMEOUT, "fresh": self.nodes.run_ids}
+        for which, proxy in enumerate(self.proxies):
+            await proxy.start()
+            urls = [proxy.url if node == which else url for node, url in enumerate(self.nodes.urls)]
+            self.clients.append(Holdfast(*urls, observer=self._observe, **options))
+        await asyncio.gather(*[it.ready() for it in self.clients])
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await asyncio.gather(*[it.close() for it in self.clients])
+        for proxy in self.proxies:
+            await proxy.close()
+
+    async def rested(self) -> None:
+        """Wait until all connections are of use again, and have been for so long that another cut is no second failure in a row."""
+        while not all(node.state == "up" for it in self.clients for node in it.nodes()):
+            await asyncio.sleep(0.01)
+            self._rested = clock() + REST
+        await asyncio.sleep(max(0.0, self._rested - clock()))
+
+    async def session(self, name: str) -> list[Window]:
+        """All of it; the windows of both holders."""
+        self._queued.clear()
+        self._rested = clock() + REST
+        one, two = self.clients
+        mine = await one.lock(name, wait=PATIENCE).acquire()
+        windows = [_window(mine)]
+        waits = asyncio.create_task(two.lock(name, wait=PATIENCE).acquire())
+        await self._queued.wait()
+        await mine.extend()
+        windows[0].ends = min(float(mine._claim.until), clock())
+        await mine.release()
+        theirs = await waits
+        windows.append(_window(theirs))
+        await theirs.release(confirm=True)
+        return windows
+
+    def counted(self, what: str) -> dict[tuple[int, str], int]:
+        """How much of this both proxies have seen so far, each way."""
+        return {(who, way): proxy.seen[what.format(way)] for who, proxy in enumerate(self.proxies) for way in (UP, DOWN)}
 
     def _observe(self, event: events.Event) -> None:
         if isinstance(event, events.Queued):
             self._queued.set()
 
-    @asynccontextmanager
-    async def clients(self) -> AsyncIterator[list[Holdfast]]:
-        """Both, connected."""
-        for proxy in self.proxies:
-            await proxy.start()
-        found = []
-        try:
-            for which, proxy in enumerate(self.proxies):
-                urls = [proxy.url if node == which else url for node, url in enumerate(self.nodes.urls)]
-                options: dict[str, Any] = {"ttl": TTL, "max_ttl": TTL, "node_timeout": NODE_TIMEOUT, "fresh": self.nodes.run_ids}
-                found.append(Holdfast(*urls, observer=self._observe, **options))
-            await asyncio.gather(*[it.ready() for it in found])
-            yield found
-        finally:
-            await asyncio.gather(*[it.close() for it in found])
-            for proxy in self.proxies:
-                await proxy.close()
 
-    async def run(self, begun: Callable[[], None] = lambda: None) -> None:
-        """All of it. `begun`: called when both are connected, and nothing has been said of the lock."""
-        async with self.clients() as (one, two):
-            begun()
-            mine = await one.lock(self.name, wait=PATIENCE).acquire()
-            self._opened(mine)
-            waits = asyncio.create_task(two.lock(self.name, wait=PATIENCE).acquire())
-            await self._queued.wait()
-            await mine.extend()
-            self._closed(mine)
-            await mine.release()
-            theirs = await waits
-            self._opened(theirs)
-            self._closed(theirs)
-            await theirs.release(confirm=True)
-
-    def passed(self) -> dict[tuple[int, str], int]:
-        """How many bytes have passed on each way that is tampered with."""
-        return {
-            (which, way.name): way.passed for which, proxy in enumerate(self.proxies) for link in list(proxy.links) for way in link.ways
-        }
-
-    def _opened(self, lease: Lease) -> None:
-        claim = lease._claim
-        self.windows.append(Window(self.name, lease.token, lease.fence, claim.since, claim.until))
-
-    def _closed(self, lease: Lease) -> None:
-        self.windows[-1].ends = min(float(lease._claim.until), clock()) if lease.held else self.windows[-1].ends
+def _window(lease: Lease) -> Window:
+    claim = lease._claim
+    return Window(lease.name, lease.token, lease.fence, claim.since, claim.until)
 
 
-async def measured(nodes: Nodes, times: int = 5) -> dict[tuple[int, str], int]:
+async def measured(nodes: Nodes, times: int = 9) -> dict[tuple[int, str], int]:
     """How long a session is, in bytes, each way: that of most."""
     lengths: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for number in range(times):
-        session, start = Session(nodes, f"measured:{number:05}"), Counter[tuple[int, str]]()
-        await session.run(lambda session=session, start=start: start.update(session.passed()))  # type: ignore[misc]
-        counts = {key: proxy.seen[f"{key[1]} bytes"] for key in start for proxy in [session.proxies[key[0]]]}
-        for key, count in counts.items():
-            lengths[key].append(count - start[key])
+    async with Pair(nodes) as pair:
+        for number in range(times):
+            before = pair.counted("{} bytes")
+            await pair.session(f"measured:{number:05}")
+            await asyncio.sleep(0.02)  # for the last answers
+            for key, count in pair.counted("{} bytes").items():
+                lengths[key].append(count - before[key])
     return {key: statistics.median_low(it) for key, it in lengths.items()}
 
 
@@ -150,30 +153,24 @@ def plan(lengths: dict[tuple[int, str], int], dice: random.Random) -> Iterator[l
             yield [Injection(what, who, way := dice.choice((UP, DOWN)), dice.randrange(1, lengths[who, way])) for who in (0, 1)]
 
 
-def tamper(session: Session, injections: Sequence[Injection]) -> None:
+def tamper(pair: Pair, injections: Sequence[Injection]) -> None:
     """Arrange for these."""
-    loop = asyncio.get_running_loop()
     for it in injections:
-        proxy = session.proxies[it.client]
+        proxy = pair.proxies[it.client]
         if it.what == CUT:
             proxy.cut_after(it.after, it.way)
         elif it.what == LATE:
             proxy.delay = 0.001 + it.after % 40 / 1000
         else:
-            proxy.at(it.way, it.after, proxy.reset if it.what == RESET else partial(_hold, loop, proxy, it.way))
+            proxy.at(it.way, it.after, proxy.reset if it.what == RESET else partial(_hold, proxy, it.way))
 
 
-def _hold(loop: asyncio.AbstractEventLoop, proxy: Proxy, way: str) -> None:
+def _hold(proxy: Proxy, way: str) -> None:
     proxy.hold(way)
-    loop.call_later(0.03, proxy.free, way)
+    asyncio.get_running_loop().call_later(0.03, proxy.free, way)
 
 
-SHOWN: dict[str, Callable[[Proxy, str], int]] = {
-    CUT: lambda proxy, way: proxy.seen[f"{way} truncated"],
-    HELD: lambda proxy, way: proxy.seen[f"{way} kept"],
-    LATE: lambda proxy, way: proxy.seen[f"{way} late"],
-    RESET: lambda proxy, way: proxy.seen["planned"],
-}
+SHOWN = {CUT: "{} truncated", HELD: "{} kept", LATE: "{} late", RESET: "planned"}  # what a proxy has seen when it happened
 
 
 async def everywhere(seed: int, seconds: float, tell: Callable[[str], None] = print, most: int | None = None) -> Outcome:
@@ -181,37 +178,48 @@ async def everywhere(seed: int, seconds: float, tell: Callable[[str], None] = pr
     began, outcome, dice = time.monotonic(), Outcome(), random.Random(seed)
     with Nodes(3) as nodes:
         outcome.lengths = await measured(nodes)
-        plans = itertools.islice(enumerate(plan(outcome.lengths, dice)), most)
+        plans = list(plan(outcome.lengths, dice))
+        dice.shuffle(plans)
+        plans = plans[:most]
+        outcome.planned = len(plans)
+        waiting = enumerate(plans)
 
         async def works() -> None:
-            for number, injections in plans:
-                if time.monotonic() - began > seconds:
-                    outcome.broken.append(f"only {outcome.sessions} sessions in {seconds:.0f} s")
-                    return
-                await _one(nodes, number, injections, outcome)
-                if outcome.sessions % 200 == 0:
-                    tell(f"bytes: {time.monotonic() - began:4.0f} s, {outcome.injections} injections in {outcome.sessions} sessions")
+            async with Pair(nodes) as pair:
+                for number, injections in waiting:
+                    if time.monotonic() - began > seconds:
+                        return
+                    await _one(pair, number, injections, outcome)
+                    if outcome.sessions % 200 == 0:
+                        tell(f"bytes: {time.monotonic() - began:4.0f} s, {outcome.injections} injections in {outcome.sessions} sessions")
 
-        await asyncio.gather(*[works() for _ in range(AT_ONCE)])
+        await asyncio.gather(*[works() for _ in range(min(AT_ONCE, len(plans)))])
     outcome.seconds = time.monotonic() - began
     return outcome
 
 
-async def _one(nodes: Nodes, number: int, injections: Sequence[Injection], outcome: Outcome) -> None:
-    session = Session(nodes, f"session:{number:05}")
+async def _one(pair: Pair, number: int, injections: Sequence[Injection], outcome: Outcome) -> None:
+    windows: list[Window] = []
     try:
-        async with asyncio.timeout(PATIENCE + 2):
-            await session.run(lambda: tamper(session, injections))
+        async with asyncio.timeout(PATIENCE + 5):
+            await pair.rested()
+            before = {it: pair.counted(SHOWN[it.what]) for it in injections}
+            tamper(pair, injections)
+            windows = await pair.session(f"session:{number:05}")
     except Exception as error:
         outcome.broken.append(f"{injections}: {error!r}")
+        return
+    finally:
+        for proxy in pair.proxies:
+            proxy.heal()
     outcome.sessions += 1
     for it in injections:
-        if SHOWN[it.what](session.proxies[it.client], it.way):
+        if pair.counted(SHOWN[it.what])[it.client, it.way] > before[it][it.client, it.way]:
             outcome.happened[it.what, it.client, it.way] += 1
         else:
             outcome.missed.append(it)
-    outcome.broken += [f"{injections}: exclusion, {one} and {two}" for one, two in overlaps(session.windows)]
-    outcome.broken += [f"{injections}: fence, {one} and {two}" for one, two in fences_back(session.windows)]
+    outcome.broken += [f"{injections}: exclusion, {one} and {two}" for one, two in overlaps(windows)]
+    outcome.broken += [f"{injections}: fence, {one} and {two}" for one, two in fences_back(windows)]
 
 
 def told(outcome: Outcome) -> str:
@@ -224,7 +232,7 @@ def told(outcome: Outcome) -> str:
         lines.append(f"| {what} | " + " | ".join(str(outcome.happened[what, who, way]) for who, way in ways) + " |")
     lines.append("")
     lines.append(
-        f"{outcome.injections} injections in {outcome.sessions} sessions, {outcome.seconds:.0f} s; "
+        f"{outcome.injections} injections in {outcome.sessions} of {outcome.planned} sessions, {outcome.seconds:.0f} s; "
         f"{len(outcome.missed)} not counted; violations: {len(outcome.broken)}"
     )
     return "\n".join(lines)

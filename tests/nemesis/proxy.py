@@ -225,6 +225,13 @@ class Proxy:
         """Do this when so many more bytes have come on this way, on whatever connection: before the last of them go on."""
         self._plans.append((name, self.seen[f"{name} bytes"] + count, do))
 
+    def heal(self) -> None:
+        """Nothing more is going to happen: no cut, no delay, no plan. (What is held back stays so.)"""
+        self.delay = 0.0
+        self._plans.clear()
+        for way in self._ways(UP) + self._ways(DOWN):
+            way.limit = None
+
     def look(self, way: Way) -> bool:
         """Bytes have come: was anything due?"""
         due = [it for it in self._plans if it[0] == way.name and self.seen[f"{way.name} bytes"] >= it[1]]
