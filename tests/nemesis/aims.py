@@ -111,6 +111,8 @@ class Scout:
             async with asyncio.timeout(patience):
                 caught = await self._found
         except TimeoutError:
+            if not self._found.cancelled():  # it came in the very same moment
+                self._found.result().free()
             return None
         finally:
             self._wanted, self._found = Moment.ANY, None

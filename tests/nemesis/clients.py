@@ -28,12 +28,13 @@ import holdfast
 import holdfast.aio
 from holdfast import events
 from holdfast.clock import clock
-from holdfast.errors import HoldfastError, LockLost, NotAcquired, WrongProcess
+from holdfast.errors import HoldfastError, LockLost, NoQuorum, NotAcquired, WrongProcess
 
 from . import servers
 from .history import ASKED, FAILED, FORKED, GRANTED, LOST, READY, REFUSED, RELEASED, UNTIL
 
 LOOK = 0.01  # seconds between two looks at a lease that is held
+RESPITE = 0.1  # seconds after NoQuorum: it is said at once when a majority has been away for long, and nobody should spin
 THREADS, TASKS = "threads", "asyncio"
 
 
@@ -138,9 +139,10 @@ class Client:
         for number in range(self.settings.users):
             yield f"{self.settings.owner}/{number}", random.Random(f"{self.settings.seed} {self.settings.owner} {number}")
 
-    def ended(self, who: str, error: Exception) -> None:
-        """An acquisition came to nothing, or a lease was lost: that may be. Anything else may not."""
+    def ended(self, who: str, error: Exception) -> float:
+        """An acquisition came to nothing, or a lease was lost: that may be. Returns for how many seconds to do nothing."""
         self.diary.note(REFUSED if isinstance(error, NotAcquired) else LOST, who, told=f"{type(error).__name__}: {error}"[:300])
+        return RESPITE if isinstance(error, NoQuorum) else 0.0
 
 
 class Threads(Client):
@@ -163,7 +165,7 @@ class Threads(Client):
             try:
                 self._turn(who, turn)
             except HoldfastError as error:
-                self.ended(who, error)
+                time.sleep(self.ended(who, error))
             except BaseException as error:
                 self.diary.note(FAILED, who, told=repr(error))
                 raise
@@ -231,7 +233,7 @@ class Tasks(Client):
             try:
                 await self._turn(who, turn)
             except HoldfastError as error:
-                self.ended(who, error)
+                await asyncio.sleep(self.ended(who, error))
             except BaseException as error:
                 self.diary.note(FAILED, who, told=repr(error))
                 raise

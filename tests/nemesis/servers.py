@@ -126,8 +126,8 @@ class Server:
         while True:
             with contextlib.suppress(OSError):
                 told = await self.told("server", patience=0.5)
-                if told.get("run_id", before) != before and told["process_id"] == str(self.pid):
-                    self.run_id = told["run_id"]
+                if told.get("run_id", before) != before and told["process_id"] == str(self.pid) and await self.ask("PING") == "PONG":
+                    self.run_id = told["run_id"]  # (and it has read its file)
                     return
             if not self.alive or time.monotonic() > deadline:
                 raise AssertionError(f"node {self.node} does not start: {(self.folder / 'log').read_text()[-2000:]}")
