@@ -16,22 +16,31 @@ from nemesis.history import EXCLUSION, GRANTED
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the nemesis knows Linux's processes only")
 
 UNGUARDED = Phase("no guard", ("kill -9, back empty at once",), ALL_LAWS, guard=False, ttl=5.0)
+EVICTED = Phase("eviction, judged", ("lock evicted",), ALL_LAWS, ttl=5.0)
 
 
 def quietly(line: str) -> None:
     pass
 
 
-def quorum_of_the_holder(caught: Caught | None) -> list[tuple[Kind, int]]:
-    if caught is None:
-        return []
-    return [(KINDS["kill -9, back empty at once"], node) for node in sorted(caught.trace.granted)[:3]]
+async def aimed_at_the_holders_quorum(phase: Phase, kind: str) -> Result:
+    """This is done to three nodes that hold somebody's token, during a renewal: its holder has three seconds left then."""
+
+    def plan(caught: Caught | None) -> list[tuple[Kind, int]]:
+        return [] if caught is None else [(KINDS[kind], node) for node in sorted(caught.trace.granted)[:3]]
+
+    return await Campaign(phase, 5, clients=3, tell=quietly, moments=[Moment.RENEWAL], plan=plan).run(45.0)
+
+
+async def test_eviction_of_a_quorum_costs_exclusion() -> None:
+    """Which is why it is judged by itself: the memory of nodes is assumed."""
+    result = await aimed_at_the_holders_quorum(EVICTED, "lock evicted")
+    assert EXCLUSION in [it.law for it in result.broken], result.seed
 
 
 async def test_without_the_guard_a_quorum_that_restarts_empty_costs_exclusion() -> None:
-    """Aimed at a renewal of the holder, who has three seconds left then. With the guard the same fault must cost nothing."""
-    campaign = Campaign(UNGUARDED, 5, clients=3, tell=quietly, moments=[Moment.RENEWAL], plan=quorum_of_the_holder)
-    result = await campaign.run(45.0)
+    """With the guard the same fault must cost nothing."""
+    result = await aimed_at_the_holders_quorum(UNGUARDED, "kill -9, back empty at once")
     assert EXCLUSION in [it.law for it in result.broken], result.seed
     assert result.history.around(result.broken[0].at), "and tells what happened around it"
 
