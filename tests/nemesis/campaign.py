@@ -351,6 +351,8 @@ class Campaign:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             for server in self.field.servers:
+                server.measure()
+            for server in self.field.servers:
                 if server.alive and not server.frozen:
                     try:
                         await self._look(server)

@@ -317,8 +317,7 @@ async def killed_kept(field: Field, node: int) -> AsyncIterator[None]:
 async def power_cut(field: Field, node: int) -> AsyncIterator[None]:
     """It remembers what was a second ago, and begins a word that it does not end. Covered by the guard."""
     server = field.servers[node]
-    before = server.written
-    await asyncio.sleep(field.dice.uniform(0.1, 1.0) if field.caught is None else 0.0)
+    before = server.a_second_ago()
     server.kill(second_ago=before)
     lost = server.written > max(0, before - 3)
     try:

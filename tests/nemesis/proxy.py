@@ -28,7 +28,6 @@ class Way:
         self.link, self.name = link, name
         self.to: asyncio.Transport | None = None
         self.limit: int | None = None
-        self.passed = 0  # bytes handed on
         self._holds = link.proxy.holds[name]  # by how many it is kept shut
         self._kept: deque[tuple[float, bytes]] = deque()  # when each is due
         self._ended = False  # nothing comes any more
@@ -95,14 +94,12 @@ class Way:
             return True
         if self.limit is not None and len(data) >= self.limit:
             self.to.write(data[: self.limit])
-            self.passed += self.limit
             self.link.proxy.seen[f"{self.name} truncated"] += 1
             self._kept.clear()
             self.link.part(self)
             return False
         if self.limit is not None:
             self.limit -= len(data)
-        self.passed += len(data)
         self.to.write(data)
         return True
 

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,10 @@ class Server:
         self.url = f"redis://{self.host}:{self.port}"
         self.offset = 0.0  # seconds by which its clock is ahead
         self.frozen = False
+        self._sizes: deque[tuple[float, int]] = deque(maxlen=20)  # how long its log was, and when
         self._executable, self._shim = embedded.find_server(executable), shim
         self._process: subprocess.Popen[bytes] | None = None
+        self._second_ago = 0
         self.folder.mkdir()
         self._skew = self.folder / "skew"
         self._skew.write_bytes(bytes(mmap.PAGESIZE))
@@ -119,6 +122,7 @@ class Server:
         elif past is CUT:
             self._cut()
         (self.folder / "data").mkdir(exist_ok=True)
+        self._sizes.clear()
         self._set(0.0)
         before = self.run_id
         self._spawn()
@@ -160,7 +164,13 @@ class Server:
         """Bytes in that file."""
         return sum(path.stat().st_size for path in self._logs())
 
-    _second_ago = 0
+    def measure(self) -> None:
+        """Note how long its log is now, for a power cut."""
+        self._sizes.append((time.monotonic(), self.written))
+
+    def a_second_ago(self) -> int:
+        """How long its log was up to a second ago, as far as it was measured."""
+        return next((size for at, size in self._sizes if at > time.monotonic() - 1), self.written)
 
     def kill(self, second_ago: int = 0) -> None:
         """With SIGKILL. `second_ago`: how long its log was then, for a start with CUT."""
