@@ -236,12 +236,10 @@ class Campaign:
         caught = None if moment is Moment.ANY else await self.scout.catch(moment, CAREFUL)
         strikes = self._strikes(caught) if self.plan is None else self.plan(caught)
         under_way: list[tuple[Strike, Kind, AbstractAsyncContextManager[None]]] = []
-        self.field.caught = caught
         try:
             for kind, target in strikes:
                 await self._strike(kind, target, caught, under_way)
         finally:
-            self.field.caught = None
             if caught is not None:
                 caught.free()
             self.dice.shuffle(under_way)
@@ -432,8 +430,10 @@ def table(results: Sequence[Result]) -> str:
         lines.append(f"| {kind} | {cells} | {sum(numbers)} | {statistics.median(took):.2f} s | {max(took):.2f} s |")
     total = [sum(counts[kind][it] for kind in counts) for it in moments]
     lines.append(f"| **all** | {' | '.join(map(str, total))} | {sum(total)} | | |")
+    met = sum(1 for kind in counts for it in Moment if it is not Moment.ANY and counts[kind][it.value])
+    lines += ["", f"{met} combinations of a fault and a moment"]
     if missed:
-        lines += ["", f"not counted, because nothing showed that anybody met with them: {sum(missed.values())}"]
+        lines.append(f"not counted, because nothing showed that anybody met with them: {sum(missed.values())}")
     return "\n".join(lines)
 
 

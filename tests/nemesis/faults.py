@@ -17,7 +17,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from .aims import Caught
 from .clients import THREADS, Crowd
 from .history import FORKED, History
 from .proxy import DOWN, UP, Proxy
@@ -34,9 +33,8 @@ class Missed(Exception):
 
 @dataclass
 class Field:
-    """All that harm can be done to. `read`: take in what clients have written since; `ttl`: of the locks.
-
-    `caught`: the conversation that is held still at this moment; `lately`: when each node's clock was last set forward.
+    """All that harm can be done to. `read`: take in what clients have written since; `ttl`: of the locks;
+    `lately`: when each node's clock was last set forward.
     """
 
     servers: Servers
@@ -46,7 +44,6 @@ class Field:
     read: Callable[[], None]
     dice: random.Random
     ttl: float
-    caught: Caught | None = None
     lately: dict[int, float] = field(default_factory=dict)
 
 
@@ -65,9 +62,6 @@ class Kind:
     client: bool  # it is a client's process that suffers it, and not a node
     breaks: str
     fits: Callable[[Field, int], bool]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 KINDS: dict[str, Kind] = {}
