@@ -83,6 +83,9 @@ class Strike:
     missed: str = ""
 
 
+UnderWay = tuple[Strike, Kind, AbstractAsyncContextManager[None]]
+
+
 @dataclass
 class Result:
     """What became of a campaign."""
@@ -235,7 +238,7 @@ class Campaign:
         moment = next(self._moments)
         caught = None if moment is Moment.ANY else await self.scout.catch(moment, CAREFUL)
         strikes = self._strikes(caught) if self.plan is None else self.plan(caught)
-        under_way: list[tuple[Strike, Kind, AbstractAsyncContextManager[None]]] = []
+        under_way: list[UnderWay] = []
         try:
             for kind, target in strikes:
                 await self._strike(kind, target, caught, under_way)
@@ -249,9 +252,7 @@ class Campaign:
         self._busy.clear()
         await self._recovered([strike for strike, _, _ in under_way if not strike.missed])
 
-    async def _strike(
-        self, kind: Kind, target: int, caught: Caught | None, under_way: list[tuple[Strike, Kind, AbstractAsyncContextManager[None]]]
-    ) -> None:
+    async def _strike(self, kind: Kind, target: int, caught: Caught | None, under_way: list[UnderWay]) -> None:
         strike = Strike(kind.name, target, began=clock())
         self.result.strikes.append(strike)
         if caught is not None and (caught.end is None or abs(clock() - caught.end) < NEAR):

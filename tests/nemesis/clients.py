@@ -31,7 +31,7 @@ from holdfast.clock import clock
 from holdfast.errors import HoldfastError, LockLost, NoQuorum, NotAcquired, WrongProcess
 
 from . import servers
-from .history import ASKED, FAILED, FORKED, GRANTED, LOST, READY, REFUSED, RELEASED, UNTIL
+from .history import ASKED, FAILED, FORKED, GRANTED, LOST, RAISED, READY, REFUSED, RELEASED, UNTIL
 
 LOOK = 0.01  # seconds between two looks at a lease that is held
 RESPITE = 0.1  # seconds after NoQuorum: it is said at once when a majority has been away for long, and nobody should spin
@@ -141,7 +141,7 @@ class Client:
 
     def ended(self, who: str, error: Exception) -> float:
         """An acquisition came to nothing, or a lease was lost: that may be. Returns for how many seconds to do nothing."""
-        self.diary.note(REFUSED if isinstance(error, NotAcquired) else LOST, who, told=f"{type(error).__name__}: {error}"[:300])
+        self.diary.note(REFUSED if isinstance(error, NotAcquired) else RAISED, who, told=f"{type(error).__name__}: {error}"[:300])
         return RESPITE if isinstance(error, NoQuorum) else 0.0
 
 

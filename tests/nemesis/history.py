@@ -19,7 +19,8 @@ from holdfast.testing.windows import Window, fences_back, overlaps
 
 # What clients write.
 ASKED, GRANTED, REFUSED, UNTIL, LOST, RELEASED = "asked", "granted", "refused", "until", "lost", "released"
-READY, FORKED, FAILED = "ready", "forked", "failed"  # failed: what no client may ever see
+READY, FORKED, RAISED = "ready", "forked", "raised"  # raised: a lease was lost, and its user met with it
+FAILED = "failed"  # what no client may ever see
 
 EXCLUSION, FENCING, NO_FENCE = "exclusion", "fence", "no fence"
 AROUND = 0.5  # seconds of history to tell before and after what went wrong
