@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-REAL = ("tests/live/", "tests/contract/", "tests/fencing/", "tests/scripts/", "tests/test_docs.py", "tests/test_bench.py")
+REAL = ("tests/live/", "tests/contract/", "tests/fencing/", "tests/scripts/", "tests/nemesis/", "tests/test_docs.py", "tests/test_bench.py")
 FAILED = Path(".pytest_cache/v/cache/lastfailed")
 MOST = 5  # more than these are no bad luck
 

@@ -11,6 +11,7 @@ from holdfast.recipes.exclusive import Exclusive
 from holdfast.testing.driver import Driver
 from holdfast.testing.faults import promote
 from holdfast.testing.stage import Hold, Stage
+from holdfast.testing.windows import Window
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
@@ -120,7 +121,7 @@ def test_a_node_that_counts_has_the_token() -> None:
 
 def test_fences_increase(court: Court) -> None:
     court.one.give_up(court.claim)
-    court.laws.fences[b"L"] = 9 * 10**15
+    court.laws.fences.passed(Window(b"L", "somebody's", 9 * 10**15, 0.0))
     with pytest.raises(Violation, match=r"^fence: "):
         court.world.do(court.take(court.two))
 

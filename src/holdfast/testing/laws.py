@@ -21,6 +21,7 @@ from ..scripts import RELEASE, REQUEST
 from ..wire.lane import Line
 from .driver import Driver, Witness
 from .network import Node
+from .windows import Fences, Window
 from .world import Violation, World
 
 TICK = 0.001  # seconds by which a timer may be late
@@ -51,7 +52,7 @@ class Laws(Witness):
         self.least = len(nodes) + 1 - quorum.majority(len(nodes))  # with so many nodes a majority is out of all others' reach
         self.open: dict[Claim, tuple[Driver, float]] = {}  # claims that are not over, and since when
         self.held: dict[Claim, Held] = {}
-        self.fences: dict[bytes, int] = {}  # the last of each name
+        self.fences = Fences()
         self.ended: deque[tuple[float, Claim, State]] = deque()
         self.tokens: set[bytes] = set()  # of claims that have ended
         self.taken_away: dict[bytes, set[Node]] = {}  # where an operator took away a token, which has not been there since
@@ -139,18 +140,17 @@ class Laws(Witness):
 
     def _granted(self, claim: Claim, driver: Driver) -> None:
         """P-S1 and P-S2, at the moment at which a client learns that it holds the lock."""
-        name = claim.recipe.name
+        window = _window(claim, self.world.now)
         for other, theirs in self.held.items():
-            if other.recipe.name != name or other.state is not HELD or theirs.driver.clock() >= other.until:
+            if other.state is not HELD or not window.within(_window(other, -inf, theirs.driver.clock.when(other.until))):
                 continue
             if theirs.danger == -inf:
                 left = other.until - theirs.driver.clock()
                 raise Violation(f"exclusion: {_of(claim)} is granted while {_of(other)} holds, for {left:.6f} s more")
             theirs.taken = theirs.driver.clock()
             self.world.saw("held by two, after an operator took it away")
-        if claim.fence <= self.fences.get(name, 0):
-            raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {self.fences[name]}")
-        self.fences[name] = claim.fence
+        if (earlier := self.fences.passed(window)) is not None:
+            raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {earlier.fence}")
         self.held[claim] = Held(driver)
         if self.calm is not None:
             self._in_order(claim, self.calm)
@@ -250,6 +250,10 @@ class Laws(Witness):
 
 def _nothing() -> None:
     pass
+
+
+def _window(claim: Claim, begins: float, ends: float = inf) -> Window:
+    return Window(claim.recipe.name, _of(claim), claim.fence, begins, ends)
 
 
 def _of(claim: Claim) -> str:

@@ -1,0 +1,104 @@
+"""The nemesis itself: it finds what is planted, and what it counts has happened."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import pytest
+from nemesis import faults
+from nemesis.__main__ import lacking
+from nemesis.aims import Caught, Moment
+from nemesis.campaign import ALL_LAWS, WITHIN, Campaign, Phase, Result, Strike, table
+from nemesis.faults import KINDS, Kind
+from nemesis.history import EXCLUSION, GRANTED
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the nemesis knows Linux's processes only")
+
+UNGUARDED = Phase("no guard", ("kill -9, back empty at once",), ALL_LAWS, guard=False, ttl=5.0)
+EVICTED = Phase("eviction, judged", ("lock evicted",), ALL_LAWS, ttl=5.0)
+
+
+def quietly(line: str) -> None:
+    pass
+
+
+async def aimed_at_the_holders_quorum(phase: Phase, kind: str) -> Result:
+    """This is done to three nodes that hold somebody's token, during a renewal: its holder has three seconds left then."""
+
+    def plan(caught: Caught | None) -> list[tuple[Kind, int]]:
+        return [] if caught is None else [(KINDS[kind], node) for node in sorted(caught.trace.granted)[:3]]
+
+    return await Campaign(phase, 5, clients=3, tell=quietly, moments=[Moment.RENEWAL], plan=plan).run(45.0)
+
+
+async def test_eviction_of_a_quorum_costs_exclusion() -> None:
+    """Which is why it is judged by itself: the memory of nodes is assumed."""
+    result = await aimed_at_the_holders_quorum(EVICTED, "lock evicted")
+    assert EXCLUSION in [it.law for it in result.broken], result.seed
+
+
+async def test_without_the_guard_a_quorum_that_restarts_empty_costs_exclusion() -> None:
+    """With the guard the same fault must cost nothing."""
+    result = await aimed_at_the_holders_quorum(UNGUARDED, "kill -9, back empty at once")
+    assert EXCLUSION in [it.law for it in result.broken], result.seed
+    assert result.history.around(result.broken[0].at), "and tells what happened around it"
+
+
+async def test_a_client_that_ignores_its_losses_is_found() -> None:
+    def stop_the_liar(caught: Caught | None) -> list[tuple[Kind, int]]:
+        return [(dataclasses.replace(KINDS["client stopped"], longest=3.0), 0)]
+
+    phase = dataclasses.replace(WITHIN, kinds=("client stopped",))
+    campaign = Campaign(phase, 6, clients=2, tell=quietly, liar=True, moments=[Moment.RENEWAL], plan=stop_the_liar)
+    result = await campaign.run(30.0)
+    assert {it.law for it in result.broken} == {EXCLUSION}, result.seed
+
+
+async def test_a_short_campaign_breaks_nothing() -> None:
+    result = await Campaign(WITHIN, 7, clients=2, users=2, tell=quietly).run(3.0)
+    assert result.broken == [], result.seed
+    assert result.holds > 0
+    assert result.looks > 0
+    assert "| **all** |" in table([result])
+
+
+# ------------------------------------------------ a run that shows too little is void
+
+
+def made(faults: int, aimed: int, holds: int, seconds: float = 60.0) -> Result:
+    result = Result(WITHIN, 1, seconds=seconds)
+    names = list(WITHIN.kinds)
+    result.strikes = [Strike(names[i % len(names)], 0, Moment.PUSH.value if i < aimed else Moment.ANY.value) for i in range(faults)]
+    result.history.counts[GRANTED] = holds
+    return result
+
+
+def test_enough() -> None:
+    assert lacking([made(100, 50, 1000)], quick=True, cables=True) == []
+
+
+@pytest.mark.parametrize(
+    "result, lack",
+    [
+        (made(99, 99, 1000), "99 faults, fewer than 100"),
+        (made(100, 50, 10), "10 holds"),
+        (made(100, 30, 1000), "only 30 met the moment"),
+    ],
+)
+def test_too_little(result: Result, lack: str) -> None:
+    assert any(lack in it for it in lacking([result], quick=True, cables=True))
+
+
+def test_in_a_long_run_every_kind_has_to_happen() -> None:
+    whole, poor = made(400, 200, 9000, seconds=400.0), made(400, 200, 9000, seconds=400.0)
+    assert lacking([whole], quick=False, cables=True) == []
+    poor.strikes = [it for it in poor.strikes if it.kind != "BUSY"]
+    assert lacking([poor], quick=False, cables=True) == ["never happened: BUSY"]
+    poor.strikes.append(Strike("BUSY", 0, missed="nobody asked"))
+    assert lacking([poor], quick=False, cables=True) == ["never happened: BUSY"], "what was missed does not count"
+
+
+def test_only_those_outside_break_an_assumption() -> None:
+    assert {it.name for it in KINDS.values() if it.breaks} == {it.name for it in KINDS.values() if it.group == faults.OUTSIDE}
+    assert not set(WITHIN.kinds) & {it.name for it in KINDS.values() if it.breaks}

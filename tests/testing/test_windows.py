@@ -1,0 +1,46 @@
+"""What may not be true of two windows, and what may."""
+
+from __future__ import annotations
+
+import random
+from math import inf
+
+import pytest
+
+from holdfast.testing.windows import Window, fences_back, overlaps
+
+
+def pairs(found: object) -> list[str]:
+    return [earlier.token + later.token for earlier, later in found]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "begins, ends, meets",
+    [(0.0, 1.0, False), (1.0, 3.0, True), (1.9, 5.0, True), (2.0, 3.0, False), (2.1, inf, False)],
+    ids=["over when the other begins", "at the same moment", "just before its end", "at its end", "after it"],
+)
+def test_two_holders(begins: float, ends: float, meets: bool) -> None:
+    one, two = Window("a", "1", 1, 1.0, 2.0), Window("a", "2", 2, begins, ends)
+    assert pairs(overlaps([one, two])) == (["12"] if meets else [])
+    assert pairs(overlaps([one, Window("b", "2", 2, begins, ends)])) == [], "another name"
+
+
+def test_a_window_that_is_empty_meets_nobody() -> None:
+    """It was over before its client learnt that it had begun."""
+    assert pairs(overlaps([Window("a", "1", 1, 1.0, 0.5), Window("a", "2", 2, 1.0, 2.0), Window("a", "3", 3, 2.0, 2.0)])) == []
+
+
+def test_the_sweep_finds_what_looking_at_all_pairs_finds() -> None:
+    dice = random.Random(5)
+    for _ in range(200):
+        windows = [Window(dice.choice("ab"), str(i), i, begins := dice.random(), begins + dice.random() / 4) for i in range(12)]
+        order = sorted(windows, key=lambda it: it.begins)
+        slow = [(one, two) for i, two in enumerate(order) for one in order[:i] if two.within(one)]
+        assert set(overlaps(windows)) == set(slow)
+
+
+def test_fences_grow_with_every_holder_of_a_name() -> None:
+    history = [("a", 5), ("b", 5), ("a", 6), ("a", 6), ("a", 4)]
+    windows = [Window(name, str(number), fence, float(number)) for number, (name, fence) in enumerate(history, 1)]
+    assert pairs(fences_back(reversed(windows))) == ["34", "35"]
+    assert pairs(fences_back(windows[:3])) == []
