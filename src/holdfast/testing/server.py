@@ -418,7 +418,7 @@ class Server:
 
     def saved(self) -> dict[int, Keyspace]:
         """A copy of all data."""
-        return {database: space.copy() for database, space in self.data.items()}
+        return {database: space.copy() for database, space in self.data.items() if space.values}
 
     def peek(self, key: bytes, database: int = 0) -> Value | None:
         """What a key holds by now, for who watches from outside: looking changes nothing."""
