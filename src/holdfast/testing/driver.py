@@ -249,6 +249,9 @@ class Driver:
             raise Closed("this client was closed")
 
     def _end(self, claim: Want, heard: bool = False) -> None:
+        if not claim.done:
+            for it in claim.claims:
+                self.world.note(self, "gives up", it.token)
         self.crew.end(claim, self.clock(), heard)
         self.work()
         if claim.done:

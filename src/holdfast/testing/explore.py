@@ -60,12 +60,13 @@ def swarm(seed: int) -> Plan:
         name="swarm",
         nodes=nodes,
         clients=clients,
+        seconds=20.0,
         each=dice.randint(1, 2),
         names=dice.randint(1, 4),
         several=0.3,
         eager=dice.choice((0.2, 0.8)),
         ttls=dice.choice(((1.0,), (0.5, 1.0), (0.3, 0.6, 1.0))),
-        messages=dice.randint(250, 600) + MEETING * nodes * clients,
+        messages=dice.randint(200, 450) + MEETING * nodes * clients,
         faults=dice.uniform(0.5, 6.0),
         slow=rate(0.3),
         cuts=rate(1.0),
@@ -202,7 +203,7 @@ class Exploration(Stage):
     # ------------------------------------------------ the end
 
     def _everybody_is_served(self) -> None:
-        """P-L2, with the last late command, a rounded uptime, the longest back-off and a clock that went back. Then no fault has a trace."""
+        """P-L2, with the last late command, a rounded uptime, the longest back-off and a clock that went back. Then faults are over."""
         ends = self.world.now + LATEST + self.settings.max_ttl * 4 / 3 + self.guard * 5 / 4 + 1 + 1.3 + self.settings.node_timeout
         tasks = [task for driver in self.drivers for task in driver.tasks]
         self._by(ends, lambda: all(task.done for task in tasks), "everybody is to be served")

@@ -11,7 +11,7 @@ from math import inf
 from typing import Protocol
 
 from .server import Connection, Keyspace, Lua, Server
-from .world import Clock, World
+from .world import Clock, Flight, World
 
 WALL = 1_800_000_000.0  # what the servers' clocks show when the world begins
 MATURE = 10_000.0  # seconds for which servers have been up by then
@@ -195,8 +195,8 @@ class Link:
         self.broken = False
         self.arrives = 0.0  # when what was sent last gets to the node
         self._to_end = 0.0  # and the same for the other way
-        self._under_way: deque[bytes] = deque()
-        self._answers: deque[bytes] = deque()
+        self._under_way: deque[Flight] = deque()
+        self._answers: deque[Flight] = deque()
         world.after(world.delay() + node.lag, self._reached)
 
     def __repr__(self) -> str:
@@ -225,13 +225,19 @@ class Link:
         if self.broken or self.deaf:
             return
         self.arrives = max(self.arrives, world.now + world.delay() + self.node.lag)
-        self._under_way.append(data)
+        self._under_way.append(world.flies(self.end, self.node, data))
         world.at(self.arrives, self._arrive)
         self.node.sent(self, data)
 
     def _arrive(self) -> None:
         if self._under_way and not self.deaf:
-            self.node.take(self, self._under_way.popleft())
+            flight = self._under_way.popleft()
+            flight.lands = self.world.now
+            self.node.take(self, flight.data)
+
+    def _arrive_late(self, flight: Flight) -> None:
+        flight.lands = self.world.now
+        self.node.take(self, flight.data)
 
     def _answer(self, data: bytes) -> None:
         world = self.world
@@ -243,12 +249,14 @@ class Link:
             pieces = [data[:at], data[at:]]
         for piece in pieces:
             self._to_end = max(self._to_end, world.now + world.delay() + self.node.lag)
-            self._answers.append(piece)
+            self._answers.append(world.flies(self.node, self.end, piece))
             world.at(self._to_end, self._heard)
 
     def _heard(self) -> None:
         if self._answers and not self.mute:
-            self.end.heard(self, self._answers.popleft())
+            flight = self._answers.popleft()
+            flight.lands = self.world.now
+            self.end.heard(self, flight.data)
 
     def stall(self, seconds: float, answers_only: bool = False) -> None:
         """Packets are lost for a while, and sent again: what is under way from now on takes that long, each way."""
@@ -276,10 +284,11 @@ class Link:
         world, dice = self.world, self.world.dice
         world.note(self, "breaks")
         self.broken = True
-        data = b"".join(self._under_way)
+        data = b"".join([flight.data for flight in self._under_way])
         self._under_way.clear()
         if data and late is not None and not self.deaf:
-            world.after(late, self.node.take, self, data[: dice.choice((len(data), dice.randint(0, len(data))))])
+            flight = world.flies(self.end, self.node, data[: dice.choice((len(data), dice.randint(0, len(data))))])
+            world.after(late, self._arrive_late, flight)
         world.after(world.delay(), self.node.take, self, None)
         if not self.mute:
             if dice.random() < 0.5:

@@ -59,13 +59,16 @@ class Stage:
             fresh=(),
         )
         self.guard = max_ttl + 2.0
-        self.nodes = [Node(world, index, self._clock(WALL, 0.05), how.get("lua")) for index in range(nodes)]
+        self.nodes = [Node(world, index, self._clock(f"node {index}", WALL, 0.05), how.get("lua")) for index in range(nodes)]
         self.laws = Laws(world, self.nodes, self.guard, world.swift if calm else None)
         self.drivers: list[Driver] = []
+        self._clients = 0
 
     def client(self, haste: float = 0.0) -> Driver:
         """One more client."""
-        driver = Driver(self.world, self.nodes, self.settings, self._clock(1e6, 1e6), self.laws, haste)
+        self._clients += 1
+        clock = self._clock(f"client {self._clients}", 1e6, 1e6)
+        driver = Driver(self.world, self.nodes, self.settings, clock, self.laws, haste)
         driver.crew.record.telling = self.world.dice.random() < 0.5
         self.drivers.append(driver)
         return driver
@@ -93,8 +96,8 @@ class Stage:
         """What happens on it. (Not abstract: tests of the laws set a bare stage, and never let it run.)"""
         raise NotImplementedError
 
-    def _clock(self, ahead: float, about: float) -> Clock:
-        dice = self.world.dice
+    def _clock(self, whose: str, ahead: float, about: float) -> Clock:
+        dice = self.world.chance.dice(f"the clock of {whose}")
         return Clock(self.world, ahead + dice.uniform(-about, about), 1 + dice.uniform(-RATE, RATE))
 
     def _by(self, ends: float, done: Callable[[], bool], what: str, law: str = "recovery") -> None:

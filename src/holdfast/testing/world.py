@@ -9,6 +9,7 @@ import hashlib
 import heapq
 import random
 from collections.abc import Callable, Collection, Coroutine, Generator
+from dataclasses import dataclass
 from itertools import count
 from math import inf
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -19,6 +20,17 @@ BUSY = 5_000, 0.01  # so many events in so many seconds: something goes round an
 
 T = TypeVar("T")
 Do = Callable[..., object]
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """Bytes on their way. `lands`: when they got there; None: they never did, or have not yet."""
+
+    leaves: float
+    sender: object
+    receiver: object
+    data: bytes
+    lands: float | None = None
 
 
 class Violation(AssertionError):
@@ -45,7 +57,7 @@ class World:
     """Everything that happens, in the order of time. `seed`: of all chance in it; `only`: the faults that may happen, as of a Chance.
 
     `seen` counts what happened, by kind; `record` keeps it: (when, who, what, details), for `fingerprint`, the timeline and the picture.
-    `records`: whether it does: who only wants to know whether a law is broken needs no record.
+    `flights`: what was sent. `records`: whether these two are kept: who only wants to know whether a law is broken needs neither.
     """
 
     def __init__(self, seed: int, *, only: Collection[str] | None = None, records: bool = True) -> None:
@@ -53,6 +65,7 @@ class World:
         self.seen: dict[str, int] = {}
         self.chance = Chance(seed, only, self.saw)
         self.record: list[tuple[object, ...]] = []
+        self.flights: list[Flight] = []
         self.passes: list[Do] = []  # called when time has passed, before the next event
         self.looks: list[Do] = []  # called after every event
         self.task: Task[Any] | None = None  # the one that runs now
@@ -111,6 +124,13 @@ class World:
         """Keep this for the timeline."""
         if self.records:
             self.record.append((self.now, who, what, *details))
+
+    def flies(self, sender: object, receiver: object, data: bytes) -> Flight:
+        """These bytes leave now. (Whoever lets them arrive says so in the flight.)"""
+        flight = Flight(self.now, sender, receiver, data)
+        if self.records:
+            self.flights.append(flight)
+        return flight
 
     def fingerprint(self) -> str:
         """A digest of all that happened."""
