@@ -1,4 +1,4 @@
-"""A failing world becomes small, and still fails by the same law. (Planted faults, of sim.test_planted: each in the swarm's first worlds.)"""
+"""A failing world becomes small, and still fails by the same law. (With planted faults, in the swarm's first worlds.)"""
 
 from __future__ import annotations
 

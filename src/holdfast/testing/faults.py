@@ -143,9 +143,8 @@ class Faults:
         dice.choices(kinds, (8, 5, 3, 2, 2, 1, 1))[0](dice.choice(self.nodes))
         if hit := chance.strikes("queues deleted", self.plan.hands / 2):
             hit.choice(self.nodes).tell(pack(b"DEL", hit.choice((b"{L}:queue", b"{L}:waiters"))))
-        driver = self.drivers[int(dice.random() * len(self.drivers))]
         if self.plan.mortal:
-            self._mortality(driver)
+            self._mortality(self.drivers[int(dice.random() * len(self.drivers))])
         self.world.after(dice.expovariate(self.plan.faults), self._fault)
 
     def _breaks(self, node: Node) -> None:
