@@ -296,7 +296,7 @@ class Lua:
         try:
             from lupa import lua51
         except ImportError:
-            raise ConfigError("simulated nodes run holdfast's scripts in Lua 5.1: `pip install lupa` brings it") from None
+            raise ConfigError("simulated nodes run holdfast's scripts in Lua 5.1: `pip install 'holdfast[testing]'` brings it") from None
         runtime = lua51.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
         self._compile, self._run = runtime.execute(PRELUDE, self._command)
         self._table = runtime.table_from
