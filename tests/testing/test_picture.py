@@ -32,7 +32,7 @@ def test_holds_are_as_many_as_were_seen(lived: tuple[Stage, Outcome]) -> None:
     found = list(holds(stage.world))
     assert len(found) >= outcome.seen["held"]
     assert all(it.begins <= it.ends for it in found)
-    fences = [int(it.text) for it in sorted(found, key=lambda it: it.begins)]
+    fences = [int(it.text.split()[1]) for it in sorted(found, key=lambda it: it.begins)]
     assert fences == sorted(set(fences))
 
 

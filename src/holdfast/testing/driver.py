@@ -341,7 +341,8 @@ class Driver:
         settled, crew.settled = crew.settled, []
         for want in settled:
             for claim in want.claims:
-                self.world.note(self, "has news of", claim.token, claim.state.name, claim.fence, claim.reason, claim.until)
+                told = (claim.token, claim.state.name, claim.fence, claim.reason, claim.until, claim.recipe.label)
+                self.world.note(self, "has news of", *told)
             self._tell(self._news.pop(want, []))
             if want.done and (found := self._leases.pop(want, None)) is not None and want.state is LOST:
                 lease = found()

@@ -53,6 +53,9 @@ KINDS = {
     "other": "anything else",
 }
 _LASTS = re.compile(r"is (?:stopped|frozen) for ([\d.]+) s|cannot be reached for ([\d.]+) s")
+_PUSHED = re.compile(r"push [gix] ")  # (and not that a subscription is made)
+_GRANTED = re.compile(r"(?:^|\| )(?:\d{16} [01] [01]|\[[1-9]\d{5,}, [01], [01]\])")
+_DENIED = re.compile(r"(?:^|\| )\[0, -?\d+, -?\d+")
 _QUIET = ("sends to", "hears from", "has news of", "gives up")  # what is no fault, and drawn as something else, or not at all
 
 
@@ -75,11 +78,11 @@ def window(world: World, failed: bool) -> tuple[float, float]:
 
 def holds(world: World) -> Iterator[Bar]:
     """When clients believed that they held a lock."""
-    open_: dict[tuple[object, object], tuple[float, object]] = {}
+    open_: dict[tuple[object, object], tuple[float, object, object]] = {}
     for now, who, what, *details in world.record:
         assert isinstance(now, float)
         if what == "has news of" and details[1] == "HELD":
-            open_.setdefault((who, details[0]), (now, details[2]))
+            open_.setdefault((who, details[0]), (now, details[2], details[5]))
         elif what == "gives up" or (what == "has news of" and details[1] != "HELD"):
             if (begun := open_.pop((who, details[0]), None)) is not None:
                 how = "given back" if what == "gives up" else " ".join(str(it) for it in (details[1], details[3]) if it).lower()
@@ -91,9 +94,10 @@ def holds(world: World) -> Iterator[Bar]:
         yield _hold(who, token, *begun, world.now, "held to the end")
 
 
-def _hold(who: object, token: object, begins: float, fence: object, ends: float, how: str) -> Bar:
-    name = token.decode() if isinstance(token, bytes) else str(token)
-    return Bar(who, begins, ends, "held", str(fence), f"{short(name)} held with fence {fence}, {begins:.6f} to {ends:.6f} s; {how}")
+def _hold(who: object, token: object, begins: float, fence: object, name: object, ends: float, how: str) -> Bar:
+    whose = short(token.decode()) if isinstance(token, bytes) else str(token)
+    title = f"{name} held by {whose} with fence {fence}, {begins:.6f} to {ends:.6f} s; {how}"
+    return Bar(who, begins, ends, "held", f"{name}  {fence}", title)
 
 
 def troubles(world: World) -> Iterator[Bar]:
@@ -122,10 +126,9 @@ def kind_of(flight: Flight) -> str:
     """What kind of thing is said."""
     words = " | ".join(said(flight.data))
     if isinstance(flight.sender, Node):
-        if "push" in words:
+        if _PUSHED.search(words):
             return "push"
-        granted = re.search(r"(?:^|\| )\[(?:b'\d{16}'|[1-9]\d{5,}), [01], [01]\]", words)
-        return "yes" if granted else "no" if re.search(r"(?:^|\| )\[0, -?\d+, -?\d+", words) else "other"
+        return "yes" if _GRANTED.search(words) else "no" if _DENIED.search(words) else "other"
     return "make" if "cede " in words else "ask" if "wait " in words or "try " in words else "give" if "release " in words else "other"
 
 
@@ -226,8 +229,8 @@ def _bar(sheet: Sheet, bar: Bar, high: int) -> None:
     x, y, wide = sheet.x(bar.begins), sheet.lanes[bar.who], max(sheet.x(bar.ends) - sheet.x(bar.begins), 2.0)
     title = f"<title>{escape(bar.title)}</title>"
     sheet.put(f'<rect class="bar {bar.kind}" x="{x}" y="{y - high / 2}" width="{wide:.1f}" height="{high}" rx="3">{title}</rect>')
-    for words in (f"fence {bar.text}", f"…{bar.text[-6:]}"):
-        if bar.text and wide > 7.4 * len(words) + 10:
+    for words in (bar.text, bar.text.partition("  ")[0]):
+        if words and wide > 7.4 * len(words) + 10:
             sheet.text("in", x + 6, y + 4, words)
             break
 
@@ -240,7 +243,8 @@ def _message(sheet: Sheet, flight: Flight) -> None:
     told = f"{flight.sender} to {flight.receiver}: {words[:SHOWN]}"
     if flight.lands is None:  # half the way, to nowhere
         x = sheet.x(flight.leaves)
-        sheet.line(f"{kind} never message", x, y1, x + 12, y1 + (y2 - y1) / 3, f"{told}; sent at {flight.leaves:.6f} s, and never arrived")
+        told = f"{told}; sent at {flight.leaves:.6f} s, and never arrived"
+        sheet.line(f"{kind} never message", x, y1, min(x + 12, RIGHT), y1 + (y2 - y1) / 3, told)
         return
     times = f"{flight.leaves:.6f} to {flight.lands:.6f} s"
     spans = max(flight.lands - flight.leaves, 1e-9)
