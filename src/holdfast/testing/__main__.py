@@ -181,7 +181,9 @@ def _faults(text: str) -> tuple[str, ...]:
 def _plan(text: str) -> dict[str, object]:
     try:
         call = ast.parse(f"dict({text})", mode="eval").body
-        changes = {it.arg or "": ast.literal_eval(it.value) for it in call.keywords} if isinstance(call, ast.Call) else {}
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError
+        changes = {it.arg or "": ast.literal_eval(it.value) for it in call.keywords}
     except (SyntaxError, ValueError):
         raise argparse.ArgumentTypeError("changes look like 'clients=2, ttls=(0.5, 1.0)'") from None
     for name, value in changes.items():
