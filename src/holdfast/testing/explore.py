@@ -133,8 +133,10 @@ class Exploration(Stage):
             try:
                 await world.sleep(dice.uniform(0.0, 0.01) if dice.random() < self.plan.eager else 0.2 - world.now % 0.2)
                 await self._use(driver, dice)
-            except NotAcquired:
+            except NotAcquired as refused:
                 world.saw("refused")
+                if isinstance(refused, NoQuorum) and world.now > self.faults.ended + LATEST:
+                    raise Violation(f"recovery: {refused}, {world.now - self.faults.ended:.1f} s after the last fault") from refused
                 await world.sleep(dice.uniform(0.0, 0.1))
             except Cancelled:
                 world.saw("users cancelled")
