@@ -19,7 +19,7 @@ from ..engine.crew import Want
 from ..errors import Closed, NoQuorum, NotAcquired
 from ..recipes.exclusive import Exclusive
 from .driver import Driver
-from .faults import LATEST, Faults, Plan
+from .faults import LATEST, LEAST, Faults, Plan
 from .laws import TICK
 from .scenes import SCENES
 from .stage import RATE, Hold, How, Stage
@@ -66,7 +66,7 @@ def swarm(seed: int) -> Plan:
         several=0.3,
         eager=dice.choice((0.2, 0.8)),
         ttls=dice.choice(((1.0,), (0.5, 1.0), (0.3, 0.6, 1.0))),
-        messages=dice.randint(120, 360) + MEETING * nodes * clients,
+        messages=max(LEAST, dice.randint(120, 360) + MEETING * nodes * clients),
         faults=dice.uniform(0.5, 6.0),
         slow=rate(0.3),
         cuts=rate(1.0),

@@ -21,6 +21,7 @@ from .world import World
 
 CEDE, WAITS = b"\r\n$1\r\nc\r\n", b"\r\n$1\r\nw\r\n"  # in a request: its mode
 LATEST = 3.0  # seconds by which a command is late at most
+LEAST = 300  # messages in a world that counts
 EVER = 1e6  # seconds
 
 
@@ -49,7 +50,7 @@ class Plan:
     calm: bool = False  # no faults at all
     mortal: bool = False  # clients are stopped and killed, users cancelled
     aim: tuple[str, ...] = ()
-    least: int = 300  # messages that have to be delivered in it, and a fault has to happen if it is not calm, or the run does not count
+    least: int = LEAST  # messages that have to be delivered in it, and a fault has to happen if it is not calm, or the run does not count
 
 
 # ------------------------------------------------ how a node is broken for ever
