@@ -133,10 +133,8 @@ class Exploration(Stage):
             try:
                 await world.sleep(dice.uniform(0.0, 0.01) if dice.random() < self.plan.eager else 0.2 - world.now % 0.2)
                 await self._use(driver, dice)
-            except NotAcquired as refused:
+            except NotAcquired:
                 world.saw("refused")
-                if isinstance(refused, NoQuorum) and world.now > self.faults.ended + LATEST:
-                    raise Violation(f"recovery: {refused}, {world.now - self.faults.ended:.1f} s after the last fault") from refused
                 await world.sleep(dice.uniform(0.0, 0.1))
             except Cancelled:
                 world.saw("users cancelled")
@@ -174,6 +172,11 @@ class Exploration(Stage):
         latest, stops = driver.clock() + (ttl / 3 if wait == 0.0 else wait or inf), driver.stops
         try:
             await driver.acquire(hold, recipes, ttl=ttl, wait=wait, renew=renew, max_hold=max_hold)
+        except NoQuorum as outage:
+            since = self.world.now - self.faults.ended
+            if wait is None and since > LATEST:  # (who has little patience may give up while nodes are in their guard)
+                raise Violation(f"recovery: {outage}, {since:.1f} s after the last fault") from outage
+            raise
         finally:
             self.laws.looked["patience"] += latest < inf
             if driver.clock() > latest + TICK and driver.stops == stops:
