@@ -49,6 +49,7 @@ FLOORS: dict[str, float] = {
     "dashboard": 5,
     "fencing": 5,
     "compat": 5,
+    "testing.simulation": 5,  # users' own code, with the asyncio face, in virtual time
     "testing.plugin": 5,  # pytest fixtures: the one part of `testing` that uses the faces
     "__main__": 6,
 }

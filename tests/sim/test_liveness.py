@@ -2,54 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from holdfast.errors import NotAcquired
 from holdfast.testing.driver import Driver
-from holdfast.testing.network import Node
+from holdfast.testing.faults import BROKEN
 from holdfast.testing.stage import Hold, Stage
 from holdfast.testing.world import Violation
 
 TTL = 1.0
 TRIP = 0.004  # seconds: there and back, at most
 NODE_TIMEOUT = 0.3  # a stage's
-EVER = 1e6
-
-
-def deaf(node: Node) -> None:
-    for link in node.links:
-        link.deaf = True
-    node.dark = EVER
-
-
-def mute(node: Node) -> None:
-    for link in node.links:
-        link.mute = True
-    node.dark = EVER
-
-
-def refuses(node: Node) -> None:
-    node.server.refuse[b"EVALSHA"] = b"OOM command not allowed."
-
-
-def slow(node: Node) -> None:
-    """Every message takes long, and longer."""
-    for link in node.links:
-        link.stall(0.25)
-    node.world.after(0.2, slow, node)
-
-
-BROKEN: dict[str, Callable[[Node], object]] = {
-    "hung": lambda node: node.freeze(EVER),
-    "gone": lambda node: node.stop(),
-    "half open": lambda node: node.vanish(EVER),
-    "hears nothing": deaf,
-    "says nothing": mute,
-    "refuses": refuses,
-    "slow": slow,
-}
 
 
 class Core(Stage):
@@ -70,7 +33,7 @@ class Core(Stage):
         world.run(2.5)
         world.saw("broken while held", len(self.laws.held))
         for node in world.dice.sample(self.nodes, 2):
-            BROKEN[self.how](node)
+            BROKEN[self.how](node, world.dice)
         for number, client in enumerate(clients[1:], 1):
             tasks.append(client.run(self._user(client, number, 0.05)))
             world.run(world.now + 0.05)

@@ -37,16 +37,13 @@ def test_no_law_is_broken(world: str) -> None:
     assert count > EACH // 2, "what these worlds are aimed at hardly ever happens"
 
 
-# 299: a client whose outage ended just as it was asked for the lock. 533: an operator's hand, and a late command that put the token back.
-# (Both were found before users wanted several names at once.)
-KEPT = (299, 533)
-SWARM = (*range(12), *KEPT)
+SWARM = range(24)
 
 
 def test_no_law_is_broken_in_the_swarm() -> None:
     count = 0
     for seed in SWARM:
-        stage = explore(seed, wild=True, several=seed not in KEPT)
+        stage = explore(seed, wild=True)
         try:
             stage.run()
         except Violation as violation:
@@ -66,9 +63,9 @@ def test_the_swarm_is_of_every_size() -> None:
 
 def test_a_world_of_the_swarm_counts_if_enough_happened_in_it() -> None:
     stage = explore(0, wild=True)
-    assert stage.void == ("held", "300 messages", "a fault")
+    assert stage.void == ("a hold", "300 messages", "a fault")
     stage.world.saw("held")
-    stage.world.saw("restarts")
+    stage.world.chance.strikes("restarts")
     stage.world.delivered = 300
     assert not stage.void
     stage.world.close()
@@ -88,6 +85,12 @@ def test_the_swarm_finds_what_is_wrong(name: int, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr("holdfast.core.quorum.agreed", lambda least, fences: max(fences) if len(fences) >= least else 0)
     with pytest.raises(Violation, match="majority|exclusion|counted" if name else "fence"):
         run_all(explore(seed, wild=True) for seed in range(30))
+
+
+def test_a_client_that_needs_all_nodes_is_found_when_only_a_majority_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: nodes)
+    with pytest.raises(Violation, match=r"^(recovery|core): "):
+        run_all(explore(seed, wild=True) for seed in range(10))
 
 
 @pytest.mark.parametrize("world", ["mortal", "hands on three", "a late cede"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.core.claim import HELD, LOST, WAITING, Claim
 from holdfast.recipes.exclusive import Exclusive
+from holdfast.testing import laws
 from holdfast.testing.driver import Driver
 from holdfast.testing.faults import promote
 from holdfast.testing.stage import Hold, Stage
@@ -210,6 +213,52 @@ def test_who_has_died_believes_nothing(court: Court) -> None:
     court.later(2.0)
     assert not court.laws.held
     assert court.world.do(court.take(court.two)).state is HELD
+
+
+def test_what_a_restarted_node_had_written_down_is_nobody_s(court: Court) -> None:
+    """It restarts with what it had before: the token of whoever had it then. Until its guard is over, that is no gap and no grant."""
+    court.nodes[0].keeps = court.nodes[1].keeps = True
+    court.one.give_up(court.claim)
+    court.later(0.1)
+    first = court.world.do(court.take(court.two))
+    court.later(0.1)
+    court.two.give_up(first)
+    court.later(0.1)
+    second = court.world.do(court.take(court.one))
+    court.later(0.02)
+    for node in court.nodes[:2]:
+        node.restart(lost=0.16)
+        assert node.holder(b"L") == first.token
+    court.later(0.1)
+    assert second.state is HELD
+    court.nodes[0].server.data[0].put(b"L", b"somebody new", court.nodes[0].server.data[0].deadlines[b"L"])
+    court.nodes[0].changes += 1
+    court.nodes[1].had.clear()
+    court.breaks("majority")
+
+
+def test_every_law_that_can_be_broken_has_its_name() -> None:
+    named = {law for path in Path(laws.__file__).parent.glob("*.py") for law in re.findall(r'Violation\(f?"([\w ]+): ', path.read_text())}
+    by = {it for path in Path(laws.__file__).parent.glob("*.py") for it in re.findall(r'law: str = "(\w+)"|, "(core)"\)', path.read_text())}
+    assert named | {law for pair in by for law in pair if law} == laws.LAWS.keys() | laws.CALM.keys() | {"busy"}
+
+
+def test_the_document_lists_them() -> None:
+    shown = (Path(__file__).parent.parent.parent / "docs/reliability.md").read_text()
+    rows = [f"| {law} | {what} | everywhere |" for law, what in laws.LAWS.items()]
+    rows += [f"| {law} | {what} | where nothing goes wrong |" for law, what in laws.CALM.items()]
+    assert "\n".join(rows) in shown, "docs/reliability.md should have:\n" + "\n".join(rows)
+
+
+def test_laws_are_counted_when_they_look(court: Court) -> None:
+    court.world.do(court.take(court.two, "M", max_hold=0.5))
+    court.later(0.1)
+    looked = court.laws.looked
+    assert {law for law, times in looked.items() if times} == {"exclusion", "zombie", "no expiry", "max_hold", "majority"}
+    court.one.give_up(court.claim)
+    court.world.do(court.take(court.two))
+    assert looked["fence"] == 1
+    assert "order" not in looked
 
 
 # ---- where there are no faults

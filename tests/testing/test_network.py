@@ -92,6 +92,112 @@ def test_a_restart_forgets_everything_and_breaks_connections() -> None:
     assert node.born == 0.2
 
 
+def test_a_restart_with_a_snapshot_keeps_everything_but_the_process() -> None:
+    world, node, peer, link = connection()
+    link.send(set_key(b"k") + pack(b"SCRIPT", b"LOAD", b"return 1"))
+    world.run(0.2)
+    before = node.server
+    node.restart(lost=0.0)
+    world.run(0.5)
+    assert node.holder(b"k") == b"v"
+    assert node.woke == {b"k": b"v"}
+    assert node.had == {(b"k", b"v"): 0.2}
+    assert (node.server.run_id != before.run_id, node.server.uptime(), node.server.scripts) == (True, 0, set())
+    assert peer.words == ["connected", "ConnectionResetError"]
+    assert node.server.data[0].deadlines[b"k"] == before.data[0].deadlines[b"k"]
+
+
+def test_a_restart_with_its_last_moments_lost_is_as_it_was_then() -> None:
+    world, node, _, link = connection()
+    node.keeps = True
+    for number in range(20):
+        link.send(set_key(b"k", b"%d" % number))
+        world.run(world.now + 0.1)
+    assert node.holder(b"k") == b"19"
+    node.restart(lost=0.45)
+    assert node.holder(b"k") == b"15"
+    assert node.had == {(b"k", b"19"): world.now}
+    node.restart(lost=0.45)  # the journal is of one life
+    assert node.holder(b"k") == b"15"
+    node.restart()
+    assert node.keys() == []
+
+
+def test_a_journal_is_of_one_second() -> None:
+    world, node, _, link = connection()
+    node.keeps = True
+    for number in range(30):
+        link.send(set_key(b"k", b"%d" % number))
+        world.run(world.now + 0.1)
+    assert len(node._journal) <= 11
+    node.restart(lost=1.0)
+    assert node.holder(b"k") in (b"18", b"19")
+
+
+def test_what_a_broken_connection_had_sent_is_not_executed_by_the_process_that_follows() -> None:
+    for seed in range(10):
+        world, node, _, link = connection(seed)
+        link.send(set_key(b"a"))
+        link.cut(late=1.0)
+        node.restart(lost=0.0)
+        world.run(5.0)
+        assert node.keys() == []
+        assert "commands executed after their connection broke" not in world.seen
+
+
+def test_a_node_that_lags_takes_longer_both_ways() -> None:
+    world, node, peer, link = connection()
+    node.lag = 0.5
+    link.send(set_key(b"a"))
+    world.run(0.6)
+    assert node.keys() == []
+    world.run(0.7)
+    assert (keys(node), peer.data) == ({b"a"}, b"")
+    world.run(1.2)
+    assert peer.data == b"+OK\r\n"
+
+
+def test_a_node_is_healed_whatever_is_wrong_with_it() -> None:
+    world, node, _, _ = connection()
+    node.stop()
+    node.heal()
+    assert node.running
+    node.freeze(1e6)
+    node.vanish(1e6)
+    node.lag, node.server.refuse[b"SET"] = 0.5, b"OOM no"
+    node.heal()
+    peer = Peer(world)
+    link = Link(world, peer, node)
+    world.run(world.now + 0.1)
+    link.send(set_key(b"a"))
+    world.run(world.now + 0.1)
+    assert (peer.words, peer.data, keys(node)) == (["connected"], b"+OK\r\n", {b"a"})
+
+
+def test_a_stopped_process_that_is_killed_leaves_no_stopped_one() -> None:
+    world, node, _, _ = connection()
+    node.freeze(5.0)
+    node.restart()
+    link = Link(world, Peer(world), node)
+    world.run(world.now + 0.1)
+    link.send(set_key(b"a"))
+    world.run(world.now + 0.1)
+    assert keys(node) == {b"a"}
+
+
+def test_flights_are_kept_with_their_times_and_those_that_never_land() -> None:
+    world, _, peer, link = connection()
+    link.send(set_key(b"a"))
+    world.run(0.2)
+    link.send(set_key(b"b"))
+    link.cut()
+    world.run(1.0)
+    first, answer, second = world.flights
+    assert (first.sender, answer.sender, first.data, answer.data) == (peer, link.node, set_key(b"a"), b"+OK\r\n")
+    assert first.leaves < (first.lands or 0.0) <= answer.leaves < (answer.lands or 0.0)
+    assert (second.data, second.lands) == (set_key(b"b"), None)
+
+
 def test_a_node_that_does_not_run_refuses() -> None:
     world, node, _, _ = connection()
     node.stop()

@@ -361,7 +361,7 @@ def test_a_bug_in_a_command_does_not_pass_for_a_script_s_error(server: Server, c
 
 def test_without_lupa_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lupa", None)
-    with pytest.raises(ConfigError, match="pip install lupa"):
+    with pytest.raises(ConfigError, match=r"pip install 'holdfast\[testing\]'"):
         Lua()
 
 

@@ -55,8 +55,7 @@ def test_the_same_seed_has_the_same_chance() -> None:
     world = World(0)
     world.slow = 1.0
     assert max(world.delay() for _ in range(100)) > world.swift
-    assert world.fate("heads", 1.0)
-    assert not world.fate("tails", 0.0)
+    world.saw("heads")
     world.saw("nothing", 0)
     assert world.seen == {"heads": 1}
 

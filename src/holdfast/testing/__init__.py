@@ -2,6 +2,9 @@
 
 Knows drivers' business, and faults. Must not know faces. `python -m holdfast.testing --help` explores.
 
-Read `server` (one node), `world` (time and chance), `network` (nodes and connections in it), `driver` (a client in it), `laws` (what must
-hold), `faults`, `stage`, `scenes` and `explore` (what a seed stands for), `timeline` (telling it).
+For your own code there is `simulation`, which docs/testing.md shows: it alone uses a face.
+
+Read `server` (one node), `world` (time), `chance` (which faults), `network` (nodes and connections in it), `driver` (a client in it),
+`laws` (what must hold), `faults`, `stage`, `scenes` and `explore` (what a seed stands for), `campaign` (many of them), `shrink` (a failing
+one made small), `timeline` and `picture` (telling it).
 """

@@ -262,6 +262,9 @@ class Driver:
             raise Closed("this client was closed")
 
     def _end(self, claim: Want, heard: bool = False) -> None:
+        if not claim.done:
+            for it in claim.claims:
+                self.world.note(self, "gives up", it.token)
         self.crew.end(claim, self.clock(), heard)
         self.work()
         if claim.done:
@@ -351,7 +354,8 @@ class Driver:
         settled, crew.settled = crew.settled, []
         for want in settled:
             for claim in want.claims:
-                self.world.note(self, "has news of", claim.token, claim.state.name, claim.fence, claim.reason, claim.until)
+                told = (claim.token, claim.state.name, claim.fence, claim.reason, claim.until, claim.recipe.label)
+                self.world.note(self, "has news of", *told)
             self._tell(self._news.pop(want, []))
             if want.done and (found := self._leases.pop(want, None)) is not None and want.state is LOST:
                 lease = found()

@@ -2,15 +2,16 @@
 
 Knows how users behave, and which worlds there are. Must not know how a law is watched, or how a fault is done.
 
-A world has three parts: users and faults; then the faults end, and everybody gets the lock who still waits for it, and goes;
-then nobody is there, and every key runs out.
+A world has four parts: users and faults; then nothing more goes wrong, but only a majority of the nodes is well, and everybody who still
+waits gets the lock, and goes, and newcomers find it free; then all nodes are well; then nobody is there, and every key runs out.
 """
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from math import inf
+from random import Random
+from typing import Unpack
 
 from ..core.claim import LOST
 from ..engine.census import LIFE
@@ -18,11 +19,10 @@ from ..engine.crew import Want
 from ..errors import Closed, NoQuorum, NotAcquired
 from ..recipes.exclusive import Exclusive
 from .driver import Driver
-from .faults import LATEST, Faults, Plan
+from .faults import LATEST, LEAST, Faults, Plan
 from .laws import TICK
 from .scenes import SCENES
-from .server import Lua
-from .stage import RATE, Hold, Stage
+from .stage import RATE, Hold, How, Stage
 from .world import Cancelled, Future, Violation
 
 PLANS = (
@@ -43,37 +43,38 @@ PLANS = (
 )
 
 
-# A world of the swarm in which none of these has happened does not count.
-HAPPENED = ("connections broken", "clock steps", "half-open connections", "stalled connections", "refusals", "frozen nodes", "restarts")
+TRIP = 0.004  # seconds: there and back, at most, where nothing is wrong
+MEETING = 4  # messages that a client and a node exchange before anything is asked
 NAMES = ("L", "M", "{tag}N", "O")  # of locks; most worlds have one only
 
 
 def swarm(seed: int) -> Plan:
     """A plan that is itself a matter of chance: what no plan of ours thought of. Some faults may be rare in it, or absent, or the rule."""
-    dice = random.Random(seed)
+    dice = Random(seed)
 
     def rate(most: float) -> float:
         return dice.choice((0.0, dice.uniform(0.0, most / 5), dice.uniform(0.0, most)))
 
+    nodes, clients = dice.choice((1, 3, 4, 5, 7)), dice.randint(2, 8)
     return Plan(
         name="swarm",
-        nodes=dice.choice((1, 3, 4, 5, 7)),
-        clients=dice.randint(2, 8),
+        nodes=nodes,
+        clients=clients,
+        seconds=20.0,
         each=dice.randint(1, 2),
         names=dice.randint(1, 4),
         several=0.3,
         eager=dice.choice((0.2, 0.8)),
         ttls=dice.choice(((1.0,), (0.5, 1.0), (0.3, 0.6, 1.0))),
-        seconds=dice.uniform(4.0, 9.0),
+        messages=max(LEAST, dice.randint(120, 360) + MEETING * nodes * clients),
         faults=dice.uniform(0.5, 6.0),
         slow=rate(0.3),
         cuts=rate(1.0),
         restarts=rate(0.2),
+        disks=dice.random() < 0.5,
         naps=rate(0.2),
         hands=rate(0.4),
         mortal=dice.random() < 0.4,
-        aim=("held",),
-        least=300,
     )
 
 
@@ -83,9 +84,10 @@ WORLDS = (*[it.name for it in PLANS], *[it.name for it in SCENES])  # what seeds
 class Exploration(Stage):
     """One seed's world of users and faults."""
 
-    def __init__(self, seed: int, plan: Plan, *, guard: bool = True, lua: Lua | None = None) -> None:
-        super().__init__(seed, plan.nodes, max(plan.ttls), guard=guard, calm=plan.calm, lua=lua)
+    def __init__(self, seed: int, plan: Plan, **how: Unpack[How]) -> None:
+        super().__init__(seed, plan.nodes, max(plan.ttls), calm=plan.calm, **how)
         self.plan, self.name, self.aim = plan, plan.name, plan.aim
+        self._users, self._dice = 0, self.world.chance.dice("the end")
         for _ in range(plan.clients):
             self._begin()
         self.world.slow = 0.0 if plan.calm else plan.slow
@@ -93,11 +95,13 @@ class Exploration(Stage):
         self._bells: dict[Future[None], None] = {}  # they wake whoever holds the lock
 
     def _play(self) -> None:
-        self.world.run(self.plan.seconds)
-        self.faults.end()
+        self.world.run(self.plan.seconds, lambda: self.world.delivered >= self.plan.messages)
+        self.faults.settle()
         for bell in list(self._bells):
             bell.set(None)
         self._everybody_is_served()
+        self._newcomers_are_served()
+        self.faults.end()
         for name in NAMES[: self.plan.names]:
             self._the_lock_is_free(name)
         self._every_key_runs_out()
@@ -105,9 +109,11 @@ class Exploration(Stage):
     @property
     def void(self) -> tuple[str, ...]:
         missing = super().void
+        if "held" not in self.world.seen:
+            missing += ("a hold",)
         if self.world.delivered < self.plan.least:
             missing += (f"{self.plan.least} messages",)
-        if self.plan.least and not any(it in self.world.seen for it in HAPPENED):
+        if not self.plan.calm and not self.world.chance.happened:
             missing += ("a fault",)
         return missing
 
@@ -116,16 +122,17 @@ class Exploration(Stage):
     def _begin(self) -> None:
         driver = self.client(haste=0.0 if self.plan.calm else 0.1)
         for _ in range(self.plan.each):
-            driver.run(self._user(driver))
+            self._users += 1
+            driver.run(self._user(driver, self.world.chance.dice(f"user {self._users}")))
 
-    async def _user(self, driver: Driver) -> None:
-        world, dice = self.world, self.world.dice
+    async def _user(self, driver: Driver, dice: Random) -> None:
+        world = self.world
         if self.plan.calm:
             await driver.ready(wait=1.0)
         while not self.faults.over:
             try:
                 await world.sleep(dice.uniform(0.0, 0.01) if dice.random() < self.plan.eager else 0.2 - world.now % 0.2)
-                await self._use(driver)
+                await self._use(driver, dice)
             except NotAcquired:
                 world.saw("refused")
                 await world.sleep(dice.uniform(0.0, 0.1))
@@ -134,46 +141,51 @@ class Exploration(Stage):
             except Closed:
                 return
 
-    async def _use(self, driver: Driver) -> None:
+    async def _use(self, driver: Driver, dice: Random) -> None:
         """Acquire the lock, hold it for a while, give it back."""
-        dice, hold = self.world.dice, Hold()
+        hold = Hold()
         renew = self.plan.calm or dice.random() < 0.85
         ttl = dice.choice(self.plan.ttls)
-        recipes = [self.recipe(ttl, it) for it in self._names()]
-        await self._acquire(driver, hold, recipes, ttl, renew)
+        recipes = [self.recipe(ttl, it) for it in self._names(dice)]
+        await self._acquire(driver, dice, hold, recipes, ttl, renew)
         self.world.saw("held")
         self.world.saw("several names held", len(recipes) > 1)
         try:
-            await self._keep(driver, hold.claim, ttl, renew)
+            await self._keep(driver, dice, hold.claim, ttl, renew)
         finally:
             self.world.saw(f"lost: {hold.claim.reason}", hold.claim.state is LOST)
-            if not self.plan.mortal or not self.world.fate("abandoned", 0.05):
+            if not self.plan.mortal or not self.world.chance.strikes("abandoned", 0.05):
                 driver.give_up(hold.claim)
 
-    def _names(self) -> list[str]:
+    def _names(self, dice: Random) -> list[str]:
         """One of them, or several at once, in any order."""
-        dice, names = self.world.dice, NAMES[: self.plan.names]
+        names = NAMES[: self.plan.names]
         if len(names) == 1:
             return list(names)
         if self.plan.several and dice.random() < self.plan.several:
             return dice.sample(names, dice.randint(2, len(names)))
         return [dice.choice(names)]
 
-    async def _acquire(self, driver: Driver, hold: Hold, recipes: list[Exclusive], ttl: float, renew: bool) -> None:
-        dice = self.world.dice
+    async def _acquire(self, driver: Driver, dice: Random, hold: Hold, recipes: list[Exclusive], ttl: float, renew: bool) -> None:
         wait = 0.0 if dice.random() < 0.1 else None if self.plan.calm else dice.choice((0.01, 0.5, 5.0, None))
         max_hold = dice.uniform(0.1, 1.0) if not self.plan.calm and dice.random() < 0.05 else inf
         latest, stops = driver.clock() + (ttl / 3 if wait == 0.0 else wait or inf), driver.stops
         try:
             await driver.acquire(hold, recipes, ttl=ttl, wait=wait, renew=renew, max_hold=max_hold)
+        except NoQuorum as outage:
+            since = self.world.now - self.faults.ended
+            if wait is None and since > LATEST:  # (who has little patience may give up while nodes are in their guard)
+                raise Violation(f"recovery: {outage}, {since:.1f} s after the last fault") from outage
+            raise
         finally:
+            self.laws.looked["patience"] += latest < inf
             if driver.clock() > latest + TICK and driver.stops == stops:
                 token = hold.claim.claims[0].token.decode()
                 raise Violation(f"patience: {token} was to wait until {latest:.6f}, and did until {driver.clock():.6f}")
 
-    async def _keep(self, driver: Driver, claim: Want, ttl: float, renew: bool) -> None:
+    async def _keep(self, driver: Driver, dice: Random, claim: Want, ttl: float, renew: bool) -> None:
         """Hold it for a while."""
-        dice, longest = self.world.dice, max(self.plan.ttls)
+        longest = max(self.plan.ttls)
         keep = dice.uniform(0.0, 0.01) if dice.random() < 0.94 else dice.uniform(0.0, 4.0)
         if self.plan.gentle and dice.random() < 0.3:
             keep = dice.uniform(5.0, 20.0)
@@ -196,14 +208,26 @@ class Exploration(Stage):
     # ------------------------------------------------ the end
 
     def _everybody_is_served(self) -> None:
-        """P-L2, with the last late command, a rounded uptime, the longest back-off and a clock that went back."""
+        """P-L2, with the last late command, a rounded uptime, the longest back-off and a clock that went back. Then faults are over."""
         ends = self.world.now + LATEST + self.settings.max_ttl * 4 / 3 + self.guard * 5 / 4 + 1 + 1.3 + self.settings.node_timeout
         tasks = [task for driver in self.drivers for task in driver.tasks]
         self._by(ends, lambda: all(task.done for task in tasks), "everybody is to be served")
+        self.world.run(ends)
+
+    def _newcomers_are_served(self) -> None:
+        """R-L3: a client that has just come, and for which a majority is enough."""
+        world, driver, ttl = self.world, self.client(), self.settings.max_ttl
+        within = 2 * TRIP + self.settings.node_timeout
+        world.run(world.now + 1.0)  # it has dialled all nodes, and met those that answer
+        for name in NAMES[: self.plan.names]:
+            hold = Hold()
+            task = driver.run(driver.acquire(hold, [self.recipe(ttl, name)], ttl=ttl))
+            self._by(world.now + within, lambda task=task: task.done, f"a newcomer is to have {name!r} in {within:.3f} s", "core")  # type: ignore[misc]
+            driver.give_up(hold.claim)
 
     def _the_lock_is_free(self, name: str) -> None:
         """Anybody can have it now, as soon as the nodes are dialled."""
-        hold, driver, ttl = Hold(), self.world.dice.choice(self.drivers), self.settings.max_ttl
+        hold, driver, ttl = Hold(), self._dice.choice(self.drivers), self.settings.max_ttl
 
         async def take() -> None:
             while True:
@@ -226,23 +250,25 @@ class Exploration(Stage):
             raise Violation(f"left over: {', '.join(claim.token.decode() for claim in self.laws.open)}")
         for driver in self.drivers:
             self.laws.quiet(driver)
+        self.laws.looked["left for ever"] += 1
         left = {node: keys for node in self.nodes if (keys := node.keys())}
         if left:
             raise Violation(f"left for ever: {left}")
 
 
-def explore(
-    seed: int, *, quick: bool = False, guard: bool = True, lua: Lua | None = None, wild: bool = False, several: bool = True
-) -> Stage:
-    """The world of this seed, before anything has happened in it. `quick`: a shorter one; `wild`: one of the swarm.
-
-    `several`: its users may want several names at once.
-    """
+def plan_of(seed: int, *, quick: bool = False, wild: bool = False) -> Plan | None:
+    """The plan of this seed's world; None if that is a scene. `quick`: a shorter one; `wild`: one of the swarm."""
     if wild:
-        plan = swarm(seed)
-        return Exploration(seed, plan if several else replace(plan, several=0.0), guard=guard, lua=lua)
+        return swarm(seed)
     which = seed % len(WORLDS)
     if which >= len(PLANS):
-        return SCENES[which - len(PLANS)](seed, guard=guard, lua=lua)
-    plan = PLANS[which]
-    return Exploration(seed, replace(plan, seconds=plan.seconds / 1.5) if quick else plan, guard=guard, lua=lua)
+        return None
+    return replace(PLANS[which], seconds=PLANS[which].seconds / 1.5) if quick else PLANS[which]
+
+
+def explore(seed: int, *, quick: bool = False, wild: bool = False, **how: Unpack[How]) -> Stage:
+    """The world of this seed, before anything has happened in it: see `plan_of`."""
+    plan = plan_of(seed, quick=quick, wild=wild)
+    if plan is None:
+        return SCENES[seed % len(WORLDS) - len(PLANS)](seed, **how)
+    return Exploration(seed, plan, **how)

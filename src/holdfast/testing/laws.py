@@ -24,6 +24,29 @@ from .network import Node
 from .windows import Fences, Window
 from .world import Violation, World
 
+LAWS = {
+    "exclusion": "P-S1: nobody is granted a name while another holds it, by the one true clock",
+    "fence": "P-S2: for a name, every grant has a greater fence than the one before it",
+    "counted": "P-V: a node that a client counts holds its token",
+    "majority": "what is held is out of all others' reach: on so many nodes that no majority is left",
+    "gap": "when a majority has lost the token, its holder knows as soon as every node has spoken since",
+    "silent": "whose time is up is told so at that moment",
+    "risen": "what was lost, released or refused stays so",
+    "zombie": "nothing is asked for a token that was given back, lost or cancelled",
+    "max_hold": "no lease lasts longer than its max_hold",
+    "patience": "nobody waits longer than he wants to",
+    "no expiry": "P-M1: every key on every node has an expiry, at every moment",
+    "recovery": "P-L2: when faults have ended, on a majority at least, everybody who waits is served within a bound",
+    "core": "R-L3: with a majority that is well, a newcomer has a free lock in two round trips and a node_timeout, whatever the others do",
+    "left over": "when nobody wants anything, clients have nothing left, and owe no node a word",
+    "left for ever": "P-M1: in the end, no node has a key",
+}
+CALM = {  # where nothing goes wrong, more is promised
+    "order": "P-L3: waiters are served in the order of their tickets",
+    "idle": "P-L1: a name that is free is not free for long while somebody waits for it",
+    "polling": "who waits sends few requests, and no more as time passes than one to each node in every third of a ttl",
+    "lost": "no lease is lost",
+}
 TICK = 0.001  # seconds by which a timer may be late
 MEMORY = 1.0  # seconds for which ended claims are watched
 _COMMANDS = re.compile(rb"\$40\r\n(%b|%b)\r\n\$1\r\n4\r\n.*?\$58\r\n([0-9a-f:]{58})\r\n" % (REQUEST.sha, RELEASE.sha), re.DOTALL)
@@ -39,16 +62,20 @@ class Held:
     expired: bool = False  # its time was up
     danger: float = -inf  # when a majority was last within the reach of others, by an operator's doing
     taken: float = -inf  # when too many nodes that it has had were lost, all at once; or another was granted the lock
+    seen: int = -1  # what had happened to the nodes when they were last looked at for it
+    sure: float = -inf  # until when, in the world's time, they are as they were then if nothing more happens to them
 
 
 class Laws(Witness):
     """Watches a world. `guard`: for how long nobody may use a node that has restarted (whatever clients believe).
 
-    `calm`: in a world without faults, how long a message takes at most; there more is promised.
+    `calm`: in a world without faults, how long a message takes at most; there more is promised. `looked`: how often each law had
+    something to look at.
     """
 
     def __init__(self, world: World, nodes: Sequence[Node], guard: float, calm: float | None = None) -> None:
         self.world, self.nodes, self.guard, self.calm = world, nodes, guard, calm
+        self.looked = dict.fromkeys(LAWS if calm is None else LAWS | CALM, 0)
         self.least = len(nodes) + 1 - quorum.majority(len(nodes))  # with so many nodes a majority is out of all others' reach
         self.open: dict[Claim, tuple[Driver, float]] = {}  # claims that are not over, and since when
         self.held: dict[Claim, Held] = {}
@@ -76,23 +103,29 @@ class Laws(Witness):
             if sha == RELEASE.sha:
                 self.given_back.add((node, token))
                 continue
+            self.looked["zombie"] += 1
             self.requests[token] = self.requests.get(token, 0) + 1
             if token in self.tokens or (node, token) in self.given_back:
                 raise Violation(f"zombie: {driver} asks {node} for {token.decode()}, which is over")
 
     def turned(self, driver: Driver) -> None:
         """What has ended by now has said all that it had to say. The rest counts no node that has not got its token."""
-        for claim, (whose, _) in list(self.open.items()):
+        ended = []
+        for claim, (whose, _) in self.open.items():
             if whose is not driver:
                 continue
             if claim.state is WAITING or claim.state is HELD:
-                self._counts(claim, driver.clock())
+                if claim.votes:  # (there are none while all is as usual)
+                    self._counts(claim, driver.clock())
             else:
-                self._ends(claim)
+                ended.append(claim)
+        for claim in ended:
+            self._ends(claim)
 
     def executed(self, node: Node) -> None:
         """P-M1: nothing stays in Redis for ever."""
         space = node.server.data[0]
+        self.looked["no expiry"] += 1
         if len(space.values) != len(space.deadlines):
             raise Violation(f"no expiry: {sorted(space.values.keys() - space.deadlines.keys())} on {node}")
 
@@ -106,25 +139,28 @@ class Laws(Witness):
     def passed(self) -> None:
         """Time has passed. Whose time is up has been told so, if it could be."""
         for claim, held in self.held.items():
-            now = held.driver.clock()
-            if now >= claim.until and claim.state is HELD:
+            if claim.state is HELD and (now := held.driver.clock()) >= claim.until:
                 held.expired = True
+                self.looked["silent"] += 1
                 if now >= claim.until + TICK and not held.driver.stopped:
                     raise Violation(f"silent: the time of {_of(claim)} was up {now - claim.until:.6f} s ago, and nobody was told")
 
     def look(self) -> None:
         """See whether everything is as it must be."""
-        for claim, (driver, _) in list(self.open.items()):
+        dead = []
+        for claim, (driver, _) in self.open.items():
             if driver.dead:
-                self._ends(claim)
+                dead.append(claim)
             elif claim.state is HELD and claim not in self.held:
                 self._granted(claim, driver)
-        for claim, held in list(self.held.items()):
-            if claim.state is HELD:
-                self._holds(claim, held)
-            else:
+        for claim in dead:
+            self._ends(claim)
+        if self.held:
+            happened = sum([node.changes + node.clock.steps for node in self.nodes])
+            for claim in [claim for claim, held in self.held.items() if not self._holds(claim, held, happened)]:
                 del self.held[claim]
         while self.ended and self.ended[0][0] < self.world.now - MEMORY:
+            self.looked["risen"] += 1
             self.ended.popleft()
         for _, claim, state in self.ended:
             if claim.state is not state:
@@ -135,12 +171,14 @@ class Laws(Witness):
     def quiet(self, driver: Driver) -> None:
         """Nobody wants anything of it any more: nothing is left in it, and it owes nobody a word."""
         crew = driver.crew
+        self.looked["left over"] += 1
         if crew.live or any(lane.ledger or lane.out for lane in crew.lanes if lane.line is Line.UP):
             raise Violation(f"left over: {driver} still has {[_of(claim) for claim in crew.live.values()]}, or waits for answers")
 
     def _granted(self, claim: Claim, driver: Driver) -> None:
         """P-S1 and P-S2, at the moment at which a client learns that it holds the lock."""
         window = _window(claim, self.world.now)
+        self.looked["exclusion"] += 1
         for other, theirs in self.held.items():
             if other.state is not HELD or not window.within(_window(other, -inf, theirs.driver.clock.when(other.until))):
                 continue
@@ -149,43 +187,66 @@ class Laws(Witness):
                 raise Violation(f"exclusion: {_of(claim)} is granted while {_of(other)} holds, for {left:.6f} s more")
             theirs.taken = theirs.driver.clock()
             self.world.saw("held by two, after an operator took it away")
+        self.looked["fence"] += claim.recipe.name in self.fences
+        self.looked["max_hold"] += claim.max_hold < inf
         if (earlier := self.fences.passed(window)) is not None:
             raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {earlier.fence}")
         self.held[claim] = Held(driver)
         if self.calm is not None:
             self._in_order(claim, self.calm)
 
-    def _holds(self, claim: Claim, held: Held) -> None:
-        """While it is held: never again after its time was up, always by a majority, never through a gap."""
-        name, now = claim.recipe.name, held.driver.clock()
+    def _holds(self, claim: Claim, held: Held, happened: int) -> bool:
+        """While it is held: never again after its time was up, always by a majority, never through a gap. False: it no longer is.
+
+        `happened`: how much has, to the nodes: while that is the same, and no key of theirs runs out, they are as they were.
+        """
+        if claim.state is not HELD:
+            return False
+        now = held.driver.clock()
         if now >= claim.until:
-            return
+            return True
         if held.expired:
             raise Violation(f"risen: the time of {_of(claim)} was up, and it is held until {claim.until - now:.6f} s from now")
-        token = claim.token
         if claim.until != held.until:  # whatever ran out too early is out by then: look at the last moment, in any case
             held.until = claim.until
             if claim.until > claim.since + claim.max_hold + 1e-6:
                 raise Violation(f"max_hold: {_of(claim)} may last for {claim.max_hold:.6f} s, and does for {claim.until - claim.since:.6f}")
             self.world.at(held.driver.clock.when(claim.until) - 1e-6, _nothing)
+        if happened != held.seen or self.world.now >= held.sure:
+            held.seen = happened
+            self._has_majority(claim, held, now)
+        if held.taken > -inf and claim.plain is None:
+            self.looked["gap"] += 1
+            if min(it.sent for it in claim.votes) >= held.taken:
+                since = now - held.taken
+                raise Violation(f"gap: {_of(claim)} is held through a gap, {since:.6f} s ago, though every node has spoken since")
+        return True
+
+    def _has_majority(self, claim: Claim, held: Held, now: float) -> None:
+        """No majority of the nodes is within the reach of others."""
+        name, token = claim.recipe.name, claim.token
+        self.looked["majority"] += 1
         own = {node for node in self.nodes if node.holder(name) == token}
-        safe = own | {node for node in self.nodes if node not in own and self._keeps(node, name, token)}
+        kept = {node for node in self.nodes if node not in own and self._keeps(node, name, token)}
+        safe = own | kept
         held.own |= own
+        held.sure = min([*[node.runs_out(name) for node in own], *[node.had[name, token] + self.guard for node in kept]], default=-inf)
         taken_away = self.taken_away.get(token, set())
         taken_away -= own
         if len(safe) < self.least:
-            held.danger = now
+            held.danger, held.sure = now, -inf
             if len(safe | taken_away | {node for node in self.nodes if self._unheard(claim, node)}) < self.least:
                 has = sorted(node.index for node in own)
                 raise Violation(f"majority: {_of(claim)} is held for {claim.until - now:.6f} s more, but has only {has}")
         if len(self.nodes) - len(held.own - safe) < self.least:
-            held.taken = now
-        if held.taken > -inf and claim.plain is None and min(it.sent for it in claim.votes) >= held.taken:
-            raise Violation(f"gap: {_of(claim)} is held through a gap, {now - held.taken:.6f} s ago, though every node has spoken since")
+            held.taken, held.sure = now, -inf
 
     def _keeps(self, node: Node, name: bytes, token: bytes) -> bool:
-        """Has the node forgotten the token so lately that nobody may use it yet, or at least gives it to nobody?"""
-        return not node.holder(name) and self.world.now - node.born < self.guard and node.forgot.get(name) == token
+        """Did the node have the token when it was killed, so lately that nobody may use it yet? And has it given it to nobody since?"""
+        lately = self.world.now - self.guard
+        if node.born <= lately or node.had.get((name, token), -inf) <= lately:
+            return False
+        return node.holder(name) in (b"", node.woke.get(name))  # (what it had written down may be of before)
 
     def _unheard(self, claim: Claim, node: Node) -> bool:
         """Did an operator take the token away there, after all that the client has heard of the node?
@@ -201,7 +262,8 @@ class Laws(Witness):
     def _counts(self, claim: Claim, now: float) -> None:
         """P-V: a node that a client counts holds its token. (Or it was taken away by an operator, or forgotten lately.)"""
         name, token = claim.recipe.name, claim.token
-        for node, vote in zip(self.nodes, claim.votes, strict=False):  # (there are none while all is as usual)
+        self.looked["counted"] += 1
+        for node, vote in zip(self.nodes, claim.votes, strict=True):
             if not vote.granted or vote.ceding or now >= vote.bound or node.holder(name) == token:
                 continue
             if not self._keeps(node, name, token) and node not in self.taken_away.get(token, ()) and not self._unheard(claim, node):
@@ -216,6 +278,7 @@ class Laws(Witness):
             self.ended.append((self.world.now, claim, claim.state))
         if self.calm is not None:
             self._no_polling(claim, self.world.now - began)
+            self.looked["lost"] += 1
             if claim.state is LOST and not driver.dead:
                 raise Violation(f"lost: {_of(claim)} is lost ({claim.reason}), though nothing has happened")
 
@@ -223,6 +286,7 @@ class Laws(Witness):
 
     def _in_order(self, claim: Claim, swift: float) -> None:
         """P-L3: nobody passes a lower ticket that every node knows, and that has had the time to ask for way."""
+        self.looked["order"] += 1
         for other, (_, began) in self.open.items():
             waits = other.state is WAITING and other.patient and other.recipe.name == claim.recipe.name
             if waits and other.ticket < claim.ticket and began + 3 * swift < self.world.now:
@@ -236,6 +300,7 @@ class Laws(Witness):
             for claim, (_, began) in self.open.items()
             if claim.state is WAITING and claim.patient and began + 2 * swift < self.world.now
         } - taken
+        self.looked["idle"] += len(waited_for)
         self.idle = {name: self.idle.get(name, self.world.now) for name in waited_for}
         for name, since in self.idle.items():
             if self.world.now > since + 12 * swift:
@@ -243,6 +308,7 @@ class Laws(Witness):
 
     def _no_polling(self, claim: Claim, lasted: float) -> None:
         """Requests are few: to each node the first, some to make way or to agree, and one in every third of a ttl."""
+        self.looked["polling"] += 1
         most = len(self.nodes) * (5 + 3 * lasted / claim.ttl)
         if self.requests.pop(claim.token, 0) > most:
             raise Violation(f"polling: {_of(claim)} has sent more than {most:.0f} requests in {lasted:.3f} s")

@@ -6,11 +6,12 @@ Knows simulated servers, connections, delays and faults. Must not know what the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import inf
 from typing import Protocol
 
-from .server import Connection, Lua, Server
-from .world import Clock, World
+from .server import Connection, Keyspace, Lua, Server
+from .world import Clock, Flight, World
 
 WALL = 1_800_000_000.0  # what the servers' clocks show when the world begins
 MATURE = 10_000.0  # seconds for which servers have been up by then
@@ -34,27 +35,37 @@ class End(Protocol):
 
 
 class Node:
-    """One master: a process with a clock of its own. It forgets everything when it restarts."""
+    """One master: a process with a clock of its own. What it still knows after a restart is up to `restart`.
+
+    `keeps`: it keeps a journal of its last second, as an append-only file that is written to disk once a second.
+    """
+
+    keeps = False
 
     def __init__(self, world: World, index: int, clock: Clock, lua: Lua | None = None) -> None:
         self.world, self.index, self.clock = world, index, clock
         self.links: dict[Link, None] = {}
         self.running = True
-        self.forgot: dict[bytes, bytes] = {}  # the last values of the keys that it has forgotten
+        self.changes = 0  # how often its keys may have changed
+        self.had: dict[tuple[bytes, bytes], float] = {}  # the tokens that keys had when it last was killed, and when that was
+        self.woke: dict[bytes, bytes] = {}  # the values of the keys with which it began
         self.dark = 0.0  # nothing reaches it or comes from it until then
+        self.lag = 0.0  # seconds that every message takes longer, each way
         self.executed: Callable[[Node], object] = _ignore  # called after commands
         self.sent: Callable[[Link, bytes], object] = _ignore  # called when a driver has sent something
         self._frozen = 0.0
         self._backlog: list[tuple[Link, bytes | None]] = []
+        self._journal: deque[tuple[float, dict[int, Keyspace]]] = deque()  # what it had before each command of the last second
         self._lua, self._runs = lua, 0
         self._begin(MATURE)
 
     def __repr__(self) -> str:
         return f"node {self.index}"
 
-    def _begin(self, uptime: float) -> None:
-        self.born, self._runs = self.world.now - uptime, self._runs + 1
-        self.server = Server(self.clock, f"{self.index:020x}{self._runs:020x}", uptime=uptime, lua=self._lua)
+    def _begin(self, uptime: float, data: Mapping[int, Keyspace] | None = None) -> None:
+        self.born, self._runs, self.changes = self.world.now - uptime, self._runs + 1, self.changes + 1
+        self.server = Server(self.clock, f"{self.index:020x}{self._runs:020x}", uptime=uptime, data=data, lua=self._lua)
+        self.woke = {key: value for key in self.keys() if (value := self.holder(key))}
 
     # ------------------------------------------------ what can be seen from outside
 
@@ -62,7 +73,13 @@ class Node:
         """Whose token is on it."""
         space = self.server.data[0]
         value = space.values.get(name)
-        return value if isinstance(value, bytes) and space.deadlines.get(name, 0) >= self.server.micros() // 1000 else b""
+        if type(value) is not bytes:
+            return b""
+        return value if space.deadlines.get(name, 0) >= self.server.micros() // 1000 else b""
+
+    def runs_out(self, name: bytes) -> float:
+        """When, in the world's time, the key will be gone, if nothing happens to it or to the clock."""
+        return self.clock.when((self.server.data[0].deadlines.get(name, 0) + 1) / 1000)
 
     def keys(self) -> list[bytes]:
         """What has not run out."""
@@ -74,22 +91,42 @@ class Node:
     def stop(self) -> None:
         """Kill it: connections break, new ones are refused."""
         self.world.note(self, "is killed")
-        self.running = False
-        self.forgot.update({key: value for key in self.keys() if (value := self.holder(key))})
+        self.running, self._frozen = False, 0.0
+        self.had.update({(key, value): self.world.now for key in self.keys() if (value := self.holder(key))})
         self._backlog.clear()
         for link in list(self.links):
             link.cut()
 
-    def start(self) -> None:
-        """Start it, empty."""
-        self.world.note(self, "starts, empty")
-        self.running = True
-        self._begin(0.0)
+    def start(self, lost: float = inf) -> None:
+        """Start it, with a new run_id. `lost`: seconds, the last before it was killed, of which it has forgotten all that was written.
 
-    def restart(self) -> None:
+        0: it has a snapshot of its end, or an append-only file that is written at once; up to 1 (with `keeps`): one that is written once
+        a second; else it is empty.
+        """
+        data = self._saved(lost)
+        self.world.note(self, "starts, empty" if data is None else f"starts, with all but its last {lost:.3f} s")
+        self.running = True
+        self._begin(0.0, data)
+
+    def _saved(self, lost: float) -> dict[int, Keyspace] | None:
+        if lost == inf:
+            return None
+        later = [data for when, data in self._journal if when > self.world.now - lost]
+        self._journal.clear()
+        return later[0] if later else self.server.saved()
+
+    def restart(self, lost: float = inf) -> None:
         """Kill it, and start it at once."""
         self.stop()
-        self.start()
+        self.start(lost)
+
+    def heal(self) -> None:
+        """Whatever is wrong with it ends. (What is half open stays so: it is for clients to notice.)"""
+        if not self.running:
+            self.start()
+        self.dark = self.lag = 0.0
+        self.server.refuse.clear()
+        self.thaw(now=True)
 
     def freeze(self, seconds: float) -> None:
         """SIGSTOP: the kernel goes on taking connections and bytes; what came is executed when it runs again."""
@@ -122,14 +159,24 @@ class Node:
             link.connection.disconnect()
         else:
             self.world.delivered += 1
+            self.changes += 1
+            if self.keeps:
+                self._keep()
             if link.broken:
                 self.world.saw("commands executed after their connection broke")
             link.connection.feed(data)
             self.executed(self)
 
+    def _keep(self) -> None:
+        now, journal = self.world.now, self._journal
+        journal.append((now, self.server.saved()))
+        while journal[0][0] < now - 1.0:
+            journal.popleft()
+
     def tell(self, command: bytes) -> None:
         """An operator's command, executed at once."""
         self.world.note(self, "is told", command)
+        self.changes += 1
         connection = self.server.connect(_ignore)
         connection.feed(command)
         connection.disconnect()
@@ -148,9 +195,9 @@ class Link:
         self.broken = False
         self.arrives = 0.0  # when what was sent last gets to the node
         self._to_end = 0.0  # and the same for the other way
-        self._under_way: deque[bytes] = deque()
-        self._answers: deque[bytes] = deque()
-        world.after(world.delay(), self._reached)
+        self._under_way: deque[Flight] = deque()
+        self._answers: deque[Flight] = deque()
+        world.after(world.delay() + node.lag, self._reached)
 
     def __repr__(self) -> str:
         return f"{self.end} - {self.node}"
@@ -167,7 +214,7 @@ class Link:
             return
         node.links[self] = None
         self.server, self.connection = node.server, node.server.connect(self._answer)
-        world.after(world.delay(), self.end.connected, self)
+        world.after(world.delay() + node.lag, self.end.connected, self)
 
     # ------------------------------------------------ bytes
 
@@ -177,14 +224,20 @@ class Link:
         world.note(self.end, "sends to", self.node, data)
         if self.broken or self.deaf:
             return
-        self.arrives = max(self.arrives, world.now + world.delay())
-        self._under_way.append(data)
+        self.arrives = max(self.arrives, world.now + world.delay() + self.node.lag)
+        self._under_way.append(world.flies(self.end, self.node, data))
         world.at(self.arrives, self._arrive)
         self.node.sent(self, data)
 
     def _arrive(self) -> None:
         if self._under_way and not self.deaf:
-            self.node.take(self, self._under_way.popleft())
+            flight = self._under_way.popleft()
+            flight.lands = self.world.now
+            self.node.take(self, flight.data)
+
+    def _arrive_late(self, flight: Flight) -> None:
+        flight.lands = self.world.now
+        self.node.take(self, flight.data)
 
     def _answer(self, data: bytes) -> None:
         world = self.world
@@ -195,13 +248,15 @@ class Link:
             at = world.dice.randrange(1, len(data))
             pieces = [data[:at], data[at:]]
         for piece in pieces:
-            self._to_end = max(self._to_end, world.now + world.delay())
-            self._answers.append(piece)
+            self._to_end = max(self._to_end, world.now + world.delay() + self.node.lag)
+            self._answers.append(world.flies(self.node, self.end, piece))
             world.at(self._to_end, self._heard)
 
     def _heard(self) -> None:
         if self._answers and not self.mute:
-            self.end.heard(self, self._answers.popleft())
+            flight = self._answers.popleft()
+            flight.lands = self.world.now
+            self.end.heard(self, flight.data)
 
     def stall(self, seconds: float, answers_only: bool = False) -> None:
         """Packets are lost for a while, and sent again: what is under way from now on takes that long, each way."""
@@ -229,10 +284,11 @@ class Link:
         world, dice = self.world, self.world.dice
         world.note(self, "breaks")
         self.broken = True
-        data = b"".join(self._under_way)
+        data = b"".join([flight.data for flight in self._under_way])
         self._under_way.clear()
         if data and late is not None and not self.deaf:
-            world.after(late, self.node.take, self, data[: dice.choice((len(data), dice.randint(0, len(data))))])
+            flight = world.flies(self.end, self.node, data[: dice.choice((len(data), dice.randint(0, len(data))))])
+            world.after(late, self._arrive_late, flight)
         world.after(world.delay(), self.node.take, self, None)
         if not self.mute:
             if dice.random() < 0.5:

@@ -5,13 +5,14 @@ Knows the protocol's rare rules, each of which has its scene. Must not know what
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from ..core.claim import HELD, Claim
 from ..wire.resp import pack
 from .driver import Driver
 from .faults import CEDE, promote
 from .network import Link
-from .server import Lua
-from .stage import Hold, Stage
+from .stage import Hold, How, Stage
 
 
 class LateCede(Stage):
@@ -25,8 +26,8 @@ class LateCede(Stage):
     name = "a late cede"
     aim = ("cedes cut", "commands executed after their connection broke", "held")
 
-    def __init__(self, seed: int, *, guard: bool = True, lua: Lua | None = None) -> None:
-        super().__init__(seed, 3, 1.0, guard=guard, lua=lua)
+    def __init__(self, seed: int, **how: Unpack[How]) -> None:
+        super().__init__(seed, 3, 1.0, **how)
 
     def _play(self) -> None:
         world, dice = self.world, self.world.dice
@@ -70,8 +71,8 @@ class ShorterLease(Stage):
     name = "a shorter lease, late"
     aim = ("node 2 is back", "commands executed after their connection broke")
 
-    def __init__(self, seed: int, *, guard: bool = True, lua: Lua | None = None) -> None:
-        super().__init__(seed, 3, 1.0, guard=guard, lua=lua)
+    def __init__(self, seed: int, **how: Unpack[How]) -> None:
+        super().__init__(seed, 3, 1.0, **how)
 
     def _play(self) -> None:
         holder, other = self.client(), self.client()
@@ -115,8 +116,8 @@ class LastMoment(Stage):
     name = "the last moment"
     aim = ("held to the end", "another is next")
 
-    def __init__(self, seed: int, *, guard: bool = True, lua: Lua | None = None) -> None:
-        super().__init__(seed, 3, 1.0, guard=guard, lua=lua)
+    def __init__(self, seed: int, **how: Unpack[How]) -> None:
+        super().__init__(seed, 3, 1.0, **how)
 
     def _play(self) -> None:
         holder, other = self.client(), self.client()

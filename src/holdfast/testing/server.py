@@ -296,7 +296,7 @@ class Lua:
         try:
             from lupa import lua51
         except ImportError:
-            raise ConfigError("simulated nodes run holdfast's scripts in Lua 5.1: `pip install lupa` brings it") from None
+            raise ConfigError("simulated nodes run holdfast's scripts in Lua 5.1: `pip install 'holdfast[testing]'` brings it") from None
         runtime = lua51.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
         self._compile, self._run = runtime.execute(PRELUDE, self._command)
         self._table = runtime.table_from
@@ -338,7 +338,8 @@ class Lua:
         except Exception as bug:  # must not pass for an error of the script's
             self._bug = bug
             raise
-        return reply if type(reply) is bytes else self._shown(reply)
+        kind = type(reply)  # (most answers are one of these)
+        return reply if kind is bytes or kind is int else self._ok if reply is OK else False if reply is None else self._shown(reply)
 
     def _word(self, value: object) -> bytes:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -348,10 +349,10 @@ class Lua:
     def _shown(self, reply: Reply) -> object:
         """A reply as a script sees it."""
         match reply:
-            case None:
+            case None:  # (within another)
                 return False
             case Status():
-                return self._ok if reply == OK else self._table({b"ok": bytes(reply)})
+                return self._table({b"ok": bytes(reply)})
             case float():
                 return exact(reply)
             case Pairs():
@@ -418,7 +419,7 @@ class Server:
 
     def saved(self) -> dict[int, Keyspace]:
         """A copy of all data."""
-        return {database: space.copy() for database, space in self.data.items()}
+        return {database: space.copy() for database, space in self.data.items() if space.values}
 
     def peek(self, key: bytes, database: int = 0) -> Value | None:
         """What a key holds by now, for who watches from outside: looking changes nothing."""
@@ -520,9 +521,11 @@ class Connection:
 
     def execute(self, words: Sequence[bytes], scripted: bool = False) -> Reply:
         """Execute one command, for the client or for its script."""
-        server, (name, *arguments) = self.server, words
-        name = name.upper()
+        server, name, arguments = self.server, words[0], words[1:]
         command = server.commands.get(name)
+        if command is None:
+            name = name.upper()
+            command = server.commands.get(name)
         if command is None:
             told = b"".join(b"'%b' " % argument for argument in arguments)
             raise Refused(b"ERR unknown command '%b', with args beginning with: %b" % (words[0], told))
@@ -532,7 +535,7 @@ class Connection:
             raise Refused(b"NOAUTH Authentication required.")
         if scripted and command.alone:
             raise Refused(b"ERR This Redis command is not allowed from script")
-        if name in server.refuse:
+        if server.refuse and name in server.refuse:
             raise Refused(server.refuse[name])
         server.calls[name] = server.calls.get(name, 0) + 1
         reply = command.run(self, *arguments)

@@ -5,8 +5,8 @@ Knows how the pieces are put together. Must not know what will happen to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypedDict, Unpack
 
 from ..engine.settings import DEFAULT_GUARD, settings
 from ..recipes.exclusive import Exclusive
@@ -29,33 +29,46 @@ class Hold:
         pass
 
 
+class How(TypedDict, total=False):
+    """What may be different on any stage. `guard`: do clients know of the restart guard? `lua`: what nodes run scripts in; `only`,
+    `records`: as of a World."""
+
+    guard: bool
+    lua: Lua | None
+    only: Collection[str] | None
+    records: bool
+
+
 class Stage:
-    """A world, and everything in it. `guard`: do clients know of the restart guard? `lua`: what nodes run scripts in."""
+    """A world, and everything in it. `how`: see How."""
 
     name = ""
     aim: tuple[str, ...] = ()  # what has to happen in it, or a run does not count
 
-    def __init__(self, seed: int, nodes: int, max_ttl: float, *, guard: bool = True, calm: bool = False, lua: Lua | None = None) -> None:
-        self.world = world = World(seed)
+    def __init__(self, seed: int, nodes: int, max_ttl: float, *, calm: bool = False, **how: Unpack[How]) -> None:
+        self.world = world = World(seed, only=how.get("only"), records=how.get("records", True))
         self.settings = settings(
             [f"redis://node{index}" for index in range(nodes)],
             ttl=max_ttl,
             max_ttl=max_ttl,
             prefix="",
             node_timeout=0.3,
-            restart_guard=DEFAULT_GUARD if guard else None,
+            restart_guard=DEFAULT_GUARD if how.get("guard", True) else None,
             outage=5.0,
             owner="simulated",
             fresh=(),
         )
         self.guard = max_ttl + 2.0
-        self.nodes = [Node(world, index, self._clock(WALL, 0.05), lua) for index in range(nodes)]
+        self.nodes = [Node(world, index, self._clock(f"node {index}", WALL, 0.05), how.get("lua")) for index in range(nodes)]
         self.laws = Laws(world, self.nodes, self.guard, world.swift if calm else None)
         self.drivers: list[Driver] = []
+        self._clients = 0
 
     def client(self, haste: float = 0.0) -> Driver:
         """One more client."""
-        driver = Driver(self.world, self.nodes, self.settings, self._clock(1e6, 1e6), self.laws, haste)
+        self._clients += 1
+        clock = self._clock(f"client {self._clients}", 1e6, 1e6)
+        driver = Driver(self.world, self.nodes, self.settings, clock, self.laws, haste)
         driver.crew.record.telling = self.world.dice.random() < 0.5
         self.drivers.append(driver)
         return driver
@@ -83,14 +96,15 @@ class Stage:
         """What happens on it. (Not abstract: tests of the laws set a bare stage, and never let it run.)"""
         raise NotImplementedError
 
-    def _clock(self, ahead: float, about: float) -> Clock:
-        dice = self.world.dice
+    def _clock(self, whose: str, ahead: float, about: float) -> Clock:
+        dice = self.world.chance.dice(f"the clock of {whose}")
         return Clock(self.world, ahead + dice.uniform(-about, about), 1 + dice.uniform(-RATE, RATE))
 
-    def _by(self, ends: float, done: Callable[[], bool], what: str) -> None:
+    def _by(self, ends: float, done: Callable[[], bool], what: str, law: str = "recovery") -> None:
         """It has to be done by then."""
         world, began = self.world, self.world.now
+        self.laws.looked[law] += 1
         world.run(ends, done)
         if not done():
             waits = ", ".join(claim.token.decode() for claim in self.laws.open) or "somebody"
-            raise Violation(f"recovery: {what}: {waits} still waits, {world.now - began:.1f} s after the last fault")
+            raise Violation(f"{law}: {what}: {waits} still waits, {world.now - began:.1f} s after the last fault")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from math import inf
 
 import hiredis
 
@@ -17,28 +18,29 @@ MODES: dict[object, str] = {b"w": "wait", b"t": "try", b"c": "cede"}
 _TOKEN = re.compile(r"\d{6}(\d{10}):([0-9a-f]{4})[0-9a-f]{28}:0*([0-9a-f]+)")
 
 
-def timeline(world: World, last: int | None = None) -> Iterator[str]:
-    """The last lines of what happened, or all."""
+def timeline(world: World, last: int | None = None, begins: float = 0.0, ends: float = inf) -> Iterator[str]:
+    """The last lines of what happened, or all, between two moments."""
     for now, who, what, *details in world.record if last is None else world.record[-last:]:
-        told = " ".join(" | ".join(_said(it)) if isinstance(it, bytes) else str(it) for it in details if it != "")
-        yield _short(f"{now:10.6f}  {who} {what} {told}")
+        if isinstance(now, float) and begins <= now <= ends:
+            told = " ".join(" | ".join(said(it)) if isinstance(it, bytes) else str(it) for it in details if it != "")
+            yield short(f"{now:10.6f}  {who} {what} {told}")
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """Tokens as microseconds.client.serial."""
     return _TOKEN.sub(lambda found: f"{int(found[1])}.{found[2]}.{found[3]}", text)
 
 
-def _said(data: bytes) -> Iterable[str]:
+def said(data: bytes) -> Iterable[str]:
     """What some bytes say, or are."""
     if data[:1] not in (b"*", b"$", b":", b"+", b"-", b">", b"%", b"_", b"="):
         return [_words([data])]
     reader = hiredis.Reader(notEnoughData=...)
     reader.feed(data)
-    said = []
+    words = []
     while (item := reader.gets()) is not ...:
-        said.append(_one(item))
-    return said
+        words.append(_one(item))
+    return words
 
 
 def _one(item: object) -> str:

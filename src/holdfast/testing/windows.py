@@ -31,6 +31,10 @@ class Fences:
     def __init__(self) -> None:
         self._highest: dict[Hashable, Window] = {}
 
+    def __contains__(self, name: object) -> bool:
+        """Has anybody held it?"""
+        return name in self._highest
+
     def passed(self, window: Window) -> Window | None:
         """The earlier holder, if any, whose fence is not below this one's. (P-S2 forbids it.) To be asked once for each, in order."""
         highest = self._highest.get(window.name)

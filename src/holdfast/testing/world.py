@@ -8,10 +8,13 @@ from __future__ import annotations
 import hashlib
 import heapq
 import random
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator
+from dataclasses import dataclass
 from itertools import count
 from math import inf
 from typing import Any, Generic, Protocol, TypeVar, cast
+
+from .chance import Chance
 
 BUSY = 5_000, 0.01  # so many events in so many seconds: something goes round and round
 
@@ -19,8 +22,24 @@ T = TypeVar("T")
 Do = Callable[..., object]
 
 
+@dataclass(slots=True, eq=False)
+class Flight:
+    """Bytes on their way. `lands`: when they got there; None: they never did, or have not yet."""
+
+    leaves: float
+    sender: object
+    receiver: object
+    data: bytes
+    lands: float | None = None
+
+
 class Violation(AssertionError):
-    """A law is broken. Says which, and when."""
+    """A law is broken. Says which, and how."""
+
+    @property
+    def law(self) -> str:
+        """The law's name, as in `laws.LAWS`."""
+        return str(self).partition(":")[0]
 
 
 class Cancelled(BaseException):
@@ -35,15 +54,18 @@ class Host(Protocol):
 
 
 class World:
-    """Everything that happens, in the order of time. `seed`: of all chance in it.
+    """Everything that happens, in the order of time. `seed`: of all chance in it; `only`: the faults that may happen, as of a Chance.
 
-    `seen` counts what happened, by kind; `record` keeps it: (when, who, what, details), for `fingerprint` and the timeline.
+    `seen` counts what happened, by kind; `record` keeps it: (when, who, what, details), for `fingerprint`, the timeline and the picture.
+    `flights`: what was sent. `records`: whether these two are kept: who only wants to know whether a law is broken needs neither.
     """
 
-    def __init__(self, seed: int) -> None:
-        self.seed, self.dice, self.now = seed, random.Random(seed), 0.0
+    def __init__(self, seed: int, *, only: Collection[str] | None = None, records: bool = True) -> None:
+        self.seed, self.dice, self.now, self.records = seed, random.Random(seed), 0.0, records
         self.seen: dict[str, int] = {}
+        self.chance = Chance(seed, only, self.saw)
         self.record: list[tuple[object, ...]] = []
+        self.flights: list[Flight] = []
         self.passes: list[Do] = []  # called when time has passed, before the next event
         self.looks: list[Do] = []  # called after every event
         self.task: Task[Any] | None = None  # the one that runs now
@@ -60,12 +82,6 @@ class World:
     def delay(self) -> float:
         """How long something takes from one machine to another."""
         return self.dice.uniform(0.0, 0.2) if self.dice.random() < self.slow else self.dice.uniform(0.0001, self.swift)
-
-    def fate(self, what: str, chance: float) -> bool:
-        """Does this happen now? Counted if so."""
-        if hit := self.dice.random() < chance:
-            self.saw(what)
-        return hit
 
     def saw(self, what: str, times: int = 1) -> None:
         """It happened."""
@@ -106,7 +122,15 @@ class World:
 
     def note(self, who: object, what: str, *details: object) -> None:
         """Keep this for the timeline."""
-        self.record.append((self.now, who, what, *details))
+        if self.records:
+            self.record.append((self.now, who, what, *details))
+
+    def flies(self, sender: object, receiver: object, data: bytes) -> Flight:
+        """These bytes leave now. (Whoever lets them arrive says so in the flight.)"""
+        flight = Flight(self.now, sender, receiver, data)
+        if self.records:
+            self.flights.append(flight)
+        return flight
 
     def fingerprint(self) -> str:
         """A digest of all that happened."""
@@ -150,6 +174,7 @@ class Clock:
 
     def __init__(self, world: World, ahead: float, rate: float = 1.0) -> None:
         self._world, self.ahead, self.rate = world, ahead, rate
+        self.steps = 0  # how often it was set
 
     def __call__(self) -> float:
         return self.ahead + self._world.now * self.rate
@@ -161,10 +186,11 @@ class Clock:
     def step(self, seconds: float) -> None:
         """Set it forward, or back."""
         self.ahead += seconds
+        self.steps += 1
 
     def becomes(self, rate: float) -> None:
         """From now on it runs at this rate."""
-        self.ahead, self.rate = self() - self._world.now * rate, rate
+        self.ahead, self.rate, self.steps = self() - self._world.now * rate, rate, self.steps + 1
 
 
 class Future(Generic[T]):

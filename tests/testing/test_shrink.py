@@ -1,0 +1,49 @@
+"""A failing world becomes small, and still fails by the same law. (With planted faults, in the swarm's first worlds.)"""
+
+from __future__ import annotations
+
+import pytest
+from sim.test_planted import PLANTED
+
+from holdfast.testing.campaign import live
+from holdfast.testing.explore import explore, plan_of
+from holdfast.testing.shrink import Shrinking
+
+WITHIN = 60  # seeds in which to look for a failing world
+RUNS = 200  # tries
+FEW = 2  # faults
+
+
+@pytest.mark.parametrize("name", ["no guard", "no agreement on the fence", "quorum of 2 in 5", "the gap rule is off"])
+def test_a_failing_world_shrinks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = PLANTED[name].fault(monkeypatch)
+    seed = next(seed for seed in range(WITHIN) if live(explore(seed, wild=True, records=False, **known)).law in PLANTED[name].laws)
+    plan = plan_of(seed, wild=True)
+    assert plan is not None
+    shrinking = Shrinking(seed, plan, RUNS, **known)
+    whole = shrinking.smallest
+    case = shrinking.run()
+    assert shrinking.runs <= RUNS
+    assert len(case.only) <= FEW
+    assert set(case.only) <= set(whole.only)
+    assert (case.plan.names, case.plan.each) == (1, 1) or name == "the gap rule is off"
+    assert case.plan.seconds < 3.0
+    again = live(case.stage(**known))
+    assert again.law == shrinking.law
+    assert "seconds=" in case.changes(plan)
+
+
+def test_the_budget_of_runs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = PLANTED["quorum of 2 in 5"].fault(monkeypatch)
+    plan = plan_of(0, wild=True)
+    assert plan is not None
+    shrinking = Shrinking(0, plan, 3, **known)
+    assert shrinking.law
+    shrinking.run()
+    assert shrinking.runs == 3
+
+
+def test_a_world_in_which_nothing_is_wrong_has_no_law_to_shrink_by() -> None:
+    plan = plan_of(1, wild=True)
+    assert plan is not None
+    assert Shrinking(1, plan).law == ""

@@ -1,0 +1,160 @@
+"""A user's asyncio code in virtual time: the shipped face and driver, on simulated nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from holdfast import LockBusy, LockLost
+from holdfast.aio import Holdfast
+from holdfast.drivers import aio as driver
+from holdfast.testing.simulation import Simulation
+from holdfast.testing.world import Violation
+
+
+def story(seed: int = 0, turns: int = 5, storm: bool = True) -> tuple[Simulation, list[int]]:
+    """Three clients add to one register, each addition under the lock."""
+    simulation = Simulation(nodes=5, seed=seed, max_ttl=2.0)
+    fences: list[int] = []
+
+    async def adds(locks: Holdfast) -> None:
+        for _ in range(turns):
+            try:
+                async with locks.lock("register", ttl=1.0) as lease:
+                    await asyncio.sleep(0.3)
+                    lease.check()
+                    fences.append(lease.fence or 0)
+            except LockLost:
+                continue
+
+    async def main() -> None:
+        clients = [simulation.client(ttl=1.0, max_ttl=2.0, outage=60.0) for _ in range(3)]
+        if storm:
+            simulation.storm()
+        async with asyncio.TaskGroup() as group:
+            for locks in clients:
+                group.create_task(adds(locks))
+        simulation.calm()
+        for locks in clients:
+            await locks.close()
+
+    simulation.run(main())
+    return simulation, fences
+
+
+def test_users_are_served_one_after_the_other_in_virtual_time() -> None:
+    simulation, fences = story(storm=False)
+    assert len(fences) == 15
+    assert fences == sorted(set(fences))
+    assert 15 * 0.3 < simulation.now < 15 * 0.32 + 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_goes_wrong_fences_grow_and_no_law_is_broken(seed: int) -> None:
+    simulation, fences = story(seed)
+    assert fences == sorted(set(fences))
+    assert simulation.world.chance.happened
+    assert all(simulation.laws.looked[law] for law in ("exclusion", "fence", "majority", "zombie", "no expiry"))
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    prints = [story(seed, turns=2)[0].world.fingerprint() for seed in (3, 3, 4)]
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_a_fault_may_be_left_out() -> None:
+    everything, _ = story(2, turns=3)
+    first = everything.world.chance.happened[0]
+    simulation = Simulation(nodes=5, seed=2, max_ttl=2.0, only=[first])
+    simulation.storm()
+    simulation.world.run(20.0)
+    assert simulation.world.chance.happened in ([first], [])
+
+
+def test_an_hour_takes_no_time() -> None:
+    began = time.monotonic()
+
+    async def sleeps() -> str:
+        locks = simulation.client()
+        async with locks.lock("x") as lease:
+            await asyncio.sleep(3600)
+            assert lease.held
+        await locks.close()
+        return "done"
+
+    simulation = Simulation()
+    assert simulation.run(sleeps()) == "done"
+    assert simulation.now > 3600
+    assert time.monotonic() < began + 60
+
+
+def test_a_body_is_cancelled_when_a_majority_is_gone() -> None:
+    simulation = Simulation(nodes=3)
+    told: list[float] = []
+
+    async def holds(locks: Holdfast) -> None:
+        async with locks.lock("x"):
+            for node in simulation.nodes[:2]:
+                node.vanish(60.0)
+            try:
+                await asyncio.sleep(100)
+            finally:
+                told.append(simulation.now)
+
+    async def main() -> None:
+        async with simulation.client(ttl=3.0) as locks:
+            with pytest.raises(LockLost):
+                await holds(locks)
+
+    simulation.run(main())
+    assert told == [pytest.approx(3.0, abs=0.2)]
+
+
+def test_others_are_busy_and_a_dead_node_is_not_missed() -> None:
+    simulation = Simulation(nodes=3)
+    simulation.nodes[1].stop()
+
+    async def main() -> None:
+        async with simulation.client() as one, simulation.client() as two:
+            lease = await one.lock("x").acquire()
+            assert await two.lock("x").try_acquire() is None
+            with pytest.raises(LockBusy):
+                await two.lock("x", wait=0.5).acquire()
+            await lease.release()
+            async with two.lock("x") as later:
+                assert later.fence > lease.fence
+
+    simulation.run(main())
+
+
+def test_a_broken_lock_is_found_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: 1)
+    with pytest.raises(Violation, match=r"^(majority|counted|exclusion)") as raised:
+        _ = [story(seed) for seed in range(10)]
+    notes = "\n".join(raised.value.__notes__)
+    assert "in the simulated world of seed " in notes
+    assert " sends to node " in notes
+
+
+def test_what_can_never_end_is_told() -> None:
+    with pytest.raises(RuntimeError, match="nothing is left to happen"):
+        Simulation().run(asyncio.Event().wait())
+
+
+def test_there_are_no_threads_and_no_other_servers() -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="not in virtual time"):
+            await asyncio.to_thread(print)
+        with pytest.raises(ConnectionRefusedError, match="only its nodes"):
+            await asyncio.open_connection("192.0.2.77", 80)
+
+    Simulation().run(main())
+
+
+def test_outside_of_it_everything_is_as_it_was() -> None:
+    before: dict[str, Any] = {name: getattr(driver, name) for name in ("clock", "os", "time")}
+    Simulation().run(asyncio.sleep(1.0))
+    assert {name: getattr(driver, name) for name in before} == before
