@@ -32,9 +32,9 @@ class FencedRedis:
     `record`: the key in which a name's fence is remembered; in a cluster it has to share a slot with what is written, by a hash tag.
 
     `keep`: for how many seconds a record outlives its last use; the same for all who write under a name. Expiring is safe: a fence counts
-    microseconds, and one that is older than `keep` is refused where nothing is remembered. So a lease writes at least once in `keep`. None:
-    for ever, and any numbers, of other locks too. What the server forgets otherwise (a restart without persistence, an eviction, a replica that was promoted too early), or
-    by a clock that is set back, lets in a late holder of the last `keep` seconds.
+    microseconds, and one that is older than `keep` is refused where nothing is remembered. So a lease writes at least once in `keep`.
+    None: for ever, and any numbers, of other locks too. What the server forgets otherwise (a restart without persistence, an eviction, a
+    replica that was promoted too early), or by a clock that is set back, lets in a late holder of the last `keep` seconds.
 
     Every method raises StaleFence if a later holder has been there; then nothing is written.
     """
