@@ -402,7 +402,7 @@ class Claim:
         elif quorum.hopeless(self._quorum, map(self._able, range(self._reach.size))):
             return self.refuse(self.verdict(now), now)
         self._write_back(now)
-        return self._dismayed(now) or bool(self.sends or self.notes or self.unfit) or self.wake < self.armed
+        return self._dismayed(now) or self._stirs
 
     def _counting(self, now: float) -> list[Vote]:
         """The votes that count: granted, in time, and no cede unanswered (that takes the grant away)."""
@@ -550,7 +550,12 @@ class Claim:
         if self._extended <= confirmed and self._goal <= good_until:
             self._extended, self.setback, self.news = inf, None, True
         self._plan()
-        return True
+        return self._stirs
+
+    @property
+    def _stirs(self) -> bool:
+        """Is there something to do: commands to send, news, or an earlier wake?"""
+        return bool(self.sends or self.news or self.notes or self.unfit) or self.wake < self.armed
 
     def _late(self, now: float) -> bool:
         return self.state is HELD and now >= self.until
