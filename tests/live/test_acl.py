@@ -68,6 +68,9 @@ async def life(face: Face, nodes: Cluster, name: str, who: str = "app") -> bool:
         raise AssertionError("two have it")
     with pytest.raises(LockBusy):
         await face.acquire(second.lock(name, wait=0.2))
+    for algorithm in ("gcra", "fixed window"):
+        limits = [it.rate("mail", 1, 1000, algorithm=algorithm, key=lease.token) for it in (first, second)]
+        assert [bool(await face.call(it.take)) for it in limits] == [True, False]
     await face.sleep(0.1)
     left = max(nodes.waiters(f"app:{name}"))
     waiter = asyncio.create_task(face.acquire(second.lock(name, wait=20)))
