@@ -12,7 +12,7 @@ from holdfast.checks import Seconds, seconds
 from holdfast.engine.crew import NodeStatus, Want
 from holdfast.engine.record import Stats
 from holdfast.errors import LockBusy, LockLost, NoQuorum
-from holdfast.face import client, lease, lock, looking
+from holdfast.face import client, lease, lock
 from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
 from holdfast.face.looking import Plan
@@ -49,8 +49,13 @@ class Lease(lease.Lease):
         self._driver = driver
 
     @property
-    def _claim(self) -> Want:
+    def _own(self) -> Want:
         return self.claim
+
+    _claim = _own
+
+    def _let_go(self) -> None:
+        self._driver.give_up(self.claim)
 
     @property
     def _going(self) -> bool:
@@ -168,19 +173,19 @@ class Holdfast(client.Client[Lock, Any, Any]):
         return self.driver.crew.stats()
 
     async def inspect(self, name: str) -> LockStatus:
-        return await self._look(looking.inspect(self.settings, name))
+        return await self._look(self._sites.inspect(name))
 
     async def locked_by(self, name: str) -> str | None:
-        return await self._look(looking.locked_by(self.settings, name))
+        return await self._look(self._sites.locked_by(name))
 
     async def is_locked(self, name: str) -> bool:
         return await self.locked_by(name) is not None
 
     async def names(self, pattern: str = "*") -> list[str]:
-        return await self._look(looking.names(self.settings, pattern))
+        return await self._look(self._sites.names(pattern))
 
     async def force_release(self, name: str, reason: str, only: str | None = None) -> int:
-        forced = await self._look(looking.force_release(self.settings, name, reason, only))
+        [(_, forced)] = await self._look(self._sites.force_release(name, reason, only))
         self.driver.crew.record.note(forced)
         return forced.nodes
 

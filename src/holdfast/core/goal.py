@@ -34,9 +34,9 @@ class Goal:
             claim.begin(now)
         self._begun = True
 
-    def extend(self, ttl: float, now: float) -> bool:
-        """Make every lease last at least `ttl` seconds from now. False: they are not held."""
-        going = [claim.extend(ttl, now) for claim in self._soonest()]  # (every one, whatever the first says)
+    def extend(self, ttl: float, now: float, fence: int = 0) -> bool:
+        """Make every lease last at least `ttl` seconds from now, and raise all fences to this one. False: they are not held."""
+        going = [claim.extend(ttl, now, fence) for claim in self._soonest()]  # (every one, whatever the first says)
         return all(going)
 
     def release(self, now: float, heard: bool = False) -> None:
@@ -149,6 +149,6 @@ class Goal:
         """Is there nothing more to hear about any of it?"""
         return all(it.done for it in self.claims)
 
-    def counting(self, now: float) -> int:
-        """How many nodes count now for every name, at least."""
-        return min(it.counting(now) for it in self.claims)
+    def counting(self, now: float, fence: int = 0) -> int:
+        """How many nodes count now for every name, at least, and have this fence or a larger one."""
+        return min(it.counting(now, fence) for it in self.claims)

@@ -67,6 +67,13 @@ def key_of(name: str, prefix: str = "") -> bytes:
     return key
 
 
+def tag_of(name: str) -> bytes:
+    """What decides where a name lives: the hash tag that a server finds in it, else all of it."""
+    key = name.encode()
+    tag = _TAG.match(key)
+    return key if tag is None else tag[1]
+
+
 def keys_of(key: bytes) -> tuple[bytes, bytes, bytes, bytes]:
     """The four keys of a lock, all in one slot, and none of them another lock's."""
     tag = _TAG.match(key) if b"{" in key else None
