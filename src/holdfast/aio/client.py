@@ -40,7 +40,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
         self._closed = False
 
     def _describe(self, terms: Terms) -> Lock:
-        at, sources = self._sites.placed(terms)
+        at, sources = self._sites.placed(terms) if len(self._ways) > 1 else (0, ())
         return Lock(terms, self._inside, self._ways[at], [(self._ways[it], parts) for it, parts in sources] if sources else ())
 
     def _driver(self, at: int = 0) -> Driver:

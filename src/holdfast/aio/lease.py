@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import warnings
+from collections.abc import Awaitable
 from typing import Any
 
 from ..checks import Seconds
@@ -90,9 +91,9 @@ class Lease(lease.Lease):
             self._let_all_go()
             raise
 
-    async def _obtain(self, wait: float | None) -> None:
+    def _obtain(self, wait: float | None) -> Awaitable[None]:
         terms = self._terms
-        await self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+        return self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
 
     async def _raise(self, fence: int) -> None:
         await self._driver.extend(self.claim, self._terms.ttl, fence)

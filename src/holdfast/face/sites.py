@@ -61,10 +61,8 @@ class Sites:
     def placed(self, terms: Terms) -> tuple[int, Sequence[tuple[int, Terms]]]:
         """Where to take these names: on which set; and, of those that move, on which sets before that, in the order of all clients.
 
-        ConfigError if they live on several sets.
+        ConfigError if they live on several sets. (Where there is but one, nobody has to ask.)
         """
-        if len(self.all) == 1:
-            return 0, ()
         homes = {name: self._spread.of(name) for name in terms.names}
         home = homes[terms.names[0]]
         if len(set(homes.values())) > 1:

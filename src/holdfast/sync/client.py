@@ -37,7 +37,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping]):
         self._driver = self._drivers[0]
 
     def _describe(self, terms: Terms) -> Lock:
-        at, sources = self._sites.placed(terms)
+        at, sources = self._sites.placed(terms) if len(self._drivers) > 1 else (0, ())
         return Lock(terms, self._inside, self._drivers[at], [(self._drivers[it], parts) for it, parts in sources] if sources else ())
 
     def nodes(self) -> tuple[NodeStatus, ...]:
