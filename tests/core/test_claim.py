@@ -2249,8 +2249,8 @@ def test_a_node_that_grants_anew_with_a_raised_fence_has_lost_the_key(held: Held
 def test_how_many_count_with_a_fence_on_the_short_path() -> None:
     talk = Conversation()
     talk.sends("request to 0 1 2")
-    talk.answers(0, granted(), at=0.1)
-    talk.answers(1, granted())
+    talk.answers(0, usual(), at=0.1)
+    talk.answers(1, usual())
     assert talk.claim.plain is not None
     assert [talk.claim.counting(0.2, it) for it in (0, P, P + 1)] == [2, 2, 0]
 
