@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from . import catalogue, environments, plot, quick, report, runner, scenarios
+from . import catalogue, environments, growth, plot, quick, report, runner, scenarios
 from .cluster import Cluster
 from .scenarios import Scenario
 
@@ -52,12 +52,13 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := [it for it in options.scenario if it not in scenarios.ALL]:
         parser.error(f"there is no scenario {unknown[0]!r}; there are {', '.join(scenarios.ALL)}")
-    _prepare()
     if options.quick:
+        _prepare(it.environment for it in catalogue.ALL)
         return quick.main(_say)
     chosen = [scenarios.ALL[it] for it in options.scenario or scenarios.ALL]
     if options.delay:
         chosen = [it for it in (scenarios.delayed(it, options.delay) for it in chosen) if it.cases]
+    _prepare(it.environment for scenario in chosen for case in scenario.cases for it in case.contenders)
     results = {}
     options.out.mkdir(parents=True, exist_ok=True)
     for scenario in chosen:
@@ -78,9 +79,9 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _prepare() -> None:
-    """Make all environments first: nobody's measurement shall meet an installation."""
-    for name in dict.fromkeys(it.environment for it in catalogue.ALL):
+def _prepare(wanted: Iterable[str]) -> None:
+    """Make the environments first: nobody's measurement shall meet an installation."""
+    for name in dict.fromkeys(wanted):
         if not (environments.MADE / name).exists():
             _say(f"making the environment of {name}")
         try:
@@ -119,8 +120,12 @@ def _machine() -> str:
 
 def _show(scenario: Scenario, told: dict[str, Any]) -> None:
     print(f"\n{scenario.title}  ({told['made']['rounds']} rounds; others used {told['made']['neighbours']:.2f} cores)")
-    for case in told["figures"]:
-        print(f"\n{case}\n{report.aligned(report.table(scenario, told, case))}")
+    if scenario.name == "growth":
+        for axis in growth.AXES.values():
+            print(f"\n{axis.title}\n{report.aligned(report.over(axis, told['figures']))}\n{report.slopes(axis, told['figures'])}")
+    else:
+        for case in told["figures"]:
+            print(f"\n{case}\n{report.aligned(report.table(scenario, told, case))}")
     for who, why in told["left_out"].items():
         print(f"\nleft out: {who}: {why}")
     if told["bars"]:
@@ -136,6 +141,12 @@ def _write(results: dict[str, Any], file: Path, plots: Path, names: Iterable[str
         marks = [(who, report.KINDS.get(who, catalogue.FLOOR), it[what][0], it[what][1]) for who, it in found.items() if what in it]
         if marks:
             (plots / f"{chart}.svg").write_text(plot.chart(title, unit, sorted(marks, key=lambda it: it[2])))
+    for axis in growth.AXES.values() if "growth" in names else ():
+        told = results["scenarios"]["growth"]["figures"]
+        for curve in (it for it in axis.curves if it.file):
+            found = [(it.name, it.kind, axis.points(told, it.name, curve.figure)) for it in growth.contenders(axis)]
+            if found := [it for it in found if it[2]]:
+                (plots / f"{curve.file}.svg").write_text(plot.lines(axis.title, curve.heading, axis.label, found))
 
 
 if __name__ == "__main__":
