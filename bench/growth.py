@@ -78,7 +78,13 @@ def of_servers(row: Row, cluster: Cluster) -> Row:
 
 def _tasks(count: float) -> Case:
     wanted = named("holdfast asyncio confirmed", "floor: coalescing, scripts")
-    return Case("", "many", wanted, pin="split", parameters={"tasks": int(count)}, seconds=2.0 if count > 1000 else None, patience=40)
+    parameters, seconds = {"tasks": int(count)}, 2.0 if count > 1000 else None
+    return Case("", "many", wanted, 5, 0, "split", parameters, after=_of_pairs, seconds=seconds, patience=40)
+
+
+def _of_pairs(row: Row, cluster: Cluster) -> Row:
+    """The microseconds of a node's CPU for each pair, all that it does included."""
+    return {"server": row["servers_cpu"] / len(cluster.wires) / row["count"] * 1e6}
 
 
 TTL = 60.0  # seconds, of leases that are held in great numbers: each is renewed three times in that
@@ -88,17 +94,12 @@ def _held(count: float) -> Case:
     wanted = named("holdfast asyncio")
     parameters = {"leases": int(count), "ttl": TTL, "max_ttl": TTL, "together": 1000}
     return Case(
-        "",
-        "held",
-        wanted,
-        3,
-        0,
-        "split",
-        parameters,
+        "", "held", wanted, 3, 0, "split", parameters,
         watch=remembered(TTL / 3),  # in which each is renewed once
         after=_of_each,
         patience=180,
-    )
+        seldom=frozenset(it.name for it in wanted),
+    )  # fmt: skip
 
 
 def remembered(seconds: float) -> watching.Watch:
@@ -151,7 +152,12 @@ AXES = {
             "tasks",
             (1, 10, 100, 1000, 10000),
             _tasks,
-            (Curve("cpu", "client CPU of a pair, µs", "growth-tasks"), Curve("rate", "locks/s"), Curve("p50", "pair, µs")),
+            (
+                Curve("cpu", "client CPU of a pair, µs", "growth-tasks"),
+                Curve("server", "CPU of a node, µs"),
+                Curve("rate", "locks/s"),
+                Curve("p50", "pair, µs"),
+            ),
         ),
         Axis(
             "delay",
@@ -174,6 +180,7 @@ AXES = {
             (
                 Curve("cpu", "CPU of renewals, % of a core", "growth-names"),
                 Curve("renewal", "CPU of one renewal, µs"),
+                Curve("usec", "its script on a node, µs"),
                 Curve("bytes", "bytes of a lease, client"),
                 Curve("node_bytes", "bytes of a lease, node"),
                 Curve("commands", "commands/s a node"),

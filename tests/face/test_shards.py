@@ -152,6 +152,7 @@ def test_a_client_says_its_sets(kind: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert {locks.shard_of(it) for it in names} == {"left", "right"}
     assert [len(moving.lock(it)._sources) for it in names] == [int(locks.shard_of(it) == "right") for it in names]
     assert not any(kind(previous=()).lock(it)._sources for it in names)
+    assert not any(kind(shards={"left": A, "right": B}).lock(it)._sources for it in names), "that variable is about the other one"
     assert list(kind(A).shards.values()) == [("redis://a1:6379", "redis://a2:7000", "redis://a3:6379")]
     with pytest.raises(ConfigError, match="name"):
         locks.shard_of("")

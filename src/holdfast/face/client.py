@@ -62,7 +62,7 @@ class Client(ABC, Generic[L, D, S]):
 
     `shards`: several sets of nodes instead of one, each with a majority of its own, over which names are spread: a mapping of what each is
     called to its nodes, or a list of lists (in HOLDFAST_NODES: with semicolons between sets). `previous`: the sets, or nodes, of before,
-    while they are being changed: a name that lives elsewhere by now is held there, too (else those in HOLDFAST_PREVIOUS). docs/shards.md
+    while they are being changed: a name that lives elsewhere by now is held there, too (beside HOLDFAST_NODES: HOLDFAST_PREVIOUS). docs/shards.md
     has the rest.
 
     Raises ConfigError for anything that cannot work. A context manager: leaving it closes the client.
@@ -99,7 +99,9 @@ class Client(ABC, Generic[L, D, S]):
             "owner": _myself() if owner is None else owner,
             "fresh": _listed("HOLDFAST_FRESH") if fresh is None else fresh,
         }
-        self._sites = Sites(_sets(nodes, shards), _former(previous), options, ssl, credentials)
+        listed = "" if nodes or shards is not None else os.environ.get("HOLDFAST_PREVIOUS", "")
+        former = sharding.listed(listed) if previous is None else previous
+        self._sites = Sites(_sets(nodes, shards), _former(former), options, ssl, credentials)
         self.settings: Settings = self._sites.all[0].settings
         self._teller = Teller(observer)
         self._servers: Nodes | None = None
@@ -307,10 +309,9 @@ def _sets(nodes: Sequence[str | Iterable[str]], shards: Sets | None) -> tuple[Sh
     return sharding.shards(shards, "shards")
 
 
-def _former(previous: Sets | Iterable[str] | None) -> tuple[Shard, ...]:
+def _former(previous: Sets | Iterable[str]) -> tuple[Shard, ...]:
     """The sets of nodes of before; none, if they are not being changed."""
-    given = sharding.listed(os.environ.get("HOLDFAST_PREVIOUS", "")) if previous is None else previous
-    return sharding.shards(given, "previous", flat=True) if given else ()
+    return sharding.shards(previous, "previous", flat=True) if previous else ()
 
 
 def _flat(nodes: Iterable[str | Iterable[str]]) -> list[str]:
