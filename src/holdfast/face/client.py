@@ -62,8 +62,8 @@ class Client(ABC, Generic[L, D, S]):
 
     `shards`: several sets of nodes instead of one, each with a majority of its own, over which names are spread: a mapping of what each is
     called to its nodes, or a list of lists (in HOLDFAST_NODES: with semicolons between sets). `previous`: the sets, or nodes, of before,
-    while they are being changed: a name that lives elsewhere by now is held there, too (beside HOLDFAST_NODES: HOLDFAST_PREVIOUS). docs/shards.md
-    has the rest.
+    while they are being changed: a name that lives elsewhere by now is held there, too (beside HOLDFAST_NODES: HOLDFAST_PREVIOUS).
+    docs/shards.md has the rest.
 
     Raises ConfigError for anything that cannot work. A context manager: leaving it closes the client.
     """
