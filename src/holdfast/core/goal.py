@@ -14,12 +14,77 @@ from collections.abc import Sequence
 from .claim import HELD, LOST, WAITING, Claim, State
 
 
-class Goal:
-    """The claims of one ticket, one for each name. What it knows is that of all together: the least, the worst, the first trouble."""
+class Several:
+    """What is held together, known as if it were one: the least, the worst, the first trouble. `parts`: claims, or goals."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Sequence[Claim | Goal]) -> None:
+        self.parts = tuple(parts)
+
+    @property
+    def state(self) -> State:
+        """Lost as soon as one is."""
+        states = {it.state for it in self.parts}
+        return LOST if LOST in states else self.parts[0].state
+
+    @property
+    def until(self) -> float:
+        """Until when all of it is held: the least."""
+        return min(it.until for it in self.parts)
+
+    @property
+    def limit(self) -> float:
+        """When `max_hold` ends it."""
+        return self.parts[-1].limit
+
+    @property
+    def began(self) -> float:
+        """When it began."""
+        return self.parts[0].began
+
+    @property
+    def since(self) -> float:
+        """When it was held."""
+        return self.parts[-1].since
+
+    @property
+    def reason(self) -> str:
+        """Why it was lost."""
+        return next((it.reason for it in self.parts if it.reason), "")
+
+    @property
+    def refusal(self) -> Exception | None:
+        """Why it came to nothing."""
+        return next((it.refusal for it in self.parts if it.refusal is not None), None)
+
+    @property
+    def setback(self) -> Exception | None:
+        """Why its latest extension came to nothing."""
+        return next((it.setback for it in self.parts if it.setback is not None), None)
+
+    @property
+    def doubt(self) -> bool:
+        """Is a renewal of any of it not confirmed?"""
+        return any(it.doubt for it in self.parts)
+
+    @property
+    def contended(self) -> bool:
+        """Was somebody else in the way of any of it?"""
+        return any(it.contended for it in self.parts)
+
+    def counting(self, now: float, fence: int = 0) -> int:
+        """How many nodes count now for all of it, at least, and have this fence or a larger one."""
+        return min(it.counting(now, fence) for it in self.parts)
+
+
+class Goal(Several):
+    """The claims of one ticket, one for each name: asked for, held and given back together."""
 
     __slots__ = ("__weakref__", "_begun", "claims", "stirred")
 
     def __init__(self, claims: Sequence[Claim]) -> None:
+        super().__init__(claims)
         self.claims = tuple(claims)
         self.stirred: list[Claim] = []  # those that changed because another one did: to be acted on
         self._begun = False
@@ -89,57 +154,6 @@ class Goal:
     # ------------------------------------------------ what is known of the whole
 
     @property
-    def state(self) -> State:
-        """Lost as soon as one is."""
-        states = {it.state for it in self.claims}
-        return LOST if LOST in states else self.claims[0].state
-
-    @property
-    def until(self) -> float:
-        """Until when all of it is held: the least."""
-        return min(it.until for it in self.claims)
-
-    @property
-    def limit(self) -> float:
-        """When `max_hold` ends it."""
-        return self.claims[0].limit
-
-    @property
-    def began(self) -> float:
-        """When it began."""
-        return self.claims[0].began
-
-    @property
-    def since(self) -> float:
-        """When it was held."""
-        return self.claims[0].since
-
-    @property
-    def reason(self) -> str:
-        """Why it was lost."""
-        return next((it.reason for it in self.claims if it.reason), "")
-
-    @property
-    def refusal(self) -> Exception | None:
-        """Why it came to nothing."""
-        return next((it.refusal for it in self.claims if it.refusal is not None), None)
-
-    @property
-    def setback(self) -> Exception | None:
-        """Why its latest extension came to nothing."""
-        return next((it.setback for it in self.claims if it.setback is not None), None)
-
-    @property
-    def doubt(self) -> bool:
-        """Is a renewal of any name not confirmed?"""
-        return any(it.doubt for it in self.claims)
-
-    @property
-    def contended(self) -> bool:
-        """Was somebody else in the way of any name?"""
-        return any(it.contended for it in self.claims)
-
-    @property
     def freed(self) -> int:
         """How many nodes have confirmed the release of every name, at least."""
         return min(it.freed for it in self.claims)
@@ -148,7 +162,3 @@ class Goal:
     def done(self) -> bool:
         """Is there nothing more to hear about any of it?"""
         return all(it.done for it in self.claims)
-
-    def counting(self, now: float, fence: int = 0) -> int:
-        """How many nodes count now for every name, at least, and have this fence or a larger one."""
-        return min(it.counting(now, fence) for it in self.claims)

@@ -21,7 +21,8 @@ from typing import Any, Protocol
 
 from ..clock import clock
 from ..core import quorum
-from ..core.claim import HELD, LOST, OVER, State
+from ..core.claim import HELD, LOST, State
+from ..core.goal import Several
 from ..engine.crew import Want
 from ..engine.settings import Settings
 
@@ -42,64 +43,22 @@ class Part(Protocol):
     def _let_all_go(self) -> None: ...
 
 
-class Whole:
-    """The claims of all sets, as if they were one: what a lease reads. The last one is that of the new set."""
+class Whole(Several):
+    """The claims of all sets, as if they were one: what a lease reads. The last one is that of the new set.
 
-    __slots__ = ("_wants", "claims", "fallen", "fence")
+    `fence`: what a majority of every set has reached; `fallen`: is it over because a part is, whatever the others say?
+    """
+
+    __slots__ = ("claims", "fallen", "fence")
 
     def __init__(self, wants: Sequence[Want], fence: int) -> None:
-        self._wants, self.claims, self.fence = tuple(wants), wants[-1].claims, fence
-        self.fallen = False
+        super().__init__(wants)
+        self.claims, self.fence, self.fallen = wants[-1].claims, fence, False
 
     @property
     def state(self) -> State:
         """Lost as soon as one is."""
-        states = {it.state for it in self._wants}
-        return LOST if self.fallen or LOST in states else OVER if OVER in states else HELD
-
-    @property
-    def until(self) -> float:
-        """Until when all of it is held: the least."""
-        return min(it.until for it in self._wants)
-
-    @property
-    def limit(self) -> float:
-        """When `max_hold` ends it."""
-        return self._wants[-1].limit
-
-    @property
-    def began(self) -> float:
-        """When it began."""
-        return self._wants[0].began
-
-    @property
-    def since(self) -> float:
-        """When it was held."""
-        return self._wants[-1].since
-
-    @property
-    def reason(self) -> str:
-        """Why it was lost."""
-        return next((it.reason for it in self._wants if it.reason), "")
-
-    @property
-    def setback(self) -> Exception | None:
-        """Why its latest extension came to nothing."""
-        return next((it.setback for it in self._wants if it.setback is not None), None)
-
-    @property
-    def doubt(self) -> bool:
-        """Is a renewal on any set not confirmed?"""
-        return any(it.doubt for it in self._wants)
-
-    @property
-    def contended(self) -> bool:
-        """Was somebody else in the way on any set?"""
-        return any(it.contended for it in self._wants)
-
-    def counting(self, now: float, fence: int = 0) -> int:
-        """How many nodes count now on every set, at least, and have this fence or a larger one."""
-        return min(it.counting(now, fence) for it in self._wants)
+        return LOST if self.fallen else super().state
 
 
 class Move:
