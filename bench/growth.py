@@ -40,10 +40,15 @@ class Axis:
     case: Callable[[float], Case]
     curves: Sequence[Curve]
 
-    def cases(self) -> list[Case]:
+    @property
+    def scenario(self) -> str:
+        """What it is called among the scenarios."""
+        return f"growth-{self.name}"
+
+    def cases(self) -> tuple[Case, ...]:
         """One for each size."""
         shown = tuple((it.figure, it.heading) for it in self.curves)
-        return [replace(self.case(size), name=self.of(size), figures=shown) for size in self.sizes]
+        return tuple(replace(self.case(size), name=self.of(size), figures=shown) for size in self.sizes)
 
     def of(self, size: float) -> str:
         """What the case of this size is called."""
@@ -97,8 +102,7 @@ def _held(count: float) -> Case:
         "", "held", wanted, 3, 0, "split", parameters,
         watch=remembered(TTL / 3),  # in which each is renewed once
         after=_of_each,
-        patience=180,
-        seldom=frozenset(it.name for it in wanted),
+        patience=500,
     )  # fmt: skip
 
 
@@ -124,7 +128,7 @@ def _of_each(row: Row, cluster: Cluster) -> Row:
 
 
 AXES = {
-    it.name: it
+    it.scenario: it
     for it in (
         Axis(
             "nodes",
@@ -189,7 +193,6 @@ AXES = {
         ),
     )
 }
-CASES = tuple(case for axis in AXES.values() for case in axis.cases())
 
 
 def contenders(axis: Axis) -> tuple[Contender, ...]:

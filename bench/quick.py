@@ -52,7 +52,7 @@ def jobs() -> list[tuple[Case, Contender]]:
 def _grown() -> list[tuple[Case, Contender]]:
     """Something of each axis along which cost grows, and what only there is measured."""
     small = {"nodes": 9, "waiters": 3, "tasks": 10, "delay": 1, "names": 1000}
-    cases = [replace(axis.case(small[name]), name=axis.of(small[name])) for name, axis in growth.AXES.items()]
+    cases = [replace(it.case(small[it.name]), name=it.of(small[it.name])) for it in growth.AXES.values()]
     cases.append(replace(cases.pop(), watch=growth.remembered(0.2)))
     return [(replace(it, seconds=None), it.contenders[0]) for it in cases]
 

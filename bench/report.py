@@ -225,8 +225,9 @@ def _block(what: str, results: Mapping[str, Any]) -> str:
     name, _, case = what.partition(" / ")
     if name not in scenarios:
         return f"(not measured: `./task bench {name} --docs`)"
-    if name == "growth":
-        return f"{markdown(over(growth.AXES[case], scenarios[name]['figures']))}\n\n{slopes(growth.AXES[case], scenarios[name]['figures'])}"
+    if axis := growth.AXES.get(name):
+        figures = scenarios[name]["figures"]
+        return f"{markdown(over(axis, figures))}\n\n{slopes(axis, figures)}"
     return markdown(table(ALL[name], scenarios[name], case))
 
 

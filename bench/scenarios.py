@@ -201,9 +201,9 @@ def _server(half: str) -> Case:
 
 SERVER = Scenario("server", "What a command costs a node", (_server("request"), _server("release")))
 
-GROWTH = Scenario("growth", "How cost grows", growth.CASES, rounds=3)
+GROWTH = tuple(Scenario(it.scenario, it.title, it.cases(), rounds=1 if it.name == "names" else 3) for it in growth.AXES.values())
 
-ALL = {it.name: it for it in (PAIR, DELAYED, MANY, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER, GROWTH)}
+ALL = {it.name: it for it in (PAIR, DELAYED, MANY, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER, *GROWTH)}
 
 
 def delayed(scenario: Scenario, delay: float) -> Scenario:
