@@ -59,7 +59,7 @@ def summary(rows: Sequence[Row], scenario: Scenario, made: Mapping[str, Any]) ->
         "made": {
             **made,
             "neighbours": sorted(it.get("neighbours", 0.0) for it in rows)[len(rows) // 2],
-            **({"round_trips": {case.name: _trip(rows, case.name) for case in scenario.cases if trips}} if trips else {}),
+            **({"round_trips": {case.name: _trip(rows, case.name) for case in scenario.cases if case.delay}} if trips else {}),
         },
         "figures": figures,
         "bars": [_bar(it) for it in bars.verdicts(rounds, [scenario.name]) if it.figure is not None],
