@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from . import catalogue, environments, plot, quick, report, runner, scenarios
+from . import catalogue, environments, growth, plot, quick, report, runner, scenarios
 from .cluster import Cluster, described
 from .scenarios import Scenario
 
@@ -39,7 +39,7 @@ CHARTS = (
 def main() -> int:
     """Exit status: 0, or 1 if `--quick` has found something wrong; a bar that is not reached is no failure."""
     parser = argparse.ArgumentParser(prog="./task bench", description="holdfast, its peers and floors made by hand, side by side.")
-    parser.add_argument("scenario", nargs="*", help=f"default: all of {', '.join(scenarios.ALL)}")
+    parser.add_argument("scenario", nargs="*", help=f"default: all of {', '.join(scenarios.ALL)}; growth: all of those")
     parser.add_argument("--rounds", type=int, help="of each scenario, instead of its own number")
     parser.add_argument("--seconds", type=float, default=0.5, help="that each contender is measured for (default: 0.5)")
     parser.add_argument("--delay", type=float, default=0.0, metavar="MS", help="milliseconds more for a round trip, such as 0.3, 1 or 5")
@@ -48,14 +48,16 @@ def main() -> int:
     parser.add_argument("--docs", action="store_true", help="rewrite docs/performance.md, its plots and its JSON with the results")
     parser.add_argument("--out", type=Path, default=OUT, help="where results and plots are put (default: build/bench)")
     options = parser.parse_args()
+    options.scenario = [name for it in options.scenario for name in (growth.AXES if it == "growth" else [it])]
     if unknown := [it for it in options.scenario if it not in scenarios.ALL]:
         parser.error(f"there is no scenario {unknown[0]!r}; there are {', '.join(scenarios.ALL)}")
-    _prepare()
     if options.quick:
+        _prepare(it.environment for it in catalogue.ALL)
         return quick.main(_say)
     chosen = [scenarios.ALL[it] for it in options.scenario or scenarios.ALL]
     if options.delay:
         chosen = [it for it in (scenarios.delayed(it, options.delay) for it in chosen) if it.cases]
+    _prepare(it.environment for scenario in chosen for case in scenario.cases for it in case.contenders)
     results = {}
     options.out.mkdir(parents=True, exist_ok=True)
     for scenario in chosen:
@@ -76,9 +78,9 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _prepare() -> None:
-    """Make all environments first: nobody's measurement shall meet an installation."""
-    for name in dict.fromkeys(it.environment for it in catalogue.ALL):
+def _prepare(wanted: Iterable[str]) -> None:
+    """Make the environments first: nobody's measurement shall meet an installation."""
+    for name in dict.fromkeys(wanted):
         if not (environments.MADE / name).exists():
             _say(f"making the environment of {name}")
         try:
@@ -95,7 +97,9 @@ def _measured(scenario: Scenario, options: argparse.Namespace) -> tuple[dict[str
         "when": time.strftime("%Y-%m-%d", time.gmtime(began)),
         "seconds": round(time.time() - began),
         "rounds": rounds,
-        "command": f"./task bench {shlex.join(it for it in sys.argv[1:] if it not in scenarios.ALL)} {scenario.name}".replace("  ", " "),
+        "command": f"./task bench {shlex.join(it for it in sys.argv[1:] if it not in (*scenarios.ALL, 'growth'))} {scenario.name}".replace(
+            "  ", " "
+        ),
         "machine": _machine(),
     }
     return report.summary(rows, scenario, made), rows
@@ -116,8 +120,11 @@ def _machine() -> str:
 
 def _show(scenario: Scenario, told: dict[str, Any]) -> None:
     print(f"\n{scenario.title}  ({told['made']['rounds']} rounds; others used {told['made']['neighbours']:.2f} cores)")
-    for case in told["figures"]:
-        print(f"\n{case}\n{report.aligned(report.table(scenario, told, case))}")
+    if axis := growth.AXES.get(scenario.name):
+        print(f"\n{report.aligned(report.over(axis, told['figures']))}\n\n{report.slopes(axis, told['figures'])}")
+    else:
+        for case in told["figures"]:
+            print(f"\n{case}\n{report.aligned(report.table(scenario, told, case))}")
     for who, why in told["left_out"].items():
         print(f"\nleft out: {who}: {why}")
     if told["bars"]:
@@ -133,6 +140,12 @@ def _write(results: dict[str, Any], file: Path, plots: Path, names: Iterable[str
         marks = [(who, report.KINDS.get(who, catalogue.FLOOR), it[what][0], it[what][1]) for who, it in found.items() if what in it]
         if marks:
             (plots / f"{chart}.svg").write_text(plot.chart(title, unit, sorted(marks, key=lambda it: it[2])))
+    for axis in (growth.AXES[it] for it in names if it in growth.AXES):
+        told = results["scenarios"][axis.scenario]["figures"]
+        for curve in (it for it in axis.curves if it.file):
+            found = [(it.name, it.kind, axis.points(told, it.name, curve.figure)) for it in growth.contenders(axis)]
+            if found := [it for it in found if it[2]]:
+                (plots / f"{curve.file}.svg").write_text(plot.lines(axis.title, curve.heading, axis.label, found))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Results as SVG: one bar for each contender, on a logarithmic scale or a linear one.
+"""Results as SVG: one bar for each contender, or a line over sizes, on a logarithmic scale or a linear one.
 
 Knows shapes and colours, of which each reads on light and on dark. Must not know what is measured.
 """
@@ -20,6 +20,9 @@ STYLE = (
 COLOURS = {OURS: "#2f7ed8", FLOOR: "#8a8f98", PEER: "#d98032"}
 
 Mark = tuple[str, str, float, float]  # label, kind, value, spread
+Line = tuple[str, str, Sequence[tuple[float, float, float]]]  # label, kind, points: size, value, spread
+HEIGHT = 320
+DASHES = ("", "7 4", "2 4", "9 3 2 3")
 
 
 Scale = tuple[Callable[[float], float], list[tuple[float, str]], str]  # where a value is, from 0 to 1; marks of the axis; what to call it
@@ -73,3 +76,49 @@ def _linear(highest: float) -> Scale:
     step = 10.0 ** math.floor(math.log10(high))
     step = next(it for it in (step / 5, step / 2, step) if high / it <= 6 or it == step)
     return lambda value: value / high, [(it * step, f"{it * step:g}") for it in range(int(high / step) + 1)], ""
+
+
+def lines(title: str, unit: str, axis: str, found: Sequence[Line]) -> str:
+    """A chart of these values over sizes, both logarithmic; a size of nought stands at the left edge."""
+    points = [it for _, _, line in found for it in line if it[1] > 0]
+    sizes = sorted({it[0] for it in points})
+    least = next(it for it in sizes if it > 0)
+    left, right = math.log10(least) - (0.5 if sizes[0] <= 0 else 0.0), math.log10(max(sizes[-1], least * 2))
+    low = math.floor(math.log10(min(it[1] for it in points)) * 2) / 2
+    high = max(math.ceil(math.log10(max(it[1] for it in points)) * 2) / 2, low + 0.5)
+
+    def x(size: float) -> float:
+        return 70 + (max(math.log10(size) if size > 0 else left, left) - left) / (right - left) * (WIDTH - LABEL - 70)
+
+    def y(value: float) -> float:
+        return HEIGHT - 40 - (math.log10(value) - low) / (high - low) * (HEIGHT - 40 - TOP)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
+        STYLE,
+        f'<text class="t" x="0" y="18">{escape(title)}</text>',
+        f'<text class="s" x="0" y="36">{escape(unit)}, over {escape(axis)}; both logarithmic</text>',
+    ]
+    for tick in _ticks(low, high):
+        parts.append(f'<line x1="70" y1="{y(tick):.1f}" x2="{x(sizes[-1]):.1f}" y2="{y(tick):.1f}" stroke-opacity=".35"/>')
+        parts.append(f'<text class="s" x="62" y="{y(tick) + 4:.1f}" text-anchor="end">{short(tick)}</text>')
+    for size in sizes:
+        parts.append(f'<text class="s" x="{x(size):.1f}" y="{HEIGHT - 20}" text-anchor="middle">{size:,g}</text>')
+    for number, (label, kind, line) in enumerate(found):
+        line = [it for it in line if it[1] > 0]
+        path = " ".join(f"{x(size):.1f},{y(value):.1f}" for size, value, _ in line)
+        dash = f' stroke-dasharray="{DASHES[number % len(DASHES)]}"' if number else ""
+        parts.append(f'<polyline points="{path}" fill="none" style="stroke:{COLOURS[kind]}" stroke-width="2"{dash}/>')
+        parts += [f'<circle cx="{x(size):.1f}" cy="{y(value):.1f}" r="3" fill="{COLOURS[kind]}"/>' for size, value, _ in line]
+        at, weight = TOP + 20 * number, ' font-weight="600"' if kind == OURS else ""
+        begin = WIDTH - LABEL + 20
+        key = f'<line x1="{begin}" y1="{at}" x2="{begin + 28}" y2="{at}" style="stroke:{COLOURS[kind]}" stroke-width="2"{dash}/>'
+        parts += [key, f'<text x="{begin + 36}" y="{at + 4}"{weight}>{escape(label)}</text>']
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round values between these powers of ten: the decades, and of few decades 2 and 5 times each."""
+    decades = range(math.floor(low), math.ceil(high) + 1)
+    steps = (1.0,) if high - low > 3 else (1.0, 2.0, 5.0)
+    return [step * 10.0**it for it in decades for step in steps if low - 1e-9 <= math.log10(step) + it <= high + 1e-9]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from . import scenarios
+from . import growth, scenarios, watching
 from .catalogue import ALL, PEER, C, Contender
 from .runner import Case, Row, Stage, once
 
@@ -43,15 +43,23 @@ def jobs() -> list[tuple[Case, Contender]]:
         case = scenario.cases[-1]
         found += [(case, it) for it in case.contenders[:2]]
     held = scenarios.HELD.cases[0]
-    found += [(replace(held, watch=scenarios.counted(0.2, steps=2), parameters={"leases": 20}), it) for it in held.contenders]
+    found += [(replace(held, watch=watching.counted(0.2, steps=2), parameters={"leases": 20}), it) for it in held.contenders]
     waiting = scenarios.HANDOVER.cases[-1]
-    found += [(replace(waiting, watch=scenarios.counted(0.2), parameters={"waiters": 4}), it) for it in waiting.contenders[:2]]
-    return found
+    found += [(replace(waiting, watch=watching.counted(0.2), parameters={"waiters": 4}), it) for it in waiting.contenders[:2]]
+    return [*found, *_grown()]
+
+
+def _grown() -> list[tuple[Case, Contender]]:
+    """Something of each axis along which cost grows, and what only there is measured."""
+    small = {"nodes": 9, "waiters": 3, "tasks": 10, "delay": 1, "names": 1000}
+    cases = [replace(it.case(small[it.name]), name=it.of(small[it.name])) for it in growth.AXES.values()]
+    cases.append(replace(cases.pop(), watch=growth.remembered(0.2)))
+    return [(replace(it, seconds=None), it.contenders[0]) for it in cases]
 
 
 def _fight(nodes: int, processes: int) -> Case:
     parameters = {"waiters": 4, "processes": processes, "hold": 0.001, "think": 0.001}
-    return Case("hand-over", "handover", (), nodes, 0, "none", parameters, after=scenarios.commands_each, seconds=0.2)
+    return Case("hand-over", "handover", (), nodes, 0, "none", parameters, after=watching.commands_each, seconds=0.2)
 
 
 def complaint(case: Case, row: Row) -> str | None:
@@ -61,6 +69,8 @@ def complaint(case: Case, row: Row) -> str | None:
     wanted = {"held": "cpu", "waiting": "commands"}.get(case.work, "p50")
     if not row.get(wanted, -1.0) >= 0.0 or (wanted == "p50" and not row["p50"] > 0.0):
         return f"{wanted} is {row.get(wanted)}"
+    if case.name.startswith("names:") and not row.get("node_bytes", 0) > 0:
+        return f"a lease has {row.get('node_bytes')} bytes on a node"
     if case.work == "handover" and row["commands"] <= 0:
         return "nobody has sent a command"
     if row.get("lost"):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import bars
+from . import bars, growth
 from .catalogue import BY_NAME, FLOOR, OURS, PEER
 from .figures import Figure, Rounds, Row, short
 from .scenarios import ALL, IMPORTS, Scenario
@@ -49,7 +49,7 @@ def summary(rows: Sequence[Row], scenario: Scenario, made: Mapping[str, Any]) ->
     rounds = Rounds(rows)
     figures: dict[str, Any] = {}
     for case in scenario.cases:
-        shown = [what for what, _ in FIGURES[case.work]]
+        shown = [what for what, _ in case.figures or FIGURES[case.work]]
         figures[case.name] = {
             contender: {what: _rounded(found) for what in shown if (found := rounds.figure(case.name, contender, what)) is not None}
             for contender in rounds.contenders(case.name)
@@ -59,7 +59,7 @@ def summary(rows: Sequence[Row], scenario: Scenario, made: Mapping[str, Any]) ->
         "made": {
             **made,
             "neighbours": sorted(it.get("neighbours", 0.0) for it in rows)[len(rows) // 2],
-            **({"round_trips": {case.name: _trip(rows, case.name) for case in scenario.cases if trips}} if trips else {}),
+            **({"round_trips": {case.name: _trip(rows, case.name) for case in scenario.cases if case.delay}} if trips else {}),
         },
         "figures": figures,
         "bars": [_bar(it) for it in bars.verdicts(rounds, [scenario.name]) if it.figure is not None],
@@ -113,6 +113,42 @@ def table(scenario: Scenario, told: Mapping[str, Any], name: str) -> list[list[s
     for contender in sorted(figures, key=lambda it: order[KINDS.get(it, FLOOR)]):
         rows.append([contender, *(_cell(figures[contender].get(what)) for what, _ in shown)])
     return rows
+
+
+def over(axis: growth.Axis, figures: Mapping[str, Any]) -> list[list[str]]:
+    """What was measured over an axis, as rows of text: a row for each size, a column for each contender and figure."""
+    columns = [(who, curve) for curve in axis.curves for who in _who(axis, figures, curve)]
+    short_of = {who: who.removeprefix("holdfast ").replace("floor: ", "floor of ") for who, _ in columns}
+    rows = [[axis.label, *(f"{short_of[who]}: {curve.heading}" for who, curve in columns)]]
+    for size in axis.sizes:
+        told = figures.get(axis.of(size), {})
+        rows.append([f"{size:,g}" if size < 1e5 else f"{size:,.0f}", *(_cell(told.get(who, {}).get(it.figure)) for who, it in columns)])
+    return rows
+
+
+def _who(axis: growth.Axis, figures: Mapping[str, Any], curve: growth.Curve) -> list[str]:
+    """Those of whom there is such a figure."""
+    return [it.name for it in growth.contenders(axis) if axis.points(figures, it.name, curve.figure)]
+
+
+def slopes(axis: growth.Axis, figures: Mapping[str, Any]) -> str:
+    """How each figure grows: where it is a line, by how much; else with which power of the size."""
+    told = []
+    for curve in axis.curves:
+        for who in _who(axis, figures, curve):
+            points = [it for it in axis.points(figures, who, curve.figure) if it[1] > 0]
+            if len(points) > 1 and (growth_ := _growth(curve, points)):
+                told.append(f"- {who}, {curve.heading}: {growth_}")
+    return "\n".join(told)
+
+
+def _growth(curve: growth.Curve, points: Sequence[tuple[float, float, float]]) -> str:
+    if curve.line:
+        start, slope = growth.line(points)
+        return f"{short(max(start, 0.0))}, and {short(slope)} {curve.line}"
+    if points[0][0] <= 0:
+        return ""
+    return f"from {short(points[0][1])} to {short(points[-1][1])}: the size to the power of {growth.power(points):.2f}"
 
 
 def bar_rows(told: Iterable[Mapping[str, Any]]) -> list[list[str]]:
@@ -194,6 +230,9 @@ def _block(what: str, results: Mapping[str, Any]) -> str:
     name, _, case = what.partition(" / ")
     if name not in scenarios:
         return f"(not measured: `./task bench {name} --docs`)"
+    if axis := growth.AXES.get(name):
+        figures = scenarios[name]["figures"]
+        return f"{markdown(over(axis, figures))}\n\n{slopes(axis, figures)}"
     return markdown(table(ALL[name], scenarios[name], case))
 
 

@@ -56,6 +56,7 @@ class Case:
     seconds: float | None = None
     patience: float = 20.0
     seldom: frozenset[str] = frozenset()
+    figures: tuple[tuple[str, str], ...] = ()  # that are shown, with their headings, instead of those of the work
 
 
 def measure(cases: Sequence[Case], rounds: int, seconds: float, told: Callable[[str], None]) -> Iterator[Row]:
@@ -87,10 +88,11 @@ class Stage:
         self._delay: Delay | None = None
 
     def of(self, case: Case) -> tuple[Cluster, Sequence[str]]:
-        key = case.pin, case.delay, case.own_servers and object()
+        count = max(5, case.nodes)
+        key = case.pin, case.delay, count, case.own_servers and object()
         if key != self._key or self._cluster is None:
             self.close()
-            self._cluster = Cluster(5, SERVERS[case.pin]).__enter__()
+            self._cluster = Cluster(count, SERVERS[case.pin]).__enter__()
             if case.delay:
                 self._delay = Delay(self._cluster.urls, case.delay / 1000, CORES[:1]).__enter__()
             self._key = key
@@ -164,10 +166,10 @@ def _once(stage: Stage, case: Case, contender: Contender, seconds: float) -> Row
     row["servers_cpu"] = used(cluster.pids) - servers_before
     ours = now.ru_utime + now.ru_stime - own.ru_utime - own.ru_stime + row["servers_cpu"]
     row["neighbours"] = round(max(0.0, busy() - all_before - ours) / (time.monotonic() - began), 2)  # cores that others used
-    if case.after is not None and "error" not in row:
-        row |= case.after(row, cluster)
     if stage.round_trip is not None:
         row["round_trip"] = stage.round_trip
+    if case.after is not None and "error" not in row:
+        row |= case.after(row, cluster)
     return row
 
 

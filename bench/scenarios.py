@@ -1,21 +1,16 @@
 """What is measured: for each scenario its cases, with who takes part, where it runs and how often.
 
-Knows works, contenders and the nodes' counters. Must not know what the figures ought to be (`bars`).
+Knows works and contenders. Must not know what the figures ought to be (`bars`).
 """
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from time import sleep
 
-from . import catalogue
+from . import catalogue, growth
 from .catalogue import ASYNCIO, OURS, PEER, THREADS, Contender, named, peers
-from .cluster import Cluster
-from .runner import Case, Row
-
-Watch = Callable[[subprocess.Popen[str], Cluster], Row]
+from .runner import Case
+from .watching import commands_each, commands_seen, counted, held_seen, reset, server_time, struck
 
 
 @dataclass(frozen=True)
@@ -26,85 +21,6 @@ class Scenario:
     title: str
     cases: tuple[Case, ...]
     rounds: int = 9
-
-
-# ------------------------------------------------ what the harness does meanwhile
-
-
-def step(process: subprocess.Popen[str]) -> bool:
-    """Wait until the contender has come to a `step`. False: it has ended before."""
-    assert process.stdout is not None
-    return process.stdout.readline() == "ready\n"
-
-
-def go(process: subprocess.Popen[str]) -> None:
-    """Send it on."""
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
-
-
-def counted(seconds: float, steps: int = 1) -> Watch:
-    """What the nodes see in `seconds`: `seen` (calls by command), and `reads` a second and node."""
-
-    def watch(process: subprocess.Popen[str], cluster: Cluster) -> Row:
-        if not step(process):
-            return {}
-        cluster.empty_counters()
-        if steps > 1:
-            go(process)
-        sleep(seconds)
-        seen, reads = cluster.calls(), cluster.reads()
-        if steps > 1 and not step(process):
-            return {}
-        left = [wire.say(b"DBSIZE") for wire in cluster.wires]
-        go(process)
-        calls = {name: sum(node.get(name, (0, 0))[0] for node in seen) for node in seen for name in node}
-        return {"seen": calls, "writes": sum(it - 2 for it in reads) / len(reads) / seconds, "keys": left, "watched": seconds}
-
-    return watch
-
-
-def struck(blow: Callable[[Cluster], None]) -> Watch:
-    """Something happens to the nodes between two steps."""
-
-    def watch(process: subprocess.Popen[str], cluster: Cluster) -> Row:
-        if step(process):
-            blow(cluster)
-            go(process)
-        return {}
-
-    return watch
-
-
-def reset(process: subprocess.Popen[str], cluster: Cluster) -> Row:
-    """The counters begin at nought when the contender goes on."""
-    if step(process):
-        cluster.empty_counters()
-        go(process)
-    return {}
-
-
-def commands_each(row: Row, cluster: Cluster) -> Row:
-    """Commands a node for each acquisition."""
-    calls = [it.get(name, (0, 0))[0] for it in cluster.calls() for name in row["asks"]]
-    return {"commands": sum(calls) / len(cluster.wires) / row["asked"]}
-
-
-def commands_seen(row: Row, cluster: Cluster) -> Row:
-    """Commands a second and node, of those that the contender sends."""
-    return {"commands": sum(row["seen"].get(it, 0) for it in row["asks"]) / len(cluster.wires) / row["watched"]}
-
-
-def held_seen(row: Row, cluster: Cluster) -> Row:
-    """The same; and how many leases have lost a majority of their keys, at least."""
-    per_lease = 2 if row["asks"] == ["evalsha"] and max(row["keys"]) > row["leases"] else 1  # with a fence for each name
-    return commands_seen(row, cluster) | {"lost": max(0, row["leases"] - sorted(row["keys"])[len(row["keys"]) // 2] // per_lease)}
-
-
-def server_time(row: Row, cluster: Cluster) -> Row:
-    """Microseconds of a call, by the node that measures itself."""
-    return {"p50": cluster.calls()[0][row["command"]][1]}
 
 
 # ------------------------------------------------ pair
@@ -285,10 +201,12 @@ def _server(half: str) -> Case:
 
 SERVER = Scenario("server", "What a command costs a node", (_server("request"), _server("release")))
 
-ALL = {it.name: it for it in (PAIR, DELAYED, MANY, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER)}
+GROWTH = tuple(Scenario(it.scenario, it.title, it.cases(), rounds=1 if it.name == "names" else 3) for it in growth.AXES.values())
+
+ALL = {it.name: it for it in (PAIR, DELAYED, MANY, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER, *GROWTH)}
 
 
 def delayed(scenario: Scenario, delay: float) -> Scenario:
     """The same, with so many milliseconds more for each round trip; what kills nodes, or needs none, stays as it is."""
-    able = tuple(it for it in scenario.cases if not (it.own_servers or it.delay or it.work in ("start", "servertime")))
+    able = tuple(it for it in scenario.cases if not (it.own_servers or it.delay or it.figures or it.work in ("start", "servertime")))
     return replace(scenario, cases=tuple(replace(it, name=f"{it.name}, {delay:g} ms", delay=delay) for it in able))

@@ -21,6 +21,7 @@ NODES = 3
 NAMES = 4000  # locks, held at once and then left; each has a name of 20 bytes
 WAITERS = 2000  # for one lock
 PAIRS = 500
+CLIENTS = 50  # that do nothing
 RENEWED = 200  # leases that are renewed while commands are counted
 TTL = 1.5  # seconds, of those
 
@@ -72,6 +73,12 @@ async def measure() -> dict[str, float]:
         async with Holdfast(*servers.urls, fresh=servers.run_ids, ttl=30) as locks, AsyncExitStack() as held:
             await locks.ready(30)
             found["connections of a client"] += node.connections()
+
+            before = node.memory()
+            others = [Holdfast(*servers.urls, fresh=servers.run_ids) for _ in range(CLIENTS)]
+            await asyncio.gather(*(it.ready(30) for it in others))
+            found["bytes of a connection"] = (node.memory() - before) / CLIENTS
+            await asyncio.gather(*(it.close() for it in others))
 
             await (await locks.lock("warm up").acquire()).release(confirm=True)
             before, began = node.memory(), time.monotonic()

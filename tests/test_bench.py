@@ -26,7 +26,7 @@ HAS_C = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C com
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench import bars, catalogue, delay, environments, figures, plot, quick, report, runner, scenarios  # noqa: E402  (after its place is known)
+from bench import bars, catalogue, delay, environments, figures, growth, plot, quick, report, runner, scenarios  # noqa: E402  (after its place is known)
 from bench.figures import Round, Rounds  # noqa: E402
 from bench.work import handover  # noqa: E402
 
@@ -298,13 +298,18 @@ def blocks_of(document: str) -> list[str]:
     return [it for it in re.findall(r"<!-- bench: (.*?) -->", document) if it != "end"]
 
 
+def shown(scenario: str) -> set[str]:
+    """What of a scenario is shown: its cases; of how cost grows, all sizes together."""
+    return {scenario} if scenario in growth.AXES else {it.name for it in scenarios.ALL[scenario].cases}
+
+
 def unknown_blocks(document: str) -> list[str]:
     """What a page wants that no scenario has."""
     found = []
     for what in blocks_of(document):
         name, slash, case = what.partition(" / ")
-        known = {it.name for it in scenarios.ALL[name].cases} if name in scenarios.ALL else set()
-        if (slash and case not in known) or (not slash and what not in ("bars", "made", "missed", "left out")):
+        known = shown(name) if name in scenarios.ALL else set()
+        if (slash and case not in known) or (not slash and what not in ("bars", "made", "missed", "left out", *growth.AXES)):
             found.append(what)
     return found
 
@@ -312,7 +317,7 @@ def unknown_blocks(document: str) -> list[str]:
 def test_the_page_shows_every_case_that_is_measured() -> None:
     page = (ROOT / "docs/performance.md").read_text()
     assert unknown_blocks(page) == []
-    assert {it.partition(" / ")[2] for it in blocks_of(page)} >= set(CASES)
+    assert {it.rpartition(" / ")[2] for it in blocks_of(page)} >= {case for name in scenarios.ALL for case in shown(name)}
     assert [it for it in re.findall(r"\]\((performance/.*?)\)", page) if not (ROOT / "docs" / it).exists()] == []
     planted = "<!-- bench: pair / pair, 6 nodes -->\n<!-- bench: end -->\n<!-- bench: cars -->"
     assert unknown_blocks(planted) == ["pair / pair, 6 nodes", "cars"]
@@ -352,6 +357,53 @@ def test_a_plot_is_an_image_with_a_bar_for_each() -> None:
     bars_ = root.findall("{http://www.w3.org/2000/svg}rect")
     assert len(bars_) == 2
     assert float(bars_[1].get("width", 0)) > float(bars_[0].get("width", 0)) > 0
+
+
+# ------------------------------------------------ growth
+
+
+def test_how_a_figure_grows_is_told_by_a_line_or_a_power() -> None:
+    assert growth.line([(1, 15.0, 0.0), (3, 25.0, 0.0), (9, 55.0, 0.0)]) == pytest.approx((10.0, 5.0))
+    assert growth.power([(1, 3.0, 0.0), (10, 9.0, 0.0), (100, 300.0, 0.0)]) == pytest.approx(1.0)
+    assert growth.power([(1, 3.0, 0.0), (100, 3.0, 0.0)]) == 0.0
+
+
+def test_all_sizes_of_an_axis_are_one_table_with_what_each_costs_more() -> None:
+    axis = growth.AXES["growth-nodes"]
+    rows_ = [
+        {"case": axis.of(size), "contender": "holdfast", "round": 0, "p50": 10.0 + 5 * size, "cpu": 4.0 * size, "neighbours": 0.0}
+        for size in axis.sizes
+    ]
+    told = report.summary(
+        rows_, scenarios.ALL["growth-nodes"], {"command": "./task bench growth", "when": "today", "rounds": 1, "machine": "this"}
+    )
+    page = report.rewritten("<!-- bench: growth-nodes -->\nold\n<!-- bench: end -->\n", {"scenarios": {"growth-nodes": told}})
+    assert "| nodes | holdfast: pair, µs | holdfast: client CPU, µs |" in page
+    assert "| 9 | 55.0 | 36.0 |" in page
+    assert "- holdfast, pair, µs: 10.0, and 5.00 a node" in page
+    assert "- holdfast, client CPU, µs: 0, and 4.00 a node" in page
+    assert axis.points(told["figures"], "nobody", "p50") == []
+
+
+def test_every_axis_takes_part_in_the_quick_check() -> None:
+    tried = {case.name.partition(":")[0] for case, _ in quick.jobs()}
+    assert tried >= {it.name for it in growth.AXES.values()}
+    row = {"cpu": 1.0, "lost": 0}
+    assert quick.complaint(runner.Case("names: 1,000", "held", ()), row) == "a lease has None bytes on a node"
+    assert quick.complaint(runner.Case("names: 1,000", "held", ()), row | {"node_bytes": 300.0}) is None
+
+
+def test_a_plot_over_sizes_has_a_line_for_each() -> None:
+    found = [
+        ("ours", catalogue.OURS, [(0, 5.0, 0.0), (1, 10.0, 0.1), (100, 900.0, 0.1)]),
+        ("floor", catalogue.FLOOR, [(1, 1.0, 0.0), (100, 2.0, 0.0)]),
+    ]
+    root = ElementTree.fromstring(plot.lines("a < b", "µs", "nodes", found))
+    drawn = root.findall("{http://www.w3.org/2000/svg}polyline")
+    assert len(drawn) == 2
+    heights = [float(it.partition(",")[2]) for it in (drawn[0].get("points") or "").split()]
+    assert heights == sorted(heights, reverse=True), "what costs more stands higher"
+    assert len(root.findall("{http://www.w3.org/2000/svg}circle")) == 5
 
 
 def test_an_unknown_scenario_is_refused() -> None:

@@ -102,7 +102,8 @@ def test_an_error_has_its_facts_on_the_other_side() -> None:
     limited = pickle.loads(pickle.dumps(RateLimited("mail", 0.25, "user:7", 10, 60.0, 3.5)))
     assert (limited.name, limited.waited, limited.key, limited.limit) == ("mail", 0.25, "user:7", 10)
     assert (limited.period, limited.retry_after) == (60.0, 3.5)
-    assert str(limited).startswith("'mail' of 'user:7' is used up: 10 in 60 s are allowed, and more in 3.500 s at the earliest; waited 0.250")
+    told = "'mail' of 'user:7' is used up: 10 in 60 s are allowed, and more in 3.500 s at the earliest; waited 0.250"
+    assert str(limited).startswith(told)
     unknown = pickle.loads(pickle.dumps(NoQuorum("a", 1.5, {"n1": ConnectionResetError("gone")}, 2)))
     assert (unknown.name, unknown.waited, type(unknown.causes["n1"])) == ("a", 1.5, ConnectionResetError)
     lost = pickle.loads(pickle.dumps(StaleFence("a", 7, 9)))

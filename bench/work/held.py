@@ -6,6 +6,7 @@ harness has from the nodes: `lost` (keys that were gone at the end), `commands` 
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 from time import perf_counter, process_time
@@ -39,7 +40,10 @@ async def tasks(make: type[Coroutines], parameters: dict[str, Any]) -> dict[str,
     locks = make(parameters | {"renew": True})
     await locks.open()
     before = memory()
-    held = [await locks.acquire(locks.lock(f"bench:held:{i}")) for i in range(parameters["leases"])]
+    held, together = [], parameters.get("together", 1)  # so many are asked for at once
+    for first in range(0, parameters["leases"], together):
+        some = range(first, min(first + together, parameters["leases"]))
+        held += await asyncio.gather(*[locks.acquire(locks.lock(f"bench:held:{i}")) for i in some])
     await step.waited()
     cpu, began = process_time(), perf_counter()
     await step.waited()

@@ -1,4 +1,4 @@
-"""Many locks at once: tasks acquire and release, each its share of a thousand names in turn.
+"""Many locks at once: tasks acquire and release, each its share of a thousand names in turn (of more, if there are more tasks).
 
 Figures: `rate` (locks a second), `cpu` of this process for a pair, `p50` and `p99` of a pair. The C floor and `batches` do `tasks` names in
 one write a node, then their releases.
@@ -40,7 +40,7 @@ async def tasks(make: type[Coroutines], parameters: dict[str, Any]) -> dict[str,
                     pairs.append(now - asked)
 
     count = parameters["tasks"]
-    names = [f"bench:many:{i}" for i in range(NAMES)]
+    names = [f"bench:many:{i}" for i in range(max(NAMES, count))]
     await asyncio.gather(*[work(names[i::count]) for i in range(count)])
     # Rate and CPU are of all that was done, from the first to the last: of the slowest, hardly a pair begins and ends within the time.
     cpu, took = process_time() - cpu, perf_counter() - began

@@ -15,6 +15,7 @@ from contract.faces import Block, Face, Script, played
 from sim.face import Holdfast
 
 from holdfast.face import lease as leases
+from holdfast.face import moving
 from holdfast.recipes.exclusive import keys_of
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.world import Clock, World
@@ -82,7 +83,7 @@ class Simulated(Face):
         super().__init__()
         self.world = World(0)
         self._clock = leases.clock
-        leases.clock = lambda: self.world.now  # type: ignore[assignment]
+        leases.clock = moving.clock = lambda: self.world.now  # type: ignore[assignment]
 
     def now(self) -> float:
         return self.world.now
@@ -104,6 +105,11 @@ class Simulated(Face):
 
     def client(self, nodes: Any, **options: Any) -> Any:
         return self.keep(Holdfast(self.world, nodes.nodes, **{"fresh": nodes.fresh, **options}))
+
+    def spread(self, shards: dict[str, Any], previous: dict[str, Any] | None = None, **options: Any) -> Any:
+        fresh = frozenset().union(*[it.fresh for it in (*shards.values(), *(previous or {}).values())])
+        sets, former = ({name: it.nodes for name, it in them.items()} for them in (shards, previous or {}))
+        return self.keep(Holdfast(self.world, (), shards=sets, previous=former or None, **{"fresh": fresh, **options}))
 
     async def call(self, waits: Callable[..., Any], *arguments: Any) -> Any:
         whose: Any = waits.__self__  # type: ignore[attr-defined]  # (a method of a client, a lock or a lease)
@@ -140,4 +146,4 @@ class Simulated(Face):
     async def finish(self) -> None:
         await super().finish()
         self.world.close()
-        leases.clock = self._clock
+        leases.clock = moving.clock = self._clock

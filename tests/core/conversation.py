@@ -233,9 +233,9 @@ class Conversation:
         self.claim.release(self.now, heard)
         self._happened(True, asked=True)
 
-    def extend(self, ttl: float = TTL, at: float | None = None) -> bool:
+    def extend(self, ttl: float = TTL, at: float | None = None, fence: int = 0) -> bool:
         self._at(at)
-        going = self.claim.extend(ttl, self.now)
+        going = self.claim.extend(ttl, self.now, fence)
         assert type(going) is bool
         self._happened(True)
         return going
@@ -402,9 +402,9 @@ class Together:
         for it in self:
             it._happened(True, asked=True)
 
-    def extend(self, ttl: float = TTL, at: float | None = None) -> bool:
+    def extend(self, ttl: float = TTL, at: float | None = None, fence: int = 0) -> bool:
         self._at(at)
-        going = self.goal.extend(ttl, self.now)
+        going = self.goal.extend(ttl, self.now, fence)
         for it in self:
             it._happened(True)
         return going

@@ -2222,6 +2222,51 @@ def test_an_extension_may_be_longer_than_the_ttl_and_is_not_shortened_by_renewal
     talk.held(P, until=good_until(1.0, 30.0))
 
 
+def test_an_extension_may_raise_the_nodes_fences(held: Held) -> None:
+    """For a name that moves from one set of nodes to another: what it was agreed with stays, and later claims get more than this."""
+    talk = held()
+    talk.extend(at=1.0, fence=P + 500)
+    talk.sends(f"request to 0 1 2 proposing {P + 500}")
+    talk.answers(0, kept(P + 500), at=1.1)
+    assert talk.claim.counting(1.1, P + 500) == 1
+    assert not talk.news
+    talk.answers(2, kept(P + 500))
+    assert talk.news
+    talk.answers(1, kept(P))  # (which no node says)
+    assert [talk.claim.counting(1.1, it) for it in (0, P, P + 1, P + 500, P + 501)] == [3, 3, 2, 2, 0]
+    talk.held(P, until=good_until(1.0))
+    talk.wakes(RENEWAL)
+    talk.sends(f"request to 0 1 2 proposing {P + 500}")  # no gap: it is ours that raised them
+    for node in range(3):
+        talk.answers(node, kept(P + 500), at=RENEWAL + 0.1)
+    talk.held(P, until=good_until(RENEWAL))
+    talk.extend(at=5.0, fence=P + 3)  # never lowered
+    talk.sends(f"request to 0 1 2 proposing {P + 500}")
+
+
+def test_a_node_that_grants_anew_with_a_raised_fence_has_lost_the_key(held: Held) -> None:
+    talk = held()
+    talk.extend(at=1.0, fence=P + 500)
+    talk.sends(f"request to 0 1 2 proposing {P + 500}")
+    for node in range(3):
+        talk.answers(node, kept(P + 500), at=1.1)
+    talk.wakes(RENEWAL)
+    talk.sends(f"request to 0 1 2 proposing {P + 500}")
+    talk.answers(0, granted(P + 501), at=RENEWAL)
+    talk.held(P, until=talk.claim.until)  # one of three: a minority
+    talk.answers(1, granted(P + 501))
+    assert talk.claim.reason == "gap"
+
+
+def test_how_many_count_with_a_fence_on_the_short_path() -> None:
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, usual(), at=0.1)
+    talk.answers(1, usual())
+    assert talk.claim.plain is not None
+    assert [talk.claim.counting(0.2, it) for it in (0, P, P + 1)] == [2, 2, 0]
+
+
 def test_a_node_that_was_lost_has_no_longer_what_an_extension_gave_it(held: Held) -> None:
     talk = held()
     talk.extend(30.0, at=1.0)

@@ -436,6 +436,16 @@ def test_an_extension_is_confirmed_when_it_is_for_every_name(last: str, first: s
     talk.held(until=good_until(1.0, 20.0))
 
 
+def test_an_extension_raises_every_name_s_fences() -> None:
+    talk = held()
+    assert talk.extend(20.0, at=1.0, fence=P + 7)
+    talk.sends(f"request to 0 1 2 proposing {P + 7} for 20")
+    for name in "ab":
+        for node in (0, 1):
+            talk[name].answers(node, kept(P + 7 * (name == "a" or node)), at=1.1)
+    assert [talk.goal.counting(1.1, it) for it in (0, P, P + 7)] == [3, 3, 1]
+
+
 @pytest.mark.parametrize("last, first", ["ab", "ba"])
 def test_an_extension_that_one_name_does_not_get_is_none(last: str, first: str) -> None:
     talk = held()

@@ -12,7 +12,7 @@ from holdfast import events
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim, State
 from holdfast.core.reach import Reach
 from holdfast.core.ticket import Mint
-from holdfast.engine.record import Record, Stats
+from holdfast.engine.record import Record, Stats, total
 from holdfast.errors import LockBusy
 from holdfast.recipes.exclusive import Exclusive
 
@@ -166,3 +166,10 @@ def test_the_figures() -> None:
     assert stats == Stats(held=2, waiting=3, attempts=2, acquired=3, refused=1, released=4, lost=5, renewed=6, doubts=7, down=1)
     with pytest.raises(FrozenInstanceError):
         stats.held = 0  # type: ignore[misc]
+
+
+def test_the_figures_of_several_sets_are_added_up() -> None:
+    names = [it.name for it in fields(Stats)]
+    one, other = (Stats(**{name: factor * (number + 1) for number, name in enumerate(names)}) for factor in (1, 100))
+    assert total([one, other]) == Stats(**{name: 101 * (number + 1) for number, name in enumerate(names)})
+    assert total([]) == Stats(**dict.fromkeys(names, 0))

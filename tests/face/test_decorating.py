@@ -135,7 +135,7 @@ def test_decorating_sends_nothing_and_needs_no_loop(locks: Any) -> None:
     if locks is THREADS:
         assert locks._driver._keeper.unused
     else:
-        assert locks._drivers == {}
+        assert locks._loops == ({},)
 
 
 def test_what_only_begins_its_work_is_misuse() -> None:

@@ -35,7 +35,7 @@ def test_a_client_outlives_its_loops(nodes: Nodes, eye: Eye) -> None:
         ended(main)
         assert eye.left(name) == []
     assert fences == sorted(fences)
-    assert len(locks._drivers) == 1  # loops that were closed are forgotten
+    assert len(locks._loops[0]) == 1  # loops that were closed are forgotten
 
 
 def test_the_end_of_a_run_gives_back_what_is_held(nodes: Nodes, eye: Eye) -> None:
@@ -190,11 +190,11 @@ async def test_a_loop_comes_while_those_that_were_closed_are_forgotten(nodes: No
             table[another] = here
             return False
 
-    table: dict[Any, Any] = locks._drivers
+    table: dict[Any, Any] = locks._loops[0]
     table[Meanwhile()] = here = object()
     async with locks:
         locks._driver()
-        assert locks._drivers[another] is here
+        assert locks._loops[0][another] is here
     another.close()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import holdfast.scripts
 from holdfast.errors import ConfigError
-from holdfast.recipes.exclusive import LONGEST, SHORTEST, Exclusive, key_of, keys_of, undo
+from holdfast.recipes.exclusive import LONGEST, SHORTEST, Exclusive, key_of, keys_of, tag_of, undo
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
@@ -87,6 +87,16 @@ KEYS = {
 @pytest.mark.parametrize("name", KEYS)
 def test_the_keys_of_a_name(name: str) -> None:
     assert keys_of(key_of(name)) == (name.encode(), *KEYS[name])
+
+
+TAGS = {"a": "a", "{t}": "t", "a{t}b": "t", "{t}{u}": "t", "a{b": "a{b", "a}{t}": "t", "\u00e9{\u00e9}": "\u00e9", "{a{b}:x": "a{b"}
+
+
+@pytest.mark.parametrize("name", TAGS)
+def test_what_decides_where_a_name_lives_is_what_a_server_hashes(name: str) -> None:
+    assert tag_of(name) == TAGS[name].encode()
+    key = keys_of(key_of(name))[1]
+    assert key.startswith(b"{%b}:" % tag_of(name)), "and what the keys beside it share"
 
 
 NO_TAG = "it has a '}' but no hash tag like '{tag}' before it; leave the '}' out"

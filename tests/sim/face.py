@@ -5,19 +5,20 @@ It shares with the real faces everything but waiting. (Moved to src/holdfast/tes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from holdfast.aio.asking import carry_out
 from holdfast.checks import Seconds, seconds
 from holdfast.engine.crew import NodeStatus, Want
-from holdfast.engine.record import Stats
+from holdfast.engine.record import Stats, total
 from holdfast.errors import LockBusy, LockLost, NoQuorum
-from holdfast.face import client, lease, lock, looking, rate
+from holdfast.face import client, lease, lock, rate
 from holdfast.face.agreements import Agreements
 from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
 from holdfast.face.looking import Plan
+from holdfast.face.moving import Whole, steps
 from holdfast.face.rate import Allowance, Limits
 from holdfast.face.terms import Terms
 from holdfast.recipes.looking import LockStatus
@@ -47,13 +48,22 @@ class Lease(lease.Lease):
     __slots__ = ("_driver", "claim")
     claim: Want
 
-    def __init__(self, terms: Terms, driver: Driver) -> None:
-        super().__init__(terms, driver.settings)
+    def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
+        super().__init__(terms, driver.settings, above)
         self._driver = driver
 
     @property
-    def _claim(self) -> Want:
+    def _own(self) -> Want:
         return self.claim
+
+    @property
+    def _claim(self) -> Want | Whole:
+        return self.claim if self._move is None or self._move.whole is None else self._move.whole
+
+    def _let_go(self) -> None:
+        claim = getattr(self, "claim", None)
+        if claim is not None and not claim.done:
+            self._driver.give_up(claim)
 
     @property
     def _going(self) -> bool:
@@ -73,25 +83,35 @@ class Lease(lease.Lease):
         length = self._extension(ttl)
         if not length:
             return 0.0
-        await self._driver.extend(self.claim, length)
+        for part in self._parts:
+            await part._driver.extend(part.claim, length)
         return self._extended()
 
     async def release(self, confirm: bool = False) -> int:
         if not self._ends():
             return 0
-        certain = await self._driver.release(self.claim, confirm)
+        certain = min([await part._driver.release(part.claim, confirm) for part in self._parts])
         self._ended()
         return certain
+
+    async def _obtain(self, wait: float | None) -> None:
+        terms = self._terms
+        await self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+
+    async def _raise(self, fence: int) -> None:
+        await self._driver.extend(self.claim, self._terms.ttl, fence)
 
 
 class Lock(lock.Lock[Lease]):
     """The description of a lock in a simulated world."""
 
-    __slots__ = ("_driver",)
+    __slots__ = ("_driver", "_sources")
 
-    def __init__(self, terms: Terms, inside: Inside[Lease], agreements: Agreements, driver: Driver) -> None:
+    def __init__(
+        self, terms: Terms, inside: Inside[Lease], agreements: Agreements, driver: Driver, sources: Sequence[tuple[Driver, Terms]]
+    ) -> None:
         super().__init__(terms, inside, agreements)
-        self._driver = driver
+        self._driver, self._sources = driver, sources
 
     async def acquire(self) -> Lease:
         return await self._acquire(self._terms.wait, self._terms.reentrant)
@@ -118,14 +138,22 @@ class Lock(lock.Lock[Lease]):
         if stays:
             self._inside.enters(here, lease)
         try:
-            if (plan := self._first()) is not None:
+            if (plan := self._first(self._driver.settings)) is not None:
                 await carry_out(plan, self._driver)
-            await self._driver.acquire(lease, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+            await (self._move(lease, wait) if self._sources else lease._obtain(wait))
         except NoQuorum as why:
             if not terms.fail_open:
                 raise
             self._driver.crew.record.note(lease._open(why))
         return lease
+
+    async def _move(self, lease: Lease, wait: float | None) -> None:
+        try:
+            for step in steps(lease, [Lease(terms, driver, lease) for driver, terms in self._sources], wait):
+                await step()
+        except BaseException:
+            lease._let_all_go()
+            raise
 
     async def __aenter__(self) -> Lease:
         here = self._here()
@@ -168,52 +196,78 @@ class Rate(rate.Rate):
 
 
 class Holdfast(client.Client[Lock, Any, Any, Rate]):
-    """A client in a simulated world. `run` its users in `driver`."""
+    """A client in a simulated world. `run` its users in `driver`. `shards`, `previous`: as users say them, but of nodes."""
 
-    def __init__(self, world: World, nodes: Sequence[Node], witness: Witness | None = None, **options: Any) -> None:
-        self._parts = world, nodes, witness
-        super().__init__([f"redis://node{node.index}" for node in nodes], **{"owner": "simulated", **options})
+    def __init__(
+        self,
+        world: World,
+        nodes: Sequence[Node],
+        witness: Witness | None = None,
+        shards: Mapping[str, Sequence[Node]] | None = None,
+        previous: Mapping[str, Sequence[Node]] | None = None,
+        **options: Any,
+    ) -> None:
+        sets, former = [({"": nodes} if it is None else it) for it in (shards, previous)]
+        several = shards is not None or previous is not None
+        urls = {name: [_url(node, several) for node in them] for name, them in sets.items()}
+        before = {} if previous is None else {name: [_url(node, several) for node in them] for name, them in former.items()}
+        self._parts = world, {_url(node, several): node for them in [*sets.values(), *former.values()] for node in them}, witness
+        super().__init__(
+            *(urls[""] if shards is None else ()),
+            **{"owner": "simulated", "shards": None if shards is None else urls, "previous": before, **options},
+        )
 
     def _prepare(self) -> None:
-        world, nodes, witness = self._parts
+        world, known, witness = self._parts
         self._inside: Inside[Lease] = Inside()
-        self._agreements = Agreements(self.settings)
-        self.driver = Driver(world, nodes, self.settings, Clock(world, 0.0), witness)
+        self._agreements = Agreements()
+        self._drivers = [
+            Driver(world, [known[it] for it in site.shard.nodes], site.settings, Clock(world, 0.0), witness) for site in self._sites.all
+        ]
+        self.driver = self._drivers[0]
 
     def _describe(self, terms: Terms) -> Lock:
-        return Lock(terms, self._inside, self._agreements, self.driver)
+        at, sources = self._sites.placed(terms)
+        return Lock(terms, self._inside, self._agreements, self._drivers[at], [(self._drivers[it], parts) for it, parts in sources])
 
-    def _limit(self, limits: Limits) -> Rate:
-        return Rate(limits, self.driver)
+    def _limit(self, limits: Limits, at: int) -> Rate:
+        return Rate(limits, self._drivers[at])
 
     def nodes(self) -> tuple[NodeStatus, ...]:
-        return self.driver.status()
+        return tuple(node for it in self._drivers for node in it.status())
 
     def stats(self) -> Stats:
-        return self.driver.crew.stats()
+        return total(it.crew.stats() for it in self._drivers)
 
     async def inspect(self, name: str) -> LockStatus:
-        return await self._look(looking.inspect(self.settings, name))
+        return await self._look(self._sites.inspect(name))
 
     async def locked_by(self, name: str) -> str | None:
-        return await self._look(looking.locked_by(self.settings, name))
+        return await self._look(self._sites.locked_by(name))
 
     async def is_locked(self, name: str) -> bool:
         return await self.locked_by(name) is not None
 
     async def names(self, pattern: str = "*") -> list[str]:
-        return await self._look(looking.names(self.settings, pattern))
+        return await self._look(self._sites.names(pattern))
 
     async def force_release(self, name: str, reason: str, only: str | None = None) -> int:
-        forced = await self._look(looking.force_release(self.settings, name, reason, only))
-        self.driver.crew.record.note(forced)
-        return forced.nodes
+        forced = await self._look(self._sites.force_release(name, reason, only))
+        for at, event in forced:
+            self._drivers[at].crew.record.note(event)
+        return sum(event.nodes for _, event in forced)
 
     async def _look(self, plan: Plan[T]) -> T:
-        return await carry_out(plan, self.driver)
+        return await carry_out(plan, *self._drivers)
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
-        return await self.driver.ready(seconds(wait, "wait"))
+        return tuple([node for it in self._drivers for node in await it.ready(seconds(wait, "wait"))])
 
     async def close(self) -> None:
-        await self.driver.close()
+        for it in self._drivers:
+            await it.close()
+
+
+def _url(node: Node, several: bool) -> str:
+    """What a node is called. (Nodes of several sets have the same numbers.)"""
+    return f"redis://node{node.index}" + (f".n{id(node):x}" if several else "")

@@ -16,19 +16,19 @@ from ..face.rate import Pause
 T = TypeVar("T")
 
 
-async def carry_out(plan: Generator[Ask | Pause | Event, Any, T], driver: Driver) -> T:
+async def carry_out(plan: Generator[Ask | Pause | Event, Any, T], *drivers: Driver) -> T:
     """Do what the plan wants done, until it knows."""
     answer: object = None
     try:
         while True:
             match plan.send(answer):
                 case Ask() as ask:
-                    answer = await driver.ask(ask.asks, ask.enough)
+                    answer = await drivers[ask.shard].ask(ask.asks, ask.enough)
                 case Pause() as pause:
-                    answer = await driver.sleep(pause.seconds)
+                    answer = await drivers[0].sleep(pause.seconds)
                 case event:
                     answer = None
-                    driver.note(event)
+                    drivers[0].note(event)
     except StopIteration as end:
         value: T = end.value
         return value

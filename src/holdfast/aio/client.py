@@ -6,15 +6,17 @@ Knows the asyncio driver, of which there is one for each event loop. Decides not
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
 from ..checks import Seconds, seconds
+from ..clock import clock
 from ..drivers.aio import Driver
 from ..engine.crew import NodeStatus
-from ..engine.record import Stats
+from ..engine.record import Stats, total
 from ..errors import Closed
-from ..face import client, looking
+from ..face import client
 from ..face.agreements import Agreements
 from ..face.inside import Inside
 from ..face.looking import Plan
@@ -37,64 +39,70 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()
-        self._agreements = Agreements(self.settings)
-        self._drivers: dict[asyncio.AbstractEventLoop, Driver] = {}
+        self._agreements = Agreements()
+        self._loops: tuple[dict[asyncio.AbstractEventLoop, Driver], ...] = tuple({} for _ in self._sites.all)
+        self._ways = tuple(partial(self._driver, at) for at in range(len(self._sites.all)))
         self._closed = False
 
     def _describe(self, terms: Terms) -> Lock:
-        return Lock(terms, self._inside, self._agreements, self._driver)
+        at, sources = self._sites.placed(terms) if len(self._ways) > 1 else (0, ())
+        former = [(self._ways[it], parts) for it, parts in sources] if sources else ()
+        return Lock(terms, self._inside, self._agreements, self._ways[at], former)
 
-    def _driver(self) -> Driver:
-        """That of the running loop, and of this process; those of loops that were closed are forgotten."""
-        loop = asyncio.get_running_loop()
-        driver = self._drivers.get(loop)
+    def _limit(self, limits: Limits, at: int) -> Rate:
+        return Rate(limits, self._ways[at])
+
+    def _driver(self, at: int = 0) -> Driver:
+        """That of the running loop, and of this process, for one set of nodes; those of loops that were closed are forgotten."""
+        loop, drivers = asyncio.get_running_loop(), self._loops[at]
+        driver = drivers.get(loop)
         if driver is None or driver.gone:
             if self._closed:
                 raise Closed("this client was closed")
-            for at in list(self._drivers):  # (one C call each: loops in other threads come and go meanwhile)
-                if at.is_closed():
-                    self._drivers.pop(at, None)
-            driver = self._drivers[loop] = Driver(self.settings, self._access, self._teller, self._teller.wants_all, VERSION)
+            for other in list(drivers):  # (one C call each: loops in other threads come and go meanwhile)
+                if other.is_closed():
+                    drivers.pop(other, None)
+            site, tell = self._sites.all[at], self._teller
+            driver = drivers[loop] = Driver(site.settings, site.access, tell, tell.wants_all, VERSION)
         return driver
 
-    def _limit(self, limits: Limits) -> Rate:
-        return Rate(limits, self._driver)
-
     def nodes(self) -> tuple[NodeStatus, ...]:
-        return self._driver().status()
+        return tuple(node for driver in self._ways for node in driver().status())
 
     def stats(self) -> Stats:
-        return self._driver().stats()
+        return total(driver().stats() for driver in self._ways)
 
     async def inspect(self, name: str) -> LockStatus:
-        return await self._look(looking.inspect(self.settings, name))
+        return await self._look(self._sites.inspect(name))
 
     async def locked_by(self, name: str) -> str | None:
-        return await self._look(looking.locked_by(self.settings, name))
+        return await self._look(self._sites.locked_by(name))
 
     async def is_locked(self, name: str) -> bool:
         return await self.locked_by(name) is not None
 
     async def names(self, pattern: str = "*") -> list[str]:
-        return await self._look(looking.names(self.settings, pattern))
+        return await self._look(self._sites.names(pattern))
 
     async def force_release(self, name: str, reason: str, only: str | None = None) -> int:
-        forced = await self._look(looking.force_release(self.settings, name, reason, only))
-        self._driver().note(forced)
-        return forced.nodes
+        forced = await self._look(self._sites.force_release(name, reason, only))
+        for at, event in forced:
+            self._driver(at).note(event)
+        return sum(event.nodes for _, event in forced)
 
     async def _look(self, plan: Plan[T]) -> T:
-        return await carry_out(plan, self._driver())
+        return await carry_out(plan, *[driver() for driver in self._ways])
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
-        return await self._driver().ready(seconds(wait, "wait"))
+        deadline = clock() + seconds(wait, "wait")
+        return tuple([node for driver in self._ways for node in await driver().ready(max(0.0, deadline - clock()))])
 
     async def close(self) -> None:
         self._closed = True
-        driver = self._drivers.get(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        mine = [drivers[loop] for drivers in self._loops if loop in drivers]
         try:
-            if driver is not None:
-                await driver.close()
+            await (mine[0].close() if len(mine) == 1 else asyncio.gather(*[it.close() for it in mine]))
         finally:
             self._stop_servers()
 

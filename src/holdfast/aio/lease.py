@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import warnings
+from collections.abc import Awaitable
 from typing import Any
 
 from ..checks import Seconds
@@ -18,6 +19,7 @@ from ..engine.crew import Want
 from ..errors import LockLost, WrongLoop, WrongProcess
 from ..face import lease
 from ..face.lease import LostEvent
+from ..face.moving import Whole
 from ..face.telling import guarded
 from ..face.terms import Terms
 
@@ -32,15 +34,19 @@ class Lease(lease.Lease):
     __slots__ = ("_body", "_cancelled", "_cancelling", "_driver", "claim")
     claim: Want
 
-    def __init__(self, terms: Terms, driver: Driver) -> None:
-        super().__init__(terms, driver.settings)
+    def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
+        super().__init__(terms, driver.settings, above)
         self._driver = driver
         self._body: asyncio.Task[Any] | None = None  # to be cancelled when the lease is lost
         self._cancelling, self._cancelled = 0, False
 
     @property
-    def _claim(self) -> Want:
+    def _own(self) -> Want:
         return self.claim
+
+    @property
+    def _claim(self) -> Want | Whole:
+        return self.claim if self._move is None or self._move.whole is None else self._move.whole
 
     @property
     def _going(self) -> bool:
@@ -67,15 +73,35 @@ class Lease(lease.Lease):
         length = self._extension(ttl)
         if not length:
             return 0.0
-        await self._driver.extend(self.claim, length)
+        for part in self._parts:
+            await part._driver.extend(part.claim, length)
         return self._extended()
 
     async def release(self, confirm: bool = False) -> int:
         if not self._ends():
             return 0
-        certain = await self._driver.release(self.claim, confirm)
+        certain = await (self._driver.release(self.claim, confirm) if self._move is None else self._release_all(confirm))
         self._ended()
         return certain
+
+    async def _release_all(self, confirm: bool) -> int:
+        try:
+            return min([await part._driver.release(part.claim, confirm) for part in self._parts])
+        except BaseException:
+            self._let_all_go()
+            raise
+
+    def _obtain(self, wait: float | None) -> Awaitable[None]:
+        terms = self._terms
+        return self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+
+    async def _raise(self, fence: int) -> None:
+        await self._driver.extend(self.claim, self._terms.ttl, fence)
+
+    def _let_go(self) -> None:
+        claim = getattr(self, "claim", None)
+        if claim is not None and not claim.done:
+            self._driver.let_go(claim)
 
     # ------------------------------------------------ the body of an `async with`
 
@@ -106,7 +132,7 @@ class Lease(lease.Lease):
         elif isinstance(error, GeneratorExit):  # perhaps of a coroutine that is thrown away: nothing can be awaited
             self._released = True
             if self._leaves():
-                self._driver.let_go(self.claim)
+                self._let_all_go()
             return
         try:
             await self.release()
@@ -138,4 +164,5 @@ class Lease(lease.Lease):
             return
         if claim.state is core.HELD and clock() < claim.until:
             claim.abandon()  # first: whoever records the warning keeps this lease
-            warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)
+            if self._above is None:
+                warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)

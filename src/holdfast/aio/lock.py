@@ -6,7 +6,7 @@ Knows the asyncio driver's `acquire`. Decides nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..drivers.aio import Driver
@@ -16,6 +16,7 @@ from ..face.agreements import Agreements
 from ..face.decorating import always
 from ..face.inside import Inside
 from ..face.lock import Leave
+from ..face.moving import steps
 from ..face.terms import Terms
 from .asking import carry_out
 from .decorating import Locked, P, W
@@ -24,11 +25,19 @@ from .lease import Lease
 
 class Lock(lock.Lock[Lease]):
     __doc__ = lock.Lock.__doc__
-    __slots__ = ("_driver",)
+    __slots__ = ("_driver", "_sources")
 
-    def __init__(self, terms: Terms, inside: Inside[Lease], agreements: Agreements, driver: Callable[[], Driver]) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        inside: Inside[Lease],
+        agreements: Agreements,
+        driver: Callable[[], Driver],
+        sources: Sequence[tuple[Callable[[], Driver], Terms]] = (),
+    ) -> None:
         super().__init__(terms, inside, agreements)
         self._driver = driver  # that of the running loop
+        self._sources = sources  # of names that move: where they are taken before that, and which
 
     async def acquire(self) -> Lease:
         return await self._acquire(self._terms.wait, self._terms.reentrant)
@@ -40,7 +49,7 @@ class Lock(lock.Lock[Lease]):
             return None
 
     async def _acquire(self, wait: float | None, stays: bool) -> Lease:
-        terms, driver, here = self._terms, self._driver(), self._here()
+        terms, driver, here = self._terms, self._driver(), asyncio.current_task()
         lease = Lease(terms, driver)
         outer = self._inside.found(here, terms, wait)
         if outer is not None:
@@ -55,14 +64,22 @@ class Lock(lock.Lock[Lease]):
         if stays:
             self._inside.enters(here, lease)
         try:
-            if (plan := self._first()) is not None:
+            if (plan := self._first(driver.settings)) is not None:
                 await carry_out(plan, driver)
-            await driver.acquire(lease, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+            await (self._move(lease, wait) if self._sources else lease._obtain(wait))
         except NoQuorum as why:
             if not terms.fail_open:
                 raise
             driver.note(lease._open(why))
         return lease
+
+    async def _move(self, lease: Lease, wait: float | None) -> None:
+        try:
+            for step in steps(lease, [Lease(terms, driver(), lease) for driver, terms in self._sources], wait):
+                await step()
+        except BaseException:
+            lease._let_all_go()
+            raise
 
     async def __aenter__(self) -> Lease:
         here = self._here()

@@ -154,8 +154,8 @@ class Claim:
             self._unfold()
             self.check(now)
 
-    def extend(self, ttl: float, now: float) -> bool:
-        """Make the lease last at least `ttl` seconds from now. False: it is not held.
+    def extend(self, ttl: float, now: float, fence: int = 0) -> bool:
+        """Make the lease last at least `ttl` seconds from now, and raise the nodes' fences to this one. False: it is not held.
 
         News come when a quorum has confirmed, or, with a `setback`, when it has not in time.
         """
@@ -163,6 +163,8 @@ class Claim:
             self._lapse(now)
         if self.state is not HELD:
             return False
+        if fence > self._propose:
+            self._propose, self._largest = fence, max(self._largest, fence)
         if self.plain is not None:
             self._unfold()
         self._asked = min(self._asked, now)
@@ -702,11 +704,11 @@ class Claim:
         """What it is made of. (Several names are a Goal.)"""
         return (self,)
 
-    def counting(self, now: float) -> int:
-        """How many nodes count now. (For whoever looks from outside: changes nothing.)"""
+    def counting(self, now: float, fence: int = 0) -> int:
+        """How many nodes count now, and have this fence or a larger one. (For whoever looks from outside: changes nothing.)"""
         if self.plain is not None:
-            return len(self.plain) if now < self._base else 0
-        return sum(v.granted and now < v.bound for v in self.votes)
+            return len(self.plain) if now < self._base and fence <= self.ticket else 0
+        return sum(v.granted and now < v.bound and v.fence >= fence for v in self.votes)
 
 
 def _no_lock(vote: Vote) -> bool:

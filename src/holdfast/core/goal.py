@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
 
 from ..errors import ConfigError
 from .claim import HELD, LOST, WAITING, Claim, State
@@ -32,18 +33,85 @@ class Some(Sequence[Recipe]):
         """All others, in the order in which it would like to have them."""
 
 
-class Goal:
-    """The claims of one ticket, one for each name. What it knows is that of all together: the least, the worst, the first trouble.
+T = TypeVar("T", bound="Claim | Goal")
+
+
+class Several(Generic[T]):
+    """What is held together, known as if it were one: the least, the worst, the first trouble. `parts`: claims, or goals."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Sequence[T]) -> None:
+        self.parts = tuple(parts)
+
+    @property
+    def state(self) -> State:
+        """Lost as soon as one is."""
+        states = {it.state for it in self.parts}
+        return LOST if LOST in states else self.parts[0].state
+
+    @property
+    def until(self) -> float:
+        """Until when all of it is held: the least."""
+        return min(it.until for it in self.parts)
+
+    @property
+    def limit(self) -> float:
+        """When `max_hold` ends it."""
+        return self.parts[-1].limit
+
+    @property
+    def began(self) -> float:
+        """When it began."""
+        return self.parts[0].began
+
+    @property
+    def since(self) -> float:
+        """When it was held."""
+        return self.parts[-1].since
+
+    @property
+    def reason(self) -> str:
+        """Why it was lost."""
+        return next((it.reason for it in self.parts if it.reason), "")
+
+    @property
+    def refusal(self) -> Exception | None:
+        """Why it came to nothing."""
+        return next((it.refusal for it in self.parts if it.refusal is not None), None)
+
+    @property
+    def setback(self) -> Exception | None:
+        """Why its latest extension came to nothing."""
+        return next((it.setback for it in self.parts if it.setback is not None), None)
+
+    @property
+    def doubt(self) -> bool:
+        """Is a renewal of any of it not confirmed?"""
+        return any(it.doubt for it in self.parts)
+
+    @property
+    def contended(self) -> bool:
+        """Was somebody else in the way of any of it?"""
+        return any(it.contended for it in self.parts)
+
+    def counting(self, now: float, fence: int = 0) -> int:
+        """How many nodes count now for all of it, at least, and have this fence or a larger one."""
+        return min(it.counting(now, fence) for it in self.parts)
+
+
+class Goal(Several[Claim]):
+    """The claims of one ticket, one for each name: asked for, held and given back together.
 
     `claims`: as many as are needed, and asked for first; `spares`: makes the others that would do as well.
     """
 
-    __slots__ = ("__weakref__", "_needed", "_over", "_spares", "began", "claims", "stirred")
+    __slots__ = ("__weakref__", "_began", "_needed", "_over", "_spares", "stirred")
 
     def __init__(self, claims: Iterable[Claim], spares: Callable[[], Sequence[Claim]] | None = None) -> None:
-        self.claims = tuple(claims)  # those that are in play: in the end, those that are held
+        super().__init__(tuple(claims))  # those that are in play: in the end, those that are held
         self.stirred: list[Claim] = []  # those that changed because another one did: to be acted on
-        self.began = 0.0
+        self._began = 0.0
         self._needed, self._spares = len(self.claims), spares
         self._over = True  # what the claims tell of themselves is not looked at
         for claim in self.claims:
@@ -53,14 +121,14 @@ class Goal:
 
     def begin(self, now: float) -> None:
         """Ask for all names at once. (What is hopeless from the beginning is so for each of them, and each says so.)"""
-        self.began = now
+        self._began = now
         for claim in self.claims:
             claim.begin(now)
         self._over = False
 
-    def extend(self, ttl: float, now: float) -> bool:
-        """Make every lease last at least `ttl` seconds from now. False: they are not held."""
-        going = [claim.extend(ttl, now) for claim in self._soonest()]  # (every one, whatever the first says)
+    def extend(self, ttl: float, now: float, fence: int = 0) -> bool:
+        """Make every lease last at least `ttl` seconds from now, and raise all fences to this one. False: they are not held."""
+        going = [claim.extend(ttl, now, fence) for claim in self._soonest()]  # (every one, whatever the first says)
         return all(going)
 
     def release(self, now: float, heard: bool = False) -> None:
@@ -101,7 +169,7 @@ class Goal:
         if self._over or self._spares is None:
             return False
         spares, self._spares = self._spares(), None
-        self.claims += tuple(spares)
+        self.parts += tuple(spares)
         for spare in spares:
             spare.company = self
         for spare in spares:
@@ -132,7 +200,7 @@ class Goal:
         """They are over, and nobody needs to know."""
         for claim in claims:
             claim.news = False
-        self.claims = tuple(it for it in self.claims if it not in claims)
+        self.parts = tuple(it for it in self.claims if it not in claims)
 
     def verdict(self, now: float) -> Exception:
         """What to tell a caller who waited in vain: of the first name that was not to be had."""
@@ -146,50 +214,14 @@ class Goal:
     # ------------------------------------------------ what is known of the whole
 
     @property
-    def state(self) -> State:
-        """Lost as soon as one is."""
-        states = {it.state for it in self.claims}
-        return LOST if LOST in states else self.claims[0].state
+    def claims(self) -> tuple[Claim, ...]:
+        """Those that are in play."""
+        return self.parts
 
     @property
-    def until(self) -> float:
-        """Until when all of it is held: the least."""
-        return min(it.until for it in self.claims)
-
-    @property
-    def limit(self) -> float:
-        """When `max_hold` ends it."""
-        return self.claims[0].limit
-
-    @property
-    def since(self) -> float:
-        """When it was held."""
-        return self.claims[0].since
-
-    @property
-    def reason(self) -> str:
-        """Why it was lost."""
-        return next((it.reason for it in self.claims if it.reason), "")
-
-    @property
-    def refusal(self) -> Exception | None:
-        """Why it came to nothing."""
-        return next((it.refusal for it in self.claims if it.refusal is not None), None)
-
-    @property
-    def setback(self) -> Exception | None:
-        """Why its latest extension came to nothing."""
-        return next((it.setback for it in self.claims if it.setback is not None), None)
-
-    @property
-    def doubt(self) -> bool:
-        """Is a renewal of any name not confirmed?"""
-        return any(it.doubt for it in self.claims)
-
-    @property
-    def contended(self) -> bool:
-        """Was somebody else in the way of any name?"""
-        return any(it.contended for it in self.claims)
+    def began(self) -> float:
+        """When it began."""
+        return self._began
 
     @property
     def freed(self) -> int:
@@ -200,7 +232,3 @@ class Goal:
     def done(self) -> bool:
         """Is there nothing more to hear about any of it?"""
         return all(it.done for it in self.claims)
-
-    def counting(self, now: float) -> int:
-        """How many nodes count now for every name, at least."""
-        return min(it.counting(now) for it in self.claims)

@@ -204,9 +204,10 @@ class Driver:
                 return
             self.let_go(claim)  # held, and lost before anybody heard of it: once more
 
-    async def extend(self, claim: Want, ttl: float) -> None:
-        """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time."""
-        if self._do(self.crew.extend, claim, ttl, clock()):
+    async def extend(self, claim: Want, ttl: float, fence: int = 0) -> None:
+        """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this one; returns when that was confirmed,
+        or was not in time."""
+        if self._do(self.crew.extend, claim, ttl, clock(), fence):
             waiter = self.loop.create_future()
             self._waiters.setdefault(claim, []).append(waiter)
             await waiter

@@ -662,14 +662,15 @@ class Driver:
     def _claim_of(errand: Errand) -> Want | None:
         return errand.claim  # (which the keeper sets: a type checker takes it for the None that was stored here before)
 
-    def extend(self, errand: Errand, ttl: float) -> None:
-        """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time."""
+    def extend(self, errand: Errand, ttl: float, fence: int = 0) -> None:
+        """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this one; returns when that was confirmed,
+        or was not in time."""
         keeper, claim, gate = errand.keeper, errand.claim, allocate_lock()
         assert claim is not None
         gate.acquire()
 
         def extend(now: float) -> None:
-            if keeper.crew.extend(claim, ttl, now):
+            if keeper.crew.extend(claim, ttl, now, fence):
                 errand.gates.append(gate)
             else:
                 gate.release()
@@ -755,14 +756,17 @@ class Driver:
 
     def close(self) -> None:
         """Release everything and end. Waits for the nodes' answers, at most `node_timeout`."""
+        self.closing()()
+
+    def closing(self) -> Callable[[], object]:
+        """Release everything and end; what is returned waits for the nodes' answers, at most `node_timeout`."""
         keeper, self.closed = self._keeper, True
-        if keeper.gone or keeper.unused:
-            return
         gate = allocate_lock()
+        if keeper.gone or keeper.unused:
+            return gate.locked
         gate.acquire()
         keeper.ask(partial(keeper.close, gate))
-        if get_ident() != keeper.ident:
-            gate.acquire(True, self.settings.node_timeout + 1.0)
+        return gate.locked if get_ident() == keeper.ident else partial(gate.acquire, True, self.settings.node_timeout + 1.0)
 
 
 def _closed_at_exit() -> None:

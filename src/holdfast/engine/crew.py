@@ -38,7 +38,7 @@ Want = Claim | Goal  # what a lease stands on
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
     """How a node is. `node`: its address; `state`: up, guarded, down or connecting; `cause`: why it is no use; `version`, `run_id`: of
-    its server, empty until it has told; `ahead`: its clock less ours, seconds."""
+    its server, empty until it has told; `ahead`: its clock less ours, seconds; `shard`: its set of nodes, where there are several."""
 
     node: str
     state: str
@@ -46,6 +46,7 @@ class NodeStatus:
     version: str
     run_id: str
     ahead: float | None
+    shard: str = ""
 
 
 class Crew:
@@ -80,7 +81,7 @@ class Crew:
         self.changes = 0  # how often any node's standing changed
         self._ahead: float | None = None  # the nodes' clocks (their median) less `now`
         self._told: list[object] = [None] * len(self.lanes)
-        self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout)
+        self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout, settings.spreads)
         self._timers: Timers[Claim | Round] = Timers()
         self._pulse = -inf
 
@@ -117,9 +118,10 @@ class Crew:
         for claim in claims:
             self.act(claim, now)
 
-    def extend(self, want: Want, ttl: float, now: float) -> bool:
-        """Make it last at least `ttl` seconds from now; news when that is sure, or was not to be had. False: it is not held."""
-        going = want.extend(ttl, now)
+    def extend(self, want: Want, ttl: float, now: float, fence: int = 0) -> bool:
+        """Make it last at least `ttl` seconds from now, and raise the nodes' fences to this one; news when that is sure, or was not to be
+        had. False: it is not held."""
+        going = want.extend(ttl, now, fence)
         for claim in want.claims:
             self.act(claim, now)
         return going
@@ -172,6 +174,7 @@ class Crew:
                 version=_software(lane.facts),
                 run_id=lane.run_id,
                 ahead=None if lane.ahead is None else lane.ahead - self.record.epoch,
+                shard=self.settings.shard,
             )
             for i, lane in enumerate(self.lanes)
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
 from .. import events
@@ -32,6 +32,12 @@ class Stats:
     renewed: int
     doubts: int
     down: int
+
+
+def total(them: Iterable[Stats]) -> Stats:
+    """Of several sets of nodes, what was done altogether."""
+    told = list(them)
+    return Stats(**{it.name: sum(getattr(stats, it.name) for stats in told) for it in fields(Stats)})
 
 
 class Record:

@@ -36,7 +36,8 @@ class Settings:
     """A client's settings. All times in seconds; the same `max_ttl` and nodes are everybody's who uses these nodes.
 
     `guard`: how long a restarted node is left alone (None: not at all); `outage`: how long a majority may be away before
-    waiting ends; `fresh`: run_ids that need no guard.
+    waiting ends; `fresh`: run_ids that need no guard; `shard`: what this set of nodes is called, where there are several; `spreads`:
+    the ways of spreading names over sets that this client keeps to, a digest of each.
     """
 
     addresses: tuple[Address, ...]
@@ -48,6 +49,8 @@ class Settings:
     owner: str
     prefix: str
     fresh: frozenset[str]
+    shard: str = ""
+    spreads: tuple[str, ...] = ()
 
     @property
     def horizon(self) -> int:
@@ -66,6 +69,8 @@ def settings(
     outage: object,
     owner: str,
     fresh: object,
+    shard: str = "",
+    spreads: tuple[str, ...] = (),
 ) -> Settings:
     """Checked settings. ConfigError says which is wrong, and what to write instead."""
     addresses = tuple(map(address.parse, nodes))
@@ -102,6 +107,8 @@ def settings(
         owner=owner,
         prefix=str(prefix),
         fresh=frozenset(run_ids),
+        shard=shard,
+        spreads=spreads,
     )
 
 

@@ -14,18 +14,17 @@ from .looking import Plan, agree
 class Agreements:
     """Of one client. What the nodes keep for `max_ttl` is said again after a third of that: so whoever says something else meets it."""
 
-    __slots__ = ("_good", "_settings")
+    __slots__ = ("_good",)
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._good: dict[str, tuple[int, float]] = {}  # by semaphore: its permits, and until when that need not be said again
 
-    def due(self, slots: Slots) -> Plan[None] | None:
-        """What is to be asked before this semaphore is used; None: it was asked just now."""
+    def due(self, slots: Slots, settings: Settings) -> Plan[None] | None:
+        """What is to be asked of its nodes before this semaphore is used; None: it was asked just now."""
         permits, until = self._good.get(slots.label, (0, 0.0))
-        return None if permits == slots.permits and clock() < until else self._agree(slots)
+        return None if permits == slots.permits and clock() < until else self._agree(slots, settings)
 
-    def _agree(self, slots: Slots) -> Plan[None]:
+    def _agree(self, slots: Slots, settings: Settings) -> Plan[None]:
         began = clock()
-        yield from agree(self._settings, slots)
-        self._good[slots.label] = slots.permits, began + self._settings.max_ttl / 3
+        yield from agree(settings, slots)
+        self._good[slots.label] = slots.permits, began + settings.max_ttl / 3

@@ -9,22 +9,25 @@ import os
 import socket
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from .. import checks
 from ..checks import Seconds
-from ..drivers.access import accesses
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats
-from ..engine.settings import DEFAULT_GUARD, Settings, settings
+from ..engine.settings import DEFAULT_GUARD, Settings
 from ..errors import ConfigError
+from ..recipes.exclusive import LONGEST
 from ..recipes.looking import LockStatus
 from ..recipes.semaphore import Slots
+from . import shards as sharding
 from .decorating import Choice, Name, Options, named
 from .lock import Lock
 from .rate import Limits, Rate, limits
+from .shards import Shard
+from .sites import Sites
 from .telling import Observer, Teller
 from .terms import Terms, locks, terms
 
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
     from ..embedded import Nodes
 
+
+Sets = Mapping[str, Iterable[str]] | Iterable[Iterable[str]]  # of nodes: what each is called, and where its nodes are
 
 L = TypeVar("L", bound=Lock[Any])
 D = TypeVar("D")  # the decorators of a face: what raises LockBusy,
@@ -59,6 +64,11 @@ class Client(ABC, Generic[L, D, S, R]):
     another thread, so that it may block; with asyncio it may be a coroutine function, too), and gives a password or (user, password).
     When it raises, the node is down, and it is called again soon. docs/connections.md has the rest.
 
+    `shards`: several sets of nodes instead of one, each with a majority of its own, over which names are spread: a mapping of what each is
+    called to its nodes, or a list of lists (in HOLDFAST_NODES: with semicolons between sets). `previous`: the sets, or nodes, of before,
+    while they are being changed: a name that lives elsewhere by now is held there, too (beside HOLDFAST_NODES: HOLDFAST_PREVIOUS).
+    docs/shards.md has the rest.
+
     Raises ConfigError for anything that cannot work. A context manager: leaving it closes the client.
     """
 
@@ -76,23 +86,27 @@ class Client(ABC, Generic[L, D, S, R]):
         observer: Observer | None = None,
         ssl: SSLContext | None = None,
         credentials: Callable[[str], object] | None = None,
+        shards: Sets | None = None,
+        previous: Sets | Iterable[str] | None = None,
     ) -> None:
         if sys.platform == "win32":
             raise ConfigError("holdfast runs on Linux and macOS; Windows has neither the clock nor the sockets that it relies on")
         if observer is not None and not callable(observer):
             raise ConfigError(f"observer is a function of one argument, the event; not {checks.shown(observer)}")
-        self.settings: Settings = settings(
-            _flat(nodes) if nodes else _listed("HOLDFAST_NODES"),
-            ttl=ttl,
-            max_ttl=max_ttl,
-            prefix=prefix,
-            node_timeout=node_timeout,
-            restart_guard=restart_guard,
-            outage=outage,
-            owner=_myself() if owner is None else owner,
-            fresh=_listed("HOLDFAST_FRESH") if fresh is None else fresh,
-        )
-        self._access = accesses(self.settings.addresses, ssl, credentials)
+        options = {
+            "ttl": ttl,
+            "max_ttl": max_ttl,
+            "prefix": prefix,
+            "node_timeout": node_timeout,
+            "restart_guard": restart_guard,
+            "outage": outage,
+            "owner": _myself() if owner is None else owner,
+            "fresh": _listed("HOLDFAST_FRESH") if fresh is None else fresh,
+        }
+        listed = "" if nodes or shards is not None else os.environ.get("HOLDFAST_PREVIOUS", "")
+        former = sharding.listed(listed) if previous is None else previous
+        self._sites = Sites(_sets(nodes, shards), _former(former), options, ssl, credentials)
+        self.settings: Settings = self._sites.all[0].settings
         self._teller = Teller(observer)
         self._servers: Nodes | None = None
         self._prepare()
@@ -109,7 +123,7 @@ class Client(ABC, Generic[L, D, S, R]):
     def _describe(self, terms: Terms) -> L: ...
 
     @abstractmethod
-    def _limit(self, limits: Limits) -> R: ...
+    def _limit(self, limits: Limits, at: int) -> R: ...
 
     @abstractmethod
     def nodes(self) -> tuple[NodeStatus, ...]:
@@ -293,9 +307,11 @@ class Client(ABC, Generic[L, D, S, R]):
         is longer than the restart guard (`max_ttl` + 2 s) is forgotten by a node that restarts empty: that counts as a failure, too.
         Raises ConfigError for what cannot work.
         """
+        checks.text(name, "a rate's name", most=LONGEST)
+        at = self._sites.home(name if key is None else f"{name}:{key}")
         return self._limit(
             limits(
-                self.settings,
+                self._sites.all[at].settings,
                 name,
                 limit,
                 period,
@@ -304,23 +320,31 @@ class Client(ABC, Generic[L, D, S, R]):
                 burst=burst,
                 wait=wait,
                 fail_open=fail_open,
-            )
+            ),
+            at,
         )
 
     @classmethod
-    def local(cls, nodes: int = 5, **options: Any) -> Self:
+    def local(cls, nodes: int = 5, shards: int = 1, **options: Any) -> Self:
         """A client of `nodes` real servers of its own, on loopback, in a temporary directory, stopped at `close()`.
 
         Starting takes some tenths of a second. Other processes reach them by the environment variables HOLDFAST_NODES and
         HOLDFAST_FRESH, set to `" ".join(locks.urls)` and `" ".join(locks.fresh)`. Needs the extra `local`, or a Redis or
-        Valkey server on PATH. `options`: the client's own.
+        Valkey server on PATH. `shards`: so many sets of so many servers, called "1", "2" and so on; `options`: the client's own.
         """
         from ..embedded import Nodes
 
+        if type(shards) is not int or shards < 1:
+            raise ConfigError(f"{checks.shown(shards)} sets of nodes cannot be started: ask for at least one")
         cls("redis://nowhere", **options)  # whatever is wrong is said before any server is started
-        servers = Nodes(nodes).start()
+        servers = Nodes(nodes if shards == 1 else nodes * shards).start()
         try:
-            client = cls(*servers.urls, fresh={*servers.run_ids, *(options.pop("fresh", None) or ())}, **options)
+            fresh = {*servers.run_ids, *(options.pop("fresh", None) or ())}
+            if shards == 1:
+                client = cls(*servers.urls, fresh=fresh, **options)
+            else:
+                sets = {str(it + 1): servers.urls[it * nodes : (it + 1) * nodes] for it in range(shards)}
+                client = cls(shards=sets, fresh=fresh, **options)
         except BaseException:
             servers.close()
             raise
@@ -328,9 +352,18 @@ class Client(ABC, Generic[L, D, S, R]):
         return client
 
     @property
+    def shards(self) -> dict[str, tuple[str, ...]]:
+        """The sets of nodes by what they are called, each with its nodes' addresses, without passwords; former ones, too."""
+        return {it.shard.name: tuple(node.label for node in it.settings.addresses) for it in self._sites.all}
+
+    def shard_of(self, name: str) -> str:
+        """What the set of nodes is called on which this lock lives. (Of a name that moves: its new one.)"""
+        return self._sites.all[self._sites.homes(name)[0]].shard.name
+
+    @property
     def urls(self) -> tuple[str, ...]:
-        """The nodes' addresses, without passwords."""
-        return tuple(it.label for it in self.settings.addresses)
+        """The nodes' addresses, without passwords; of all sets, one after the other."""
+        return tuple(node.label for it in self._sites.all for node in it.settings.addresses)
 
     @property
     def fresh(self) -> frozenset[str]:
@@ -348,6 +381,23 @@ class Client(ABC, Generic[L, D, S, R]):
     def _stop_servers(self) -> None:
         if self._servers is not None:
             self._servers.close()
+
+
+def _sets(nodes: Sequence[str | Iterable[str]], shards: Sets | None) -> tuple[Shard, ...]:
+    """The sets of nodes that a client is told of, if only by its environment."""
+    if shards is None:
+        if nodes:
+            return (sharding.alone(_flat(nodes)),)
+        found = sharding.listed(os.environ.get("HOLDFAST_NODES", ""))
+        return sharding.shards(found, "HOLDFAST_NODES") if len(found) > 1 else (sharding.alone(sharding.only(found)),)
+    if nodes:
+        raise ConfigError("shards= is instead of nodes: put those into one of the sets, or leave shards= out")
+    return sharding.shards(shards, "shards")
+
+
+def _former(previous: Sets | Iterable[str]) -> tuple[Shard, ...]:
+    """The sets of nodes of before; none, if they are not being changed."""
+    return sharding.shards(previous, "previous", flat=True) if previous else ()
 
 
 def _flat(nodes: Iterable[str | Iterable[str]]) -> list[str]:

@@ -21,6 +21,7 @@ from ..engine.crew import Want
 from ..engine.settings import Settings, lease_of
 from ..errors import LockLost, Misuse, NoQuorum, NotHeld
 from ..recipes.exclusive import Exclusive
+from .moving import Move, Whole
 from .telling import guarded
 from .terms import Terms
 
@@ -55,9 +56,12 @@ class Lease(ABC):
     any longer, and ends with its ttl. One of several names is held as a whole, and lost as a whole.
     """
 
-    __slots__ = ("__weakref__", "_event", "_joined", "_lost", "_opened", "_owner", "_released", "_root", "_settings", "_terms", "_users")
+    __slots__ = (
+        "__weakref__", "_above", "_event", "_joined", "_lost", "_move", "_opened", "_owner", "_released", "_root", "_settings", "_terms",
+        "_users",
+    )  # fmt: skip
 
-    def __init__(self, terms: Terms, settings: Settings) -> None:
+    def __init__(self, terms: Terms, settings: Settings, above: Lease | None = None) -> None:
         self._terms, self._settings = terms, settings
         self._event: Any = None
         self._lost = ""  # why, once it is known
@@ -67,12 +71,19 @@ class Lease(ABC):
         self._root: Lease | None = None  # the lease that this one shares, where a lock is entered again, until it is given back
         self._joined = False  # has it shared one?
         self._users: weakref.WeakSet[Lease] | None = None  # of a shared one, and of those that share it: all that are not given back
+        self._move: Move | None = None  # of names that move from one set of nodes to another: what is held besides its own claim
+        self._above = None if above is None else weakref.ref(above)  # of such a part: the lease that stands on it
 
     # ------------------------------------------------ what a face adds
 
     @property
     @abstractmethod
-    def _claim(self) -> Want: ...
+    def _own(self) -> Want: ...
+
+    @property
+    @abstractmethod
+    def _claim(self) -> Want | Whole:
+        """What it stands on: its own claim; of names that move, those of all sets."""
 
     @property
     @abstractmethod
@@ -85,6 +96,10 @@ class Lease(ABC):
 
     @abstractmethod
     def _new_event(self) -> LostEvent: ...
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Give its own claim back, or stop waiting for it, without waiting for anything."""
 
     @abstractmethod
     def extend(self, ttl: Seconds | None = None) -> float | Awaitable[float]:
@@ -137,7 +152,8 @@ class Lease(ABC):
     @property
     def fences(self) -> dict[str, int]:
         """The fencing token of each name, or slot of a semaphore."""
-        return {it.recipe.part: it.fence for it in self._mine_of()}
+        least = 0 if self._move is None or self._move.whole is None else self._move.whole.fence
+        return {it.recipe.part: max(it.fence, least) for it in self._mine_of()}
 
     @property
     def slots(self) -> tuple[int, ...]:
@@ -230,7 +246,7 @@ class Lease(ABC):
 
     def _join(self, root: Self) -> None:
         """Stand on the claim of a lease that is held by the same thread or task: whoever leaves last gives it back."""
-        self._root, self._joined = root, True
+        self._root, self._joined, self._move = root, True, root._move
         if root._users is None:
             root._users = weakref.WeakSet([root])
         self._users = root._users
@@ -287,7 +303,13 @@ class Lease(ABC):
         return self.remaining
 
     def _fell(self) -> None:
-        """It is lost: whoever wants to know is told, and so are those that share it."""
+        """It is lost: whoever wants to know is told, and so are those that share it, and what stands on it."""
+        if self._above is not None and (above := self._above()) is not None:
+            above._fell()
+        if self._move is not None:
+            if not self._move.falls():
+                return
+            self._let_all_go()
         for user in [self] if self._users is None else list(self._users):
             user._falls()
 
@@ -297,6 +319,16 @@ class Lease(ABC):
             self._event.set()
         if self._terms.on_lost is not None:
             self._call(self._terms.on_lost)
+
+    @property
+    def _parts(self) -> tuple[Self, ...]:
+        """All that is held for it: of names that move, on each set."""
+        return (self,) if self._move is None else (*self._move.sources, self)
+
+    def _let_all_go(self) -> None:
+        """Give everything back without waiting for anything."""
+        for part in self._parts:
+            part._let_go()
 
     def _call(self, on_lost: Callable[[Any], object]) -> None:
         guarded(on_lost, self)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Hashable
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from ..engine.settings import Settings
 from ..errors import NotHeld
 from ..recipes.semaphore import Slots
 from .agreements import Agreements
@@ -65,9 +66,9 @@ class Lock(ABC, Generic[T]):
         kind = "Semaphore" if isinstance(self._terms.recipes, Slots) else "Lock"
         return f"<{kind} {self.name!r} ttl={self.ttl:g}>"
 
-    def _first(self) -> Plan[None] | None:
-        """What the nodes have to be asked before it can be acquired."""
-        return self._agreements.due(self._terms.recipes) if isinstance(self._terms.recipes, Slots) else None
+    def _first(self, settings: Settings) -> Plan[None] | None:
+        """What its nodes have to be asked before it can be acquired."""
+        return self._agreements.due(self._terms.recipes, settings) if isinstance(self._terms.recipes, Slots) else None
 
     @abstractmethod
     def _here(self) -> Hashable:

@@ -7,7 +7,7 @@ sent the round when it is over, and returns what came of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -28,13 +28,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What to ask of which node; `enough`: need the others be waited for?"""
+    """What to ask of which node; `enough`: need the others be waited for? `shard`: the number of the set of nodes that is asked."""
 
     asks: Mapping[int, bytes]
     enough: Callable[[Answers], bool] | None = None
+    shard: int = 0
 
 
 Plan = Generator[Ask, Round, T]
+
+
+def of(shard: int, plan: Plan[T]) -> Plan[T]:
+    """The same, asked of this set of nodes."""
+    try:
+        ask = next(plan)
+        while True:
+            ask = plan.send((yield replace(ask, shard=shard)))
+    except StopIteration as end:
+        found: T = end.value
+        return found
 
 
 def inspect(settings: Settings, name: str) -> Plan[LockStatus]:

@@ -81,6 +81,19 @@ def key_of(name: str, prefix: str = "", slots: bool = False) -> bytes:
     return key
 
 
+def tag_of(name: str) -> bytes:
+    """What decides where a name lives: the hash tag that a server finds in it, else all of it."""
+    key = name.encode()
+    tag = _TAG.match(key)
+    return key if tag is None else tag[1]
+
+
+def without_slot(name: str) -> str:
+    """The name of the semaphore that this slot is of; any other name as it is."""
+    found = _SLOT.search(name.encode())
+    return name if found is None else name.encode()[: found.start()].decode()
+
+
 def keys_of(key: bytes) -> tuple[bytes, bytes, bytes, bytes]:
     """The four keys of a lock, all in one slot, and none of them another lock's."""
     return key, beside(key, b"fence"), beside(key, b"queue"), beside(key, b"waiters")

@@ -16,19 +16,19 @@ from ..face.rate import Pause
 T = TypeVar("T")
 
 
-def carry_out(plan: Generator[Ask | Pause | Event, Any, T], driver: Driver, cancel: Cancel | None = None) -> T:
+def carry_out(plan: Generator[Ask | Pause | Event, Any, T], *drivers: Driver, cancel: Cancel | None = None) -> T:
     """Do what the plan wants done, until it knows. `cancel`: ends its pauses."""
     answer: object = None
     try:
         while True:
             match plan.send(answer):
                 case Ask() as ask:
-                    answer = driver.ask(ask.asks, ask.enough)
+                    answer = drivers[ask.shard].ask(ask.asks, ask.enough)
                 case Pause() as pause:
-                    answer = driver.sleep(pause.seconds, cancel)
+                    answer = drivers[0].sleep(pause.seconds, cancel)
                 case event:
                     answer = None
-                    driver.note(event)
+                    drivers[0].note(event)
     except StopIteration as end:
         value: T = end.value
         return value

@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from ..checks import Seconds, seconds
+from ..clock import clock
 from ..drivers.threads import Driver
 from ..engine.crew import NodeStatus
-from ..engine.record import Stats
-from ..face import client, looking
+from ..engine.record import Stats, total
+from ..face import client
 from ..face.agreements import Agreements
 from ..face.inside import Inside
 from ..face.looking import Plan
@@ -35,46 +36,53 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()
-        self._agreements = Agreements(self.settings)
-        self._driver = Driver(self.settings, self._access, self._teller, self._teller.wants_all, VERSION)
+        self._agreements = Agreements()
+        tell, telling = self._teller, self._teller.wants_all
+        self._drivers = tuple(Driver(it.settings, it.access, tell, telling, VERSION) for it in self._sites.all)
+        self._driver = self._drivers[0]
 
     def _describe(self, terms: Terms) -> Lock:
-        return Lock(terms, self._inside, self._agreements, self._driver)
+        at, sources = self._sites.placed(terms) if len(self._drivers) > 1 else (0, ())
+        former = [(self._drivers[it], parts) for it, parts in sources] if sources else ()
+        return Lock(terms, self._inside, self._agreements, self._drivers[at], former)
 
-    def _limit(self, limits: Limits) -> Rate:
-        return Rate(limits, self._driver)
+    def _limit(self, limits: Limits, at: int) -> Rate:
+        return Rate(limits, self._drivers[at])
 
     def nodes(self) -> tuple[NodeStatus, ...]:
-        return self._driver.status()
+        return tuple(node for it in self._drivers for node in it.status())
 
     def stats(self) -> Stats:
-        return self._driver.stats()
+        return total(it.stats() for it in self._drivers)
 
     def inspect(self, name: str) -> LockStatus:
-        return self._look(looking.inspect(self.settings, name))
+        return self._look(self._sites.inspect(name))
 
     def locked_by(self, name: str) -> str | None:
-        return self._look(looking.locked_by(self.settings, name))
+        return self._look(self._sites.locked_by(name))
 
     def is_locked(self, name: str) -> bool:
         return self.locked_by(name) is not None
 
     def names(self, pattern: str = "*") -> list[str]:
-        return self._look(looking.names(self.settings, pattern))
+        return self._look(self._sites.names(pattern))
 
     def force_release(self, name: str, reason: str, only: str | None = None) -> int:
-        forced = self._look(looking.force_release(self.settings, name, reason, only))
-        self._driver.note(forced)
-        return forced.nodes
+        forced = self._look(self._sites.force_release(name, reason, only))
+        for at, event in forced:
+            self._drivers[at].note(event)
+        return sum(event.nodes for _, event in forced)
 
     def _look(self, plan: Plan[T]) -> T:
-        return carry_out(plan, self._driver)
+        return carry_out(plan, *self._drivers)
 
     def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
-        return self._driver.ready(seconds(wait, "wait"))
+        deadline = clock() + seconds(wait, "wait")
+        return tuple(node for it in self._drivers for node in it.ready(max(0.0, deadline - clock())))
 
     def close(self) -> None:
-        self._driver.close()
+        for end in [it.closing() for it in self._drivers]:
+            end()
         self._stop_servers()
 
     def __enter__(self) -> Self:

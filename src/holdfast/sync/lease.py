@@ -15,6 +15,7 @@ from ..engine.crew import Want
 from ..errors import WrongProcess
 from ..face import lease
 from ..face.lease import LostEvent
+from ..face.moving import Whole
 from ..face.terms import Terms
 
 _first = allocate_lock()  # two threads that ask for a lease's event at the same moment get the same one
@@ -25,12 +26,20 @@ class Lease(lease.Lease):
     __slots__ = ("_driver", "errand")
     errand: Errand
 
-    def __init__(self, terms: Terms, driver: Driver) -> None:
-        super().__init__(terms, driver.settings)
+    def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
+        super().__init__(terms, driver.settings, above)
         self._driver = driver
 
     @property
-    def _claim(self) -> Want:
+    def _own(self) -> Want:
+        claim = self.errand.claim
+        assert claim is not None
+        return claim
+
+    @property
+    def _claim(self) -> Want | Whole:
+        if self._move is not None and self._move.whole is not None:
+            return self._move.whole
         claim = self.errand.claim
         assert claim is not None
         return claim
@@ -62,15 +71,36 @@ class Lease(lease.Lease):
         length = self._extension(ttl)
         if not length:
             return 0.0
-        self._driver.extend(self.errand, length)
+        for part in self._parts:
+            part._driver.extend(part.errand, length)
         return self._extended()
 
     def release(self, confirm: bool = False) -> int:
         if not self._ends():
             return 0
-        certain = self._driver.release(self.errand, confirm)
+        certain = self._driver.release(self.errand, confirm) if self._move is None else self._release_all(confirm)
         self._ended()
         return certain
+
+    def _release_all(self, confirm: bool) -> int:
+        try:
+            return min([part._driver.release(part.errand, confirm) for part in self._parts])
+        except BaseException:
+            self._let_all_go()
+            raise
+
+    def _obtain(self, wait: float | None, cancel: threading.Event | None = None) -> None:
+        terms = self._terms
+        self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold, cancel=cancel)
+
+    def _raise(self, fence: int) -> None:
+        self._driver.extend(self.errand, self._terms.ttl, fence)
+
+    def _let_go(self) -> None:
+        errand = getattr(self, "errand", None)
+        if errand is not None and not errand.ended:
+            errand.give_up = True
+            errand.keeper.ask(errand)
 
     def __del__(self) -> None:
         errand = getattr(self, "errand", None)
@@ -78,4 +108,5 @@ class Lease(lease.Lease):
             return
         if self._in_time:
             errand.keeper.asked.append(errand)  # in any case: whoever records the warning gets hold of the lease again
-            warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)
+            if self._above is None:
+                warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)

@@ -6,7 +6,7 @@ Knows the threads driver's `acquire`. Decides nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..drivers.greenlets import Identity, itself
 from ..drivers.threads import Driver
@@ -16,6 +16,7 @@ from ..face.agreements import Agreements
 from ..face.decorating import always
 from ..face.inside import Inside
 from ..face.lock import Leave
+from ..face.moving import steps
 from ..face.terms import Terms
 from .asking import carry_out
 from .decorating import Locked, P, R
@@ -24,11 +25,19 @@ from .lease import Lease
 
 class Lock(lock.Lock[Lease]):
     __doc__ = lock.Lock.__doc__
-    __slots__ = ("_driver",)
+    __slots__ = ("_driver", "_sources")
 
-    def __init__(self, terms: Terms, inside: Inside[Lease], agreements: Agreements, driver: Driver) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        inside: Inside[Lease],
+        agreements: Agreements,
+        driver: Driver,
+        sources: Sequence[tuple[Driver, Terms]] = (),
+    ) -> None:
         super().__init__(terms, inside, agreements)
         self._driver = driver
+        self._sources = sources  # of names that move: where they are taken before that, and which
 
     def acquire(self, cancel: threading.Event | None = None) -> Lease:
         return self._acquire(self._terms.wait, self._terms.reentrant, cancel)
@@ -40,7 +49,7 @@ class Lock(lock.Lock[Lease]):
             return None
 
     def _acquire(self, wait: float | None, stays: bool, cancel: threading.Event | None = None) -> Lease:
-        terms, here = self._terms, self._here()
+        terms, here = self._terms, itself()
         lease = Lease(terms, self._driver)
         outer = self._inside.found(here, terms, wait)
         if outer is not None:
@@ -55,16 +64,25 @@ class Lock(lock.Lock[Lease]):
         if stays:
             self._inside.enters(here, lease)
         try:
-            if (plan := self._first()) is not None:
+            if (plan := self._first(self._driver.settings)) is not None:
                 carry_out(plan, self._driver)
-            self._driver.acquire(
-                lease, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold, cancel=cancel
-            )
+            if self._sources:
+                self._move(lease, wait, cancel)
+            else:
+                lease._obtain(wait, cancel)
         except NoQuorum as why:
             if not terms.fail_open:
                 raise
             self._driver.note(lease._open(why))
         return lease
+
+    def _move(self, lease: Lease, wait: float | None, cancel: threading.Event | None) -> None:
+        try:
+            for step in steps(lease, [Lease(terms, driver, lease) for driver, terms in self._sources], wait, cancel=cancel):
+                step()
+        except BaseException:
+            lease._let_all_go()
+            raise
 
     def __enter__(self) -> Lease:
         here = self._here()

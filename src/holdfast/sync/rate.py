@@ -28,7 +28,7 @@ class Rate(rate.Rate):
         return carry_out(rate.take(self._limits, cost), self._driver)
 
     def acquire(self, cost: int = 1, cancel: threading.Event | None = None) -> Allowance:
-        return carry_out(rate.acquire(self._limits, cost), self._driver, cancel)
+        return carry_out(rate.acquire(self._limits, cost), self._driver, cancel=cancel)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function: each call waits until it is allowed, as long as `wait` says. RateLimited: it was not called."""

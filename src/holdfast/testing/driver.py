@@ -180,9 +180,10 @@ class Driver:
         self.crew.begin(claim, self.clock())
         self.work()
 
-    async def extend(self, claim: Want, ttl: float) -> None:
-        """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time."""
-        if self.crew.extend(claim, ttl, self.clock()):
+    async def extend(self, claim: Want, ttl: float, fence: int = 0) -> None:
+        """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this one; returns when that was confirmed,
+        or was not in time."""
+        if self.crew.extend(claim, ttl, self.clock(), fence):
             news = self.news(claim)
             self.work()
             await news

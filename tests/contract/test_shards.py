@@ -1,0 +1,492 @@
+"""Names spread over several sets of nodes; and names that move from one set to another while clients run."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import random
+import warnings
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import FACES, Face
+from contract.simulated import Simulated, SimulatedCluster
+
+from holdfast.embedded import Nodes
+from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
+from holdfast.face import moving
+from holdfast.face.lease import HELD, LOST, OPEN, RELEASED
+from holdfast.recipes.exclusive import keys_of
+
+SETS = "ab"
+
+
+class Some(Cluster):
+    """Some of the nodes that run: a set."""
+
+    def __init__(self, nodes: Nodes, which: slice) -> None:
+        super().__init__(nodes)
+        self._which = which
+
+    def __len__(self) -> int:
+        return len(self.urls)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return self.nodes.urls[self._which]
+
+
+@pytest.fixture(scope="module")
+def six() -> Iterator[Nodes]:
+    with Nodes(6) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def sets(face: Face, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Two sets of nodes that all tests of this module share, and that no test does any harm."""
+    if isinstance(face, Simulated):
+        return {shard: SimulatedCluster(face.world, 3) for shard in SETS}
+    nodes: Nodes = request.getfixturevalue("six")
+    return {"a": Some(nodes, slice(3)), "b": Some(nodes, slice(3, 6))}
+
+
+@pytest.fixture
+async def own(face: Face) -> AsyncIterator[dict[str, Cluster]]:
+    """Two sets of nodes, of the test's own."""
+    async with face.nodes(3) as a, face.nodes(3) as b:
+        yield {"a": a, "b": b}
+
+
+def lives(client: Any, shard: str, name: str) -> str:
+    """A name like this one that lives on this set."""
+    return next(it for it in (f"{name}/{number}" for number in range(1000)) if client.shard_of(it) == shard)
+
+
+class Rollout:
+    """Clients of before, in between, and of afterwards: set b is new. `name`: lives on a before, and on b afterwards."""
+
+    def __init__(self, face: Face, sets: dict[str, Cluster], name: str, **options: Any) -> None:
+        before = {"a": sets["a"]}
+        self.face, self.a, self.b = face, sets["a"], sets["b"]
+        self.old = face.spread(before, **options)
+        self.both = face.spread(sets, before, **options)
+        self.new = face.spread(sets, **options)
+        self.name = lives(self.new, "b", name)
+
+    async def ready(self) -> None:
+        for client in (self.old, self.both, self.new):
+            await self.face.ready(client)
+
+    async def free(self) -> None:
+        """Nothing is left of it, on any node."""
+        await self.face.until(lambda: self.a.holders(self.name) == self.b.holders(self.name) == [None] * 3)
+        assert self.a.waiters(self.name) == self.b.waiters(self.name) == [0] * 3
+
+    async def fence(self, client: Any) -> int:
+        lease = await self.face.acquire(client.lock(self.name, wait=10))
+        assert lease.held
+        assert lease.votes >= 2
+        fence: int = lease.fence
+        await self.face.release(lease, confirm=True)
+        return fence
+
+
+@pytest.fixture
+async def rollout(face: Face, sets: dict[str, Cluster], name: str) -> Rollout:
+    found = Rollout(face, sets, name)
+    await found.ready()
+    return found
+
+
+# ------------------------------------------------ several sets
+
+
+async def test_every_name_lives_on_one_set_and_each_set_has_its_own_majority(face: Face, sets: dict[str, Cluster], name: str) -> None:
+    client = face.spread(sets)
+    status = await face.ready(client)
+    assert [(it.shard, it.state) for it in status] == [("a", "up")] * 3 + [("b", "up")] * 3
+    assert [it.node for it in status] == list(client.urls) == [url for urls in client.shards.values() for url in urls]
+    leases = {}
+    for shard in SETS:
+        leases[shard] = await face.acquire(client.lock(lives(client, shard, name)))
+        await face.until(lambda: leases[shard].votes == 3)  # noqa: B023
+        other = SETS[1 - SETS.index(shard)]
+        assert sets[shard].holders(leases[shard].name) == [leases[shard].token] * 3
+        assert sets[other].holders(leases[shard].name) == [None] * 3
+    names = sorted(it.name for it in leases.values())
+    assert await face.call(client.names, f"{name}*") == names
+    assert (client.stats().held, client.stats().acquired) == (2, 2)
+    for lease in leases.values():
+        told = await face.call(client.inspect, lease.name)
+        assert (told.state, told.holder, len(told.nodes)) == ("held", lease.token, 3)
+        assert await face.call(client.locked_by, lease.name) == lease.token
+        assert await face.call(client.is_locked, lease.name)
+    assert await face.call(client.force_release, leases["b"].name, "a test") >= 2
+    await face.until_lost(leases["b"])
+    assert leases["a"].held
+    await face.release(leases["a"], confirm=True)
+    assert not await face.call(client.is_locked, leases["a"].name)
+    with pytest.raises(LockLost):
+        await face.release(leases["b"])
+
+
+async def test_several_names_live_together_or_are_refused(face: Face, sets: dict[str, Cluster], name: str) -> None:
+    client = face.spread(sets)
+    a, b = (lives(client, shard, name) for shard in SETS)
+    with pytest.raises(ConfigError, match=r"cannot be locked together: .*'a'.*'b'.*braces") as caught:
+        client.lock(a, b)
+    assert a in str(caught.value)
+    assert b in str(caught.value)
+    names = [f"{{{name}}}/{number}" for number in range(5)]
+    lease = await face.acquire(client.lock(*names))
+    assert list(lease.fences) == names
+    await face.release(lease)
+
+
+async def test_a_set_that_is_down_takes_only_its_own_names_with_it(face: Face, own: dict[str, Cluster], name: str) -> None:
+    client = face.spread(own, ttl=0.5, max_ttl=1, outage=0.2)
+    a, b = (lives(client, shard, name) for shard in SETS)
+    await face.ready(client)
+    await own["b"].kill(0, 1)
+    with pytest.raises(NoQuorum):
+        await face.acquire(client.lock(b, wait=5))
+    lease = await face.acquire(client.lock(a))
+    await face.release(lease)
+    for call in (client.names, client.ready):
+        with pytest.raises(NoQuorum):
+            await face.call(call, *([0.5] if call == client.ready else []))
+
+
+async def test_close_ends_all_sets(face: Face, sets: dict[str, Cluster], name: str) -> None:
+    client = face.spread(sets)
+    leases = [await face.acquire(client.lock(lives(client, shard, name))) for shard in SETS]
+    await face.close(client)
+    assert [it.held for it in leases] == [False, False]
+    await face.until(lambda: all(sets[shard].holders(it.name) == [None] * 3 for shard, it in zip(SETS, leases, strict=True)))
+
+
+@pytest.mark.parametrize("kind", FACES)
+async def test_local_brings_several_sets(kind: str) -> None:
+    face = FACES[kind]()
+    client = face.kind.local(1, shards=2)  # type: ignore[attr-defined]
+    try:
+        assert list(client.shards) == ["1", "2"]
+        assert [len(it) for it in client.shards.values()] == [1, 1]
+        for shard in client.shards:
+            lease = await face.acquire(client.lock(lives(client, shard, "local")))
+            await face.release(lease)
+    finally:
+        await face.close(client)
+
+
+# ------------------------------------------------ a name that moves
+
+
+async def test_whoever_knows_both_sets_holds_the_name_on_both(face: Face, rollout: Rollout) -> None:
+    lease = await face.acquire(rollout.both.lock(rollout.name))
+    await face.until(lambda: lease.votes == 3)
+    assert (lease.state, lease.held, lease.names, lease.contended) == (HELD, True, (rollout.name,), False)
+    assert None not in rollout.a.holders(rollout.name)
+    assert rollout.b.holders(rollout.name) == [lease.token] * 3
+    assert await face.extend(lease, 20) > 18
+    assert all(left > 18_000 for it in (rollout.a, rollout.b) for left in it.everywhere("PTTL", rollout.name))
+    assert await face.release(lease, confirm=True) >= 2
+    await rollout.free()
+    assert lease.state is RELEASED
+
+
+@pytest.mark.parametrize("holder, others", [("old", ["both"]), ("both", ["old", "both", "new"]), ("new", ["both"])])
+async def test_whoever_knows_both_sets_keeps_out_everybody(face: Face, rollout: Rollout, holder: str, others: Iterable[str]) -> None:
+    lease = await face.acquire(getattr(rollout, holder).lock(rollout.name))
+    for other in others:
+        client = getattr(rollout, other)
+        assert await face.try_acquire(client.lock(rollout.name)) is None
+        with pytest.raises(LockBusy):
+            await face.acquire(client.lock(rollout.name, wait=0.1))
+        assert await face.call(client.is_locked, rollout.name)
+    assert lease.held
+    await face.release(lease)
+    await rollout.free()
+
+
+async def test_a_name_that_stays_is_held_on_its_set_alone(face: Face, rollout: Rollout) -> None:
+    stays = lives(rollout.new, "a", "stays")
+    before = rollout.b.calls()
+    lease = await face.acquire(rollout.both.lock(stays))
+    assert rollout.b.holders(stays) == [None] * 3
+    assert rollout.a.holders(stays).count(lease.token) >= 2
+    await face.release(lease)
+    assert rollout.b.calls() == before
+
+
+@pytest.mark.parametrize("first, second", [("old", "both"), ("both", "old"), ("both", "new"), ("new", "both"), ("both", "both")])
+async def test_a_release_lets_in_whoever_waits(face: Face, rollout: Rollout, first: str, second: str) -> None:
+    lease = await face.acquire(getattr(rollout, first).lock(rollout.name))
+    waiter = asyncio.create_task(face.acquire(getattr(rollout, second).lock(rollout.name, wait=30)))
+    await face.until(lambda: 1 in (*rollout.a.waiters(rollout.name), *rollout.b.waiters(rollout.name)))
+    fence = lease.fence
+    await face.release(lease)
+    got = await waiter
+    assert got.held
+    assert got.contended
+    assert got.fence > fence
+    await face.release(got)
+    await rollout.free()
+
+
+def ahead(cluster: Cluster, name: str, by: float) -> int:
+    """Have these nodes grant fences that are ahead of all clocks, as after clients whose clocks were."""
+    seconds, micros = cluster.ask(0, "TIME")
+    fence = int(seconds) * 10**6 + int(micros) + int(by * 1e6)
+    cluster.everywhere("SET", keys_of(name.encode())[1].decode(), fence, "PX", 60_000)
+    return fence
+
+
+async def fences(rollout: Rollout) -> list[int]:
+    """Those of one holder after another, while a roll-out goes on; some sets are ahead of the others."""
+    found, clients = [], {"o": rollout.old, "b": rollout.both, "n": rollout.new}
+    ahead(rollout.a, rollout.name, 2.0)
+    for it in "obob":
+        found.append(await rollout.fence(clients[it]))
+    ahead(rollout.b, rollout.name, 4.0)
+    for it in "bobobbnbnbnn":
+        found.append(await rollout.fence(clients[it]))
+    return found
+
+
+async def test_fences_grow_whoever_holds_it(face: Face, rollout: Rollout) -> None:
+    found = await fences(rollout)
+    assert found == sorted(set(found))
+
+
+async def test_fences_that_are_not_written_to_all_sets_are_seen(face: Face, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = await face.acquire(rollout.both.lock("any"))
+    await face.release(lease)
+
+    async def later(lease: Any, fence: int) -> None: ...
+
+    def at_once(lease: Any, fence: int) -> None: ...
+
+    monkeypatch.setattr(moving, "_agreed", lambda *_: True)
+    monkeypatch.setattr(type(lease), "_raise", later if inspect.iscoroutinefunction(type(lease)._raise) else at_once)
+    found = await fences(rollout)
+    assert found != sorted(set(found))
+
+
+async def test_a_fence_that_is_ahead_on_the_old_set_is_written_to_the_new_one(face: Face, rollout: Rollout) -> None:
+    least = ahead(rollout.a, rollout.name, 3.0)
+    lease = await face.acquire(rollout.both.lock(rollout.name))
+    assert lease.fence > least
+    assert lease.fences == {rollout.name: lease.fence}
+    written = [int(it or 0) for it in rollout.b.everywhere("GET", keys_of(rollout.name.encode())[1].decode())]
+    assert sum(it >= lease.fence for it in written) >= 2
+    assert (await face.call(rollout.both.inspect, rollout.name)).fence == lease.fence
+    await face.release(lease)
+
+
+@pytest.mark.parametrize("where", ["a", "b"])
+async def test_lost_on_one_set_is_lost(face: Face, rollout: Rollout, where: str) -> None:
+    lost: list[Any] = []
+    lease = await face.acquire(rollout.both.lock(rollout.name, on_lost=lost.append))
+    await face.until(lambda: lease.votes == 3)
+    assert await face.call({"a": rollout.old, "b": rollout.new}[where].force_release, rollout.name, "a test") >= 2
+    await face.until_lost(lease)
+    assert (lease.state, lease.held, lease.votes, lease.remaining) == (LOST, False, 0, 0.0)
+    with pytest.raises(LockLost, match="forced") as caught:
+        lease.check()
+    assert (caught.value.reason, caught.value.fence) == ("forced", lease.fence)
+    await face.until(lambda: lost == [lease])
+    await rollout.free()
+    with pytest.raises(LockLost):
+        await face.release(lease)
+
+
+async def test_an_operator_takes_it_away_on_both(face: Face, rollout: Rollout) -> None:
+    lease = await face.acquire(rollout.both.lock(rollout.name))
+    await face.until(lambda: lease.votes == 3)
+    assert await face.call(rollout.both.force_release, rollout.name, "a test") >= 2
+    await face.until_lost(lease)
+    await rollout.free()
+    assert not lease.held
+
+
+async def test_the_body_of_a_lost_lease_is_told(face: Face, rollout: Rollout) -> None:
+    async def body(lease: Any) -> None:
+        await face.call(rollout.old.force_release, rollout.name, "a test")
+        await face.until_lost(lease)
+        await face.sleep(0.1)  # (an asyncio body is cancelled here)
+
+    with pytest.raises(LockLost, match="forced"):
+        await face.within(rollout.both.lock(rollout.name), body)
+    await rollout.free()
+
+
+async def test_renewed_on_both_sets(face: Face, sets: dict[str, Cluster], name: str) -> None:
+    rollout = Rollout(face, sets, name, ttl=0.6)
+    lease = await face.acquire(rollout.both.lock(rollout.name))
+    await face.sleep(1.5)
+    assert lease.held
+    assert all(left > 0 for it in sets.values() for left in it.everywhere("PTTL", rollout.name))
+    await face.release(lease)
+    await rollout.free()
+
+
+async def test_max_hold_and_a_lease_that_is_not_renewed_end_on_both_sets(face: Face, sets: dict[str, Cluster], name: str) -> None:
+    rollout = Rollout(face, sets, name, ttl=0.4)
+    for options, reason in (({"max_hold": 0.6}, "max_hold"), ({"renew": False}, "expired")):
+        lease = await face.acquire(rollout.both.lock(rollout.name, **options))
+        await face.until_lost(lease)
+        with pytest.raises(LockLost, match=reason):
+            lease.check()
+        await rollout.free()
+
+
+async def test_what_cannot_be_had_on_one_set_is_kept_on_none(face: Face, own: dict[str, Cluster], name: str) -> None:
+    rollout = Rollout(face, own, name, ttl=0.5, max_ttl=1, outage=0.2)
+    await rollout.ready()
+    await own["b"].kill(0, 1)
+    with pytest.raises(NoQuorum):
+        await face.acquire(rollout.both.lock(rollout.name, wait=10))
+    await face.until(lambda: rollout.a.holders(rollout.name) == [None] * 3)
+    lease = await face.acquire(rollout.both.lock(rollout.name, fail_open=True, wait=10))
+    assert (lease.state, lease.fence) == (OPEN, None)
+    lease.check()
+    assert await face.release(lease) == 0
+    await face.until(lambda: rollout.a.holders(rollout.name) == [None] * 3)
+
+
+async def test_a_minority_of_each_set_may_be_away(face: Face, own: dict[str, Cluster], name: str) -> None:
+    rollout = Rollout(face, own, name)
+    await rollout.ready()
+    await rollout.a.kill(0)
+    await rollout.b.kill(2)
+    fences = [await rollout.fence(it) for it in (rollout.old, rollout.both, rollout.both, rollout.new)]
+    assert fences == sorted(set(fences))
+
+
+async def test_who_is_stopped_while_it_waits_leaves_nothing(face: Face, rollout: Rollout) -> None:
+    lease = await face.acquire(rollout.new.lock(rollout.name))
+    with pytest.raises(LockBusy) as caught:
+        await face.acquire(rollout.both.lock(rollout.name, wait=0.2))
+    assert caught.value.holder == lease.token
+    await face.until(lambda: rollout.a.holders(rollout.name) == [None] * 3)
+    waiter = asyncio.create_task(face.acquire(rollout.both.lock(rollout.name)))
+    await face.until(lambda: 1 in rollout.b.waiters(rollout.name))
+    await face.close(rollout.both)
+    with pytest.raises(Exception, match="closed"):
+        await waiter
+    await face.until(lambda: rollout.a.holders(rollout.name) == [None] * 3)
+    await face.release(lease)
+    await rollout.free()
+
+
+async def test_entered_again(face: Face, rollout: Rollout) -> None:
+    lock = rollout.both.lock(rollout.name, reentrant=True)
+
+    def script() -> Any:
+        outer = face.block(lock)
+        lease = yield outer.enter
+        inner = face.block(lock)
+        again = yield inner.enter
+        assert (again.fence, again.held) == (lease.fence, True)
+        yield outer.leave
+        assert again.held
+        assert None not in rollout.a.holders(rollout.name)[:2] or None not in rollout.b.holders(rollout.name)[:2]
+        yield inner.leave
+
+    await face.user(rollout.both, script())
+    await rollout.free()
+
+
+async def test_names_of_several_former_sets_move_together(face: Face, sets: dict[str, Cluster], name: str) -> None:
+    former = {"x": sets["a"], "y": sets["b"]}
+    async with face.nodes(1) as c:
+        client, other = face.spread({"c": c}, former), face.spread(former)
+        names = [lives(other, shard, name) for shard in "xy"]
+        with pytest.raises(ConfigError):
+            other.lock(*names)
+        lease = await face.acquire(client.lock(*names))
+        assert set(lease.fences) == set(lease.tokens) == set(names)
+        for each in names:
+            assert await face.try_acquire(other.lock(each)) is None
+        await face.release(lease, confirm=True)
+        for each in names:
+            got = await face.acquire(other.lock(each, wait=5))
+            assert got.fence > lease.fences[each]
+            await face.release(got)
+        await asyncio.gather(*[_often(face, client, random.Random(it).sample(names, 2)) for it in range(4)])
+        await face.finish()
+
+
+async def _often(face: Face, client: Any, names: list[str]) -> None:
+    for _ in range(5):
+        lease = await face.acquire(client.lock(*names, wait=30))
+        await face.release(lease)
+
+
+# ------------------------------------------------ a roll-out while everybody works
+
+
+class Register:
+    """What the lock protects: notes who is inside, and refuses a fence that is not larger than all before."""
+
+    def __init__(self) -> None:
+        self.inside, self.overlaps, self.entries = 0, 0, 0
+        self.last = self.stale = 0
+
+    async def work(self, face: Face, client: Any, name: str) -> None:
+        lease = await face.acquire(client.lock(name, wait=60))
+        self.overlaps += self.inside > 0
+        self.inside += 1
+        self.stale += lease.fence <= self.last
+        self.last = max(self.last, lease.fence)
+        await face.sleep(0.004)
+        self.inside -= 1
+        self.entries += 1
+        await face.release(lease)
+
+
+async def test_clients_change_one_after_the_other(face: Face, rollout: Rollout) -> None:
+    register = Register()
+    for clients in ([rollout.old, rollout.both], [rollout.both, rollout.both], [rollout.both, rollout.new]):
+        await asyncio.gather(*[register.work(face, it, rollout.name) for it in clients * 6])
+    assert (register.entries, register.overlaps, register.stale) == (36, 0, 0)
+    await rollout.free()
+
+
+async def test_clients_that_leave_out_a_step_are_seen(face: Face, rollout: Rollout) -> None:
+    register = Register()
+    await asyncio.gather(*[register.work(face, it, rollout.name) for it in [rollout.old, rollout.new] * 6])
+    assert register.overlaps
+
+
+async def test_clients_that_leave_out_a_step_are_warned(face: Face, sets: dict[str, Cluster]) -> None:
+    if not face.hears:
+        return
+    told: list[Any] = []
+    before, options = {"a": sets["a"]}, {"prefix": f"{face.kind.__module__}:", "max_ttl": 2, "ttl": 1}
+    for shards, previous in ((before, None), (sets, before)):
+        await face.ready(face.spread(shards, previous, **options, observer=told.append))
+    await face.sleep(0.5)
+    assert not [it for it in told if type(it).__name__ == "Warned"]
+    await face.ready(face.spread(before, **options))
+    await face.sleep(0.5)
+    await face.ready(face.spread(sets, **options, observer=told.append))
+    await face.until(lambda: [it for it in told if "spreads names over other sets" in getattr(it, "warning", "")])
+
+
+async def test_a_lease_that_is_dropped_ends_with_its_ttl_on_both_sets(face: Face, sets: dict[str, Cluster], name: str) -> None:
+    if not face.hears:
+        return
+    rollout = Rollout(face, sets, name, ttl=2)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        await face.acquire(rollout.both.lock(rollout.name))
+        gc.collect()
+        await face.until(lambda: told)
+    assert [str(it.message).partition(" was dropped")[0] for it in told] == [f"the lease of {rollout.name!r}"]
+    await rollout.free()
