@@ -26,7 +26,7 @@ from .faults import CABLES, KINDS
 QUICK = ((WITHIN, 44.0), (LEAPS, 7.0), (MEMORY, 6.0))  # seconds
 QUICK_MORE = 12.0  # seconds that the first may take longer on a busy machine
 SHARES = ((WITHIN, 0.8), (LEAPS, 0.12), (MEMORY, 0.08))
-BYTES_SECONDS = 60.0
+BYTES_SECONDS = 70.0
 FAULTS_QUICK, FAULTS_A_MINUTE, HOLDS_A_MINUTE, AIMED_SHARE, INJECTIONS = 100, 40, 250, 0.4, 1_000
 CABLED = {name for name, kind in KINDS.items() if kind.group == CABLES}
 LONG = 300.0  # seconds from which on every kind of fault has to have happened
@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clients", type=int, default=5, help="processes (5)")
     parser.add_argument("--users", type=int, default=4, help="threads or tasks in each (4)")
     parser.add_argument("--server", help="another server's executable")
+    parser.add_argument("--seconds", type=float, default=BYTES_SECONDS, help=f"for the bytes at most ({BYTES_SECONDS:g})")
     parser.add_argument("--only", choices=("faults", "bytes"), help="one part of it")
     parser.add_argument("--out", type=Path, default=Path("build/nemesis"), help="where a failure's history goes (build/nemesis)")
     options = parser.parse_args(arguments)
@@ -76,14 +77,16 @@ def bytes_(options: argparse.Namespace) -> int:
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)
     if options.server:
         os.environ["HOLDFAST_SERVER"] = options.server
-    outcome = asyncio.run(injections.everywhere(options.seed, BYTES_SECONDS, _tell))
+    outcome = asyncio.run(injections.everywhere(options.seed, options.seconds, _tell))
     _tell(f"\n{injections.told(outcome)}")
     for it in outcome.broken[:20]:
         _tell(it)
     if outcome.broken:
         return BROKEN
-    if outcome.injections < INJECTIONS or outcome.sessions < outcome.planned:
-        _tell(f"void: fewer than {INJECTIONS} injections, or not all that was planned")
+    if (left := outcome.planned - outcome.sessions) > 0:
+        _tell(f"NOT ALL BYTES: {left} sessions were left after {options.seconds:.0f} s")
+    if outcome.injections < INJECTIONS:
+        _tell(f"void: fewer than {INJECTIONS} injections")
         return VOID
     return 0
 
