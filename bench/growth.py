@@ -187,7 +187,6 @@ AXES = {
                 Curve("renewal", "CPU of one renewal, µs", "growth-names"),
                 Curve("bytes", "bytes of a lease, client", "growth-names-bytes"),
                 Curve("node_bytes", "bytes of a lease, node"),
-                Curve("lost", "lost"),
             ),
         ),
     )

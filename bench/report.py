@@ -137,8 +137,8 @@ def slopes(axis: growth.Axis, figures: Mapping[str, Any]) -> str:
     for curve in axis.curves:
         for who in _who(axis, figures, curve):
             points = [it for it in axis.points(figures, who, curve.figure) if it[1] > 0]
-            if len(points) > 1 and (growth_ := _growth(curve, points)):
-                told.append(f"- {who}, {curve.heading}: {growth_}")
+            if len(points) > 1 and (curve.line or axis.sizes[0] > 0):
+                told.append(f"- {who}, {curve.heading}: {_growth(curve, points)}")
     return "\n".join(told)
 
 
@@ -146,8 +146,6 @@ def _growth(curve: growth.Curve, points: Sequence[tuple[float, float, float]]) -
     if curve.line:
         start, slope = growth.line(points)
         return f"{short(max(start, 0.0))}, and {short(slope)} {curve.line}"
-    if points[0][0] <= 0:
-        return ""
     return f"from {short(points[0][1])} to {short(points[-1][1])}: the size to the power of {growth.power(points):.2f}"
 
 
