@@ -33,7 +33,7 @@ SIMULATOR = str(Path(holdfast.__file__).parent / "testing")  # the nodes' work i
 NODES, PAIRS = 5, 50
 
 CALLS = 260  # of our own functions, for a pair on five nodes with asyncio, confirmed
-CALLS_OF_MANY = 152  # the same with 100 tasks
+CALLS_OF_MANY = 149  # the same with 100 tasks
 WRITES_OF_MANY = 4  # a node, for 100 pairs: what is said first in a turn leaves at once, the rest of the turn together
 CALLER = 47  # in a thread that acquires and releases; the rest is the keeper's
 

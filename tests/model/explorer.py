@@ -129,13 +129,13 @@ class _Shape:
         self.vote = sorted(({it for it in vars(Vote) if not it.startswith("_")} | {"base"}) - self.VOTE_FOR_PEOPLE)
 
     def known(self, name: str, value: object) -> Any:
-        """A value of which something is known: it may be kept, compared and set again. (A list, while nothing is in it.)"""
+        """A value of which something is known: it may be kept, compared and set again. (A tuple, while nothing is in it.)"""
         if value.__class__ in _EXACT:
             return value
         if value is None or isinstance(value, int | float | bytes | str) or hasattr(value, "name"):
             return value
-        if value == []:
-            return ()
+        if value == ():
+            return value
         raise TypeError(f"{name} = {value!r} is of a kind that the model does not know: say in _Shape what it means")
 
 
@@ -608,7 +608,7 @@ class _Crew:
     def _put_together(self) -> Claim:
         shape, claim = self.model.shape, object.__new__(Claim)
         for name, value in zip(shape.core, self.core[9], strict=True):
-            setattr(claim, name, [] if value == () else value)
+            setattr(claim, name, value)
         for name, value in shape.FOR_PEOPLE.items():
             setattr(claim, name, list(value) if isinstance(value, list) else value)
         claim.recipe, claim.mint, claim._reach, claim._quorum = Lock("x"), self.mint, self.reach, self.reach.quorum

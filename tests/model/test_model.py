@@ -92,7 +92,7 @@ def successors(model: Model, state: State) -> Iterator[State]:
 def test_a_claim_with_something_new_in_it_is_refused() -> None:
     with pytest.raises(TypeError, match="_bag = \\[1\\] is of a kind"):
         _Shape().known("_bag", [1])
-    assert _Shape().known("_bag", []) == ()
+    assert _Shape().known("_bag", ()) == ()
 
 
 def test_a_broken_law_is_told_as_a_history(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,9 +54,9 @@ def test_those_who_come_together_begin_elsewhere() -> None:
 
 @pytest.mark.parametrize("permits", [0, -1, MOST + 1, True, 2.0, "3", None])
 def test_permits_that_cannot_be(permits: int) -> None:
-    with pytest.raises(ConfigError, match="permits is a whole number from 1 to 1000"):
+    with pytest.raises(ConfigError, match="permits is a whole number"):
         pool(permits)
-    with pytest.raises(ConfigError, match="count is a whole number from 1 to 1000"):
+    with pytest.raises(ConfigError, match="count is a whole number"):
         pool(5, permits)
 
 
