@@ -254,7 +254,7 @@ def test_asking_all_at_once_lets_hardly_anybody_in(town: Build, monkeypatch: pyt
     ordered = sum(rush(town, seed)[0] for seed in RUSHES)
     at_once(monkeypatch)
     assert ordered == LIMIT * len(RUSHES)
-    assert sum(rush(town, seed)[0] for seed in RUSHES) < 0.7 * ordered
+    assert max(rush(town, seed)[0] for seed in RUSHES) <= 1
 
 
 def test_giving_back_to_nodes_that_did_not_answer_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
