@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Face, Threads
+from contract.faces import Asyncio, Face, Threads
 
 from holdfast.errors import Cancelled, Closed, ConfigError, NoQuorum, RateLimited
+from holdfast.events import Opened
 
 BOTH = pytest.mark.parametrize("algorithm", ["gcra", "fixed window"])
 
@@ -97,6 +98,31 @@ async def test_who_waits_when_the_client_is_closed(face: Face, five: Cluster, na
         await waiter
     with pytest.raises(Closed):
         await face.call(rate.take)
+
+
+async def test_who_has_waited_leaves_nothing_behind(face: Face, five: Cluster, name: str) -> None:
+    if not isinstance(face, Asyncio):
+        return
+    client = await face.connected(five)
+    rate = client.rate(name, 1, 0.05)
+    for _ in range(3):
+        assert await face.call(rate.acquire)
+    waiters = [asyncio.create_task(face.call(client.rate(f"{name}.long", 1, 1000).acquire)) for _ in range(3)]
+    await face.sleep(0.1)
+    for waiter in waiters:
+        waiter.cancel()
+    await asyncio.gather(*waiters, return_exceptions=True)
+    assert client._driver()._watchers == []
+
+
+async def test_fail_open_is_told(face: Face, three: Cluster, name: str) -> None:
+    heard: list[Any] = []
+    client = await face.connected(three, observer=heard.append) if face.hears else await face.connected(three)
+    await three.kill(0, 1, 2)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["down"] * 3)
+    assert await face.call(client.rate(name, 1, 1000, fail_open=True).take)
+    if face.hears:
+        await face.until(lambda: any(isinstance(it, Opened) and it.name == name for it in heard))
 
 
 async def test_a_minority_that_is_away_is_not_asked(face: Face, three: Cluster, name: str) -> None:

@@ -91,4 +91,4 @@ def test_the_tutorials_limiter_never_lets_go_of_a_steady_caller_and_ours_does(fi
             told.append([theirs(), *[bool(it.take()) for it in ours]])
             time.sleep(0.6)
     assert [gcra and window for _, gcra, window in told] == [True] * calls
-    assert [it for it, *_ in told] == [True] * limit + [False] * (calls - limit), "it is never let in again, though it is below the limit"
+    assert [it for it, *_ in told] == [True] * limit + [False] * (calls - limit), "never let in again, though it stays below the limit"

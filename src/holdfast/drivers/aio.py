@@ -285,7 +285,11 @@ class Driver:
         if not self._over:
             watcher = self.loop.create_future()
             self._watchers.append(watcher)
-            await asyncio.wait([watcher], timeout=wait)
+            try:
+                await asyncio.wait([watcher], timeout=wait)
+            finally:
+                if watcher in self._watchers:
+                    self._watchers.remove(watcher)
 
     async def close(self) -> None:
         """Release everything and end. Waits for the nodes' answers, at most `node_timeout`; who is cancelled need not wait for that."""
