@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster, ask
 from contract.faces import FACES, Face
-from nemesis import proxy
-from nemesis.proxy import Proxy
 
 from holdfast import LeaseState
 from holdfast.errors import LockBusy, NoQuorum
@@ -29,35 +27,88 @@ TICK = 0.3  # seconds by which a busy machine may be late
 REQUEST = b"\r\n$16\r\n"  # stands in every request (the fence that it proposes), and in nothing else
 
 
-class Way(Proxy):
+class Way:
     """The way to one node, which can be lost, blocked, or lead elsewhere. Runs in the test's loop."""
 
     def __init__(self, url: str) -> None:
-        super().__init__("127.0.0.1", int(url.rpartition(":")[2]))
+        self.port = int(url.rpartition(":")[2])
         self.lose_answer_to = b""  # the connection is cut after the node has executed such a command, and before its answer is through
         self.keep_back = b""  # such a command, and everything after it on that connection, is kept until `deliver`
         self.lost = 0
-        self.kept: list[proxy.Way] = []
-        self.reads = self._read
+        self._kept: list[tuple[asyncio.StreamWriter, bytes]] = []
+        self._open: set[asyncio.StreamWriter] = set()
+        self._there: list[asyncio.StreamWriter] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Take connections."""
+        self._server = await asyncio.start_server(self._led, "127.0.0.1", 0)
+        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def end(self) -> None:
+        """No connection is left."""
+        self._server.close()
+        self.cut()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._there:
+            writer.transport.abort()
+        await asyncio.sleep(0)  # transports end in the next turn
+
+    def cut(self) -> None:
+        """Reset all connections."""
+        for writer in list(self._open):
+            writer.transport.abort()
 
     def deliver(self) -> int:
-        """Let the node have, late, what was kept back; on how many connections that was."""
-        kept, self.kept, self.keep_back = self.kept, [], b""
-        for way in kept:
-            way.free()
+        """Let the node have, late, what was kept back; how much that was."""
+        kept, self._kept, self.keep_back = self._kept, [], b""
+        for writer, data in kept:
+            writer.write(data)
         return len(kept)
 
-    def _read(self, way: proxy.Way, data: bytes) -> None:
-        if way is way.link.up:
-            if self.keep_back and self.keep_back in data and way.open:
-                way.hold()
-                self.kept.append(way)
-            elif self.lose_answer_to and self.lose_answer_to in data:
-                way.link.label = "doomed"
-        elif way.link.label == "doomed":
-            self.lost += 1
-            self.lose_answer_to = b""
-            way.link.reset()
+    async def _led(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._open.add(writer)
+        there: asyncio.StreamWriter | None = None
+        try:
+            back, there = await asyncio.open_connection("127.0.0.1", self.port)
+            self._there.append(there)
+            doomed = asyncio.Event()
+            answers = asyncio.create_task(self._answers(back, writer, doomed))
+            self._tasks.add(answers)
+            await self._requests(reader, there, doomed)
+        except OSError:
+            pass
+        finally:
+            writer.transport.abort()
+            self._open.discard(writer)
+            if there is not None and not any(it is there for it, _ in self._kept):
+                there.close()
+
+    async def _requests(self, reader: asyncio.StreamReader, there: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
+        held = False
+        while data := await reader.read(65536):
+            held = held or bool(self.keep_back and self.keep_back in data)
+            if held:
+                self._kept.append((there, data))
+                continue
+            if self.lose_answer_to and self.lose_answer_to in data:
+                doomed.set()
+            there.write(data)
+
+    async def _answers(self, back: asyncio.StreamReader, writer: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := await back.read(65536):
+                if doomed.is_set():
+                    self.lost += 1
+                    self.lose_answer_to = b""
+                    break
+                writer.write(data)
+        writer.transport.abort()
 
 
 @pytest.fixture(params=FACES)
@@ -89,7 +140,7 @@ async def ways(face: Face, nodes: Cluster) -> AsyncIterator[list[Way]]:
     finally:
         await face.finish()
         for way in found:
-            await way.close()
+            await way.end()
 
 
 async def connected(face: Face, nodes: Cluster, through: list[Way], **options: Any) -> Any:
@@ -117,7 +168,7 @@ async def test_an_idle_connection_that_was_cut_in_silence_costs_node_timeout_at_
             way.keep_back = REQUEST
         pings = three.calls("ping")
         waits = asyncio.create_task(face.acquire(client.lock(name, wait=wait)))
-        await face.until(lambda: all(way.kept for way in through[:count]))
+        await face.until(lambda: all(way._kept for way in through[:count]))
         for way in through:
             way.keep_back = b""  # (connections that swallow go on with it; new ones do not)
         if count == 1:
@@ -148,7 +199,7 @@ async def test_a_single_try_outlives_a_majority_of_quiet_connections_that_were_c
         for way in through:
             way.keep_back = REQUEST
         waits = asyncio.create_task(face.acquire(client.lock(name, wait=0)))
-        await face.until(lambda: all(way.kept for way in through))
+        await face.until(lambda: all(way._kept for way in through))
         for way in through:
             way.keep_back = b""
         lease = await waits
@@ -282,7 +333,7 @@ async def test_s34_an_address_that_leads_to_another_server_is_guarded(face: Face
         lease = await face.acquire(client.lock(name))
         await face.until(lambda: lease.votes == 3)
         through[0].port = int(spare.urls[0].rpartition(":")[2])
-        through[0].reset()
+        through[0].cut()
         await face.until(lambda: client.nodes()[0].state == "guarded")
         assert client.nodes()[0].run_id == ask(spare.urls[0], "INFO", "server").partition("run_id:")[2][:40]
         assert sum(isinstance(it, NodeGuarded) for it in heard) == 1

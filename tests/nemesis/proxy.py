@@ -9,14 +9,13 @@ What is held back is delivered when the way is free again, even if its sender ha
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-import struct
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close is a reset
+from holdfast.drivers import sockets
+
 BACKLOG = 100
 UP, DOWN = "requests", "answers"
 
@@ -144,8 +143,7 @@ class _Side(asyncio.Protocol):
     def __init__(self, link: Link, way: Way, back: Way) -> None:
         self.link, self.way, self.back = link, way, back
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # (uvloop's is none by its type)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.back.to = transport
         if self.way is self.link.up:
@@ -268,8 +266,7 @@ class Proxy:
 def _reset(transport: asyncio.Transport | None) -> None:
     if transport is None:
         return
-    with contextlib.suppress(OSError):  # it is closed already
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    sockets.reset(transport.get_extra_info("socket"))
     transport.abort()
 
 
