@@ -26,7 +26,7 @@ def test_a_failing_world_shrinks(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert shrinking.runs <= RUNS
     assert len(case.only) <= FEW
     assert set(case.only) <= set(whole.only)
-    assert (case.plan.names, case.plan.each) == (1, 1) or name == "the gap rule is off"
+    assert (case.plan.clients, case.plan.names, case.plan.each) <= (plan.clients, plan.names, plan.each)
     assert case.plan.seconds < 3.0
     again = live(case.stage(**known))
     assert again.law == shrinking.law

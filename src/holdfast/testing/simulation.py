@@ -26,7 +26,7 @@ from .faults import Faults, Plan
 from .laws import Laws
 from .network import WALL, Link, Node
 from .timeline import timeline
-from .world import Clock, World
+from .world import Clock, Violation, World
 
 T = TypeVar("T")
 
@@ -52,6 +52,7 @@ class Simulation:
         self.laws = Laws(self.world, self.nodes, self._guard)
         self._seen: dict[driver.Driver, _Client] = {}
         self._faults: Faults | None = None
+        self._watched = True
 
     def client(self, **options: Any) -> Holdfast:
         """A client of these nodes, as a process of its own would have one. `options`: its own."""
@@ -95,8 +96,16 @@ class Simulation:
 
     # ------------------------------------------------ within
 
+    def look_away(self) -> None:
+        """A law is broken: the clients may still end in peace."""
+        self._watched = False
+        self.world.looks.clear()
+        self.world.passes.clear()
+
     def look(self) -> None:
         """Clients have done something: see whether all is as it must be."""
+        if not self._watched:
+            return
         for client in list(driver._drivers):
             if isinstance(client.loop, _Loop) and client.loop.simulation is self:
                 self._seen.setdefault(client, _Client(self.world))
@@ -109,6 +118,8 @@ class Simulation:
 
     def sends(self, client: driver.Driver, node: Node, data: bytes) -> None:
         """A client is about to send this."""
+        if not self._watched:
+            return
         self.laws.sends(cast(Any, self._seen.setdefault(client, _Client(self.world))), node, data)
 
     @contextmanager
@@ -152,13 +163,20 @@ class _Selector(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         world, ready = self.loop.simulation.world, self.loop._ready  # type: ignore[attr-defined]
-        self.loop.simulation.look()
-        world.run(world.now + TURN)
+        try:
+            self.loop.simulation.look()
+            world.run(world.now + TURN)
+            self._wait(world, ready, timeout)
+        except Violation:
+            self.loop.simulation.look_away()
+            raise
+        return []
+
+    def _wait(self, world: World, ready: Collection[object], timeout: float | None) -> None:
         if timeout is None or timeout > 0:
             world.run(inf if timeout is None else world.now + timeout, lambda: bool(ready))
             if timeout is None and not ready:
                 raise RuntimeError("everybody waits, and nothing is left to happen")
-        return []
 
 
 class _Loop(asyncio.SelectorEventLoop):
