@@ -390,7 +390,7 @@ def test_every_argument_has_its_rule(face: str) -> None:
     def parameters(method: str) -> set[str]:
         return set(inspect.signature(getattr(KINDS[face], method)).parameters) - {"self"}
 
-    assert parameters("__init__") == {*CLIENT, "nodes"}
+    assert parameters("__init__") == {*CLIENT, "nodes", "shards", "previous"}  # (the last two: tests/face/test_shards.py)
     assert parameters("lock") == set(LOCK)
     for method in ("ready", "inspect", "locked_by", "is_locked", "names", "force_release"):
         assert {f"{method}({it})" for it in parameters(method)} == {it for it in ASKED if it.startswith(f"{method}(")}

@@ -169,7 +169,13 @@ def test_one_set_may_take_the_place_of_another(kind: Any) -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nodes, too": ({"shards": {"a": A}, "_nodes": B}, "shards= is instead of nodes"),
     "some nodes in common": ({"_nodes": ["redis://a1"], "previous": A}, "have some nodes in common, and not all"),
-    "previous is no list": ({"_nodes": A, "previous": 5}, "previous is a list of sets"),
+    **{
+        f"previous is {wrong!r}": ({"_nodes": A, "previous": wrong}, "previous is a list of sets")
+        for wrong in (5, 0, False, "", b"", "redis://a", 1.5)
+    },
+    "previous has a password": ({"_nodes": A, "previous": "redis://me:secret@a"}, "//...@a"),
+    "shards is no list": ({"shards": 0}, "shards is a list of sets"),
+    "no sets": ({"shards": {}}, "shards has no set of nodes"),
     "a node twice in a set": ({"shards": {"a": A, "b": ["redis://b", "redis://b"]}}, "is named twice"),
 }
 
@@ -182,6 +188,7 @@ def test_what_cannot_be(kind: Any, what: str) -> None:
     with pytest.raises(ConfigError) as caught:
         kind(*options.pop("_nodes", ()), **options)
     assert complaint in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 @FACES

@@ -397,7 +397,8 @@ def _sets(nodes: Sequence[str | Iterable[str]], shards: Sets | None) -> tuple[Sh
 
 def _former(previous: Sets | Iterable[str]) -> tuple[Shard, ...]:
     """The sets of nodes of before; none, if they are not being changed."""
-    return sharding.shards(previous, "previous", flat=True) if previous else ()
+    none = isinstance(previous, Collection) and not isinstance(previous, str | bytes) and not previous
+    return () if none else sharding.shards(previous, "previous", flat=True)
 
 
 def _flat(nodes: Iterable[str | Iterable[str]]) -> list[str]:
