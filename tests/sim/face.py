@@ -108,7 +108,7 @@ class Lock(lock.Lock[Lease]):
     __slots__ = ("_driver", "_sources")
 
     def __init__(
-        self, terms: Terms, inside: Inside[Lease], agreements: Agreements, driver: Driver, sources: Sequence[tuple[Driver, Terms]]
+        self, terms: Terms, inside: Inside[Lease], agreements: Agreements | None, driver: Driver, sources: Sequence[tuple[Driver, Terms]]
     ) -> None:
         super().__init__(terms, inside, agreements)
         self._driver, self._sources = driver, sources
@@ -138,7 +138,7 @@ class Lock(lock.Lock[Lease]):
         if stays:
             self._inside.enters(here, lease)
         try:
-            if (plan := self._first(self._driver.settings)) is not None:
+            if self._agreements is not None and (plan := self._first(self._driver.settings)) is not None:
                 await carry_out(plan, self._driver)
             await (self._move(lease, wait) if self._sources else lease._obtain(wait))
         except NoQuorum as why:
@@ -220,15 +220,15 @@ class Holdfast(client.Client[Lock, Any, Any, Rate]):
     def _prepare(self) -> None:
         world, known, witness = self._parts
         self._inside: Inside[Lease] = Inside()
-        self._agreements = Agreements()
         self._drivers = [
             Driver(world, [known[it] for it in site.shard.nodes], site.settings, Clock(world, 0.0), witness) for site in self._sites.all
         ]
         self.driver = self._drivers[0]
+        self._agreements = Agreements(self.driver.clock)
 
-    def _describe(self, terms: Terms) -> Lock:
+    def _describe(self, terms: Terms, agreements: Agreements | None = None) -> Lock:
         at, sources = self._sites.placed(terms)
-        return Lock(terms, self._inside, self._agreements, self._drivers[at], [(self._drivers[it], parts) for it, parts in sources])
+        return Lock(terms, self._inside, agreements, self._drivers[at], [(self._drivers[it], parts) for it, parts in sources])
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._drivers[at])

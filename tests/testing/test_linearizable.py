@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.core.claim import HELD, OVER, WAITING
 from holdfast.testing.laws import Laws
-from holdfast.testing.world import Violation, World
+from holdfast.testing.world import Clock, Violation, World
 
 HISTORIES = 3000
 
@@ -84,7 +84,7 @@ def lawful(holds: list[Hold]) -> bool:
     """What the laws say of it, as it happens."""
     world = World(0)
     laws = Laws(world, [], guard=1.0)
-    driver: Any = SimpleNamespace(dead=False, clock=lambda: world.now)
+    driver: Any = SimpleNamespace(dead=False, clock=Clock(world, 0.0))
     claims: list[Any] = [Claimed(it.fence) for it in holds]
     world.looks.clear()
 

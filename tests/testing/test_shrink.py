@@ -11,7 +11,7 @@ from holdfast.testing.shrink import Shrinking
 
 WITHIN = 60  # seeds in which to look for a failing world
 RUNS = 200  # tries
-FEW = 2  # faults
+FEW = 4  # faults
 
 
 @pytest.mark.parametrize("name", ["no guard", "no agreement on the fence", "quorum of 2 in 5", "the gap rule is off"])

@@ -34,6 +34,7 @@ def test_answers_and_pushes() -> None:
 def test_pieces_of_them() -> None:
     assert told(b"5\r\n:1\r\n") == "5 ; :1 ; "
     assert told(b"*3\r\n:5\r\n") == ""
+    assert told(b":0000000a 5 x\r\n") == ":0000000a 5 x ; "
 
 
 def test_other_things_and_the_last_lines_only() -> None:

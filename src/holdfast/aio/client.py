@@ -39,15 +39,14 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()
-        self._agreements = Agreements()
         self._loops: tuple[dict[asyncio.AbstractEventLoop, Driver], ...] = tuple({} for _ in self._sites.all)
         self._ways = tuple(partial(self._driver, at) for at in range(len(self._sites.all)))
         self._closed = False
 
-    def _describe(self, terms: Terms) -> Lock:
+    def _describe(self, terms: Terms, agreements: Agreements | None = None) -> Lock:
         at, sources = self._sites.placed(terms) if len(self._ways) > 1 else (0, ())
         former = [(self._ways[it], parts) for it, parts in sources] if sources else ()
-        return Lock(terms, self._inside, self._agreements, self._ways[at], former)
+        return Lock(terms, self._inside, agreements, self._ways[at], former)
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._ways[at])

@@ -31,7 +31,7 @@ class Lock(lock.Lock[Lease]):
         self,
         terms: Terms,
         inside: Inside[Lease],
-        agreements: Agreements,
+        agreements: Agreements | None,
         driver: Callable[[], Driver],
         sources: Sequence[tuple[Callable[[], Driver], Terms]] = (),
     ) -> None:
@@ -64,7 +64,7 @@ class Lock(lock.Lock[Lease]):
         if stays:
             self._inside.enters(here, lease)
         try:
-            if (plan := self._first(driver.settings)) is not None:
+            if self._agreements is not None and (plan := self._first(driver.settings)) is not None:
                 await carry_out(plan, driver)
             await (self._move(lease, wait) if self._sources else lease._obtain(wait))
         except NoQuorum as why:

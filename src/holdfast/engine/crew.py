@@ -98,13 +98,15 @@ class Crew:
         if ttl / 3 < reach.patience:  # nothing may stay unanswered for longer than a third of a lease
             reach.patience = self._manners.patience = ttl / 3
         ticket = self.mint.ticket(now + (self.record.epoch if self._ahead is None else self._ahead))
+        if len(recipes) == 1:
+            return Claim(recipes[0], ttl, ticket, self.mint, reach, **terms)
 
         def claims(recipes: Sequence[Recipe]) -> list[Claim]:
             return [Claim(it, ttl, ticket, self.mint, reach, **terms) for it in recipes]
 
         if isinstance(recipes, Some):
             return Goal(claims(recipes.first(ticket)), lambda: claims(recipes.others(ticket)))
-        return Goal(claims(recipes)) if len(recipes) > 1 else claims(recipes)[0]
+        return Goal(claims(recipes))
 
     def begin(self, want: Want, now: float) -> None:
         """Ask for it."""

@@ -5,6 +5,8 @@ Knows which rounds that takes, and for how long an answer is good. Must not know
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..clock import clock
 from ..engine.settings import Settings
 from ..recipes.semaphore import Slots
@@ -14,17 +16,18 @@ from .looking import Plan, agree
 class Agreements:
     """Of one client. What the nodes keep for `max_ttl` is said again after a third of that: so whoever says something else meets it."""
 
-    __slots__ = ("_good",)
+    __slots__ = ("_clock", "_good")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = clock) -> None:
+        self._clock = clock
         self._good: dict[str, tuple[int, float]] = {}  # by semaphore: its permits, and until when that need not be said again
 
     def due(self, slots: Slots, settings: Settings) -> Plan[None] | None:
         """What is to be asked of its nodes before this semaphore is used; None: it was asked just now."""
         permits, until = self._good.get(slots.label, (0, 0.0))
-        return None if permits == slots.permits and clock() < until else self._agree(slots, settings)
+        return None if permits == slots.permits and self._clock() < until else self._agree(slots, settings)
 
     def _agree(self, slots: Slots, settings: Settings) -> Plan[None]:
-        began = clock()
+        began = self._clock()
         yield from agree(settings, slots)
         self._good[slots.label] = slots.permits, began + settings.max_ttl / 3

@@ -23,6 +23,7 @@ from ..recipes.exclusive import LONGEST
 from ..recipes.looking import LockStatus
 from ..recipes.semaphore import Slots
 from . import shards as sharding
+from .agreements import Agreements
 from .decorating import Choice, Name, Options, named
 from .lock import Lock
 from .rate import Limits, Rate, limits
@@ -108,6 +109,7 @@ class Client(ABC, Generic[L, D, S, R]):
         self._sites = Sites(_sets(nodes, shards), _former(former), options, ssl, credentials)
         self.settings: Settings = self._sites.all[0].settings
         self._teller = Teller(observer)
+        self._agreements = Agreements()
         self._servers: Nodes | None = None
         self._prepare()
 
@@ -120,7 +122,7 @@ class Client(ABC, Generic[L, D, S, R]):
     def _prepare(self) -> None: ...
 
     @abstractmethod
-    def _describe(self, terms: Terms) -> L: ...
+    def _describe(self, terms: Terms, agreements: Agreements | None = None) -> L: ...
 
     @abstractmethod
     def _limit(self, limits: Limits, at: int) -> R: ...
@@ -255,7 +257,8 @@ class Client(ABC, Generic[L, D, S, R]):
                 max_hold=max_hold,
                 fail_open=fail_open,
                 on_lost=on_lost,
-            )
+            ),
+            self._agreements,
         )
 
     @overload

@@ -28,7 +28,7 @@ class Lock(ABC, Generic[T]):
 
     __slots__ = ("__weakref__", "_agreements", "_entered", "_inside", "_stays", "_terms")
 
-    def __init__(self, terms: Terms, inside: Inside[T], agreements: Agreements) -> None:
+    def __init__(self, terms: Terms, inside: Inside[T], agreements: Agreements | None) -> None:
         self._terms, self._inside, self._agreements = terms, inside, agreements
         self._stays: dict[Hashable, weakref.ref[Stay[T]]] = {}  # by thread or task: the stay that is just beginning there
         self._entered: dict[Hashable, tuple[T, Any]] = {}  # the same: leases that were entered without a stay, latest first
@@ -68,7 +68,8 @@ class Lock(ABC, Generic[T]):
 
     def _first(self, settings: Settings) -> Plan[None] | None:
         """What its nodes have to be asked before it can be acquired."""
-        return self._agreements.due(self._terms.recipes, settings) if isinstance(self._terms.recipes, Slots) else None
+        slots = self._terms.recipes
+        return self._agreements.due(slots, settings) if self._agreements is not None and isinstance(slots, Slots) else None
 
     @abstractmethod
     def _here(self) -> Hashable:

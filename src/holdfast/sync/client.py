@@ -36,15 +36,14 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()
-        self._agreements = Agreements()
         tell, telling = self._teller, self._teller.wants_all
         self._drivers = tuple(Driver(it.settings, it.access, tell, telling, VERSION) for it in self._sites.all)
         self._driver = self._drivers[0]
 
-    def _describe(self, terms: Terms) -> Lock:
+    def _describe(self, terms: Terms, agreements: Agreements | None = None) -> Lock:
         at, sources = self._sites.placed(terms) if len(self._drivers) > 1 else (0, ())
         former = [(self._drivers[it], parts) for it, parts in sources] if sources else ()
-        return Lock(terms, self._inside, self._agreements, self._drivers[at], former)
+        return Lock(terms, self._inside, agreements, self._drivers[at], former)
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._drivers[at])

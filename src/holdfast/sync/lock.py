@@ -31,7 +31,7 @@ class Lock(lock.Lock[Lease]):
         self,
         terms: Terms,
         inside: Inside[Lease],
-        agreements: Agreements,
+        agreements: Agreements | None,
         driver: Driver,
         sources: Sequence[tuple[Driver, Terms]] = (),
     ) -> None:
@@ -64,7 +64,7 @@ class Lock(lock.Lock[Lease]):
         if stays:
             self._inside.enters(here, lease)
         try:
-            if (plan := self._first(self._driver.settings)) is not None:
+            if self._agreements is not None and (plan := self._first(self._driver.settings)) is not None:
                 carry_out(plan, self._driver)
             if self._sources:
                 self._move(lease, wait, cancel)

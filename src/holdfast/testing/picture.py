@@ -54,7 +54,7 @@ KINDS = {
 }
 _LASTS = re.compile(r"is (?:stopped|frozen) for ([\d.]+) s|cannot be reached for ([\d.]+) s")
 _PUSHED = re.compile(r"push [gix] ")  # (and not that a subscription is made)
-_GRANTED = re.compile(r"(?:^|\| )(?:\d{16} [01] [01]|\[[1-9]\d{5,}, [01], [01]\])")
+_GRANTED = re.compile(r"(?:^|\| )(?:\d{16}(?= \||$)|\[[1-9]\d{5,}, [01], [01]\])")
 _DENIED = re.compile(r"(?:^|\| )\[0, -?\d+, -?\d+")
 _QUIET = ("sends to", "hears from", "has news of", "gives up")  # what is no fault, and drawn as something else, or not at all
 

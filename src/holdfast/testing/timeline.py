@@ -38,8 +38,11 @@ def said(data: bytes) -> Iterable[str]:
     reader = hiredis.Reader(notEnoughData=...)
     reader.feed(data)
     words = []
-    while (item := reader.gets()) is not ...:
-        words.append(_one(item))
+    try:
+        while (item := reader.gets()) is not ...:
+            words.append(_one(item))
+    except hiredis.ProtocolError:  # what began in an earlier piece
+        return [_words([data])]
     return words
 
 
