@@ -190,7 +190,7 @@ def _said(sent: bool, data: bytes) -> list[str]:
         if sent:
             said.append({REQUEST.sha: "request", RELEASE.sha: "release"}[it[1]])
         else:
-            said.append("released" if it == 1 else "granted" if isinstance(it, list) and it[0] else "denied")
+            said.append("released" if it == 1 else "granted" if isinstance(it, bytes) or (isinstance(it, list) and it[0]) else "denied")
     return said
 
 

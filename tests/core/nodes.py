@@ -320,8 +320,8 @@ class World:
                     assert not fences or claim.fence > fences[-1], f"a fence of {name} is no greater than the one before"
                     fences.append(claim.fence)
 
-    def calm(self, rounds: int = 400) -> None:
-        """After any faults end whoever waits gets it, and gives it back."""
+    def calm(self, rounds: int = 600) -> None:
+        """After any faults end whoever waits gets it, and gives it back. (What a late command took may be gone only after 20 s.)"""
         for client in self.clients:
             for wire in client.wires:
                 wire.late.clear()

@@ -468,7 +468,7 @@ def test_the_interface_in_an_address_is_no_part_of_a_name(papers: Papers) -> Non
     context, (given, taken) = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), (ssl.MemoryBIO(), ssl.MemoryBIO())
     context.load_cert_chain(papers.linked.cert, papers.linked.key)
     server = context.wrap_bio(taken, given, server_side=True)
-    (access,) = Holdfast(f"rediss://[fe80::7%25lo]?ssl_ca_certs={papers.authority}")._access
+    (access,) = Holdfast(f"rediss://[fe80::7%25lo]?ssl_ca_certs={papers.authority}")._sites.all[0].access
     tunnel = access.tunnel()
     assert tunnel is not None
     tunnel.begin()
@@ -482,5 +482,5 @@ def test_the_interface_in_an_address_is_no_part_of_a_name(papers: Papers) -> Non
 
 def test_nodes_with_the_same_options_share_a_context(papers: Papers) -> None:
     one = Holdfast(*[f"rediss://h:{port}?ssl_ca_certs={papers.authority}" for port in (1, 2)], "rediss://h:3", "redis://h:4")
-    first, second, third, fourth = [it._context for it in one._access]
+    first, second, third, fourth = [it._context for it in one._sites.all[0].access]
     assert first is second is not None and third not in (None, first) and fourth is None

