@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.claim import HELD, OVER, WAITING
+from holdfast.core.goal import Several
 from holdfast.core.reach import DOWN
 from holdfast.core.ticket import TOKEN
 from holdfast.errors import ConfigError, LockBusy, NoQuorum
@@ -709,13 +710,35 @@ def test_a_slot_whose_key_is_no_lock_is_told_of() -> None:
     assert isinstance(talk.goal.refusal, ConfigError) and talk.goal.state is OVER
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+def test_what_is_over_already_comes_to_nothing_once() -> None:
+    talk = Together("a", "b")
+    a, b = talk.goal.claims
+    b.release(0.1)
+    a.refuse(LockBusy("a", 0.2, None, None), 0.2)
+    assert (a.state, b.state, b.refusal, talk.goal.refusal) == (OVER, OVER, None, a.refusal)
+
+
+def test_what_is_held_together_began_with_its_first_part() -> None:
+    talk = held()
+    assert Several([talk.goal]).began == Several(talk.goal.claims).began == 0.0
+
+
+def test_what_is_in_vain_for_the_first_of_the_others_is_so_for_all() -> None:
+    talk = some(1)
+    talk.breaks(1, at=0.1)
+    talk.breaks(2)
+    talk["a"].answers(0, denied(), at=20.0)  # nobody looked for that long
+    talk.sends("a: release to 0 1 2", "b: request to 0", "b: release to 0", "c: release to ")
+    assert isinstance(talk.goal.refusal, NoQuorum) and talk.goal.state is OVER
+
+
+@settings(max_examples=150, derandomize=True, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(2, 6), st.integers(1, 5))
 def test_without_faults_no_slot_idles_while_somebody_waits(seed: int, nodes: int, clients: int, slots: int) -> None:
     take_turns(seed, nodes, clients, "abcde"[:slots], some=True)
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=120, derandomize=True, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 1500), st.integers(1, 5), st.integers(2, 4), st.integers(1, 4), st.booleans())
 def test_a_slot_has_one_holder_whatever_breaks(seed: int, steps: int, nodes: int, clients: int, slots: int, faults: bool) -> None:
     walk(seed, nodes, clients, steps, faults, "abcd"[:slots], some=True)

@@ -23,6 +23,7 @@ from holdfast.engine.crew import Crew
 from holdfast.engine.record import Stats
 from holdfast.errors import ConfigError, LockBusy, NoQuorum
 from holdfast.recipes.exclusive import Exclusive, undo
+from holdfast.recipes.semaphore import Slots
 from holdfast.wire.resp import pack
 
 
@@ -1102,6 +1103,34 @@ def test_several_names_are_one_batch_a_node_and_one_round_trip() -> None:
     assert (goal.state, world.crew.live) == (OVER, {})
     world.run(2 * TRIP)
     assert [node.holders for node in world.nodes] == [{}, {}, {}]
+
+
+def test_slots_are_asked_for_when_the_first_is_taken_and_given_back_when_one_is_held() -> None:
+    world = World(telling=True).connect()
+    slots = Slots("pool", 2, 1, 10.0, horizon=world.settings.horizon)
+
+    def permit(**terms: Any) -> Any:
+        want = world.crew.want(slots, 10.0, world.now, **terms)
+        world.crew.begin(want, world.now)
+        world._send()
+        world.run(6 * TRIP)
+        return want
+
+    one = permit()
+    assert isinstance(one, Goal) and one.state is HELD and [it.token for it in one.claims] == list(world.crew.live)
+    other = permit()
+    assert other.state is HELD and {it.recipe.slot for it in (*one.claims, *other.claims)} == {0, 1}
+    assert sorted(world.crew.live) == sorted(it.token for it in (*one.claims, *other.claims)), "what was too much is given back"
+    refused = permit(patient=False)
+    assert refused.state is OVER and len(world.crew.live) == 2
+    waits = permit()
+    assert waits.state is WAITING and len(world.crew.live) == 4, "it stands in both lines"
+    world.end(one)
+    world.run(4.0)  # (these nodes hand nothing on: it looks again after a third of its ttl)
+    assert waits.state is HELD and waits.claims[0].recipe.slot == one.claims[0].recipe.slot and len(world.crew.live) == 2
+    kinds = [type(it) for it in world.events if isinstance(it, events.LockEvent) and type(it) is not events.Queued]
+    assert [kinds.count(it) for it in (events.Attempt, events.Acquired, events.Refused, events.Released)] == [4, 3, 1, 1]
+    assert isinstance(world.crew.want(Slots("one", 1, 1, 10.0, horizon=16_000), 10.0, world.now), Claim)
 
 
 def test_one_name_is_a_claim() -> None:

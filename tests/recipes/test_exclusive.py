@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import holdfast.scripts
 from holdfast.errors import ConfigError
-from holdfast.recipes.exclusive import LONGEST, SHORTEST, Exclusive, key_of, keys_of, tag_of, undo
+from holdfast.recipes.exclusive import LONGEST, SHORTEST, Exclusive, key_of, keys_of, tag_of, undo, without_slot
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
@@ -297,3 +297,13 @@ def test_a_lock_of_which_only_the_key_is_known() -> None:
     lock = Exclusive.of_key(b"p:\xff{t}", K)
     assert (lock.name, lock.label, lock.horizon) == (b"p:\xff{t}", "p:\\xff{t}", K)
     assert undo(b"a}", TOKEN, K) == packed("EVALSHA", sha("release"), 4, *keys_of(b"a}"), TOKEN, K)  # whoever took that name for a lock's
+
+
+def test_a_slot_is_a_lock_of_its_own_beside_the_lock_of_that_name() -> None:
+    lock, slot = Exclusive("a", ttl=10, horizon=K), Exclusive("a", ttl=10, horizon=K, slot=3)
+    assert (lock.name, lock.part, lock.slot) == (b"a", "a", None)
+    assert (slot.name, slot.label, slot.part, slot.slot) == (b"a[slot 3]", "a", "a[slot 3]", 3)
+    with pytest.raises(ConfigError, match="looks like a slot"):
+        key_of("a[slot 3]")
+    assert key_of("a[slot 3]", slots=True) == slot.name
+    assert [without_slot(it) for it in ("a[slot 3]", "a", "a[slot 3]b", "\u00e9[slot 12]")] == ["a", "a", "a[slot 3]b", "\u00e9"]
