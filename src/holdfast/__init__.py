@@ -27,8 +27,8 @@ from .errors import (
 )
 from .face.decorating import Options
 from .face.lease import LeaseState
-from .recipes.looking import LockStatus, NodeView, Waiter
-from .sync import Holdfast, Lease, Lock, current
+from .recipes.looking import LockStatus, NodeView, Reader, Waiter
+from .sync import Holdfast, Lease, Lock, RWLock, current
 from .version import VERSION as __version__
 
 __all__ = [
@@ -50,6 +50,8 @@ __all__ = [
     "NotAcquired",
     "NotHeld",
     "Options",
+    "RWLock",
+    "Reader",
     "SelfDeadlock",
     "StaleFence",
     "Stats",

@@ -83,9 +83,10 @@ def reach(nodes: int, standing: Mapping[int, Standing], patience: float = 1.0, o
 
 
 class Mute:
-    """A recipe of which nothing but the name is of interest: a claim packs nothing."""
+    """A recipe of which nothing but the name and the kind is of interest: a claim packs nothing."""
 
-    def __init__(self, label: str = "jobs") -> None:
+    def __init__(self, label: str = "jobs", kind: bytes = b"") -> None:
+        self.kind = kind
         self.name, self.label = label.encode(), label
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:

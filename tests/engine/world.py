@@ -24,7 +24,7 @@ from holdfast.engine.settings import DEFAULT_GUARD, settings
 from holdfast.events import Event
 from holdfast.recipes import exclusive
 from holdfast.recipes.exclusive import Exclusive
-from holdfast.scripts import EXCLUSIVE, RELEASE, REQUEST
+from holdfast.scripts import LOADED, RELEASE, REQUEST
 from holdfast.wire.resp import pack
 
 INBOX = b"0123456789abcdef0123456789abcdef"
@@ -33,7 +33,7 @@ WALL = 1_700_000_000.0  # the wall clock at that time, here and on the nodes
 TRIP = 1 / 1024  # seconds that bytes are under way, in each direction (sums of such numbers are exact)
 OK = b"+OK\r\n"
 ANOTHER = b"1600000000000000:ffffffffffffffffffffffffffffffff:00000001"  # the token of somebody who came earlier
-SCRIPTS = b"".join(b"*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%d\r\n%b\r\n" % (len(it.source), it.source) for it in EXCLUSIVE)
+SCRIPTS = b"".join(b"*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%d\r\n%b\r\n" % (len(it.source), it.source) for it in LOADED)
 
 
 def bulk(data: bytes) -> bytes:

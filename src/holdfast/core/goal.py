@@ -34,9 +34,9 @@ class Goal:
             claim.begin(now)
         self._begun = True
 
-    def extend(self, ttl: float, now: float) -> bool:
+    def extend(self, ttl: float, now: float, share: bool = False) -> bool:
         """Make every lease last at least `ttl` seconds from now. False: they are not held."""
-        going = [claim.extend(ttl, now) for claim in self._soonest()]  # (every one, whatever the first says)
+        going = [claim.extend(ttl, now, share) for claim in self._soonest()]  # (every one, whatever the first says)
         return all(going)
 
     def release(self, now: float, heard: bool = False) -> None:

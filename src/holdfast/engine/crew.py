@@ -66,7 +66,7 @@ class Crew:
             fresh=settings.fresh,
             patience=settings.node_timeout,
             keep=settings.max_ttl,
-            scripts=[it.source for it in scripts.EXCLUSIVE],
+            scripts=[it.source for it in scripts.LOADED],
             jitter=int(inbox[:4], 16) / 0xFFFF,
         )
         self.lanes: list[Lane[Command]] = [Lane(self, i, it, self._manners) for i, it in enumerate(settings.addresses)]
@@ -112,9 +112,12 @@ class Crew:
         for claim in claims:
             self.act(claim, now)
 
-    def extend(self, want: Want, ttl: float, now: float) -> bool:
-        """Make it last at least `ttl` seconds from now; news when that is sure, or was not to be had. False: it is not held."""
-        going = want.extend(ttl, now)
+    def extend(self, want: Want, ttl: float, now: float, share: bool = False) -> bool:
+        """Make it last at least `ttl` seconds from now; news when that is sure, or was not to be had. False: it is not held.
+
+        `share`: a writer becomes a reader.
+        """
+        going = want.extend(ttl, now, share)
         for claim in want.claims:
             self.act(claim, now)
         return going

@@ -23,6 +23,7 @@ from ..errors import ConfigError
 from ..recipes.looking import LockStatus
 from .decorating import Choice, Name, Options, named
 from .lock import Lock
+from .rwlock import RWLock
 from .telling import Observer, Teller
 from .terms import Terms, terms
 
@@ -197,6 +198,40 @@ class Client(ABC, Generic[L, D, S]):
                 reentrant=reentrant,
                 fail_open=fail_open,
                 on_lost=on_lost,
+            )
+        )
+
+    def rwlock(self, name: str) -> RWLock[L]:
+        """The description of a read-write lock: `.read()` and `.write()` are its sides, with the options of `lock`. Sends nothing by itself.
+
+        Raises ConfigError for a name that is none.
+        """
+        return RWLock(name, partial(self._side, name))
+
+    def _side(
+        self,
+        name: str,
+        kind: bytes,
+        ttl: Seconds | None = None,
+        wait: Seconds | None = None,
+        renew: bool = True,
+        max_hold: Seconds | None = None,
+        reentrant: bool = False,
+        fail_open: bool = False,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> L:
+        return self._describe(
+            terms(
+                self.settings,
+                (name,),
+                ttl=ttl,
+                wait=wait,
+                renew=renew,
+                max_hold=max_hold,
+                reentrant=reentrant,
+                fail_open=fail_open,
+                on_lost=on_lost,
+                kind=kind,
             )
         )
 

@@ -12,9 +12,11 @@ from typing import Any
 
 from .. import checks
 from ..checks import Seconds
+from ..core.command import Recipe
 from ..engine.settings import SHORTEST, Settings, lease_of
 from ..errors import ConfigError
 from ..recipes.exclusive import Exclusive
+from ..recipes.readwrite import ReadWrite
 
 LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can count
 
@@ -23,7 +25,7 @@ LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can c
 class Terms:
     """A lock's options. Times in seconds; `wait` None: for ever, 0: one try; `max_hold` inf: no limit."""
 
-    recipes: tuple[Exclusive, ...]
+    recipes: tuple[Recipe, ...]
     ttl: float
     wait: float | None
     renew: bool
@@ -31,6 +33,11 @@ class Terms:
     reentrant: bool
     fail_open: bool
     on_lost: Callable[[Any], object] | None
+
+    @property
+    def kind(self) -> bytes:
+        """Of a read-write lock: READER or WRITER."""
+        return self.recipes[0].kind
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,14 +61,19 @@ def terms(
     reentrant: bool,
     fail_open: bool,
     on_lost: Callable[[Any], object] | None,
+    kind: bytes = b"",
 ) -> Terms:
-    """Checked options of a lock. ConfigError says which is wrong, and what to write instead."""
+    """Checked options of a lock. ConfigError says which is wrong, and what to write instead. `kind`: of which side of a read-write lock."""
     lease = settings.ttl if ttl is None else lease_of(ttl, settings.max_ttl)
     if on_lost is not None and not callable(on_lost):
         raise ConfigError(f"on_lost is a function of one argument, the lease; not {checks.shown(on_lost)}")
     if not names:
         raise ConfigError("a lock needs a name")
-    recipes = tuple([Exclusive(it, prefix=settings.prefix, ttl=lease, horizon=settings.horizon) for it in names])
+    recipes: tuple[Recipe, ...]
+    if kind:
+        recipes = tuple([ReadWrite(it, kind, prefix=settings.prefix, horizon=settings.horizon) for it in names])
+    else:
+        recipes = tuple([Exclusive(it, prefix=settings.prefix, ttl=lease, horizon=settings.horizon) for it in names])
     if len(names) > 1 and (twice := sorted({it for it in names if names.count(it) > 1})):
         raise ConfigError(f"{', '.join(map(checks.shown, twice))} is named twice in one lock: once is enough")
     return Terms(

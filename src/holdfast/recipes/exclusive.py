@@ -15,13 +15,14 @@ from ..scripts import RELEASE, REQUEST
 LONGEST = 512  # bytes of a name
 SHORTEST = 0.05  # seconds: a lease that is not over before anybody can use it
 _TAG = re.compile(rb"[^{]*\{([^}]+)\}", re.DOTALL)  # in which the server finds a hash tag
-_OURS = re.compile(rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence)", re.DOTALL)
+_OURS = re.compile(rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|rwqueue|rwwaiters)", re.DOTALL)
 
 
 class Exclusive:
     """What an exclusive lock says to a node. `name`: as the user wrote it; `horizon`: K, the fence horizon in ms. Immutable."""
 
     __slots__ = ("_k", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name")
+    kind = b""
 
     def __init__(self, name: str, *, prefix: str = "", ttl: float, horizon: int) -> None:
         self.label, self.horizon, self._ttl = name, horizon, ttl

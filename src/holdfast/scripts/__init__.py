@@ -9,7 +9,20 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["EXCLUSIVE", "FORCE_RELEASE", "INSPECT", "NAMES", "RELEASE", "REQUEST", "Script"]
+__all__ = [
+    "EXCLUSIVE",
+    "FORCE_RELEASE",
+    "INSPECT",
+    "LOADED",
+    "NAMES",
+    "RELEASE",
+    "REQUEST",
+    "RW_FORCE_RELEASE",
+    "RW_RELEASE",
+    "RW_REQUEST",
+    "SHARED",
+    "Script",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +36,25 @@ class Script:
     arguments: tuple[str, ...]
 
 
-def _script(name: str, keys: int, *arguments: str) -> Script:
-    source = (Path(__file__).parent / f"{name}.lua").read_bytes()
+def _script(name: str, keys: int, *arguments: str, after: str = "") -> Script:
+    folder = Path(__file__).parent
+    source = b"".join((folder / f"{part}.lua").read_bytes() for part in (after, name) if part)
     return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode(), keys, arguments)
 
 
 REQUEST = _script("request", 4, "token", "ttl", "mode", "P", "K", "PXAT")
 RELEASE = _script("release", 4, "token", "K")
 
+RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", after="rw_common")
+RW_RELEASE = _script("rw_release", 6, "token", "K", after="rw_common")
+
 # Those of operators, who need them now and then: handed over with every call (EVAL), and not loaded by every client.
-INSPECT = _script("inspect", 4, "most")
+INSPECT = _script("inspect", 7, "most")
 FORCE_RELEASE = _script("force_release", 4, "K", "only")
+RW_FORCE_RELEASE = _script("rw_force_release", 6, "only", "K", after="rw_common")
 NAMES = _script("names", 0, "cursor", "pattern", "count")
 
-# Those of a plain lock, in the order in which a lane loads them.
+# Those of an exclusive and of a read-write lock, and what a lane loads, in this order.
 EXCLUSIVE = (REQUEST, RELEASE)
+SHARED = (RW_REQUEST, RW_RELEASE)
+LOADED = EXCLUSIVE + SHARED

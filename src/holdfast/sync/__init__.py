@@ -3,9 +3,10 @@
 Knows what a user of threads sees. Must not know anything below the driver's few methods, or the other face.
 """
 
+from ..face.rwlock import RWLock
 from .client import Holdfast
 from .decorating import current
 from .lease import Lease
 from .lock import Lock
 
-__all__ = ["Holdfast", "Lease", "Lock", "current"]
+__all__ = ["Holdfast", "Lease", "Lock", "RWLock", "current"]
