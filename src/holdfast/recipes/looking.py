@@ -165,13 +165,9 @@ def status(
         owner=_owner(value, known),
         ttl_left=left / 1000 if left >= 0 else None,
         fence=quorum.agreed(q, fences) or max(fences, default=0) or None,
-        queue=tuple(
-            Waiter(token=it.decode(), owner=_owner(it, known), left=max(goods) / 1000, nodes=len(goods))
-            for it, goods in places
-        ),
+        queue=tuple(Waiter(token=it.decode(), owner=_owner(it, known), left=max(goods) / 1000, nodes=len(goods)) for it, goods in places),
         readers=tuple(
-            Reader(token=it.decode(), owner=_owner(it, known), left=max(goods) / 1000, nodes=len(goods))
-            for it, goods in reading
+            Reader(token=it.decode(), owner=_owner(it, known), left=max(goods) / 1000, nodes=len(goods)) for it, goods in reading
         ),
         nodes=tuple(_view(label, told.get(node), causes.get(node)) for node, label in enumerate(labels)),
     )

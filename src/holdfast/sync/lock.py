@@ -53,9 +53,7 @@ class Lock(lock.Lock[Lease]):
         if stays:
             self._inside.enters(here, lease)
         try:
-            self._driver.acquire(
-                lease, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold, cancel=cancel
-            )
+            self._driver.acquire(lease, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold, cancel=cancel)
         except NoQuorum as why:
             if not terms.fail_open:
                 raise
