@@ -39,11 +39,7 @@ ONLY_REAL = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The simulator takes part in what it can; nothing is skipped at run time."""
-    items[:] = [
-        it
-        for it in items
-        if not (isinstance(it, pytest.Function) and it.originalname in ONLY_REAL and "[simulated" in it.name)
-    ]
+    items[:] = [it for it in items if not (isinstance(it, pytest.Function) and it.originalname in ONLY_REAL and "[simulated" in it.name)]
 
 
 @pytest.fixture(params=[*FACES, "simulated"])
