@@ -47,6 +47,7 @@ SMALL = {
 # Of a read-write lock.
 SMALL |= {
     "a writer and a reader": World(Bounds(room=1, kinds=(W, R)), 3_000, 100_000, CONTEST),
+    "a writer and a reader on two nodes": World(Bounds(nodes=2, kinds=(W, R)), 300, 10_000, CONTEST),
     "two readers": World(Bounds(nodes=2, kinds=(R, R)), 100, 10_000, ("w", "r")),
     "two writers": World(Bounds(nodes=2, kinds=(W, W)), 500, 10_000, CONTEST),
     "two readers and a writer": World(Bounds(nodes=2, clients=3, room=1, kinds=(R, W, R)), 3_000, 200_000, CONTEST),

@@ -172,7 +172,7 @@ class Claim:
         """The same token, of the other kind. A node that has the writer's takes it for the reader's, and gives it to no other writer."""
         self.token = self.token[: -len(READER)] + READER
         self._propose = self.fence + 1  # a reader's is above every writer's, its own too: what it wrote late is refused
-        self._largest = max(self._largest, self._propose)
+        self._largest += 1  # so far a node may have gone by what was ever proposed, its answer still under way
         for vote in self.votes:
             vote.owed = 0  # what was asked for the writer is not listened to
             vote.fence += vote.granted

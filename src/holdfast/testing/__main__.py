@@ -29,22 +29,24 @@ def main(arguments: list[str] | None = None) -> int:
     what.add_argument("--replay", type=int, metavar="SEED", help="tell what happens in this one")
     parser.add_argument("--quick", action="store_true", help="shorter worlds (other ones: also for --replay)")
     parser.add_argument("--swarm", action="store_true", help="worlds whose size and faults are a matter of chance (also for --replay)")
+    parser.add_argument("--shared", action="store_true", help="worlds of a read-write lock (also for --replay)")
     options = parser.parse_args(arguments)
     if options.replay is not None:
-        return replay(options.replay, options.quick, options.swarm)
-    return explore_all(options.seeds, options.quick, options.swarm)
+        return replay(options.replay, options.quick, options.swarm, options.shared)
+    return explore_all(options.seeds, options.quick, options.swarm, options.shared)
 
 
-def explore_all(seeds: range, quick: bool, wild: bool) -> int:
+def explore_all(seeds: range, quick: bool, wild: bool, shared: bool = False) -> int:
     """Live through these worlds, up to the first violation."""
     began = told = time.monotonic()
     seen: Counter[str] = Counter()
     void: Counter[str] = Counter()
     for number, seed in enumerate(seeds, 1):
-        stage = explore(seed, quick=quick, wild=wild)
+        stage = explore(seed, quick=quick, wild=wild, shared=shared)
         if not _lived(stage, seed):
             print(*timeline(stage.world, LAST), sep="\n")
-            print(f"All of it: python -m holdfast.testing --replay {seed}{' --quick' if quick else ''}{' --swarm' if wild else ''}")
+            how = "".join(f" --{it}" for it, on in (("quick", quick), ("swarm", wild), ("shared", shared)) if on)
+            print(f"All of it: python -m holdfast.testing --replay {seed}{how}")
             return 1
         if stage.void:
             void[stage.name] += 1
@@ -61,9 +63,9 @@ def explore_all(seeds: range, quick: bool, wild: bool) -> int:
     return 0 if count else 2
 
 
-def replay(seed: int, quick: bool, wild: bool) -> int:
+def replay(seed: int, quick: bool, wild: bool, shared: bool = False) -> int:
     """Tell all that happens in one world."""
-    stage = explore(seed, quick=quick, wild=wild)
+    stage = explore(seed, quick=quick, wild=wild, shared=shared)
     fine = _lived(stage, seed)
     print(*timeline(stage.world), sep="\n")
     print(f"seed {seed}, {stage.name}: {stage.world.seen}, {stage.world.fingerprint()}")

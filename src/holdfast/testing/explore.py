@@ -12,11 +12,12 @@ import random
 from dataclasses import replace
 from math import inf
 
-from ..core.claim import LOST
+from ..core.claim import HELD, LOST
 from ..engine.census import LIFE
+from ..core.command import READER, WRITER, Recipe
 from ..engine.crew import Want
 from ..errors import Closed, NoQuorum, NotAcquired
-from ..recipes.exclusive import Exclusive
+from ..recipes.readwrite import ReadWrite
 from .driver import Driver
 from .faults import LATEST, Faults, Plan
 from .laws import TICK
@@ -40,6 +41,16 @@ PLANS = (
     Plan(name="calm three", nodes=3, clients=4, calm=True, eager=0.2, seconds=9.0, aim=("held",)),
     Plan(name="two", nodes=2, clients=3, eager=0.4, cuts=0.5, aim=("cedes cut",)),
     Plan(name="mortal five", nodes=5, clients=3, mortal=True, aim=("killed", "stopped", "users cancelled")),
+)
+
+
+# Worlds of a read-write lock: asked for by themselves, so that the others' seeds keep their histories.
+SHARED = (
+    Plan(name="readers, calm", nodes=3, clients=4, calm=True, eager=0.2, seconds=9.0, reads=0.7, aim=("read by two", "downgraded")),
+    Plan(name="readers, three", nodes=3, clients=3, eager=0.6, cuts=0.5, reads=0.6, aim=("read by two", "cedes cut")),
+    Plan(name="readers, one", nodes=1, clients=4, cuts=1.0, naps=0.1, reads=0.6, aim=("read by two", "downgraded")),
+    Plan(name="readers, five", nodes=5, clients=3, restarts=0.1, mortal=True, reads=0.6, aim=("read by two", "killed")),
+    Plan(name="readers, mixed", nodes=4, clients=3, ttls=(0.3, 0.6, 1.0), slow=0.2, reads=0.5, aim=("read by two", "downgraded")),
 )
 
 
@@ -139,7 +150,7 @@ class Exploration(Stage):
         dice, hold = self.world.dice, Hold()
         renew = self.plan.calm or dice.random() < 0.85
         ttl = dice.choice(self.plan.ttls)
-        recipes = [self.recipe(ttl, it) for it in self._names()]
+        recipes = [self._side(ttl, it) for it in self._names()]
         await self._acquire(driver, hold, recipes, ttl, renew)
         self.world.saw("held")
         self.world.saw("several names held", len(recipes) > 1)
@@ -150,6 +161,13 @@ class Exploration(Stage):
             if not self.plan.mortal or not self.world.fate("abandoned", 0.05):
                 driver.give_up(hold.claim)
 
+    def _side(self, ttl: float, name: str, writes: bool = False) -> Recipe:
+        """A lock; of a read-write lock one of its sides."""
+        if self.plan.reads is None:
+            return self.recipe(ttl, name)
+        kind = READER if not writes and self.world.dice.random() < self.plan.reads else WRITER
+        return ReadWrite(name, kind, horizon=self.settings.horizon)
+
     def _names(self) -> list[str]:
         """One of them, or several at once, in any order."""
         dice, names = self.world.dice, NAMES[: self.plan.names]
@@ -159,7 +177,7 @@ class Exploration(Stage):
             return dice.sample(names, dice.randint(2, len(names)))
         return [dice.choice(names)]
 
-    async def _acquire(self, driver: Driver, hold: Hold, recipes: list[Exclusive], ttl: float, renew: bool) -> None:
+    async def _acquire(self, driver: Driver, hold: Hold, recipes: list[Recipe], ttl: float, renew: bool) -> None:
         dice = self.world.dice
         wait = 0.0 if dice.random() < 0.1 else None if self.plan.calm else dice.choice((0.01, 0.5, 5.0, None))
         max_hold = dice.uniform(0.1, 1.0) if not self.plan.calm and dice.random() < 0.05 else inf
@@ -183,6 +201,9 @@ class Exploration(Stage):
         if ttl < longest and keep > 0.1:
             self.world.saw("extended")
             await driver.extend(claim, longest)
+        if self.plan.reads is not None and claim.claims[0].recipe.kind == WRITER and dice.random() < 0.3:
+            await driver.extend(claim, ttl, share=True)
+            self.world.saw("downgraded", claim.state is HELD)
         if not self.faults.over:
             bell = self.world.sleep(keep)
             self._bells[bell] = None
@@ -208,7 +229,7 @@ class Exploration(Stage):
         async def take() -> None:
             while True:
                 try:
-                    await driver.acquire(hold, [self.recipe(ttl, name)], ttl=ttl)
+                    await driver.acquire(hold, [self._side(ttl, name, writes=True)], ttl=ttl)
                 except NoQuorum:  # an outage, for this client, that has just ended: it may be about to dial again
                     await self.world.sleep(0.1)
                 else:
@@ -232,12 +253,22 @@ class Exploration(Stage):
 
 
 def explore(
-    seed: int, *, quick: bool = False, guard: bool = True, lua: Lua | None = None, wild: bool = False, several: bool = True
+    seed: int,
+    *,
+    quick: bool = False,
+    guard: bool = True,
+    lua: Lua | None = None,
+    wild: bool = False,
+    several: bool = True,
+    shared: bool = False,
 ) -> Stage:
     """The world of this seed, before anything has happened in it. `quick`: a shorter one; `wild`: one of the swarm.
 
-    `several`: its users may want several names at once.
+    `several`: its users may want several names at once; `shared`: one of a read-write lock.
     """
+    if shared:
+        plan = SHARED[seed % len(SHARED)]
+        return Exploration(seed, replace(plan, seconds=plan.seconds / 1.5) if quick else plan, guard=guard, lua=lua)
     if wild:
         plan = swarm(seed)
         return Exploration(seed, plan if several else replace(plan, several=0.0), guard=guard, lua=lua)

@@ -44,6 +44,7 @@ class Plan:
     gentle: bool = False  # long holds, and never more than a minority in trouble
     calm: bool = False  # no faults at all
     mortal: bool = False  # clients are stopped and killed, users cancelled
+    reads: float | None = None  # of read-write locks: how many of their users only read
     aim: tuple[str, ...] = ()
     least: int = 0  # messages that have to be delivered in it, and then a fault has to happen, too, or the run does not count
 

@@ -17,15 +17,21 @@ from math import inf
 
 from ..core import quorum
 from ..core.claim import HELD, LOST, WAITING, Claim, State
-from ..scripts import RELEASE, REQUEST
+from ..core.command import READER, WRITER
+from ..core.ticket import kind_of
+from ..recipes.readwrite import rw_keys_of
+from ..scripts import LOADED, RELEASE, RW_RELEASE
 from ..wire.lane import Line
 from .driver import Driver, Witness
 from .network import Node
+from .server import SortedSet
 from .world import Violation, World
 
 TICK = 0.001  # seconds by which a timer may be late
 MEMORY = 1.0  # seconds for which ended claims are watched
-_COMMANDS = re.compile(rb"\$40\r\n(%b|%b)\r\n\$1\r\n4\r\n.*?\$58\r\n([0-9a-f:]{58})\r\n" % (REQUEST.sha, RELEASE.sha), re.DOTALL)
+_SHAS = b"|".join(it.sha for it in LOADED)
+_COMMANDS = re.compile(rb"\$40\r\n(%b)\r\n\$1\r\n[46]\r\n.*?\$(?:58|60)\r\n([0-9a-f:]{58}(?::[rw])?)\r\n" % _SHAS, re.DOTALL)
+SHARED = b"shared"
 
 
 @dataclass(eq=False, slots=True)
@@ -51,7 +57,7 @@ class Laws(Witness):
         self.least = len(nodes) + 1 - quorum.majority(len(nodes))  # with so many nodes a majority is out of all others' reach
         self.open: dict[Claim, tuple[Driver, float]] = {}  # claims that are not over, and since when
         self.held: dict[Claim, Held] = {}
-        self.fences: dict[bytes, int] = {}  # the last of each name
+        self.fences: dict[bytes, tuple[int, int]] = {}  # the last of each name: of who was alone, of readers
         self.ended: deque[tuple[float, Claim, State]] = deque()
         self.tokens: set[bytes] = set()  # of claims that have ended
         self.taken_away: dict[bytes, set[Node]] = {}  # where an operator took away a token, which has not been there since
@@ -72,7 +78,7 @@ class Laws(Witness):
     def sends(self, driver: Driver, node: Node, data: bytes) -> None:
         """No zombies: once a token is given back on a node, or is over, nothing is asked for it."""
         for sha, token in _COMMANDS.findall(data):
-            if sha == RELEASE.sha:
+            if sha in (RELEASE.sha, RW_RELEASE.sha):
                 self.given_back.add((node, token))
                 continue
             self.requests[token] = self.requests.get(token, 0) + 1
@@ -143,14 +149,18 @@ class Laws(Witness):
         for other, theirs in self.held.items():
             if other.recipe.name != name or other.state is not HELD or theirs.driver.clock() >= other.until:
                 continue
+            if _reads(claim) and _reads(other):
+                self.world.saw("read by two")
+                continue
             if theirs.danger == -inf:
                 left = other.until - theirs.driver.clock()
                 raise Violation(f"exclusion: {_of(claim)} is granted while {_of(other)} holds, for {left:.6f} s more")
             theirs.taken = theirs.driver.clock()
             self.world.saw("held by two, after an operator took it away")
-        if claim.fence <= self.fences.get(name, 0):
-            raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {self.fences[name]}")
-        self.fences[name] = claim.fence
+        alone, readers = self.fences.get(name, (0, 0))
+        if claim.fence <= (alone if _reads(claim) else max(alone, readers)):
+            raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {alone} and {readers}")
+        self.fences[name] = (alone, max(readers, claim.fence)) if _reads(claim) else (claim.fence, readers)
         self.held[claim] = Held(driver)
         if self.calm is not None:
             self._in_order(claim, self.calm)
@@ -168,7 +178,10 @@ class Laws(Witness):
             if claim.until > claim.since + claim.max_hold + 1e-6:
                 raise Violation(f"max_hold: {_of(claim)} may last for {claim.max_hold:.6f} s, and does for {claim.until - claim.since:.6f}")
             self.world.at(held.driver.clock.when(claim.until) - 1e-6, _nothing)
-        own = {node for node in self.nodes if node.holder(name) == token}
+        if _reads(claim):
+            alone, readers = self.fences[name]
+            self.fences[name] = alone, max(readers, claim.fence)  # (a downgrade raises it)
+        own = {node for node in self.nodes if _has(node, name, token)}
         safe = own | {node for node in self.nodes if node not in own and self._keeps(node, name, token)}
         held.own |= own
         taken_away = self.taken_away.get(token, set())
@@ -185,7 +198,10 @@ class Laws(Witness):
 
     def _keeps(self, node: Node, name: bytes, token: bytes) -> bool:
         """Has the node forgotten the token so lately that nobody may use it yet, or at least gives it to nobody?"""
-        return not node.holder(name) and self.world.now - node.born < self.guard and node.forgot.get(name) == token
+        forgot = node.forgot.get(name)
+        if kind_of(token) == READER and not node.holder(name) and forgot in (SHARED, _twin(token)):
+            forgot = token
+        return not node.holder(name) and self.world.now - node.born < self.guard and forgot == token
 
     def _unheard(self, claim: Claim, node: Node) -> bool:
         """Did an operator take the token away there, after all that the client has heard of the node?
@@ -202,7 +218,7 @@ class Laws(Witness):
         """P-V: a node that a client counts holds its token. (Or it was taken away by an operator, or forgotten lately.)"""
         name, token = claim.recipe.name, claim.token
         for node, vote in zip(self.nodes, claim.votes, strict=False):  # (there are none while all is as usual)
-            if not vote.granted or vote.ceding or now >= vote.bound or node.holder(name) == token:
+            if not vote.granted or vote.ceding or now >= vote.bound or _has(node, name, token):
                 continue
             if not self._keeps(node, name, token) and node not in self.taken_away.get(token, ()) and not self._unheard(claim, node):
                 has = node.holder(name).decode()
@@ -225,6 +241,7 @@ class Laws(Witness):
         """P-L3: nobody passes a lower ticket that every node knows, and that has had the time to ask for way."""
         for other, (_, began) in self.open.items():
             waits = other.state is WAITING and other.patient and other.recipe.name == claim.recipe.name
+            waits = waits and not (_reads(other) and _reads(claim))
             if waits and other.ticket < claim.ticket and began + 3 * swift < self.world.now:
                 raise Violation(f"order: {_of(claim)} is served before {_of(other)}, which waits since {began:.6f}")
 
@@ -250,6 +267,25 @@ class Laws(Witness):
 
 def _nothing() -> None:
     pass
+
+
+def _reads(claim: Claim) -> bool:
+    return kind_of(claim.token) == READER
+
+
+def _twin(token: bytes) -> bytes:
+    """The writer that a reader was before its downgrade."""
+    return token[: -len(READER)] + WRITER
+
+
+def _has(node: Node, name: bytes, token: bytes) -> bool:
+    """Is the token on the node: in the key; or, a reader's, among those who share it, or still as the writer's that it was?"""
+    holder = node.holder(name)
+    if holder == SHARED:
+        readers = node.server.data[0].values.get(rw_keys_of(name)[4])
+        deadline = readers.score(token) if isinstance(readers, SortedSet) else None
+        return deadline is not None and deadline > node.server.micros() // 1000
+    return holder == token or (kind_of(token) == READER and holder == _twin(token))
 
 
 def _of(claim: Claim) -> str:
