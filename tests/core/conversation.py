@@ -113,11 +113,12 @@ class Conversation:
         max_hold: float = inf,
         since: float = 0.0,
         begins: float = 0.0,
+        kind: bytes = b"",
     ) -> None:
         self.now = begins
         self.reach = reach(nodes, standing or {}, patience, outage, since)
         self.claim = Claim(
-            Mute(), ttl, P, Mint(b"a" * 32), self.reach, patient=patient, deadline=deadline, renew=renew, max_hold=max_hold
+            Mute(kind=kind), ttl, P, Mint(b"a" * 32), self.reach, patient=patient, deadline=deadline, renew=renew, max_hold=max_hold
         )  # fmt: skip
         self._listen()
         self.claim.begin(begins)
@@ -238,6 +239,12 @@ class Conversation:
         self._at(at)
         going = self.claim.extend(ttl, self.now)
         assert type(going) is bool
+        self._happened(True)
+        return going
+
+    def downgrade(self, at: float | None = None) -> bool:
+        self._at(at)
+        going = self.claim.extend(self.claim.ttl, self.now, share=True)
         self._happened(True)
         return going
 

@@ -67,7 +67,8 @@ class Bounds:
 
     `holds`: how many times each client wants the lock; `steps`: by how many steps time may pass at once; `skew`: seconds that each
     client's tickets are ahead; `tries`: clients that do not wait; `renew`: do holders? `busy`: with how many messages under way, at
-    most, something goes wrong or time passes; `kinds`: of a read-write lock: what each client's tokens end in; `room`: how many may be under way to clients; `guard`, `recovery`: are they looked at?
+    most, something goes wrong or time passes; `kinds`: what each client's tokens end in, of a read-write lock; `room`: how many may be
+    under way to clients; `guard`, `recovery`: are they looked at?
     """
 
     nodes: int = 3

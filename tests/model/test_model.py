@@ -212,7 +212,8 @@ MUTANTS = {
         rw_node("max(self._fence + 1, proposed)", "max(self._fence, proposed)"), "a writer and a reader", ("fence",), 50_000
     ),
     "readers are not asked": Mutant(
-        rw_node("if new and self._name else", "if new and self._name not in (b'', SHARED) else"), "a writer and a reader on two nodes", ("idle",), 2_000
+        rw_node("if new and self._name else", "if new and self._name not in (b'', SHARED) else"),
+        "a writer and a reader on two nodes", ("idle",), 2_000,
     ),
     "readers pass a writer that waits": Mutant(
         rw_node("elif self._fits(token) and not self._waiters:", "elif self._fits(token):"), "two readers and a writer", ("idle",), 20_000

@@ -205,7 +205,7 @@ class Driver:
             self.let_go(claim)  # held, and lost before anybody heard of it: once more
 
     async def extend(self, claim: Want, ttl: float, share: bool = False) -> None:
-        """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time. `share`: as a reader."""
+        """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or not in time. `share`: as a reader."""
         if self._do(self.crew.extend, claim, ttl, clock(), share):
             waiter = self.loop.create_future()
             self._waiters.setdefault(claim, []).append(waiter)

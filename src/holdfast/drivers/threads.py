@@ -663,7 +663,7 @@ class Driver:
         return errand.claim  # (which the keeper sets: a type checker takes it for the None that was stored here before)
 
     def extend(self, errand: Errand, ttl: float, share: bool = False) -> None:
-        """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time. `share`: as a reader."""
+        """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or not in time. `share`: as a reader."""
         keeper, claim, gate = errand.keeper, errand.claim, allocate_lock()
         assert claim is not None
         gate.acquire()

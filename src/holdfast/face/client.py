@@ -202,7 +202,7 @@ class Client(ABC, Generic[L, D, S]):
         )
 
     def rwlock(self, name: str) -> RWLock[L]:
-        """The description of a read-write lock: `.read()` and `.write()` are its sides, with the options of `lock`. Sends nothing by itself.
+        """The description of a read-write lock: `.read()` and `.write()` are its sides, with `lock`'s options. Sends nothing by itself.
 
         Raises ConfigError for a name that is none.
         """

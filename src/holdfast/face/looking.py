@@ -42,7 +42,8 @@ def inspect(settings: Settings, name: str) -> Plan[LockStatus]:
     labels = [it.label for it in settings.addresses]
     known: dict[bytes, str] = {}
     status = looking.status(name, labels, seen.answers, seen.causes, known)
-    if any(TOKEN.fullmatch(it.encode()) for it in [status.holder or "", *(it.token for it in (*status.readers, *status.queue))]):
+    tokens = [status.holder or "", *(it.token for it in status.readers), *(it.token for it in status.queue)]
+    if any(TOKEN.fullmatch(it.encode()) for it in tokens):
         who = yield Ask(dict.fromkeys(seen.answers, looking.WHO))
         known = looking.owners(who.answers.values())
     return looking.status(name, labels, seen.answers, seen.causes, known)

@@ -18,13 +18,13 @@ L = TypeVar("L", bound=Lock[Any])
 class RWLock(Generic[L]):
     """The description of a read-write lock: many readers, or one writer, first come first served. Sends nothing by itself.
 
-    `read()` and `write()` describe its sides, each a Lock like any other: `with`, `acquire`, `try_acquire`, or a decorator. While somebody waits
-    to write, whoever comes later to read waits, too: so neither side starves. Each reader has a lease of its own. A reader's fence is
+    `read()` and `write()` describe its sides, each a Lock like any other: `with`, `acquire`, `try_acquire`, or a decorator. While somebody
+    waits to write, whoever comes later to read waits, too: so neither side starves. Each reader has a lease of its own. A reader's fence is
     greater than that of every earlier writer, a writer's than everybody's; two readers may have the same. So storage refuses a write that
     is below anything it has seen, and a read that is below the highest write.
 
-    Not for a name that is used with `lock`: they keep each other out, but wait for each other as for strangers. Waiting to write inside one's
-    own read is SelfDeadlock; the other way is `lease.downgrade()`.
+    Not for a name that is used with `lock`: they keep each other out, but wait for each other as for strangers. Waiting to write inside
+    one's own read is SelfDeadlock; the other way is `lease.downgrade()`.
     """
 
     __slots__ = ("_describe", "name")

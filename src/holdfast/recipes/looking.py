@@ -1,6 +1,7 @@
 """Looking at locks, and taking them away: what operators ask of nodes, and what the answers mean together.
 
-Knows `scripts/inspect.lua`, `force_release.lua`, `rw_force_release.lua` and `names.lua`, and what a token says. Must not know which nodes there are, or who asks.
+Knows `scripts/inspect.lua`, `force_release.lua`, `rw_force_release.lua` and `names.lua`, and what a token says. Must not know which nodes
+there are, or who asks.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ class NodeView:
 class LockStatus:
     """How a lock is. `state`: held (one value is on a majority), free (a majority has none) or split.
 
-    `holder`: the token or foreign value on a majority, "shared" while readers have it, who are in `readers` (the first 100 on each node); `owner`: who that is, if servers may tell; `ttl_left`: seconds that a majority
-    keeps it unless it is renewed; `fence`: the holder's, else the last one that was seen; `queue`: who waits, in order, the first 100 on
-    each node; `nodes`: node by node.
+    `holder`: the token or foreign value on a majority, "shared" while readers have it; `owner`: who that is, if servers may tell; `ttl_left`:
+    seconds that a majority keeps it unless it is renewed; `fence`: the holder's, else the last one that was seen; `queue`: who waits, in
+    order, and `readers`: who reads, the first 100 on each node; `nodes`: node by node.
     """
 
     name: str

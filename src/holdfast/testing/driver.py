@@ -181,7 +181,7 @@ class Driver:
         self.work()
 
     async def extend(self, claim: Want, ttl: float, share: bool = False) -> None:
-        """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or was not in time. `share`: as a reader."""
+        """Have the lease last at least `ttl` seconds from now; returns when that was confirmed, or not in time. `share`: as a reader."""
         if self.crew.extend(claim, ttl, self.clock(), share):
             news = self.news(claim)
             self.work()

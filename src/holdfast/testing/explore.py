@@ -13,8 +13,8 @@ from dataclasses import replace
 from math import inf
 
 from ..core.claim import HELD, LOST
-from ..engine.census import LIFE
 from ..core.command import READER, WRITER, Recipe
+from ..engine.census import LIFE
 from ..engine.crew import Want
 from ..errors import Closed, NoQuorum, NotAcquired
 from ..recipes.readwrite import ReadWrite
@@ -50,7 +50,7 @@ SHARED = (
     Plan(name="readers, three", nodes=3, clients=3, eager=0.6, cuts=0.5, reads=0.6, aim=("read by two", "cedes cut")),
     Plan(name="readers, one", nodes=1, clients=4, cuts=1.0, naps=0.1, reads=0.6, aim=("read by two", "downgraded")),
     Plan(name="readers, five", nodes=5, clients=3, restarts=0.1, mortal=True, reads=0.6, aim=("read by two", "killed")),
-    Plan(name="readers, mixed", nodes=4, clients=3, ttls=(0.3, 0.6, 1.0), slow=0.2, reads=0.5, aim=("read by two", "downgraded")),
+    Plan(name="readers, mixed", nodes=3, clients=4, eager=0.3, ttls=(0.3, 1.0), reads=0.8, aim=("read by two", "extended")),
 )
 
 
