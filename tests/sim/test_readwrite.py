@@ -98,8 +98,6 @@ PLANTED = {
         lua("    promote(P)\n    return {F, 0, 0}", "    promote(P)\n    return {F, 0, 1}"), ("lost",), "readers, calm"
     ),
     "a downgrade does not expect its fence": Planted(python("_share", forgetful), ("lost", "fence"), "readers, calm"),
-        lua("isReader(token) and {token, twin(token)} or {token}", "{token}"), ("idle",), "readers, calm", 0
-    ),
 }
 
 

@@ -63,9 +63,9 @@ class NodeView:
 class LockStatus:
     """How a lock is. `state`: held (one value is on a majority), free (a majority has none) or split.
 
-    `holder`: the token or foreign value on a majority, "shared" while readers have it; `owner`: who that is, if servers may tell; `ttl_left`:
-    seconds that a majority keeps it unless it is renewed; `fence`: the holder's, else the last one that was seen; `queue`: who waits, in
-    order, and `readers`: who reads, the first 100 on each node; `nodes`: node by node.
+    `holder`: the token or foreign value on a majority, "shared" while readers have it; `owner`: who that is, if servers may tell;
+    `ttl_left`: seconds that a majority keeps it unless it is renewed; `fence`: the holder's, else the last one that was seen;
+    `queue`: who waits, in order, and `readers`: who reads, the first 100 on each node; `nodes`: node by node.
     """
 
     name: str
