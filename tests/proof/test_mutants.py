@@ -1,9 +1,10 @@
 """What breaks without each rule: one row a rule, and what finds its absence, within which budget. docs/reliability.md shows the table.
 
 The rungs: *script*, the tests of the scripts, on simulated servers (tests/scripts/test_mutants.py); *conversation*, a scripted
-conversation of a claim, a crew or a lane, planted here; *model*, every interleaving (tests/model/test_model.py); *simulator*, whole worlds
-(tests/sim/test_planted.py); of read-write locks, test_readwrite.py beside each of them. The mutants of the other rungs are planted and found there; here stands only which they are. A row whose
-mutant there no longer is fails, and so does a mutant of the model or of the simulator that is in no row.
+conversation of a claim, a crew or a lane, planted here; *model*, every interleaving (tests/model/test_model.py); *simulator*, whole
+worlds (tests/sim/test_planted.py); of read-write locks, test_readwrite.py beside each of them. The mutants of the other rungs are planted
+and found there; here stands only which they are. A row whose mutant there no longer is fails, and so does a mutant of the model or of the
+simulator that is in no row.
 """
 
 from __future__ import annotations

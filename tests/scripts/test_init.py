@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast.scripts
-from holdfast.scripts import EXCLUSIVE, RELEASE, REQUEST, Script
+from holdfast.scripts import EXCLUSIVE, LOADED, RELEASE, REQUEST, RW_FORCE_RELEASE, RW_RELEASE, RW_REQUEST, SHARED, Script
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
@@ -24,7 +24,25 @@ def test_the_digest_is_the_one_that_servers_compute() -> None:
         assert script.sha == hashlib.sha1(script.source).hexdigest().encode()
 
 
-def test_the_exclusive_ones() -> None:
+@pytest.mark.parametrize("script", [*SHARED, RW_FORCE_RELEASE], ids=lambda script: script.name)
+def test_a_script_of_read_write_locks_is_the_common_part_and_its_file(script: Script) -> None:
+    common, own = ((FOLDER / f"{name}.lua").read_text() for name in ("rw_common", script.name))
+    assert script.source.decode() == common + own
+    assert script.sha == hashlib.sha1(script.source).hexdigest().encode()
+    head = own.partition("\nlocal ")[0]
+    assert head.startswith(f"-- {script.name}: ")
+    [keys], [arguments] = (re.findall(rf"^-- {word} +(.*)$", head, re.MULTILINE) for word in ("KEYS", "ARGV"))
+    assert len(keys.split()) == script.keys
+    assert tuple(arguments.split()) == script.arguments
+    assert re.search(r"^-- Answer: ", head, re.MULTILINE)
+    code = re.sub(r"--.*", "", script.source.decode())
+    assert {int(number) for number in re.findall(r"KEYS\[(\d+)\]", code)} == set(range(1, script.keys + 1))
+    assert {int(number) for number in re.findall(r"ARGV\[(\d+)\]", code)} == set(range(1, len(script.arguments) + 1))
+
+
+def test_the_exclusive_ones_and_those_of_read_write_locks() -> None:
+    assert SHARED == (RW_REQUEST, RW_RELEASE)
+    assert LOADED == EXCLUSIVE + SHARED
     assert EXCLUSIVE == (REQUEST, RELEASE)
     assert [script.name for script in EXCLUSIVE] == ["request", "release"]
 
