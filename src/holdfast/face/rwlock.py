@@ -27,11 +27,16 @@ class RWLock(Generic[L]):
     one's own read is SelfDeadlock; the other way is `lease.downgrade()`.
     """
 
-    __slots__ = ("_describe", "name")
+    __slots__ = ("_describe", "_name")
 
     def __init__(self, name: str, describe: Callable[..., L]) -> None:
-        self.name, self._describe = name, describe
+        self._name, self._describe = name, describe
         self.read()  # what cannot work is said now
+
+    @property
+    def name(self) -> str:
+        """The lock's name."""
+        return self._name
 
     def read(self, **options: Unpack[Options]) -> L:
         """The side of readers, who are many at once. `options`: those of `lock`."""
