@@ -172,6 +172,15 @@ def test_one_dead_reader_keeps_nobody_out(rw: RWBench) -> None:
     assert rw.see().readers == {}
 
 
+def test_the_last_reader_alive_frees_it(rw: RWBench) -> None:
+    dead, brief = rw.reader(1), rw.reader(2)
+    rw.request(dead, SHORT)
+    rw.request(brief, LONG)
+    rw.lapse()
+    assert rw.release(brief) == 1
+    assert rw.see().holder is None
+
+
 def test_a_dead_writer_at_the_head_keeps_no_readers_out(rw: RWBench) -> None:
     staying, dead, late = rw.reader(1), rw.writer(2), rw.reader(3)
     rw.request(staying)
@@ -435,6 +444,10 @@ def test_the_record_lasts_as_long_as_a_reader_that_stands_on_it(rw: RWBench) -> 
     reader = rw.reader(1)
     rw.request(reader, 3 * K)
     assert about(rw.see().fence_left, 3 * K)
+    rw.release(reader)
+    rw.operator.say("SET", rw_keys(NAME)[1], rw.base - 5, "PX", LONG // 2)
+    rw.request(rw.reader(2), LONG)
+    assert about(rw.see().fence_left, LONG)
 
 
 def test_records_last_until_the_clock_floor_is_above_them(rw: RWBench) -> None:
@@ -517,6 +530,32 @@ TESTS = [
 # ------------------------------------------------ what each line is for
 
 MUTANTS: dict[str, tuple[str, str]] = {
+    # The usual cases
+    "takes what is held": ("redis.call('EXISTS', KEYS[1], KEYS[3], KEYS[5]) == 0", "redis.call('EXISTS', KEYS[3], KEYS[5]) == 0"),
+    "does not see who waits": ("redis.call('EXISTS', KEYS[1], KEYS[3], KEYS[5]) == 0", "redis.call('EXISTS', KEYS[1], KEYS[5]) == 0"),
+    "does not see who was left behind": (
+        "redis.call('EXISTS', KEYS[1], KEYS[3], KEYS[5]) == 0",
+        "redis.call('EXISTS', KEYS[1], KEYS[3]) == 0",
+    ),
+    "usually not above writers": ("if (F or floor) < P and (R", "if (R"),
+    "usually not above readers": (" and (R or floor) < P then", " then"),
+    "usually no clock floor": ("if (F or floor) < P and (R or floor) < P then", "if (F or 0) < P and (R or 0) < P then"),
+    "usually kept too short": ("math.floor(P / 1000) + K)", "math.floor(P / 1000))"),
+    "a usual writer leaves no trace": ("            call('SET', KEYS[2], ARGV[5], 'PXAT', expiry)\n", ""),
+    "a usual reader leaves no trace": ("            call('SET', KEYS[6], ARGV[5], 'PXAT', expiry)\n", ""),
+    "a usual reader's record runs out under it": ("elseif F and call('PTTL', KEYS[2]) >= tonumber(ARGV[3]) then", "elseif F then"),
+    "usual readers stay for ever": ("            call('PEXPIREAT', KEYS[5], deadline)\n", ""),
+    "usually hands on to nobody": ("if redis.call('EXISTS', KEYS[3]) == 0 then ", "if true then "),
+    "usually the first reader that leaves frees it": (
+        "        if call('EXISTS', KEYS[5]) == 0 then call('DEL', KEYS[1]) end\n",
+        "        call('DEL', KEYS[1])\n",
+    ),
+    "usually the last reader frees nothing": ("        if call('EXISTS', KEYS[5]) == 0 then call('DEL', KEYS[1]) end\n", ""),
+    "usually the dead stay": (
+        "        call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)))\n",
+        "",
+    ),
+    # All others
     "lapsed readers count": ("    call('ZREMRANGEBYSCORE', readers, '-inf', text(now))\n", ""),
     "the last reader's lease ends for nobody": ("        call('DEL', name)\n        holder = false\n    end\nend", "    end\nend"),
     "fences as Lua writes numbers": ("return string.format('%.0f', number)", "return tostring(number)"),

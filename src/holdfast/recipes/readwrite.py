@@ -16,21 +16,23 @@ from .exclusive import key_of, keys_of
 class ReadWrite:
     """What one side of a read-write lock says to a node. `kind`: of its tokens, READER or WRITER; the rest as of an `Exclusive`."""
 
-    __slots__ = ("_keys", "horizon", "kind", "label", "name")
+    __slots__ = ("_release", "_request", "horizon", "kind", "label", "name")
 
     def __init__(self, name: str, kind: bytes, *, prefix: str = "", horizon: int) -> None:
         self.label, self.kind, self.horizon = name, kind, horizon
         self.name = key_of(name, prefix)
-        self._keys = rw_keys_of(self.name)
+        keys = b"".join(map(_bulk, rw_keys_of(self.name)))
+        self._request, self._release = _REQUEST + keys, _RELEASE + keys
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         """The bytes of a request; `ttl` in seconds, `fence` the one proposed."""
-        lease = b"%d" % round(ttl * 1000)
-        return pack(b"EVALSHA", RW_REQUEST.sha, b"6", *self._keys, token, b"%d" % self.horizon, lease, mode, b"%016d" % fence)
+        lease, k = b"%d" % round(ttl * 1000), b"%d" % self.horizon
+        return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$1\r\n%b\r\n$16\r\n%016d\r\n" % (
+            self._request, len(token), token, len(k), k, len(lease), lease, mode, fence)  # fmt: skip
 
     def release(self, token: bytes) -> bytes:
         """The bytes of a release."""
-        return pack(b"EVALSHA", RW_RELEASE.sha, b"6", *self._keys, token, b"%d" % self.horizon)
+        return self._release + _bulk(token) + _bulk(b"%d" % self.horizon)
 
 
 def rw_keys_of(key: bytes) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
@@ -46,6 +48,14 @@ def undo(key: bytes, token: bytes, horizon: int) -> bytes:
     if not kind_of(token):
         return exclusive.undo(key, token, horizon)
     return pack(b"EVALSHA", RW_RELEASE.sha, b"6", *rw_keys_of(key), token, b"%d" % horizon)
+
+
+def _bulk(data: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+_REQUEST = b"*14\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n6\r\n" % RW_REQUEST.sha
+_RELEASE = b"*11\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n6\r\n" % RW_RELEASE.sha
 
 
 __all__ = ["READER", "WRITER", "ReadWrite", "rw_keys_of", "undo"]

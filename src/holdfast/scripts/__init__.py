@@ -6,6 +6,7 @@ Knows what lies in this folder. Must not know who calls a script, with what, or 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,22 +37,22 @@ class Script:
     arguments: tuple[str, ...]
 
 
-def _script(name: str, keys: int, *arguments: str, after: str = "") -> Script:
+def _script(name: str, keys: int, *arguments: str, parts: Sequence[str] = ()) -> Script:
     folder = Path(__file__).parent
-    source = b"".join((folder / f"{part}.lua").read_bytes() for part in (after, name) if part)
+    source = b"".join((folder / f"{part}.lua").read_bytes() for part in parts or (name,))
     return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode(), keys, arguments)
 
 
 REQUEST = _script("request", 4, "token", "ttl", "mode", "P", "K", "PXAT")
 RELEASE = _script("release", 4, "token", "K")
 
-RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", after="rw_common")
-RW_RELEASE = _script("rw_release", 6, "token", "K", after="rw_common")
+RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else"))
+RW_RELEASE = _script("rw_release", 6, "token", "K", parts=("rw_release", "rw_common", "rw_release_else"))
 
 # Those of operators, who need them now and then: handed over with every call (EVAL), and not loaded by every client.
 INSPECT = _script("inspect", 7, "most")
 FORCE_RELEASE = _script("force_release", 4, "K", "only")
-RW_FORCE_RELEASE = _script("rw_force_release", 6, "only", "K", after="rw_common")
+RW_FORCE_RELEASE = _script("rw_force_release", 6, "only", "K", parts=("rw_common", "rw_force_release"))
 NAMES = _script("names", 0, "cursor", "pattern", "count")
 
 # Those of an exclusive and of a read-write lock, and what a lane loads, in this order.

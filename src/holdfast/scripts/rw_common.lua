@@ -1,4 +1,4 @@
--- The first part of every script of the read-write lock.
+-- What the scripts of the read-write lock have in common.
 --
 -- A token ends in its kind, r or w. `name` holds a writer's token, or "shared" while a reader's lease runs; `readers` has each reader's
 -- token and its lease deadline, in server ms. `fence` is the highest fence of a writer here, `rfence` of a reader: a reader's is above
