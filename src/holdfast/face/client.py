@@ -208,32 +208,8 @@ class Client(ABC, Generic[L, D, S]):
         """
         return RWLock(name, partial(self._side, name))
 
-    def _side(
-        self,
-        name: str,
-        kind: bytes,
-        ttl: Seconds | None = None,
-        wait: Seconds | None = None,
-        renew: bool = True,
-        max_hold: Seconds | None = None,
-        reentrant: bool = False,
-        fail_open: bool = False,
-        on_lost: Callable[[Any], object] | None = None,
-    ) -> L:
-        return self._describe(
-            terms(
-                self.settings,
-                (name,),
-                ttl=ttl,
-                wait=wait,
-                renew=renew,
-                max_hold=max_hold,
-                reentrant=reentrant,
-                fail_open=fail_open,
-                on_lost=on_lost,
-                kind=kind,
-            )
-        )
+    def _side(self, name: str, kind: bytes, **options: Unpack[Options]) -> L:
+        return self._describe(terms(self.settings, (name,), kind=kind, **options))
 
     @overload
     def locked(self, name: Name, *, on_busy: Literal["raise"] = "raise", **options: Unpack[Options]) -> D: ...
