@@ -120,7 +120,7 @@ def test_a_node_that_counts_has_the_token() -> None:
 
 def test_fences_increase(court: Court) -> None:
     court.one.give_up(court.claim)
-    court.laws.fences[b"L"] = 9 * 10**15
+    court.laws.fences[b"L"] = 9 * 10**15, 0
     with pytest.raises(Violation, match=r"^fence: "):
         court.world.do(court.take(court.two))
 
