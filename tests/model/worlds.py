@@ -54,16 +54,6 @@ SMALL |= {
     "two writers and a reader": World(Bounds(nodes=1, clients=3, holds=2, room=1, kinds=(W, R, W)), 1_000, 200_000, ("w", "r")),
     "a reader tries": World(Bounds(nodes=2, kinds=(W, R), tries=(1,)), 300, 20_000, ("w", "t", "r")),
     "a downgrade": World(Bounds(nodes=2, kinds=(W, W), downgrades=1, room=1), 800, 100_000, (*CONTEST, "downgrades")),
-    "a downgrade, and a break": World(
-        Bounds(nodes=2, kinds=(W, W), downgrades=1, breaks=1, room=1, busy=2), 5_000, 300_000, (*CONTEST, "downgrades", "breaks", "late w")
-    ),
-    "a reader's lapse": World(Bounds(nodes=1, passes=2, steps=(1, LEASE), room=1, busy=2, kinds=(W, R)), 3_000, 200_000, ("w", "is woken")),
-    "a downgrade, and time": World(
-        Bounds(nodes=1, passes=2, steps=(1, LEASE), room=1, busy=1, kinds=(W, W), downgrades=1),
-        3_000,
-        300_000,
-        ("w", "downgrades", "is woken"),
-    ),
     "a reader's restart": World(
         Bounds(nodes=1, restarts=1, passes=1, steps=(GUARD,), skew=(0.0, -20.0), room=1, busy=1, kinds=(R, W)), 1_000, 100_000, ("joins",)
     ),
@@ -86,6 +76,18 @@ LARGE = {
         Bounds(restarts=1, passes=1, steps=(GUARD,), room=1, busy=0), 100_000, 500_000, (*CONTEST, "learns that it is cut", "joins")
     ),
     "three nodes, a restart": World(Bounds(restarts=1, room=1), 50_000, 500_000, (*CONTEST, "learns that it is cut")),
+}
+LARGE |= {
+    "a downgrade, and a break": World(
+        Bounds(nodes=2, kinds=(W, W), downgrades=1, breaks=1, room=1, busy=2), 5_000, 300_000, (*CONTEST, "downgrades", "breaks", "late w")
+    ),
+    "a reader's lapse": World(Bounds(nodes=1, passes=2, steps=(1, LEASE), room=1, busy=2, kinds=(W, R)), 3_000, 200_000, ("w", "is woken")),
+    "a downgrade, and time": World(
+        Bounds(nodes=1, passes=2, steps=(1, LEASE), room=1, busy=1, kinds=(W, W), downgrades=1),
+        3_000,
+        300_000,
+        ("w", "downgrades", "is woken"),
+    ),
 }
 
 # Requests for permits: what is wanted, and how many states there are, about; none: more than are looked at.
