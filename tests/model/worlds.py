@@ -78,6 +78,13 @@ LARGE = {
     "three nodes, a restart": World(Bounds(restarts=1, room=1), 50_000, 500_000, (*CONTEST, "learns that it is cut")),
 }
 LARGE |= {
+    "a downgrade on three nodes": World(Bounds(kinds=(W, W), downgrades=1, room=1), 30_000, 200_000, (*CONTEST, "downgrades")),
+    "a downgrade beside a reader": World(
+        Bounds(nodes=2, clients=3, kinds=(W, W, R), downgrades=1, room=1), 20_000, 200_000, (*CONTEST, "downgrades")
+    ),
+    "a writer and a reader on three nodes, a break": World(
+        Bounds(kinds=(W, R), breaks=1, room=1, busy=1), 50_000, 500_000, (*CONTEST, "late w", "late c", "joins")
+    ),
     "a downgrade, and a break": World(
         Bounds(nodes=2, kinds=(W, W), downgrades=1, breaks=1, room=1, busy=2), 5_000, 300_000, (*CONTEST, "downgrades", "breaks", "late w")
     ),
