@@ -244,7 +244,8 @@ async def test_b58_no_password_is_ever_seen(
                 with pytest.raises(NoQuorum) as refused:
                     await face.acquire(one.lock("seen", wait=0))
                 assert unseen(caught.value, refused.value, *refused.value.causes.values())
-            assert unseen(one, one.nodes(), one.urls, one.settings, one.settings.addresses, one._sites.all[0].access, vars(one), caplog.text)
+            held = one.settings, one.settings.addresses, one._sites.all[0].access, vars(one)
+            assert unseen(one, one.nodes(), one.urls, *held, caplog.text)
     await face.finish()
     await front.close()
     assert "asyncio" in caplog.text or isinstance(face, Threads)
