@@ -252,9 +252,7 @@ def test_an_impure_import_is_complained_about(place: str, module: str) -> None:
 
 def loaded_by(statement: str, source: Path) -> set[str]:
     """Which modules a statement loads in a fresh interpreter, beyond what that has loaded for itself."""
-    script = (
-        f"import sys; before = set(sys.modules); sys.path.insert(0, {str(source)!r}); {statement}; print(*(set(sys.modules) - before))"
-    )
+    script = f"import sys; before = set(sys.modules); sys.path.insert(0, {str(source)!r}); {statement}; print(*(set(sys.modules) - before))"
     return set(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split())
 
 

@@ -30,8 +30,8 @@ from .errors import (
 from .face.decorating import Options
 from .face.lease import LeaseState
 from .face.rate import Allowance
-from .recipes.looking import LockStatus, NodeView, Waiter
-from .sync import Holdfast, Lease, Lock, Rate, current
+from .recipes.looking import LockStatus, NodeView, Reader, Waiter
+from .sync import Holdfast, Lease, Lock, Rate, RWLock, current
 from .version import VERSION as __version__
 
 __all__ = [
@@ -55,8 +55,10 @@ __all__ = [
     "NotAcquired",
     "NotHeld",
     "Options",
+    "RWLock",
     "Rate",
     "RateLimited",
+    "Reader",
     "SelfDeadlock",
     "StaleFence",
     "Stats",

@@ -79,8 +79,7 @@ class LockBusy(NotAcquired, TimeoutError):
     def __init__(self, name: str, waited: float, holder: str | None, ttl_left: float | None) -> None:
         left = "" if ttl_left is None else f", whose lease runs for {ttl_left:.1f} s more unless renewed"
         super().__init__(
-            f"{name!r} is held by {holder or 'somebody else'}{left}; waited {waited:.3f} s. "
-            "Wait longer (`wait=`), or come back later."
+            f"{name!r} is held by {holder or 'somebody else'}{left}; waited {waited:.3f} s. Wait longer (`wait=`), or come back later."
         )
         self.name, self.waited, self.holder, self.ttl_left = name, waited, holder, ttl_left
 

@@ -83,9 +83,10 @@ def reach(nodes: int, standing: Mapping[int, Standing], patience: float = 1.0, o
 
 
 class Mute:
-    """A recipe of which nothing but the name is of interest: a claim packs nothing."""
+    """A recipe of which nothing but the name and the kind is of interest: a claim packs nothing."""
 
-    def __init__(self, label: str = "jobs") -> None:
+    def __init__(self, label: str = "jobs", kind: bytes = b"") -> None:
+        self.kind = kind
         self.name, self.label = label.encode(), label
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
@@ -112,11 +113,12 @@ class Conversation:
         max_hold: float = inf,
         since: float = 0.0,
         begins: float = 0.0,
+        kind: bytes = b"",
     ) -> None:
         self.now = begins
         self.reach = reach(nodes, standing or {}, patience, outage, since)
         self.claim = Claim(
-            Mute(), ttl, P, Mint(b"a" * 32), self.reach, patient=patient, deadline=deadline, renew=renew, max_hold=max_hold
+            Mute(kind=kind), ttl, P, Mint(b"a" * 32), self.reach, patient=patient, deadline=deadline, renew=renew, max_hold=max_hold
         )  # fmt: skip
         self._listen()
         self.claim.begin(begins)
@@ -237,6 +239,12 @@ class Conversation:
         self._at(at)
         going = self.claim.extend(ttl, self.now, fence)
         assert type(going) is bool
+        self._happened(True)
+        return going
+
+    def downgrade(self, at: float | None = None) -> bool:
+        self._at(at)
+        going = self.claim.extend(self.claim.ttl, self.now, share=True)
         self._happened(True)
         return going
 

@@ -26,8 +26,8 @@ PATIENCE = 1.0
 class Lock:
     """What a claim is about."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.label = name.encode(), name
+    def __init__(self, name: str, kind: bytes = b"") -> None:
+        self.name, self.label, self.kind = name.encode(), name, kind
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         raise AssertionError("nobody packs anything here")

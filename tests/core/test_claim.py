@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import product
 from math import inf
+from typing import Any
 
 import pytest
 from core.conversation import (
@@ -33,7 +34,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
-from holdfast.core.command import RELEASE
+from holdfast.core.command import RELEASE, WRITER
 from holdfast.core.reach import DOWN, GUARDED, HOPED, UP
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired
 
@@ -2453,6 +2454,89 @@ def test_an_extension_of_a_lease_that_is_lost_meanwhile_brings_news(held: Held) 
     talk.lost("forced")
     assert talk.news
     assert talk.claim.setback is None
+
+
+# ------------------------------------------------ from writer to reader
+
+
+def writer(**how: Any) -> Conversation:
+    """A writer on three nodes, held at once."""
+    talk = Conversation(kind=WRITER, **how)
+    talk.sends("request to 0 1 2")
+    for node in range(3):
+        talk.answers(node, usual())
+    talk.held(P, until=UNTIL)
+    return talk
+
+
+def test_a_downgrade_asks_by_the_same_token_of_the_other_kind_and_is_held_all_the_time() -> None:
+    talk = writer()
+    token = talk.claim.token
+    assert token.endswith(b":w")
+    assert talk.downgrade(at=1.0)
+    assert talk.claim.token == token[:-1] + b"r"
+    talk.sends(f"request to 0 1 2 proposing {P + 1}")
+    talk.held(P, until=UNTIL)
+    talk.answers(0, kept(P + 1), at=1.1)
+    assert not talk.news
+    talk.answers(1, kept(P + 1))
+    assert talk.news
+    talk.held(P + 1, until=good_until(1.0))
+    talk.answers(2, denied())
+    talk.held(P + 1, until=good_until(1.0))
+    talk.release()
+    talk.sends("release to 0 1 2")
+
+
+def test_what_was_asked_for_the_writer_is_not_listened_to() -> None:
+    talk = writer()
+    talk.tick(RENEWAL)
+    talk.sends("request to 0 1 2")
+    talk.downgrade(at=3.0)
+    talk.sends(f"request to 0 1 2 proposing {P + 1}")
+    for node in range(3):
+        assert not talk.answers(node, kept(), at=3.1)
+    assert not talk.news
+    talk.held(P, until=UNTIL)
+    for node in range(2):
+        talk.answers(node, kept(P + 1), at=3.2)
+    talk.held(P + 1, until=good_until(3.0))
+
+
+def test_what_a_write_back_under_way_has_raised_is_no_gap() -> None:
+    talk = Conversation(kind=WRITER)
+    talk.sends("request to 0 1 2")
+    talk.answers(0, granted(P + 5), at=0.1)
+    talk.answers(1, granted(P + 2))
+    talk.sends(f"request to 1 proposing {P + 5}")
+    talk.answers(2, granted(P + 2))
+    talk.held(P + 2)
+    talk.downgrade(at=0.2)
+    talk.sends(f"request to 0 1 2 proposing {P + 3}")
+    talk.answers(1, kept(P + 5), at=0.3)
+    for node, fence in ((1, P + 6), (0, P + 6), (2, P + 3)):
+        talk.answers(node, kept(fence), at=0.4)
+        talk.held(P + 2 if node == 1 else P + 3)
+
+
+def test_a_node_that_was_lost_before_it_heard_of_a_downgrade_is_a_gap_as_ever() -> None:
+    talk = writer()
+    talk.downgrade(at=1.0)
+    talk.sends(f"request to 0 1 2 proposing {P + 1}")
+    talk.answers(0, granted(P + 1), at=1.1)
+    talk.held(P)
+    talk.answers(1, granted(P + 1))
+    assert talk.claim.reason == "gap"
+
+
+def test_only_what_is_held_is_downgraded() -> None:
+    talk = Conversation(kind=WRITER)
+    talk.sends("request to 0 1 2")
+    assert not talk.downgrade(at=0.5)
+    talk.sends()
+    talk = writer()
+    assert not talk.downgrade(at=UNTIL)
+    assert talk.claim.token.endswith(b":w")
 
 
 def test_a_renewal_that_adds_nothing_to_an_extension_is_nothing_to_look_at(held: Held) -> None:

@@ -103,7 +103,7 @@ def test_S04_there_is_hope_as_long_as_a_quorum_can_grant(able: list[bool]) -> No
 
 
 def test_S04_half_of_an_even_number_is_enough_to_refuse() -> None:
-    """"q cannot" would never come: with N = 2 the one that cannot is enough."""
+    """ "q cannot" would never come: with N = 2 the one that cannot is enough."""
     assert quorum.hopeless(2, [True, False])
     assert quorum.hopeless(3, [True, True, False, False])
     assert not quorum.hopeless(2, [True, True, False])

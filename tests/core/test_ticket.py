@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.ticket import FENCE, LAST, TOKEN, Mint
+from holdfast.core.ticket import FENCE, LAST, TOKEN, Mint, kind_of
 from holdfast.errors import ConfigError
 
 unhurried = settings(deadline=None)  # others may have the machine
@@ -102,3 +102,10 @@ def test_the_token_after_four_billion_is_as_long_as_the_others() -> None:
     mint._serial = 2**32 - 2
     tokens = [mint.token(7) for _ in range(3)]
     assert [token[50:] for token in tokens] == [b"ffffffff", b"00000000", b"00000001"]
+
+
+def test_a_token_may_end_in_a_kind() -> None:
+    plain = Mint(b"a" * 32).token(5)
+    assert TOKEN.fullmatch(plain) and TOKEN.fullmatch(plain + b":r") and TOKEN.fullmatch(plain + b":w")
+    assert not TOKEN.fullmatch(plain + b":x") and not TOKEN.fullmatch(plain + b"r")
+    assert [kind_of(plain + it) for it in (b"", b":r", b":w")] == [b"", b":r", b":w"]

@@ -166,6 +166,18 @@ def test_one_set_may_take_the_place_of_another(kind: Any) -> None:
     assert kind(A, previous=A[::-1]).lock("a")._sources == (), "the same nodes: nothing moves"
 
 
+@FACES
+def test_what_cannot_be_held_on_two_sets_is_refused_while_it_moves(kind: Any) -> None:
+    locks = kind(shards={"left": A, "right": B}, previous=A)
+    stays, moves = [next(it for it in map(str, range(50)) if locks.shard_of(it) == home) for home in ("left", "right")]
+    for what, describe in (("semaphore", lambda name: locks.semaphore(name, 2)), ("read-write lock", locks.rwlock)):
+        describe(stays)
+        with pytest.raises(ConfigError, match=f"^{what} '{moves}' moves to another set of nodes, and cannot be used meanwhile"):
+            describe(moves)
+    after = kind(shards={"left": A, "right": B})
+    assert after.rwlock(moves).write()._driver is not after.rwlock(stays).write()._driver
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nodes, too": ({"shards": {"a": A}, "_nodes": B}, "shards= is instead of nodes"),
     "some nodes in common": ({"_nodes": ["redis://a1"], "previous": A}, "have some nodes in common, and not all"),

@@ -238,9 +238,7 @@ async def cut(work: Coroutine[Any, Any, Any] | asyncio.Task[Any], after: int) ->
     return f"swallowed the cancellation, and ended with {task.exception()!r}"
 
 
-async def at_every_turn(
-    make: Callable[[], Coroutine[Any, Any, Any]], after: Callable[[str], Awaitable[None]], most: int = 400
-) -> int:
+async def at_every_turn(make: Callable[[], Coroutine[Any, Any, Any]], after: Callable[[str], Awaitable[None]], most: int = 400) -> int:
     """Cut it after 0, 1, 2 ... turns until it is faster; `after` looks what is left each time. How many turns it took."""
     for k in range(most):
         outcome = await cut(make(), k)

@@ -36,6 +36,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from core.nodes import Lock, Node
+from core.rw_nodes import SHARED, RWNode, reads, twin
 
 from holdfast.core.claim import HELD, WAITING, Claim, Vote
 from holdfast.core.command import CEDE, GRANTED, RELEASE, Command
@@ -56,8 +57,8 @@ DOWN, SOUND, CUT = range(3)  # LINE; cut: the node has lost it, and the client d
 FRESH = (SOUND, None, False, False, (), 0, (), (), False, ())
 
 Half = tuple[Any, ...]
-State = tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # step, highest fence, budget, cores, columns
-BREAKS, CUTS, RESTARTS, PASSES, CANCELS, EXTENDS = range(6)  # the budget
+State = tuple[int, Any, tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # step, highest fence, budget, cores, columns
+BREAKS, CUTS, RESTARTS, PASSES, CANCELS, EXTENDS, DOWNGRADES = range(7)  # the budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,8 @@ class Bounds:
 
     `holds`: how many times each client wants the lock; `steps`: by how many steps time may pass at once; `skew`: seconds that each
     client's tickets are ahead; `tries`: clients that do not wait; `renew`: do holders? `busy`: with how many messages under way, at
-    most, something goes wrong or time passes; `room`: how many may be under way to clients; `guard`, `recovery`: are they looked at?
+    most, something goes wrong or time passes; `kinds`: what each client's tokens end in, of a read-write lock; `room`: how many may be
+    under way to clients; `guard`, `recovery`: are they looked at?
     """
 
     nodes: int = 3
@@ -78,6 +80,8 @@ class Bounds:
     passes: int = 0
     cancels: int = 0
     extends: int = 0
+    downgrades: int = 0
+    kinds: tuple[bytes, ...] = ()
     busy: int = 99
     room: int = 99
     steps: tuple[int, ...] = (1, LEASE, GUARD)
@@ -176,6 +180,7 @@ class Model:
         self.seen = Counter[str]()  # what happened, counted once for each state of what it happened to
         self._recovered: dict[State, int] = {}
         self._fine: set[tuple[int, int, int, int]] = set()
+        self._empty: tuple[object, ...] = (b"", 0, 0, 0, 0, (), 0, 0, ()) if bounds.kinds else (b"", 0, 0, 0, 0, ())
 
     # ------------------------------------------------ numbers for values
 
@@ -190,10 +195,10 @@ class Model:
         """Nothing has happened."""
         bounds = self.bounds
         half = self._number(FRESH)
-        column = self._number((self._number((b"", 0, 0, 0, 0, ())), -GUARD, (half,) * bounds.clients))
+        column = self._number((self._number(self._empty), -GUARD, (half,) * bounds.clients))
         core = self._number(("idle", 0, 0, 0))
-        budget = (bounds.breaks, bounds.cuts, bounds.restarts, bounds.passes, bounds.cancels, bounds.extends)
-        return 0, 0, budget, (core,) * bounds.clients, (column,) * bounds.nodes
+        budget = (bounds.breaks, bounds.cuts, bounds.restarts, bounds.passes, bounds.cancels, bounds.extends, bounds.downgrades)
+        return 0, (0, 0), budget, (core,) * bounds.clients, (column,) * bounds.nodes
 
     # ------------------------------------------------ what can happen
 
@@ -244,6 +249,9 @@ class Model:
                 if budget[EXTENDS]:
                     label, result = self._event(state, "extends", client)
                     found.append((label, _spent(result, EXTENDS)))
+                if budget[DOWNGRADES] and core[7].endswith(b":w"):
+                    label, result = self._event(state, "downgrades", client)
+                    found.append((label, _spent(result, DOWNGRADES)))
             elif budget[CANCELS]:
                 label, result = self._event(state, "gives up", client)
                 found.append((label, _spent(result, CANCELS)))
@@ -354,7 +362,7 @@ class Model:
                 local.append((("loses", client), CUTS, self._column(node, born, cut)))
         if self.bounds.restarts:
             empty = [(CUT if it[LINE] == SOUND else it[LINE], *it[1:OUT], 0, it[BACK], (), False, it[UNSAID]) for it in lines]
-            local.append((("restarts",), RESTARTS, self._column(self._number((b"", 0, 0, 0, 0, ())), step, empty)))
+            local.append((("restarts",), RESTARTS, self._column(self._number(self._empty), step, empty)))
         return local
 
     def _column(self, node: int, born: int, halves: Sequence[Half]) -> int:
@@ -378,7 +386,7 @@ class Model:
                 lines[client] = (*half[:BACK], (*half[BACK], (kind, whose, fence)), *half[LATE:])
             return bool(half[LINE] == SOUND or half[GHOST])
 
-        master = Node(publish, HORIZON)
+        master = (RWNode if self.bounds.kinds else Node)(publish, HORIZON)
         master.become(self._values[node])
         now = EPOCH + round(step * STEP * 1000)
         reply = master.execute(Command(None, mode, token, 0.0, ttl, fence), now)
@@ -412,7 +420,7 @@ class Model:
             done = self._done[key] = self._ask(*key)
         core, after, fence, idle = done
         if fence:
-            highest = self._held(highest, fence)
+            highest = self._held(highest, fence, reads(values[core][7]))
         changed = list(columns)
         for i, half in zip(order, after, strict=True):
             if half != halves[i]:
@@ -428,18 +436,19 @@ class Model:
             self._swapped[column, client, half] = swapped
         return swapped
 
-    def _held(self, highest: int, fence: int) -> int:
-        """P-S2."""
-        if fence <= highest:
-            raise Broken(f"fence: {fence} is granted after {highest}")
-        return fence
+    def _held(self, highest: tuple[int, int], fence: int, shared: bool) -> tuple[int, int]:
+        """P-S2. The highest fences so far: of those that were alone, and of readers, who may have the same."""
+        alone, readers = highest
+        if fence <= (alone if shared else max(highest)):
+            raise Broken(f"fence: {fence} is granted after {alone} and {readers}")
+        return (alone, max(readers, fence)) if shared else (fence, readers)
 
     def _ask(self, client: int, core: int, numbers: tuple[int, ...], kind: str, node: int, step: int) -> tuple[int, list[int], int, int]:
         """Put an input to a claim, and see what it says: core and halves after it, the fence if it is held now, would anybody notice?"""
         halves = [list(self._values[it]) for it in numbers]
         crew = _Crew(self, client, self._values[core], halves, step)
         idle = crew.happens(kind, node)
-        held = crew.claim is not None and crew.claim.state is HELD and not crew.was_held
+        held = crew.claim is not None and crew.claim.state is HELD and crew.claim.fence != crew.fence
         if crew.was_late and crew.claim is not None and crew.claim.state is HELD and crew.claim.until > crew.now:
             raise Broken("risen: its time was up, and it holds on")
         if held and crew.claim is not None and crew.claim.until <= crew.now:
@@ -452,18 +461,20 @@ class Model:
     def look(self, state: State) -> None:
         """P-S1, and that every node that counts holds the token (V). P-M1 is for the scripts: all that they keep has an expiry."""
         step, _, _, cores, columns = state
-        holders = 0
+        holders, alone = 0, False
         for client, number in enumerate(cores):
             core = self._values[number]
             if core[0] == "idle":
                 continue
-            holders += core[4] is HELD and step * STEP < core[6]
+            holds = core[4] is HELD and step * STEP < core[6]
+            holders += holds
+            alone |= holds and not reads(core[7])
             for column in columns:
                 seen = client, number, column, step
                 if seen not in self._fine:
                     self._counts(client, core, self._values[column], step)
                     self._fine.add(seen)
-        if holders > 1:
+        if holders > 1 and alone:
             raise Broken("exclusion: two hold it")
 
     def _counts(self, client: int, core: tuple[Any, ...], column: tuple[Any, ...], step: int) -> None:
@@ -474,7 +485,11 @@ class Model:
         if (half[PLAIN] and now < core[8]) if vote is None else vote[0] and now < vote[1]:
             holder, until = self._values[node][:2]
             holder = holder if EPOCH + round(now * 1000) <= until else b""
-            if holder != core[7] and (holder or step >= born + GUARD):
+            if holder == SHARED:
+                there = dict(self._values[node][8]).get(core[7], 0) > EPOCH + round(now * 1000)
+            else:
+                there = holder == core[7] or (reads(core[7]) and holder == twin(core[7]))
+            if not there and (holder or step >= born + GUARD):
                 raise Broken(f"counted: client {client} counts a node that has {holder.decode()!r}")
 
     def waits(self, state: State) -> bool:
@@ -500,13 +515,14 @@ class _Crew:
 
     def __init__(self, model: Model, client: int, core: tuple[Any, ...], halves: list[list[Any]], step: int) -> None:
         self.model, self.client, self.core, self.halves, self.step = model, client, core, halves, step
-        self.mint = Mint(model.inboxes[client])
+        self.mint, self.recipe = Mint(model.inboxes[client]), Lock("x", model.bounds.kinds[client] if model.bounds.kinds else b"")
         self.mint._serial = core[2]
         reach = self.reach = model.reach
         reach.standing = [HOPED if it[LINE] == DOWN else UP for it in halves]
         reach.up = tuple(i for i, it in enumerate(halves) if it[LINE] != DOWN)
         self.claim: Claim | None = self._put_together() if core[0] == "live" else None
         self.was_held = self.claim is not None and self.claim.state is HELD
+        self.fence = self.claim.fence if self.claim is not None and self.was_held else 0
         instants = [self._instant(it) for it in self._moments()]
         base = round(step * STEP, 6)
         self.now = base + INSTANT * (1 + max((k for b, k in instants if b == base), default=0))
@@ -545,6 +561,8 @@ class _Crew:
                 self.claim.tick(self.now)
             elif kind == "extends":
                 self.claim.extend(TTL, self.now)
+            elif kind == "downgrades":
+                self.claim.extend(TTL, self.now, share=True)
             else:
                 self.claim.release(self.now)
         self._act()
@@ -556,7 +574,7 @@ class _Crew:
         ticket = self.mint.ticket(EPOCH / 1000 + self.step * STEP + skew) + 1000 * number + 10 * self.client
         self.core = (*self.core[:1], number, *self.core[2:])
         patient = self.client not in bounds.tries
-        self.claim = Claim(Lock("x"), TTL, ticket, self.mint, self.reach, patient=patient, renew=bounds.renew)
+        self.claim = Claim(self.recipe, TTL, ticket, self.mint, self.reach, patient=patient, renew=bounds.renew)
         self.claim.begin(self.now)
 
     def _answer(self, node: int, said: Any) -> int:
@@ -611,7 +629,7 @@ class _Crew:
             setattr(claim, name, value)
         for name, value in shape.FOR_PEOPLE.items():
             setattr(claim, name, list(value) if isinstance(value, list) else value)
-        claim.recipe, claim.mint, claim._reach, claim._quorum = Lock("x"), self.mint, self.reach, self.reach.quorum
+        claim.recipe, claim.mint, claim._reach, claim._quorum = self.recipe, self.mint, self.reach, self.reach.quorum
         claim._usual, claim._parting, claim.routed = claim.token[:16], set(), claim.token
         claim._touched = [i for i, it in enumerate(self.halves) if it[TOUCHED]]
         plain = self.halves[0][VOTE] is None
@@ -720,7 +738,7 @@ class Search:
                 stuck = True
                 for label, after in model.successors(state):
                     explored.events += 1
-                    stuck = stuck and label[0] in ("gives it back", "time passes", "begins", "extends", "gives up")
+                    stuck = stuck and label[0] in ("gives it back", "time passes", "begins", "extends", "downgrades", "gives up")
                     after = model.ordered(after)
                     if after not in known:
                         known.add(after)

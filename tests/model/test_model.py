@@ -12,6 +12,7 @@ from unittest.mock import ANY
 
 import pytest
 from core.nodes import Node
+from core.rw_nodes import RWNode
 from model import explorer
 from model.__main__ import main
 from model.explorer import Bounds, Broken, Model, Search, State, _Shape
@@ -135,6 +136,11 @@ def node(text: str, other: str) -> Plant:
     return lambda monkeypatch: monkeypatch.setattr(explorer, "Node", patches.whole(Node, text, other))
 
 
+def rw_node(text: str, other: str) -> Plant:
+    """Another text in the node of read-write locks."""
+    return lambda monkeypatch: monkeypatch.setattr(explorer, "RWNode", patches.whole(RWNode, text, other))
+
+
 def claim(method: str, text: str, other: str) -> Plant:
     """Another text in a method of the claim."""
     return lambda monkeypatch: patches.method(monkeypatch, Claim, method, text, other)
@@ -195,6 +201,28 @@ MUTANTS = {
         "two nodes, both try", ("idle",), 1_000,
     ),
     "no guard": Mutant(instead(explorer, "GUARD", 0), "a restart", HOLDS, 50_000),
+    "the first reader that leaves frees it": Mutant(
+        rw_node("            if self._readers:\n                return\n", ""), "two readers and a writer", HOLDS, 20_000
+    ),
+    "writers share": Mutant(rw_node("self._name == SHARED and reads(token))", "self._name == SHARED)"), "a reader tries", HOLDS, 1_000),
+    "a writer ignores readers' fences": Mutant(
+        rw_node("self._known_readers(now) + 1, proposed)", "proposed)"), "a writer and a reader", ("fence",), 50_000
+    ),
+    "a reader ignores writers' fences": Mutant(
+        rw_node("max(self._fence + 1, proposed)", "max(self._fence, proposed)"), "a writer and a reader", ("fence",), 50_000
+    ),
+    "readers are not asked": Mutant(
+        rw_node("if new and self._name else", "if new and self._name not in (b'', SHARED) else"),
+        "a writer and a reader on two nodes", ("idle",), 2_000,
+    ),
+    "readers pass a writer that waits": Mutant(
+        rw_node("elif self._fits(token) and not self._waiters:", "elif self._fits(token):"), "two readers and a writer", ("idle",), 20_000
+    ),
+    "a downgrade frees it first": Mutant(
+        rw_node("            deadline = max(now + ttl, self._until)\n",
+                '            self._name = b""\n            self._promote(now)\n            return [0, 0, -1, self._name or None]\n'),
+        "a downgrade", HOLDS, 5_000,
+    ),
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ class World:
     shows: tuple[str, ...] = ()
 
 
+R, W = b":r", b":w"
 CONTEST = ("w", "c", "r", "push g", "push i")
 SMALL = {
     "two nodes": World(Bounds(nodes=2), 500, 5_000, CONTEST),
@@ -40,6 +41,21 @@ SMALL = {
     "a lapse": World(Bounds(nodes=2, passes=1, steps=(LEASE,), room=1, busy=2), 10_000, 100_000, (*CONTEST, "is woken")),
     "a restart": World(
         Bounds(nodes=1, restarts=1, passes=1, steps=(GUARD,), skew=(0.0, -20.0)), 5_000, 50_000, ("learns that it is cut", "joins")
+    ),
+}
+
+# Of a read-write lock.
+SMALL |= {
+    "a writer and a reader": World(Bounds(room=1, kinds=(W, R)), 3_000, 100_000, CONTEST),
+    "a writer and a reader on two nodes": World(Bounds(nodes=2, kinds=(W, R)), 300, 10_000, CONTEST),
+    "two readers": World(Bounds(nodes=2, kinds=(R, R)), 100, 10_000, ("w", "r")),
+    "two writers": World(Bounds(nodes=2, kinds=(W, W)), 500, 10_000, CONTEST),
+    "two readers and a writer": World(Bounds(nodes=2, clients=3, room=1, kinds=(R, W, R)), 3_000, 200_000, CONTEST),
+    "two writers and a reader": World(Bounds(nodes=1, clients=3, holds=2, room=1, kinds=(W, R, W)), 1_000, 200_000, ("w", "r")),
+    "a reader tries": World(Bounds(nodes=2, kinds=(W, R), tries=(1,)), 300, 20_000, ("w", "t", "r")),
+    "a downgrade": World(Bounds(nodes=2, kinds=(W, W), downgrades=1, room=1), 800, 100_000, (*CONTEST, "downgrades")),
+    "a reader's restart": World(
+        Bounds(nodes=1, restarts=1, passes=1, steps=(GUARD,), skew=(0.0, -20.0), room=1, busy=1, kinds=(R, W)), 1_000, 100_000, ("joins",)
     ),
 }
 
@@ -60,6 +76,25 @@ LARGE = {
         Bounds(restarts=1, passes=1, steps=(GUARD,), room=1, busy=0), 100_000, 500_000, (*CONTEST, "learns that it is cut", "joins")
     ),
     "three nodes, a restart": World(Bounds(restarts=1, room=1), 50_000, 500_000, (*CONTEST, "learns that it is cut")),
+}
+LARGE |= {
+    "a downgrade on three nodes": World(Bounds(kinds=(W, W), downgrades=1, room=1), 30_000, 200_000, (*CONTEST, "downgrades")),
+    "a downgrade beside a reader": World(
+        Bounds(nodes=2, clients=3, kinds=(W, W, R), downgrades=1, room=1), 20_000, 200_000, (*CONTEST, "downgrades")
+    ),
+    "a writer and a reader on three nodes, a break": World(
+        Bounds(kinds=(W, R), breaks=1, room=1, busy=1), 50_000, 500_000, (*CONTEST, "late w", "late c", "joins")
+    ),
+    "a downgrade, and a break": World(
+        Bounds(nodes=2, kinds=(W, W), downgrades=1, breaks=1, room=1, busy=2), 5_000, 300_000, (*CONTEST, "downgrades", "breaks", "late w")
+    ),
+    "a reader's lapse": World(Bounds(nodes=1, passes=2, steps=(1, LEASE), room=1, busy=2, kinds=(W, R)), 3_000, 200_000, ("w", "is woken")),
+    "a downgrade, and time": World(
+        Bounds(nodes=1, passes=2, steps=(1, LEASE), room=1, busy=1, kinds=(W, W), downgrades=1),
+        3_000,
+        300_000,
+        ("w", "downgrades", "is woken"),
+    ),
 }
 
 # Requests for permits: what is wanted, and how many states there are, about; none: more than are looked at.

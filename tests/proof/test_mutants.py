@@ -1,9 +1,10 @@
 """What breaks without each rule: one row a rule, and what finds its absence, within which budget. docs/reliability.md shows the table.
 
 The rungs: *script*, the tests of the scripts, on simulated servers (tests/scripts/test_mutants.py); *conversation*, a scripted
-conversation of a claim, a crew or a lane, planted here; *model*, every interleaving (tests/model/test_model.py); *simulator*, whole worlds
-(tests/sim/test_planted.py). The mutants of the other rungs are planted and found there; here stands only which they are. A row whose
-mutant there no longer is fails, and so does a mutant of the model or of the simulator that is in no row.
+conversation of a claim, a crew or a lane, planted here; *model*, every interleaving (tests/model/test_model.py); *simulator*, whole
+worlds (tests/sim/test_planted.py); of read-write locks, test_readwrite.py beside each of them. The mutants of the other rungs are planted
+and found there; here stands only which they are. A row whose mutant there no longer is fails, and so does a mutant of the model or of the
+simulator that is in no row.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from engine import test_crew
 from model.test_model import MUTANTS as MODEL
 from proof import patches
 from recipes import test_exclusive
-from scripts.test_mutants import MUTANTS as SCRIPTS
-from sim.test_planted import PLANTED as SIMULATOR
+from scripts.test_mutants import MUTANTS as EXCLUSIVE
+from scripts.test_readwrite import MUTANTS as SHARED
+from sim.test_planted import PLANTED
+from sim.test_readwrite import PLANTED as PLANTED_SHARED
 from wire import test_lane
 
 from holdfast.core.claim import Claim
@@ -29,6 +32,9 @@ from holdfast.core.command import Command
 from holdfast.engine.crew import Crew
 from holdfast.recipes import exclusive
 from holdfast.wire.lane import Lane
+
+SCRIPTS = EXCLUSIVE | SHARED
+SIMULATOR = PLANTED | PLANTED_SHARED
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/reliability.md"
 
@@ -222,6 +228,50 @@ ROWS = (
         conversation=("a release is forgotten with its connection",),
     ),
     Row("every key has an expiry (B10)", "M1", script=("the queue stays for ever", "the deadlines stay for ever")),
+    Row(
+        "readers keep writers out, until the last one leaves",
+        "V, S1",
+        script=("writers share",),
+        model=("the first reader that leaves frees it", "writers share"),
+        simulator=("the first reader that leaves frees it", "writers share"),
+    ),
+    Row(
+        "a reader's lease shortens no other's",
+        "V",
+        script=("a reader's own lease is shortened",),
+        simulator=("a late reader shortens all",),
+    ),
+    Row("readers whose lease is over do not count", "a writer waits for the dead", script=("lapsed readers count",)),
+    Row("a dead writer at the head keeps no readers out", "L2", script=("a dead writer keeps readers out",)),
+    Row(
+        "nobody passes a writer that waits",
+        "writers starve",
+        script=("passes those who wait",),
+        model=("readers pass a writer that waits",),
+        simulator=("readers pass those who wait",),
+    ),
+    Row(
+        "a writer asks the readers to make way",
+        "L1: deadlock",
+        script=("readers are not asked",),
+        model=("readers are not asked",),
+        simulator=("readers are not asked",),
+    ),
+    Row(
+        "a reader's fence is above writers', a writer's above all",
+        "S2",
+        script=("a reader leaves no trace",),
+        model=("a writer ignores readers' fences", "a reader ignores writers' fences"),
+        simulator=("a writer ignores readers' fences", "a reader ignores writers' fences"),
+    ),
+    Row("a reader's fence stays while it holds", "the lease is lost", script=("a reader's record runs out under it",)),
+    Row(
+        "a downgrade holds the node all the time",
+        "S1; or the lease is lost",
+        script=("a release without the twin", "no downgrade"),
+        model=("a downgrade frees it first",),
+        simulator=("a downgrade looks like a gap", "a downgrade does not expect its fence"),
+    ),
     Row(
         "clocks step by less than the drift (B14)",
         "S1, never S2",

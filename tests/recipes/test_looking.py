@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import holdfast.scripts
 from holdfast.recipes import looking
 from holdfast.recipes.exclusive import keys_of
-from holdfast.recipes.looking import LockStatus, NodeView, Waiter
+from holdfast.recipes.looking import LockStatus, NodeView, Reader, Waiter
+from holdfast.recipes.readwrite import rw_keys_of
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
@@ -43,8 +44,10 @@ def script(name: str) -> bytes:
 
 
 def test_what_is_asked_of_one_lock() -> None:
-    keys = list(keys_of(b"app:x"))
-    assert words(looking.inspect(b"app:x")) == [b"EVAL", script("inspect"), b"4", *keys, b"100"]
+    keys, rw_keys = list(keys_of(b"app:x")), list(rw_keys_of(b"app:x"))
+    assert words(looking.inspect(b"app:x")) == [b"EVAL", script("inspect"), b"7", *keys, *rw_keys[2:5], b"100"]
+    rw_script = script("rw_common") + script("rw_force_release")
+    assert words(looking.rw_force_release(b"app:x", 16_000, "é")) == [b"EVAL", rw_script, b"6", *rw_keys, "é".encode(), b"16000"]
     assert words(looking.force_release(b"app:x", 16_000, "")) == [b"EVAL", script("force_release"), b"4", *keys, b"16000", b""]
     assert words(looking.force_release(b"app:x", 1, "é"))[-1] == "é".encode()
     assert words(looking.holder(b"app:x")) == [b"GET", b"app:x"]
@@ -120,7 +123,7 @@ def test_whatever_is_certain_stays_true_when_the_others_answer(everything: list[
 def told(holder: bytes | None = None, left: int = -2, fence: int | None = None, *queue: tuple[bytes, int]) -> list[Any]:
     """A node's answer."""
     number = None if fence is None else b"%d" % fence
-    return [holder, left, number, len(queue), *[it for pair in queue for it in pair]]
+    return [holder, left, number, len(queue), 0, *[it for pair in queue for it in pair]]
 
 
 def seen(replies: dict[int, object], causes: dict[int, Exception] | None = None, known: dict[bytes, str] | None = None) -> LockStatus:
@@ -164,6 +167,20 @@ def test_a_held_lock_and_who_waits_for_it() -> None:
     ]
 
 
+def test_readers_are_told_of_with_who_they_are() -> None:
+    one, two = ONE + b":r", TWO + b":r"
+    status = seen(
+        {it: [b"shared", 2000, b"7", 1, 2, one, 1000 + it, two, 2000, THREE + b":w", 500] for it in range(3)}, known={ONE[17:25]: "me"}
+    )
+    assert (status.state, status.holder, status.owner) == ("held", "shared", None)
+    assert status.readers == (
+        Reader(token=one.decode(), owner="me", left=1.002, nodes=3),
+        Reader(token=two.decode(), owner="me", left=2.0, nodes=3),
+    )
+    assert [it.token for it in status.queue] == [THREE.decode() + ":w"]
+    assert f"  reads: me ({one.decode()}) on 3 nodes, 1.0 s left" in str(status).splitlines()
+
+
 def test_nobody_is_known_where_servers_may_not_tell() -> None:
     status = seen({it: told(ONE, 1000, 1, (TWO, 1)) for it in range(3)}, known={b"ffffffff": "somebody else"})
     assert (status.owner, status.queue[0].owner) == (None, None)
@@ -198,7 +215,7 @@ def test_nodes_that_do_not_answer() -> None:
     assert seen({0: told(), 2: told()}, {1: REFUSED}).state == "free"
 
 
-@pytest.mark.parametrize("reply", [b"OK", None, [], [ONE, b"5", None, 0], [ONE, 5, 7, 0], [ONE, 5, None], ["text", 5, None, 0]])
+@pytest.mark.parametrize("reply", [b"OK", None, [], [ONE, b"5", None, 0, 0], [ONE, 5, 7, 0, 0], [ONE, 5, None, 0], ["text", 5, None, 0, 0]])
 def test_what_no_script_of_ours_says(reply: object) -> None:
     status = seen({0: reply, 1: told(), 2: told()})
     assert status.state == "free"
@@ -206,5 +223,5 @@ def test_what_no_script_of_ours_says(reply: object) -> None:
 
 
 def test_what_no_client_of_ours_wrote_is_passed_over() -> None:
-    status = seen({it: [None, -2, b"many", 4, b"alien", 5, TWO, b"soon", 5, 5, THREE, 1000, TWO] for it in range(3)})
+    status = seen({it: [None, -2, b"many", 4, 0, b"alien", 5, TWO, b"soon", 5, 5, THREE, 1000, TWO] for it in range(3)})
     assert (status.fence, [it.token for it in status.queue], status.nodes[0].waiting) == (None, [THREE.decode()], 4)

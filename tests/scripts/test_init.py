@@ -9,13 +9,29 @@ from pathlib import Path
 import pytest
 
 import holdfast.scripts
-from holdfast.scripts import EXCLUSIVE, GCRA, LOADED, RATES, RELEASE, REQUEST, WINDOW, Script
+from holdfast.scripts import (
+    EXCLUSIVE,
+    GCRA,
+    LOADED,
+    PERMITS,
+    RATES,
+    RELEASE,
+    REQUEST,
+    RW_FORCE_RELEASE,
+    RW_RELEASE,
+    RW_REQUEST,
+    SHARED,
+    WINDOW,
+    Script,
+)
+
+OWN = (*EXCLUSIVE, PERMITS, *RATES)  # each of which is one file
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
 
 def test_a_script_is_its_file() -> None:
-    for script in LOADED:
+    for script in OWN:
         assert script.source == (FOLDER / f"{script.name}.lua").read_bytes()
 
 
@@ -24,13 +40,32 @@ def test_the_digest_is_the_one_that_servers_compute() -> None:
         assert script.sha == hashlib.sha1(script.source).hexdigest().encode()
 
 
+@pytest.mark.parametrize("script", [*SHARED, RW_FORCE_RELEASE], ids=lambda script: script.name)
+def test_a_script_of_read_write_locks_is_the_common_part_and_its_file(script: Script) -> None:
+    common, own = ((FOLDER / f"{name}.lua").read_text() for name in ("rw_common", script.name))
+    rest = FOLDER / f"{script.name}_else.lua"
+    assert script.source.decode() == (own + common + rest.read_text() if rest.exists() else common + own)
+    assert script.sha == hashlib.sha1(script.source).hexdigest().encode()
+    head = re.match(r"(--.*\n)+", own)[0]  # type: ignore[index]
+    assert head.startswith(f"-- {script.name}: ")
+    [keys], [arguments] = (re.findall(rf"^-- {word} +(.*)$", head, re.MULTILINE) for word in ("KEYS", "ARGV"))
+    assert len(keys.split()) == script.keys
+    assert tuple(arguments.split()) == script.arguments
+    assert re.search(r"^-- Answer: ", head, re.MULTILINE)
+    code = re.sub(r"--.*", "", script.source.decode())
+    assert {int(number) for number in re.findall(r"KEYS\[(\d+)\]", code)} == set(range(1, script.keys + 1))
+    assert {int(number) for number in re.findall(r"ARGV\[(\d+)\]", code)} == set(range(1, len(script.arguments) + 1))
+
+
 def test_those_that_lanes_load() -> None:
+    assert SHARED == (RW_REQUEST, RW_RELEASE)
+    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES) == LOADED
     assert EXCLUSIVE == (REQUEST, RELEASE)
     assert RATES == (GCRA, WINDOW)
-    assert [script.name for script in LOADED] == ["request", "release", "permits", "gcra", "window"]
+    assert [script.name for script in OWN] == ["request", "release", "permits", "gcra", "window"]
 
 
-@pytest.mark.parametrize("script", LOADED, ids=lambda script: script.name)
+@pytest.mark.parametrize("script", OWN, ids=lambda script: script.name)
 def test_the_head_comment_names_the_keys_and_arguments(script: Script) -> None:
     head = script.source.decode().partition("\nlocal ")[0]
     assert head.startswith(f"-- {script.name}: ")
@@ -42,7 +77,7 @@ def test_the_head_comment_names_the_keys_and_arguments(script: Script) -> None:
     assert re.search(r"^-- Answer: ", head, re.MULTILINE)
 
 
-@pytest.mark.parametrize("script", LOADED, ids=lambda script: script.name)
+@pytest.mark.parametrize("script", OWN, ids=lambda script: script.name)
 def test_the_body_uses_what_the_head_comment_names_and_nothing_else(script: Script) -> None:
     code = re.sub(r"--.*", "", script.source.decode())
     assert {int(number) for number in re.findall(r"KEYS\[(\d+)\]", code)} == set(range(1, script.keys + 1))

@@ -36,6 +36,18 @@ def test_a_failing_world_is_shrunk_and_can_be_replayed_as_it_says(
     assert told[-3] in again  # what is wrong, and when
 
 
+def test_worlds_of_a_read_write_lock(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["--replay", "0", "--shared", "--quick"]) == 0
+    assert "seed 0, readers, calm: " in capsys.readouterr().out
+    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: max(1, nodes // 2))
+    assert main(["--seeds", "0..10", "--shared", "--quick"]) == 1
+    told = capsys.readouterr().out.splitlines()[-1]
+    found = re.search(r"--replay (\d+) --quick --shared$", told)
+    assert found is not None
+    assert main(["--replay", found[1], "--quick", "--shared"]) == 1
+    assert main(["--shrink", found[1], "--quick", "--shared", "--runs", "5"]) == 1
+
+
 def test_what_cannot_be_shrunk_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--shrink", "14"]) == 2
     assert main(["--shrink", "1", "--swarm"]) == 2

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from holdfast.testing.windows import Window, fences_back, overlaps
+from holdfast.testing.windows import Fences, Window, fences_back, overlaps
 
 
 def pairs(found: object) -> list[str]:
@@ -44,3 +44,29 @@ def test_fences_grow_with_every_holder_of_a_name() -> None:
     windows = [Window(name, str(number), fence, float(number)) for number, (name, fence) in enumerate(history, 1)]
     assert pairs(fences_back(reversed(windows))) == ["34", "35"]
     assert pairs(fences_back(windows[:3])) == []
+
+
+def test_readers_hold_it_together_and_nobody_else() -> None:
+    read, other = Window("a", "1", 1, 1.0, 2.0, shared=True), Window("a", "2", 2, 1.5, 2.5, shared=True)
+    write = Window("a", "3", 3, 1.7, 3.0)
+    assert pairs(overlaps([read, other])) == []
+    assert pairs(overlaps([read, other, write])) == ["13", "23"]
+    late = Window("a", "4", 4, 2.9, 4.0, shared=True)
+    assert pairs(overlaps([write, late])) == ["34"]
+
+
+def test_a_readers_fence_is_above_writers_and_a_writers_above_all() -> None:
+    """Two readers may have the same one, or a later one a lower one."""
+    history = [(5, False), (6, True), (6, True), (8, True), (7, True), (8, False), (9, False), (9, True), (10, True), (10, False)]
+    windows = [Window("a", str(number), fence, float(number), shared=shared) for number, (fence, shared) in enumerate(history)]
+    assert pairs(fences_back(windows)) == ["35", "67", "89"]
+
+
+def test_a_fence_that_a_downgrade_has_raised_counts() -> None:
+    fences = Fences()
+    assert fences.passed(Window("a", "w", 5, 0.0)) is None
+    fences.note(Window("a", "r", 6, 0.0, shared=True))
+    fences.note(Window("a", "r", 6, 0.0, shared=True))
+    assert fences.passed(Window("a", "x", 6, 1.0, shared=True)) is None
+    assert fences.passed(Window("a", "y", 6, 2.0)) is not None
+    assert fences.passed(Window("a", "z", 7, 2.0)) is None

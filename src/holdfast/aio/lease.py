@@ -77,6 +77,11 @@ class Lease(lease.Lease):
             await part._driver.extend(part.claim, length)
         return self._extended()
 
+    async def downgrade(self) -> None:
+        if self._sharing():
+            await self._driver.extend(self.claim, self._terms.ttl, share=True)
+            self._extended()
+
     async def release(self, confirm: bool = False) -> int:
         if not self._ends():
             return 0

@@ -18,7 +18,7 @@ from typing import Protocol
 from .. import events
 from ..errors import ConfigError, LockBusy, NoQuorum
 from . import quorum
-from .command import CEDE, GRANTED, INQUIRY, RELEASE, TAKEN, TRY, WAIT, Command, Recipe
+from .command import CEDE, GRANTED, INQUIRY, READER, RELEASE, TAKEN, TRY, WAIT, Command, Recipe
 from .reach import DOWN, HOPED, UP, Reach
 from .ticket import FENCE, TOKEN, Mint
 
@@ -109,7 +109,7 @@ class Claim:
     ) -> None:
         self.recipe, self.ttl, self.ticket, self.mint, self._reach = recipe, ttl, ticket, mint, reach
         self.patient, self._deadline, self._renew, self.max_hold = patient, deadline, renew, max_hold
-        self.token = self.routed = mint.token(ticket)  # routed: the one under which the crew knows it
+        self.token = self.routed = mint.token(ticket) + recipe.kind  # routed: the one under which the crew knows it
         self.state, self.fence, self.until, self.limit = WAITING, 0, 0.0, inf
         self.company: Company | None = None
         self.wake = self.armed = inf  # when it wants a tick; when the crew will give one
@@ -154,9 +154,10 @@ class Claim:
             self._unfold()
             self.check(now)
 
-    def extend(self, ttl: float, now: float, fence: int = 0) -> bool:
+    def extend(self, ttl: float, now: float, fence: int = 0, share: bool = False) -> bool:
         """Make the lease last at least `ttl` seconds from now, and raise the nodes' fences to this one. False: it is not held.
 
+        `share`: a writer becomes a reader; whatever a node says of it from now on counts, and until then what it said of the writer.
         News come when a quorum has confirmed, or, with a `setback`, when it has not in time.
         """
         if self._late(now):
@@ -167,11 +168,22 @@ class Claim:
             self._propose, self._largest = fence, max(self._largest, fence)
         if self.plain is not None:
             self._unfold()
+        if share:
+            self._share()
         self._asked = min(self._asked, now)
         self._extended, self._goal = now, max(quorum.bound(now, ttl), self._goal if self._extended < inf else 0.0)
         self._ask([i for i in self._reach.up if not self.votes[i].burnt], WAIT, now, ttl)
         self._plan()
         return True
+
+    def _share(self) -> None:
+        """The same token, of the other kind. A node that has the writer's takes it for the reader's, and gives it to no other writer."""
+        self.token = self.token[: -len(READER)] + READER
+        self._propose = self.fence + 1  # a reader's is above every writer's, its own too: what it wrote late is refused
+        self._largest += 1  # so far a node may have gone by what was ever proposed, its answer still under way
+        for vote in self.votes:
+            vote.owed = 0  # what was asked for the writer is not listened to
+            vote.fence += vote.granted
 
     def release(self, now: float, heard: bool = False) -> None:
         """Give the lock back, or stop waiting for it. `heard`: news come when a quorum has confirmed, or nobody else can."""
@@ -551,6 +563,8 @@ class Claim:
             self.notes += (events.Renewed,)
         if self._extended <= confirmed and self._goal <= good_until:
             self._extended, self.setback, self.news = inf, None, True
+            if self.token.endswith(READER):
+                self.fence = self._propose  # (a downgrade has raised it)
         self._plan()
         return self._stirs
 
@@ -645,7 +659,7 @@ class Claim:
     def _start_over(self, now: float) -> bool:
         """A new token with the same ticket, hence the same place in line; the old one leaves after the new one has queued."""
         old, before = self.token, self._touched
-        self.token = self.mint.token(self.ticket)
+        self.token = self.mint.token(self.ticket) + self.recipe.kind
         self.votes, self.yes, self._touched = [Vote() for _ in self.votes], 0, ()
         self._ask(self._reach.up, WAIT, now)
         self.sends.append((before, Command(None, RELEASE, old, now)))

@@ -9,6 +9,7 @@ from typing import Protocol
 
 WAIT, TRY, CEDE = b"w", b"t", b"c"  # the modes of a request
 RELEASE = b"r"
+READER, WRITER = b":r", b":w"  # the kinds of a read-write lock's tokens
 READ = b"?"  # whatever a round asks
 GRANTED, INQUIRY, TAKEN = b"g", b"i", b"x"  # the kinds of push; taken: by an operator's force_release
 
@@ -19,6 +20,10 @@ class Recipe(Protocol):
     @property
     def name(self) -> bytes:
         """The lock's key on the nodes."""
+
+    @property
+    def kind(self) -> bytes:
+        """What its tokens end in."""
 
     @property
     def label(self) -> str:

@@ -126,9 +126,12 @@ class Goal(Several[Claim]):
             claim.begin(now)
         self._over = False
 
-    def extend(self, ttl: float, now: float, fence: int = 0) -> bool:
-        """Make every lease last at least `ttl` seconds from now, and raise all fences to this one. False: they are not held."""
-        going = [claim.extend(ttl, now, fence) for claim in self._soonest()]  # (every one, whatever the first says)
+    def extend(self, ttl: float, now: float, fence: int = 0, share: bool = False) -> bool:
+        """Make every lease last at least `ttl` seconds from now, and raise all fences to this one. False: they are not held.
+
+        `share`: writers become readers.
+        """
+        going = [claim.extend(ttl, now, fence, share) for claim in self._soonest()]  # (every one, whatever the first says)
         return all(going)
 
     def release(self, now: float, heard: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Tickets, which only grow, and tokens, which are unique.
 
-Knows the token's layout: 16 digits of ticket, 32 hex of inbox, 8 hex of serial, joined by ":", of fixed width, so that
-its byte order is ticket order. Must not know a clock: the time is handed in.
+Knows the token's layout: 16 digits of ticket, 32 hex of inbox, 8 hex of serial, and for read-write locks r or w, joined by ":", of
+fixed width, so that its byte order is ticket order. Must not know a clock: the time is handed in.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LAST = 9 * 10**15  # microseconds: the year 2255, and below 2**53, so that a nod
 
 
 FENCE = re.compile(rb"[0-9]{1,16}")
-TOKEN = re.compile(rb"[0-9]{16}:[0-9a-f]{32}:[0-9a-f]{8}")
+TOKEN = re.compile(rb"[0-9]{16}:[0-9a-f]{32}:[0-9a-f]{8}(?::[rw])?")
 
 
 class Mint:
@@ -34,6 +34,11 @@ class Mint:
         return self._ticket
 
     def token(self, ticket: int) -> bytes:
-        """A token that nobody has had before, with this place in the queue."""
+        """A token that nobody has had before, with this place in the queue. (A recipe's kind may follow.)"""
         self._serial = (self._serial + 1) % 2**32  # (it may begin anew: by then the tickets are other ones)
         return b"%016d:%b:%08x" % (ticket, self.inbox, self._serial)
+
+
+def kind_of(token: bytes) -> bytes:
+    """What a token ends in, after its serial: ":r", ":w" or nothing."""
+    return token[58:]

@@ -26,7 +26,7 @@ from ..engine.record import Stats
 from ..engine.settings import Settings
 from ..errors import Closed, HoldfastError
 from ..events import Event
-from ..recipes import exclusive
+from ..recipes import readwrite
 from ..wire.address import Address
 from . import sockets
 from .access import Access, Places
@@ -122,7 +122,7 @@ class Driver:
     ) -> None:
         self._access, self.settings, self._tell, self._born = access, settings, tell, generation()
         self.loop = asyncio.get_running_loop()
-        self.crew = Crew(settings, os.urandom(16).hex().encode(), exclusive.undo, version)
+        self.crew = Crew(settings, os.urandom(16).hex().encode(), readwrite.undo, version)
         self.crew.record.telling = telling
         self.crew.record.epoch = time.time() - clock()
         self.closed = False
@@ -204,10 +204,10 @@ class Driver:
                 return
             self.let_go(claim)  # held, and lost before anybody heard of it: once more
 
-    async def extend(self, claim: Want, ttl: float, fence: int = 0) -> None:
+    async def extend(self, claim: Want, ttl: float, fence: int = 0, share: bool = False) -> None:
         """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this one; returns when that was confirmed,
-        or was not in time."""
-        if self._do(self.crew.extend, claim, ttl, clock(), fence):
+        or was not in time. `share`: as a reader's."""
+        if self._do(self.crew.extend, claim, ttl, clock(), fence, share):
             waiter = self.loop.create_future()
             self._waiters.setdefault(claim, []).append(waiter)
             await waiter

@@ -32,7 +32,7 @@ from ..engine.record import Stats
 from ..engine.settings import Settings
 from ..errors import Cancelled, Closed, ConfigError, HoldfastError, Misuse
 from ..events import Event
-from ..recipes import exclusive
+from ..recipes import readwrite
 from ..wire.address import Address
 from . import sockets
 from .access import Access, Places
@@ -118,7 +118,7 @@ class Keeper:
     """The thread, and everything it owns. After a fork, or a bug, it is gone for good, and an heir starts anew."""
 
     def __init__(self, settings: Settings, access: Sequence[Access], tell: Callable[[Event], None], telling: bool, version: str) -> None:
-        self.crew = Crew(settings, os.urandom(16).hex().encode(), exclusive.undo, version)
+        self.crew = Crew(settings, os.urandom(16).hex().encode(), readwrite.undo, version)
         self.crew.record.telling = telling
         self.asked: deque[Errand | Callable[[float], None]] = deque()
         self.asleep = self.closing = self.ended = False
@@ -662,15 +662,15 @@ class Driver:
     def _claim_of(errand: Errand) -> Want | None:
         return errand.claim  # (which the keeper sets: a type checker takes it for the None that was stored here before)
 
-    def extend(self, errand: Errand, ttl: float, fence: int = 0) -> None:
+    def extend(self, errand: Errand, ttl: float, fence: int = 0, share: bool = False) -> None:
         """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this one; returns when that was confirmed,
-        or was not in time."""
+        or was not in time. `share`: as a reader's."""
         keeper, claim, gate = errand.keeper, errand.claim, allocate_lock()
         assert claim is not None
         gate.acquire()
 
         def extend(now: float) -> None:
-            if keeper.crew.extend(claim, ttl, now, fence):
+            if keeper.crew.extend(claim, ttl, now, fence, share):
                 errand.gates.append(gate)
             else:
                 gate.release()

@@ -120,10 +120,11 @@ class Crew:
         for claim in claims:
             self.act(claim, now)
 
-    def extend(self, want: Want, ttl: float, now: float, fence: int = 0) -> bool:
+    def extend(self, want: Want, ttl: float, now: float, fence: int = 0, share: bool = False) -> bool:
         """Make it last at least `ttl` seconds from now, and raise the nodes' fences to this one; news when that is sure, or was not to be
-        had. False: it is not held."""
-        going = want.extend(ttl, now, fence)
+        had. False: it is not held. `share`: a writer becomes a reader.
+        """
+        going = want.extend(ttl, now, fence, share)
         for claim in want.claims:
             self.act(claim, now)
         return going

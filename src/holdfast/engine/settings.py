@@ -119,5 +119,3 @@ def lease_of(ttl: object, longest: float) -> float:
         told, most = checks.number(value), checks.number(longest)
         raise ConfigError(f"ttl is {told} s, and max_ttl {most} s: first set max_ttl={told} for all clients of these nodes")
     return int(value * 1000 + 1e-6) / 1000
-
-

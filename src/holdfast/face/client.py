@@ -27,10 +27,11 @@ from .agreements import Agreements
 from .decorating import Choice, Name, Options, named
 from .lock import Lock
 from .rate import Limits, Rate, limits
+from .rwlock import RWLock
 from .shards import Shard
 from .sites import Sites
 from .telling import Observer, Teller
-from .terms import Terms, locks, terms
+from .terms import Terms, locks, side, terms
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -260,6 +261,16 @@ class Client(ABC, Generic[L, D, S, R]):
             ),
             self._agreements,
         )
+
+    def rwlock(self, name: str) -> RWLock[L]:
+        """The description of a read-write lock: `.read()` and `.write()` are its sides, with `lock`'s options. Sends nothing by itself.
+
+        Raises ConfigError for a name that is none.
+        """
+        return RWLock(name, partial(self._side, name))
+
+    def _side(self, name: str, kind: bytes, **options: Unpack[Options]) -> L:
+        return self._describe(terms(self.settings, partial(side, self.settings, name, kind), **options))
 
     @overload
     def locked(self, name: Name, *, on_busy: Literal["raise"] = "raise", **options: Unpack[Options]) -> D: ...

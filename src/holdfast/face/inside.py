@@ -8,6 +8,7 @@ from __future__ import annotations
 import weakref
 from typing import Generic, TypeVar
 
+from ..core.command import WRITER
 from ..errors import Misuse, SelfDeadlock
 from .lease import Lease
 from .terms import Terms
@@ -44,13 +45,19 @@ class Inside(Generic[T]):
         if not within:
             return None
         outer = next(iter(within.values()))
-        if terms.reentrant and len(within) == len(terms.names) and all(it is outer for it in within.values()):
+        upgrade = terms.kind == WRITER and any(it._kind != WRITER for it in within.values())
+        if terms.reentrant and not upgrade and len(within) == len(terms.names) and all(it is outer for it in within.values()):
             if terms.max_hold != outer._terms.max_hold:
                 raise Misuse(f"{terms.name!r} is entered again with another max_hold: the lease is the same, so leave it as it was")
             return outer
         if wait == 0:
             return None
         told = ", ".join(map(repr, within))
+        if upgrade:
+            raise SelfDeadlock(
+                f"{told} is held by this very thread or task, not to write, and cannot become a write lock: two that tried would wait "
+                "for each other for ever. Leave it first; or take the write lock to begin with, and `downgrade()` it"
+            )
         if terms.reentrant:
             raise SelfDeadlock(f"{told} is held here, and not all of {terms.name!r}: take all names at once, before anything else")
         raise SelfDeadlock(f"{told} is held by this very thread or task, which would wait for itself: use reentrant=True, or only try")

@@ -17,6 +17,8 @@ from ..checks import Seconds
 from ..clock import clock
 from ..core import claim as core
 from ..core.claim import Claim
+from ..core.command import READER, WRITER
+from ..core.ticket import kind_of
 from ..engine.crew import Want
 from ..engine.settings import Settings, lease_of
 from ..errors import LockLost, Misuse, NoQuorum, NotHeld
@@ -111,6 +113,15 @@ class Lease(ABC):
         """
 
     @abstractmethod
+    def downgrade(self) -> Awaitable[None] | None:
+        """Turn a write lease into a read lease, and let no other writer in between. Do not write any more from the call on.
+
+        Other readers may come in at once. Returns when a majority has confirmed; the fence is greater by one then, so that what was written
+        before, and comes late, is refused once something was read. Raises as `extend` does, and Misuse for what is no write lease, or is
+        entered more than once. There is no way back: two readers that both wait to write would wait for each other for ever.
+        """
+
+    @abstractmethod
     def release(self, confirm: bool = False) -> int | Awaitable[int]:
         """Give the lock back. Waits for no answer: what it had to say has left when it returns, and is said again after a reconnect.
 
@@ -160,6 +171,16 @@ class Lease(ABC):
         """Of a semaphore: which of its slots, from 0 to `permits` - 1, are held. Each has one holder at most. Of a lock: none."""
         recipes = [it.recipe for it in self._mine_of()]
         return tuple(it.slot for it in recipes if isinstance(it, Exclusive) and it.slot is not None)
+
+    @property
+    def shared(self) -> bool:
+        """Is it a read lease, of a read-write lock, held together with other readers?"""
+        return self._kind == READER
+
+    @property
+    def _kind(self) -> bytes:
+        # of a read-write lock, as it is now
+        return self._terms.kind and (self._terms.kind if self._opened is not None else kind_of(self._claim.claims[0].token))
 
     @property
     def waited(self) -> float:
@@ -294,6 +315,16 @@ class Lease(ABC):
         length = self._terms.ttl if ttl is None else lease_of(ttl, self._settings.max_ttl)
         self.check()
         return 0.0 if self._opened is not None else length
+
+    def _sharing(self) -> bool:
+        """May it be downgraded? False: there is nothing to downgrade; raises if it is lost or released, or no write lease."""
+        if self._kind != WRITER:
+            what = "a read lease already" if self.shared else "no lease of a read-write lock"
+            raise Misuse(f"the lease of {self.name!r} is {what}: only a write lease can be downgraded")
+        if self._users is not None and len(self._users) > 1:
+            raise Misuse(f"the write lock {self.name!r} is entered more than once here: downgrade it when the inner blocks are left")
+        self.check()
+        return self._opened is None
 
     def _extended(self) -> float:
         """How long it is good for after an extension; raises why it is not."""

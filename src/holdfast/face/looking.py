@@ -55,7 +55,8 @@ def inspect(settings: Settings, name: str) -> Plan[LockStatus]:
     labels = [it.label for it in settings.addresses]
     known: dict[bytes, str] = {}
     status = looking.status(name, labels, seen.answers, seen.causes, known)
-    if any(TOKEN.fullmatch(it.encode()) for it in [status.holder or "", *(it.token for it in status.queue)]):
+    tokens = [status.holder or "", *(it.token for it in status.readers), *(it.token for it in status.queue)]
+    if any(TOKEN.fullmatch(it.encode()) for it in tokens):
         who = yield Ask(dict.fromkeys(seen.answers, looking.WHO))
         known = looking.owners(who.answers.values())
     return looking.status(name, labels, seen.answers, seen.causes, known)
@@ -99,12 +100,14 @@ def force_release(settings: Settings, name: str, reason: str, only: str | None) 
     value = "" if only is None else checks.text(only, "only", most=512)
     if only is not None and not only:
         raise ConfigError("only is a token, as `lease.token`, `inspect` and LockBusy show it; leave it out to take the lock from anybody")
-    command = looking.force_release(key_of(name, settings.prefix, slots=True), settings.horizon, value)
-    seen = yield from _everywhere(settings, command, name, "force the release of")
-    holders = [it for it in seen.answers.values() if isinstance(it, bytes)]
+    holders: list[bytes] = []
+    for command in (looking.force_release, looking.rw_force_release):  # nobody here knows of which kind the lock is: each takes its own
+        told = command(key_of(name, settings.prefix, slots=True), settings.horizon, value)
+        seen = yield from _everywhere(settings, told, name, "force the release of")
+        holders += [it for it in seen.answers.values() if isinstance(it, bytes)]
     holder = max(holders, key=holders.count, default=None)
-    told = None if holder is None else holder.decode("utf-8", "backslashreplace")
-    return Forced(at=datetime.now(UTC), name=name, holder=told, nodes=len(holders), reason=reason)
+    text = None if holder is None else holder.decode("utf-8", "backslashreplace")
+    return Forced(at=datetime.now(UTC), name=name, holder=text, nodes=len(holders), reason=reason)
 
 
 def agree(settings: Settings, slots: Slots) -> Plan[None]:

@@ -11,11 +11,12 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ..core.command import Recipe
 from ..drivers.access import Access, Credentials, accesses
 from ..engine.settings import Settings, settings
 from ..errors import ConfigError
 from ..events import Forced
-from ..recipes.exclusive import Exclusive, key_of, without_slot
+from ..recipes.exclusive import key_of, without_slot
 from ..recipes.looking import LockStatus
 from ..recipes.semaphore import Slots
 from . import looking
@@ -72,14 +73,15 @@ class Sites:
                 f"names on several sets of nodes cannot be locked together: {told}. Give them a common part in braces, which then "
                 "decides alone where they live: '{account}:7', '{account}:3'"
             )
-        if isinstance(terms.recipes, Slots):
+        if isinstance(terms.recipes, Slots) or terms.kind:
             if self._former and self._former[self._before.of(terms.name)] != home:
+                what = "read-write lock" if terms.kind else "semaphore"
                 raise ConfigError(
-                    f"semaphore {terms.name!r} moves to another set of nodes, and cannot be used meanwhile: stop all who use it, then "
+                    f"{what} {terms.name!r} moves to another set of nodes, and cannot be used meanwhile: stop all who use it, then "
                     "name the new sets without `previous`"
                 )
             return home, ()
-        moving: dict[str, tuple[int, list[Exclusive]]] = {}
+        moving: dict[str, tuple[int, list[Recipe]]] = {}
         for recipe in terms.recipes if self._former else ():
             former = self._before.of(recipe.label)
             if self._former[former] != home:
@@ -128,7 +130,7 @@ class Sites:
         return told
 
 
-def _bare(terms: Terms, recipes: Sequence[Exclusive]) -> Terms:
+def _bare(terms: Terms, recipes: Sequence[Recipe]) -> Terms:
     """What is held on an old set: the names that move, for as long as the lease on the new set lasts."""
     return terms._replace(recipes=tuple(recipes), renew=True, max_hold=inf, reentrant=False, fail_open=False, on_lost=None)
 

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from .. import checks
 from ..checks import Seconds
+from ..core.command import Recipe
 from ..engine.settings import SHORTEST, Settings, lease_of
 from ..errors import ConfigError
 from ..recipes.exclusive import Exclusive
+from ..recipes.readwrite import ReadWrite
 from ..recipes.semaphore import Slots
 
 LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can count
@@ -22,7 +24,7 @@ LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can c
 class Terms(NamedTuple):
     """A lock's options. Times in seconds; `wait` None: for ever, 0: one try; `max_hold` inf: no limit."""
 
-    recipes: tuple[Exclusive, ...] | Slots
+    recipes: tuple[Recipe, ...] | Slots
     ttl: float
     wait: float | None
     renew: bool
@@ -30,6 +32,11 @@ class Terms(NamedTuple):
     reentrant: bool
     fail_open: bool
     on_lost: Callable[[Any], object] | None
+
+    @property
+    def kind(self) -> bytes:
+        """Of a read-write lock: READER or WRITER."""
+        return self.recipes[0].kind
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,15 +56,15 @@ class Terms(NamedTuple):
 
 def terms(
     settings: Settings,
-    what: Callable[[float], tuple[Exclusive, ...] | Slots],
+    what: Callable[[float], tuple[Recipe, ...] | Slots],
     *,
-    ttl: Seconds | None,
-    wait: Seconds | None,
-    renew: bool,
-    max_hold: Seconds | None,
-    fail_open: bool,
-    on_lost: Callable[[Any], object] | None,
+    ttl: Seconds | None = None,
+    wait: Seconds | None = None,
+    renew: bool = True,
+    max_hold: Seconds | None = None,
     reentrant: bool = False,
+    fail_open: bool = False,
+    on_lost: Callable[[Any], object] | None = None,
 ) -> Terms:
     """Checked options; `what`: the recipes for leases of that length. ConfigError says what is wrong, and what to write instead."""
     lease = settings.ttl if ttl is None else lease_of(ttl, settings.max_ttl)
@@ -84,6 +91,11 @@ def locks(settings: Settings, names: tuple[str, ...], ttl: float) -> tuple[Exclu
     if len(names) > 1 and (twice := sorted({it for it in names if names.count(it) > 1})):
         raise ConfigError(f"{', '.join(map(checks.shown, twice))} is named twice in one lock: once is enough")
     return recipes
+
+
+def side(settings: Settings, name: str, kind: bytes, ttl: float) -> tuple[Recipe, ...]:
+    """One side of a read-write lock: of readers, or of writers. (Their scripts' bytes are the same for all lengths.)"""
+    return (ReadWrite(name, kind, prefix=settings.prefix, horizon=settings.horizon),)
 
 
 def waiting(wait: Seconds | None) -> float | None:

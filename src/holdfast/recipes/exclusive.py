@@ -16,7 +16,7 @@ LONGEST = 512  # bytes of a name
 SHORTEST = 0.05  # seconds: a lease that is not over before anybody can use it
 _TAG = re.compile(rb"[^{]*\{([^}]+)\}", re.DOTALL)  # in which the server finds a hash tag
 _SLOT = re.compile(rb"\[slot \d+\]\Z")
-_OURS = re.compile(rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|permits|rate|window)", re.DOTALL)
+_OURS = re.compile(rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|rwqueue|rwwaiters|permits|rate|window)", re.DOTALL)
 
 
 class Exclusive:
@@ -26,6 +26,7 @@ class Exclusive:
     """
 
     __slots__ = ("_k", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name", "slot")
+    kind = b""
 
     def __init__(self, name: str, *, prefix: str = "", ttl: float, horizon: int, slot: int | None = None) -> None:
         self.label, self.horizon, self._ttl, self.slot = name, horizon, ttl, slot

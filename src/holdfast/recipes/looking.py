@@ -1,6 +1,7 @@
 """Looking at locks, and taking them away: what operators ask of nodes, and what the answers mean together.
 
-Knows `scripts/inspect.lua`, `force_release.lua` and `names.lua`, and what a token says. Must not know which nodes there are, or who asks.
+Knows `scripts/inspect.lua`, `force_release.lua`, `rw_force_release.lua` and `names.lua`, and what a token says. Must not know which nodes
+there are, or who asks.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from dataclasses import dataclass
 
 from ..core import quorum
 from ..core.ticket import FENCE, TOKEN
-from ..scripts import FORCE_RELEASE, INSPECT, NAMES, Script
+from ..scripts import FORCE_RELEASE, INSPECT, NAMES, RW_FORCE_RELEASE, Script
 from ..wire.resp import pack
 from .exclusive import keys_of
+from .readwrite import rw_keys_of
 
 MOST = 100  # of those who wait, how many an inspection tells of
 STEP = b"1000"  # keys that a node looks at before it serves somebody else
@@ -26,6 +28,17 @@ _NAME = re.compile(rb"(?:^| )name=holdfast:(\S+):([0-9a-f]{8})(?= |$)", re.MULTI
 class Waiter:
     """Somebody who waits in line. `owner`: who that is, if servers may tell; `left`: seconds for which its place is good, unless it
     asks again; `nodes`: on how many it waits."""
+
+    token: str
+    owner: str | None
+    left: float
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Somebody who holds a read lock. `owner`: who that is, if servers may tell; `left`: seconds that its lease lasts unless it is renewed;
+    `nodes`: on how many nodes it stands (fewer than a majority: it waits for others)."""
 
     token: str
     owner: str | None
@@ -50,9 +63,9 @@ class NodeView:
 class LockStatus:
     """How a lock is. `state`: held (one value is on a majority), free (a majority has none) or split.
 
-    `holder`: the token or foreign value on a majority; `owner`: who that is, if servers may tell; `ttl_left`: seconds that a majority
-    keeps it unless it is renewed; `fence`: the holder's, else the last one that was seen; `queue`: who waits, in order, the first 100 on
-    each node; `nodes`: node by node.
+    `holder`: the token or foreign value on a majority, "shared" while readers have it; `owner`: who that is, if servers may tell;
+    `ttl_left`: seconds that a majority keeps it unless it is renewed; `fence`: the holder's, else the last one that was seen;
+    `queue`: who waits, in order, and `readers`: who reads, the first 100 on each node; `nodes`: node by node.
     """
 
     name: str
@@ -63,12 +76,14 @@ class LockStatus:
     fence: int | None
     queue: tuple[Waiter, ...]
     nodes: tuple[NodeView, ...]
+    readers: tuple[Reader, ...] = ()
 
     def __str__(self) -> str:
         """As people look at it."""
         lines = [f"{self.name!r} is {self.state}" + (f" by {self.owner or 'somebody'} ({self.holder})" if self.holder else "")]
         lines[0] += "" if self.ttl_left is None else f", {self.ttl_left:.1f} s left unless renewed"
         lines[0] += "" if self.fence is None else f", fence {self.fence}"
+        lines += [f"  reads: {it.owner or 'somebody'} ({it.token}) on {it.nodes} nodes, {it.left:.1f} s left" for it in self.readers]
         for place, it in enumerate(self.queue, 1):
             lines.append(f"  {place}. waits: {it.owner or 'somebody'} ({it.token}) on {it.nodes} nodes")
         for node in self.nodes:
@@ -83,7 +98,8 @@ def _eval(script: Script, keys: Sequence[bytes], *arguments: bytes) -> bytes:
 
 def inspect(key: bytes) -> bytes:
     """The bytes that ask how a lock is."""
-    return _eval(INSPECT, keys_of(key), b"%d" % MOST)
+    queue, waiters, readers = rw_keys_of(key)[2:5]
+    return _eval(INSPECT, (*keys_of(key), queue, waiters, readers), b"%d" % MOST)
 
 
 def holder(key: bytes) -> bytes:
@@ -94,6 +110,11 @@ def holder(key: bytes) -> bytes:
 def force_release(key: bytes, horizon: int, only: str) -> bytes:
     """The bytes that take a lock away. `only`: the value that has to hold it; empty: whoever does."""
     return _eval(FORCE_RELEASE, keys_of(key), b"%d" % horizon, only.encode())
+
+
+def rw_force_release(key: bytes, horizon: int, only: str) -> bytes:
+    """The same for readers and writers: of an exclusive lock it takes nothing, as `force_release` does not of theirs."""
+    return _eval(RW_FORCE_RELEASE, rw_keys_of(key), only.encode(), b"%d" % horizon)
 
 
 def names(prefix: str, pattern: str, cursor: bytes) -> bytes:
@@ -137,10 +158,7 @@ def status(
     having = [it for it in told.values() if value is not None and it.holder == value]
     fences = [it.fence for it in having or told.values()]
     left = quorum.reached_by(q, [it.left for it in having])
-    places: dict[bytes, list[int]] = {}
-    for it in told.values():
-        for token, ms in it.queue:
-            places.setdefault(token, []).append(ms)
+    places, reading = _gathered([it.queue for it in told.values()]), _gathered([it.readers for it in told.values()])
     return LockStatus(
         name=name,
         state="held" if value is not None else "free" if sum(it.holder is None for it in told.values()) >= q else "split",
@@ -148,12 +166,21 @@ def status(
         owner=_owner(value, known),
         ttl_left=left / 1000 if left >= 0 else None,
         fence=quorum.agreed(q, fences) or max(fences, default=0) or None,
-        queue=tuple(
-            Waiter(token=it.decode(), owner=_owner(it, known), left=max(goods) / 1000, nodes=len(goods))
-            for it, goods in sorted(places.items())
+        queue=tuple(Waiter(token=it.decode(), owner=_owner(it, known), left=max(goods) / 1000, nodes=len(goods)) for it, goods in places),
+        readers=tuple(
+            Reader(token=it.decode(), owner=_owner(it, known), left=max(goods) / 1000, nodes=len(goods)) for it, goods in reading
         ),
         nodes=tuple(_view(label, told.get(node), causes.get(node)) for node, label in enumerate(labels)),
     )
+
+
+def _gathered(told: Iterable[list[tuple[bytes, int]]]) -> list[tuple[bytes, list[int]]]:
+    """What each node says of tokens: of each what all say, in the order of tokens."""
+    places: dict[bytes, list[int]] = {}
+    for pairs in told:
+        for token, ms in pairs:
+            places.setdefault(token, []).append(ms)
+    return sorted(places.items())
 
 
 @dataclass(slots=True)
@@ -164,17 +191,22 @@ class _Told:
     left: int
     fence: int
     waiting: int
+    readers: list[tuple[bytes, int]]
     queue: list[tuple[bytes, int]]
 
 
 def _read(reply: object) -> _Told | None:
     """An answer to an inspection; None if that is not what the script says."""
     match reply:
-        case [bytes() | None as holder, int() as left, bytes() | None as fence, int() as waiting, *rest]:
-            pairs = zip(rest[::2], rest[1::2], strict=False)
-            queue = [(it, ms) for it, ms in pairs if isinstance(it, bytes) and TOKEN.fullmatch(it) and isinstance(ms, int)]
-            return _Told(holder, left, int(fence) if fence and FENCE.fullmatch(fence) else 0, waiting, queue)
+        case [bytes() | None as holder, int() as left, bytes() | None as fence, int() as waiting, int() as reading, *rest]:
+            readers, queue = _pairs(rest[: 2 * reading]), _pairs(rest[2 * reading :])
+            return _Told(holder, left, int(fence) if fence and FENCE.fullmatch(fence) else 0, waiting, readers, queue)
     return None
+
+
+def _pairs(items: Sequence[object]) -> list[tuple[bytes, int]]:
+    pairs = zip(items[::2], items[1::2], strict=False)
+    return [(it, ms) for it, ms in pairs if isinstance(it, bytes) and TOKEN.fullmatch(it) and isinstance(ms, int)]
 
 
 def _view(label: str, told: _Told | None, error: Exception | None) -> NodeView:

@@ -6,10 +6,28 @@ Knows what lies in this folder. Must not know who calls a script, with what, or 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["EXCLUSIVE", "FORCE_RELEASE", "GCRA", "INSPECT", "LOADED", "NAMES", "PERMITS", "RATES", "RELEASE", "REQUEST", "WINDOW", "Script"]
+__all__ = [
+    "EXCLUSIVE",
+    "FORCE_RELEASE",
+    "GCRA",
+    "INSPECT",
+    "LOADED",
+    "NAMES",
+    "PERMITS",
+    "RATES",
+    "RELEASE",
+    "REQUEST",
+    "RW_FORCE_RELEASE",
+    "RW_RELEASE",
+    "RW_REQUEST",
+    "SHARED",
+    "WINDOW",
+    "Script",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +41,9 @@ class Script:
     arguments: tuple[str, ...]
 
 
-def _script(name: str, keys: int, *arguments: str) -> Script:
-    source = (Path(__file__).parent / f"{name}.lua").read_bytes()
+def _script(name: str, keys: int, *arguments: str, parts: Sequence[str] = ()) -> Script:
+    folder = Path(__file__).parent
+    source = b"".join((folder / f"{part}.lua").read_bytes() for part in parts or (name,))
     return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode(), keys, arguments)
 
 
@@ -34,13 +53,18 @@ PERMITS = _script("permits", 1, "permits", "expiry")
 GCRA = _script("gcra", 1, "parts", "q", "r", "Q", "R", "at")
 WINDOW = _script("window", 1, "cost", "limit", "period", "at")
 
+RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else"))
+RW_RELEASE = _script("rw_release", 6, "token", "K", parts=("rw_release", "rw_common", "rw_release_else"))
+
 # Those of operators, who need them now and then: handed over with every call (EVAL), and not loaded by every client.
-INSPECT = _script("inspect", 4, "most")
+INSPECT = _script("inspect", 7, "most")
 FORCE_RELEASE = _script("force_release", 4, "K", "only")
+RW_FORCE_RELEASE = _script("rw_force_release", 6, "only", "K", parts=("rw_common", "rw_force_release"))
 NAMES = _script("names", 0, "cursor", "pattern", "count")
 
 EXCLUSIVE = (REQUEST, RELEASE)  # those of a plain lock
+SHARED = (RW_REQUEST, RW_RELEASE)  # of a read-write lock
 RATES = (GCRA, WINDOW)
 
 # Those that are called by their digests, in the order in which a lane loads them.
-LOADED = (*EXCLUSIVE, PERMITS, *RATES)
+LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES)

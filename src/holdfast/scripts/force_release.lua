@@ -9,6 +9,7 @@ local name, fence, queue, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local call, K, only = redis.call, tonumber(ARGV[1]), ARGV[2]
 local holder = call('GET', name)
 if only ~= '' and holder ~= only then return false end
+if holder == 'shared' or holder and string.match(holder, '^%d+:%x+:%x+:[rw]$') then return false end       -- rw_force_release's business
 if holder then
     call('DEL', name)
     if string.match(holder, '^%d+:%x+:%x+$') then                   -- one of ours: it must not believe in this node any longer

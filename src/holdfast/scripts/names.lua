@@ -7,6 +7,7 @@ local step = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3], 'TY
 local answer = {step[1]}
 for _, key in ipairs(step[2]) do
     local value = redis.pcall('GET', key)           -- (it may be gone; or another's, which this user may not read)
-    if type(value) == 'string' and string.match(value, '^%d+:%x+:%x+$') then answer[#answer + 1] = key end
+    local token = type(value) == 'string' and (value == 'shared' or string.match(value, '^%d+:%x+:%x+:?[rw]?$'))
+    if token then answer[#answer + 1] = key end
 end
 return answer

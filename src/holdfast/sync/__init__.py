@@ -3,10 +3,11 @@
 Knows what a user of threads sees. Must not know anything below the driver's few methods, or the other face.
 """
 
+from ..face.rwlock import RWLock
 from .client import Holdfast
 from .decorating import current
 from .lease import Lease
 from .lock import Lock
 from .rate import Rate
 
-__all__ = ["Holdfast", "Lease", "Lock", "Rate", "current"]
+__all__ = ["Holdfast", "Lease", "Lock", "RWLock", "Rate", "current"]

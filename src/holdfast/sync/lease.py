@@ -75,6 +75,11 @@ class Lease(lease.Lease):
             part._driver.extend(part.errand, length)
         return self._extended()
 
+    def downgrade(self) -> None:
+        if self._sharing():
+            self._driver.extend(self.errand, self._terms.ttl, share=True)
+            self._extended()
+
     def release(self, confirm: bool = False) -> int:
         if not self._ends():
             return 0

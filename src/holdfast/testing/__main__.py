@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .campaign import Outcome, campaign, live
-from .explore import Exploration, explore, plan_of
+from .explore import Exploration, Which, explore, plan_of
 from .faults import Plan
 from .picture import picture, window
 from .shrink import RUNS, Shrinking
@@ -40,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     what.add_argument("--shrink", type=int, metavar="SEED", help="leave out what does not matter for what is wrong in this one")
     parser.add_argument("--quick", action="store_true", help="shorter worlds (other ones: also for --replay)")
     parser.add_argument("--swarm", action="store_true", help="worlds whose size and faults are a matter of chance (also for --replay)")
+    parser.add_argument("--shared", action="store_true", help="worlds of a read-write lock (also for --replay)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one for each core)")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="how much to try when shrinking (default: %(default)s)")
     parser.add_argument("--only", type=_faults, metavar="FAULTS", help="of a replay: the faults that may happen: 'restarts 2, cedes cut 1'")
@@ -48,20 +49,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--from", type=float, dest="begins", metavar="SECONDS", help="of a picture or timeline (default: all)")
     parser.add_argument("--to", type=float, dest="ends", metavar="SECONDS", help="the same")
     options = parser.parse_args(arguments)
+    which: Which = {"quick": options.quick, "wild": options.swarm, "shared": options.shared}
     if options.seeds is not None:
-        return explore_all(options.seeds, options.jobs, options.quick, options.swarm)
+        return explore_all(options.seeds, options.jobs, which)
     if options.shrink is not None:
-        return shrink(options.shrink, options.quick, options.swarm, options.runs)
-    return replay(options)
+        return shrink(options.shrink, which, options.runs)
+    return replay(options, which)
 
 
-def explore_all(seeds: range, jobs: int, quick: bool, wild: bool) -> int:
+def explore_all(seeds: range, jobs: int, which: Which) -> int:
     """Live through these worlds, up to the first violation."""
     began = told = time.monotonic()
     total, void = Total(), Counter[str]()
-    for number, outcome in enumerate(campaign(seeds, jobs, quick=quick, wild=wild), 1):
+    for number, outcome in enumerate(campaign(seeds, jobs, **which), 1):
         if outcome.law:
-            _tell_failure(outcome, quick, wild)
+            _tell_failure(outcome, which)
             return 1
         if outcome.void:
             void[outcome.name] += 1
@@ -103,9 +105,9 @@ class Total:
         print(f"{self.messages} messages, {self.faults.total()} faults, {self.seconds / 3600:.1f} simulated hours")
 
 
-def replay(options: argparse.Namespace) -> int:
+def replay(options: argparse.Namespace, which: Which) -> int:
     """Tell all that happens in one world."""
-    stage = _stage(options.replay, options.quick, options.swarm, options.plan, options.only)
+    stage = _stage(options.replay, which, options.plan, options.only)
     outcome = live(stage)
     begins, ends = options.begins or 0.0, options.ends if options.ends is not None else stage.world.now
     print(*timeline(stage.world, begins=begins, ends=ends), sep="\n")
@@ -120,9 +122,9 @@ def replay(options: argparse.Namespace) -> int:
     return 1 if outcome.law else 0
 
 
-def shrink(seed: int, quick: bool, wild: bool, runs: int) -> int:
+def shrink(seed: int, which: Which, runs: int) -> int:
     """Make a failing world as small as it can be, and tell it."""
-    plan = plan_of(seed, quick=quick, wild=wild)
+    plan = plan_of(seed, **which)
     if plan is None:
         print(f"seed {seed} is a scene, and as small as it can be")
         return 2
@@ -137,34 +139,35 @@ def shrink(seed: int, quick: bool, wild: bool, runs: int) -> int:
     print(*timeline(stage.world), sep="\n")
     print(_headline(outcome))
     print(f"{len(case.only)} of {before} faults are left, after {shrinking.runs} runs: {', '.join(case.only) or 'none'}")
-    print(f"All of it: {_command(seed, quick, wild)} --only {', '.join(case.only)!r} --plan {case.changes(plan)!r}")
+    print(f"All of it: {_command(seed, which)} --only {', '.join(case.only)!r} --plan {case.changes(plan)!r}")
     return 1
 
 
-def _stage(seed: int, quick: bool, wild: bool, changes: dict[str, object], only: Sequence[str] | None) -> Stage:
-    plan = plan_of(seed, quick=quick, wild=wild)
+def _stage(seed: int, which: Which, changes: dict[str, object], only: Sequence[str] | None) -> Stage:
+    plan = plan_of(seed, **which)
     if plan is None:
         return explore(seed, only=only)
     return Exploration(seed, replace(plan, **changes), only=only)  # type: ignore[arg-type]  # (`_plan` has looked at them)
 
 
-def _tell_failure(outcome: Outcome, quick: bool, wild: bool) -> None:
+def _tell_failure(outcome: Outcome, which: Which) -> None:
     """Say what is wrong, and what led to it: it is lived through once more for that."""
-    stage = explore(outcome.seed, quick=quick, wild=wild)
+    stage = explore(outcome.seed, **which)
     again = live(stage)
     print(_headline(outcome))
     print(*timeline(stage.world, LAST), sep="\n")
     if again.wrong != outcome.wrong and not outcome.wrong.startswith("Traceback"):
         print(f"And it is not the same each time, as it has to be: {_headline(again)}")
-    print(f"All of it: {_command(outcome.seed, quick, wild)}")
+    print(f"All of it: {_command(outcome.seed, which)}")
 
 
 def _headline(outcome: Outcome) -> str:
     return f"seed {outcome.seed} ({outcome.name}), at {outcome.seconds:.6f} s: {outcome.wrong}"
 
 
-def _command(seed: int, quick: bool, wild: bool) -> str:
-    return f"python -m holdfast.testing --replay {seed}{' --quick' if quick else ''}{' --swarm' if wild else ''}"
+def _command(seed: int, which: Which) -> str:
+    kinds = {"--quick": which.get("quick"), "--swarm": which.get("wild"), "--shared": which.get("shared")}
+    return " ".join([f"python -m holdfast.testing --replay {seed}", *(option for option, on in kinds.items() if on)])
 
 
 def _seeds(text: str) -> range:

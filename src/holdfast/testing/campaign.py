@@ -12,8 +12,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
+from typing import Unpack
 
-from .explore import explore
+from .explore import Which, explore
 from .stage import Stage
 from .world import Violation
 
@@ -64,9 +65,9 @@ def live(stage: Stage) -> Outcome:
     )
 
 
-def campaign(seeds: range, jobs: int, *, quick: bool = False, wild: bool = False) -> Iterator[Outcome]:
+def campaign(seeds: range, jobs: int, **which: Unpack[Which]) -> Iterator[Outcome]:
     """Live through these worlds, `jobs` at a time, up to the first in which something is wrong."""
-    some = partial(_some, quick=quick, wild=wild)
+    some = partial(_some, which=which)
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     if jobs == 1 or len(seeds) <= FEW:
         found = map(some, chunks)
@@ -79,8 +80,8 @@ def campaign(seeds: range, jobs: int, *, quick: bool = False, wild: bool = False
             pool.shutdown(cancel_futures=True)
 
 
-def _some(seeds: range, *, quick: bool, wild: bool) -> list[Outcome]:
-    return list(_up_to_the_first([live(explore(seed, quick=quick, wild=wild, records=False))] for seed in seeds))
+def _some(seeds: range, *, which: Which) -> list[Outcome]:
+    return list(_up_to_the_first([live(explore(seed, records=False, **which))] for seed in seeds))
 
 
 def _up_to_the_first(found: Iterator[list[Outcome]]) -> Iterator[Outcome]:

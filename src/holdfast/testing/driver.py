@@ -20,7 +20,7 @@ from ..engine.crew import Crew, NodeStatus, Want
 from ..engine.settings import Settings
 from ..errors import Closed
 from ..events import Event
-from ..recipes import exclusive
+from ..recipes import readwrite
 from .network import WALL, Link, Node
 from .world import Clock, Do, Future, Task, World
 
@@ -57,7 +57,7 @@ class Driver:
     ) -> None:
         self.world, self.nodes, self.settings, self.clock = world, nodes, settings, clock
         self.witness, self.haste = witness or Witness(), haste
-        self.crew = Crew(settings, b"%032x" % world.dice.getrandbits(128), exclusive.undo, "0")
+        self.crew = Crew(settings, b"%032x" % world.dice.getrandbits(128), readwrite.undo, "0")
         self.crew.record.epoch = WALL - clock()
         self.told: list[Event] = []
         self.closed = self.gone = self.dead = False  # gone: it does nothing any more, but its process lives
@@ -180,10 +180,10 @@ class Driver:
         self.crew.begin(claim, self.clock())
         self.work()
 
-    async def extend(self, claim: Want, ttl: float, fence: int = 0) -> None:
+    async def extend(self, claim: Want, ttl: float, fence: int = 0, share: bool = False) -> None:
         """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this one; returns when that was confirmed,
-        or was not in time."""
-        if self.crew.extend(claim, ttl, self.clock(), fence):
+        or was not in time. `share`: as a reader's."""
+        if self.crew.extend(claim, ttl, self.clock(), fence, share):
             news = self.news(claim)
             self.work()
             await news

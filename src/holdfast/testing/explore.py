@@ -11,13 +11,14 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 from random import Random
-from typing import Unpack
+from typing import TypedDict, Unpack
 
-from ..core.claim import LOST
+from ..core.claim import HELD, LOST
+from ..core.command import READER, WRITER, Recipe
 from ..engine.census import LIFE
 from ..engine.crew import Want
 from ..errors import Closed, NoQuorum, NotAcquired
-from ..recipes.exclusive import Exclusive
+from ..recipes.readwrite import ReadWrite
 from .driver import Driver
 from .faults import LATEST, LEAST, Faults, Plan
 from .laws import TICK
@@ -40,6 +41,16 @@ PLANS = (
     Plan(name="calm three", nodes=3, clients=4, calm=True, eager=0.2, seconds=9.0, aim=("held",)),
     Plan(name="two", nodes=2, clients=3, eager=0.4, cuts=0.5, aim=("cedes cut",)),
     Plan(name="mortal five", nodes=5, clients=3, mortal=True, aim=("killed", "stopped", "users cancelled")),
+)
+
+
+# Worlds of a read-write lock: asked for by themselves, so that the others' seeds keep their histories.
+SHARED = (
+    Plan(name="readers, calm", nodes=3, clients=4, calm=True, eager=0.2, seconds=9.0, reads=0.7, aim=("read by two", "downgraded")),
+    Plan(name="readers, three", nodes=3, clients=3, eager=0.6, cuts=0.5, reads=0.6, aim=("read by two", "cedes cut")),
+    Plan(name="readers, one", nodes=1, clients=4, cuts=1.0, naps=0.1, reads=0.6, aim=("read by two", "downgraded")),
+    Plan(name="readers, five", nodes=5, clients=3, restarts=0.1, mortal=True, reads=0.6, aim=("read by two", "killed")),
+    Plan(name="readers, mixed", nodes=3, clients=4, eager=0.3, ttls=(0.3, 1.0), reads=0.8, aim=("read by two", "extended")),
 )
 
 
@@ -146,7 +157,7 @@ class Exploration(Stage):
         hold = Hold()
         renew = self.plan.calm or dice.random() < 0.85
         ttl = dice.choice(self.plan.ttls)
-        recipes = [self.recipe(ttl, it) for it in self._names(dice)]
+        recipes = [self._side(dice, ttl, it) for it in self._names(dice)]
         await self._acquire(driver, dice, hold, recipes, ttl, renew)
         self.world.saw("held")
         self.world.saw("several names held", len(recipes) > 1)
@@ -157,6 +168,19 @@ class Exploration(Stage):
             if not self.plan.mortal or not self.world.chance.strikes("abandoned", 0.05):
                 driver.give_up(hold.claim)
 
+    def _side(self, dice: Random, ttl: float, name: str) -> Recipe:
+        """A lock; of a read-write lock one of its sides."""
+        if not self.plan.reads:
+            return self.recipe(ttl, name)
+        return self._shared(name, READER if dice.random() < self.plan.reads else WRITER)
+
+    def _alone(self, ttl: float, name: str) -> Recipe:
+        """A lock; of a read-write lock the side of writers."""
+        return self._shared(name, WRITER) if self.plan.reads else self.recipe(ttl, name)
+
+    def _shared(self, name: str, kind: bytes) -> ReadWrite:
+        return ReadWrite(name, kind, horizon=self.settings.horizon)
+
     def _names(self, dice: Random) -> list[str]:
         """One of them, or several at once, in any order."""
         names = NAMES[: self.plan.names]
@@ -166,7 +190,7 @@ class Exploration(Stage):
             return dice.sample(names, dice.randint(2, len(names)))
         return [dice.choice(names)]
 
-    async def _acquire(self, driver: Driver, dice: Random, hold: Hold, recipes: list[Exclusive], ttl: float, renew: bool) -> None:
+    async def _acquire(self, driver: Driver, dice: Random, hold: Hold, recipes: list[Recipe], ttl: float, renew: bool) -> None:
         wait = 0.0 if dice.random() < 0.1 else None if self.plan.calm else dice.choice((0.01, 0.5, 5.0, None))
         max_hold = dice.uniform(0.1, 1.0) if not self.plan.calm and dice.random() < 0.05 else inf
         latest, stops = driver.clock() + (ttl / 3 if wait == 0.0 else wait or inf), driver.stops
@@ -195,6 +219,9 @@ class Exploration(Stage):
         if ttl < longest and keep > 0.1:
             self.world.saw("extended")
             await driver.extend(claim, longest)
+        if self.plan.reads and claim.claims[0].recipe.kind == WRITER and dice.random() < 0.3:
+            await driver.extend(claim, ttl, share=True)
+            self.world.saw("downgraded", claim.state is HELD)
         if not self.faults.over:
             bell = self.world.sleep(keep)
             self._bells[bell] = None
@@ -221,7 +248,7 @@ class Exploration(Stage):
         world.run(world.now + 1.0)  # it has dialled all nodes, and met those that answer
         for name in NAMES[: self.plan.names]:
             hold = Hold()
-            task = driver.run(driver.acquire(hold, [self.recipe(ttl, name)], ttl=ttl))
+            task = driver.run(driver.acquire(hold, [self._alone(ttl, name)], ttl=ttl))
             self._by(world.now + within, lambda task=task: task.done, f"a newcomer is to have {name!r} in {within:.3f} s", "core")  # type: ignore[misc]
             driver.give_up(hold.claim)
 
@@ -232,7 +259,7 @@ class Exploration(Stage):
         async def take() -> None:
             while True:
                 try:
-                    await driver.acquire(hold, [self.recipe(ttl, name)], ttl=ttl)
+                    await driver.acquire(hold, [self._alone(ttl, name)], ttl=ttl)
                 except NoQuorum:  # an outage, for this client, that has just ended: it may be about to dial again
                     await self.world.sleep(0.1)
                 else:
@@ -256,8 +283,19 @@ class Exploration(Stage):
             raise Violation(f"left for ever: {left}")
 
 
-def plan_of(seed: int, *, quick: bool = False, wild: bool = False) -> Plan | None:
-    """The plan of this seed's world; None if that is a scene. `quick`: a shorter one; `wild`: one of the swarm."""
+class Which(TypedDict, total=False):
+    """Which worlds seeds stand for. `quick`: shorter ones; `wild`: those of the swarm; `shared`: those of a read-write lock."""
+
+    quick: bool
+    wild: bool
+    shared: bool
+
+
+def plan_of(seed: int, *, quick: bool = False, wild: bool = False, shared: bool = False) -> Plan | None:
+    """The plan of this seed's world, which is one of `Which`; None if that is a scene."""
+    if shared:
+        plan = SHARED[seed % len(SHARED)]
+        return replace(plan, seconds=plan.seconds / 1.5) if quick else plan
     if wild:
         return swarm(seed)
     which = seed % len(WORLDS)
@@ -266,9 +304,9 @@ def plan_of(seed: int, *, quick: bool = False, wild: bool = False) -> Plan | Non
     return replace(PLANS[which], seconds=PLANS[which].seconds / 1.5) if quick else PLANS[which]
 
 
-def explore(seed: int, *, quick: bool = False, wild: bool = False, **how: Unpack[How]) -> Stage:
+def explore(seed: int, *, quick: bool = False, wild: bool = False, shared: bool = False, **how: Unpack[How]) -> Stage:
     """The world of this seed, before anything has happened in it: see `plan_of`."""
-    plan = plan_of(seed, quick=quick, wild=wild)
+    plan = plan_of(seed, quick=quick, wild=wild, shared=shared)
     if plan is None:
         return SCENES[seed % len(WORLDS) - len(PLANS)](seed, **how)
     return Exploration(seed, plan, **how)

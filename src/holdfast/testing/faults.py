@@ -49,6 +49,7 @@ class Plan:
     gentle: bool = False  # long holds, and never more than a minority in trouble
     calm: bool = False  # no faults at all
     mortal: bool = False  # clients are stopped and killed, users cancelled
+    reads: float = 0.0  # how many users only read: the locks are read-write locks then
     aim: tuple[str, ...] = ()
     least: int = LEAST  # messages that have to be delivered in it, and a fault has to happen if it is not calm, or the run does not count
 

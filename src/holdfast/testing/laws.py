@@ -17,16 +17,20 @@ from math import inf
 
 from ..core import quorum
 from ..core.claim import HELD, LOST, WAITING, Claim, State
-from ..scripts import RELEASE, REQUEST
+from ..core.command import READER, WRITER
+from ..core.ticket import kind_of
+from ..recipes.readwrite import rw_keys_of
+from ..scripts import LOADED, RELEASE, RW_RELEASE
 from ..wire.lane import Line
 from .driver import Driver, Witness
 from .network import Node
+from .server import SortedSet
 from .windows import Fences, Window
 from .world import Violation, World
 
 LAWS = {
-    "exclusion": "P-S1: nobody is granted a name while another holds it, by the one true clock",
-    "fence": "P-S2: for a name, every grant has a greater fence than the one before it",
+    "exclusion": "P-S1: nobody is granted a name while another holds it, by the one true clock; only readers hold it together",
+    "fence": "P-S2: for a name, every grant has a greater fence than the one before it; a reader's is above every writer's",
     "counted": "P-V: a node that a client counts holds its token",
     "majority": "what is held is out of all others' reach: on so many nodes that no majority is left",
     "gap": "when a majority has lost the token, its holder knows as soon as every node has spoken since",
@@ -49,7 +53,9 @@ CALM = {  # where nothing goes wrong, more is promised
 }
 TICK = 0.001  # seconds by which a timer may be late
 MEMORY = 1.0  # seconds for which ended claims are watched
-_COMMANDS = re.compile(rb"\$40\r\n(%b|%b)\r\n\$1\r\n4\r\n.*?\$58\r\n([0-9a-f:]{58})\r\n" % (REQUEST.sha, RELEASE.sha), re.DOTALL)
+_SHAS = b"|".join(it.sha for it in LOADED)
+_COMMANDS = re.compile(rb"\$40\r\n(%b)\r\n\$1\r\n[46]\r\n.*?\$(?:58|60)\r\n([0-9a-f:]{58}(?::[rw])?)\r\n" % _SHAS, re.DOTALL)
+SHARED = b"shared"
 
 
 @dataclass(eq=False, slots=True)
@@ -100,7 +106,7 @@ class Laws(Witness):
     def sends(self, driver: Driver, node: Node, data: bytes) -> None:
         """No zombies: once a token is given back on a node, or is over, nothing is asked for it."""
         for sha, token in _COMMANDS.findall(data):
-            if sha == RELEASE.sha:
+            if sha in (RELEASE.sha, RW_RELEASE.sha):
                 self.given_back.add((node, token))
                 continue
             self.looked["zombie"] += 1
@@ -179,6 +185,7 @@ class Laws(Witness):
         """P-S1 and P-S2, at the moment at which a client learns that it holds the lock."""
         window = _window(claim, self.world.now)
         self.looked["exclusion"] += 1
+        self.world.saw("read by two", window.shared and any(_reads(it) and it.recipe.name == window.name for it in self.held))
         for other, theirs in self.held.items():
             if other.state is not HELD or not window.within(_window(other, -inf, theirs.driver.clock.when(other.until))):
                 continue
@@ -212,6 +219,8 @@ class Laws(Witness):
             if claim.until > claim.since + claim.max_hold + 1e-6:
                 raise Violation(f"max_hold: {_of(claim)} may last for {claim.max_hold:.6f} s, and does for {claim.until - claim.since:.6f}")
             self.world.at(held.driver.clock.when(claim.until) - 1e-6, _nothing)
+        if _reads(claim):
+            self.fences.note(_window(claim, claim.since))  # (a downgrade raises it)
         if happened != held.seen or self.world.now >= held.sure:
             held.seen = happened
             self._has_majority(claim, held, now)
@@ -226,11 +235,12 @@ class Laws(Witness):
         """No majority of the nodes is within the reach of others."""
         name, token = claim.recipe.name, claim.token
         self.looked["majority"] += 1
-        own = {node for node in self.nodes if node.holder(name) == token}
+        own = {node for node in self.nodes if _has(node, name, token)}
         kept = {node for node in self.nodes if node not in own and self._keeps(node, name, token)}
         safe = own | kept
         held.own |= own
-        held.sure = min([*[node.runs_out(name) for node in own], *[node.had[name, token] + self.guard for node in kept]], default=-inf)
+        sure = min([*[node.runs_out(name) for node in own], *[_had(node, name, token) + self.guard for node in kept]], default=-inf)
+        held.sure = -inf if _reads(claim) else sure  # (a shared key outlives each of its readers)
         taken_away = self.taken_away.get(token, set())
         taken_away -= own
         if len(safe) < self.least:
@@ -244,7 +254,7 @@ class Laws(Witness):
     def _keeps(self, node: Node, name: bytes, token: bytes) -> bool:
         """Did the node have the token when it was killed, so lately that nobody may use it yet? And has it given it to nobody since?"""
         lately = self.world.now - self.guard
-        if node.born <= lately or node.had.get((name, token), -inf) <= lately:
+        if node.born <= lately or _had(node, name, token) <= lately:
             return False
         return node.holder(name) in (b"", node.woke.get(name))  # (what it had written down may be of before)
 
@@ -264,7 +274,7 @@ class Laws(Witness):
         name, token = claim.recipe.name, claim.token
         self.looked["counted"] += 1
         for node, vote in zip(self.nodes, claim.votes, strict=True):
-            if not vote.granted or vote.ceding or now >= vote.bound or node.holder(name) == token:
+            if not vote.granted or vote.ceding or now >= vote.bound or _has(node, name, token):
                 continue
             if not self._keeps(node, name, token) and node not in self.taken_away.get(token, ()) and not self._unheard(claim, node):
                 has = node.holder(name).decode()
@@ -289,6 +299,7 @@ class Laws(Witness):
         self.looked["order"] += 1
         for other, (_, began) in self.open.items():
             waits = other.state is WAITING and other.patient and other.recipe.name == claim.recipe.name
+            waits = waits and not (_reads(other) and _reads(claim))
             if waits and other.ticket < claim.ticket and began + 3 * swift < self.world.now:
                 raise Violation(f"order: {_of(claim)} is served before {_of(other)}, which waits since {began:.6f}")
 
@@ -319,7 +330,32 @@ def _nothing() -> None:
 
 
 def _window(claim: Claim, begins: float, ends: float = inf) -> Window:
-    return Window(claim.recipe.name, _of(claim), claim.fence, begins, ends)
+    return Window(claim.recipe.name, _of(claim), claim.fence, begins, ends, _reads(claim))
+
+
+def _reads(claim: Claim) -> bool:
+    return kind_of(claim.token) == READER
+
+
+def _twin(token: bytes) -> bytes:
+    """The writer that a reader was before its downgrade."""
+    return token[: -len(READER)] + WRITER
+
+
+def _has(node: Node, name: bytes, token: bytes) -> bool:
+    """Is the token on the node: in the key; or, a reader's, among those who share it, or still as the writer's that it was?"""
+    holder = node.holder(name)
+    if holder == SHARED:
+        readers = node.server.data[0].values.get(rw_keys_of(name)[4])
+        deadline = readers.score(token) if isinstance(readers, SortedSet) else None
+        return deadline is not None and deadline > node.server.micros() // 1000
+    return holder == token or (kind_of(token) == READER and holder == _twin(token))
+
+
+def _had(node: Node, name: bytes, token: bytes) -> float:
+    """When the node was last killed that had the token; a reader's: that was shared, or had the writer's that it was."""
+    values = (token, SHARED, _twin(token)) if kind_of(token) == READER else (token,)
+    return max(node.had.get((name, it), -inf) for it in values)
 
 
 def _of(claim: Claim) -> str:

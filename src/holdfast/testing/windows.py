@@ -12,36 +12,47 @@ from math import inf
 
 @dataclass(eq=False, slots=True)
 class Window:
-    """One holder's. `begins`: when it learnt that it holds the lock; `ends`: until when it may believe so (inf: not known yet)."""
+    """One holder's. `begins`: when it learnt that it holds the lock; `ends`: until when it may believe so (inf: not known yet).
+
+    `shared`: it only reads, and may hold the lock together with others who do.
+    """
 
     name: Hashable
     token: str
     fence: int
     begins: float
     ends: float = inf
+    shared: bool = False
 
     def within(self, other: Window) -> bool:
         """Does it begin while another holder has the same lock? (P-S1 forbids it.)"""
-        return self.name == other.name and other.begins <= self.begins < other.ends
+        return self.name == other.name and other.begins <= self.begins < other.ends and not (self.shared and other.shared)
 
 
 class Fences:
-    """The fences of each name, in the order in which windows begin."""
+    """The fences of each name, in the order in which windows begin. A reader's is above every writer's, a writer's above everybody's."""
 
     def __init__(self) -> None:
-        self._highest: dict[Hashable, Window] = {}
+        self._alone: dict[Hashable, Window] = {}  # the highest of those that had the lock alone,
+        self._shared: dict[Hashable, Window] = {}  # and of those that shared it
 
     def __contains__(self, name: object) -> bool:
         """Has anybody held it?"""
-        return name in self._highest
+        return name in self._alone or name in self._shared
 
     def passed(self, window: Window) -> Window | None:
         """The earlier holder, if any, whose fence is not below this one's. (P-S2 forbids it.) To be asked once for each, in order."""
-        highest = self._highest.get(window.name)
-        if highest is not None and window.fence <= highest.fence:
-            return highest
-        self._highest[window.name] = window
+        for earlier in (self._alone.get(window.name), None if window.shared else self._shared.get(window.name)):
+            if earlier is not None and window.fence <= earlier.fence:
+                return earlier
+        self.note(window)
         return None
+
+    def note(self, window: Window) -> None:
+        """It has this fence by now."""
+        highest = self._shared if window.shared else self._alone
+        if window.name not in highest or highest[window.name].fence < window.fence:
+            highest[window.name] = window
 
 
 def overlaps(windows: Iterable[Window]) -> Iterator[tuple[Window, Window]]:

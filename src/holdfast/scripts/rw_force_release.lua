@@ -1,0 +1,19 @@
+-- rw_force_release: an operator takes a read-write lock away on this node, and it is handed on. Comes after rw_common.lua.
+--
+-- KEYS  name fence queue waiters readers rfence
+-- ARGV  only K
+--   only  the token that has to hold it, or nothing is done; empty: whoever does, all readers of them
+-- Answer: a token that held this node, or null if nothing was taken from anybody, as where the holder is no reader and no writer of ours
+local only, taken = token, false
+local function ours(it) return string.match(it, '^%d+:%x+:%x+:[rw]$') end
+if holder then
+    for _, it in ipairs(holder == 'shared' and call('ZRANGE', readers, 0, -1) or {holder}) do
+        if ours(it) and (only == '' or it == only) then
+            giveUp(it)
+            taken = it
+            redis.pcall('PUBLISH', string.sub(it, 18, 49), 'x ' .. it .. ' 0 ' .. name)    -- it must not believe in this node any longer
+        end
+    end
+end
+if taken or (not holder and only == '') then promote(0) end
+return taken

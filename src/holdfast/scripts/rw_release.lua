@@ -1,0 +1,19 @@
+-- rw_release: what release.lua is for an exclusive lock. rw_common.lua and rw_release_else.lua follow it.
+--
+-- KEYS  name fence queue waiters readers rfence
+-- ARGV  token K
+-- Answer: 1 if the token held this node (or the writer that it was before a downgrade did), else 0
+if redis.call('EXISTS', KEYS[3]) == 0 then          -- the usual case: nobody waits
+    local call = redis.call
+    local value = call('GET', KEYS[1])
+    if value == ARGV[1] then
+        call('DEL', KEYS[1])
+        return 1
+    elseif value == 'shared' then
+        local t = call('TIME')
+        call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)))
+        local gone = call('ZREM', KEYS[5], ARGV[1])
+        if call('EXISTS', KEYS[5]) == 0 then call('DEL', KEYS[1]) end
+        return gone
+    end
+end

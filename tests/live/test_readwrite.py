@@ -1,0 +1,90 @@
+"""Read-write locks on real servers: readers that are killed, and the least that a user may do."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from contract.cluster import Cluster
+from contract.programs import program
+from live.test_acl import DOCUMENT, RULES
+
+from holdfast import Holdfast, NoQuorum
+from holdfast.embedded import Nodes
+from holdfast.recipes.readwrite import rw_keys_of
+
+[MORE] = re.findall(r"Read-write locks need three commands more: `([^`]*)`", DOCUMENT.read_text())
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    with Cluster(Nodes(3)) as cluster:
+        yield cluster
+
+
+def test_a_reader_that_is_killed_keeps_a_writer_waiting_for_its_lease_at_most(three: Cluster) -> None:
+    source = """
+    lease = Holdfast(ttl=2).rwlock("killed").read().acquire()
+    say("reads")
+    time.sleep(60)
+    """
+    with Holdfast(*three.urls, fresh=three.fresh, ttl=2) as client, program(source, three) as reader:
+        reader.expect("reads")
+        mine = client.rwlock("killed").read().acquire()
+        reader.process.kill()
+        killed = time.monotonic()
+        time.sleep(1.0)
+        mine.extend()  # readers who go on do not keep the dead alive
+        mine.release()
+        writer = client.rwlock("killed").write(wait=30).acquire()
+        assert writer.fence > mine.fence
+        assert time.monotonic() - killed < 12, "one ttl; and the machine may be busy"
+        writer.release()
+
+
+def test_a_writer_that_is_killed_lets_all_readers_in(three: Cluster) -> None:
+    source = """
+    lease = Holdfast(ttl=2).rwlock("written").write().acquire()
+    say("writes")
+    time.sleep(60)
+    """
+    with Holdfast(*three.urls, fresh=three.fresh, ttl=2) as client, program(source, three) as writer:
+        writer.expect("writes")
+        assert client.rwlock("written").read().try_acquire() is None
+        writer.process.kill()
+        leases = [client.rwlock("written").read(wait=30).acquire() for _ in range(3)]
+        assert all(it.held for it in leases)
+        for it in leases:
+            it.release()
+
+
+def test_nothing_is_left_for_ever(three: Cluster) -> None:
+    with Holdfast(*three.urls, fresh=three.fresh) as client:
+        for side in (client.rwlock("left").read(), client.rwlock("left").write()):
+            lease = side.acquire()
+            keys = [it.decode() for it in rw_keys_of(b"left")]
+            assert all(left != -1 for key in keys for left in three.everywhere("PTTL", key))
+            lease.release(confirm=True)
+
+
+def use(nodes: Cluster, *more: str) -> None:
+    """All that happens to read-write locks, by a user who may do what the document says, and some more."""
+    rule = [it for it in RULES["app"] if it != ">PASSWORD"]
+    nodes.everywhere("ACL", "SETUSER", "app", "reset", ">pw", *rule, *more)
+    urls = [it.replace("//", "//app:pw@") for it in nodes.urls]
+    with Holdfast(*urls, fresh=nodes.fresh, prefix="app:", outage=0.5) as client:
+        rw = client.rwlock("allowed")
+        with rw.write(wait=5) as lease:
+            lease.downgrade()
+        with rw.read(wait=5) as one, rw.read(wait=0, reentrant=True) as two:
+            assert one.held and two.held
+        other = rw.read(wait=5).acquire()
+        other.release()
+
+
+def test_the_least_that_a_user_may_do(three: Cluster) -> None:
+    use(three, *MORE.split())
+    with pytest.raises(NoQuorum, match="permission"):
+        use(three)
