@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from holdfast.recipes.exclusive import Exclusive
+from holdfast.testing.explore import explore
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import World
 from holdfast.wire.resp import pack
@@ -43,3 +46,13 @@ def test_other_things_and_the_last_lines_only() -> None:
     world.note("client", "has news of", TOKEN, "HELD", 5, "")
     assert list(timeline(world)) == ["  0.000000  node 1 is killed ", "  0.000000  client has news of 1500343.6970.1f HELD 5"]
     assert list(timeline(world, 1)) == ["  0.000000  client has news of 1500343.6970.1f HELD 5"]
+
+
+def test_readers_and_writers_are_told_like_others() -> None:
+    stage = explore(0, shared=True, quick=True)
+    stage.run()
+    text = "\n".join(timeline(stage.world))
+    assert "EVALSHA" not in text
+    for what in ("wait", "try", "release"):
+        for kind in "rw":
+            assert re.search(rf" sends to node 0 .*\b{what} L \d+\.[0-9a-f]{{4}}\.[0-9a-f]+:{kind}", text), (what, kind)

@@ -11,7 +11,7 @@ from math import inf
 
 import hiredis
 
-from ..scripts import RELEASE, REQUEST
+from ..scripts import RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
 from .world import World
 
 MODES: dict[object, str] = {b"w": "wait", b"t": "try", b"c": "cede"}
@@ -52,7 +52,9 @@ def _one(item: object) -> str:
             return f"push {_words(list(item)[-1:])}"
         case [b"EVALSHA", REQUEST.sha, _, name, _, _, _, token, ttl, mode, fence, *_]:
             return f"{MODES.get(mode, mode)} {_words([name, token])} ttl {_words([ttl])} P {_words([fence])}"
-        case [b"EVALSHA", RELEASE.sha, _, name, _, _, _, token, _]:
+        case [b"EVALSHA", RW_REQUEST.sha, _, name, _, _, _, _, _, token, _, ttl, mode, fence]:
+            return f"{MODES.get(mode, mode)} {_words([name, token])} ttl {_words([ttl])} P {_words([fence])}"
+        case [b"EVALSHA", RELEASE.sha, _, name, _, _, _, token, _] | [b"EVALSHA", RW_RELEASE.sha, _, name, _, _, _, _, _, token, _]:
             return f"release {_words([name, token])}"
         case [b"SCRIPT", *_]:
             return "SCRIPT LOAD"
