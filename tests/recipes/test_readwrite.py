@@ -37,7 +37,7 @@ def test_what_it_says(kind: bytes) -> None:
     lock = ReadWrite("x", kind, prefix="p:", horizon=K)
     keys = rw_keys_of(b"p:x")
     token = TOKEN + kind
-    assert (lock.name, lock.label, lock.kind) == (b"p:x", "x", kind)
+    assert (lock.name, lock.label, lock.part, lock.kind) == (b"p:x", "x", "x", kind)
     asked = pack(b"EVALSHA", RW_REQUEST.sha, b"6", *keys, token, b"16000", b"10000", b"w", b"0000000000000005")
     assert lock.request(token, 10.0, b"w", 5) == asked
     release = pack(b"EVALSHA", RW_RELEASE.sha, b"6", *keys, token, b"16000")
