@@ -86,5 +86,5 @@ def use(nodes: Cluster, *more: str) -> None:
 
 def test_the_least_that_a_user_may_do(three: Cluster) -> None:
     use(three, *MORE.split())
-    with pytest.raises(NoQuorum, match="permission|can't run"):
+    with pytest.raises(NoQuorum, match=r"permission|can't run"):
         use(three)
