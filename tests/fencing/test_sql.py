@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.timeout(240)  # servers start, and transactions are man
 def empty(request: pytest.FixtureRequest) -> None:
     if "database" in request.fixturenames:
         database: Database = request.getfixturevalue("database")
+        gc.collect()  # a connection that an earlier test has dropped keeps its locks
         database.run("DROP TABLE IF EXISTS holdfast_fences", FenceTable(database.dialect).ddl)
 
 
