@@ -25,8 +25,7 @@ ONLY_ASYNCIO = {
     "test_what_a_claim_costs",
     "test_200_waiters_are_served_in_the_order_in_which_they_came",
     "test_b48_1000_leases_that_are_held_and_renewed",
-    # and these leave sockets open when they throw a loop away, over whose warning uvloop hangs (with a plain datagram socket, too).
-    "test_a_loop_that_is_closed_without_further_ado",
+    # and this one what a warning raises (see `on_uvloop` in ./task).
     "test_ended_notices_what_is_left_over",
     # Its programs run on asyncio's loop, and are so quick that uvloop has read their greeting before the tests' proxy speaks TLS.
     "test_a_fork_leaves_the_parents_connections_alone",

@@ -83,7 +83,7 @@ class Simulated(Face):
         super().__init__()
         self.world = World(0)
         self._clock = leases.clock
-        leases.clock = moving.clock = lambda: self.world.now  # type: ignore[assignment]
+        leases.clock = moving.clock = lambda: self.world.now  # type: ignore[assignment]  # (a module has one clock, by its type)
 
     def now(self) -> float:
         return self.world.now

@@ -162,7 +162,7 @@ async def test_one_user_may_hold_several(face: Face, five: Cluster, name: str) -
         yield one.release
         yield other.release
 
-    await face.user(client, script())  # type: ignore[arg-type]
+    await face.user(client, script())  # type: ignore[arg-type]  # (a semaphore is acquired like a lock)
 
 
 async def test_no_quorum_for_a_permit(face: Face, three: Cluster, name: str) -> None:

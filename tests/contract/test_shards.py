@@ -113,7 +113,7 @@ async def test_every_name_lives_on_one_set_and_each_set_has_its_own_majority(fac
     leases = {}
     for shard in SETS:
         leases[shard] = await face.acquire(client.lock(lives(client, shard, name)))
-        await face.until(lambda: leases[shard].votes == 3)  # noqa: B023
+        await face.until(lambda: leases[shard].votes == 3)  # noqa: B023 (it is called in this turn of the loop)
         other = SETS[1 - SETS.index(shard)]
         assert sets[shard].holders(leases[shard].name) == [leases[shard].token] * 3
         assert sets[other].holders(leases[shard].name) == [None] * 3
@@ -172,7 +172,7 @@ async def test_close_ends_all_sets(face: Face, sets: dict[str, Cluster], name: s
 @pytest.mark.parametrize("kind", FACES)
 async def test_local_brings_several_sets(kind: str) -> None:
     face = FACES[kind]()
-    client = face.kind.local(1, shards=2)  # type: ignore[attr-defined]
+    client = face.kind.local(1, shards=2)  # type: ignore[attr-defined]  # (of a real face)
     try:
         assert list(client.shards) == ["1", "2"]
         assert [len(it) for it in client.shards.values()] == [1, 1]

@@ -36,8 +36,8 @@ class RWNode(Node):
 
     def become(self, state: tuple[object, ...]) -> None:
         super().become(state[:6])
-        self._rfence, self._rforgotten, readers = state[6:]  # type: ignore[assignment]
-        self._readers = dict(readers)  # type: ignore[call-overload]
+        self._rfence, self._rforgotten, readers = state[6:]  # type: ignore[assignment]  # (what `state` gave)
+        self._readers = dict(readers)  # type: ignore[call-overload]  # (pairs)
 
     def _drop(self, now: int) -> None:
         """What has run out does not count."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -61,8 +61,8 @@ async def rest(reader: asyncio.StreamReader) -> bytes:
     return found
 
 
-async def until(condition: object) -> None:
-    while not condition():  # type: ignore[operator]
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
         await asyncio.sleep(0.002)
 
 

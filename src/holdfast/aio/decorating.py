@@ -125,7 +125,7 @@ class Limited(decorating.Decorator):
     """A decorator of coroutine functions: each call waits until its rate allows it."""
 
     __slots__ = ()
-    _runs = {Kind.COROUTINE: _limited}  # noqa: RUF012
+    _runs = {Kind.COROUTINE: _limited}  # noqa: RUF012 (nobody changes it)
     _otherwise = "a rate of this face decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:

@@ -118,7 +118,7 @@ class _Block:
         with session.begin():
             for mapper, identity, name, fence in self.rows:
                 same = [column == it for column, it in zip(mapper.primary_key, identity, strict=True)]
-                seen = session.scalar(select(mapper.version_id_col).where(*same))  # type: ignore[arg-type]
+                seen = session.scalar(select(mapper.version_id_col).where(*same))  # type: ignore[arg-type]  # (it has one: see `Fenced`)
                 if seen is not None and seen > fence:
                     raise StaleFence(name, fence, seen)
 

@@ -112,7 +112,7 @@ class Limited(decorating.Decorator):
     """A decorator of functions: each call waits until its rate allows it."""
 
     __slots__ = ()
-    _runs = {Kind.FUNCTION: _limited}  # noqa: RUF012
+    _runs = {Kind.FUNCTION: _limited}  # noqa: RUF012 (nobody changes it)
     _otherwise = "a rate of this face decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:

@@ -246,11 +246,15 @@ class Exploration(Stage):
         world, driver, ttl = self.world, self.client(), self.settings.max_ttl
         within = 2 * TRIP + self.settings.node_timeout
         world.run(world.now + 1.0)  # it has dialled all nodes, and met those that answer
-        for name in NAMES[: self.plan.names]:
+
+        def is_served(name: str) -> None:
             hold = Hold()
             task = driver.run(driver.acquire(hold, [self._alone(ttl, name)], ttl=ttl))
-            self._by(world.now + within, lambda task=task: task.done, f"a newcomer is to have {name!r} in {within:.3f} s", "core")  # type: ignore[misc]
+            self._by(world.now + within, lambda: task.done, f"a newcomer is to have {name!r} in {within:.3f} s", "core")
             driver.give_up(hold.claim)
+
+        for name in NAMES[: self.plan.names]:
+            is_served(name)
 
     def _the_lock_is_free(self, name: str) -> None:
         """Anybody can have it now, as soon as the nodes are dialled."""

@@ -162,7 +162,7 @@ class _Selector(selectors.SelectSelector):
     loop: _Loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        world, ready = self.loop.simulation.world, self.loop._ready  # type: ignore[attr-defined]
+        world, ready = self.loop.simulation.world, self.loop._ready  # type: ignore[attr-defined]  # (what asyncio itself looks at before it waits)
         try:
             self.loop.simulation.look()
             world.run(world.now + TURN)
@@ -192,7 +192,7 @@ class _Loop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.simulation.world.now
 
-    def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override]
+    def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override]  # (it takes all, and does nothing)
         raise RuntimeError("threads are not in virtual time: nobody can wait for one in a simulated world")
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
