@@ -74,13 +74,7 @@ class Sites:
                 "decides alone where they live: '{account}:7', '{account}:3'"
             )
         if isinstance(terms.recipes, Slots) or terms.kind:
-            if self._former and self._former[self._before.of(terms.name)] != home:
-                what = "read-write lock" if terms.kind else "semaphore"
-                raise ConfigError(
-                    f"{what} {terms.name!r} moves to another set of nodes, and cannot be used meanwhile: stop all who use it, then "
-                    "name the new sets without `previous`"
-                )
-            return home, ()
+            return self.settled("read-write lock" if terms.kind else "semaphore", terms.name), ()
         moving: dict[str, tuple[int, list[Recipe]]] = {}
         for recipe in terms.recipes if self._former else ():
             former = self._before.of(recipe.label)
@@ -97,6 +91,16 @@ class Sites:
     def home(self, name: str) -> int:
         """The set on which this name lives."""
         return self._spread.of(name)
+
+    def settled(self, what: str, name: str) -> int:
+        """The set on which a name lives that cannot be held on two. ConfigError while it moves; `what`: it is."""
+        home = self.home(name)
+        if self._former and self._former[self._before.of(name)] != home:
+            raise ConfigError(
+                f"{what} {name!r} moves to another set of nodes, and cannot be used meanwhile: stop all who use it, then "
+                "name the new sets without `previous`"
+            )
+        return home
 
     def inspect(self, name: str) -> Plan[LockStatus]:
         """How a lock is; of a name that moves, on the first of its sets where it is not free."""

@@ -16,7 +16,7 @@ LONGEST = 512  # bytes of a name
 SHORTEST = 0.05  # seconds: a lease that is not over before anybody can use it
 _TAG = re.compile(rb"[^{]*\{([^}]+)\}", re.DOTALL)  # in which the server finds a hash tag
 _SLOT = re.compile(rb"\[slot \d+\]\Z")
-_OURS = re.compile(rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|rwqueue|rwwaiters|permits|rate|window)", re.DOTALL)
+_OURS = re.compile(rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|rwqueue|rwwaiters|permits|rate|window|latch|barrier|arrived|awaited)", re.DOTALL)
 
 
 class Exclusive:
