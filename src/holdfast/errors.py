@@ -62,7 +62,7 @@ def _restored(kind: type[HoldfastError], args: tuple[Any, ...], facts: dict[str,
 
 
 class NotAcquired(HoldfastError):
-    """What was asked for was not to be had. `name`: of the lock, the rate or what else; `waited`: for how many seconds the caller waited."""
+    """What was asked for was not to be had. `name`: of the lock, the rate or the like; `waited`: for how many seconds the caller did."""
 
     name: str
     waited: float

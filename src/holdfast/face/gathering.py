@@ -15,11 +15,12 @@ from .. import checks
 from ..checks import Seconds
 from ..core import quorum
 from ..core.round import Answers, Round
+from ..engine.crew import Watch
 from ..engine.settings import Settings
 from ..errors import Cancelled, Misuse, NoQuorum, NotAllArrived
 from ..recipes import gathering as recipes
 from ..recipes.gathering import Told, id_of
-from .plans import Ask, Listen, Pause, Plan, Watch
+from .plans import Ask, Listen, Pause, Plan
 from .terms import LONGEST_WAIT, waiting
 
 
@@ -53,7 +54,22 @@ class Sight:
     nodes have is written back before anybody acts on it.
     """
 
-    __slots__ = ("_causes", "_confirmed", "_me", "_seen", "_terms", "asked", "began", "ended", "generation", "heard", "hoped", "ids", "latest", "sure")
+    __slots__ = (
+        "_causes",
+        "_confirmed",
+        "_me",
+        "_seen",
+        "_terms",
+        "asked",
+        "began",
+        "ended",
+        "generation",
+        "heard",
+        "hoped",
+        "ids",
+        "latest",
+        "sure",
+    )
 
     def __init__(self, terms: Terms, generation: int = 0, me: bytes = b"") -> None:
         self._terms, self.generation = terms, generation
@@ -158,8 +174,8 @@ class Sight:
     def _superfluous(self) -> Misuse:
         name, count = self._terms.recipe.name, self._terms.recipe.count
         return Misuse(
-            f"{count} others have arrived in generation {self.generation} of barrier {name!r}, which is for {count}: too many take part, or "
-            "one has begun anew without an id of its own. Give each party an id that it keeps (`wait(id)`)."
+            f"{count} others have arrived in generation {self.generation} of barrier {name!r}, which is for {count}: too many take part, "
+            "or one has begun anew without an id of its own. Give each party an id that it keeps (`wait(id)`)."
         )
 
     def unheard(self, doing: str, waited: float) -> NoQuorum:
@@ -198,7 +214,7 @@ class Patience:
         left = inf if terms.wait is None else terms.wait - waited
         if left <= 0 and sight.answered:
             raise NotAllArrived(terms.recipe.name, waited, sight.arrived, terms.recipe.count)
-        if left <= 0 or self._dark is not None and dark >= settings.outage:
+        if left <= 0 or (self._dark is not None and dark >= settings.outage):
             raise sight.unheard("wait at", waited)
         hope = inf if self._dark is None else settings.outage - dark
         if not (yield Pause(min(settings.ttl / 3, left, hope), self._watch)):
@@ -243,7 +259,8 @@ def wait(terms: Terms) -> Plan[None]:
 class Progress:
     """How far those have come who use one description of a barrier.
 
-    `over`: so many generations, as far as they know. Whoever gave up waiting has arrived all the same, and goes on there when it comes again.
+    `over`: so many generations, as far as they know. Whoever gave up waiting has arrived all the same, and goes on there when it comes
+    again.
     """
 
     __slots__ = ("_left", "_nameless", "over")
@@ -339,7 +356,7 @@ class Latch(ABC, _Description):
         """
 
     @abstractmethod
-    def wait(self) -> None | Awaitable[None]:
+    def wait(self) -> Awaitable[None] | None:
         """Wait until the latch is open, as long as its `wait` says. Returns at once if it is.
 
         Asks nothing while nothing happens, but for one look every ttl/3. Raises NotAllArrived, which says how many have, when the
