@@ -31,10 +31,7 @@ class Told(NamedTuple):
     @property
     def ids(self) -> Sequence[bytes]:
         """Those that it told."""
-        return self.text.split(b"\0") if self.text else ()
-
-
-UNHEARD = Told(0, b"0", 0)  # what is known of a node before it has answered
+        return self.text.split(b"\0") if self.text else []
 
 
 class Gathering:
