@@ -24,7 +24,7 @@ from holdfast.errors import (
     StaleFence,
 )
 
-FACTS = ("LockBusy", "RateLimited", "NoQuorum", "Cancelled", "LockLost", "StaleFence")
+FACTS = ("LockBusy", "RateLimited", "NotAllArrived", "NoQuorum", "Cancelled", "LockLost", "StaleFence")
 PLAIN = [getattr(errors, name) for name in errors.__all__ if name not in FACTS]
 EVERY = [
     *(kind("so it is") for kind in PLAIN),
@@ -127,7 +127,7 @@ def test_the_causes_are_a_copy() -> None:
     assert set(error.causes) == {"n1"}
 
 
-@pytest.mark.parametrize("error", EVERY[-5:], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", EVERY[-6:], ids=lambda error: type(error).__name__)
 def test_B53_a_message_names_the_lock_and_says_what_to_do(error: HoldfastError) -> None:
     words = str(error)
     assert "'a'" in words

@@ -55,7 +55,8 @@ class Sight:
     """
 
     __slots__ = (
-        "_causes", "_confirmed", "_me", "_seen", "_terms", "asked", "began", "ended", "generation", "heard", "hoped", "ids", "latest", "sure"
+        "_causes", "_confirmed", "_me", "_seen", "_terms",
+        "asked", "began", "ended", "generation", "heard", "hoped", "ids", "latest", "sure",
     )  # fmt: skip
 
     def __init__(self, terms: Terms, generation: int = 0, me: bytes = b"") -> None:
