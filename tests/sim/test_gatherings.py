@@ -1,0 +1,352 @@
+"""Latches and barriers in the simulator: what they promise, looked at whenever anybody is told anything, while nodes and clients fail;
+and planted faults, which break it.
+
+The laws. *Early*: nobody is told that a latch is open before so many different ids have begun to arrive, and nobody passes a generation
+of a barrier before every party has begun to arrive in it. *Back*: once anybody was told that a latch is open, it is so for whoever asks
+from then on. *Apart*: no two parties are ever more than one generation apart. *Stuck*: when all have arrived and the faults are over,
+everybody passes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from sim.conftest import Town
+from sim.face import Holdfast
+
+from holdfast import scripts
+from holdfast.errors import Misuse, NoQuorum, NotAllArrived
+from holdfast.face import gathering
+from holdfast.face.gathering import Patience, Progress, Sight
+from holdfast.recipes import gathering as recipes
+from holdfast.scripts import ARRIVE, Script
+from holdfast.testing.world import Violation
+from holdfast.wire.resp import pack
+
+Build = Callable[..., Town]
+OPTIONS: dict[str, Any] = {"ttl": 1.0, "max_ttl": 1.0, "outage": 1000.0}  # so a node that restarts is left alone for three seconds
+SEEDS = range(12)
+TROUBLE = 12.0  # seconds
+
+
+class Storm:
+    """What goes wrong: never with more nodes at a time than a minority, those in their guard included; and clients are stopped."""
+
+    def __init__(self, town: Town, clients: list[Holdfast], prefix: str) -> None:
+        self.town, self.clients, self.prefix = town, clients, prefix
+        self.world, self.dice = town.world, town.world.dice
+        self._sick = [0.0] * len(town.nodes)  # until when
+        self._end = self.world.now + TROUBLE
+        self._next()
+
+    def _next(self) -> None:
+        if self.world.now < self._end:
+            self.world.after(self.dice.uniform(0.05, 0.8), self._strikes)
+
+    def _strikes(self) -> None:
+        dice, now = self.dice, self.world.now
+        kind = dice.choice(["restarts", "restarts", "stops", "freezes", "vanishes", "breaks", "lags", "stopped", "false news", "late"])
+        well = [it for it in self.town.nodes if self._sick[it.index] <= now]
+        if len(well) > len(self.town.nodes) // 2 + 1:
+            node = dice.choice(well)
+            self._sick[node.index] = now + self._harms(node, kind)
+        if kind == "stopped":
+            dice.choice(self.clients).driver.stop(dice.uniform(0.1, 2.0))
+        if kind == "false news":  # (a push is no proof)
+            for node in self.town.nodes:
+                for key, value in list(node.server.data[0].values.items()):
+                    if b":awaited" in key:
+                        for _, token in value.line():  # type: ignore[union-attr]
+                            node.tell(pack(b"PUBLISH", token[17:49], b"n %b 0 x" % token))
+        self._next()
+
+    def _harms(self, node: Any, kind: str) -> float:
+        """Do it; for how long the node is of no use, or may be."""
+        dice = self.dice
+        seconds = dice.uniform(0.05, 1.5)
+        if kind == "restarts":
+            node.restart()
+            return 5.0
+        if kind == "stops":
+            node.stop()
+            self.world.after(seconds, node.start)
+            return 5.0 + seconds
+        if kind == "freezes":
+            node.freeze(seconds)
+        if kind == "vanishes":
+            node.vanish(seconds)
+        if kind in ("breaks", "late"):
+            for link in list(node.links):
+                if dice.random() < 0.5:
+                    link.cut(dice.choice([None, 0.0, 0.3]))
+        if kind == "lags":
+            node.lag = dice.uniform(0.005, 0.03)
+            self.world.after(seconds, setattr, node, "lag", 0.0)
+        return seconds + 1.0
+
+
+def patiently(town: Town, broken: str, tasks: list[Any], seconds: float = 60.0) -> None:
+    """All of them end in time."""
+    world = town.world
+    world.run(world.now + seconds, lambda: all(it.done for it in tasks))
+    if not all(it.done for it in tasks):
+        raise Violation(f"stuck: {broken}")
+
+
+# ------------------------------------------------ latches
+
+
+COUNT = 5
+
+
+@dataclass
+class Crowd:
+    """Those who arrive at a latch, wait for it and look at it. `begun`: the ids that have begun to arrive; `open`: was anybody told so?"""
+
+    town: Town
+    begun: set[str] = field(default_factory=set)
+    open: bool = False
+
+    def told(self, open_: bool, before: bool) -> None:
+        """Somebody is told. `before`: was anybody told that it is open when this one began to ask?"""
+        if open_ and len(self.begun) < COUNT:
+            raise Violation(f"early: it opens for {sorted(self.begun)}")
+        if before and not open_:
+            raise Violation("back: it was open before")
+        self.open |= open_
+
+    async def arrives(self, client: Holdfast, who: str, after: float) -> None:
+        """Arrive, and again until that is sure; some do it once more."""
+        world = self.town.world
+        await world.sleep(after)
+        latch, times = client.latch("go", COUNT), world.dice.choice([1, 1, 2])
+        while times:
+            self.begun.add(who)
+            before = self.open
+            try:
+                arrived = await latch.arrive(who)
+            except NoQuorum:
+                await world.sleep(0.1)
+                continue
+            self.told(arrived == COUNT, before)
+            times -= 1
+
+    async def waits(self, client: Holdfast, after: float) -> None:
+        await self.town.world.sleep(after)
+        before = self.open
+        await client.latch("go", COUNT).wait()
+        self.told(True, before)
+
+    async def looks(self, client: Holdfast, until: float) -> None:
+        world = self.town.world
+        while world.now < until:
+            await world.sleep(world.dice.uniform(0.05, 0.6))
+            before, soon = self.open, world.dice.random() < 0.3
+            try:
+                if soon:
+                    await client.latch("go", COUNT, wait=world.dice.choice([0, 0.3])).wait()
+                    self.told(True, before)
+                else:
+                    self.told(await client.latch("go", COUNT).is_open(), before)
+            except NoQuorum:
+                pass
+            except NotAllArrived as error:
+                self.told(False, before)
+
+
+def latched(build: Build, seed: int, nodes: int = 5, fair: bool = False) -> Crowd:
+    """A latch in trouble; Violation says which law is broken. `fair`: nothing fails."""
+    town = build(nodes, seed)
+    try:
+        return _latched(town, fair)
+    except (Violation, AssertionError) as broken:
+        broken.args = (f"{broken} (seed {seed})",)
+        raise
+
+
+def _latched(town: Town, fair: bool) -> Crowd:
+    world, crowd = town.world, Crowd(town)
+    clients = [town.client(**OPTIONS) for _ in range(4)]
+    for it in clients[1:]:
+        world.do(it.latch("go", COUNT).arrived())
+    if not fair:
+        Storm(town, clients, "go")
+    dice = world.dice
+    waits = [it.driver.run(crowd.waits(it, dice.uniform(0, 3))) for it in clients[:3]]
+    waits += [it.driver.run(crowd.looks(it, world.now + TROUBLE)) for it in clients]
+    for number in range(COUNT):
+        client = dice.choice(clients)
+        waits.append(client.driver.run(crowd.arrives(client, f"p{number}", dice.uniform(0, 1 if fair else TROUBLE))))
+    world.run(world.now + TROUBLE)
+    for node in town.nodes:
+        node.heal()
+    patiently(town, f"{sorted(crowd.begun)} have arrived", waits)
+    late = town.client(**{**OPTIONS, "restart_guard": None})
+    crowd.told(world.do(late.latch("go", COUNT).is_open()), True)
+    return crowd
+
+
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_a_latch_keeps_its_promise_whatever_fails(town: Build, nodes: int) -> None:
+    for seed in SEEDS:
+        assert latched(town, seed, nodes).open
+
+
+def test_a_crashed_party_has_arrived(town: Build) -> None:
+    here = town(3, 1)
+    gone, client = here.client(**OPTIONS), here.client(**OPTIONS)
+    here.world.do(gone.latch("go", 2).arrive("a"))
+    waiting = client.driver.run(client.latch("go", 2).wait())
+    gone.driver.kill()
+    here.world.run(here.world.now + 5)
+    assert not waiting.done
+    assert here.world.do(client.latch("go", 2).arrive("b")) == 2
+    patiently(here, "", [waiting], 0.1)
+
+
+def test_nothing_is_asked_while_nothing_happens(town: Build) -> None:
+    """One look every ttl/3; and who waits is told within a message's way."""
+    here = town(3, 2)
+    clients = [here.client(ttl=9.0) for _ in range(3)]
+    waiting = [it.driver.run(it.latch("go", 1).wait()) for it in clients]
+    here.world.run(here.world.now + 0.1)
+    before = [node.server.calls[b"EVALSHA"] for node in here.nodes]
+    here.world.run(here.world.now + 29.0)
+    assert [node.server.calls[b"EVALSHA"] - was for node, was in zip(here.nodes, before, strict=True)] == [9 * len(clients)] * 3
+    assert here.world.do(clients[0].latch("go", 1).arrive()) == 1
+    patiently(here, "", waiting, 0.02)
+
+
+def confused(build: Build, seed: int) -> tuple[Town, list[Any]]:
+    """Three clients arrive at once, each of which reaches but two of three nodes, and each another two: a node knows of two ids at most."""
+    here = build(3, seed)
+    clients = [here.client(**OPTIONS) for _ in range(3)]
+    for number, client in enumerate(clients):
+        link = client.driver.links[number]
+        assert link is not None
+        link.deaf = link.mute = True
+    tasks = [it.driver.run(it.latch("go", 3).arrive(f"p{number}")) for number, it in enumerate(clients)]
+    patiently(here, "", tasks)
+    return here, tasks
+
+
+def test_who_is_confirmed_last_sees_all(town: Build) -> None:
+    for seed in SEEDS:
+        _, tasks = confused(town, seed)
+        assert max(it.result() for it in tasks) == 3, seed
+
+
+def forgetful(build: Build) -> Town:
+    """An arrival is on two nodes of three, somebody waits; the first of the two restarts empty, and then the second, each after the other's
+    guard. Then the rest arrive. A minority at any time; and each had somebody to say it again."""
+    here = build(3, 5)
+    client, waiter = here.client(**OPTIONS), here.client(**OPTIONS)
+    world = here.world
+    here.nodes[2].stop()
+    world.run(world.now + 0.1)
+    assert world.do(client.latch("go", 2).arrive("a")) == 1
+    waiting = waiter.driver.run(waiter.latch("go", 2).wait())
+    world.run(world.now + 1)
+    here.nodes[2].start()
+    for node in here.nodes[:2]:
+        world.run(world.now + 8)
+        node.restart()
+    world.run(world.now + 8)
+    assert world.do(client.latch("go", 2).arrive("b")) == 2
+    patiently(here, "an arrival is forgotten", [waiting])
+    return here
+
+
+def test_who_waits_says_again_what_nodes_forget(town: Build) -> None:
+    forgetful(town)
+
+
+# ------------------------------------------------ barriers
+
+
+PARTIES, ROUNDS = 3, 6
+
+
+@dataclass
+class Meeting:
+    """The parties of a barrier. `reach`: the generations, counted, in which each may have arrived; `passed`: how many each has passed."""
+
+    town: Town
+    named: bool
+    reach: list[int] = field(default_factory=lambda: [0] * PARTIES)
+    passed: list[int] = field(default_factory=lambda: [0] * PARTIES)
+    crashes: int = 0
+
+    def passes(self, party: int, generation: int) -> None:
+        """A party is told that it has passed."""
+        if min(self.reach) <= generation:
+            raise Violation(f"early: {generation} is over for party {party}, but not all have come: {self.reach}")
+        self.passed[party] = self.reach[party] = generation + 1
+        if max(self.passed) > min(self.passed) + 1 + any(it > its + 1 for it, its in zip(self.reach, self.passed, strict=True)):
+            raise Violation(f"apart: {self.passed}")
+
+    async def party(self, client: Holdfast, number: int) -> None:
+        """Meet the others again and again; some give up now and then, and come again."""
+        world, dice = self.town.world, self.town.world.dice
+        barrier = client.barrier("meet", PARTIES, wait=dice.choice([None, 0.2, 1.0]))
+        again = self.reach[number] > self.passed[number]
+        while self.passed[number] < ROUNDS:
+            await world.sleep(dice.choice([0.0, 0.05, dice.uniform(0, 3.0)]))
+            # (one that begins anew cannot tell whether the others have passed meanwhile: then it is in the next)
+            self.reach[number] = max(self.reach[number], self.passed[number] + 1 + again)
+            try:
+                generation = await barrier.wait(f"party {number}" if self.named else None)
+            except (NotAllArrived, NoQuorum):
+                continue
+            if not again and generation != self.passed[number]:
+                raise Violation(f"apart: party {number} is told {generation} instead of {self.passed[number]}")
+            again = False
+            self.passes(number, generation)
+
+
+def met(build: Build, seed: int, nodes: int = 5, named: bool | None = None) -> Meeting:
+    """A barrier in trouble; with ids of their own, parties crash as well, and begin anew."""
+    town = build(nodes, seed)
+    named = bool(seed % 2) if named is None else named
+    meeting = Meeting(town, named)
+    try:
+        return _met(town, meeting)
+    except (Violation, AssertionError, Misuse) as broken:
+        raise Violation(f"{broken} (seed {seed}, named {named})") from broken
+
+
+def _met(town: Town, meeting: Meeting) -> Meeting:
+    world, dice = town.world, town.world.dice
+    clients = [town.client(**OPTIONS) for _ in range(PARTIES)]
+    tasks = [it.driver.run(meeting.party(it, number)) for number, it in enumerate(clients)]
+    Storm(town, clients, "meet")
+
+    def crash() -> None:
+        number = dice.randrange(PARTIES)
+        if meeting.reach[number] >= ROUNDS:  # (or it would begin anew in a generation in which nobody else comes)
+            return
+        clients[number].driver.kill()
+        meeting.crashes += 1
+        heir = clients[number] = Holdfast(world, town.nodes, town.laws, **OPTIONS)
+        tasks[number] = heir.driver.run(meeting.party(heir, number))
+
+    if meeting.named:
+        for _ in range(2):
+            world.after(dice.uniform(0, TROUBLE), crash)
+    world.run(world.now + TROUBLE)
+    for node in town.nodes:
+        node.heal()
+    patiently(town, f"{meeting.passed} generations are passed", tasks, 120)
+    return meeting
+
+
+@pytest.mark.parametrize("nodes", [3, 5])
+@pytest.mark.parametrize("named", [False, True])
+def test_a_barrier_keeps_its_promise_whatever_fails(town: Build, nodes: int, named: bool) -> None:
+    meetings = [met(town, seed, nodes, named) for seed in SEEDS]
+    assert all(it.passed == [ROUNDS] * PARTIES for it in meetings)
+    assert not named or any(it.crashes for it in meetings)
