@@ -10,7 +10,7 @@ everybody passes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,13 @@ from sim.conftest import Town
 from sim.face import Holdfast
 
 from holdfast import scripts
+from holdfast.engine.crew import Watch
 from holdfast.errors import Misuse, NoQuorum, NotAllArrived
 from holdfast.face import gathering
 from holdfast.face.gathering import Patience, Progress, Sight
 from holdfast.recipes import gathering as recipes
 from holdfast.scripts import ARRIVE, Script
+from holdfast.testing.driver import Driver
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
@@ -154,7 +156,7 @@ class Crowd:
                     self.told(await client.latch("go", COUNT).is_open(), before)
             except NoQuorum:
                 pass
-            except NotAllArrived as error:
+            except NotAllArrived:
                 self.told(False, before)
 
 
@@ -226,9 +228,7 @@ def confused(build: Build, seed: int) -> tuple[Town, list[Any]]:
     here = build(3, seed)
     clients = [here.client(**OPTIONS) for _ in range(3)]
     for number, client in enumerate(clients):
-        link = client.driver.links[number]
-        assert link is not None
-        link.deaf = link.mute = True
+        cut_off(client, number)
     tasks = [it.driver.run(it.latch("go", 3).arrive(f"p{number}")) for number, it in enumerate(clients)]
     patiently(here, "", tasks)
     return here, tasks
@@ -286,7 +286,7 @@ class Meeting:
         if min(self.reach) <= generation:
             raise Violation(f"early: {generation} is over for party {party}, but not all have come: {self.reach}")
         self.passed[party] = self.reach[party] = generation + 1
-        if max(self.passed) > min(self.passed) + 1 + any(it > its + 1 for it, its in zip(self.reach, self.passed, strict=True)):
+        if max(self.passed) > 1 + min(max(passed, reach - 1) for passed, reach in zip(self.passed, self.reach, strict=True)):
             raise Violation(f"apart: {self.passed}")
 
     async def party(self, client: Holdfast, number: int) -> None:
@@ -294,10 +294,10 @@ class Meeting:
         world, dice = self.town.world, self.town.world.dice
         barrier = client.barrier("meet", PARTIES, wait=dice.choice([None, 0.2, 1.0]))
         again = self.reach[number] > self.passed[number]
+        self.reach[number] += again  # (it cannot tell whether the others have passed meanwhile: then it is in the next generation)
         while self.passed[number] < ROUNDS:
             await world.sleep(dice.choice([0.0, 0.05, dice.uniform(0, 3.0)]))
-            # (one that begins anew cannot tell whether the others have passed meanwhile: then it is in the next)
-            self.reach[number] = max(self.reach[number], self.passed[number] + 1 + again)
+            self.reach[number] = max(self.reach[number], self.passed[number] + 1)
             try:
                 generation = await barrier.wait(f"party {number}" if self.named else None)
             except (NotAllArrived, NoQuorum):
@@ -350,3 +350,245 @@ def test_a_barrier_keeps_its_promise_whatever_fails(town: Build, nodes: int, nam
     meetings = [met(town, seed, nodes, named) for seed in SEEDS]
     assert all(it.passed == [ROUNDS] * PARTIES for it in meetings)
     assert not named or any(it.crashes for it in meetings)
+
+
+def rolling(build: Build) -> list[int]:
+    """One of two waits while all nodes restart empty, one after the other; then the other one comes, and knows nothing."""
+    here = build(3, 6)
+    one, two, other = [here.client(**OPTIONS) for _ in range(3)]
+    for _ in range(2):
+        tasks = [it.driver.run(it.barrier("meet", 2).wait(f"{it is one}")) for it in (one, two)]
+        patiently(here, "", tasks)
+    waiting = one.driver.run(one.barrier("meet", 2).wait("True"))
+    for node in here.nodes:
+        here.world.run(here.world.now + 8)
+        node.restart()
+    here.world.run(here.world.now + 8)
+    came = other.driver.run(other.barrier("meet", 2).wait("False"))
+    patiently(here, "the newcomer is in another generation", [waiting, came])
+    return [waiting.result(), came.result()]
+
+
+def test_who_waits_says_again_which_generation_it_is(town: Build) -> None:
+    assert rolling(town) == [2, 2]
+
+
+def test_who_is_one_too_many_is_told(town: Build) -> None:
+    """The first who finds that all have arrived without it. (Who is new cannot tell: it is in the next generation.)"""
+    here = town(3, 7)
+    clients = [here.client(**OPTIONS) for _ in range(3)]
+    barriers = [it.barrier("meet", 2) for it in clients]
+
+    def all_arrive(*which: int) -> list[Any]:
+        tasks = [clients[it].driver.run(caught(barriers[it].wait())) for it in which]
+        patiently(here, "", tasks)
+        return [it.result() for it in tasks]
+
+    assert all_arrive(0, 1) == [0, 0]
+    assert all_arrive(0, 2) == [1, 1]
+    [told] = all_arrive(1)
+    assert isinstance(told, Misuse) and "2 others have arrived in generation 1 of barrier 'meet'" in str(told)
+
+
+async def caught(call: Any) -> Any:
+    """What it returns, or raises. (What a task raises that nobody awaits ends the run.)"""
+    try:
+        return await call
+    except Exception as error:
+        return error
+
+
+# ------------------------------------------------ what one node knows
+
+
+def cut_off(client: Holdfast, *nodes: int) -> None:
+    """It does not reach these nodes for a while."""
+    for node in nodes:
+        link = client.driver.links[node]
+        assert link is not None
+        link.deaf = link.mute = True
+
+
+def lopsided(here: Town, first: Holdfast, second: Holdfast, what: Callable[[Holdfast, str], Any]) -> Any:
+    """The first of two comes to one node only, and dies; the second finds it there. Then that node is gone. What the second was told."""
+    cut_off(first, 0, 2)
+    first.driver.run(caught(what(first, "a")))
+    here.world.run(here.world.now + 0.02)
+    first.driver.kill()
+    came = second.driver.run(what(second, "b"))
+    patiently(here, "", [came], 3)
+    here.nodes[1].stop()
+    return came.result()
+
+
+def test_what_somebody_was_told_is_so_for_all(town: Build) -> None:
+    here = town(3, 8)
+    first, second, other = [here.client(**OPTIONS) for _ in range(3)]
+    assert lopsided(here, first, second, lambda client, who: client.latch("go", 2).arrive(who)) == 2
+    assert here.world.do(other.latch("go", 2).is_open())
+
+
+def test_who_has_passed_is_in_the_next_generation_though_it_knows_nothing(town: Build) -> None:
+    here = town(3, 8)
+    first, second, other = [here.client(**OPTIONS) for _ in range(3)]
+    barriers = {it: it.barrier("meet", 2) for it in (first, second)}
+
+    def meet(client: Holdfast, who: str) -> Any:
+        return barriers[client].wait(who)
+
+    patiently(here, "", [client.driver.run(meet(client, who)) for client, who in ((first, "a"), (second, "b"))])
+    assert lopsided(here, first, second, meet) == 1
+    again = [other.driver.run(other.barrier("meet", 2).wait(who)) for who in ("a", "b")]
+    patiently(here, "", again)
+    assert [it.result() for it in again] == [2, 2]
+
+
+# ------------------------------------------------ planted faults
+
+
+def script(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    """Nodes run another one."""
+    source = ARRIVE.source.decode()
+    assert source.count(old) == 1
+    text = source.replace(old, new).encode()
+    changed = Script("arrive", text, hashlib.sha1(text).hexdigest().encode(), ARRIVE.keys, ARRIVE.arguments)
+    monkeypatch.setattr(recipes, "ARRIVE", changed)
+    monkeypatch.setattr(scripts, "LOADED", tuple(changed if it is ARRIVE else it for it in scripts.LOADED))
+
+
+def counts_arrivals(patch: pytest.MonkeyPatch) -> None:
+    """A counter on each node, instead of a set: whoever is not sure, and arrives again, counts twice."""
+    add = "if not call('ZSCORE', arrived, id) then\n            call('ZADD', arrived, size, id)"
+    script(patch, add, "if true then\n            call('ZADD', arrived, size, id .. ' ' .. size)")
+
+
+def passes_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Whoever sees that all have arrived passes, and writes nothing back."""
+    patch.setattr(Sight, "over", property(lambda sight: sight.answered and sight.full))
+
+
+def believes_one_node(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gathering.Terms, "needed", property(lambda terms: 1))
+
+
+def believes_pushes(patch: pytest.MonkeyPatch) -> None:
+    """Whoever is told takes it for the truth."""
+    really, slept = Patience.look, Driver.sleep
+    told = set[Watch]()
+
+    async def sleep(driver: Driver, seconds: float, watch: Watch | None = None) -> bool:
+        began = driver.clock()
+        outcome = await slept(driver, seconds, watch)
+        if watch is not None and driver.clock() < began + seconds:
+            told.add(watch)
+        return outcome
+
+    def look(patience: Patience, sight: Sight) -> Any:
+        yield from really(patience, sight)
+        if patience._watch in told:
+            sight.sure = sight._terms.needed
+
+    patch.setattr(Driver, "sleep", sleep)
+    patch.setattr(Patience, "look", look)
+
+
+def says_it_once(patch: pytest.MonkeyPatch) -> None:
+    """Who waits says nothing of others."""
+    really = Sight._news
+    patch.setattr(Sight, "_news", lambda sight, known: [it for it in really(sight, known) if it == sight._me])
+
+
+def reads_once(patch: pytest.MonkeyPatch) -> None:
+    """No second round after an arrival."""
+    really = Sight.arrives
+
+    def arrives(sight: Sight, me: bytes) -> None:
+        really(sight, me)
+        sight._confirmed = True
+
+    patch.setattr(Sight, "arrives", arrives)
+
+
+def has_one_set(patch: pytest.MonkeyPatch) -> None:
+    """For all generations."""
+    patch.setattr(recipes.Gathering, "_sets", lambda here, generation: (b"arrived", b"awaited", b"gone"))
+
+
+def forgets_who_gave_up(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Progress, "gives_up", lambda *it: None)
+
+
+def forgets_the_generation(patch: pytest.MonkeyPatch) -> None:
+    script(patch, "math.max(tonumber(before) or 0, generation)", "tonumber(before) or 0")
+
+
+def tells_nobody(patch: pytest.MonkeyPatch) -> None:
+    script(patch, "call('ZRANGE', awaited, 0, -1)", "{}")
+
+
+def goes_wrong(law: str, look: Callable[[int], object], seeds: int = 60) -> None:
+    """Some world shows it."""
+    for seed in range(seeds):
+        try:
+            look(seed)
+        except Violation as broken:
+            if broken.law == law:
+                return
+    raise AssertionError(f"{law!r} is never broken in {seeds} worlds")
+
+
+@pytest.mark.parametrize(
+    "law, plant",
+    [("early", counts_arrivals), ("back", believes_one_node), ("early", believes_pushes)],
+    ids=lambda it: getattr(it, "__name__", it),
+)
+def test_a_planted_fault_of_a_latch_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, law: str, plant: Any) -> None:
+    plant(monkeypatch)
+    goes_wrong(law, lambda seed: latched(town, seed, 5))
+
+
+@pytest.mark.parametrize(
+    "law, plant, named",
+    [
+        ("early", counts_arrivals, True),
+        ("early", believes_pushes, False),
+        ("early", has_one_set, False),
+        ("early", forgets_who_gave_up, False),
+    ],
+    ids=lambda it: getattr(it, "__name__", it),
+)
+def test_a_planted_fault_of_a_barrier_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, law: str, plant: Any, named: bool) -> None:
+    plant(monkeypatch)
+    goes_wrong(law, lambda seed: met(town, seed, 5, named))
+
+
+def test_arriving_in_one_round_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All have arrived, and nobody knows."""
+    reads_once(monkeypatch)
+    assert any(max(it.result() for it in confused(town, seed)[1]) < 3 for seed in SEEDS)
+
+
+def test_passing_at_once_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one node knew is gone with it: one goes on, and the others wait for ever."""
+    passes_at_once(monkeypatch)
+    for promise in (test_what_somebody_was_told_is_so_for_all, test_who_has_passed_is_in_the_next_generation_though_it_knows_nothing):
+        with pytest.raises(AssertionError):
+            promise(town)
+
+
+def test_not_saying_it_again_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    says_it_once(monkeypatch)
+    with pytest.raises((Violation, AssertionError)):
+        forgetful(town)
+
+
+def test_not_saying_the_generation_again_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgets_the_generation(monkeypatch)
+    with pytest.raises((Violation, AssertionError)):
+        assert rolling(town) == [2, 2]
+
+
+def test_telling_nobody_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    tells_nobody(monkeypatch)
+    with pytest.raises(Violation, match="stuck"):
+        test_nothing_is_asked_while_nothing_happens(town)

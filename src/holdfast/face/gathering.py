@@ -7,7 +7,7 @@ pass, a push listened for), and returns what came of it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -120,14 +120,17 @@ class Sight:
         asks = {}
         for node in range(len(terms.settings.addresses)):
             birth, count, known = self._seen.get(node, _UNSEEN)
-            lacking = [it for it in self.ids if it not in known] if len(known) < len(self.ids) else ()
-            asks[node] = recipe.say(self.generation, lacking, birth, count, over=full, token=token, ttl=terms.settings.ttl)
+            asks[node] = recipe.say(self.generation, self._news(known), birth, count, over=full, token=token, ttl=terms.settings.ttl)
 
         def enough(answers: Answers) -> bool:
             told = [it for it in map(recipe.read, answers.values()) if isinstance(it, Told)]
             return len(told) >= needed and (not patient or any(it.over > self.generation for it in told))
 
         self._note((yield Ask(asks, enough)))
+
+    def _news(self, known: set[bytes]) -> Sequence[bytes]:
+        """What a node that has told of these is to be told."""
+        return [it for it in self.ids if it not in known] if len(known) < len(self.ids) else ()
 
     def _note(self, seen: Round) -> None:
         """Take in what the nodes have said."""

@@ -57,14 +57,17 @@ class Gathering:
 
         `over`: all have, somebody has seen it; `token`: is to be told when all have, if that is within `ttl` seconds.
         """
-        number = b"" if self.kind == LATCH else b"%d" % generation
-        arrived = beside(self._key, b"arrived" + number)
-        gone = arrived if self.kind == LATCH else beside(self._key, b"arrived%d" % (generation - 1))
         return pack(
-            *(b"EVALSHA", ARRIVE.sha, b"%d" % ARRIVE.keys, self._state, arrived, beside(self._key, b"awaited" + number), gone),
+            *(b"EVALSHA", ARRIVE.sha, b"%d" % ARRIVE.keys, self._state, *[beside(self._key, it) for it in self._sets(generation)]),
             *(self._count, b"%d" % generation, self._keep, b"%d" % over, birth, b"%d" % known),
             *(token, b"%d" % round(ttl * 1000), b"\0".join(ids)),
         )
+
+    def _sets(self, generation: int) -> tuple[bytes, bytes, bytes]:
+        """Who has arrived, who waits, and what can be forgotten afterwards."""
+        if self.kind == LATCH:
+            return b"arrived", b"awaited", b"arrived"
+        return b"arrived%d" % generation, b"awaited%d" % generation, b"arrived%d" % (generation - 1)
 
     def read(self, reply: object) -> Told | str | None:
         """What a node answered; a text: the count that others have named; None: that is not what the script says."""
