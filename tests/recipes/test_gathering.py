@@ -92,7 +92,7 @@ def test_no_two_share_a_key(one: tuple[str, str, int], other: tuple[str, str, in
 @pytest.mark.parametrize("count", [0, -1, MOST + 1, True, 2.0, "3", None])
 def test_counts_that_cannot_be(count: Any) -> None:
     with pytest.raises(
-        ConfigError, match="count is a whole number from 1 to 10000" if type(count) is int else "count is a whole number, not"
+        ConfigError, match="count is a whole number from 1 to 1000" if type(count) is int else "count is a whole number, not"
     ):
         latch(count=count)
     with pytest.raises(ConfigError, match="parties is a whole number"):

@@ -353,7 +353,7 @@ class Client(ABC, Generic[L, D, S, R, A, B]):
     def latch(self, name: str, count: int, *, keep: Seconds = 86400.0, wait: Seconds | None = None) -> A:
         """The description of a latch, which opens when `count` have arrived, and stays open. Sends nothing by itself.
 
-        `arrive()` says that somebody has, `wait()` returns once all have; `arrived()` and `is_open()` look. `count`: from 1 to 10,000; all
+        `arrive()` says that somebody has, `wait()` returns once all have; `arrived()` and `is_open()` look. `count`: from 1 to 1,000; all
         who use the latch must name the same (a ConfigError says so to those who do not, when they use it). `wait`: how long `wait()`
         waits, None for ever, 0 one look. `keep`: for how long the nodes remember it after it was used last (default: a day;
         `max_ttl` at least): another run takes another name, or comes later than that.
@@ -367,7 +367,7 @@ class Client(ABC, Generic[L, D, S, R, A, B]):
     def barrier(self, name: str, parties: int, *, keep: Seconds = 86400.0, wait: Seconds | None = None) -> B:
         """The description of a barrier, at which `parties` wait for each other, again and again. Sends nothing by itself.
 
-        `wait()` arrives, and returns once all have. `parties`: from 1 to 10,000; all must name the same. `wait`: how long to wait for the
+        `wait()` arrives, and returns once all have. `parties`: from 1 to 1,000; all must name the same. `wait`: how long to wait for the
         others, None for ever, 0 one look. `keep`: for how long the nodes remember how far it has come, after it was used last (default:
         a day; `max_ttl` at least): longer than any party works between two calls, or it would begin anew without that one.
 

@@ -14,7 +14,7 @@ from ..scripts import ARRIVE
 from ..wire.resp import pack
 from .exclusive import LONGEST, beside, key_of
 
-MOST = 10_000  # that a latch or a barrier waits for: who comes new is told of all who have come before
+MOST = 1000  # that a latch or a barrier waits for: who comes new is told of all who have come before
 LATCH, BARRIER = "latch", "barrier"
 
 
