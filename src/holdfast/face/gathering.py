@@ -181,16 +181,17 @@ _UNSEEN: tuple[bytes, int, set[bytes]] = (b"0", 0, set())
 class Patience:
     """Of one who waits: for how long already, and until when there is hope."""
 
-    __slots__ = ("_began", "_dark", "_terms", "_watch")
+    __slots__ = ("_began", "_dark", "_patient", "_terms", "_watch")
 
     def __init__(self, terms: Terms, watch: Watch) -> None:
         self._terms, self._watch = terms, watch
         self._began: float | None = None
         self._dark: float | None = None  # since when no majority could be heard
+        self._patient = False  # is there time to hear all out? Not for who has just come, nor for a last look
 
     def look(self, sight: Sight) -> Plan[None]:
         """See how it is, and be told when that changes."""
-        yield from sight.settle(self._watch.token, patient=self._began is not None)
+        yield from sight.settle(self._watch.token, self._patient)
 
     def pause(self, sight: Sight) -> Plan[None]:
         """Wait for news, or until it is time to look again. Raises what a caller is told who has waited long enough."""
@@ -208,6 +209,7 @@ class Patience:
         if left <= 0 or (self._dark is not None and dark >= settings.outage):
             raise sight.unheard("wait at", waited)
         hope = inf if self._dark is None else settings.outage - dark
+        self._patient = settings.ttl / 3 < left
         if not (yield Pause(min(settings.ttl / 3, left, hope), self._watch)):
             raise Cancelled(terms.recipe.name, waited)
 
