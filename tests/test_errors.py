@@ -19,16 +19,18 @@ from holdfast.errors import (
     Misuse,
     NoQuorum,
     NotAcquired,
+    NotAllArrived,
     RateLimited,
     StaleFence,
 )
 
-FACTS = ("LockBusy", "RateLimited", "NoQuorum", "Cancelled", "LockLost", "StaleFence")
+FACTS = ("LockBusy", "RateLimited", "NotAllArrived", "NoQuorum", "Cancelled", "LockLost", "StaleFence")
 PLAIN = [getattr(errors, name) for name in errors.__all__ if name not in FACTS]
 EVERY = [
     *(kind("so it is") for kind in PLAIN),
     LockBusy("a", 1.5, None, None),
     RateLimited("a", 1.5, None, 10, 60.0, 3.5),
+    NotAllArrived("a", 1.5, 2, 3),
     NoQuorum("a", 1.5, {"n1": OSError("refused"), "n2": ConfigError("too old")}, 2),
     Cancelled("a", 1.5),
     LockLost("a", "gap", 7),
@@ -45,6 +47,7 @@ def test_all_errors_are_one_tree() -> None:
     assert issubclass(LockBusy, TimeoutError)
     assert issubclass(RateLimited, TimeoutError)
     assert issubclass(RateLimited, NotAcquired)
+    assert issubclass(NotAllArrived, NotAcquired)
     assert issubclass(Misuse, RuntimeError)
     assert issubclass(ConfigError, ValueError)
     assert not issubclass(NoQuorum, TimeoutError)
@@ -70,10 +73,12 @@ def test_B53_the_tree_is_as_drawn() -> None:
 
 def test_each_error_is_caught_only_as_what_it_is() -> None:
     for error in EVERY:
-        assert isinstance(error, TimeoutError) is (type(error) in (LockBusy, RateLimited))
+        assert isinstance(error, TimeoutError) is (type(error) in (LockBusy, RateLimited, NotAllArrived))
         assert isinstance(error, ValueError) is (type(error) in (ConfigError, BadFence))
         assert isinstance(error, RuntimeError) is isinstance(error, Misuse)
-        assert isinstance(error, OSError) is (type(error) in (LockBusy, RateLimited)), "no connection of anybody's has failed"
+        assert isinstance(error, OSError) is (type(error) in (LockBusy, RateLimited, NotAllArrived)), (
+            "no connection of anybody's has failed"
+        )
 
 
 @pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
@@ -104,6 +109,9 @@ def test_an_error_has_its_facts_on_the_other_side() -> None:
     assert (limited.period, limited.retry_after) == (60.0, 3.5)
     told = "'mail' of 'user:7' is used up: 10 in 60 s are allowed, and more in 3.500 s at the earliest; waited 0.250"
     assert str(limited).startswith(told)
+    some = pickle.loads(pickle.dumps(NotAllArrived("a", 0.25, 2, 3)))
+    assert (some.name, some.waited, some.arrived, some.count) == ("a", 0.25, 2, 3)
+    assert str(some).startswith("2 of 3 have arrived at 'a'; waited 0.250 s for the others.")
     unknown = pickle.loads(pickle.dumps(NoQuorum("a", 1.5, {"n1": ConnectionResetError("gone")}, 2)))
     assert (unknown.name, unknown.waited, type(unknown.causes["n1"])) == ("a", 1.5, ConnectionResetError)
     lost = pickle.loads(pickle.dumps(StaleFence("a", 7, 9)))
@@ -119,7 +127,7 @@ def test_the_causes_are_a_copy() -> None:
     assert set(error.causes) == {"n1"}
 
 
-@pytest.mark.parametrize("error", EVERY[-5:], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", EVERY[-6:], ids=lambda error: type(error).__name__)
 def test_B53_a_message_names_the_lock_and_says_what_to_do(error: HoldfastError) -> None:
     words = str(error)
     assert "'a'" in words

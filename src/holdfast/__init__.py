@@ -20,6 +20,7 @@ from .errors import (
     Misuse,
     NoQuorum,
     NotAcquired,
+    NotAllArrived,
     NotHeld,
     RateLimited,
     SelfDeadlock,
@@ -31,17 +32,19 @@ from .face.decorating import Options
 from .face.lease import LeaseState
 from .face.rate import Allowance
 from .recipes.looking import LockStatus, NodeView, Reader, Waiter
-from .sync import Holdfast, Lease, Lock, Rate, RWLock, current
+from .sync import Barrier, Holdfast, Latch, Lease, Lock, Rate, RWLock, current
 from .version import VERSION as __version__
 
 __all__ = [
     "BadFence",
     "Allowance",
+    "Barrier",
     "Cancelled",
     "Closed",
     "ConfigError",
     "Holdfast",
     "HoldfastError",
+    "Latch",
     "Lease",
     "LeaseState",
     "Lock",
@@ -53,6 +56,7 @@ __all__ = [
     "NodeStatus",
     "NodeView",
     "NotAcquired",
+    "NotAllArrived",
     "NotHeld",
     "Options",
     "RWLock",

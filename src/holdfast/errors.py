@@ -6,6 +6,7 @@ Knows words and facts. Must not know nodes' sockets, drivers, or how a fact came
     ├── NotAcquired
     │   ├── LockBusy       (also TimeoutError)   somebody else has it, and the time to wait ran out
     │   ├── RateLimited    (also TimeoutError)   the limit is used up for longer than the time to wait
+    │   ├── NotAllArrived  (also TimeoutError)   others have yet to arrive, and the time to wait ran out
     │   ├── NoQuorum                             too few nodes answered: nobody can know
     │   └── Cancelled                            the caller's `cancel` was set
     ├── LockLost                                 it was held, and nobody can be sure of it any longer
@@ -36,6 +37,7 @@ __all__ = [
     "Misuse",
     "NoQuorum",
     "NotAcquired",
+    "NotAllArrived",
     "NotHeld",
     "RateLimited",
     "SelfDeadlock",
@@ -60,7 +62,7 @@ def _restored(kind: type[HoldfastError], args: tuple[Any, ...], facts: dict[str,
 
 
 class NotAcquired(HoldfastError):
-    """What was asked for was not to be had. `name`: the lock, or the rate; `waited`: for how many seconds the caller waited."""
+    """What was asked for was not to be had. `name`: of the lock, the rate or the like; `waited`: for how many seconds the caller did."""
 
     name: str
     waited: float
@@ -104,6 +106,23 @@ class RateLimited(NotAcquired, TimeoutError):
         )
         self.name, self.waited, self.key = name, waited, key
         self.limit, self.period, self.retry_after = limit, period, retry_after
+
+
+class NotAllArrived(NotAcquired, TimeoutError):
+    """Others have yet to arrive, and the time to wait for them ran out. Whoever has arrived himself still counts.
+
+    `arrived`: how many have, as far as a majority of the nodes knows; `count`: how many have to.
+    """
+
+    arrived: int
+    count: int
+
+    def __init__(self, name: str, waited: float, arrived: int, count: int) -> None:
+        super().__init__(
+            f"{arrived} of {count} have arrived at {name!r}; waited {waited:.3f} s for the others. Wait longer (`wait=`), or come back "
+            "later: who has arrived has done so."
+        )
+        self.name, self.waited, self.arrived, self.count = name, waited, arrived, count
 
 
 class NoQuorum(NotAcquired):

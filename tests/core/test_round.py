@@ -86,6 +86,13 @@ def test_a_node_that_is_away_is_not_waited_for() -> None:
     survey.is_over({1: 1}, {0: "refused", 2: left}, False)
 
 
+def test_how_many_will_be_of_use_by_themselves() -> None:
+    survey = Survey(UP, GUARDED, DOWN, GUARDED, asks=(0, 1, 2))
+    assert survey.round.guarded == 1, "(the other one was not asked)"
+    survey.stands(1, UP)
+    assert survey.round.guarded == 0
+
+
 @pytest.mark.parametrize("how", [DOWN, GUARDED])
 def test_where_all_are_away_it_is_over_at_once(how: Standing) -> None:
     survey = Survey(how, how)

@@ -150,6 +150,30 @@ async def test_nothing_in_the_rule_is_superfluous(face: Face, one: Cluster, gran
         assert grant not in OPTIONAL
 
 
+LATCHES = re.findall(r"^- Latches and barriers need three commands more: `(.*)`", DOCUMENT.read_text(), re.MULTILINE)[0].split()
+
+
+@pytest.mark.parametrize("missing", [None, *LATCHES])
+async def test_what_latches_and_barriers_need(face: Face, one: Cluster, missing: str | None) -> None:
+    """These commands more, and none of them is superfluous."""
+    user(one, "app", [*RULES["app"], *[it for it in LATCHES if it != missing]])
+    name, it = f"without{LATCHES.index(missing) if missing else ''}", client(face, one)
+    calls = [it.latch(name, 2, wait=0).wait, it.latch(name, 2).arrive, it.latch(name, 2).arrive, it.barrier(name, 1, wait=0).wait]
+    told = [await face.call(call) if missing is None and call is not calls[0] else await _caught(face, call) for call in calls]
+    if missing is None:
+        assert told[1:] == [1, 2, 0]
+    else:
+        assert any(isinstance(it, NoQuorum) and REFUSED.search(str(it)) for it in told), told
+    one.ask(0, "FLUSHDB")
+
+
+async def _caught(face: Face, call: Any) -> Any:
+    try:
+        return await face.call(call)
+    except HoldfastError as error:
+        return error
+
+
 def test_an_operator_may_do_what_an_application_may() -> None:
     assert {*RULES["app"]} < {*RULES["operator"]}
     assert {*RULES["operator"]} - {*RULES["app"]} == {"+eval", "+scan", "+zcard", "+client|list"}

@@ -10,6 +10,7 @@ import pytest
 
 import holdfast.scripts
 from holdfast.scripts import (
+    ARRIVE,
     EXCLUSIVE,
     GCRA,
     LOADED,
@@ -25,7 +26,7 @@ from holdfast.scripts import (
     Script,
 )
 
-OWN = (*EXCLUSIVE, PERMITS, *RATES)  # each of which is one file
+OWN = (*EXCLUSIVE, PERMITS, *RATES, ARRIVE)  # each of which is one file
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
@@ -59,10 +60,10 @@ def test_a_script_of_read_write_locks_is_the_common_part_and_its_file(script: Sc
 
 def test_those_that_lanes_load() -> None:
     assert SHARED == (RW_REQUEST, RW_RELEASE)
-    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES) == LOADED
+    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, ARRIVE) == LOADED
     assert EXCLUSIVE == (REQUEST, RELEASE)
     assert RATES == (GCRA, WINDOW)
-    assert [script.name for script in OWN] == ["request", "release", "permits", "gcra", "window"]
+    assert [script.name for script in OWN] == ["request", "release", "permits", "gcra", "window", "arrive"]
 
 
 @pytest.mark.parametrize("script", OWN, ids=lambda script: script.name)

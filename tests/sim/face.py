@@ -13,7 +13,7 @@ from holdfast.checks import Seconds, seconds
 from holdfast.engine.crew import NodeStatus, Want
 from holdfast.engine.record import Stats, total
 from holdfast.errors import LockBusy, LockLost, NoQuorum
-from holdfast.face import client, lease, lock, rate
+from holdfast.face import client, gathering, lease, lock, rate
 from holdfast.face.agreements import Agreements
 from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
@@ -201,7 +201,42 @@ class Rate(rate.Rate):
         return await carry_out(rate.acquire(self._limits, cost), self._driver)
 
 
-class Holdfast(client.Client[Lock, Any, Any, Rate]):
+class Latch(gathering.Latch):
+    """The description of a latch in a simulated world."""
+
+    __slots__ = ("_driver",)
+
+    def __init__(self, terms: gathering.Terms, driver: Driver) -> None:
+        super().__init__(terms)
+        self._driver = driver
+
+    async def arrive(self, id: str | None = None) -> int:
+        return await carry_out(gathering.arrive(self._terms, id), self._driver)
+
+    async def wait(self) -> None:
+        await carry_out(gathering.wait(self._terms), self._driver)
+
+    async def arrived(self) -> int:
+        return await carry_out(gathering.arrived(self._terms), self._driver)
+
+    async def is_open(self) -> bool:
+        return await carry_out(gathering.is_open(self._terms), self._driver)
+
+
+class Barrier(gathering.Barrier):
+    """The description of a barrier in a simulated world."""
+
+    __slots__ = ("_driver",)
+
+    def __init__(self, terms: gathering.Terms, driver: Driver) -> None:
+        super().__init__(terms)
+        self._driver = driver
+
+    async def wait(self, id: str | None = None) -> int:
+        return await carry_out(gathering.meet(self._terms, self._progress, id), self._driver)
+
+
+class Holdfast(client.Client[Lock, Any, Any, Rate, Latch, Barrier]):
     """A client in a simulated world. `run` its users in `driver`. `shards`, `previous`: as users say them, but of nodes."""
 
     def __init__(
@@ -238,6 +273,12 @@ class Holdfast(client.Client[Lock, Any, Any, Rate]):
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._drivers[at])
+
+    def _latch(self, terms: gathering.Terms, at: int) -> Latch:
+        return Latch(terms, self._drivers[at])
+
+    def _barrier(self, terms: gathering.Terms, at: int) -> Barrier:
+        return Barrier(terms, self._drivers[at])
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(node for it in self._drivers for node in it.status())

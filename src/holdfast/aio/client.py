@@ -18,6 +18,7 @@ from ..engine.record import Stats, total
 from ..errors import Closed
 from ..face import client
 from ..face.agreements import Agreements
+from ..face.gathering import Terms as GatheringTerms
 from ..face.inside import Inside
 from ..face.plans import Plan
 from ..face.rate import Limits
@@ -26,6 +27,7 @@ from ..recipes.looking import LockStatus
 from ..version import VERSION
 from .asking import carry_out
 from .decorating import Locked, Skipping
+from .gathering import Barrier, Latch
 from .lease import Lease
 from .lock import Lock
 from .rate import Rate
@@ -33,7 +35,7 @@ from .rate import Rate
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
+class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Latch, Barrier]):
     __doc__ = client.Client.__doc__
     _locked, _skipping = Locked, Skipping
 
@@ -50,6 +52,12 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._ways[at])
+
+    def _latch(self, terms: GatheringTerms, at: int) -> Latch:
+        return Latch(terms, self._ways[at])
+
+    def _barrier(self, terms: GatheringTerms, at: int) -> Barrier:
+        return Barrier(terms, self._ways[at])
 
     def _driver(self, at: int = 0) -> Driver:
         """That of the running loop, and of this process, for one set of nodes; those of loops that were closed are forgotten."""

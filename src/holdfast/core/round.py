@@ -81,3 +81,8 @@ class Round:
     def sufficient(self) -> bool:
         """Has a quorum answered?"""
         return len(self.answers) >= self._reach.quorum
+
+    @property
+    def guarded(self) -> int:
+        """How many of those that were asked are in their restart guard, and will be of use by themselves."""
+        return sum(self._reach.standing[node] is GUARDED for node in self.asks)

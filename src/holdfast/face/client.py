@@ -20,11 +20,15 @@ from ..engine.record import Stats
 from ..engine.settings import DEFAULT_GUARD, Settings
 from ..errors import ConfigError
 from ..recipes.exclusive import LONGEST
+from ..recipes.gathering import BARRIER, LATCH
 from ..recipes.looking import LockStatus
 from ..recipes.semaphore import Slots
 from . import shards as sharding
 from .agreements import Agreements
 from .decorating import Choice, Name, Options, named
+from .gathering import Barrier, Latch
+from .gathering import Terms as GatheringTerms
+from .gathering import terms as gathering
 from .lock import Lock
 from .rate import Limits, Rate, limits
 from .rwlock import RWLock
@@ -45,9 +49,11 @@ L = TypeVar("L", bound=Lock[Any])
 D = TypeVar("D")  # the decorators of a face: what raises LockBusy,
 S = TypeVar("S")  # and what does not
 R = TypeVar("R", bound=Rate)
+A = TypeVar("A", bound=Latch)
+B = TypeVar("B", bound=Barrier)
 
 
-class Client(ABC, Generic[L, D, S, R]):
+class Client(ABC, Generic[L, D, S, R, A, B]):
     """A client of N independent Redis or Valkey masters: describes locks on them. Connects with the first use.
 
     `nodes`: addresses, `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS or `unix:///path[?db=n]`, one by one or in an
@@ -127,6 +133,12 @@ class Client(ABC, Generic[L, D, S, R]):
 
     @abstractmethod
     def _limit(self, limits: Limits, at: int) -> R: ...
+
+    @abstractmethod
+    def _latch(self, terms: GatheringTerms, at: int) -> A: ...
+
+    @abstractmethod
+    def _barrier(self, terms: GatheringTerms, at: int) -> B: ...
 
     @abstractmethod
     def nodes(self) -> tuple[NodeStatus, ...]:
@@ -337,6 +349,37 @@ class Client(ABC, Generic[L, D, S, R]):
             ),
             at,
         )
+
+    def latch(self, name: str, count: int, *, keep: Seconds = 86400.0, wait: Seconds | None = None) -> A:
+        """The description of a latch, which opens when `count` have arrived, and stays open. Sends nothing by itself.
+
+        `arrive()` says that somebody has, `wait()` returns once all have; `arrived()` and `is_open()` look. `count`: from 1 to 1,000; all
+        who use the latch must name the same (a ConfigError says so to those who do not, when they use it). `wait`: how long `wait()`
+        waits, None for ever, 0 one look. `keep`: for how long the nodes remember it after it was used last (default: a day;
+        `max_ttl` at least): another run takes another name, or comes later than that.
+
+        It opens exactly when so many different ones have arrived, for everybody. It outlives the restart of any minority of the nodes while
+        anybody waits, and afterwards, if it was last used while all nodes were there. What it costs is in docs/latch.md. Raises ConfigError
+        for what cannot work.
+        """
+        return self._latch(*self._gathering(LATCH, name, count, keep, wait))
+
+    def barrier(self, name: str, parties: int, *, keep: Seconds = 86400.0, wait: Seconds | None = None) -> B:
+        """The description of a barrier, at which `parties` wait for each other, again and again. Sends nothing by itself.
+
+        `wait()` arrives, and returns once all have. `parties`: from 1 to 1,000; all must name the same. `wait`: how long to wait for the
+        others, None for ever, 0 one look. `keep`: for how long the nodes remember how far it has come, after it was used last (default:
+        a day; `max_ttl` at least): longer than any party works between two calls, or it would begin anew without that one.
+
+        Nobody passes a generation before all have arrived in it, and no two parties are ever more than one generation apart. It cannot
+        know that a party died before it arrived. Raises ConfigError for what cannot work.
+        """
+        return self._barrier(*self._gathering(BARRIER, name, parties, keep, wait))
+
+    def _gathering(self, kind: str, name: str, count: int, keep: Seconds, wait: Seconds | None) -> tuple[GatheringTerms, int]:
+        checks.text(name, f"a {kind}'s name", most=LONGEST)
+        at = self._sites.settled(name, kind)
+        return gathering(self._sites.all[at].settings, kind, name, count, keep, wait), at
 
     @classmethod
     def local(cls, nodes: int = 5, shards: int = 1, **options: Any) -> Self:

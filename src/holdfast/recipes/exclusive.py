@@ -17,7 +17,7 @@ SHORTEST = 0.05  # seconds: a lease that is not over before anybody can use it
 _TAG = re.compile(rb"[^{]*\{([^}]+)\}", re.DOTALL)  # in which the server finds a hash tag
 _PART = re.compile(rb"\[(slot \d+|election|once|fill)\]\Z")  # what other primitives lock ends like this
 _OURS = re.compile(
-    rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|rwqueue|rwwaiters|permits|rate|window|leader|result|cache|arrived|generation)",
+    rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|rwqueue|rwwaiters|permits|rate|window|leader|result|cache|latch|barrier|arrived|awaited)",
     re.DOTALL,
 )
 

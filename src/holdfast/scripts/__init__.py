@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
+    "ARRIVE",
     "EXCLUSIVE",
     "FORCE_RELEASE",
     "GCRA",
@@ -52,6 +53,7 @@ RELEASE = _script("release", 4, "token", "K")
 PERMITS = _script("permits", 1, "permits", "expiry")
 GCRA = _script("gcra", 1, "parts", "q", "r", "Q", "R", "at")
 WINDOW = _script("window", 1, "cost", "limit", "period", "at")
+ARRIVE = _script("arrive", 4, "count", "generation", "keep", "over", "birth", "known", "token", "ttl", "ids")
 
 RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else"))
 RW_RELEASE = _script("rw_release", 6, "token", "K", parts=("rw_release", "rw_common", "rw_release_else"))
@@ -67,4 +69,4 @@ SHARED = (RW_REQUEST, RW_RELEASE)  # of a read-write lock
 RATES = (GCRA, WINDOW)
 
 # Those that are called by their digests, in the order in which a lane loads them.
-LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES)
+LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, ARRIVE)

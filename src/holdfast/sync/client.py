@@ -15,6 +15,7 @@ from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
 from ..face import client
 from ..face.agreements import Agreements
+from ..face.gathering import Terms as GatheringTerms
 from ..face.inside import Inside
 from ..face.plans import Plan
 from ..face.rate import Limits
@@ -23,6 +24,7 @@ from ..recipes.looking import LockStatus
 from ..version import VERSION
 from .asking import carry_out
 from .decorating import Locked, Skipping
+from .gathering import Barrier, Latch
 from .lease import Lease
 from .lock import Lock
 from .rate import Rate
@@ -30,7 +32,7 @@ from .rate import Rate
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
+class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Latch, Barrier]):
     __doc__ = client.Client.__doc__
     _locked, _skipping = Locked, Skipping
 
@@ -47,6 +49,12 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._drivers[at])
+
+    def _latch(self, terms: GatheringTerms, at: int) -> Latch:
+        return Latch(terms, self._drivers[at])
+
+    def _barrier(self, terms: GatheringTerms, at: int) -> Barrier:
+        return Barrier(terms, self._drivers[at])
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(node for it in self._drivers for node in it.status())

@@ -1,0 +1,337 @@
+"""The script of latches and barriers, on simulated servers and on real ones: word by word, and held against a model in random histories.
+
+A script with a fault is found by the same histories.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import hiredis
+import pytest
+from scripts.bench import INBOXES, Bench, Simulated, about, simulated
+
+from holdfast.recipes.gathering import BARRIER, LATCH, Gathering, Told
+from holdfast.scripts import ARRIVE, Script
+from holdfast.testing.server import VALKEY_9
+
+KEEP, TTL = 60.0, 30.0  # seconds: longer than any test
+SEEDS, STEPS = range(12), 60
+
+
+@dataclass
+class Caller:
+    """Somebody who asks one node, and remembers what it has told."""
+
+    birth: bytes = b"0"
+    ids: list[bytes] = field(default_factory=list)
+
+
+class Node:
+    """One server, told what the recipe says. `script`: that stands for the shipped one."""
+
+    def __init__(self, bench: Bench, kind: str = LATCH, count: int = 3, script: Script = ARRIVE) -> None:
+        self.bench, self.script, self.recipe = bench, script, Gathering(kind, "n", count, KEEP)
+        bench.operator.say("SCRIPT", "LOAD", script.source)
+
+    def say(
+        self, ids: Sequence[bytes] = (), generation: int = 0, caller: Caller | None = None, recipe: Gathering | None = None, **more: Any
+    ) -> Any:
+        """Who arrives; what comes back, read."""
+        caller = Caller() if caller is None else caller
+        reader = hiredis.Reader()
+        reader.feed((recipe or self.recipe).say(generation, ids, caller.birth, len(caller.ids), **more))
+        words = reader.gets()
+        words[1] = self.script.sha
+        reply = self.bench.client.say(*words)
+        self.bench.mortal()
+        told = self.recipe.read(reply)
+        assert told is not None, reply
+        if isinstance(told, Told) and told.over <= generation:
+            caller.birth, caller.ids = told.birth, [*caller.ids[: told.known], *told.ids]
+        return told
+
+    def kept(self) -> set[bytes]:
+        found: list[bytes] = self.bench.operator.say("SCAN", 0, "COUNT", 1000)[1]
+        return set(found)
+
+    def pushes(self) -> list[bytes]:
+        return [data for _, data in self.bench.client.heard()]
+
+    def watch(self, ticket: int = 1) -> bytes:
+        """A token that can be told, on the client's own connection."""
+        self.bench.client.subscribe(INBOXES[0])
+        return self.bench.token(ticket)
+
+
+@pytest.fixture
+def node(bench: Bench) -> Node:
+    return Node(bench)
+
+
+# ------------------------------------------------ word by word
+
+
+def test_those_who_arrive_are_told_of_all_others(node: Node) -> None:
+    told = node.say([b"a"])
+    assert (told.over, told.known, told.ids) == (0, 0, [b"a"])
+    assert node.say([b"b"]).ids == [b"a", b"b"]
+    assert node.say([b"a"]).ids == [b"a", b"b"], "once more is nothing"
+    assert node.say().ids == [b"a", b"b"], "who only looks changes nothing"
+    assert node.say([b"c", b"d"])[:1] == (1,), "it is open"
+    assert node.say([b"late"]) == node.say() == (1, told.birth, 0, b""), "and stays so, whoever comes"
+
+
+def test_it_is_open_with_so_many_ids_and_not_with_so_many_arrivals(node: Node) -> None:
+    for _ in range(5):
+        assert node.say([b"a", b"b"]).over == 0
+    assert node.say([b"c"]).over == 1
+
+
+def test_ids_may_have_anything_in_them_but_a_nul(node: Node) -> None:
+    odd = [b"\r\n", "é %s%Z+ {x}".encode()]
+    assert node.say(odd).ids == odd
+    assert node.say([b"\x01"]).over == 1
+
+
+def test_what_was_told_before_is_left_out(node: Node) -> None:
+    caller = Caller()
+    node.say([b"a"], caller=caller)
+    assert caller.ids == [b"a"]
+    told = node.say([b"b"], caller=caller)
+    assert (told.known, told.ids, caller.ids) == (1, [b"b"], [b"a", b"b"])
+    assert (node.say(caller=caller).known, caller.ids) == (2, [b"a", b"b"])
+
+
+def test_a_node_that_has_forgotten_tells_all(node: Node) -> None:
+    caller = Caller()
+    node.say([b"a"], caller=caller)
+    before = caller.birth
+    node.bench.operator.say("FLUSHALL")
+    node.bench.place.pass_time(0.001)
+    node.say([b"b", b"c"])
+    told = node.say(caller=caller)
+    assert (told.known, caller.ids) == (0, [b"b", b"c"])
+    assert int(before) < int(caller.birth)
+    caller.ids.append(b"more than there are")
+    assert node.say(caller=caller).known == 0, "an operator has deleted the set, and nothing else"
+
+
+def test_who_waits_is_told_once_all_have_arrived(node: Node) -> None:
+    one, other = node.watch(1), node.watch(2)
+    node.say(token=one, ttl=TTL)
+    node.say([b"a"], token=other, ttl=TTL)
+    node.say([b"b"])
+    assert node.pushes() == []
+    node.say([b"c"])
+    assert node.pushes() == [b"n %b 0 {n}:latch" % it for it in (one, other)]
+    node.say([b"d"])
+    assert node.pushes() == []
+    assert node.kept() == {b"{n}:latch"}, "nothing is kept but that it is open"
+
+
+def test_it_is_open_when_somebody_has_seen_that(node: Node) -> None:
+    token = node.watch()
+    node.say([b"a"], token=token, ttl=TTL)
+    assert node.say(over=True).over == 1
+    assert node.pushes() == [b"n %b 0 {n}:latch" % token]
+
+
+def test_who_has_not_looked_for_so_long_waits_no_longer(node: Node) -> None:
+    lapsed, other = node.watch(1), node.watch(2)
+    node.say(token=lapsed, ttl=0.002)
+    node.bench.lapse()
+    node.say(token=other, ttl=TTL)
+    assert node.bench.operator.say("ZRANGE", "{n}:awaited", 0, -1) == [other], "nobody has to clean up"
+    node.say(token=lapsed, ttl=0.002)
+    node.bench.lapse()
+    node.say(over=True)
+    assert node.pushes() == [b"n %b 0 {n}:latch" % other]
+
+
+def test_a_user_who_may_not_publish_opens_it_all_the_same(node: Node) -> None:
+    token = node.watch()
+    node.say(token=token, ttl=TTL)
+    with node.bench.mute():
+        assert node.say([b"a", b"b", b"c"]).over == 1
+    assert node.say().over == 1
+
+
+def test_another_number_is_refused_and_nothing_is_noted(node: Node) -> None:
+    other = Gathering(LATCH, "n", 2, KEEP)
+    node.say([b"a"])
+    assert node.say([b"b"], recipe=other) == "3"
+    assert node.say([b"c"], recipe=other, over=True, token=node.bench.token(1), ttl=TTL) == "3"
+    assert node.say().ids == [b"a"]
+    assert node.kept() == {b"{n}:latch", b"{n}:arrived"}
+
+
+def test_what_somebody_else_has_written_there_is_as_if_nothing_were(node: Node) -> None:
+    for value in ("x", "3", "3 4", "-1 2 3", "3 1 0 5"):
+        node.bench.operator.say("SET", "{n}:latch", value, "PX", 10_000)
+        assert node.say().over == 0
+
+
+def test_it_is_kept_so_long_and_never_shorter(node: Node) -> None:
+    short = Gathering(LATCH, "n", 3, 1.0)
+    left = lambda: node.bench.operator.batch(("PTTL", "{n}:latch"), ("PTTL", "{n}:arrived"))  # noqa: E731
+    node.say([b"a"], recipe=short)
+    assert all(about(it, 1000) for it in left())
+    node.say()
+    assert all(about(it, 60_000) for it in left()), "a look moves it on"
+    node.say([b"b"], recipe=short)
+    assert all(about(it, 60_000) for it in left()), "and nobody moves it back"
+    node.say([b"c"], recipe=short)
+    assert about(left()[0], 60_000)
+
+
+def test_who_waits_is_kept_for_as_long_as_it_said(node: Node) -> None:
+    one, other = node.bench.token(1), node.bench.token(2)
+    node.say(token=one, ttl=TTL)
+    node.say(token=other, ttl=1)
+    node.say(token=one, ttl=0.5)
+    assert about(node.bench.operator.say("PTTL", "{n}:awaited"), 30_000)
+    assert node.bench.operator.say("ZRANGE", "{n}:awaited", 0, -1) == [other, one], "a deadline is never moved back"
+
+
+# ------------------------------------------------ barriers
+
+
+@pytest.fixture
+def barrier(bench: Bench) -> Node:
+    return Node(bench, BARRIER, 2)
+
+
+def test_generations_follow_one_another(barrier: Node) -> None:
+    for generation in range(3):
+        assert barrier.say([b"a"], generation).over == generation
+        assert barrier.say([b"b"], generation).over == generation + 1
+    assert barrier.kept() == {b"{n}:barrier", b"{n}:arrived2"}, "one set is kept: it tells who comes too late"
+    assert barrier.say().over == barrier.say([b"c"], 1).over == 3
+
+
+def test_who_comes_too_late_is_told(barrier: Node) -> None:
+    barrier.say([b"a", b"b"])
+    told = barrier.say([b"b", b"c"])
+    assert (told.over, told.ids) == (1, [b"c"])
+    barrier.say([b"a"], 1)
+    assert barrier.say([b"c"]).ids == [b"c"], "while the next one is under way, too"
+    barrier.say(generation=2)
+    assert barrier.say([b"c"], 1).ids == [], "that one was not full here: nobody can tell"
+
+
+def test_who_is_further_takes_the_node_along(barrier: Node) -> None:
+    token = barrier.watch()
+    barrier.say([b"a"], token=token, ttl=TTL)
+    assert barrier.say([b"b"], 4).over == 4
+    assert barrier.say([b"a"]).over == 4
+    assert barrier.pushes() == [], "whoever waits there looks again by itself, or was told by others"
+    assert barrier.say([b"a"], 3).over == barrier.say([b"a"], 2).over == 4
+
+
+def test_a_latch_and_a_barrier_may_have_the_same_name(barrier: Node, node: Node) -> None:
+    node.say([b"a", b"b"])
+    assert barrier.say([b"a"]).over == 0
+    assert node.say([b"c"]).over == 1
+    assert barrier.say().ids == [b"a"]
+
+
+# ------------------------------------------------ random histories
+
+
+@dataclass
+class Model:
+    """What one node is to know."""
+
+    count: int
+    over: int = 0
+    sets: dict[int, list[bytes]] = field(default_factory=dict)
+    waiting: dict[int, list[bytes]] = field(default_factory=dict)
+
+    def say(self, generation: int, ids: Sequence[bytes], over: bool, token: bytes) -> tuple[int, list[bytes], list[bytes]]:
+        """The generations that are over; all ids of this one if it is not, else those that came too late; who is told."""
+        self.over = max(self.over, generation)
+        here = self.sets.setdefault(generation, [])
+        if self.over > generation:
+            return self.over, [it for it in ids if it not in here] if len(here) >= self.count else [], []
+        here += [it for it in dict.fromkeys(ids) if it not in here]
+        if len(here) >= self.count or over:
+            self.over = generation + 1
+            self.sets.pop(generation - 1, None)
+            return self.over, [], self.waiting.pop(generation, [])
+        if token and token not in self.waiting.setdefault(generation, []):
+            self.waiting[generation].append(token)
+        return self.over, here, []
+
+
+def history(node: Node, seed: int) -> str | None:
+    """A random history on the server and in the model; where they differ first."""
+    dice = random.Random(seed)
+    node.bench.operator.say("FLUSHALL")
+    node.bench.client.heard()
+    model, callers = Model(node.recipe.count), dict[tuple[int, int], Caller]()
+    tokens = [node.watch(it) for it in range(3)]
+    for step in range(STEPS):
+        generation = max(0, model.over - dice.choice([0, 0, 0, 0, 1, 2, -1]))
+        ids = [b"%d" % dice.randrange(7) for _ in range(dice.choice([0, 1, 1, 1, 2, 5]))]
+        over, token = dice.random() < 0.05, dice.choice([b"", *tokens])
+        caller = callers.setdefault((generation, dice.randrange(3)), Caller())
+        told = node.say(ids, generation, caller, over=over, token=token, ttl=TTL)
+        wanted = model.say(generation, ids, over, token)
+        found = told.over, list(told.ids) if told.over > generation else caller.ids
+        pushed = sorted(it.split()[1] for it in node.pushes())
+        if (*found, pushed) != (*wanted[:2], sorted(wanted[2])):
+            return f"seed {seed}, step {step}: {found}, {pushed}, not {wanted}"
+        keys = {b"arrived": model.sets, b"awaited": model.waiting}
+        if node.kept() != {b"{n}:barrier", *[b"{n}:%b%d" % (key, it) for key, sets in keys.items() for it, here in sets.items() if here]}:
+            return f"seed {seed}, step {step}: keeps {node.kept()}"
+    return None
+
+
+def test_a_history_is_what_it_is_in_the_model(bench: Bench) -> None:
+    node = Node(bench, BARRIER, 3)
+    for seed in SEEDS if isinstance(bench.place, Simulated) else range(3):
+        assert (difference := history(node, seed)) is None, difference
+
+
+# ------------------------------------------------ planted faults
+
+
+def planted(old: str, new: str) -> Script:
+    """The script with a fault."""
+    source = ARRIVE.source.decode()
+    assert source.count(old) == 1, old
+    text = source.replace(old, new).encode()
+    return Script("arrive", text, hashlib.sha1(text).hexdigest().encode(), ARRIVE.keys, ARRIVE.arguments)
+
+
+FAULTS = {
+    "counts arrivals and not ids": (
+        "if not call('ZSCORE', arrived, id) then\n            call('ZADD'",
+        "if true then\n            call('ZADD'",
+    ),
+    "opens one too early": (
+        "ARGV[4] == '1' or size >= count then\n        over, known",
+        "ARGV[4] == '1' or size >= count - 1 then\n        over, known",
+    ),
+    "tells nobody": ("call('ZRANGE', awaited, 0, -1)", "{}"),
+    "tells them again and again": ("call('DEL', awaited, KEYS[4])", "call('DEL', KEYS[4])"),
+    "does not believe who has seen it": ("ARGV[4] == '1' or ", ""),
+    "goes back": ("math.max(tonumber(before) or 0, generation)", "generation"),
+    "stays behind": ("math.max(tonumber(before) or 0, generation)", "tonumber(before) or 0"),
+    "leaves out more than was told": ("call('ZRANGE', arrived, known, -1)", "call('ZRANGE', arrived, known + 1, -1)"),
+    "keeps old sets": ("call('DEL', awaited, KEYS[4])", "call('DEL', awaited)"),
+    "drops the set that tells who is late": ("call('DEL', awaited, KEYS[4])", "call('DEL', awaited, KEYS[4], arrived)"),
+    "takes those who are late": ("if over > generation then", "if over > generation + 1 then"),
+    "forgets who waits": ("call('ZADD', awaited, 'GT'", "call('DEL', awaited) call('ZADD', awaited, 'GT'"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_script_with_a_fault_is_found(fault: str) -> None:
+    node = Node(simulated(VALKEY_9), BARRIER, 3, planted(*FAULTS[fault]))
+    assert any(history(node, seed) for seed in SEEDS)
