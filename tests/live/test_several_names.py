@@ -1,7 +1,7 @@
 """64 sets of names that overlap, on real nodes, from four processes of 16 threads: as tests/sim/test_several_names.py, where time is real.
 
-Each thread notes when it had what, by the monotonic clock, which processes share: after `acquire` has returned, and before the lease is left. So
-where two of these windows meet, two held the same name. One node is killed meanwhile.
+Each thread notes when it had what, by the monotonic clock, which processes share: after `acquire` has returned, and before the lease is
+left. So where two of these windows meet, two held the same name. One node is killed meanwhile.
 """
 
 from __future__ import annotations
