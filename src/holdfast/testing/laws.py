@@ -18,6 +18,7 @@ from math import inf
 from ..core import quorum
 from ..core.claim import HELD, LOST, WAITING, Claim, State
 from ..core.command import READER, WRITER
+from ..core.goal import Goal
 from ..core.ticket import kind_of
 from ..recipes.readwrite import rw_keys_of
 from ..scripts import LOADED, RELEASE, RW_RELEASE
@@ -342,7 +343,8 @@ def _nothing() -> None:
 
 def _names(claim: Claim) -> list[bytes]:
     """All that is wanted together with it."""
-    return [claim.recipe.name] if claim.company is None else [it.recipe.name for it in claim.company.claims]
+    together = claim.company.claims if isinstance(claim.company, Goal) else [claim]
+    return [it.recipe.name for it in together]
 
 
 def _window(claim: Claim, begins: float, ends: float = inf) -> Window:
