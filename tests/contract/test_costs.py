@@ -1,7 +1,7 @@
 """What a contended hand-over costs each node, by its own count of commands: one release, one push, and no request.
 
 An exclusive lock and both kinds of a read-write lock are handed on by nothing else. Whoever is handed a permit stood in the line of every
-slot, and leaves the others: one release more for each of them, of which nobody is told. Leases are long, so that nothing is renewed meanwhile.
+slot, and leaves the others: one release more for each of them, of which nobody is told. (Leases are long: nothing is renewed meanwhile.)
 """
 
 from __future__ import annotations
