@@ -21,13 +21,12 @@ PERMITS, CALLS = 4, 1_000_000
 
 
 def _descriptions(locks: Any) -> dict[str, Any]:
-    """What is acquired and released, by the figure's name. Names of their own: `lock("x")` beside `rwlock("x")` would be contended."""
-    both = locks.rwlock("bench:primitives:rw")
+    """What is acquired and released, by the figure's name. Each has a name of its own: nobody profits from what another left there."""
     return {
-        "lock": locks.lock("bench:primitives"),
-        "read": both.read(),
-        "write": both.write(),
-        "permit": locks.semaphore("bench:primitives", PERMITS),
+        "lock": locks.lock("bench:lock"),
+        "read": locks.rwlock("bench:read").read(),
+        "write": locks.rwlock("bench:write").write(),
+        "permit": locks.semaphore("bench:permit", PERMITS),
     }
 
 
@@ -39,7 +38,7 @@ def threads(make: Callable[[dict[str, Any]], Any], parameters: dict[str, Any]) -
     """In the main thread."""
     adapter = make(parameters)
     adapter.open()
-    descriptions, rate = _descriptions(adapter.locks), adapter.locks.rate("bench:primitives", CALLS, 1.0)
+    descriptions, rate = _descriptions(adapter.locks), adapter.locks.rate("bench:rate", CALLS, 1.0)
     acquire, release = adapter.acquire, adapter.release
     times = {what: array("d") for what in (*descriptions, "rate")}
     turn, end = 0, perf_counter() + parameters["seconds"]
@@ -68,7 +67,7 @@ async def tasks(make: Callable[[dict[str, Any]], Any], parameters: dict[str, Any
     """In one task."""
     adapter = make(parameters)
     await adapter.open()
-    descriptions, rate = _descriptions(adapter.locks), adapter.locks.rate("bench:primitives", CALLS, 1.0)
+    descriptions, rate = _descriptions(adapter.locks), adapter.locks.rate("bench:rate", CALLS, 1.0)
     acquire, release = adapter.acquire, adapter.release
     times = {what: array("d") for what in (*descriptions, "rate")}
     turn, end = 0, perf_counter() + parameters["seconds"]
