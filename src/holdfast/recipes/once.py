@@ -75,7 +75,7 @@ def decided(answers: Answers, nodes: int) -> bool:
     """Is it known whether a majority has one result, whatever the other nodes will answer?"""
     ballots = [it.ballot for it in _copies(answers)]
     most, needed = max(map(ballots.count, ballots), default=0), quorum.majority(nodes)
-    return most >= needed or most + nodes - len(answers) < needed
+    return most >= needed or (len(answers) >= needed and most + nodes - len(answers) < needed)
 
 
 def promised(answers: Answers, nodes: int) -> bool:
@@ -88,9 +88,12 @@ def newest(answers: Answers) -> Copy | None:
     return max(_copies(answers), key=lambda it: (it.ballot, it.left), default=None)
 
 
-def stored(answers: Answers, ballot: int, nodes: int) -> bool:
-    """Has a majority stored it?"""
-    return sum(it == ballot for it in answers.values()) >= quorum.majority(nodes)
+def stored(answers: Answers, ballot: int, nodes: int) -> bool | None:
+    """Has a majority stored it? False: it cannot any more; None: that is open."""
+    yes, needed = sum(it == ballot for it in answers.values()), quorum.majority(nodes)
+    if yes >= needed:
+        return True
+    return False if yes + nodes - len(answers) < needed else None
 
 
 def highest(answers: Answers) -> int:
