@@ -114,10 +114,11 @@ def kind_of(function: Function) -> Kind:
         raise ConfigError(f"a lock decorates functions; {function.__qualname__} is a class: decorate the methods that need the lock")
     if not callable(function):
         raise ConfigError(f"a lock decorates functions, not {function!r}")
-    return _kind(function)
+    return kind_of_call(function)
 
 
-def _kind(function: Function) -> Kind:
+def kind_of_call(function: Function) -> Kind:
+    """Of which kind it is when it is called."""
     for kind, test in _TESTS.items():
         if test(function) or test(type(function).__call__):
             return kind
@@ -177,8 +178,8 @@ def named(name: Name, lock: Callable[[str], Any]) -> Choice:
     `lock`: makes a description for a name. ConfigError for what can name nothing, whatever the arguments are.
     """
     if callable(name):
-        if _kind(name) is not Kind.FUNCTION:
-            raise ConfigError(f"{label(name)} is {_kind(name).value}: a lock's name comes from a plain function of the call's arguments")
+        if kind_of_call(name) is not Kind.FUNCTION:
+            raise ConfigError(f"{label(name)} is {kind_of_call(name).value}: a lock's name comes from a plain function of the call's arguments")
         return lambda function: lambda *args, **kwargs: lock(name(*args, **kwargs))
     if not isinstance(name, str):
         raise ConfigError(f"a lock's name is a template like 'report:{{day}}', or a function that returns it; not {name!r}")

@@ -21,7 +21,7 @@ from ..recipes import once as recipes
 from ..recipes.exclusive import Exclusive, key_of
 from ..recipes.once import MOST, Copy, Register
 from ..wire.resp import pack
-from .decorating import Function, Kind, Name, kind_of, label
+from .decorating import Function, Kind, Name, kind_of_call, label
 from .lease import Lease
 from .looking import unheard
 from .plans import Ask, Pause, Plan
@@ -113,15 +113,16 @@ def deed(
             "long as somebody may ask for it, which is `per` at the least"
         )
     if serializer is not None and not (callable(getattr(serializer, "dumps", None)) and callable(getattr(serializer, "loads", None))):
-        raise ConfigError(f"serializer has two functions, `dumps` and `loads`, as the modules json and pickle do; not {checks.shown(serializer)}")
+        what = checks.shown(serializer)
+        raise ConfigError(f"serializer has two functions, `dumps` and `loads`, as the modules json and pickle do; not {what}")
     held = terms(sites.all[0].settings, lambda ttl: (), ttl=ttl, wait=wait, renew=renew, max_hold=max_hold, on_lost=on_lost)
     made = Deed(sites, key, round(kept * 1000), None if length is None else round(length * SECOND), None, held, serializer or Json())
-    if not callable(key) and not (isinstance(key, str) and "{" in key):
+    if not callable(key) and "{" not in str(key):
         made.lock(key)
     return made
 
 
-def scheduled(options: Deed, time: datetime | float) -> Deed:
+def scheduled(options: Deed, time: object) -> Deed:
     """The same, for the slot in which this time is."""
     if options.per is None:
         raise ConfigError("a time is said of a schedule: without `per=` there are no slots")
@@ -138,15 +139,17 @@ def scheduled(options: Deed, time: datetime | float) -> Deed:
 
 def runs(function: Function, kind: Kind) -> None:
     """ConfigError unless it is a function that this face runs."""
-    if kind_of(function) is not kind:
-        raise ConfigError(f"{label(function)} is {kind_of(function).value}, and what is run here is {kind.value}")
+    if not callable(function):
+        raise ConfigError(f"`run` is given a function and its arguments, not {checks.shown(function)}")
+    if kind_of_call(function) is not kind:
+        raise ConfigError(f"{label(function)} is {kind_of_call(function).value}, and what is run here is {kind.value}")
 
 
 def begin(options: Deed) -> Plan[Turn]:
     """A caller's turn: which slot, and on which set of nodes. Asks the time where that is not said."""
     name = options.key
     if callable(name):
-        raise ConfigError("a function of the arguments names what is decorated: to `run` something, or ask for a `result`, say the key itself")
+        raise ConfigError("a function of the arguments names what is decorated: to `run` something, or for a `result`, say the key itself")
     sites = options.sites
     key_of(name, sites.all[0].settings.prefix)
     if options.per is not None:
@@ -162,7 +165,8 @@ def _time(sites: Sites, name: str) -> Plan[int]:
     at = sites.home(name)
     settings = sites.all[at].settings
     seen: Round = yield Ask(dict.fromkeys(range(len(settings.addresses)), pack(b"TIME")), shard=at)
-    told = sorted(int(seconds) * SECOND + int(micros) for seconds, micros in seen.answers.values())  # type: ignore[attr-defined]
+    clocks: list[Any] = list(seen.answers.values())
+    told = sorted(int(seconds) * SECOND + int(micros) for seconds, micros in clocks)
     if not seen.sufficient:
         raise unheard(settings, seen, name, "find the slot of")
     return told[len(told) // 2]
@@ -228,10 +232,12 @@ class Turn:
 
     def look(self, lease: Lease) -> Plan[bool]:
         """Is there a result after all? If any node has one, it is kept now, whoever had begun that. False: it is time to run."""
-        yield from self._promise(lease, lease.fence)
-        if self.kept is None and self._value is not None:
-            yield from self._settle(lease)
-        return self.kept is not None
+        if (yield from self._promise(lease, lease.fence)):
+            return True
+        if self._value is None:
+            return False
+        yield from self._settle(lease)
+        return True
 
     def keep(self, lease: Lease, outcome: object) -> Plan[None]:
         """It has run: have this kept; or what somebody else, whose result this one has not seen, had stored before."""
@@ -252,14 +258,13 @@ class Turn:
             if self.kept is not None:
                 return
             if above > self._ballot:  # some clock floors are, as in a run that takes long: above them, by as much as claims take for such
-                yield from self._promise(lease, above + self._recipe.horizon * 500, lease.token.encode())
-                if self.kept is not None:
+                if (yield from self._promise(lease, above + self._recipe.horizon * 500, lease.token.encode())):
                     return
             else:
                 yield self._breath
 
-    def _promise(self, lease: Lease, ballot: int, token: bytes = b"") -> Plan[None]:
-        """Have a majority store nothing below the ballot any more, and see what it has."""
+    def _promise(self, lease: Lease, ballot: int, token: bytes = b"") -> Plan[bool]:
+        """Have a majority store nothing below the ballot any more, and see what it has: a result? Else what it has is what to keep."""
         nodes = self._nodes
         while True:
             lease.check()
@@ -270,8 +275,9 @@ class Turn:
                 ballot = recipes.highest(seen.answers) + self._recipe.horizon * 500
             yield self._breath
         self._ballot = ballot
-        if not self._found(recipes.agreed(seen.answers, nodes)) and (copy := recipes.newest(seen.answers)) is not None:
+        if (copy := recipes.newest(seen.answers)) is not None:
             self._value, self._left = copy.value, max(copy.left - round((seen.ended - seen.began) * 1000), 1)
+        return self._found(recipes.agreed(seen.answers, nodes))
 
     def _stores(self) -> Plan[int]:
         """Store it, once. What is above its ballot somewhere, if anything is."""
@@ -310,7 +316,7 @@ class Turn:
 
     def _unfit(self, why: str) -> Misuse:
         return Misuse(
-            f"{self._recipe.label!r} has run, but its result cannot be kept, so the run counts as failed, and the next caller runs it again: "
+            f"{self._recipe.label!r} has run, but its result cannot be kept, so the run counts as failed, and the next caller runs again: "
             f"{why}. Have it return what can be kept (None, if nobody needs a result), or give `serializer=` what can keep it"
         )
 

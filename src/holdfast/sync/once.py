@@ -59,5 +59,5 @@ class Once(once.Once):
         return turn.result
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate a function: each call is run once, and gives its result. The key is a template over its arguments, as with `locked`."""
+        """Decorate a function: each call is run once, and gives its result. The key is a template, as with `locked`."""
         return Single(named(self.key, lambda key: self._with(replace(self._deed, key=key))))(function)
