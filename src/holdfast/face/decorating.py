@@ -179,7 +179,9 @@ def named(name: Name, lock: Callable[[str], Any]) -> Choice:
     """
     if callable(name):
         if kind_of_call(name) is not Kind.FUNCTION:
-            raise ConfigError(f"{label(name)} is {kind_of_call(name).value}: a lock's name comes from a plain function of the call's arguments")
+            raise ConfigError(
+                f"{label(name)} is {kind_of_call(name).value}: a lock's name comes from a plain function of the call's arguments"
+            )
         return lambda function: lambda *args, **kwargs: lock(name(*args, **kwargs))
     if not isinstance(name, str):
         raise ConfigError(f"a lock's name is a template like 'report:{{day}}', or a function that returns it; not {name!r}")

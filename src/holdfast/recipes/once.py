@@ -8,16 +8,17 @@ it has found there instead of its own. So of all results only one is ever on a m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..core import quorum
-from ..core.ticket import FENCE
 from ..scripts import LOOK, STORE, Script
 from ..wire.resp import pack
 from .exclusive import beside, keys_of
 
 MOST = 1_000_000  # bytes of a result
+_KEPT = re.compile(rb"(?!0{16})([0-9]{16}) (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,8 @@ def _read(reply: object) -> Seen | None:
     promise, fence, left, text = reply
     if not all(type(it) is int for it in (promise, fence, left)) or not isinstance(text, bytes | None):
         return None
-    if text is None or not FENCE.fullmatch(text[:16]) or text[16:17] != b" ":  # (what somebody else has written there is nothing)
-        return Seen(promise == 1, fence, None)
-    return Seen(promise == 1, fence, Copy(int(text[:16]), text[17:], max(left, 1)))
+    kept = _KEPT.fullmatch(text or b"")  # (what somebody else has written there is nothing)
+    return Seen(promise == 1, fence, Copy(int(kept[1]), kept[2], max(left, 1)) if kept else None)
 
 
 def _evalsha(script: Script, *words: bytes) -> bytes:
