@@ -84,11 +84,11 @@ def test_nothing_is_there(node: Node) -> None:
 
 
 def test_a_promise_raises_the_fence(node: Node) -> None:
-    ballot = node.bench.base
+    ballot, began = node.bench.base, node.bench.now()
     assert node.look(ballot) == Seen(True, ballot, None)
     value, left = node.see(FENCE)
     assert value == b"%d" % ballot
-    assert about(left, ballot // 1000 + K - node.bench.now()), "gone only once the clock floor is above it"
+    assert about(left, ballot // 1000 + K - began), "gone only once the clock floor is above it"
     assert node.look(ballot + 1) == Seen(True, ballot + 1, None)
 
 
@@ -143,10 +143,10 @@ def test_what_is_stored_is_seen(node: Node) -> None:
 
 
 def test_where_a_promise_was_not_heard_a_store_is_one(node: Node) -> None:
-    ballot = node.bench.base
+    ballot, began = node.bench.base, node.bench.now()
     assert node.store(ballot) == ballot
     assert node.fence == ballot
-    assert about(node.see(FENCE)[1], ballot // 1000 + K - node.bench.now())
+    assert about(node.see(FENCE)[1], ballot // 1000 + K - began)
 
 
 def test_a_store_below_a_promise_is_refused(node: Node) -> None:
