@@ -19,6 +19,7 @@ from .decorating import P, Single, W
 from .lock import Lock
 
 R = TypeVar("R")
+Body = Callable[P, Coroutine[Any, Any, R]]  # what is run
 
 
 class Once(once.Once):
@@ -32,7 +33,7 @@ class Once(once.Once):
     def _with(self, options: Deed) -> Once:
         return Once(options, self._lock, self._do)
 
-    async def run(self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def run(self, function: Body[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         runs(function, Kind.COROUTINE)
         turn: Turn = await self._do(begin(self._deed))
         while not await self._do(turn.read()):

@@ -18,6 +18,8 @@ from ..face.terms import Terms
 from .decorating import P, R, Single
 from .lock import Lock
 
+Body = Callable[P, R]  # what is run
+
 
 class Once(once.Once):
     __doc__ = once.Once.__doc__
@@ -30,7 +32,7 @@ class Once(once.Once):
     def _with(self, options: Deed) -> Once:
         return Once(options, self._lock, self._do)
 
-    def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(self, function: Body[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         runs(function, Kind.FUNCTION)
         turn: Turn = self._do(begin(self._deed))
         while not self._do(turn.read()):
