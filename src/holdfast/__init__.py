@@ -29,9 +29,10 @@ from .errors import (
 )
 from .face.decorating import Options
 from .face.lease import LeaseState
+from .face.once import Result, Serializer
 from .face.rate import Allowance
 from .recipes.looking import LockStatus, NodeView, Reader, Waiter
-from .sync import Holdfast, Lease, Lock, Rate, RWLock, current
+from .sync import Holdfast, Lease, Lock, Once, Rate, RWLock, current
 from .version import VERSION as __version__
 
 __all__ = [
@@ -54,12 +55,15 @@ __all__ = [
     "NodeView",
     "NotAcquired",
     "NotHeld",
+    "Once",
     "Options",
     "RWLock",
     "Rate",
     "RateLimited",
     "Reader",
+    "Result",
     "SelfDeadlock",
+    "Serializer",
     "StaleFence",
     "Stats",
     "Waiter",

@@ -5,19 +5,21 @@ It shares with the real faces everything but waiting. (Moved to src/holdfast/tes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from holdfast.aio.asking import carry_out
 from holdfast.checks import Seconds, seconds
 from holdfast.engine.crew import NodeStatus, Want
 from holdfast.engine.record import Stats, total
-from holdfast.errors import LockBusy, LockLost, NoQuorum
-from holdfast.face import client, lease, lock, rate
+from holdfast.errors import LockBusy, LockLost, NoQuorum, Overtaken
+from holdfast.face import client, lease, lock, once, rate
 from holdfast.face.agreements import Agreements
+from holdfast.face.decorating import Current
 from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
 from holdfast.face.moving import Whole, steps
+from holdfast.face.once import Deed, Result, Turn, begin
 from holdfast.face.plans import Plan
 from holdfast.face.rate import Allowance, Limits
 from holdfast.face.terms import Terms
@@ -201,7 +203,48 @@ class Rate(rate.Rate):
         return await carry_out(rate.acquire(self._limits, cost), self._driver)
 
 
-class Holdfast(client.Client[Lock, Any, Any, Rate]):
+class Once(once.Once):
+    """The description of what is done once in a simulated world."""
+
+    __slots__ = ("_client", "_driver")
+
+    def __init__(self, options: Deed, client: Holdfast) -> None:
+        super().__init__(options)
+        self._client, self._driver = client, client.driver
+
+    def _with(self, options: Deed) -> Once:
+        return Once(options, self._client)
+
+    async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        do = self._client._look
+        turn: Turn = await do(begin(self._deed))
+        while not await do(turn.read()):
+            try:
+                async with self._client._describe(turn.terms) as lease:
+                    if not await do(turn.look(lease)):
+                        with Current(lease):
+                            outcome = await function(*args, **kwargs)
+                        await do(turn.keep(lease, outcome))
+            except Overtaken:
+                continue
+            except LockLost as lost:
+                await do(turn.last(lost))
+            break
+        return turn.value
+
+    async def result(self) -> Result:
+        do = self._client._look
+        turn: Turn = await do(begin(self._deed))
+        if not await do(turn.read(True)) and turn.partly:
+            try:
+                async with self._client._describe(turn.terms._replace(wait=0.0)) as lease:
+                    await do(turn.look(lease))
+            except (LockBusy, LockLost):
+                pass
+        return turn.result
+
+
+class Holdfast(client.Client[Lock, Any, Any, Rate, Once]):
     """A client in a simulated world. `run` its users in `driver`. `shards`, `previous`: as users say them, but of nodes."""
 
     def __init__(
@@ -238,6 +281,9 @@ class Holdfast(client.Client[Lock, Any, Any, Rate]):
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._drivers[at])
+
+    def _once(self, options: Deed) -> Once:
+        return Once(options, self)
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(node for it in self._drivers for node in it.status())

@@ -8,6 +8,7 @@ from .client import Holdfast
 from .decorating import current
 from .lease import Lease
 from .lock import Lock
+from .once import Once
 from .rate import Rate
 
-__all__ = ["Holdfast", "Lease", "Lock", "RWLock", "Rate", "current"]
+__all__ = ["Holdfast", "Lease", "Lock", "Once", "RWLock", "Rate", "current"]

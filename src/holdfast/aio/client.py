@@ -19,6 +19,7 @@ from ..errors import Closed
 from ..face import client
 from ..face.agreements import Agreements
 from ..face.inside import Inside
+from ..face.once import Deed
 from ..face.plans import Plan
 from ..face.rate import Limits
 from ..face.terms import Terms
@@ -28,12 +29,13 @@ from .asking import carry_out
 from .decorating import Locked, Skipping
 from .lease import Lease
 from .lock import Lock
+from .once import Once
 from .rate import Rate
 
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
+class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Once]):
     __doc__ = client.Client.__doc__
     _locked, _skipping = Locked, Skipping
 
@@ -50,6 +52,9 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._ways[at])
+
+    def _once(self, options: Deed) -> Once:
+        return Once(options, self._describe, self._look)
 
     def _driver(self, at: int = 0) -> Driver:
         """That of the running loop, and of this process, for one set of nodes; those of loops that were closed are forgotten."""

@@ -80,6 +80,13 @@ def _limited(function: Function, rate_of: LockOf, skip: bool) -> Function:
     return decorated
 
 
+def _once(function: Function, once_of: LockOf, skip: bool) -> Function:
+    async def decorated(*args: Any, **kwargs: Any) -> Any:
+        return await once_of(*args, **kwargs).run(function, *args, **kwargs)
+
+    return decorated
+
+
 def _first(body: AsyncGenerator[Any, Any]) -> Any:
     """The first step of a body, which is hidden from the event loop.
 
@@ -127,6 +134,19 @@ class Limited(decorating.Decorator):
     __slots__ = ()
     _runs = {Kind.COROUTINE: _limited}  # noqa: RUF012 (nobody changes it)
     _otherwise = "a rate of this face decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
+
+    def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
+        """Decorate this function."""
+        decorated: Callable[P, W] = self._decorate(function)
+        return decorated
+
+
+class Single(decorating.Decorator):
+    """A decorator of coroutine functions: each call is made once, and gives the result that is kept."""
+
+    __slots__ = ()
+    _runs = {Kind.COROUTINE: _once}  # noqa: RUF012 (nobody changes it)
+    _otherwise = "what is done once, with asyncio, is a coroutine function; plain functions need `from holdfast import Holdfast`"
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate this function."""

@@ -26,6 +26,7 @@ from . import shards as sharding
 from .agreements import Agreements
 from .decorating import Choice, Name, Options, named
 from .lock import Lock
+from .once import Deed, Once, Serializer, deed
 from .rate import Limits, Rate, limits
 from .rwlock import RWLock
 from .shards import Shard
@@ -45,9 +46,10 @@ L = TypeVar("L", bound=Lock[Any])
 D = TypeVar("D")  # the decorators of a face: what raises LockBusy,
 S = TypeVar("S")  # and what does not
 R = TypeVar("R", bound=Rate)
+O = TypeVar("O", bound=Once)  # noqa: E741 (what is done once)
 
 
-class Client(ABC, Generic[L, D, S, R]):
+class Client(ABC, Generic[L, D, S, R, O]):
     """A client of N independent Redis or Valkey masters: describes locks on them. Connects with the first use.
 
     `nodes`: addresses, `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS or `unix:///path[?db=n]`, one by one or in an
@@ -127,6 +129,9 @@ class Client(ABC, Generic[L, D, S, R]):
 
     @abstractmethod
     def _limit(self, limits: Limits, at: int) -> R: ...
+
+    @abstractmethod
+    def _once(self, options: Deed) -> O: ...
 
     @abstractmethod
     def nodes(self) -> tuple[NodeStatus, ...]:
@@ -336,6 +341,47 @@ class Client(ABC, Generic[L, D, S, R]):
                 fail_open=fail_open,
             ),
             at,
+        )
+
+    def once(
+        self,
+        key: Name,
+        *,
+        keep: Seconds,
+        per: Seconds | None = None,
+        ttl: Seconds | None = None,
+        wait: Seconds | None = None,
+        renew: bool = True,
+        max_hold: Seconds | None = None,
+        serializer: Serializer | None = None,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> O:
+        """The description of what is done once: of all who ask for it, one runs, and the others get its result. Sends nothing by itself.
+
+        `run(function, ...)` runs a function, or waits for whoever does, and returns the result; `result()` only looks for one; as a
+        decorator each call of a function is run once for its key, a template over the call's arguments, as with `locked`. `keep`: for how
+        long the result is known; who asks later than that runs anew. `per`: once in each slot of this length, for schedules that fire in
+        several processes; `at(time)` says for which time a run was meant, else it is the nodes' median clock that decides. `serializer`:
+        has `dumps` and `loads`, such as the module pickle (default: JSON); what it writes has 1,000,000 bytes at most. The other options
+        are those of `lock`; while a function runs, its lock is held.
+
+        A run that raises is no run: the next caller tries. A runner that dies is replaced within its ttl. No two results are ever given
+        for a key, while the result is kept and a majority remembers it; the function itself may have run more than once, if its process
+        was cut off or stopped for longer than its ttl. `Once` says it exactly. Raises ConfigError for what cannot work.
+        """
+        return self._once(
+            deed(
+                self._sites,
+                key,
+                keep=keep,
+                per=per,
+                ttl=ttl,
+                wait=wait,
+                renew=renew,
+                max_hold=max_hold,
+                serializer=serializer,
+                on_lost=on_lost,
+            )
         )
 
     @classmethod

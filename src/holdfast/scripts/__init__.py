@@ -16,7 +16,9 @@ __all__ = [
     "GCRA",
     "INSPECT",
     "LOADED",
+    "LOOK",
     "NAMES",
+    "ONCE",
     "PERMITS",
     "RATES",
     "RELEASE",
@@ -25,6 +27,7 @@ __all__ = [
     "RW_RELEASE",
     "RW_REQUEST",
     "SHARED",
+    "STORE",
     "WINDOW",
     "Script",
 ]
@@ -52,6 +55,8 @@ RELEASE = _script("release", 4, "token", "K")
 PERMITS = _script("permits", 1, "permits", "expiry")
 GCRA = _script("gcra", 1, "parts", "q", "r", "Q", "R", "at")
 WINDOW = _script("window", 1, "cost", "limit", "period", "at")
+LOOK = _script("look", 3, "ballot", "K", "token")
+STORE = _script("store", 4, "ballot", "K", "keep", "value")
 
 RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else"))
 RW_RELEASE = _script("rw_release", 6, "token", "K", parts=("rw_release", "rw_common", "rw_release_else"))
@@ -65,6 +70,7 @@ NAMES = _script("names", 0, "cursor", "pattern", "count")
 EXCLUSIVE = (REQUEST, RELEASE)  # those of a plain lock
 SHARED = (RW_REQUEST, RW_RELEASE)  # of a read-write lock
 RATES = (GCRA, WINDOW)
+ONCE = (LOOK, STORE)
 
 # Those that are called by their digests, in the order in which a lane loads them.
-LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES)
+LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ONCE)

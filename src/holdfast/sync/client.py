@@ -16,6 +16,7 @@ from ..engine.record import Stats, total
 from ..face import client
 from ..face.agreements import Agreements
 from ..face.inside import Inside
+from ..face.once import Deed
 from ..face.plans import Plan
 from ..face.rate import Limits
 from ..face.terms import Terms
@@ -25,12 +26,13 @@ from .asking import carry_out
 from .decorating import Locked, Skipping
 from .lease import Lease
 from .lock import Lock
+from .once import Once
 from .rate import Rate
 
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
+class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Once]):
     __doc__ = client.Client.__doc__
     _locked, _skipping = Locked, Skipping
 
@@ -47,6 +49,9 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._drivers[at])
+
+    def _once(self, options: Deed) -> Once:
+        return Once(options, self._describe, self._look)
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(node for it in self._drivers for node in it.status())
