@@ -12,12 +12,15 @@ from pathlib import Path
 
 __all__ = [
     "EXCLUSIVE",
+    "FILLS",
     "FORCE_RELEASE",
     "GCRA",
     "INSPECT",
     "LOADED",
     "NAMES",
+    "PEEK",
     "PERMITS",
+    "PUT",
     "RATES",
     "RELEASE",
     "REQUEST",
@@ -52,6 +55,8 @@ RELEASE = _script("release", 4, "token", "K")
 PERMITS = _script("permits", 1, "permits", "expiry")
 GCRA = _script("gcra", 1, "parts", "q", "r", "Q", "R", "at")
 WINDOW = _script("window", 1, "cost", "limit", "period", "at")
+PEEK = _script("peek", 1)
+PUT = _script("put", 3, "fence", "fresh", "stale", "value")
 
 RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else"))
 RW_RELEASE = _script("rw_release", 6, "token", "K", parts=("rw_release", "rw_common", "rw_release_else"))
@@ -65,6 +70,7 @@ NAMES = _script("names", 0, "cursor", "pattern", "count")
 EXCLUSIVE = (REQUEST, RELEASE)  # those of a plain lock
 SHARED = (RW_REQUEST, RW_RELEASE)  # of a read-write lock
 RATES = (GCRA, WINDOW)
+FILLS = (PEEK, PUT)
 
 # Those that are called by their digests, in the order in which a lane loads them.
-LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES)
+LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *FILLS)
