@@ -17,8 +17,8 @@ from holdfast.face import client, lease, lock, rate
 from holdfast.face.agreements import Agreements
 from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
-from holdfast.face.looking import Plan
 from holdfast.face.moving import Whole, steps
+from holdfast.face.plans import Plan
 from holdfast.face.rate import Allowance, Limits
 from holdfast.face.terms import Terms
 from holdfast.recipes.looking import LockStatus
@@ -101,7 +101,8 @@ class Lease(lease.Lease):
 
     async def _obtain(self, wait: float | None) -> None:
         terms = self._terms
-        await self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+        hold, heed = terms.max_hold, terms.heed
+        await self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=hold, heed=heed)
 
     async def _raise(self, fence: int) -> None:
         await self._driver.extend(self.claim, self._terms.ttl, fence)

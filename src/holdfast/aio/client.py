@@ -19,7 +19,7 @@ from ..errors import Closed
 from ..face import client
 from ..face.agreements import Agreements
 from ..face.inside import Inside
-from ..face.looking import Plan
+from ..face.plans import Plan
 from ..face.rate import Limits
 from ..face.terms import Terms
 from ..recipes.looking import LockStatus

@@ -22,7 +22,10 @@ LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can c
 
 
 class Terms(NamedTuple):
-    """A lock's options. Times in seconds; `wait` None: for ever, 0: one try; `max_hold` inf: no limit."""
+    """A lock's options. Times in seconds; `wait` None: for ever, 0: one try; `max_hold` inf: no limit.
+
+    `heed`: so many nodes that have news end the wait for it (Overtaken), 0: none do. For primitives that wait for what the holder makes.
+    """
 
     recipes: tuple[Recipe, ...] | Slots
     ttl: float
@@ -32,6 +35,7 @@ class Terms(NamedTuple):
     reentrant: bool
     fail_open: bool
     on_lost: Callable[[Any], object] | None
+    heed: int = 0
 
     @property
     def kind(self) -> bytes:
