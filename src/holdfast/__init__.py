@@ -28,10 +28,12 @@ from .errors import (
     WrongProcess,
 )
 from .face.decorating import Options
+from .face.fill import FillOptions, Found
 from .face.lease import LeaseState
 from .face.rate import Allowance
+from .face.values import Serializer
 from .recipes.looking import LockStatus, NodeView, Reader, Waiter
-from .sync import Holdfast, Lease, Lock, Rate, RWLock, current
+from .sync import Fill, Holdfast, Lease, Lock, Rate, RWLock, current
 from .version import VERSION as __version__
 
 __all__ = [
@@ -40,6 +42,9 @@ __all__ = [
     "Cancelled",
     "Closed",
     "ConfigError",
+    "Fill",
+    "FillOptions",
+    "Found",
     "Holdfast",
     "HoldfastError",
     "Lease",
@@ -60,6 +65,7 @@ __all__ = [
     "RateLimited",
     "Reader",
     "SelfDeadlock",
+    "Serializer",
     "StaleFence",
     "Stats",
     "Waiter",

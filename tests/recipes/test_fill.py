@@ -51,15 +51,15 @@ def test_the_best_is_fresh_for_longest(replies: list[object]) -> None:
 
 
 @given(st.lists(REPLIES, max_size=5))
-def test_a_fresh_value_settles_it_and_so_does_a_majority_without(replies: list[object]) -> None:
+def test_a_fresh_value_settles_it_and_so_do_enough_without(replies: list[object]) -> None:
     found = best(replies)
-    assert settled(replies, 5) is ((found is not None and found.fresh) or len(replies) >= 3)
+    assert settled(replies, 3) is ((found is not None and found.fresh) or len(replies) >= 3)
 
 
 def test_one_that_has_nothing_settles_nothing() -> None:
-    assert not settled([], 3)
-    assert not settled([None], 3)
-    assert not settled([[-5, b"old"]], 3)
-    assert settled([None, None], 3)
-    assert settled([None, [1, b"new"]], 5)
+    assert not settled([], 2)
+    assert not settled([None], 2)
+    assert not settled([[-5, b"old"]], 2)
+    assert settled([None, None], 2)
+    assert settled([None, [1, b"new"]], 3)
     assert settled([None], 1)

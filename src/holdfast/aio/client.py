@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 from ..checks import Seconds, seconds
 from ..clock import clock
@@ -18,6 +18,8 @@ from ..engine.record import Stats, total
 from ..errors import Closed
 from ..face import client
 from ..face.agreements import Agreements
+from ..face.decorating import Kind, Name
+from ..face.fill import FillOptions
 from ..face.inside import Inside
 from ..face.plans import Plan
 from ..face.rate import Limits
@@ -25,7 +27,8 @@ from ..face.terms import Terms
 from ..recipes.looking import LockStatus
 from ..version import VERSION
 from .asking import carry_out
-from .decorating import Locked, Skipping
+from .decorating import Filled, Locked, Skipping
+from .fill import Compute, Fill
 from .lease import Lease
 from .lock import Lock
 from .rate import Rate
@@ -35,7 +38,7 @@ T = TypeVar("T")
 
 class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
     __doc__ = client.Client.__doc__
-    _locked, _skipping = Locked, Skipping
+    _locked, _skipping, _computes = Locked, Skipping, (Kind.FUNCTION, Kind.COROUTINE)
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()
@@ -50,6 +53,13 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._ways[at])
+
+    def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
+        asked, at = self._fills(key, ttl, compute, **options)
+        return Fill(asked, Lock(asked.terms, self._inside, None, self._ways[at]), self._ways[at])
+
+    def filled(self, key: Name, ttl: Seconds, **options: Unpack[FillOptions]) -> Filled:
+        return Filled(self._keyed(key, ttl, **options))
 
     def _driver(self, at: int = 0) -> Driver:
         """That of the running loop, and of this process, for one set of nodes; those of loops that were closed are forgotten."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
+from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
 
 from ..errors import LockBusy
@@ -72,6 +73,13 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
     return decorated
 
 
+def _filled(function: Function, fill_of: LockOf, skip: bool) -> Function:
+    async def decorated(*args: Any, **kwargs: Any) -> Any:
+        return (await fill_of(*args, **kwargs)(partial(function, *args, **kwargs)).get()).value
+
+    return decorated
+
+
 def _limited(function: Function, rate_of: LockOf, skip: bool) -> Function:
     async def decorated(*args: Any, **kwargs: Any) -> Any:
         await rate_of(*args, **kwargs).acquire()
@@ -127,6 +135,19 @@ class Limited(decorating.Decorator):
     __slots__ = ()
     _runs = {Kind.COROUTINE: _limited}  # noqa: RUF012 (nobody changes it)
     _otherwise = "a rate of this face decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
+
+    def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
+        """Decorate this function."""
+        decorated: Callable[P, W] = self._decorate(function)
+        return decorated
+
+
+class Filled(decorating.Decorator):
+    """A decorator of coroutine functions: each call gets what is kept for its key, and the function computes it if there is nothing."""
+
+    __slots__ = ()
+    _runs = {Kind.COROUTINE: _filled}  # noqa: RUF012 (nobody changes it)
+    _otherwise = "a fill of this face decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate this function."""

@@ -171,7 +171,7 @@ def always(lock: object) -> Choice:
     return lambda function: lambda *args, **kwargs: lock
 
 
-def named(name: Name, lock: Callable[[str], Lock[Any]]) -> Choice:
+def named(name: Name, lock: Callable[[str], object]) -> Choice:
     """The lock that a template, or a function of the call's arguments, names for each call.
 
     `lock`: makes a description for a name. ConfigError for what can name nothing, whatever the arguments are.
@@ -191,14 +191,14 @@ def named(name: Name, lock: Callable[[str], Lock[Any]]) -> Choice:
     return lambda function: _filled(name, function, lock)
 
 
-def _filled(template: str, function: Function, lock: Callable[[str], Lock[Any]]) -> LockOf:
+def _filled(template: str, function: Function, lock: Callable[[str], object]) -> LockOf:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{label(function)} does not tell its parameters, which {template!r} needs: {error}") from None
     _check_fields(template, function, signature)
 
-    def lock_of(*args: Any, **kwargs: Any) -> Lock[Any]:
+    def lock_of(*args: Any, **kwargs: Any) -> object:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         try:

@@ -49,8 +49,8 @@ class Terms(NamedTuple):
 
     @property
     def alone(self) -> tuple[str, ...]:
-        """The names that whoever is inside cannot have a second time without waiting for himself."""
-        return () if isinstance(self.recipes, Slots) else self.names
+        """What whoever is inside cannot have a second time without waiting for himself."""
+        return () if isinstance(self.recipes, Slots) else tuple(it.part for it in self.recipes)
 
     @property
     def name(self) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..core import quorum
 from ..scripts import PEEK, PUT
 from ..wire.resp import pack
 from .exclusive import Exclusive, beside, keys_of
@@ -54,7 +53,7 @@ def best(replies: Iterable[object]) -> Kept | None:
     return max([it for reply in replies if (it := read(reply)) is not None], key=lambda it: it.left, default=None)
 
 
-def settled(replies: Iterable[object], nodes: int) -> bool:
-    """Need no other node be asked? Somebody has a fresh value; or a majority has none, which meets every majority that was given one."""
+def settled(replies: Iterable[object], needed: int) -> bool:
+    """Need no other node be asked? One has a fresh value, or so many as are `needed` have none."""
     told = [read(it) for it in replies]
-    return any(it is not None and it.fresh for it in told) or len(told) >= quorum.majority(nodes)
+    return any(it is not None and it.fresh for it in told) or len(told) >= needed

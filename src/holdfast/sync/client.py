@@ -6,7 +6,7 @@ Knows the threads driver. Decides nothing.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 from ..checks import Seconds, seconds
 from ..clock import clock
@@ -15,6 +15,8 @@ from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
 from ..face import client
 from ..face.agreements import Agreements
+from ..face.decorating import Kind, Name
+from ..face.fill import FillOptions
 from ..face.inside import Inside
 from ..face.plans import Plan
 from ..face.rate import Limits
@@ -22,7 +24,8 @@ from ..face.terms import Terms
 from ..recipes.looking import LockStatus
 from ..version import VERSION
 from .asking import carry_out
-from .decorating import Locked, Skipping
+from .decorating import Filled, Locked, Skipping
+from .fill import Compute, Fill
 from .lease import Lease
 from .lock import Lock
 from .rate import Rate
@@ -32,7 +35,7 @@ T = TypeVar("T")
 
 class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
     __doc__ = client.Client.__doc__
-    _locked, _skipping = Locked, Skipping
+    _locked, _skipping, _computes = Locked, Skipping, (Kind.FUNCTION,)
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()
@@ -47,6 +50,13 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._drivers[at])
+
+    def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
+        asked, at = self._fills(key, ttl, compute, **options)
+        return Fill(asked, Lock(asked.terms, self._inside, None, self._drivers[at]), self._drivers[at])
+
+    def filled(self, key: Name, ttl: Seconds, **options: Unpack[FillOptions]) -> Filled:
+        return Filled(self._keyed(key, ttl, **options))
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(node for it in self._drivers for node in it.status())
