@@ -36,6 +36,8 @@ ONLY_REAL = {
     "test_who_waits_when_the_client_is_closed",
     "test_a_decorated_function_waits_for_its_turn",
     "test_what_a_rate_cannot_decorate",
+    "test_a_decorated_function_computes_once_for_each_key",
+    "test_what_cannot_be_decorated",
     "test_whoever_waits_for_an_extension_is_not_forgotten_by_a_release",
 }
 
