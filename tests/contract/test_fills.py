@@ -303,9 +303,7 @@ async def test_whoever_is_interrupted_leaves_nothing_behind(face: Face, five: Cl
     await face.until(lambda: five.holders(f"{name}[fill]") == [None] * 5)
 
 
-async def test_whoever_waits_is_told_that_the_client_is_closed_and_who_computes_has_his_value(
-    face: Face, five: Cluster, name: str
-) -> None:
+async def test_whoever_waits_is_told_that_the_client_is_closed_and_who_computes_has_his_value(face: Face, five: Cluster, name: str) -> None:
     client, work = await face.connected(five), Work(face)
     work.shut = True
     computer = asyncio.create_task(face.call(client.fill(name, 60, work.compute).get))
