@@ -344,7 +344,7 @@ def missed(build: Build, seed: int) -> int:
     here.nodes[seed % 3].vanish(0.5)
     here.world.do(kitchen.fill(clients[0]).get())
     here.world.run(here.world.now + 5)
-    assert [CACHE in node.keys() for node in here.nodes].count(False) == 1
+    assert [CACHE in set(node.keys()) for node in here.nodes].count(False) == 1
     for client in clients * 4:
         here.world.do(kitchen.fill(client).get())
     return len(kitchen.all)
@@ -412,8 +412,7 @@ def test_stale_is_taken_for_fresh_is_found(town: Build, monkeypatch: pytest.Monk
     best = recipes.best
     monkeypatch.setattr(fill, "best", lambda replies: _younger(best(replies)))
     with pytest.raises(Violation, match="too old"):
-        for seed in SEEDS:
-            calm(town, seed, stale=STALE)
+        calm(town, 0, stale=STALE)
 
 
 def _younger(kept: Any) -> Any:

@@ -6,9 +6,10 @@ Knows the asyncio driver, of which there is one for each event loop. Decides not
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack, overload
 
 from ..checks import Seconds, seconds
 from ..clock import clock
@@ -54,6 +55,10 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._ways[at])
 
+    @overload  # (so that type checkers tell a coroutine function from a plain one)
+    def fill(self, key: str, ttl: Seconds, compute: Callable[[], Awaitable[T]], **options: Unpack[FillOptions]) -> Fill[T]: ...
+    @overload
+    def fill(self, key: str, ttl: Seconds, compute: Callable[[], T], **options: Unpack[FillOptions]) -> Fill[T]: ...
     def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
         asked, at = self._fills(key, ttl, compute, **options)
         return Fill(asked, Lock(asked.terms, self._inside, None, self._ways[at]), self._ways[at])
