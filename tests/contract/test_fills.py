@@ -391,6 +391,26 @@ async def test_who_has_lost_the_lock_does_not_write_into_a_mapping(face: Face, f
     assert not mine
 
 
+# ------------------------------------------------ on several sets of nodes
+
+
+async def test_a_value_lives_where_its_key_does_and_is_computed_again_where_it_moves_to(face: Face, name: str) -> None:
+    async with face.nodes(1) as one, face.nodes(1) as other:
+        work, sets = Work(face), {"a": one, "b": other}
+        before = face.client(one)
+        now = face.spread(sets, {"a": one})
+        keys = [f"{name}.{it}" for it in range(8)]
+        assert {now.shard_of(it) for it in keys} == {"a", "b"}
+        for it in keys:
+            await face.call(before.fill(it, 60, work.compute).get)
+        await face.until(lambda: all(one.ask(0, "EXISTS", key(it)) for it in keys))
+        for it in keys:
+            found = await face.call(now.fill(it, 60, work.compute).get)
+            assert found.computed is (now.shard_of(it) == "b")
+            assert not (await face.call(now.fill(it, 60, work.compute).get)).computed
+            assert other.ask(0, "EXISTS", key(it)) == (now.shard_of(it) == "b")
+
+
 # ------------------------------------------------ what is refused
 
 

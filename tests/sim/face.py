@@ -260,9 +260,6 @@ class Holdfast(client.Client[Lock, Any, Any, Rate]):
         asked, at = self._fills(*arguments, **options)
         return Fill(asked, Lock(asked.terms, self._inside, None, self._drivers[at], ()), self._drivers[at])
 
-    def filled(self, *arguments: Any, **options: Any) -> Any:
-        raise NotImplementedError("decorators are the real faces' own")
-
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(node for it in self._drivers for node in it.status())
 

@@ -296,6 +296,22 @@ def test_of_a_herd_at_a_mapping_one_computes_and_the_others_come_in_turn(town: B
     assert max(commands) <= 3 * 50 + 15, commands
 
 
+def test_those_who_only_try_do_not_defeat_each_other_for_long(town: Build) -> None:
+    """Five come in every millisecond, see a stale value, and try once for the lock: soon one of them has it, and computes."""
+    for seed in SEEDS:
+        here = town(5, seed)
+        world, kitchen = here.world, Kitchen(here, ttl=0.5, stale=1000.0)
+        clients = [here.client() for _ in range(10)]
+        world.do(kitchen.fill(clients[0]).get())
+        world.run(world.now + 0.6)
+        began = world.now
+        while len(kitchen.all) == 1:
+            for client in world.dice.sample(clients, 5):
+                client.driver.run(kitchen.fill(client).get())
+            world.run(world.now + 0.001)
+            assert world.now - began < 1.0, seed
+
+
 # ------------------------------------------------ planted faults
 
 

@@ -19,7 +19,7 @@ from ..engine.record import Stats, total
 from ..errors import Closed
 from ..face import client
 from ..face.agreements import Agreements
-from ..face.decorating import Kind, Name
+from ..face.decorating import Kind
 from ..face.fill import FillOptions
 from ..face.inside import Inside
 from ..face.plans import Plan
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
     __doc__ = client.Client.__doc__
-    _locked, _skipping, _computes = Locked, Skipping, (Kind.FUNCTION, Kind.COROUTINE)
+    _locked, _skipping, _filled, _computes = Locked, Skipping, Filled, (Kind.FUNCTION, Kind.COROUTINE)
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()
@@ -62,9 +62,6 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
     def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
         asked, at = self._fills(key, ttl, compute, **options)
         return Fill(asked, Lock(asked.terms, self._inside, None, self._ways[at]), self._ways[at])
-
-    def filled(self, key: Name, ttl: Seconds, **options: Unpack[FillOptions]) -> Filled:
-        return Filled(self._keyed(key, ttl, **options))
 
     def _driver(self, at: int = 0) -> Driver:
         """That of the running loop, and of this process, for one set of nodes; those of loops that were closed are forgotten."""

@@ -46,6 +46,7 @@ L = TypeVar("L", bound=Lock[Any])
 D = TypeVar("D")  # the decorators of a face: what raises LockBusy,
 S = TypeVar("S")  # and what does not
 R = TypeVar("R", bound=Rate)
+F = TypeVar("F", bound=Callable[..., Any])  # what is decorated
 
 
 class Client(ABC, Generic[L, D, S, R]):
@@ -119,6 +120,8 @@ class Client(ABC, Generic[L, D, S, R]):
 
     _locked: Callable[[Choice], D]
     _skipping: Callable[[Choice, bool], S]
+    _filled: Callable[[Choice], Any]
+    _computes: Collection[Kind]  # the kinds of functions that a fill can call
 
     @abstractmethod
     def _prepare(self) -> None: ...
@@ -356,26 +359,21 @@ class Client(ABC, Generic[L, D, S, R]):
         should name the same options. Raises ConfigError for what cannot work.
         """
 
-    @abstractmethod
-    def filled(self, key: Name, ttl: Seconds, **options: Unpack[FillOptions]) -> Any:
+    def filled(self, key: Name, ttl: Seconds, **options: Unpack[FillOptions]) -> Callable[[F], F]:
         """A decorator: the function computes what a fill keeps, and each call gets the value for the key that its arguments say.
 
         `key`: a template over the arguments, or a function of them, as of `locked`; the other options are those of `fill`. Calls with the
         same key share one value, whatever else their arguments are. Raises ConfigError like `locked`.
         """
-
-    _computes: Collection[Kind]  # the kinds of functions that a face can call
+        self.fill("any", ttl, bool, **options)  # says what is wrong with them now, and not at the first call
+        decorator: Callable[[F], F] = self._filled(named(key, lambda it: partial(self.fill, it, ttl, **options)))
+        return decorator
 
     def _fills(self, key: str, *arguments: Any, **options: Any) -> tuple[Fills, int]:
         """Checked options, and the set of nodes where the key lives. (While it moves, one may compute on either: that does no harm.)"""
         checks.text(key, "a fill's key", most=LONGEST)
         at = self._sites.home(key)
         return fills(self._sites.all[at].settings, self._computes, key, *arguments, **options), at
-
-    def _keyed(self, key: Name, ttl: Seconds, **options: Unpack[FillOptions]) -> Choice:
-        """Of a call's arguments: what describes its fill, once it is said what computes."""
-        self.fill("any", ttl, bool, **options)  # says what is wrong with them now, and not at the first call
-        return named(key, lambda it: partial(self.fill, it, ttl, **options))
 
     @classmethod
     def local(cls, nodes: int = 5, shards: int = 1, **options: Any) -> Self:

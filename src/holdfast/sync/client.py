@@ -15,7 +15,7 @@ from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
 from ..face import client
 from ..face.agreements import Agreements
-from ..face.decorating import Kind, Name
+from ..face.decorating import Kind
 from ..face.fill import FillOptions
 from ..face.inside import Inside
 from ..face.plans import Plan
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
     __doc__ = client.Client.__doc__
-    _locked, _skipping, _computes = Locked, Skipping, (Kind.FUNCTION,)
+    _locked, _skipping, _filled, _computes = Locked, Skipping, Filled, (Kind.FUNCTION,)
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()
@@ -54,9 +54,6 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
     def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
         asked, at = self._fills(key, ttl, compute, **options)
         return Fill(asked, Lock(asked.terms, self._inside, None, self._drivers[at]), self._drivers[at])
-
-    def filled(self, key: Name, ttl: Seconds, **options: Unpack[FillOptions]) -> Filled:
-        return Filled(self._keyed(key, ttl, **options))
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(node for it in self._drivers for node in it.status())
