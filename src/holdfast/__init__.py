@@ -28,11 +28,13 @@ from .errors import (
     WrongProcess,
 )
 from .face.decorating import Options
+from .face.fill import FillOptions, Found
 from .face.lease import LeaseState
-from .face.once import Result, Serializer
+from .face.once import Result
 from .face.rate import Allowance
+from .face.values import Serializer
 from .recipes.looking import LockStatus, NodeView, Reader, Waiter
-from .sync import Holdfast, Lease, Lock, Once, Rate, RWLock, current
+from .sync import Fill, Holdfast, Lease, Lock, Once, Rate, RWLock, current
 from .version import VERSION as __version__
 
 __all__ = [
@@ -41,6 +43,9 @@ __all__ = [
     "Cancelled",
     "Closed",
     "ConfigError",
+    "Fill",
+    "FillOptions",
+    "Found",
     "Holdfast",
     "HoldfastError",
     "Lease",

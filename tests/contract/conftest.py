@@ -40,6 +40,8 @@ ONLY_REAL = {
     "test_a_client_that_is_closed_while_somebody_waits",
     "test_a_decorated_function_is_run_once_for_its_key",
     "test_what_is_run_is_a_function_of_the_face",
+    "test_a_decorated_function_computes_once_for_each_key",
+    "test_what_cannot_be_decorated",
     "test_whoever_waits_for_an_extension_is_not_forgotten_by_a_release",
 }
 

@@ -11,11 +11,14 @@ import pytest
 import holdfast.scripts
 from holdfast.scripts import (
     EXCLUSIVE,
+    FILLS,
     GCRA,
     LOADED,
     LOOK,
     ONCE,
+    PEEK,
     PERMITS,
+    PUT,
     RATES,
     RELEASE,
     REQUEST,
@@ -28,7 +31,7 @@ from holdfast.scripts import (
     Script,
 )
 
-OWN = (*EXCLUSIVE, PERMITS, *RATES, *ONCE)  # each of which is one file
+OWN = (*EXCLUSIVE, PERMITS, *RATES, *ONCE, *FILLS)  # each of which is one file
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
@@ -62,11 +65,12 @@ def test_a_script_of_read_write_locks_is_the_common_part_and_its_file(script: Sc
 
 def test_those_that_lanes_load() -> None:
     assert SHARED == (RW_REQUEST, RW_RELEASE)
-    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ONCE) == LOADED
+    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ONCE, *FILLS) == LOADED
     assert EXCLUSIVE == (REQUEST, RELEASE)
     assert RATES == (GCRA, WINDOW)
     assert ONCE == (LOOK, STORE)
-    assert [script.name for script in OWN] == ["request", "release", "permits", "gcra", "window", "look", "store"]
+    assert FILLS == (PEEK, PUT)
+    assert [script.name for script in OWN] == ["request", "release", "permits", "gcra", "window", "look", "store", "peek", "put"]
 
 
 @pytest.mark.parametrize("script", OWN, ids=lambda script: script.name)
@@ -75,7 +79,7 @@ def test_the_head_comment_names_the_keys_and_arguments(script: Script) -> None:
     assert head.startswith(f"-- {script.name}: ")
     assert all(line.startswith("--") for line in head.splitlines())
     [keys] = re.findall(r"^-- KEYS +(.*)$", head, re.MULTILINE)
-    [arguments] = re.findall(r"^-- ARGV +(.*)$", head, re.MULTILINE)
+    [arguments] = re.findall(r"^-- ARGV +(.*)$", head, re.MULTILINE) or [""]
     assert len(keys.split()) == script.keys
     assert tuple(arguments.split()) == script.arguments
     assert re.search(r"^-- Answer: ", head, re.MULTILINE)

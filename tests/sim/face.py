@@ -13,9 +13,10 @@ from holdfast.checks import Seconds, seconds
 from holdfast.engine.crew import NodeStatus, Want
 from holdfast.engine.record import Stats, total
 from holdfast.errors import LockBusy, LockLost, NoQuorum, Overtaken
-from holdfast.face import client, lease, lock, once, rate
+from holdfast.face import client, fill, lease, lock, once, rate
 from holdfast.face.agreements import Agreements
-from holdfast.face.decorating import Current
+from holdfast.face.decorating import Current, Kind
+from holdfast.face.fill import Fills, Found
 from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
 from holdfast.face.moving import Whole, steps
@@ -244,6 +245,19 @@ class Once(once.Once):
         return turn.result
 
 
+class Fill(fill.Fill[Any]):
+    """The description of a fill in a simulated world."""
+
+    __slots__ = ("_driver", "_lock")
+
+    def __init__(self, fills: Fills, lock: Lock, driver: Driver) -> None:
+        super().__init__(fills)
+        self._lock, self._driver = lock, driver
+
+    async def get(self) -> Found[Any]:
+        return await carry_out(fill.get(self._fills, lambda wait: self._lock._acquire(wait, True)), self._driver)
+
+
 class Holdfast(client.Client[Lock, Any, Any, Rate, Once]):
     """A client in a simulated world. `run` its users in `driver`. `shards`, `previous`: as users say them, but of nodes."""
 
@@ -284,6 +298,12 @@ class Holdfast(client.Client[Lock, Any, Any, Rate, Once]):
 
     def _once(self, options: Deed) -> Once:
         return Once(options, self)
+
+    _computes = (Kind.FUNCTION, Kind.COROUTINE)
+
+    def fill(self, *arguments: Any, **options: Any) -> Fill:
+        asked, at = self._fills(*arguments, **options)
+        return Fill(asked, Lock(asked.terms, self._inside, None, self._drivers[at], ()), self._drivers[at])
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(node for it in self._drivers for node in it.status())

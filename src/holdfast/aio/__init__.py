@@ -6,9 +6,10 @@ Knows what a user of asyncio sees. Must not know anything below the driver's few
 from ..face.rwlock import RWLock
 from .client import Holdfast
 from .decorating import current
+from .fill import Fill
 from .lease import Lease
 from .lock import Lock
 from .once import Once
 from .rate import Rate
 
-__all__ = ["Holdfast", "Lease", "Lock", "Once", "RWLock", "Rate", "current"]
+__all__ = ["Fill", "Holdfast", "Lease", "Lock", "Once", "RWLock", "Rate", "current"]

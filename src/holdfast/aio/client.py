@@ -6,9 +6,10 @@ Knows the asyncio driver, of which there is one for each event loop. Decides not
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack, overload
 
 from ..checks import Seconds, seconds
 from ..clock import clock
@@ -18,6 +19,8 @@ from ..engine.record import Stats, total
 from ..errors import Closed
 from ..face import client
 from ..face.agreements import Agreements
+from ..face.decorating import Kind
+from ..face.fill import FillOptions
 from ..face.inside import Inside
 from ..face.once import Deed
 from ..face.plans import Plan
@@ -26,7 +29,8 @@ from ..face.terms import Terms
 from ..recipes.looking import LockStatus
 from ..version import VERSION
 from .asking import carry_out
-from .decorating import Locked, Skipping
+from .decorating import Filled, Locked, Skipping
+from .fill import Compute, Fill
 from .lease import Lease
 from .lock import Lock
 from .once import Once
@@ -37,7 +41,7 @@ T = TypeVar("T")
 
 class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Once]):
     __doc__ = client.Client.__doc__
-    _locked, _skipping = Locked, Skipping
+    _locked, _skipping, _filled, _computes = Locked, Skipping, Filled, (Kind.FUNCTION, Kind.COROUTINE)
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()
@@ -55,6 +59,14 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Once]):
 
     def _once(self, options: Deed) -> Once:
         return Once(options, self._describe, self._look)
+
+    @overload  # (so that type checkers tell a coroutine function from a plain one)
+    def fill(self, key: str, ttl: Seconds, compute: Callable[[], Awaitable[T]], **options: Unpack[FillOptions]) -> Fill[T]: ...
+    @overload
+    def fill(self, key: str, ttl: Seconds, compute: Callable[[], T], **options: Unpack[FillOptions]) -> Fill[T]: ...
+    def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
+        asked, at = self._fills(key, ttl, compute, **options)
+        return Fill(asked, Lock(asked.terms, self._inside, None, self._ways[at]), self._ways[at])
 
     def _driver(self, at: int = 0) -> Driver:
         """That of the running loop, and of this process, for one set of nodes; those of loops that were closed are forgotten."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
+from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
 
 from ..errors import LockBusy
@@ -68,6 +69,13 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
         except LockBusy:
             if lease is not None or not skip:
                 raise
+
+    return decorated
+
+
+def _filled(function: Function, fill_of: LockOf, skip: bool) -> Function:
+    async def decorated(*args: Any, **kwargs: Any) -> Any:
+        return (await fill_of(*args, **kwargs)(partial(function, *args, **kwargs)).get()).value
 
     return decorated
 
@@ -147,6 +155,19 @@ class Single(decorating.Decorator):
     __slots__ = ()
     _runs = {Kind.COROUTINE: _once}  # noqa: RUF012 (nobody changes it)
     _otherwise = "what is done once, with asyncio, is a coroutine function; plain functions need `from holdfast import Holdfast`"
+
+    def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
+        """Decorate this function."""
+        decorated: Callable[P, W] = self._decorate(function)
+        return decorated
+
+
+class Filled(decorating.Decorator):
+    """A decorator of coroutine functions: each call gets what is kept for its key, and the function computes it if there is nothing."""
+
+    __slots__ = ()
+    _runs = {Kind.COROUTINE: _filled}  # noqa: RUF012 (nobody changes it)
+    _otherwise = "a fill of this face decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate this function."""

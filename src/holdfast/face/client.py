@@ -24,7 +24,8 @@ from ..recipes.looking import LockStatus
 from ..recipes.semaphore import Slots
 from . import shards as sharding
 from .agreements import Agreements
-from .decorating import Choice, Name, Options, named
+from .decorating import Choice, Kind, Name, Options, named
+from .fill import FillOptions, Fills, fills
 from .lock import Lock
 from .once import Deed, Once, Serializer, deed
 from .rate import Limits, Rate, limits
@@ -47,6 +48,7 @@ D = TypeVar("D")  # the decorators of a face: what raises LockBusy,
 S = TypeVar("S")  # and what does not
 R = TypeVar("R", bound=Rate)
 O = TypeVar("O", bound=Once)  # noqa: E741 (what is done once)
+F = TypeVar("F", bound=Callable[..., Any])  # what is decorated
 
 
 class Client(ABC, Generic[L, D, S, R, O]):
@@ -120,6 +122,8 @@ class Client(ABC, Generic[L, D, S, R, O]):
 
     _locked: Callable[[Choice], D]
     _skipping: Callable[[Choice, bool], S]
+    _filled: Callable[[Choice], Any]
+    _computes: Collection[Kind]  # the kinds of functions that a fill can call
 
     @abstractmethod
     def _prepare(self) -> None: ...
@@ -383,6 +387,39 @@ class Client(ABC, Generic[L, D, S, R, O]):
                 on_lost=on_lost,
             )
         )
+
+    @abstractmethod
+    def fill(self, key: str, ttl: Seconds, compute: Callable[[], Any], **options: Unpack[FillOptions]) -> Any:
+        """The description of a fill: a value that one computes, and all others wait for, or find. Sends nothing by itself: call `get`.
+
+        `key`: a name, as a lock has one (and no lock of that name is in its way); `ttl`: for how long a value is fresh; `compute`: a
+        function without arguments that returns it (with asyncio, it may be a coroutine function), called inside of the fill's lock by at
+        most one at a time, over all processes, while leases hold. `stale`: for how long after its ttl a value may be shown: then one
+        computes a new one, nobody waits for that, and where no quorum answers the stale value is better than none. `lease`: the ttl of the
+        lock's leases (default: the client's): how soon others compute when a computer crashes, not how long computing may take; `wait`: how
+        long to wait for whoever computes, None for ever; `fail_open`: when no quorum answers, compute without the lock.
+
+        Values are kept on the nodes, as bytes: at most 1 MB, made by `serializer`, which has `dumps` and `loads` (default: JSON; the
+        modules pickle and json will do). What `get` gives is always what was kept, for the one who has computed it, too. `cache`: a mapping
+        to keep values in instead, as (value, until when it is fresh by `time.time()`): as consistent as it is itself. All who use a key
+        should name the same options. Raises ConfigError for what cannot work.
+        """
+
+    def filled(self, key: Name, ttl: Seconds, **options: Unpack[FillOptions]) -> Callable[[F], F]:
+        """A decorator: the function computes what a fill keeps, and each call gets the value for the key that its arguments say.
+
+        `key`: a template over the arguments, or a function of them, as of `locked`; the other options are those of `fill`. Calls with the
+        same key share one value, whatever else their arguments are. Raises ConfigError like `locked`.
+        """
+        self.fill("any", ttl, bool, **options)  # says what is wrong with them now, and not at the first call
+        decorator: Callable[[F], F] = self._filled(named(key, lambda it: partial(self.fill, it, ttl, **options)))
+        return decorator
+
+    def _fills(self, key: str, *arguments: Any, **options: Any) -> tuple[Fills, int]:
+        """Checked options, and the set of nodes where the key lives. (While it moves, one may compute on either: that does no harm.)"""
+        checks.text(key, "a fill's key", most=LONGEST)
+        at = self._sites.home(key)
+        return fills(self._sites.all[at].settings, self._computes, key, *arguments, **options), at
 
     @classmethod
     def local(cls, nodes: int = 5, shards: int = 1, **options: Any) -> Self:

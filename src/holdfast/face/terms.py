@@ -49,7 +49,7 @@ class Terms(NamedTuple):
 
     @property
     def alone(self) -> tuple[str, ...]:
-        """The locks that whoever is inside cannot have a second time without waiting for himself."""
+        """What whoever is inside cannot have a second time without waiting for himself."""
         return () if isinstance(self.recipes, Slots) else tuple(it.part for it in self.recipes)
 
     @property

@@ -12,6 +12,7 @@ from pathlib import Path
 
 __all__ = [
     "EXCLUSIVE",
+    "FILLS",
     "FORCE_RELEASE",
     "GCRA",
     "INSPECT",
@@ -19,7 +20,9 @@ __all__ = [
     "LOOK",
     "NAMES",
     "ONCE",
+    "PEEK",
     "PERMITS",
+    "PUT",
     "RATES",
     "RELEASE",
     "REQUEST",
@@ -57,6 +60,8 @@ GCRA = _script("gcra", 1, "parts", "q", "r", "Q", "R", "at")
 WINDOW = _script("window", 1, "cost", "limit", "period", "at")
 LOOK = _script("look", 3, "ballot", "K", "token")
 STORE = _script("store", 4, "ballot", "K", "keep", "value")
+PEEK = _script("peek", 1)
+PUT = _script("put", 3, "fence", "fresh", "stale", "value")
 
 RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else"))
 RW_RELEASE = _script("rw_release", 6, "token", "K", parts=("rw_release", "rw_common", "rw_release_else"))
@@ -71,6 +76,7 @@ EXCLUSIVE = (REQUEST, RELEASE)  # those of a plain lock
 SHARED = (RW_REQUEST, RW_RELEASE)  # of a read-write lock
 RATES = (GCRA, WINDOW)
 ONCE = (LOOK, STORE)
+FILLS = (PEEK, PUT)
 
 # Those that are called by their digests, in the order in which a lane loads them.
-LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ONCE)
+LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ONCE, *FILLS)

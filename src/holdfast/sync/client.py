@@ -6,7 +6,7 @@ Knows the threads driver. Decides nothing.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 from ..checks import Seconds, seconds
 from ..clock import clock
@@ -15,6 +15,8 @@ from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
 from ..face import client
 from ..face.agreements import Agreements
+from ..face.decorating import Kind
+from ..face.fill import FillOptions
 from ..face.inside import Inside
 from ..face.once import Deed
 from ..face.plans import Plan
@@ -23,7 +25,8 @@ from ..face.terms import Terms
 from ..recipes.looking import LockStatus
 from ..version import VERSION
 from .asking import carry_out
-from .decorating import Locked, Skipping
+from .decorating import Filled, Locked, Skipping
+from .fill import Compute, Fill
 from .lease import Lease
 from .lock import Lock
 from .once import Once
@@ -34,7 +37,7 @@ T = TypeVar("T")
 
 class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Once]):
     __doc__ = client.Client.__doc__
-    _locked, _skipping = Locked, Skipping
+    _locked, _skipping, _filled, _computes = Locked, Skipping, Filled, (Kind.FUNCTION,)
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()
@@ -52,6 +55,10 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Once]):
 
     def _once(self, options: Deed) -> Once:
         return Once(options, self._describe, self._look)
+
+    def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
+        asked, at = self._fills(key, ttl, compute, **options)
+        return Fill(asked, Lock(asked.terms, self._inside, None, self._drivers[at]), self._drivers[at])
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(node for it in self._drivers for node in it.status())
