@@ -10,6 +10,8 @@ import pytest
 
 import holdfast.scripts
 from holdfast.scripts import (
+    ANNOUNCE,
+    ELECTION,
     EXCLUSIVE,
     GCRA,
     LOADED,
@@ -21,11 +23,12 @@ from holdfast.scripts import (
     RW_RELEASE,
     RW_REQUEST,
     SHARED,
+    WATCH,
     WINDOW,
     Script,
 )
 
-OWN = (*EXCLUSIVE, PERMITS, *RATES)  # each of which is one file
+OWN = (*EXCLUSIVE, PERMITS, *RATES, *ELECTION)  # each of which is one file
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
@@ -59,10 +62,11 @@ def test_a_script_of_read_write_locks_is_the_common_part_and_its_file(script: Sc
 
 def test_those_that_lanes_load() -> None:
     assert SHARED == (RW_REQUEST, RW_RELEASE)
-    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES) == LOADED
+    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION) == LOADED
     assert EXCLUSIVE == (REQUEST, RELEASE)
     assert RATES == (GCRA, WINDOW)
-    assert [script.name for script in OWN] == ["request", "release", "permits", "gcra", "window"]
+    assert ELECTION == (ANNOUNCE, WATCH)
+    assert [script.name for script in OWN] == ["request", "release", "permits", "gcra", "window", "announce", "watch"]
 
 
 @pytest.mark.parametrize("script", OWN, ids=lambda script: script.name)

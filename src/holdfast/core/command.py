@@ -5,6 +5,7 @@ Knows which commands there are. Must not know how they look as bytes: that is th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 WAIT, TRY, CEDE = b"w", b"t", b"c"  # the modes of a request
@@ -33,6 +34,10 @@ class Recipe(Protocol):
     def part(self) -> str:
         """What its fences are of: the lock, or one of several that have the same name."""
 
+    @property
+    def rider(self) -> Callable[[int, float], bytes] | None:
+        """What is said along with it while it is held: the bytes of that, by its fence, good for so many seconds (0: it is over)."""
+
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         """The bytes of a request; `ttl` in seconds, `fence` the one proposed."""
 
@@ -57,16 +62,9 @@ class Command:
     __slots__ = ("data", "fence", "mode", "owner", "sent", "token", "ttl", "watch")
 
     def __init__(
-        self,
-        owner: Asker | None,
-        mode: bytes,
-        token: bytes,
-        sent: float,
-        ttl: float = 0.0,
-        fence: int = 0,
-        data: bytes = b"",
+        self, owner: Asker | None, mode: bytes, token: bytes, sent: float, ttl: float = 0.0, fence: int = 0, data: bytes = b"",
         watch: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.watch = watch
         self.owner, self.mode, self.token, self.sent, self.ttl, self.fence, self.data = owner, mode, token, sent, ttl, fence, data
 

@@ -6,6 +6,7 @@ Knows `scripts/request.lua` and `scripts/release.lua`. Must not know which nodes
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 from .. import checks
@@ -27,6 +28,7 @@ class Exclusive:
 
     __slots__ = ("_k", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name", "slot")
     kind = b""
+    rider: Callable[[int, float], bytes] | None = None
 
     def __init__(self, name: str, *, prefix: str = "", ttl: float, horizon: int, slot: int | None = None) -> None:
         self.label, self.horizon, self._ttl, self.slot = name, horizon, ttl, slot

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
+    "ANNOUNCE",
+    "ELECTION",
     "EXCLUSIVE",
     "FORCE_RELEASE",
     "GCRA",
@@ -25,6 +27,7 @@ __all__ = [
     "RW_RELEASE",
     "RW_REQUEST",
     "SHARED",
+    "WATCH",
     "WINDOW",
     "Script",
 ]
@@ -52,6 +55,8 @@ RELEASE = _script("release", 4, "token", "K")
 PERMITS = _script("permits", 1, "permits", "expiry")
 GCRA = _script("gcra", 1, "parts", "q", "r", "Q", "R", "at")
 WINDOW = _script("window", 1, "cost", "limit", "period", "at")
+ANNOUNCE = _script("announce", 2, "term", "version", "ttl", "keep", "value")
+WATCH = _script("watch", 2, "token", "ttl")
 
 RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else"))
 RW_RELEASE = _script("rw_release", 6, "token", "K", parts=("rw_release", "rw_common", "rw_release_else"))
@@ -65,6 +70,7 @@ NAMES = _script("names", 0, "cursor", "pattern", "count")
 EXCLUSIVE = (REQUEST, RELEASE)  # those of a plain lock
 SHARED = (RW_REQUEST, RW_RELEASE)  # of a read-write lock
 RATES = (GCRA, WINDOW)
+ELECTION = (ANNOUNCE, WATCH)
 
 # Those that are called by their digests, in the order in which a lane loads them.
-LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES)
+LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION)
