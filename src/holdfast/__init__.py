@@ -28,10 +28,11 @@ from .errors import (
     WrongProcess,
 )
 from .face.decorating import Options
+from .face.election import Leader
 from .face.lease import LeaseState
 from .face.rate import Allowance
 from .recipes.looking import LockStatus, NodeView, Reader, Waiter
-from .sync import Holdfast, Lease, Lock, Rate, RWLock, current
+from .sync import Election, Holdfast, Leadership, Lease, Lock, Rate, RWLock, current
 from .version import VERSION as __version__
 
 __all__ = [
@@ -40,8 +41,11 @@ __all__ = [
     "Cancelled",
     "Closed",
     "ConfigError",
+    "Election",
     "Holdfast",
     "HoldfastError",
+    "Leader",
+    "Leadership",
     "Lease",
     "LeaseState",
     "Lock",

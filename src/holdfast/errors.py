@@ -130,6 +130,14 @@ class Cancelled(NotAcquired):
         self.name, self.waited = name, waited
 
 
+class Overtaken(NotAcquired):
+    """What the lock was waited for may have come by other means: enough nodes have said so. Look, instead of waiting on."""
+
+    def __init__(self, name: str, waited: float) -> None:
+        super().__init__(f"what {name!r} was wanted for may be there, by somebody else's doing, after {waited:.3f} s of waiting: look.")
+        self.name, self.waited = name, waited
+
+
 class LockLost(HoldfastError):
     """The lock was held, and nobody can be sure of it any longer: stop what it protected.
 

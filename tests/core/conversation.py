@@ -111,15 +111,15 @@ class Conversation:
         deadline: float = inf,
         renew: bool = True,
         max_hold: float = inf,
+        heed: int = 0,
         since: float = 0.0,
         begins: float = 0.0,
         kind: bytes = b"",
     ) -> None:
         self.now = begins
         self.reach = reach(nodes, standing or {}, patience, outage, since)
-        self.claim = Claim(
-            Mute(kind=kind), ttl, P, Mint(b"a" * 32), self.reach, patient=patient, deadline=deadline, renew=renew, max_hold=max_hold
-        )  # fmt: skip
+        terms: dict[str, Any] = {"patient": patient, "deadline": deadline, "renew": renew, "max_hold": max_hold, "heed": heed}
+        self.claim = Claim(Mute(kind=kind), ttl, P, Mint(b"a" * 32), self.reach, **terms)
         self._listen()
         self.claim.begin(begins)
         self._happened(True, asked=True)
@@ -181,6 +181,11 @@ class Conversation:
         """An operator has taken the lock away there."""
         self._at(at)
         return self._happened(self.claim.pushed(node, TAKEN, 0, self.now))
+
+    def hears(self, node: int, at: float | None = None) -> bool:
+        """A node has news of what is waited for."""
+        self._at(at)
+        return self._happened(self.claim.heard(node, self.now))
 
     def changes(self, node: int, at: float | None = None) -> bool:
         """Something has happened to the key there, which the node was to watch."""

@@ -36,7 +36,7 @@ from hypothesis import strategies as st
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
 from holdfast.core.command import RELEASE, WRITER
 from holdfast.core.reach import DOWN, GUARDED, HOPED, UP
-from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired
+from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired, Overtaken
 
 Held = Callable[..., Conversation]
 READONLY = Exception("READONLY You can't write against a read only replica.")
@@ -616,6 +616,28 @@ def test_a_push_of_an_unknown_kind_is_nothing() -> None:
     talk.held(P + 1)
     assert not talk.claim.pushed(0, b"z", P + 1, 0.4)
     talk.held(P + 1)
+
+
+def test_a_waiter_that_heeds_news_gives_up_when_enough_nodes_have_some() -> None:
+    talk = Conversation(5, heed=2)
+    talk.sends("request to 0 1 2 3 4")
+    assert not talk.hears(1, at=0.1)
+    assert not talk.hears(1, at=0.2), "the same node says nothing new"
+    talk.waits()
+    assert talk.hears(4, at=0.3)
+    talk.sends("release to 0 1 2 3 4")
+    assert talk.refused(Overtaken).waited == 0.3
+    assert not talk.hears(2, at=0.4), "it is over"
+
+
+def test_news_are_nothing_to_who_does_not_heed_them_or_holds_the_lock(held: Held) -> None:
+    talk = Conversation(3)
+    talk.sends("request to 0 1 2")
+    assert not any(talk.hears(node, at=0.1) for node in range(3))
+    talk.waits()
+    talk = held(heed=1)
+    assert not any(talk.hears(node, at=0.2) for node in range(3))
+    talk.held()
 
 
 def test_an_operator_takes_a_waiters_grant_away() -> None:

@@ -21,7 +21,7 @@ from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
 from holdfast.core.goal import Goal
 from holdfast.engine.crew import Crew
 from holdfast.engine.record import Stats
-from holdfast.errors import ConfigError, LockBusy, NoQuorum
+from holdfast.errors import ConfigError, LockBusy, NoQuorum, Overtaken
 from holdfast.recipes.exclusive import Exclusive, undo
 from holdfast.recipes.semaphore import Slots
 from holdfast.wire.resp import pack
@@ -546,6 +546,47 @@ def test_a_push_with_the_right_token_and_the_wrong_name_does_not_reach_the_claim
         for number in range(3):
             world.publishes(number, b"%b %b 0 a" % (kind, held.token))
     assert (held.state, held.contended) == (HELD, False)
+
+
+def test_news_are_for_a_watch_for_as_long_as_somebody_refers_to_it() -> None:
+    world = World().connect()
+    crew = world.crew
+    watch, other = crew.listen(world.now), crew.listen(world.now)
+    assert watch.token != other.token and watch.token.split(b":")[1] == crew.mint.inbox
+    world.publishes(0, b"n %b 0 {a}:x" % watch.token)
+    world.run(0.1)
+    assert (watch.news, other.news) == (True, False)
+    before = crew.changes
+    world.publishes(1, b"n %b 0 {a}:x" % other.token)
+    world.run(0.1)
+    assert (other.news, crew.changes) == (True, before + 1), "whoever waits for changes looks"
+    token = watch.token
+    del watch
+    assert list(crew.watches) == [other.token]
+    world.publishes(1, b"n %b 0 {a}:x" % token)
+    world.run(0.1)
+    assert (crew.changes, releases(world, 1)) == (before + 1, []), "and nothing is given back"
+
+
+def test_news_end_the_wait_of_a_claim_that_heeds_them() -> None:
+    world = World().connect()
+    busy(world)
+    deaf, claim = world.claim(), world.claim(heed=2)
+    world.run(0.1)
+    for node in (0, 2):
+        world.publishes(node, b"n %b 0 a" % deaf.token)
+        world.publishes(node, b"n %b 0 a" % claim.token)
+    world.run(0.1)
+    assert (deaf.state, claim.state) == (WAITING, OVER)
+    assert isinstance(claim.refusal, Overtaken)
+    assert releases(world, 1) == [(b"a", claim.token)]
+
+
+def test_whoever_waits_for_changes_is_told_of_the_end() -> None:
+    world = World().connect()
+    before = world.crew.changes
+    world.crew.close(world.now)
+    assert world.crew.changes == before + 1
 
 
 def test_a_lock_that_is_taken_away_is_lost() -> None:

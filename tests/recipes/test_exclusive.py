@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import holdfast.scripts
 from holdfast.errors import ConfigError
-from holdfast.recipes.exclusive import LONGEST, SHORTEST, Exclusive, key_of, keys_of, tag_of, undo, without_slot
+from holdfast.recipes.exclusive import LONGEST, SHORTEST, Exclusive, key_of, keys_of, tag_of, undo, user_name
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
@@ -305,5 +305,17 @@ def test_a_slot_is_a_lock_of_its_own_beside_the_lock_of_that_name() -> None:
     assert (slot.name, slot.label, slot.part, slot.slot) == (b"a[slot 3]", "a", "a[slot 3]", 3)
     with pytest.raises(ConfigError, match="looks like a slot"):
         key_of("a[slot 3]")
-    assert key_of("a[slot 3]", slots=True) == slot.name
-    assert [without_slot(it) for it in ("a[slot 3]", "a", "a[slot 3]b", "\u00e9[slot 12]")] == ["a", "a", "a[slot 3]b", "\u00e9"]
+    assert key_of("a[slot 3]", parts=True) == slot.name
+    assert [user_name(it) for it in ("a[slot 3]", "a", "a[slot 3]b", "\u00e9[slot 12]")] == ["a", "a", "a[slot 3]b", "\u00e9"]
+
+
+def test_what_another_primitive_locks_is_a_lock_of_its_own_too() -> None:
+    lock, slot = Exclusive("a", prefix="p:", ttl=10, horizon=K, own="once"), Exclusive("{x}a", ttl=10, horizon=K, own="fill")
+    assert (lock.name, lock.label, lock.part, lock.slot) == (b"p:a[once]", "a", "a[once]", None)
+    assert (slot.name, slot.label, slot.part, slot.slot) == (b"{x}a[fill]", "{x}a", "{x}a[fill]", None)
+    for name in ("a[once]", "a[election]", "a[fill]"):
+        with pytest.raises(ConfigError, match="another primitive's lock"):
+            key_of(name)
+        assert key_of(name, parts=True) == name.encode()
+        assert user_name(name) == "a"
+    assert key_of("a[twice]") == b"a[twice]"

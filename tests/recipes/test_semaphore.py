@@ -26,7 +26,7 @@ def test_a_slot_is_a_lock_that_no_other_lock_can_be() -> None:
     assert words(slot.release(b"t"))[3:7] == list(keys_of(b"app:pool[slot 3]"))
     with pytest.raises(ConfigError, match="looks like a slot of a semaphore"):
         key_of("pool[slot 3]")
-    assert key_of("pool[slot 3]", slots=True) == b"pool[slot 3]"
+    assert key_of("pool[slot 3]", parts=True) == b"pool[slot 3]"
     assert key_of("pool[slot x]") == b"pool[slot x]"
     with pytest.raises(ConfigError, match="keep their queues"):
         key_of("{pool}:permits")

@@ -13,12 +13,13 @@ from holdfast.checks import Seconds, seconds
 from holdfast.engine.crew import NodeStatus, Want
 from holdfast.engine.record import Stats, total
 from holdfast.errors import LockBusy, LockLost, NoQuorum
-from holdfast.face import client, lease, lock, rate
+from holdfast.face import client, election, lease, lock, rate
 from holdfast.face.agreements import Agreements
+from holdfast.face.election import Leader, View, spoken
 from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
-from holdfast.face.looking import Plan
 from holdfast.face.moving import Whole, steps
+from holdfast.face.plans import Plan
 from holdfast.face.rate import Allowance, Limits
 from holdfast.face.terms import Terms
 from holdfast.recipes.looking import LockStatus
@@ -101,7 +102,8 @@ class Lease(lease.Lease):
 
     async def _obtain(self, wait: float | None) -> None:
         terms = self._terms
-        await self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+        hold, heed = terms.max_hold, terms.heed
+        await self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=hold, heed=heed)
 
     async def _raise(self, fence: int) -> None:
         await self._driver.extend(self.claim, self._terms.ttl, fence)
@@ -111,6 +113,7 @@ class Lock(lock.Lock[Lease]):
     """The description of a lock in a simulated world."""
 
     __slots__ = ("_driver", "_sources")
+    _kind: type[Lease] = Lease
 
     def __init__(
         self, terms: Terms, inside: Inside[Lease], agreements: Agreements | None, driver: Driver, sources: Sequence[tuple[Driver, Terms]]
@@ -129,7 +132,7 @@ class Lock(lock.Lock[Lease]):
 
     async def _acquire(self, wait: float | None, stays: bool) -> Lease:
         terms, here = self._terms, self._here()
-        lease = Lease(terms, self._driver)
+        lease = self._kind(terms, self._driver)
         outer = self._inside.found(here, terms, wait)
         if outer is not None:
             lease._join(outer)
@@ -200,7 +203,55 @@ class Rate(rate.Rate):
         return await carry_out(rate.acquire(self._limits, cost), self._driver)
 
 
-class Holdfast(client.Client[Lock, Any, Any, Rate]):
+class Leadership(election.Leadership, Lease):
+    """The lease of whoever leads, in the hands of a task of the world."""
+
+    __slots__ = ("_speech",)
+
+    def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
+        said, self._speech = spoken(terms)
+        super().__init__(said, driver, above)
+
+    async def publish(self, value: str) -> None:
+        await carry_out(election.publish(self._settings, self._speech, self, value), self._driver)
+
+    async def resign(self, confirm: bool = False) -> int:
+        return await self.release(confirm)
+
+
+class Observation:
+    """What `observe` gives: each step waits for the next change."""
+
+    def __init__(self, view: View, driver: Driver) -> None:
+        self._view, self._driver = view, driver
+
+    def __aiter__(self) -> Observation:
+        return self
+
+    async def __anext__(self) -> Leader:
+        leader = await carry_out(self._view.next(), self._driver)
+        if leader is None:
+            raise StopAsyncIteration
+        return leader
+
+
+class Election(Lock, election.Election[Lease]):
+    """The description of an election in a simulated world."""
+
+    __slots__ = ()
+    _kind = Leadership
+
+    async def campaign(self) -> Any:
+        return await self.acquire()
+
+    async def leader(self) -> Leader:
+        return await carry_out(election.look(self._driver.settings, self._office), self._driver)
+
+    def observe(self, wait: Seconds | None = None) -> Observation:
+        return Observation(View(self._driver.settings, self._office, self.ttl, wait), self._driver)
+
+
+class Holdfast(client.Client[Lock, Any, Any, Rate, Election]):
     """A client in a simulated world. `run` its users in `driver`. `shards`, `previous`: as users say them, but of nodes."""
 
     def __init__(
@@ -237,6 +288,9 @@ class Holdfast(client.Client[Lock, Any, Any, Rate]):
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._drivers[at])
+
+    def _elect(self, terms: Terms, at: int) -> Election:
+        return Election(terms, self._inside, None, self._drivers[at], [])
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(node for it in self._drivers for node in it.status())

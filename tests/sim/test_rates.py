@@ -16,7 +16,7 @@ from sim.face import Holdfast
 
 from holdfast.errors import NoQuorum, RateLimited
 from holdfast.face import rate
-from holdfast.face.looking import Ask
+from holdfast.face.plans import Ask
 
 Build = Callable[..., Town]
 LIMIT, PERIOD = 5, 1.0

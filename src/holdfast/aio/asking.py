@@ -1,34 +1,49 @@
-"""How a task carries out a plan: asks nodes what is no lock, lets time pass, tells observers.
+"""How a task carries out a plan: asks nodes, lets time pass, calls what is to be called, tells observers.
 
-Knows the asyncio driver's `ask`, `sleep` and `note`. Decides nothing.
+Knows the asyncio driver's `ask`, `sleep`, `listen` and `note`. Decides nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from inspect import isawaitable
 from typing import Any, TypeVar
 
 from ..drivers.aio import Driver
-from ..events import Event
-from ..face.looking import Ask
-from ..face.rate import Pause
+from ..face.plans import Ask, Call, Listen, Pause, Plan, Step
 
 T = TypeVar("T")
 
 
-async def carry_out(plan: Generator[Ask | Pause | Event, Any, T], *drivers: Driver) -> T:
-    """Do what the plan wants done, until it knows."""
-    answer: object = None
+async def carry_out(plan: Plan[T], *drivers: Driver) -> T:
+    """Do what the plan wants done, until it knows; what goes wrong on the way is thrown into it."""
+    answer: Any = None
+    trouble: BaseException | None = None
     try:
         while True:
-            match plan.send(answer):
-                case Ask() as ask:
-                    answer = await drivers[ask.shard].ask(ask.asks, ask.enough)
-                case Pause() as pause:
-                    answer = await drivers[0].sleep(pause.seconds)
-                case event:
-                    answer = None
-                    drivers[0].note(event)
-    except StopIteration as end:
-        value: T = end.value
-        return value
+            try:
+                step = plan.send(answer) if trouble is None else plan.throw(trouble)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+            answer = trouble = None
+            try:
+                answer = await _do(step, drivers)
+            except BaseException as error:
+                trouble = error
+    finally:
+        trouble = None  # (it knows this frame: nobody should have to collect that ring)
+
+
+async def _do(step: Step, drivers: tuple[Driver, ...]) -> Any:
+    match step:
+        case Ask():
+            return await drivers[step.shard].ask(step.asks, step.enough)
+        case Pause():
+            return await drivers[0].sleep(step.seconds, step.watch)
+        case Listen():
+            return drivers[0].listen()
+        case Call():
+            found = step.call()
+            return await found if isawaitable(found) else found
+        case event:
+            return drivers[0].note(event)

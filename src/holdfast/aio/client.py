@@ -19,13 +19,14 @@ from ..errors import Closed
 from ..face import client
 from ..face.agreements import Agreements
 from ..face.inside import Inside
-from ..face.looking import Plan
+from ..face.plans import Plan
 from ..face.rate import Limits
 from ..face.terms import Terms
 from ..recipes.looking import LockStatus
 from ..version import VERSION
 from .asking import carry_out
 from .decorating import Locked, Skipping
+from .election import Election
 from .lease import Lease
 from .lock import Lock
 from .rate import Rate
@@ -33,7 +34,7 @@ from .rate import Rate
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
+class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Election]):
     __doc__ = client.Client.__doc__
     _locked, _skipping = Locked, Skipping
 
@@ -50,6 +51,9 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._ways[at])
+
+    def _elect(self, terms: Terms, at: int) -> Election:
+        return Election(terms, self._inside, None, self._ways[at])
 
     def _driver(self, at: int = 0) -> Driver:
         """That of the running loop, and of this process, for one set of nodes; those of loops that were closed are forgotten."""

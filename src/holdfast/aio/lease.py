@@ -98,7 +98,8 @@ class Lease(lease.Lease):
 
     def _obtain(self, wait: float | None) -> Awaitable[None]:
         terms = self._terms
-        return self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold)
+        hold, heed = terms.max_hold, terms.heed
+        return self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=hold, heed=heed)
 
     async def _raise(self, fence: int) -> None:
         await self._driver.extend(self.claim, self._terms.ttl, fence)

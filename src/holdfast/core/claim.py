@@ -16,7 +16,7 @@ from math import inf
 from typing import Protocol
 
 from .. import events
-from ..errors import ConfigError, LockBusy, NoQuorum
+from ..errors import ConfigError, LockBusy, NoQuorum, Overtaken
 from . import quorum
 from .command import CEDE, GRANTED, INQUIRY, READER, RELEASE, TAKEN, TRY, WAIT, Command, Recipe
 from .reach import DOWN, HOPED, UP, Reach
@@ -84,14 +84,16 @@ class Company(Protocol):
 class Claim:
     """A request for a name. `ttl`: of the lease, seconds; `patient`: wait, or try once; `deadline`: when to stop waiting.
 
-    `renew`: keep the lease alive until `max_hold` seconds after it began. Its state is for reading only.
+    `renew`: keep the lease alive until `max_hold` seconds after it began; `heed`: so many nodes that have news end the wait, 0: none do.
+    Its state is for reading only.
     """
 
     __slots__ = (
-        "__weakref__", "_asked", "_base", "_beat", "_dark", "_deadline", "_extended", "_goal", "_largest", "_parting", "_propose",
-        "_quorum", "_reach", "_renew", "_touched", "_usual", "armed", "began", "company", "contended", "doubt", "fence", "freed", "limit",
-        "max_hold", "mint", "news", "notes", "patient", "plain", "queued", "reason", "recipe", "refusal", "routed", "sends", "setback",
-        "since", "state", "ticket", "token", "ttl", "unfit", "until", "votes", "wake", "yes",
+        "__weakref__", "_asked", "_base", "_beat", "_dark", "_deadline", "_extended", "_goal", "_heard", "_heed", "_largest",
+        "_parting", "_propose", "_quorum", "_reach", "_renew", "_touched", "_usual", "armed", "began", "company", "contended",
+        "doubt", "fence", "freed", "limit", "max_hold", "mint", "news", "notes", "patient", "plain", "queued", "reason", "recipe",
+        "refusal", "routed", "sends", "setback", "since", "state", "ticket", "token", "ttl", "unfit", "until", "votes", "wake",
+        "yes",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +108,7 @@ class Claim:
         deadline: float = inf,
         renew: bool = True,
         max_hold: float = inf,
+        heed: int = 0,
     ) -> None:
         self.recipe, self.ttl, self.ticket, self.mint, self._reach = recipe, ttl, ticket, mint, reach
         self.patient, self._deadline, self._renew, self.max_hold = patient, deadline, renew, max_hold
@@ -134,6 +137,7 @@ class Claim:
         self._asked = inf  # when the renewal that is not yet confirmed was sent
         self._extended = inf  # the same of the extension that somebody waits for
         self._goal = 0.0  # until when that one has to make it last
+        self._heed, self._heard = heed, 0  # the nodes that had news, a bit for each
         self._beat = inf  # when to ask everybody again
         self._dark = inf  # since when too few nodes are of use
         self._base = self.began  # until when a grant of the first request counts, once that was made
@@ -314,6 +318,12 @@ class Claim:
         else:
             vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
         return self.check(now, "forced" if kind == TAKEN else "gap")
+
+    def heard(self, node: int, now: float) -> bool:
+        """A node says that what is waited for may have come by other means."""
+        self._heard |= 1 << node
+        overtaken = self.state is WAITING and 0 < self._heed <= self._heard.bit_count()
+        return overtaken and self.refuse(Overtaken(self.recipe.label, now - self.began), now)
 
     def changed(self, node: int, now: float) -> bool:
         """Something happened to the name's key on a node that was asked to tell."""

@@ -21,7 +21,7 @@ from ..clock import clock
 from ..core.claim import HELD, LOST, OVER
 from ..core.command import Recipe
 from ..core.round import Answers, Round
-from ..engine.crew import Crew, NodeStatus, Want
+from ..engine.crew import Crew, NodeStatus, Want, Watch
 from ..engine.record import Stats
 from ..engine.settings import Settings
 from ..errors import Closed, HoldfastError
@@ -178,14 +178,15 @@ class Driver:
     # ------------------------------------------------ for the face
 
     async def acquire(
-        self, lease: Lease, recipes: Sequence[Recipe], *, ttl: float, wait: float | None, renew: bool, max_hold: float
+        self, lease: Lease, recipes: Sequence[Recipe], *, ttl: float, wait: float | None, renew: bool, max_hold: float, heed: int = 0
     ) -> None:
         """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
         deadline = inf if not wait else clock() + wait
         while True:
             self._check_open()
             now = clock()
-            claim = self.crew.want(recipes, ttl, now, patient=wait != 0, deadline=deadline, renew=renew, max_hold=max_hold)
+            terms: dict[str, Any] = {"deadline": deadline, "renew": renew, "max_hold": max_hold, "heed": heed}
+            claim = self.crew.want(recipes, ttl, now, patient=wait != 0, **terms)
             waiter = self.loop.create_future()
             self._waiters[claim] = [waiter]
             lease.claim = claim
@@ -241,15 +242,22 @@ class Driver:
         assert round_ is not None
         return round_
 
-    async def sleep(self, seconds: float) -> bool:
-        """Let time pass, unless the client is closed."""
+    def listen(self) -> Watch:
+        """A new watch, of this loop."""
+        self._check_open()
+        return self.crew.listen(clock())
+
+    async def sleep(self, seconds: float, watch: Watch | None = None) -> bool:
+        """Let time pass, unless the client is closed; less if there is, or was, news for the watch."""
         until = clock() + seconds
-        while (left := until - clock()) > 0:
+        while (left := until - clock()) > 0 and not (watch is not None and watch.news):
             self._check_open()
             if self._over:  # a forked child: nobody here has news
                 await asyncio.sleep(left)
             else:
                 await self._news(left)
+        if watch is not None:
+            watch.news = False
         return True
 
     async def ready(self, wait: float) -> tuple[NodeStatus, ...]:

@@ -27,7 +27,7 @@ from ..clock import clock
 from ..core.claim import HELD, LOST
 from ..core.command import Recipe
 from ..core.round import Answers, Round
-from ..engine.crew import Crew, NodeStatus, Want
+from ..engine.crew import Crew, NodeStatus, Want, Watch
 from ..engine.record import Stats
 from ..engine.settings import Settings
 from ..errors import Cancelled, Closed, ConfigError, HoldfastError, Misuse
@@ -73,7 +73,7 @@ class Errand(weakref.ref[Any]):
     """
 
     __slots__ = (
-        "claim", "confirm", "deadline", "delivered", "ended", "error", "gates", "give_up", "handed", "keeper", "last", "max_hold",
+        "claim", "confirm", "deadline", "delivered", "ended", "error", "gates", "give_up", "handed", "heed", "keeper", "last", "max_hold",
         "patient", "recipes", "renew", "ttl",
     )  # fmt: skip
 
@@ -83,6 +83,7 @@ class Errand(weakref.ref[Any]):
     ttl: float
     deadline: float
     max_hold: float
+    heed: int
     patient: bool
     renew: bool
     gates: list[LockType]  # who waits for news; the keeper's own
@@ -250,7 +251,7 @@ class Keeper:
             return self.ended
         if self.asked:
             return False
-        self._idle_since = min(self._idle_since, now)
+        self._idle_since = now if self.crew.watches else min(self._idle_since, now)
         return now >= self._idle_since + IDLE
 
     def _turn(self, ready: list[tuple[int, int]]) -> None:
@@ -298,7 +299,7 @@ class Keeper:
             errand.ended = True
             self._open(errand)
             return
-        limits = {"deadline": errand.deadline, "max_hold": errand.max_hold}
+        limits: dict[str, Any] = {"deadline": errand.deadline, "max_hold": errand.max_hold, "heed": errand.heed}
         try:
             claim = self.crew.want(errand.recipes, errand.ttl, now, patient=errand.patient, renew=errand.renew, **limits)
         except ConfigError as error:  # a clock that cannot be right
@@ -529,9 +530,12 @@ class Keeper:
         else:
             self._asking[round_] = gate
 
-    def watch(self, gate: LockType, now: float) -> None:
-        """Open the gate when a node's standing has changed."""
+    def watch(self, gate: LockType, of: Watch | None, now: float) -> None:
+        """Open the gate when a node's standing has changed, or when there is news for the watch."""
         self._watchers.append(gate)
+        if of is not None and of.news:
+            self.unwatch(gate, now)
+            gate.release()
 
     def unwatch(self, gate: LockType, now: float) -> None:
         """Nobody waits at the gate any longer."""
@@ -618,6 +622,7 @@ class Driver:
         wait: float | None,
         renew: bool,
         max_hold: float,
+        heed: int = 0,
         cancel: Cancel | None = None,
     ) -> None:
         """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
@@ -630,7 +635,7 @@ class Driver:
             gate = allocate_lock()
             gate.acquire()
             errand.keeper, errand.claim, errand.recipes, errand.gates = keeper, None, recipes, [gate]
-            errand.ttl, errand.deadline, errand.max_hold = ttl, deadline, max_hold
+            errand.ttl, errand.deadline, errand.max_hold, errand.heed = ttl, deadline, max_hold, heed
             errand.patient, errand.renew = wait != 0, renew
             errand.last, errand.handed, errand.error = None, allocate_lock(), None
             errand.give_up = errand.confirm = errand.delivered = errand.ended = False
@@ -708,16 +713,49 @@ class Driver:
             raise HoldfastError("this process was forked, or holdfast failed, while nodes were asked") from keeper.failure
         return told[0]
 
-    def sleep(self, seconds: float, cancel: Cancel | None = None) -> bool:
-        """Let time pass, unless the client is closed. False: `cancel` was set meanwhile."""
+    def listen(self) -> Watch:
+        """A new watch, of this process."""
+        self._check_open()
+        keeper, gate, made = self.keeper, allocate_lock(), list[Watch]()
+        gate.acquire()
+
+        def listen(now: float) -> None:
+            made.append(keeper.crew.listen(now))
+            gate.release()
+
+        keeper.ask(listen)
+        if not keeper.wait(gate) or not made:
+            self._check_open()
+            raise HoldfastError("this process was forked, or holdfast failed, just now: try again") from keeper.failure
+        return made[0]
+
+    def sleep(self, seconds: float, cancel: Cancel | None = None, watch: Watch | None = None) -> bool:
+        """Let time pass, unless the client is closed; less if there is, or was, news for the watch. False: `cancel` was set meanwhile."""
         gate, until = allocate_lock(), clock() + seconds
         gate.acquire()
-        while (left := until - clock()) > 0:
+        while (left := until - clock()) > 0 and not (watch is not None and watch.news):
             self._check_open()
             if cancel is not None and cancel.is_set():
                 return False
-            gate.acquire(True, min(left, GLANCE))
+            if watch is None:
+                gate.acquire(True, min(left, GLANCE))
+            else:
+                self._attend(watch, until, cancel)
+        if watch is not None:
+            watch.news = False
         return True
+
+    def _attend(self, watch: Watch, until: float, cancel: Cancel | None) -> None:
+        """Wait until there may be news for the watch, or for the client's end."""
+        keeper, gate = self.keeper, allocate_lock()
+        if watch.token not in keeper.crew.watches:
+            raise HoldfastError("this process was forked, or holdfast failed, while something was watched: begin again") from keeper.failure
+        gate.acquire()
+        keeper.ask(partial(keeper.watch, gate, watch))
+        try:
+            keeper.wait(gate, until, cancel)
+        finally:
+            keeper.ask(partial(keeper.unwatch, gate))
 
     def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
@@ -726,7 +764,7 @@ class Driver:
             self._check_open()
             keeper, gate = self.keeper, allocate_lock()
             gate.acquire()
-            keeper.ask(partial(keeper.watch, gate))
+            keeper.ask(partial(keeper.watch, gate, None))
             try:
                 now = clock()
                 status = self.status()

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
+from weakref import WeakValueDictionary
 
 from .. import events, scripts
 from ..core.claim import AHEAD, HELD, WAITING, Claim
-from ..core.command import GRANTED, READ, RELEASE, Command, Recipe
+from ..core.command import GRANTED, NEWS, READ, RELEASE, Command, Recipe
 from ..core.goal import Goal, Some
 from ..core.reach import DOWN, GUARDED, HOPED, UP, Reach
 from ..core.round import Answers, Round
@@ -49,6 +50,15 @@ class NodeStatus:
     shard: str = ""
 
 
+class Watch:
+    """Whom nodes tell when something has changed that is no lock, for as long as somebody refers to it. `token`: what they know it by."""
+
+    __slots__ = ("__weakref__", "news", "token")
+
+    def __init__(self, token: bytes) -> None:
+        self.token, self.news = token, False
+
+
 class Crew:
     """All of a client's conversation with its nodes, in one process or event loop.
 
@@ -73,12 +83,13 @@ class Crew:
         self.lanes: list[Lane[Command]] = [Lane(self, i, it, self._manners) for i, it in enumerate(settings.addresses)]
         self.live: dict[bytes, Claim] = {}
         self.rounds: set[Round] = set()
+        self.watches: WeakValueDictionary[bytes, Watch] = WeakValueDictionary()
         self.settled: list[Want] = []  # those with news for whoever waits
         self.found: list[Round] = []  # those that are over
         self.dials: list[int] = []  # nodes to connect to
         self.hangups: list[int] = []  # nodes whose connection to close, with a reset
         self.record = Record()
-        self.changes = 0  # how often any node's standing changed
+        self.changes = 0  # how often something did that is nobody's in particular: a node's standing, what a watch is for, the end
         self._ahead: float | None = None  # the nodes' clocks (their median) less `now`
         self._told: list[object] = [None] * len(self.lanes)
         self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout, settings.spreads)
@@ -107,6 +118,12 @@ class Crew:
         if isinstance(recipes, Some):
             return Goal(claims(recipes.first(ticket)), lambda: claims(recipes.others(ticket)))
         return Goal(claims(recipes))
+
+    def listen(self, now: float) -> Watch:
+        """A new watch, by its token: what nodes are told to tell it is no business of this."""
+        watch = Watch(self.mint.token(self.mint.ticket(now + self.record.epoch)))  # (its place in line means nothing)
+        self.watches[watch.token] = watch
+        return watch
 
     def begin(self, want: Want, now: float) -> None:
         """Ask for it."""
@@ -156,6 +173,7 @@ class Crew:
             claim.close(now)
             self.record.ended(claim, before, now)
             self.act(claim, now)
+        self.changes += 1
 
     @property
     def owing(self) -> bool:
@@ -273,7 +291,13 @@ class Crew:
             return  # nothing that our scripts say
         kind, token, fence, key = parts
         claim = self.live.get(token)
-        if claim is not None and claim.recipe.name == key and (claim.state is WAITING or claim.state is HELD):
+        if kind == NEWS:
+            if claim is not None and claim.heard(node, now):
+                self.act(claim, now)
+            elif (watch := self.watches.get(token)) is not None:
+                watch.news = True
+                self.changes += 1
+        elif claim is not None and claim.recipe.name == key and (claim.state is WAITING or claim.state is HELD):
             if claim.pushed(node, kind, int(fence), now):
                 self.act(claim, now)
         elif kind == GRANTED:  # one that nobody wants any more

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from ..clock import clock
 from ..engine.settings import Settings
 from ..recipes.semaphore import Slots
-from .looking import Plan, agree
+from .looking import agree
+from .plans import Plan
 
 
 class Agreements:

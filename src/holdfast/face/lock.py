@@ -17,7 +17,7 @@ from ..recipes.semaphore import Slots
 from .agreements import Agreements
 from .inside import Inside
 from .lease import Lease
-from .looking import Plan
+from .plans import Plan
 from .terms import Terms
 
 T = TypeVar("T", bound=Lease)

@@ -1,19 +1,15 @@
 """How a client looks at locks, and takes them away: which rounds, and what is made of their answers. Shared by both faces.
 
-Knows recipes, and that rounds have answers. Must not know who waits for them: each function yields what is to be asked of which node, is
-sent the round when it is over, and returns what came of it.
+Knows recipes, and that rounds have answers. Must not know who waits for them: each function is a plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TypeVar
 
 from .. import checks
 from ..core import quorum
-from ..core.round import Answers, Round
+from ..core.round import Round
 from ..core.ticket import TOKEN
 from ..engine.settings import Settings
 from ..errors import ConfigError, NoQuorum
@@ -22,36 +18,12 @@ from ..recipes import looking
 from ..recipes.exclusive import key_of
 from ..recipes.looking import LockStatus
 from ..recipes.semaphore import Slots
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What to ask of which node; `enough`: need the others be waited for? `shard`: the number of the set of nodes that is asked."""
-
-    asks: Mapping[int, bytes]
-    enough: Callable[[Answers], bool] | None = None
-    shard: int = 0
-
-
-Plan = Generator[Ask, Round, T]
-
-
-def of(shard: int, plan: Plan[T]) -> Plan[T]:
-    """The same, asked of this set of nodes."""
-    try:
-        ask = next(plan)
-        while True:
-            ask = plan.send((yield replace(ask, shard=shard)))
-    except StopIteration as end:
-        found: T = end.value
-        return found
+from .plans import Ask, Plan
 
 
 def inspect(settings: Settings, name: str) -> Plan[LockStatus]:
     """How a lock is, node by node."""
-    seen = yield from _everywhere(settings, looking.inspect(key_of(name, settings.prefix, slots=True)), name, "inspect")
+    seen = yield from _everywhere(settings, looking.inspect(key_of(name, settings.prefix, parts=True)), name, "inspect")
     labels = [it.label for it in settings.addresses]
     known: dict[bytes, str] = {}
     status = looking.status(name, labels, seen.answers, seen.causes, known)
@@ -65,11 +37,11 @@ def inspect(settings: Settings, name: str) -> Plan[LockStatus]:
 def locked_by(settings: Settings, name: str) -> Plan[str | None]:
     """Who has a lock on a majority. NoQuorum where too few nodes answer to tell."""
     size = len(settings.addresses)
-    command = looking.holder(key_of(name, settings.prefix, slots=True))
+    command = looking.holder(key_of(name, settings.prefix, parts=True))
     seen = yield Ask(dict.fromkeys(range(size), command), lambda answers: looking.on_majority(answers, size)[0])
     certain, value = looking.on_majority(seen.answers, size)
     if not certain:
-        raise _unheard(settings, seen, name, "look at")
+        raise unheard(settings, seen, name, "look at")
     return None if value is None else value.decode("utf-8", "backslashreplace")
 
 
@@ -81,7 +53,7 @@ def names(settings: Settings, pattern: str) -> Plan[list[str]]:
     while cursors:
         seen = yield Ask({node: looking.names(settings.prefix, pattern, cursor) for node, cursor in cursors.items()})
         if first and not seen.sufficient:
-            raise _unheard(settings, seen, pattern, "look for")
+            raise unheard(settings, seen, pattern, "look for")
         first, cursors = False, {}
         for node, reply in seen.answers.items():
             cursor, found = looking.found(reply)
@@ -102,7 +74,7 @@ def force_release(settings: Settings, name: str, reason: str, only: str | None) 
         raise ConfigError("only is a token, as `lease.token`, `inspect` and LockBusy show it; leave it out to take the lock from anybody")
     holders: list[bytes] = []
     for command in (looking.force_release, looking.rw_force_release):  # nobody here knows of which kind the lock is: each takes its own
-        told = command(key_of(name, settings.prefix, slots=True), settings.horizon, value)
+        told = command(key_of(name, settings.prefix, parts=True), settings.horizon, value)
         seen = yield from _everywhere(settings, told, name, "force the release of")
         holders += [it for it in seen.answers.values() if isinstance(it, bytes)]
     holder = max(holders, key=holders.count, default=None)
@@ -119,17 +91,18 @@ def agree(settings: Settings, slots: Slots) -> Plan[None]:
         case False:
             raise slots.disagreement(seen.answers)
         case None:
-            raise _unheard(settings, seen, slots.label, "acquire")
+            raise unheard(settings, seen, slots.label, "acquire")
 
 
 def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Plan[Round]:
     """Ask all nodes the same; NoQuorum if too few answer."""
-    seen = yield Ask(dict.fromkeys(range(len(settings.addresses)), command))
+    seen: Round = yield Ask(dict.fromkeys(range(len(settings.addresses)), command))
     if not seen.sufficient:
-        raise _unheard(settings, seen, name, doing)
+        raise unheard(settings, seen, name, doing)
     return seen
 
 
-def _unheard(settings: Settings, seen: Round, name: str, doing: str) -> NoQuorum:
+def unheard(settings: Settings, seen: Round, name: str, doing: str) -> NoQuorum:
+    """Too few nodes have answered: why, node by node."""
     causes = {settings.addresses[node].label: cause for node, cause in seen.causes.items()}
     return NoQuorum(name, seen.ended - seen.began, causes, quorum.majority(len(settings.addresses)), doing)

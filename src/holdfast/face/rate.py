@@ -7,9 +7,8 @@ pass, observers told), and returns what came of it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 from zlib import crc32
 
 from .. import checks
@@ -18,13 +17,11 @@ from ..core import quorum
 from ..core.round import Round
 from ..engine.settings import Settings
 from ..errors import Cancelled, ConfigError, NoQuorum, RateLimited
-from ..events import Event, Opened
+from ..events import Opened
 from ..recipes import rate as recipes
 from ..recipes.rate import LASTS, MOST, SECOND, SHORTEST, Algorithm, Gcra, Told, Window
-from .looking import Ask
+from .plans import Ask, Pause, Plan
 from .terms import waiting
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,16 +113,6 @@ def _order(key: bytes, labels: Sequence[str]) -> list[int]:
 
 
 # ------------------------------------------------ what is to be done
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Let so many seconds pass. The answer: False if somebody has ended the wait."""
-
-    seconds: float
-
-
-Plan = Generator[Ask | Pause | Event, Any, T]
 
 
 class Tally:

@@ -16,11 +16,11 @@ from ..drivers.access import Access, Credentials, accesses
 from ..engine.settings import Settings, settings
 from ..errors import ConfigError
 from ..events import Forced
-from ..recipes.exclusive import key_of, without_slot
+from ..recipes.exclusive import key_of, user_name
 from ..recipes.looking import LockStatus
 from ..recipes.semaphore import Slots
-from . import looking
-from .looking import Plan
+from . import looking, plans
+from .plans import Plan
 from .shards import Shard, Spread
 from .terms import Terms
 
@@ -74,13 +74,7 @@ class Sites:
                 "decides alone where they live: '{account}:7', '{account}:3'"
             )
         if isinstance(terms.recipes, Slots) or terms.kind:
-            if self._former and self._former[self._before.of(terms.name)] != home:
-                what = "read-write lock" if terms.kind else "semaphore"
-                raise ConfigError(
-                    f"{what} {terms.name!r} moves to another set of nodes, and cannot be used meanwhile: stop all who use it, then "
-                    "name the new sets without `previous`"
-                )
-            return home, ()
+            return self.settled(terms.name, "read-write lock" if terms.kind else "semaphore"), ()
         moving: dict[str, tuple[int, list[Recipe]]] = {}
         for recipe in terms.recipes if self._former else ():
             former = self._before.of(recipe.label)
@@ -90,19 +84,29 @@ class Sites:
 
     def homes(self, name: str) -> list[int]:
         """The sets on which somebody may hold this name: the one where it lives, then the one where it did before. ConfigError as ever."""
-        key_of(name, slots=True)
-        name = without_slot(name)
+        key_of(name, parts=True)
+        name = user_name(name)
         return list(dict.fromkeys([self.home(name), *([self._former[self._before.of(name)]] if self._former else [])]))
 
     def home(self, name: str) -> int:
         """The set on which this name lives."""
         return self._spread.of(name)
 
+    def settled(self, name: str, what: str) -> int:
+        """The same, for what cannot be on two sets at once: ConfigError if the name moves just now. `what`: such as "semaphore"."""
+        home = self.home(name)
+        if self._former and self._former[self._before.of(name)] != home:
+            raise ConfigError(
+                f"{what} {name!r} moves to another set of nodes, and cannot be used meanwhile: stop all who use it, then "
+                "name the new sets without `previous`"
+            )
+        return home
+
     def inspect(self, name: str) -> Plan[LockStatus]:
         """How a lock is; of a name that moves, on the first of its sets where it is not free."""
         found = []
         for at in self.homes(name):
-            found.append((yield from looking.of(at, looking.inspect(self.all[at].settings, name))))
+            found.append((yield from plans.of(at, looking.inspect(self.all[at].settings, name))))
             if found[-1].state != "free":
                 return found[-1]
         return found[0]
@@ -110,7 +114,7 @@ class Sites:
     def locked_by(self, name: str) -> Plan[str | None]:
         """Who has a lock on a majority of a set on which it may be."""
         for at in self.homes(name):
-            holder = yield from looking.of(at, looking.locked_by(self.all[at].settings, name))
+            holder = yield from plans.of(at, looking.locked_by(self.all[at].settings, name))
             if holder is not None:
                 return holder
         return None
@@ -119,14 +123,14 @@ class Sites:
         """The names of all locks that are held, on any set, in order."""
         found: set[str] = set()
         for at, site in enumerate(self.all):
-            found.update((yield from looking.of(at, looking.names(site.settings, pattern))))
+            found.update((yield from plans.of(at, looking.names(site.settings, pattern))))
         return sorted(found)
 
     def force_release(self, name: str, reason: str, only: str | None) -> Plan[list[tuple[int, Forced]]]:
         """Take a lock away from whoever has it, on every set on which it may be: what came of it, set by set."""
         told = []
         for at in self.homes(name):
-            told.append((at, (yield from looking.of(at, looking.force_release(self.all[at].settings, name, reason, only)))))
+            told.append((at, (yield from plans.of(at, looking.force_release(self.all[at].settings, name, reason, only)))))
         return told
 
 

@@ -14,6 +14,7 @@ from ..checks import Seconds
 from ..core.command import Recipe
 from ..engine.settings import SHORTEST, Settings, lease_of
 from ..errors import ConfigError
+from ..recipes.election import Office
 from ..recipes.exclusive import Exclusive
 from ..recipes.readwrite import ReadWrite
 from ..recipes.semaphore import Slots
@@ -22,7 +23,10 @@ LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can c
 
 
 class Terms(NamedTuple):
-    """A lock's options. Times in seconds; `wait` None: for ever, 0: one try; `max_hold` inf: no limit."""
+    """A lock's options. Times in seconds; `wait` None: for ever, 0: one try; `max_hold` inf: no limit.
+
+    `heed`: so many nodes that have news end the wait for it (Overtaken), 0: none do. For primitives that wait for what the holder makes.
+    """
 
     recipes: tuple[Recipe, ...] | Slots
     ttl: float
@@ -32,6 +36,7 @@ class Terms(NamedTuple):
     reentrant: bool
     fail_open: bool
     on_lost: Callable[[Any], object] | None
+    heed: int = 0
 
     @property
     def kind(self) -> bytes:
@@ -46,7 +51,7 @@ class Terms(NamedTuple):
     @property
     def alone(self) -> tuple[str, ...]:
         """The names that whoever is inside cannot have a second time without waiting for himself."""
-        return () if isinstance(self.recipes, Slots) else self.names
+        return () if isinstance(self.recipes, Slots) else tuple(it.part for it in self.recipes)
 
     @property
     def name(self) -> str:
@@ -96,6 +101,11 @@ def locks(settings: Settings, names: tuple[str, ...], ttl: float) -> tuple[Exclu
 def side(settings: Settings, name: str, kind: bytes, ttl: float) -> tuple[Recipe, ...]:
     """One side of a read-write lock: of readers, or of writers. (Their scripts' bytes are the same for all lengths.)"""
     return (ReadWrite(name, kind, prefix=settings.prefix, horizon=settings.horizon),)
+
+
+def office(settings: Settings, name: str, value: str, ttl: float) -> tuple[Office, ...]:
+    """The lock of whoever leads."""
+    return (Office(name, value, prefix=settings.prefix, ttl=ttl, horizon=settings.horizon),)
 
 
 def waiting(wait: Seconds | None) -> float | None:

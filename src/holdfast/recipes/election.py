@@ -52,13 +52,17 @@ class Heard:
 
 
 class Office(Exclusive):
-    """The lock of an office, and what goes with it. The parameters are those of an Exclusive. Immutable."""
+    """The lock of an office, and what goes with it. Immutable.
 
-    __slots__ = ("_leader", "_watchers", "rider")
+    `value`: what a leader says first; the other parameters are those of an Exclusive.
+    """
+
+    __slots__ = ("_leader", "_watchers", "rider", "value")
     rider: Callable[[int, float], bytes] | None
 
-    def __init__(self, name: str, *, prefix: str = "", ttl: float, horizon: int) -> None:
+    def __init__(self, name: str, value: str, *, prefix: str = "", ttl: float, horizon: int) -> None:
         super().__init__(name, prefix=prefix, ttl=ttl, horizon=horizon, own="election")
+        self.value = value_of(value)
         self._leader, self._watchers = beside(self.name, b"leader"), beside(self.name, b"watchers")
         self.rider = None
 
@@ -82,17 +86,17 @@ class Office(Exclusive):
 
 
 class Speech:
-    """What a leader says, version by version. `office`: where; `value`: its first words.
+    """What a leader says, version by version, beginning with the office's own value.
 
     Threads may say something at the same time, without a lock: a version is whoever's who took it, and only lower ones are ever forgotten.
     """
 
-    __slots__ = ("_office", "_said", "_versions")
+    __slots__ = ("_said", "_versions", "office")
 
-    def __init__(self, office: Office, value: str) -> None:
-        self._office, self._versions = office, count(1)
+    def __init__(self, office: Office) -> None:
+        self.office, self._versions = office, count(1)
         self._said: dict[int, str] = {}
-        self.says(value)
+        self.says(office.value)
 
     def says(self, value: str) -> None:
         """From now on this."""
@@ -112,7 +116,7 @@ class Speech:
 
     def rider(self, fence: int, ttl: float) -> bytes:
         """The bytes of it, along with what is said of the lock."""
-        return self._office.announce(self.word(fence, ttl))
+        return self.office.announce(self.word(fence, ttl))
 
 
 def value_of(value: object) -> str:

@@ -16,37 +16,39 @@ from ..scripts import RELEASE, REQUEST
 LONGEST = 512  # bytes of a name
 SHORTEST = 0.05  # seconds: a lease that is not over before anybody can use it
 _TAG = re.compile(rb"[^{]*\{([^}]+)\}", re.DOTALL)  # in which the server finds a hash tag
-_SLOT = re.compile(rb"\[slot \d+\]\Z")
-_OURS = re.compile(rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|rwqueue|rwwaiters|permits|rate|window)", re.DOTALL)
+_PART = re.compile(rb"\[(slot \d+|election|once|fill)\]\Z")  # what other primitives lock ends like this
+_OURS = re.compile(
+    rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|rwqueue|rwwaiters|permits|rate|window|leader|watchers|result|cache|arrived"
+    rb"|generation)",
+    re.DOTALL,
+)
 
 
 class Exclusive:
     """What an exclusive lock says to a node. `name`: as the user wrote it; `horizon`: K, the fence horizon in ms. Immutable.
 
-    `slot`: which of a semaphore's slots it is, if it is one: a lock of its own, whose name no other lock can have.
+    `slot`: which of a semaphore's slots it is, if it is one; `own`: what else it is for, election, once or fill. Either is a lock of its
+    own, whose name no user's lock can have.
     """
 
-    __slots__ = ("_k", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name", "slot")
+    __slots__ = ("_k", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name", "part", "slot")
     kind = b""
     rider: Callable[[int, float], bytes] | None = None
 
-    def __init__(self, name: str, *, prefix: str = "", ttl: float, horizon: int, slot: int | None = None) -> None:
+    def __init__(self, name: str, *, prefix: str = "", ttl: float, horizon: int, slot: int | None = None, own: str = "") -> None:
         self.label, self.horizon, self._ttl, self.slot = name, horizon, ttl, slot
-        self.name = key_of(name, prefix)
-        if slot is not None:
-            self.name += b"[slot %d]" % slot
+        self.name, self.part = key_of(name, prefix), name  # part: what its fences are of
+        if own or slot is not None:
+            which = f"[{own or f'slot {slot}'}]"
+            self.name, self.part = self.name + which.encode(), self.part + which
         self._prepare()
-
-    @property
-    def part(self) -> str:
-        """What its fences are of: the lock, or the slot."""
-        return self.label if self.slot is None else f"{self.label}[slot {self.slot}]"
 
     @classmethod
     def of_key(cls, key: bytes, horizon: int) -> Exclusive:
         """The lock that has this key on the nodes: for what they say of locks that nobody here wants any more."""
         self = cls.__new__(cls)
-        self.name, self.label, self.horizon, self._ttl, self.slot = key, key.decode("utf-8", "backslashreplace"), horizon, 0.0, None
+        self.label = self.part = key.decode("utf-8", "backslashreplace")
+        self.name, self.horizon, self._ttl, self.slot = key, horizon, 0.0, None
         self._prepare()
         return self
 
@@ -69,16 +71,16 @@ class Exclusive:
         return b"%b$%d\r\n%b\r\n%b" % (self._release, len(token), token, self._k)
 
 
-def key_of(name: str, prefix: str = "", slots: bool = False) -> bytes:
-    """The key of a lock. ConfigError for a name that could meet another lock's keys. `slots`: semaphores' slots are meant as well."""
+def key_of(name: str, prefix: str = "", parts: bool = False) -> bytes:
+    """The key of a lock. ConfigError for a name that could meet another lock's keys. `parts`: those of other primitives are meant, too."""
     checks.text(name, "a lock's name", most=LONGEST)
     key = (prefix + name).encode()
     if not name:
         raise ConfigError("a lock needs a name")
     if b"}" in key and not _TAG.match(key):
         raise ConfigError(f"{name!r} cannot be a lock's name: it has a '}}' but no hash tag like '{{tag}}' before it; leave the '}}' out")
-    if _SLOT.search(key) and not slots:
-        raise ConfigError(f"{name!r} cannot be a lock's name: it looks like a slot of a semaphore")
+    if _PART.search(key) and not parts:
+        raise ConfigError(f"{name!r} cannot be a lock's name: it looks like a slot of a semaphore, or like another primitive's lock")
     if _OURS.match(key):
         raise ConfigError(f"{name!r} cannot be a lock's name: it looks like the keys in which locks keep their queues and fences")
     return key
@@ -91,9 +93,9 @@ def tag_of(name: str) -> bytes:
     return key if tag is None else tag[1]
 
 
-def without_slot(name: str) -> str:
-    """The name of the semaphore that this slot is of; any other name as it is."""
-    found = _SLOT.search(name.encode())
+def user_name(name: str) -> str:
+    """The name of the semaphore, election, once or fill that this lock is of; any other name as it is."""
+    found = _PART.search(name.encode())
     return name if found is None else name.encode()[: found.start()].decode()
 
 

@@ -1,34 +1,47 @@
-"""How a thread carries out a plan: asks nodes what is no lock, lets time pass, tells observers.
+"""How a thread carries out a plan: asks nodes, lets time pass, calls what is to be called, tells observers.
 
-Knows the threads driver's `ask`, `sleep` and `note`. Decides nothing.
+Knows the threads driver's `ask`, `sleep`, `listen` and `note`. Decides nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any, TypeVar
 
 from ..drivers.threads import Cancel, Driver
-from ..events import Event
-from ..face.looking import Ask
-from ..face.rate import Pause
+from ..face.plans import Ask, Call, Listen, Pause, Plan, Step
 
 T = TypeVar("T")
 
 
-def carry_out(plan: Generator[Ask | Pause | Event, Any, T], *drivers: Driver, cancel: Cancel | None = None) -> T:
-    """Do what the plan wants done, until it knows. `cancel`: ends its pauses."""
-    answer: object = None
+def carry_out(plan: Plan[T], *drivers: Driver, cancel: Cancel | None = None) -> T:
+    """Do what the plan wants done, until it knows; what goes wrong on the way is thrown into it. `cancel`: ends its pauses."""
+    answer: Any = None
+    trouble: BaseException | None = None
     try:
         while True:
-            match plan.send(answer):
-                case Ask() as ask:
-                    answer = drivers[ask.shard].ask(ask.asks, ask.enough)
-                case Pause() as pause:
-                    answer = drivers[0].sleep(pause.seconds, cancel)
-                case event:
-                    answer = None
-                    drivers[0].note(event)
-    except StopIteration as end:
-        value: T = end.value
-        return value
+            try:
+                step = plan.send(answer) if trouble is None else plan.throw(trouble)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+            answer = trouble = None
+            try:
+                answer = _do(step, drivers, cancel)
+            except BaseException as error:
+                trouble = error
+    finally:
+        trouble = None  # (it knows this frame: nobody should have to collect that ring)
+
+
+def _do(step: Step, drivers: tuple[Driver, ...], cancel: Cancel | None) -> Any:
+    match step:
+        case Ask():
+            return drivers[step.shard].ask(step.asks, step.enough)
+        case Pause():
+            return drivers[0].sleep(step.seconds, cancel, step.watch)
+        case Listen():
+            return drivers[0].listen()
+        case Call():
+            return step.call()
+        case event:
+            return drivers[0].note(event)

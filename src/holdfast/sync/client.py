@@ -16,13 +16,14 @@ from ..engine.record import Stats, total
 from ..face import client
 from ..face.agreements import Agreements
 from ..face.inside import Inside
-from ..face.looking import Plan
+from ..face.plans import Plan
 from ..face.rate import Limits
 from ..face.terms import Terms
 from ..recipes.looking import LockStatus
 from ..version import VERSION
 from .asking import carry_out
 from .decorating import Locked, Skipping
+from .election import Election
 from .lease import Lease
 from .lock import Lock
 from .rate import Rate
@@ -30,7 +31,7 @@ from .rate import Rate
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
+class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Election]):
     __doc__ = client.Client.__doc__
     _locked, _skipping = Locked, Skipping
 
@@ -47,6 +48,9 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate]):
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._drivers[at])
+
+    def _elect(self, terms: Terms, at: int) -> Election:
+        return Election(terms, self._inside, None, self._drivers[at])
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(node for it in self._drivers for node in it.status())

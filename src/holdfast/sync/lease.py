@@ -96,7 +96,8 @@ class Lease(lease.Lease):
 
     def _obtain(self, wait: float | None, cancel: threading.Event | None = None) -> None:
         terms = self._terms
-        self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=terms.max_hold, cancel=cancel)
+        hold, heed = terms.max_hold, terms.heed
+        self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=hold, heed=heed, cancel=cancel)
 
     def _raise(self, fence: int) -> None:
         self._driver.extend(self.errand, self._terms.ttl, fence)

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from ..core.claim import HELD, LOST, Claim
 from ..core.command import Recipe
 from ..core.round import Answers, Round
-from ..engine.crew import Crew, NodeStatus, Want
+from ..engine.crew import Crew, NodeStatus, Want, Watch
 from ..engine.settings import Settings
 from ..errors import Closed
 from ..events import Event
@@ -142,13 +142,22 @@ class Driver:
     # ------------------------------------------------ for faces, and for users who need none
 
     async def acquire(
-        self, lease: Lease, recipes: Sequence[Recipe], *, ttl: float, wait: float | None = None, renew: bool = True, max_hold: float = inf
+        self,
+        lease: Lease,
+        recipes: Sequence[Recipe],
+        *,
+        ttl: float,
+        wait: float | None = None,
+        renew: bool = True,
+        max_hold: float = inf,
+        heed: int = 0,
     ) -> None:
         """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
         deadline = inf if not wait else self.clock() + wait
+        terms: dict[str, Any] = {"deadline": deadline, "renew": renew, "max_hold": max_hold, "heed": heed}
         while True:
             self._check_open()
-            claim = self.crew.want(recipes, ttl, self._about_now(), patient=wait != 0, deadline=deadline, renew=renew, max_hold=max_hold)
+            claim = self.crew.want(recipes, ttl, self._about_now(), patient=wait != 0, **terms)
             lease.claim = claim
             # (mypy cannot tell the type of a default that binds the loop variable of this attempt)
             self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
@@ -212,12 +221,19 @@ class Driver:
         await future
         return round_
 
-    async def sleep(self, seconds: float) -> bool:
-        """Let time pass, unless the client is closed."""
+    def listen(self) -> Watch:
+        """A new watch, of this process."""
+        self._check_open()
+        return self.crew.listen(self.clock())
+
+    async def sleep(self, seconds: float, watch: Watch | None = None) -> bool:
+        """Let time pass, unless the client is closed; less if there is, or was, news for the watch."""
         until = self.clock() + seconds
-        while (left := until - self.clock()) > 0:
+        while (left := until - self.clock()) > 0 and not (watch is not None and watch.news):
             self._check_open()
             await self._changed(left)
+        if watch is not None:
+            watch.news = False
         return True
 
     def note(self, event: Event) -> None:

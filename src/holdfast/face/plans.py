@@ -1,0 +1,66 @@
+"""Plans: what is to be done, step by step, by whoever wants something of the nodes that is not just a lock. Shared by both faces.
+
+Knows which steps there are. Must not know who takes them, or how they wait: a plan yields a step, is sent what came of it, or has the
+error thrown in, and returns what it was for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from ..core.round import Answers
+from ..engine.crew import Watch
+from ..events import Event
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask each of these nodes this. The answer: the Round, when it is over.
+
+    `enough`: need the others be waited for? `shard`: the number of the set of nodes that is asked.
+    """
+
+    asks: Mapping[int, bytes]
+    enough: Callable[[Answers], bool] | None = None
+    shard: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Let so many seconds pass; less if nodes have news for the watch. The answer: False if somebody has ended the wait."""
+
+    seconds: float
+    watch: Watch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """The answer: a new Watch, whose token nodes can be told to have their news for."""
+
+
+class Call:
+    """Call this. The answer: what it returns; where that has to be awaited, it is."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call = call
+
+
+Step = Ask | Pause | Listen | Call | Event  # (an event: observers are told)
+Plan = Generator[Step, Any, T]
+
+
+def of(shard: int, plan: Plan[T]) -> Plan[T]:
+    """The same, asked of this set of nodes."""
+    try:
+        step = next(plan)
+        while True:
+            step = plan.send((yield replace(step, shard=shard) if isinstance(step, Ask) else step))
+    except StopIteration as end:
+        found: T = end.value
+        return found
