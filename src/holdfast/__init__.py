@@ -32,7 +32,7 @@ from .face.election import Leader
 from .face.lease import LeaseState
 from .face.rate import Allowance
 from .recipes.looking import LockStatus, NodeView, Reader, Waiter
-from .sync import Election, Holdfast, Leadership, Lease, Lock, Rate, RWLock, current
+from .sync import Election, Holdfast, Leadership, Lease, Lock, Observation, Rate, RWLock, current
 from .version import VERSION as __version__
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "NodeView",
     "NotAcquired",
     "NotHeld",
+    "Observation",
     "Options",
     "RWLock",
     "Rate",

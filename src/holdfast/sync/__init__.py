@@ -6,9 +6,9 @@ Knows what a user of threads sees. Must not know anything below the driver's few
 from ..face.rwlock import RWLock
 from .client import Holdfast
 from .decorating import current
-from .election import Election, Leadership
+from .election import Election, Leadership, Observation
 from .lease import Lease
 from .lock import Lock
 from .rate import Rate
 
-__all__ = ["Election", "Holdfast", "Leadership", "Lease", "Lock", "RWLock", "Rate", "current"]
+__all__ = ["Election", "Holdfast", "Leadership", "Lease", "Lock", "Observation", "RWLock", "Rate", "current"]

@@ -34,7 +34,7 @@ class Leadership(election.Leadership, Lease):
 
 
 class Observation:
-    """What `observe` gives: each step waits for the next change."""
+    """What an election's `observe` gives, to be looped over: each step waits for the next change, and is a Leader."""
 
     __slots__ = ("_cancel", "_driver", "_view")
 
