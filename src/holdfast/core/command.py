@@ -57,16 +57,23 @@ class Command:
     """Something asked of one or more nodes: one object, and one packing, for all of them.
 
     `owner`: who wants the answer, or nobody; `sent`: a moment before its first byte left; `data`: its bytes, once packed; `watch`: the
-    node is to tell when what this reads has changed.
+    node is to tell when what this reads has changed; `bound`: until when a grant that it brings counts, once somebody has reckoned that.
     """
 
-    __slots__ = ("data", "fence", "mode", "owner", "sent", "token", "ttl", "watch")
+    __slots__ = ("bound", "data", "fence", "mode", "owner", "sent", "token", "ttl", "watch")
 
     def __init__(
-        self, owner: Asker | None, mode: bytes, token: bytes, sent: float, ttl: float = 0.0, fence: int = 0, data: bytes = b"",
+        self,
+        owner: Asker | None,
+        mode: bytes,
+        token: bytes,
+        sent: float,
+        ttl: float = 0.0,
+        fence: int = 0,
+        data: bytes = b"",
         watch: bool = False,
-    ) -> None:  # fmt: skip
-        self.watch = watch
+    ) -> None:
+        self.watch, self.bound = watch, 0.0
         self.owner, self.mode, self.token, self.sent, self.ttl, self.fence, self.data = owner, mode, token, sent, ttl, fence, data
 
     @property
