@@ -393,6 +393,22 @@ def test_who_looks_on_does_not_poll(town: Build) -> None:
     assert calls(here) - before <= 3 * (4 * 16 + 2 * 31)
 
 
+def test_a_change_costs_an_observer_two_looks(town: Build) -> None:
+    """One when it is told, and one when it is back from showing that. (Each node tells it; a look is enough for all.)"""
+    here = Country(town(3))
+    world, one = here.world, here.client()
+    here.said |= {str(it): it for it in range(1, 12)}
+    leader = world.do(one.election("boss", "1", ttl=MAX_TTL).campaign())
+    here.observe(here.client())
+    world.run(world.now + 1.0)
+    before = calls(here)
+    for version in range(2, 12):
+        world.do(leader.publish(str(version)))
+        world.run(world.now + 0.01)
+    here.all_see(leader.term, "11")
+    assert calls(here) - before <= 3 * 10 * (1 + 3), "and a write-back, now and then"
+
+
 def test_what_a_term_costs(town: Build) -> None:
     """Nobody waits for the first word: one round trip to lead, and one to resign, with a word in each write."""
     here = Country(town(3))

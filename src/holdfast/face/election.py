@@ -110,6 +110,7 @@ class View:
         """The next change; None: there will be none. The first one is how it is now."""
         if self._watch is None:
             self._watch = yield Listen()
+        yield Pause(0.0, self._watch)  # (whatever it was told so far, the next look sees)
         while True:
             found, seen = yield from _read(self._settings, self._office, self._watch.token, 2 * self._ttl)
             if self._wait is not None and self._until == inf:

@@ -107,12 +107,12 @@ class Speech:
         """The latest, good for so many seconds; 0: a resignation."""
         if left <= 0:
             return Word(term, LAST)
-        said = list(self._said.items())  # (in one step, whoever else is about to say something)
-        version, value = max(said)
-        for earlier, _ in said:
+        said = self._said.copy()  # (in one step, whoever else is about to say something)
+        version = max(said)
+        for earlier in said:
             if earlier < version:
                 self._said.pop(earlier, None)
-        return Word(term, version, left, value)
+        return Word(term, version, left, said[version])
 
     def rider(self, fence: int, ttl: float) -> bytes:
         """The bytes of it, along with what is said of the lock."""
