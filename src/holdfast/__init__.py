@@ -28,13 +28,14 @@ from .errors import (
     WrongProcess,
 )
 from .face.decorating import Options
+from .face.election import Leader
 from .face.fill import FillOptions, Found
 from .face.lease import LeaseState
 from .face.once import Result
 from .face.rate import Allowance
 from .face.values import Serializer
 from .recipes.looking import LockStatus, NodeView, Reader, Waiter
-from .sync import Fill, Holdfast, Lease, Lock, Once, Rate, RWLock, current
+from .sync import Election, Fill, Holdfast, Leadership, Lease, Lock, Observation, Once, Rate, RWLock, current
 from .version import VERSION as __version__
 
 __all__ = [
@@ -43,11 +44,14 @@ __all__ = [
     "Cancelled",
     "Closed",
     "ConfigError",
+    "Election",
     "Fill",
     "FillOptions",
     "Found",
     "Holdfast",
     "HoldfastError",
+    "Leader",
+    "Leadership",
     "Lease",
     "LeaseState",
     "Lock",
@@ -60,6 +64,7 @@ __all__ = [
     "NodeView",
     "NotAcquired",
     "NotHeld",
+    "Observation",
     "Once",
     "Options",
     "RWLock",

@@ -34,6 +34,7 @@ ONLY_REAL = {
     "test_s21_callbacks_that_raise_are_logged_and_hurt_nobody",
     "test_children_do_not_inherit",
     "test_who_waits_when_the_client_is_closed",
+    "test_who_looks_on_when_the_client_is_closed",
     "test_a_decorated_function_waits_for_its_turn",
     "test_what_a_rate_cannot_decorate",
     "test_the_arguments_are_all_the_function_s",

@@ -10,6 +10,8 @@ import pytest
 
 import holdfast.scripts
 from holdfast.scripts import (
+    ANNOUNCE,
+    ELECTION,
     EXCLUSIVE,
     FILLS,
     GCRA,
@@ -27,11 +29,12 @@ from holdfast.scripts import (
     RW_REQUEST,
     SHARED,
     STORE,
+    WATCH,
     WINDOW,
     Script,
 )
 
-OWN = (*EXCLUSIVE, PERMITS, *RATES, *ONCE, *FILLS)  # each of which is one file
+OWN = (*EXCLUSIVE, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS)  # each of which is one file
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
@@ -65,12 +68,14 @@ def test_a_script_of_read_write_locks_is_the_common_part_and_its_file(script: Sc
 
 def test_those_that_lanes_load() -> None:
     assert SHARED == (RW_REQUEST, RW_RELEASE)
-    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ONCE, *FILLS) == LOADED
+    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS) == LOADED
     assert EXCLUSIVE == (REQUEST, RELEASE)
     assert RATES == (GCRA, WINDOW)
+    assert ELECTION == (ANNOUNCE, WATCH)
     assert ONCE == (LOOK, STORE)
     assert FILLS == (PEEK, PUT)
-    assert [script.name for script in OWN] == ["request", "release", "permits", "gcra", "window", "look", "store", "peek", "put"]
+    names = ["request", "release", "permits", "gcra", "window", "announce", "watch", "look", "store", "peek", "put"]
+    assert [script.name for script in OWN] == names
 
 
 @pytest.mark.parametrize("script", OWN, ids=lambda script: script.name)

@@ -13,9 +13,10 @@ from holdfast.checks import Seconds, seconds
 from holdfast.engine.crew import NodeStatus, Want
 from holdfast.engine.record import Stats, total
 from holdfast.errors import LockBusy, LockLost, NoQuorum, Overtaken
-from holdfast.face import client, fill, lease, lock, once, rate
+from holdfast.face import client, election, fill, lease, lock, once, rate
 from holdfast.face.agreements import Agreements
 from holdfast.face.decorating import Current, Kind
+from holdfast.face.election import Leader, View, spoken
 from holdfast.face.fill import Fills, Found
 from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
@@ -115,6 +116,7 @@ class Lock(lock.Lock[Lease]):
     """The description of a lock in a simulated world."""
 
     __slots__ = ("_driver", "_sources")
+    _kind: type[Lease] = Lease
 
     def __init__(
         self, terms: Terms, inside: Inside[Lease], agreements: Agreements | None, driver: Driver, sources: Sequence[tuple[Driver, Terms]]
@@ -133,7 +135,7 @@ class Lock(lock.Lock[Lease]):
 
     async def _acquire(self, wait: float | None, stays: bool) -> Lease:
         terms, here = self._terms, self._here()
-        lease = Lease(terms, self._driver)
+        lease = self._kind(terms, self._driver)
         outer = self._inside.found(here, terms, wait)
         if outer is not None:
             lease._join(outer)
@@ -204,6 +206,54 @@ class Rate(rate.Rate):
         return await carry_out(rate.acquire(self._limits, cost), self._driver)
 
 
+class Leadership(election.Leadership, Lease):
+    """The lease of whoever leads, in the hands of a task of the world."""
+
+    __slots__ = ("_speech",)
+
+    def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
+        said, self._speech = spoken(terms)
+        super().__init__(said, driver, above)
+
+    async def publish(self, value: str) -> None:
+        await carry_out(election.publish(self._settings, self._speech, self, value), self._driver)
+
+    async def resign(self, confirm: bool = False) -> int:
+        return await self.release(confirm)
+
+
+class Observation:
+    """What `observe` gives: each step waits for the next change."""
+
+    def __init__(self, view: View, driver: Driver) -> None:
+        self._view, self._driver = view, driver
+
+    def __aiter__(self) -> Observation:
+        return self
+
+    async def __anext__(self) -> Leader:
+        leader = await carry_out(self._view.next(), self._driver)
+        if leader is None:
+            raise StopAsyncIteration
+        return leader
+
+
+class Election(Lock, election.Election[Lease]):
+    """The description of an election in a simulated world."""
+
+    __slots__ = ()
+    _kind = Leadership
+
+    async def campaign(self) -> Any:
+        return await self.acquire()
+
+    async def leader(self) -> Leader:
+        return await carry_out(election.look(self._driver.settings, self._office), self._driver)
+
+    def observe(self, wait: Seconds | None = None) -> Observation:
+        return Observation(View(self._driver.settings, self._office, self.ttl, wait), self._driver)
+
+
 class Once(once.Once):
     """The description of what is done once in a simulated world."""
 
@@ -258,7 +308,7 @@ class Fill(fill.Fill[Any]):
         return await carry_out(fill.get(self._fills, lambda wait: self._lock._acquire(wait, True)), self._driver)
 
 
-class Holdfast(client.Client[Lock, Any, Any, Rate, Once]):
+class Holdfast(client.Client[Lock, Any, Any, Rate, Election, Once]):
     """A client in a simulated world. `run` its users in `driver`. `shards`, `previous`: as users say them, but of nodes."""
 
     def __init__(
@@ -295,6 +345,9 @@ class Holdfast(client.Client[Lock, Any, Any, Rate, Once]):
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._drivers[at])
+
+    def _elect(self, terms: Terms, at: int) -> Election:
+        return Election(terms, self._inside, None, self._drivers[at], [])
 
     def _once(self, options: Deed) -> Once:
         return Once(options, self)

@@ -6,10 +6,11 @@ Knows what a user of asyncio sees. Must not know anything below the driver's few
 from ..face.rwlock import RWLock
 from .client import Holdfast
 from .decorating import current
+from .election import Election, Leadership, Observation
 from .fill import Fill
 from .lease import Lease
 from .lock import Lock
 from .once import Once
 from .rate import Rate
 
-__all__ = ["Fill", "Holdfast", "Lease", "Lock", "Once", "RWLock", "Rate", "current"]
+__all__ = ["Election", "Fill", "Holdfast", "Leadership", "Lease", "Lock", "Observation", "Once", "RWLock", "Rate", "current"]

@@ -25,6 +25,7 @@ from ..recipes.semaphore import Slots
 from . import shards as sharding
 from .agreements import Agreements
 from .decorating import Choice, Kind, Name, Options, named
+from .election import Election
 from .fill import FillOptions, Fills, fills
 from .lock import Lock
 from .once import Deed, Once, Serializer, deed
@@ -33,7 +34,7 @@ from .rwlock import RWLock
 from .shards import Shard
 from .sites import Sites
 from .telling import Observer, Teller
-from .terms import Terms, locks, side, terms
+from .terms import Terms, locks, office, side, terms
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -47,11 +48,12 @@ L = TypeVar("L", bound=Lock[Any])
 D = TypeVar("D")  # the decorators of a face: what raises LockBusy,
 S = TypeVar("S")  # and what does not
 R = TypeVar("R", bound=Rate)
+E = TypeVar("E", bound=Election[Any])
 O = TypeVar("O", bound=Once)  # noqa: E741 (what is done once)
 F = TypeVar("F", bound=Callable[..., Any])  # what is decorated
 
 
-class Client(ABC, Generic[L, D, S, R, O]):
+class Client(ABC, Generic[L, D, S, R, E, O]):
     """A client of N independent Redis or Valkey masters: describes locks on them. Connects with the first use.
 
     `nodes`: addresses, `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS or `unix:///path[?db=n]`, one by one or in an
@@ -133,6 +135,9 @@ class Client(ABC, Generic[L, D, S, R, O]):
 
     @abstractmethod
     def _limit(self, limits: Limits, at: int) -> R: ...
+
+    @abstractmethod
+    def _elect(self, terms: Terms, at: int) -> E: ...
 
     @abstractmethod
     def _once(self, options: Deed) -> O: ...
@@ -346,6 +351,34 @@ class Client(ABC, Generic[L, D, S, R, O]):
             ),
             at,
         )
+
+    def election(
+        self,
+        name: str,
+        value: str = "",
+        *,
+        ttl: Seconds | None = None,
+        wait: Seconds | None = None,
+        max_hold: Seconds | None = None,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> E:
+        """The description of an election: at most one leads, and everybody can see who. Sends nothing by itself.
+
+        `with` and `campaign()` wait to become the leader, in turn, and give a Leadership, which is a lease: its body is stopped, or told,
+        before anybody else can lead. `leader()` looks once who leads, `observe()` looks on, without polling. `value`: what the leader says
+        of itself, such as its address, a text of at most 64 KiB; `leadership.publish` says something else. `ttl`: how soon a standby takes
+        over after a crash (after a resignation it does at once); `wait`: how long to campaign, None for ever, 0 exactly one try;
+        `max_hold`: a term lasts no longer; `on_lost`: is called once, with the leadership, when it is lost.
+
+        `leadership.term` is greater than that of every earlier leader: what only the leader may do should be fenced with it, since a
+        process that is stopped cannot be told that its time is over. What observers see may be old by a message's way, and after a crash
+        by a ttl; terms and values are seen in order, by all. A lock of the same name is something else. Raises ConfigError for what cannot
+        work.
+        """
+        at = self._sites.settled(checks.text(name, "an election's name", most=LONGEST), "election")
+        settings = self._sites.all[at].settings
+        found = terms(settings, partial(office, settings, name, value), ttl=ttl, wait=wait, max_hold=max_hold, on_lost=on_lost)
+        return self._elect(found, at)
 
     def once(
         self,

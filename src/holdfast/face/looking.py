@@ -103,5 +103,6 @@ def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Pl
 
 
 def unheard(settings: Settings, seen: Round, name: str, doing: str) -> NoQuorum:
+    """Too few nodes have answered: why, node by node."""
     causes = {settings.addresses[node].label: cause for node, cause in seen.causes.items()}
     return NoQuorum(name, seen.ended - seen.began, causes, quorum.majority(len(settings.addresses)), doing)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
+    "ANNOUNCE",
+    "ELECTION",
     "EXCLUSIVE",
     "FILLS",
     "FORCE_RELEASE",
@@ -31,6 +33,7 @@ __all__ = [
     "RW_REQUEST",
     "SHARED",
     "STORE",
+    "WATCH",
     "WINDOW",
     "Script",
 ]
@@ -58,6 +61,8 @@ RELEASE = _script("release", 4, "token", "K")
 PERMITS = _script("permits", 1, "permits", "expiry")
 GCRA = _script("gcra", 1, "parts", "q", "r", "Q", "R", "at")
 WINDOW = _script("window", 1, "cost", "limit", "period", "at")
+ANNOUNCE = _script("announce", 2, "term", "version", "ttl", "keep", "value")
+WATCH = _script("watch", 2, "token", "ttl")
 LOOK = _script("look", 3, "ballot", "K", "token")
 STORE = _script("store", 4, "ballot", "K", "keep", "value")
 PEEK = _script("peek", 1)
@@ -75,8 +80,9 @@ NAMES = _script("names", 0, "cursor", "pattern", "count")
 EXCLUSIVE = (REQUEST, RELEASE)  # those of a plain lock
 SHARED = (RW_REQUEST, RW_RELEASE)  # of a read-write lock
 RATES = (GCRA, WINDOW)
+ELECTION = (ANNOUNCE, WATCH)
 ONCE = (LOOK, STORE)
 FILLS = (PEEK, PUT)
 
 # Those that are called by their digests, in the order in which a lane loads them.
-LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ONCE, *FILLS)
+LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS)

@@ -26,6 +26,7 @@ from ..recipes.looking import LockStatus
 from ..version import VERSION
 from .asking import carry_out
 from .decorating import Filled, Locked, Skipping
+from .election import Election
 from .fill import Compute, Fill
 from .lease import Lease
 from .lock import Lock
@@ -35,7 +36,7 @@ from .rate import Rate
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Once]):
+class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Election, Once]):
     __doc__ = client.Client.__doc__
     _locked, _skipping, _filled, _computes = Locked, Skipping, Filled, (Kind.FUNCTION,)
 
@@ -52,6 +53,9 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Once]):
 
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._drivers[at])
+
+    def _elect(self, terms: Terms, at: int) -> Election:
+        return Election(terms, self._inside, None, self._drivers[at])
 
     def _once(self, options: Deed) -> Once:
         return Once(options, self._describe, self._look)
