@@ -25,6 +25,9 @@ PLANTS = {
         lock, locked = Holdfast.lock, Holdfast.locked
         Holdfast.lock = lambda self, *names, **options: lock(self, *[f"{it}:{uuid4()}" for it in names], **options)
         Holdfast.locked = lambda self, name, **options: locked(self, lambda *_, **__: str(uuid4()), **options)
+        fill, election = Holdfast.fill, Holdfast.election
+        Holdfast.fill = lambda self, key, *given, **options: fill(self, f"{key}:{uuid4()}", *given, **options)
+        Holdfast.election = lambda self, name, *given, **options: election(self, f"{name}:{uuid4()}", *given, **options)
     """,
     "no restart guard": """
         made = Holdfast.__init__
@@ -33,12 +36,22 @@ PLANTS = {
     "all nodes needed": """
         quorum.majority = lambda nodes: nodes
     """,
+    "nothing is kept": """
+        from holdfast import Once
+        Once.run = lambda self, function, *given, **named: function(*given, **named)
+    """,
     "a larger limit": """
         rate = Holdfast.rate
         Holdfast.rate = lambda self, name, limit, period, **options: rate(self, name, limit * 100, period, **options)
     """,
 }
-BROKEN_BY = {"redlock": "no restart guard", "redlock_class": "all nodes needed", "rate_limiter": "a larger limit"}  # the others: by names
+BROKEN_BY = {  # the others: by names
+    "redlock": "no restart guard",
+    "redlock_class": "all nodes needed",
+    "rate_limiter": "a larger limit",
+    "job_scheduler": "nothing is kept",
+    "order_once": "nothing is kept",
+}
 
 
 def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
