@@ -179,7 +179,7 @@ MUTANTS = {
         "a lease", HOLDS, 100_000,
     ),
     "validity counts from the answer": Mutant(
-        claim("answered", "vote.base = base = quorum.bound(command.sent,", "self._base = vote.base = base = quorum.bound(now,"),
+        claim("answered", "base = command.bound or quorum.bound(command.sent,", "base = self._base = quorum.bound(now,"),
         "a lease", HOLDS, 100_000,
     ),
     "lost is not decided first": Mutant(

@@ -111,7 +111,7 @@ def undecided(cede: Any) -> Any:
 
 def from_the_answer(answered: Any) -> Any:
     def late(claim: Claim, node: int, command: Any, reply: object, now: float) -> Any:
-        command.sent, claim._base = now, quorum.bound(now, claim.ttl)
+        command.sent, command.bound, claim._base = now, 0.0, quorum.bound(now, claim.ttl)
         return answered(claim, node, command, reply, now)
 
     return late

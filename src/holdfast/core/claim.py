@@ -90,7 +90,7 @@ class Claim:
 
     __slots__ = (
         "__weakref__", "_asked", "_base", "_beat", "_dark", "_deadline", "_extended", "_goal", "_heard", "_heed", "_largest",
-        "_parting", "_propose", "_quorum", "_reach", "_renew", "_touched", "_usual", "armed", "began", "company", "contended",
+        "_parting", "_propose", "_quorum", "_reach", "_renew", "_renewed", "_touched", "_usual", "armed", "began", "company", "contended",
         "doubt", "fence", "freed", "limit", "max_hold", "mint", "news", "notes", "patient", "plain", "queued", "reason", "recipe",
         "refusal", "routed", "sends", "setback", "since", "state", "ticket", "token", "ttl", "unfit", "until", "votes", "wake",
         "yes",
@@ -136,6 +136,7 @@ class Claim:
         self._touched: Sequence[int] = ()  # nodes that may know the token
         self._asked = inf  # when the renewal that is not yet confirmed was sent
         self._extended = inf  # the same of the extension that somebody waits for
+        self._renewed = 0  # grants heard since the first of the two was sent, a quorum at most
         self._goal = 0.0  # until when that one has to make it last
         self._heed, self._heard = heed, 0  # the nodes that had news, a bit for each
         self._beat = inf  # when to ask everybody again
@@ -174,7 +175,7 @@ class Claim:
             self._unfold()
         if share:
             self._share()
-        self._asked = min(self._asked, now)
+        self._asks_again(now)
         self._extended, self._goal = now, max(quorum.bound(now, ttl), self._goal if self._extended < inf else 0.0)
         self._ask([i for i in self._reach.up if not self.votes[i].burnt], WAIT, now, ttl)
         self._plan()
@@ -252,7 +253,8 @@ class Claim:
         if vote.since < inf and (not fence or anew) and self._breaks(vote, now):
             return self.lose(now, "gap")
         vote.sent, vote.error = command.sent, None
-        vote.base = base = quorum.bound(command.sent, command.ttl)
+        vote.base = base = command.bound or quorum.bound(command.sent, command.ttl)
+        command.bound = base  # (the same for all whom it was sent to)
         if fence:
             return self._granted(vote, fence, lower, base if anew or not vote.granted else max(base, vote.bound), now)
         return self._denied(node, vote, second, third, holder, now, command.watch)
@@ -266,8 +268,14 @@ class Claim:
         if not vote.granted:
             vote.granted = True
             self.yes += 1
-        pending = self._asked < inf or self._extended < inf
-        if not lower and not sunk and (self.yes < self._quorum if self.state is WAITING else bound <= self.until and not pending):
+        if self.state is WAITING:
+            plain = self.yes < self._quorum
+        elif self._asked < inf or self._extended < inf:
+            self._renewed = min(self._renewed + 1, self._quorum)
+            plain = self._renewed < self._quorum
+        else:
+            plain = bound <= self.until
+        if plain and not lower and not sunk:
             return False  # one more yes, and nothing to decide
         return self.check(now)
 
@@ -408,8 +416,14 @@ class Claim:
             self.setback, self.news, self._extended = self._unheard(now, "extend", self._extended), True, inf
         if now >= self._beat - min(AHEAD, self.ttl / 30):
             self._beat = inf if not self._renew else now + (patience if self.doubt else self.ttl / 3)
-            self._asked = min(self._asked, now)
+            self._asks_again(now)
             self._ask([i for i in self._reach.up if self.votes[i].owed < 2 and not self.votes[i].burnt], WAIT, now)
+
+    def _asks_again(self, now: float) -> None:
+        """A renewal, or an extension, is sent: less than a quorum of grants cannot confirm it, nor move the deadline."""
+        if self._asked == inf and self._extended == inf:
+            self._renewed = 0
+        self._asked = min(self._asked, now)
 
     # ------------------------------------------------ the decision
 

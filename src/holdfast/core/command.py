@@ -52,10 +52,10 @@ class Command:
     """Something asked of one or more nodes: one object, and one packing, for all of them.
 
     `owner`: who wants the answer, or nobody; `sent`: a moment before its first byte left; `data`: its bytes, once packed; `watch`: the
-    node is to tell when what this reads has changed.
+    node is to tell when what this reads has changed; `bound`: until when a grant that it brings counts, once somebody has reckoned that.
     """
 
-    __slots__ = ("data", "fence", "mode", "owner", "sent", "token", "ttl", "watch")
+    __slots__ = ("bound", "data", "fence", "mode", "owner", "sent", "token", "ttl", "watch")
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Command:
         data: bytes = b"",
         watch: bool = False,
     ) -> None:
-        self.watch = watch
+        self.watch, self.bound = watch, 0.0
         self.owner, self.mode, self.token, self.sent, self.ttl, self.fence, self.data = owner, mode, token, sent, ttl, fence, data
 
     @property
