@@ -305,6 +305,24 @@ async def test_a_lease_that_is_taken_away(face: Face, five: Cluster, name: str) 
     await face.until(lambda: len(lost) == 1)
 
 
+async def test_a_result_that_cannot_be_stored_while_the_lease_holds(face: Face, three: Cluster, name: str) -> None:
+    """Its caller is told that it is lost. It may have been stored all the same, late: then that is what everybody is told."""
+    client, job = await face.connected(three, ttl=0.6, max_ttl=0.6, restart_guard=None), Job(face, lambda: "first", takes=0.2)
+    once = client.once(name, keep=60)
+    running = asyncio.ensure_future(run(face, once, job))
+    await face.until(lambda: job.runs)
+    await three.freeze(0, 1)
+    with pytest.raises(LockLost):
+        await running
+    await three.thaw(0, 1)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 3)
+    again = Job(face, lambda: "second")
+    told = await run(face, client.once(name, keep=60, wait=30), again)
+    assert told == ("second" if again.runs else "first")
+    assert (await result(face, once)).value == told
+    assert job.runs == 1
+
+
 def glob(name: str) -> str:
     return "".join(f"[{it}]" if it in "*?" else it for it in name)
 

@@ -143,3 +143,21 @@ def test_threads_and_tasks_are_told_the_same(three: Cluster) -> None:
     with Holdfast(*three.urls, fresh=three.fresh) as client:
         assert asyncio.run(twice()) == ["a task"] * 2
         assert client.once("both", keep=600).run(lambda: "a thread") == "a task"
+
+
+def test_a_task_that_keeps_its_loop_from_running_past_its_lease(three: Cluster) -> None:
+    """Nobody could stop it, and nobody else has looked: its result is kept, and its task is not cancelled later on."""
+
+    async def story() -> object:
+        async def body() -> str:
+            time.sleep(0.8)  # (the fault that is meant)
+            return "late"
+
+        async with holdfast.aio.Holdfast(*three.urls, fresh=three.fresh, ttl=0.5, max_ttl=2) as locks:
+            await locks.ready()
+            once = locks.once("blocked", keep=600)
+            told = await once.run(body)
+            await asyncio.sleep(0.3)
+            return told, (await once.result()).value
+
+    assert asyncio.run(story()) == ("late", "late")
