@@ -119,9 +119,12 @@ class Node:
             if fence := self._promote(now, token, proposed):
                 return [fence, 0, 1]
         elif mode == TRY:
-            if not holder and not (fence := self._promote(now, token, proposed)) and not self.holder(now):
-                fence = self._grant(token, now + ttl, proposed, now)
-                return b"%016d" % fence if fence == proposed else [fence, 0, 1]
+            if not holder:
+                fence = self._promote(now, token, proposed)  # (its own token can be in the queue only by a late command)
+                if not fence and not self.holder(now):
+                    fence = self._grant(token, now + ttl, proposed, now)
+                if fence:
+                    return b"%016d" % fence if fence == proposed else [fence, 0, 1]
         else:
             new = self._enqueue(token, now + ttl)
             if not holder:

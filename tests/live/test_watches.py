@@ -1,0 +1,62 @@
+"""Threads that wait for nodes' news: their keeper stays for them, and news that come as they turn to wait are not missed."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.clock import clock
+from holdfast.drivers import threads
+from holdfast.embedded import Nodes
+from holdfast.face.plans import Ask, Listen, Pause, Plan
+from holdfast.wire.resp import pack
+
+LONG = 50.0
+
+
+def news(watch: Any) -> Plan[None]:
+    """All nodes have some for it."""
+    inbox = watch.token.split(b":")[1]
+    yield Ask(dict.fromkeys(range(5), pack(b"PUBLISH", inbox, b"n %b 0 {x}:y" % watch.token)))
+
+
+def test_a_keeper_is_not_idle_while_somebody_waits_for_news(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "IDLE", 0.05)
+    told: list[Any] = []
+
+    def waits() -> Plan[None]:
+        told.append((yield Listen()))
+        yield Pause(LONG, told[0])
+        told.append(clock())
+
+    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks, Holdfast(*nodes.urls, fresh=nodes.run_ids) as other:
+        locks.ready()
+        keeper = locks._driver.keeper
+        waiting = threading.Thread(target=locks._look, args=(waits(),))
+        waiting.start()
+        while not told:
+            threading.Event().wait(0.01)
+        threading.Event().wait(0.5)  # ten times as long as an idle one stays
+        assert not keeper.unused and any(keeper._links)
+        other._look(news(told[0]))
+        waiting.join(LONG)
+        assert len(told) == 2, "it has heard them"
+        told.clear()
+        began = clock()
+        while not keeper.unused:  # with nobody who waits it is
+            assert clock() < began + LONG
+            threading.Event().wait(0.01)
+
+
+def test_news_that_come_as_somebody_turns_to_wait_are_not_missed(nodes: Nodes) -> None:
+    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        locks.ready()
+        driver = locks._driver
+        watch = driver.listen()
+        watch.news = True  # after the waiter has looked, and before the keeper knows that it waits
+        began = clock()
+        driver._attend(watch, began + LONG, None)
+        assert clock() < began + LONG / 2
