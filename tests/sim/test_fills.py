@@ -244,6 +244,16 @@ def test_who_crashes_while_computing_is_replaced_within_a_lease(town: Build) -> 
     assert here.world.now - began < LEASE + 2 * LONGEST + 0.4
 
 
+def test_a_majority_that_is_away_for_a_moment_is_waited_for(town: Build) -> None:
+    here = town(3, 1)
+    kitchen = Kitchen(here)
+    client = here.client(ttl=LEASE, node_timeout=0.1)
+    for node in here.nodes:
+        node.vanish(0.5)
+    here.world.run(here.world.now + 0.3)
+    assert here.world.do(kitchen.fill(client).get()).computed
+
+
 # ------------------------------------------------ a thundering herd
 
 
