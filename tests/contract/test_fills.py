@@ -241,8 +241,8 @@ async def test_a_minority_that_hangs_or_has_forgotten_is_no_matter(face: Face, t
 
 async def test_without_a_majority(face: Face, three: Cluster, name: str) -> None:
     heard: list[Any] = []
-    client = await face.connected(three, observer=heard.append) if face.hears else await face.connected(three)
-    work = Work(face)
+    options = {"observer": heard.append} if face.hears else {}
+    client, work = await face.connected(three, outage=0.5, **options), Work(face)
     await face.call(client.fill(name, 60, work.compute).get)
     await face.call(client.fill(f"{name}.old", 0.1, work.compute, stale=60).get)
     await face.until(lambda: all(three.everywhere("GET", key(name)) + three.everywhere("GET", key(f"{name}.old"))))
@@ -253,13 +253,15 @@ async def test_without_a_majority(face: Face, three: Cluster, name: str) -> None
     old = await face.call(client.fill(f"{name}.old", 60, work.compute, stale=60).get)
     assert (old.value, old.stale, old.computed) == (2, True, False), "and what is stale is better than nothing"
     assert isinstance(old.cause, NoQuorum)
-    with pytest.raises(NoQuorum, match=f"could not look up '{name}.new'") as caught:
+    with pytest.raises(NoQuorum, match=f"could not acquire '{name}.new'") as caught:
         await face.call(client.fill(f"{name}.new", 60, work.compute).get)
     assert set(caught.value.causes) == set(three.urls[:2])
     for count in (3, 4):
         found = await face.call(client.fill(f"{name}.new", 60, work.compute, fail_open=True).get)
         assert (found.value, found.computed, found.stale) == (count, True, False), "computed without the lock, and not kept"
         assert isinstance(found.cause, NoQuorum)
+        assert "could not look up" in str(found.cause), "at once"
+        assert set(found.cause.causes) == set(three.urls[:2])
     if face.hears:
         await face.until(lambda: sum(isinstance(it, Opened) and it.name == f"{name}.new" for it in heard) == 2)
 

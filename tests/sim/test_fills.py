@@ -244,6 +244,16 @@ def test_who_crashes_while_computing_is_replaced_within_a_lease(town: Build) -> 
     assert here.world.now - began < LEASE + 2 * LONGEST + 0.4
 
 
+def test_a_majority_that_is_away_for_a_moment_is_waited_for(town: Build) -> None:
+    here = town(3, 1)
+    kitchen = Kitchen(here)
+    client = here.client(ttl=LEASE, node_timeout=0.1)
+    for node in here.nodes:
+        node.vanish(0.5)
+    here.world.run(here.world.now + 0.3)
+    assert here.world.do(kitchen.fill(client).get()).computed
+
+
 # ------------------------------------------------ a thundering herd
 
 
@@ -371,6 +381,31 @@ def test_one_answer_that_there_is_nothing_is_not_enough_to_compute(town: Build, 
     settled = fill.settled
     monkeypatch.setattr(fill, "settled", lambda replies, needed: settled(replies, 1))
     assert max(missed(town, seed) for seed in SEEDS) > 1
+
+
+def halfway(build: Build) -> float:
+    """How long waiters wait for a value that two of five nodes have at once, and the others half a second later."""
+    here = build(5, 3)
+    kitchen = Kitchen(here, ttl=60.0)
+    computer, *others = [here.client() for _ in range(31)]
+    computer.driver.run(kitchen.fill(computer).get())
+    here.world.run(here.world.now + 5, lambda: bool(kitchen.going))
+    tasks = [other.driver.run(kitchen.fill(other).get()) for other in others]
+    here.world.run(here.world.now + 0.008)
+    for link in computer.driver.links[:3]:
+        assert link is not None
+        link.stall(LONGEST + 0.5)
+    here.world.run(here.world.now + 60, lambda: all(it.done for it in tasks))
+    [made] = kitchen.all
+    assert made.ended is not None
+    return here.world.now - made.ended
+
+
+def test_news_of_one_node_is_not_missed_because_others_have_none_yet(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert halfway(town) < 0.05
+    look = OnNodes.look
+    monkeypatch.setattr(OnNodes, "look", lambda keeper, news=False: look(keeper))
+    assert halfway(town) > 0.3
 
 
 def overtaken(build: Build, plant: Callable[[Town], object] | None = None, pause: float = 2.5 * LEASE) -> tuple[Kitchen, Found[int]]:

@@ -221,8 +221,8 @@ def get(asked: Fills, acquire: Callable[[float | None], Any]) -> Plan[Found[Any]
     while seen.left <= 0:
         shown = seen.left > -asked.stale
         try:
-            if seen.cause is not None:
-                raise seen.cause
+            if seen.cause is not None and (shown or asked.fail_open):
+                raise seen.cause  # there is a way out at once; else the lock is waited for, as long as a majority may be away
             lease = yield Call(partial(acquire, 0.0 if shown else None if wait is None else max(0.0, wait - waited)))
         except Overtaken as news:
             waited += news.waited
