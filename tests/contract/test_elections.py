@@ -12,7 +12,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Threads
 
-from holdfast import Leader
+from holdfast import Leader, current
 from holdfast.errors import Closed, ConfigError, LockBusy, LockLost, Misuse, NoQuorum, NotHeld, SelfDeadlock
 from holdfast.face.lease import HELD, LOST, RELEASED
 
@@ -195,6 +195,25 @@ async def test_the_body_of_a_task_is_stopped(face: Face, five: Cluster, name: st
     await client.force_release(f"{name}[election]", "a test")
     with pytest.raises(LockLost, match="forced"):
         await asyncio.wait_for(leading, 10)
+
+
+async def test_a_decorated_function_leads(face: Face, five: Cluster, name: str) -> None:
+    if not isinstance(face, Threads | Asyncio):
+        return
+    client = await face.connected(five)
+    election = client.election(name, "decorated")
+
+    def leads() -> tuple[int, bool]:
+        leadership = current()
+        return leadership.term, leadership.is_leader
+
+    async def leads_and_looks() -> tuple[int, bool]:
+        return leads()
+
+    function = election(leads) if isinstance(face, Threads) else election(leads_and_looks)
+    (first, one), (second, other) = await face.call(function), await face.call(function)
+    assert first < second
+    assert one and other
 
 
 # ------------------------------------------------ what is said

@@ -104,6 +104,11 @@ def test_nobody_has_said_anything() -> None:
     assert heard({}, 3) == Heard(Word(0, 0), frozenset(), False, False)
 
 
+def test_a_resignation_is_the_highest_that_a_node_can_count_to() -> None:
+    assert LAST == 2**53 - 1
+    assert heard({0: [7, LAST, 0, b""], 1: answer(7, LAST - 1)}, 3).word == Word(7, LAST)
+
+
 def test_too_few_have_answered() -> None:
     assert heard({0: answer(7)}, 3) == Heard(Word(7, 1, 0.5, "v"), frozenset({0}), False, False)
     assert not heard({0: answer(7), 1: answer(7)}, 4).enough

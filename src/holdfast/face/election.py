@@ -192,7 +192,7 @@ def spoken(terms: Terms) -> tuple[Terms, Speech]:
 class Election(Lock[T]):
     """The description of an election: immutable, shared by as many users as you like. `campaign` and `with` give a Leadership.
 
-    In all else it is a lock: who waits is first in line, and what a `with` block or a decorated function does, it does as leader.
+    In all else it is a lock: whoever waits stands in line, and a `with` block, or a decorated function, runs as the leader.
     """
 
     __slots__ = ()
