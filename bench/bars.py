@@ -112,6 +112,15 @@ def _over_best(case: str, ours: str, theirs: Sequence[str], what: str = "p50") -
     return lambda it: it(case, ours, what) / it.least(case, theirs, what)
 
 
+def _primitives() -> list[Bar]:
+    case, names = "primitives, 5 nodes", {"read": "read lock", "write": "write lock", "permit": "permit"}
+    return [
+        Bar("primitives", f"{face}: {text} / exclusive lock", _within(case, ours, what, "lock"), 1.3)
+        for face, ours in (("threads", "holdfast confirmed"), ("asyncio", "holdfast asyncio confirmed"))
+        for what, text in names.items()
+    ]
+
+
 def _many() -> list[Bar]:
     bars, ours = [], "holdfast asyncio confirmed"
     for tasks in ("100", "1,000"):
@@ -196,4 +205,4 @@ def _rest() -> list[Bar]:
     ]
 
 
-ALL = (*_pair(), *_delayed(), *_many(), *_threads(), *_handover(), *_faults(), *_held(), *_rest())
+ALL = (*_pair(), *_delayed(), *_primitives(), *_many(), *_threads(), *_handover(), *_faults(), *_held(), *_rest())

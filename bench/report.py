@@ -21,6 +21,10 @@ from .scenarios import ALL, IMPORTS, Scenario
 
 FIGURES = {  # what is shown of a work's figures: name, heading
     "pair": (("p50", "pair, µs"), ("p99", "p99"), ("acquire", "acquire, µs"), ("cpu", "client CPU, µs")),
+    "primitives": (
+        ("lock", "exclusive lock, µs"), ("read", "read lock, µs"), ("write", "write lock, µs"), ("permit", "permit of 4, µs"),
+        ("rate", "rate, one call, µs"),
+    ),
     "many": (("cpu", "client CPU of a pair, µs"), ("rate", "locks/s"), ("p50", "p50, µs"), ("p99", "p99")),
     "crowd": (("rate", "locks/s"), ("p50", "pair, µs"), ("p99", "p99"), ("cpu", "client CPU, µs")),
     "busy": (("mean", "acquire, mean µs"), ("p50", "p50"), ("p99", "p99")),

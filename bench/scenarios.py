@@ -43,6 +43,21 @@ def pairs(nodes: int, delay: float = 0.0) -> Case:
 PAIR = Scenario("pair", "One lock, uncontended: acquire and release", tuple(pairs(nodes) for nodes in (1, 3, 5)))
 DELAYED = Scenario("delay", "The same over a network", (pairs(5, 0.3), pairs(5, 1.0), pairs(5, 5.0)))
 
+# ------------------------------------------------ primitives
+
+PRIMITIVES = Scenario(
+    "primitives",
+    "Read lock, write lock, permit and rate beside the exclusive lock, uncontended",
+    (
+        Case(
+            "primitives, 5 nodes",
+            "primitives",
+            named("holdfast", "holdfast confirmed", "holdfast asyncio", "holdfast asyncio confirmed"),
+            seconds=1.5,
+        ),
+    ),
+)
+
 # ------------------------------------------------ many
 
 
@@ -203,7 +218,7 @@ SERVER = Scenario("server", "What a command costs a node", (_server("request"), 
 
 GROWTH = tuple(Scenario(it.scenario, it.title, it.cases(), rounds=1 if it.name == "names" else 3) for it in growth.AXES.values())
 
-ALL = {it.name: it for it in (PAIR, DELAYED, MANY, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER, *GROWTH)}
+ALL = {it.name: it for it in (PAIR, DELAYED, PRIMITIVES, MANY, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER, *GROWTH)}
 
 
 def delayed(scenario: Scenario, delay: float) -> Scenario:

@@ -13,11 +13,14 @@ import holdfast.sync
 
 # in threads; with asyncio, awaited
 WAITS = {"acquire", "try_acquire", "downgrade", "extend", "release", "ready", "close", "__enter__", "__exit__"}
-WAITS |= {"take", "arrive", "wait", "arrived", "is_open", "inspect", "locked_by", "is_locked", "names", "force_release"}
+WAITS |= {"campaign", "resign", "publish", "leader", "arrive", "wait", "arrived", "is_open"}
+WAITS |= {"take", "run", "result", "get", "inspect", "locked_by", "is_locked", "names", "force_release"}
 ONLY_ONE = {
     "Holdfast.aclose",  # what contextlib.aclosing calls
     "Lease.claim",  # what the drivers put there
     "Lease.errand",
+    "Leadership.claim",
+    "Leadership.errand",
 }
 THREADS_ONLY = {"cancel"}  # parameters: a thread's wait is ended by an event, a task has its own `cancel()`
 ASYNC = {"__enter__": "__aenter__", "__exit__": "__aexit__"}

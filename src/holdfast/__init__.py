@@ -29,10 +29,14 @@ from .errors import (
     WrongProcess,
 )
 from .face.decorating import Options
+from .face.election import Leader
+from .face.fill import FillOptions, Found
 from .face.lease import LeaseState
+from .face.once import Result
 from .face.rate import Allowance
+from .face.values import Serializer
 from .recipes.looking import LockStatus, NodeView, Reader, Waiter
-from .sync import Barrier, Holdfast, Latch, Lease, Lock, Rate, RWLock, current
+from .sync import Barrier, Election, Fill, Holdfast, Latch, Leadership, Lease, Lock, Observation, Once, Rate, RWLock, current
 from .version import VERSION as __version__
 
 __all__ = [
@@ -42,9 +46,15 @@ __all__ = [
     "Cancelled",
     "Closed",
     "ConfigError",
+    "Election",
+    "Fill",
+    "FillOptions",
+    "Found",
     "Holdfast",
     "HoldfastError",
     "Latch",
+    "Leader",
+    "Leadership",
     "Lease",
     "LeaseState",
     "Lock",
@@ -58,12 +68,16 @@ __all__ = [
     "NotAcquired",
     "NotAllArrived",
     "NotHeld",
+    "Observation",
+    "Once",
     "Options",
     "RWLock",
     "Rate",
     "RateLimited",
     "Reader",
+    "Result",
     "SelfDeadlock",
+    "Serializer",
     "StaleFence",
     "Stats",
     "Waiter",

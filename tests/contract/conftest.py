@@ -34,8 +34,15 @@ ONLY_REAL = {
     "test_s21_callbacks_that_raise_are_logged_and_hurt_nobody",
     "test_children_do_not_inherit",
     "test_who_waits_when_the_client_is_closed",
+    "test_who_looks_on_when_the_client_is_closed",
     "test_a_decorated_function_waits_for_its_turn",
     "test_what_a_rate_cannot_decorate",
+    "test_the_arguments_are_all_the_function_s",
+    "test_a_client_that_is_closed_while_somebody_waits",
+    "test_a_decorated_function_is_run_once_for_its_key",
+    "test_what_is_run_is_a_function_of_the_face",
+    "test_a_decorated_function_computes_once_for_each_key",
+    "test_what_cannot_be_decorated",
     "test_whoever_waits_for_an_extension_is_not_forgotten_by_a_release",
 }
 

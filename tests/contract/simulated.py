@@ -74,6 +74,14 @@ class SimulatedCluster:
         return [node.server.calls.get(command.upper().encode(), 0) for node in self.nodes]
 
 
+async def _told(waits: Awaitable[T]) -> tuple[T | None, Exception | None]:
+    """What comes of it, and what is raised: for its own caller, and not for whoever lets time pass at that moment."""
+    try:
+        return await waits, None
+    except Exception as error:
+        return None, error
+
+
 class Simulated(Face):
     """The simulator: each user is a task of its world."""
 
@@ -114,14 +122,17 @@ class Simulated(Face):
     async def call(self, waits: Callable[..., Any], *arguments: Any) -> Any:
         whose: Any = waits.__self__  # type: ignore[attr-defined]  # (a method of a client, a lock or a lease)
         driver = whose.driver if isinstance(whose, Holdfast) else whose._driver
-        task = driver.run(waits(*arguments))
+        task = driver.run(_told(waits(*arguments)))
         try:
             while not task.done:
                 await self._turn(self.world.now + STEP)
         except asyncio.CancelledError:
             task.cancel()
             raise
-        return task.result()
+        value, error = task.result()
+        if error is not None:
+            raise error
+        return value
 
     async def within(self, lock: Any, body: Callable[[Any], Awaitable[T]]) -> T:
         lease = await self.call(lock.acquire)

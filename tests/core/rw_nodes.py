@@ -65,7 +65,8 @@ class RWNode(Node):
     def _read(self, proposed: int, deadline: int, now: int) -> int:
         """A reader's fence: above every writer's here, and the same for as long as it holds."""
         self._fence = self._known(now)
-        self._forgotten = max(self._forgotten, deadline)
+        if self._forgotten < deadline:
+            self._forgotten = deadline + self._horizon
         fence = max(self._fence + 1, proposed)
         if fence > self._known_readers(now):
             self._rfence, self._rforgotten = fence, fence // 1000 + self._horizon

@@ -1961,3 +1961,83 @@ def test_the_driver_may_ask_for_patience_with_what_it_could_not_send() -> None:
     assert lines(world) == ["up"] * 3
     world.run(0.2)
     assert lines(world)[1] != "up"
+
+
+# ------------------------------------------------ what is said along
+
+
+class Talkative(Exclusive):
+    """A lock whose holder has something to say."""
+
+    def rider(self, fence: int, ttl: float) -> bytes:  # type: ignore[override]
+        return pack(b"SAYS", b"%d" % fence, b"%d" % round(ttl))
+
+
+def speaks(world: World, **options: Any) -> Claim:
+    claim = world.crew.claim(Talkative("a", ttl=10, horizon=world.settings.horizon), 10, world.now, **options)
+    world.crew.begin(claim, world.now)
+    world.run(2 * TRIP)
+    return claim
+
+
+def said(world: World, number: int = 0) -> list[tuple[str, float]]:
+    """What a node was asked since it was connected to, and when."""
+    return [(it.word, it.at) for it in world.nodes[number].asked if it.word in ("request", "SAYS", "release")]
+
+
+def test_what_a_holder_says_leaves_when_it_is_held_with_each_renewal_and_before_the_release() -> None:
+    world = World().connect()
+    claim = speaks(world)
+    assert (claim.state, claim.since) == (HELD, START + 0.5 + 2 * TRIP)
+    word = pack(b"SAYS", b"%d" % claim.fence, b"10")
+    for node in world.nodes:
+        assert node.writes[-1] == word, "at once, by itself"
+    world.run(4)
+    for node in world.nodes:
+        assert node.writes[-1].startswith(word + b"*13\r\n"), "and with the renewal, in one write"
+        assert node.writes[-1].count(b"SAYS") == 1
+    world.end(claim)
+    for node in world.nodes:
+        assert node.writes[-1].startswith(pack(b"SAYS", b"%d" % claim.fence, b"0") + b"*9\r\n"), "before the release"
+    world.run(10)
+    assert [it for it, _ in said(world)] == ["request", "SAYS", "SAYS", "request", "SAYS", "release"]
+    assert not world.crew.owing
+
+
+def test_what_is_said_along_is_good_until_the_lease_ends() -> None:
+    world = World().connect()
+    claim = speaks(world)
+    world.crew.extend(claim, 25.0, world.now)
+    world.run(1)
+    assert any(it.startswith(pack(b"SAYS", b"%d" % claim.fence, b"25") + b"*13\r\n") for it in world.nodes[0].writes)
+
+
+def test_whoever_does_not_hold_it_says_nothing() -> None:
+    world = World().connect()
+    busy(world)
+    claim = speaks(world)
+    world.run(20)
+    assert claim.state is WAITING
+    world.end(claim)
+    world.run(1)
+    assert {it for it, _ in said(world)} == {"request", "release"}
+
+
+def test_a_lease_that_is_lost_is_over_for_everybody() -> None:
+    world = World().connect()
+    claim = speaks(world, max_hold=5.0)
+    world.run(6)
+    assert (claim.state, claim.reason) == (LOST, "max_hold")
+    assert world.nodes[2].writes[-1].startswith(pack(b"SAYS", b"%d" % claim.fence, b"0") + b"*9\r\n")
+
+
+def test_a_node_that_cannot_be_spoken_to_hears_it_with_a_later_renewal() -> None:
+    world = World().connect()
+    claim = speaks(world)
+    world.run(1)
+    away(world, 1)
+    world.run(4)
+    world.nodes[1].dialled = "accepts"
+    world.run(4)
+    assert [it for it, _ in said(world, 1)] == ["request", "SAYS", "SAYS", "request"]
+    assert claim.state is HELD

@@ -5,6 +5,8 @@ An error that has to be found is one that is ignored here: strict checkers compl
 
 from __future__ import annotations
 
+import json
+import pickle
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from typing import Any, assert_type
 
@@ -56,6 +58,16 @@ class Account:
         return ""
 
 
+@threads.once("x:{day}", keep=60)
+def done(day: int, *, depth: int = 0) -> str:
+    return ""
+
+
+@asyncio.once(lambda day: f"x:{day}", keep=60, per=5)
+async def done_async(day: int) -> str:
+    return ""
+
+
 def of_threads() -> None:
     assert_type(literal(5, depth=1), str)
     assert_type(named(5), str)
@@ -65,13 +77,29 @@ def of_threads() -> None:
     assert_type(iterator(5), Iterator[int])
     assert_type(Account().charge(5), str)
     assert_type(holdfast.current(), holdfast.Lease)
+    assert_type(done(5), str)
+    assert_type(threads.once("x", keep=60, serializer=pickle).run(done, 5, depth=1), str)
+    assert_type(threads.once("x", keep=60, serializer=json).at(5).result(), holdfast.Result)
+    done("5")  # type: ignore[arg-type]
+    threads.once("x", keep=60).run(done, "5")  # type: ignore[arg-type]
+    threads.once("x", keep=60, serializer=5)  # type: ignore[arg-type]
     literal("5")  # type: ignore[arg-type]
     named(5, 1)  # type: ignore[call-arg]
     skipped()  # type: ignore[call-arg]
     Account().charge("5")  # type: ignore[arg-type]
     threads.locked("x", on_busy="pass")  # type: ignore[call-overload]
+    assert_type(threads.fill("x", 60, makes).get().value, int)
+    assert_type(filled(5), str)
+    threads.fill("x", 60, makes, patience=5)  # type: ignore[call-arg]
+    threads.fill("x", 60, makes, stale="5")  # type: ignore[arg-type]
+    threads.fill("x", 60, makes, serializer=5)  # type: ignore[arg-type]
     threads.locked("x", patience=5)  # type: ignore[call-overload]
     threads.locked("x", ttl="5")  # type: ignore[call-overload]
+
+
+@threads.filled("x:{day}", 60)
+def filled(day: int) -> str:
+    return ""
 
 
 @asyncio.lock("x")
@@ -82,6 +110,19 @@ async def literal_async(day: int, *, depth: int = 0) -> str:
 @asyncio.locked("x:{day}", on_busy="skip")
 async def skipped_async(day: int, *, depth: int = 0) -> str:
     return ""
+
+
+@asyncio.filled("x:{day}", 60, stale=5)
+async def filled_async(day: int) -> str:
+    return ""
+
+
+def makes() -> int:
+    return 1
+
+
+async def makes_async() -> int:
+    return 1
 
 
 @asyncio.locked("x:{day}")
@@ -97,10 +138,17 @@ async def iterator_async(day: int) -> AsyncIterator[int]:
 async def of_asyncio() -> None:
     assert_type(await literal_async(5, depth=1), str)
     assert_type(await skipped_async(5), str | None)
+    assert_type(await filled_async(5), str)
+    assert_type((await asyncio.fill("x", 60, makes_async).get()).value, int)
+    assert_type((await asyncio.fill("x", 60, makes, stale=5, serializer=json, cache={}).get()).value, int)
     assert_type(steps_async(5), AsyncGenerator[int, str])
     assert_type(iterator_async(5), AsyncIterator[int])
     assert_type(await Account().charge_async(5), str | None)
     assert_type(holdfast.aio.current(), holdfast.aio.Lease)
+    assert_type(await done_async(5), str)
+    assert_type(await asyncio.once("x", keep=60).run(done_async, 5), str)
+    assert_type(await asyncio.once("x", keep=60).result(), holdfast.Result)
+    await asyncio.once("x", keep=60).run(done, 5)  # type: ignore[arg-type]
     await literal_async("5")  # type: ignore[arg-type]
     asyncio.lock("x")(literal)  # type: ignore[type-var]
     given: Callable[[int], Coroutine[Any, Any, str]] = asyncio.lock("x")(_makes)

@@ -170,12 +170,14 @@ def test_one_set_may_take_the_place_of_another(kind: Any) -> None:
 def test_what_cannot_be_held_on_two_sets_is_refused_while_it_moves(kind: Any) -> None:
     locks = kind(shards={"left": A, "right": B}, previous=A)
     stays, moves = [next(it for it in map(str, range(50)) if locks.shard_of(it) == home) for home in ("left", "right")]
-    for what, describe in (("semaphore", lambda name: locks.semaphore(name, 2)), ("read-write lock", locks.rwlock)):
+    kinds = {"semaphore": lambda name: locks.semaphore(name, 2), "read-write lock": locks.rwlock, "election": locks.election}
+    for what, describe in kinds.items():
         describe(stays)
         with pytest.raises(ConfigError, match=f"^{what} '{moves}' moves to another set of nodes, and cannot be used meanwhile"):
             describe(moves)
     after = kind(shards={"left": A, "right": B})
     assert after.rwlock(moves).write()._driver is not after.rwlock(stays).write()._driver
+    assert after.election(moves)._driver is not after.election(stays)._driver
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

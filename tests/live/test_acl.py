@@ -111,6 +111,7 @@ async def test_the_rule_is_enough(face: Face, three: Cluster, who: str) -> None:
     lease = await face.acquire(lost.lock("lost", wait=5))
     await face.sleep(2)
     assert lease.held, "it was renewed"
+    assert [(await face.call(lost.fill(lease.token, 60, int).get)).computed for _ in range(2)] == [True, False]
     three.everywhere("DEL", "app:lost")
     for node in range(3):
         three.ask(node, "SET", "app:lost", "somebody else's", "PX", 5000)

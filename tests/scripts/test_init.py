@@ -10,11 +10,18 @@ import pytest
 
 import holdfast.scripts
 from holdfast.scripts import (
+    ANNOUNCE,
     ARRIVE,
+    ELECTION,
     EXCLUSIVE,
+    FILLS,
     GCRA,
     LOADED,
+    LOOK,
+    ONCE,
+    PEEK,
     PERMITS,
+    PUT,
     RATES,
     RELEASE,
     REQUEST,
@@ -22,11 +29,13 @@ from holdfast.scripts import (
     RW_RELEASE,
     RW_REQUEST,
     SHARED,
+    STORE,
+    WATCH,
     WINDOW,
     Script,
 )
 
-OWN = (*EXCLUSIVE, PERMITS, *RATES, ARRIVE)  # each of which is one file
+OWN = (*EXCLUSIVE, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE)  # each of which is one file
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
@@ -60,10 +69,14 @@ def test_a_script_of_read_write_locks_is_the_common_part_and_its_file(script: Sc
 
 def test_those_that_lanes_load() -> None:
     assert SHARED == (RW_REQUEST, RW_RELEASE)
-    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, ARRIVE) == LOADED
+    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE) == LOADED
     assert EXCLUSIVE == (REQUEST, RELEASE)
     assert RATES == (GCRA, WINDOW)
-    assert [script.name for script in OWN] == ["request", "release", "permits", "gcra", "window", "arrive"]
+    assert ELECTION == (ANNOUNCE, WATCH)
+    assert ONCE == (LOOK, STORE)
+    assert FILLS == (PEEK, PUT)
+    names = ["request", "release", "permits", "gcra", "window", "announce", "watch", "look", "store", "peek", "put", "arrive"]
+    assert [script.name for script in OWN] == names
 
 
 @pytest.mark.parametrize("script", OWN, ids=lambda script: script.name)
@@ -72,7 +85,7 @@ def test_the_head_comment_names_the_keys_and_arguments(script: Script) -> None:
     assert head.startswith(f"-- {script.name}: ")
     assert all(line.startswith("--") for line in head.splitlines())
     [keys] = re.findall(r"^-- KEYS +(.*)$", head, re.MULTILINE)
-    [arguments] = re.findall(r"^-- ARGV +(.*)$", head, re.MULTILINE)
+    [arguments] = re.findall(r"^-- ARGV +(.*)$", head, re.MULTILINE) or [""]
     assert len(keys.split()) == script.keys
     assert tuple(arguments.split()) == script.arguments
     assert re.search(r"^-- Answer: ", head, re.MULTILINE)

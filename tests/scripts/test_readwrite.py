@@ -443,11 +443,32 @@ def test_without_a_record_it_begins_at_the_clock_floor(rw: RWBench) -> None:
 def test_the_record_lasts_as_long_as_a_reader_that_stands_on_it(rw: RWBench) -> None:
     reader = rw.reader(1)
     rw.request(reader, 3 * K)
-    assert about(rw.see().fence_left, 3 * K)
+    assert about(rw.see().fence_left, 3 * K + K), "and as the horizon, for those who come later"
     rw.release(reader)
     rw.operator.say("SET", rw_keys(NAME)[1], rw.base - 5, "PX", LONG // 2)
     rw.request(rw.reader(2), LONG)
-    assert about(rw.see().fence_left, LONG)
+    assert about(rw.see().fence_left, LONG + K)
+
+
+def test_what_a_reader_costs_where_nobody_writes(rw: RWBench) -> None:
+    """The first one leaves a record that lasts: for those who come within the horizon it is as where somebody has just written."""
+    first, second = rw.reader(1), rw.reader(2)
+    rw.request(first)
+    rw.release(first)
+    usual = {"exists": 1, "time": 1, "get": 2, "pttl": 1, "set": 2, "zadd": 1, "pexpireat": 1}
+    assert rw.cost(lambda: rw.client.say(*rw.words(second))) == usual
+    assert rw.cost(lambda: rw.client.say(*rw.release_words(second))) == {"exists": 1, "get": 1, "time": 1, "zrange": 1, "del": 1}
+
+
+def test_the_last_reader_whose_time_is_over_had_nothing_to_give_back(rw: RWBench) -> None:
+    """(The key lasts as long as the lease of the one who has left.)"""
+    long, short = rw.reader(1), rw.reader(2)
+    rw.request(long)
+    rw.request(short, 50)
+    assert rw.release(long) == 1
+    rw.place.pass_time(0.06)
+    assert rw.release(short) == 0
+    assert rw.see().holder is None
 
 
 def test_records_last_until_the_clock_floor_is_above_them(rw: RWBench) -> None:
@@ -552,7 +573,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     ),
     "usually the last reader frees nothing": ("        if call('EXISTS', KEYS[5]) == 0 then call('DEL', KEYS[1]) end\n", ""),
     "usually the dead stay": (
-        "        call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)))\n",
+        "        call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', now))\n",
         "",
     ),
     # All others
@@ -562,9 +583,15 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "keeps a fence too short": ("text(math.floor(F / 1000) + K)", "text(math.floor(F / 1000))"),
     "no clock floor": ("or now * 1000 - K * 500 - 1", "or 0"),
     "a reader's record runs out under it": (
-        "    if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', text(deadline)) end\n",
+        "    if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', text(deadline + K)) end\n",
         "",
     ),
+    "a reader's record lasts no longer than it has to": ("'PXAT', text(deadline + K)) end", "'PXAT', text(deadline)) end"),
+    "the only reader leaves, and is thought to be another": ("if #first == 2 and first[1] == ARGV[1] then", "if #first == 2 then"),
+    "the only one is taken for the first of many": ("if #first == 2 and first[1] == ARGV[1] then", "if first[1] == ARGV[1] then"),
+    "the only reader frees nothing": ("            call('DEL', KEYS[1], KEYS[5])\n", "            call('DEL', KEYS[5])\n"),
+    "the only reader stays": ("            call('DEL', KEYS[1], KEYS[5])\n", "            call('DEL', KEYS[1])\n"),
+    "the only reader held it, however late": ("return tonumber(first[2]) > now and 1 or 0", "return 1"),
     "a reader is not above the writers": ("F = math.max(F + 1, P)", "F = math.max(F, P)"),
     "a reader ignores the proposal": ("F = math.max(F + 1, P)", "F = F + 1"),
     "a reader leaves no trace": ("    if F > getF(rfence) then setF(rfence, F) end\n", ""),

@@ -11,16 +11,17 @@ from sim.face import Holdfast
 from holdfast.face import lease
 from holdfast.testing.laws import Laws
 from holdfast.testing.network import WALL, Node
+from holdfast.testing.server import Lua
 from holdfast.testing.world import Clock, World
 
 
 class Town:
     """A world with nodes, laws that watch, and clients with the face that users see."""
 
-    def __init__(self, nodes: int = 3, seed: int = 0) -> None:
+    def __init__(self, nodes: int = 3, seed: int = 0, guard: float = 32.0, lua: Lua | None = None) -> None:
         self.world = World(seed)
-        self.nodes = [Node(self.world, index, Clock(self.world, WALL)) for index in range(nodes)]
-        self.laws = Laws(self.world, self.nodes, 32.0)
+        self.nodes = [Node(self.world, index, Clock(self.world, WALL), lua) for index in range(nodes)]
+        self.laws = Laws(self.world, self.nodes, guard)
 
     def client(self, **options: Any) -> Holdfast:
         """One more client, in a process of its own; connected."""
@@ -34,8 +35,8 @@ def town(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Town]]:
     """Builds towns. Leases look at their world's clock: one for all clients, as `holdfast.face.lease` has one for all."""
     towns: list[Town] = []
 
-    def build(nodes: int = 3, seed: int = 0) -> Town:
-        towns.append(Town(nodes, seed))
+    def build(nodes: int = 3, seed: int = 0, **options: Any) -> Town:
+        towns.append(Town(nodes, seed, **options))
         monkeypatch.setattr(lease, "clock", lambda: towns[-1].world.now)
         return towns[-1]
 

@@ -5,19 +5,23 @@ It shares with the real faces everything but waiting. (Moved to src/holdfast/tes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from holdfast.aio.asking import carry_out
 from holdfast.checks import Seconds, seconds
 from holdfast.engine.crew import NodeStatus, Want
 from holdfast.engine.record import Stats, total
-from holdfast.errors import LockBusy, LockLost, NoQuorum
-from holdfast.face import client, gathering, lease, lock, rate
+from holdfast.errors import LockBusy, LockLost, NoQuorum, Overtaken
+from holdfast.face import client, election, fill, gathering, lease, lock, once, rate
 from holdfast.face.agreements import Agreements
+from holdfast.face.decorating import Current, Kind
+from holdfast.face.election import Leader, View, spoken
+from holdfast.face.fill import Fills, Found
 from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
 from holdfast.face.moving import Whole, steps
+from holdfast.face.once import Deed, Result, Turn, begin
 from holdfast.face.plans import Plan
 from holdfast.face.rate import Allowance, Limits
 from holdfast.face.terms import Terms
@@ -112,6 +116,7 @@ class Lock(lock.Lock[Lease]):
     """The description of a lock in a simulated world."""
 
     __slots__ = ("_driver", "_sources")
+    _kind: type[Lease] = Lease
 
     def __init__(
         self, terms: Terms, inside: Inside[Lease], agreements: Agreements | None, driver: Driver, sources: Sequence[tuple[Driver, Terms]]
@@ -130,7 +135,7 @@ class Lock(lock.Lock[Lease]):
 
     async def _acquire(self, wait: float | None, stays: bool) -> Lease:
         terms, here = self._terms, self._here()
-        lease = Lease(terms, self._driver)
+        lease = self._kind(terms, self._driver)
         outer = self._inside.found(here, terms, wait)
         if outer is not None:
             lease._join(outer)
@@ -201,6 +206,108 @@ class Rate(rate.Rate):
         return await carry_out(rate.acquire(self._limits, cost), self._driver)
 
 
+class Leadership(election.Leadership, Lease):
+    """The lease of whoever leads, in the hands of a task of the world."""
+
+    __slots__ = ("_speech",)
+
+    def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
+        said, self._speech = spoken(terms)
+        super().__init__(said, driver, above)
+
+    async def publish(self, value: str) -> None:
+        await carry_out(election.publish(self._settings, self._speech, self, value), self._driver)
+
+    async def resign(self, confirm: bool = False) -> int:
+        return await self.release(confirm)
+
+
+class Observation:
+    """What `observe` gives: each step waits for the next change."""
+
+    def __init__(self, view: View, driver: Driver) -> None:
+        self._view, self._driver = view, driver
+
+    def __aiter__(self) -> Observation:
+        return self
+
+    async def __anext__(self) -> Leader:
+        leader = await carry_out(self._view.next(), self._driver)
+        if leader is None:
+            raise StopAsyncIteration
+        return leader
+
+
+class Election(Lock, election.Election[Lease]):
+    """The description of an election in a simulated world."""
+
+    __slots__ = ()
+    _kind = Leadership
+
+    async def campaign(self) -> Any:
+        return await self.acquire()
+
+    async def leader(self) -> Leader:
+        return await carry_out(election.look(self._driver.settings, self._office), self._driver)
+
+    def observe(self, wait: Seconds | None = None) -> Observation:
+        return Observation(View(self._driver.settings, self._office, self.ttl, wait), self._driver)
+
+
+class Once(once.Once):
+    """The description of what is done once in a simulated world."""
+
+    __slots__ = ("_client", "_driver")
+
+    def __init__(self, options: Deed, client: Holdfast) -> None:
+        super().__init__(options)
+        self._client, self._driver = client, client.driver
+
+    def _with(self, options: Deed) -> Once:
+        return Once(options, self._client)
+
+    async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        do = self._client._look
+        turn: Turn = await do(begin(self._deed))
+        while not await do(turn.read()):
+            try:
+                async with self._client._describe(turn.terms) as lease:
+                    if not await do(turn.look(lease)):
+                        with Current(lease):
+                            outcome = await function(*args, **kwargs)
+                        await do(turn.keep(lease, outcome))
+            except Overtaken:
+                continue
+            except LockLost as lost:
+                await do(turn.last(lost))
+            break
+        return turn.value
+
+    async def result(self) -> Result:
+        do = self._client._look
+        turn: Turn = await do(begin(self._deed))
+        if not await do(turn.read(True)) and turn.partly:
+            try:
+                async with self._client._describe(turn.terms._replace(wait=0.0)) as lease:
+                    await do(turn.look(lease))
+            except (LockBusy, LockLost):
+                pass
+        return turn.result
+
+
+class Fill(fill.Fill[Any]):
+    """The description of a fill in a simulated world."""
+
+    __slots__ = ("_driver", "_lock")
+
+    def __init__(self, fills: Fills, lock: Lock, driver: Driver) -> None:
+        super().__init__(fills)
+        self._lock, self._driver = lock, driver
+
+    async def get(self) -> Found[Any]:
+        return await carry_out(fill.get(self._fills, lambda wait: self._lock._acquire(wait, True)), self._driver)
+
+
 class Latch(gathering.Latch):
     """The description of a latch in a simulated world."""
 
@@ -236,7 +343,7 @@ class Barrier(gathering.Barrier):
         return await carry_out(gathering.meet(self._terms, self._progress, id), self._driver)
 
 
-class Holdfast(client.Client[Lock, Any, Any, Rate, Latch, Barrier]):
+class Holdfast(client.Client[Lock, Any, Any, Rate, Election, Once, Latch, Barrier]):
     """A client in a simulated world. `run` its users in `driver`. `shards`, `previous`: as users say them, but of nodes."""
 
     def __init__(
@@ -274,6 +381,17 @@ class Holdfast(client.Client[Lock, Any, Any, Rate, Latch, Barrier]):
     def _limit(self, limits: Limits, at: int) -> Rate:
         return Rate(limits, self._drivers[at])
 
+    def _elect(self, terms: Terms, at: int) -> Election:
+        return Election(terms, self._inside, None, self._drivers[at], [])
+
+    def _once(self, options: Deed) -> Once:
+        return Once(options, self)
+
+    _computes = (Kind.FUNCTION, Kind.COROUTINE)
+
+    def fill(self, *arguments: Any, **options: Any) -> Fill:
+        asked, at = self._fills(*arguments, **options)
+        return Fill(asked, Lock(asked.terms, self._inside, None, self._drivers[at], ()), self._drivers[at])
     def _latch(self, terms: gathering.Terms, at: int) -> Latch:
         return Latch(terms, self._drivers[at])
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
+from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
 
 from ..errors import LockBusy
@@ -72,10 +73,24 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
     return decorated
 
 
+def _filled(function: Function, fill_of: LockOf, skip: bool) -> Function:
+    async def decorated(*args: Any, **kwargs: Any) -> Any:
+        return (await fill_of(*args, **kwargs)(partial(function, *args, **kwargs)).get()).value
+
+    return decorated
+
+
 def _limited(function: Function, rate_of: LockOf, skip: bool) -> Function:
     async def decorated(*args: Any, **kwargs: Any) -> Any:
         await rate_of(*args, **kwargs).acquire()
         return await function(*args, **kwargs)
+
+    return decorated
+
+
+def _once(function: Function, once_of: LockOf, skip: bool) -> Function:
+    async def decorated(*args: Any, **kwargs: Any) -> Any:
+        return await once_of(*args, **kwargs).run(function, *args, **kwargs)
 
     return decorated
 
@@ -127,6 +142,32 @@ class Limited(decorating.Decorator):
     __slots__ = ()
     _runs = {Kind.COROUTINE: _limited}  # noqa: RUF012 (nobody changes it)
     _otherwise = "a rate of this face decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
+
+    def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
+        """Decorate this function."""
+        decorated: Callable[P, W] = self._decorate(function)
+        return decorated
+
+
+class Single(decorating.Decorator):
+    """A decorator of coroutine functions: each call is made once, and gives the result that is kept."""
+
+    __slots__ = ()
+    _runs = {Kind.COROUTINE: _once}  # noqa: RUF012 (nobody changes it)
+    _otherwise = "what is done once, with asyncio, is a coroutine function; plain functions need `from holdfast import Holdfast`"
+
+    def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
+        """Decorate this function."""
+        decorated: Callable[P, W] = self._decorate(function)
+        return decorated
+
+
+class Filled(decorating.Decorator):
+    """A decorator of coroutine functions: each call gets what is kept for its key, and the function computes it if there is nothing."""
+
+    __slots__ = ()
+    _runs = {Kind.COROUTINE: _filled}  # noqa: RUF012 (nobody changes it)
+    _otherwise = "a fill of this face decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate this function."""

@@ -26,6 +26,7 @@ from .lease import Lease
 class Lock(lock.Lock[Lease]):
     __doc__ = lock.Lock.__doc__
     __slots__ = ("_driver", "_sources")
+    _kind: type[Lease] = Lease
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Lock(lock.Lock[Lease]):
 
     async def _acquire(self, wait: float | None, stays: bool) -> Lease:
         terms, driver, here = self._terms, self._driver(), asyncio.current_task()
-        lease = Lease(terms, driver)
+        lease = self._kind(terms, driver)
         outer = self._inside.found(here, terms, wait)
         if outer is not None:
             lease._join(outer)

@@ -5,6 +5,7 @@ Knows which commands there are. Must not know how they look as bytes: that is th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 WAIT, TRY, CEDE = b"w", b"t", b"c"  # the modes of a request
@@ -33,6 +34,10 @@ class Recipe(Protocol):
     @property
     def part(self) -> str:
         """What its fences are of: the lock, or one of several that have the same name."""
+
+    @property
+    def rider(self) -> Callable[[int, float], bytes] | None:
+        """What is said along with it while it is held: the bytes of that, by its fence, good for so many seconds (0: it is over)."""
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         """The bytes of a request; `ttl` in seconds, `fence` the one proposed."""

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from .. import events, scripts
 from ..core.claim import AHEAD, HELD, WAITING, Claim
-from ..core.command import GRANTED, NEWS, RELEASE, Command, Recipe
+from ..core.command import GRANTED, NEWS, READ, RELEASE, Command, Recipe
 from ..core.goal import Goal, Some
 from ..core.reach import DOWN, GUARDED, HOPED, UP, Reach
 from ..core.round import Answers, Round
@@ -337,13 +337,16 @@ class Crew:
 
     def act(self, claim: Claim, now: float) -> None:
         """Do what a claim asks for."""
+        recipe = claim.recipe
         if claim.sends:
-            recipe, lanes = claim.recipe, self.lanes
+            lanes = self.lanes
             for nodes, command in claim.sends:
                 if command.mode is RELEASE:
                     command.data = recipe.release(command.token)
                 else:
                     command.data = recipe.request(command.token, command.ttl, command.mode, command.fence)
+                if recipe.rider is not None and claim.fence and (command.mode is RELEASE) is not (claim.state is HELD):
+                    self._say_along(recipe.rider(claim.fence, command.ttl), nodes, now)  # (before a release, on the same connections)
                 for node in nodes:
                     lanes[node].say(command)
             claim.sends.clear()
@@ -361,6 +364,8 @@ class Crew:
         if claim.news:
             claim.news = False
             self.record.news(claim, now)
+            if recipe.rider is not None and claim.state is HELD and claim.since == now:
+                self._say_along(recipe.rider(claim.fence, claim.until - now), self.reach.up, now)
             if claim.company is None:
                 self.settled.append(claim)
             elif isinstance(claim.company, Goal) and claim.company.settled and claim.company not in self.settled:
@@ -375,6 +380,13 @@ class Crew:
             for other in stirred:
                 self.live.setdefault(other.routed, other)  # (it may be new)
                 self.act(other, now)
+
+    def _say_along(self, data: bytes, nodes: Sequence[int], now: float) -> None:
+        """Say something whose answer nobody waits for."""
+        word = Command(None, READ, b"", now, data=data)
+        for node in nodes:
+            self.lanes[node].say(word)
+        self._expect(now)
 
     def _expect(self, now: float) -> None:
         """Something was asked: look after the lanes when its answer is overdue."""

@@ -25,17 +25,20 @@ from ..recipes.looking import LockStatus
 from ..recipes.semaphore import Slots
 from . import shards as sharding
 from .agreements import Agreements
-from .decorating import Choice, Name, Options, named
+from .decorating import Choice, Kind, Name, Options, named
+from .election import Election
+from .fill import FillOptions, Fills, fills
 from .gathering import Barrier, Latch
 from .gathering import Terms as GatheringTerms
 from .gathering import terms as gathering
 from .lock import Lock
+from .once import Deed, Once, Serializer, deed
 from .rate import Limits, Rate, limits
 from .rwlock import RWLock
 from .shards import Shard
 from .sites import Sites
 from .telling import Observer, Teller
-from .terms import Terms, locks, side, terms
+from .terms import Terms, locks, office, side, terms
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -49,11 +52,14 @@ L = TypeVar("L", bound=Lock[Any])
 D = TypeVar("D")  # the decorators of a face: what raises LockBusy,
 S = TypeVar("S")  # and what does not
 R = TypeVar("R", bound=Rate)
+E = TypeVar("E", bound=Election[Any])
+O = TypeVar("O", bound=Once)  # noqa: E741 (what is done once)
 A = TypeVar("A", bound=Latch)
 B = TypeVar("B", bound=Barrier)
+F = TypeVar("F", bound=Callable[..., Any])  # what is decorated
 
 
-class Client(ABC, Generic[L, D, S, R, A, B]):
+class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
     """A client of N independent Redis or Valkey masters: describes locks on them. Connects with the first use.
 
     `nodes`: addresses, `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS or `unix:///path[?db=n]`, one by one or in an
@@ -124,6 +130,8 @@ class Client(ABC, Generic[L, D, S, R, A, B]):
 
     _locked: Callable[[Choice], D]
     _skipping: Callable[[Choice, bool], S]
+    _filled: Callable[[Choice], Any]
+    _computes: Collection[Kind]  # the kinds of functions that a fill can call
 
     @abstractmethod
     def _prepare(self) -> None: ...
@@ -133,6 +141,12 @@ class Client(ABC, Generic[L, D, S, R, A, B]):
 
     @abstractmethod
     def _limit(self, limits: Limits, at: int) -> R: ...
+
+    @abstractmethod
+    def _elect(self, terms: Terms, at: int) -> E: ...
+
+    @abstractmethod
+    def _once(self, options: Deed) -> O: ...
 
     @abstractmethod
     def _latch(self, terms: GatheringTerms, at: int) -> A: ...
@@ -350,6 +364,107 @@ class Client(ABC, Generic[L, D, S, R, A, B]):
             at,
         )
 
+    def election(
+        self,
+        name: str,
+        value: str = "",
+        *,
+        ttl: Seconds | None = None,
+        wait: Seconds | None = None,
+        max_hold: Seconds | None = None,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> E:
+        """The description of an election: at most one leads, and everybody can see who. Sends nothing by itself.
+
+        `with` and `campaign()` wait to become the leader, in turn, and give a Leadership, which is a lease: its body is stopped, or told,
+        before anybody else can lead. `leader()` looks once who leads, `observe()` looks on, without polling. `value`: what the leader says
+        of itself, such as its address, a text of at most 64 KiB; `leadership.publish` says something else. `ttl`: how soon a standby takes
+        over after a crash (after a resignation it does at once); `wait`: how long to campaign, None for ever, 0 exactly one try;
+        `max_hold`: a term lasts no longer; `on_lost`: is called once, with the leadership, when it is lost.
+
+        `leadership.term` is greater than that of every earlier leader: what only the leader may do should be fenced with it, since a
+        process that is stopped cannot be told that its time is over. What observers see may be old by a message's way, and after a crash
+        by a ttl; terms and values are seen in order, by all. A lock of the same name is something else. Raises ConfigError for what cannot
+        work.
+        """
+        at = self._sites.settled(checks.text(name, "an election's name", most=LONGEST), "election")
+        settings = self._sites.all[at].settings
+        found = terms(settings, partial(office, settings, name, value), ttl=ttl, wait=wait, max_hold=max_hold, on_lost=on_lost)
+        return self._elect(found, at)
+
+    def once(
+        self,
+        key: Name,
+        *,
+        keep: Seconds,
+        per: Seconds | None = None,
+        ttl: Seconds | None = None,
+        wait: Seconds | None = None,
+        renew: bool = True,
+        max_hold: Seconds | None = None,
+        serializer: Serializer | None = None,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> O:
+        """The description of what is done once: of all who ask for it, one runs, and the others get its result. Sends nothing by itself.
+
+        `run(function, ...)` runs a function, or waits for whoever does, and returns the result; `result()` only looks for one; as a
+        decorator each call of a function is run once for its key, a template over the call's arguments, as with `locked`. `keep`: for how
+        long the result is known; who asks later than that runs anew. `per`: once in each slot of this length, for schedules that fire in
+        several processes; `at(time)` says for which time a run was meant, else it is the nodes' median clock that decides. `serializer`:
+        has `dumps` and `loads`, such as the module pickle (default: JSON); what it writes has 1,000,000 bytes at most. The other options
+        are those of `lock`; while a function runs, its lock is held.
+
+        A run that raises is no run: the next caller tries. A runner that dies is replaced within its ttl. No two results are ever given
+        for a key, while the result is kept and a majority remembers it; the function itself may have run more than once, if its process
+        was cut off or stopped for longer than its ttl. `Once` says it exactly. Raises ConfigError for what cannot work.
+        """
+        return self._once(
+            deed(
+                self._sites,
+                key,
+                keep=keep,
+                per=per,
+                ttl=ttl,
+                wait=wait,
+                renew=renew,
+                max_hold=max_hold,
+                serializer=serializer,
+                on_lost=on_lost,
+            )
+        )
+
+    @abstractmethod
+    def fill(self, key: str, ttl: Seconds, compute: Callable[[], Any], **options: Unpack[FillOptions]) -> Any:
+        """The description of a fill: a value that one computes, and all others wait for, or find. Sends nothing by itself: call `get`.
+
+        `key`: a name, as a lock has one (and no lock of that name is in its way); `ttl`: for how long a value is fresh; `compute`: a
+        function without arguments that returns it (with asyncio, it may be a coroutine function), called inside of the fill's lock by at
+        most one at a time, over all processes, while leases hold. `stale`: for how long after its ttl a value may be shown: then one
+        computes a new one, nobody waits for that, and where no quorum answers the stale value is better than none. `lease`: the ttl of the
+        lock's leases (default: the client's): how soon others compute when a computer crashes, not how long computing may take; `wait`: how
+        long to wait for whoever computes, None for ever; `fail_open`: when no quorum answers, compute without the lock.
+
+        Values are kept on the nodes, as bytes: at most 1 MB, made by `serializer`, which has `dumps` and `loads` (default: JSON; the
+        modules pickle and json will do). What `get` gives is always what was kept, for the one who has computed it, too. `cache`: a mapping
+        to keep values in instead, as (value, until when it is fresh by `time.time()`): as consistent as it is itself. All who use a key
+        should name the same options. Raises ConfigError for what cannot work.
+        """
+
+    def filled(self, key: Name, ttl: Seconds, **options: Unpack[FillOptions]) -> Callable[[F], F]:
+        """A decorator: the function computes what a fill keeps, and each call gets the value for the key that its arguments say.
+
+        `key`: a template over the arguments, or a function of them, as of `locked`; the other options are those of `fill`. Calls with the
+        same key share one value, whatever else their arguments are. Raises ConfigError like `locked`.
+        """
+        self.fill("any", ttl, bool, **options)  # says what is wrong with them now, and not at the first call
+        decorator: Callable[[F], F] = self._filled(named(key, lambda it: partial(self.fill, it, ttl, **options)))
+        return decorator
+
+    def _fills(self, key: str, *arguments: Any, **options: Any) -> tuple[Fills, int]:
+        """Checked options, and the set of nodes where the key lives. (While it moves, one may compute on either: that does no harm.)"""
+        checks.text(key, "a fill's key", most=LONGEST)
+        at = self._sites.home(key)
+        return fills(self._sites.all[at].settings, self._computes, key, *arguments, **options), at
     def latch(self, name: str, count: int, *, keep: Seconds = 86400.0, wait: Seconds | None = None) -> A:
         """The description of a latch, which opens when `count` have arrived, and stays open. Sends nothing by itself.
 

@@ -114,10 +114,11 @@ def kind_of(function: Function) -> Kind:
         raise ConfigError(f"a lock decorates functions; {function.__qualname__} is a class: decorate the methods that need the lock")
     if not callable(function):
         raise ConfigError(f"a lock decorates functions, not {function!r}")
-    return _kind(function)
+    return kind_of_call(function)
 
 
-def _kind(function: Function) -> Kind:
+def kind_of_call(function: Function) -> Kind:
+    """Of which kind it is when it is called."""
     for kind, test in _TESTS.items():
         if test(function) or test(type(function).__call__):
             return kind
@@ -171,14 +172,16 @@ def always(lock: object) -> Choice:
     return lambda function: lambda *args, **kwargs: lock
 
 
-def named(name: Name, lock: Callable[[str], Lock[Any]]) -> Choice:
+def named(name: Name, lock: Callable[[str], Any]) -> Choice:
     """The lock that a template, or a function of the call's arguments, names for each call.
 
     `lock`: makes a description for a name. ConfigError for what can name nothing, whatever the arguments are.
     """
     if callable(name):
-        if _kind(name) is not Kind.FUNCTION:
-            raise ConfigError(f"{label(name)} is {_kind(name).value}: a lock's name comes from a plain function of the call's arguments")
+        if kind_of_call(name) is not Kind.FUNCTION:
+            raise ConfigError(
+                f"{label(name)} is {kind_of_call(name).value}: a lock's name comes from a plain function of the call's arguments"
+            )
         return lambda function: lambda *args, **kwargs: lock(name(*args, **kwargs))
     if not isinstance(name, str):
         raise ConfigError(f"a lock's name is a template like 'report:{{day}}', or a function that returns it; not {name!r}")
@@ -191,14 +194,14 @@ def named(name: Name, lock: Callable[[str], Lock[Any]]) -> Choice:
     return lambda function: _filled(name, function, lock)
 
 
-def _filled(template: str, function: Function, lock: Callable[[str], Lock[Any]]) -> LockOf:
+def _filled(template: str, function: Function, lock: Callable[[str], Any]) -> LockOf:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{label(function)} does not tell its parameters, which {template!r} needs: {error}") from None
     _check_fields(template, function, signature)
 
-    def lock_of(*args: Any, **kwargs: Any) -> Lock[Any]:
+    def lock_of(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         try:

@@ -292,6 +292,11 @@ class Lease(ABC):
         return True
 
     @property
+    def _overdue(self) -> float:
+        """For how many seconds it has certainly not been renewed any longer."""
+        return max(0.0, clock() - self._claim.until)
+
+    @property
     def _in_time(self) -> bool:
         return self._claim.state is core.HELD and clock() < self._claim.until
 

@@ -41,7 +41,7 @@ def locked_by(settings: Settings, name: str) -> Plan[str | None]:
     seen = yield Ask(dict.fromkeys(range(size), command), lambda answers: looking.on_majority(answers, size)[0])
     certain, value = looking.on_majority(seen.answers, size)
     if not certain:
-        raise _unheard(settings, seen, name, "look at")
+        raise unheard(settings, seen, name, "look at")
     return None if value is None else value.decode("utf-8", "backslashreplace")
 
 
@@ -53,7 +53,7 @@ def names(settings: Settings, pattern: str) -> Plan[list[str]]:
     while cursors:
         seen = yield Ask({node: looking.names(settings.prefix, pattern, cursor) for node, cursor in cursors.items()})
         if first and not seen.sufficient:
-            raise _unheard(settings, seen, pattern, "look for")
+            raise unheard(settings, seen, pattern, "look for")
         first, cursors = False, {}
         for node, reply in seen.answers.items():
             cursor, found = looking.found(reply)
@@ -91,17 +91,18 @@ def agree(settings: Settings, slots: Slots) -> Plan[None]:
         case False:
             raise slots.disagreement(seen.answers)
         case None:
-            raise _unheard(settings, seen, slots.label, "acquire")
+            raise unheard(settings, seen, slots.label, "acquire")
 
 
 def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Plan[Round]:
     """Ask all nodes the same; NoQuorum if too few answer."""
     seen: Round = yield Ask(dict.fromkeys(range(len(settings.addresses)), command))
     if not seen.sufficient:
-        raise _unheard(settings, seen, name, doing)
+        raise unheard(settings, seen, name, doing)
     return seen
 
 
-def _unheard(settings: Settings, seen: Round, name: str, doing: str) -> NoQuorum:
+def unheard(settings: Settings, seen: Round, name: str, doing: str) -> NoQuorum:
+    """Too few nodes have answered: why, node by node."""
     causes = {settings.addresses[node].label: cause for node, cause in seen.causes.items()}
     return NoQuorum(name, seen.ended - seen.began, causes, quorum.majority(len(settings.addresses)), doing)

@@ -14,6 +14,7 @@ from ..checks import Seconds
 from ..core.command import Recipe
 from ..engine.settings import SHORTEST, Settings, lease_of
 from ..errors import ConfigError
+from ..recipes.election import Office
 from ..recipes.exclusive import Exclusive
 from ..recipes.readwrite import ReadWrite
 from ..recipes.semaphore import Slots
@@ -49,8 +50,8 @@ class Terms(NamedTuple):
 
     @property
     def alone(self) -> tuple[str, ...]:
-        """The names that whoever is inside cannot have a second time without waiting for himself."""
-        return () if isinstance(self.recipes, Slots) else self.names
+        """What whoever is inside cannot have a second time without waiting for himself."""
+        return () if isinstance(self.recipes, Slots) else tuple(it.part for it in self.recipes)
 
     @property
     def name(self) -> str:
@@ -100,6 +101,11 @@ def locks(settings: Settings, names: tuple[str, ...], ttl: float) -> tuple[Exclu
 def side(settings: Settings, name: str, kind: bytes, ttl: float) -> tuple[Recipe, ...]:
     """One side of a read-write lock: of readers, or of writers. (Their scripts' bytes are the same for all lengths.)"""
     return (ReadWrite(name, kind, prefix=settings.prefix, horizon=settings.horizon),)
+
+
+def office(settings: Settings, name: str, value: str, ttl: float) -> tuple[Office, ...]:
+    """The lock of whoever leads."""
+    return (Office(name, value, prefix=settings.prefix, ttl=ttl, horizon=settings.horizon),)
 
 
 def waiting(wait: Seconds | None) -> float | None:

@@ -6,6 +6,7 @@ Knows `scripts/request.lua` and `scripts/release.lua`. Must not know which nodes
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 from .. import checks
@@ -17,7 +18,8 @@ SHORTEST = 0.05  # seconds: a lease that is not over before anybody can use it
 _TAG = re.compile(rb"[^{]*\{([^}]+)\}", re.DOTALL)  # in which the server finds a hash tag
 _PART = re.compile(rb"\[(slot \d+|election|once|fill)\]\Z")  # what other primitives lock ends like this
 _OURS = re.compile(
-    rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|rwqueue|rwwaiters|permits|rate|window|leader|result|cache|latch|barrier|arrived|awaited)",
+    rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|rwqueue|rwwaiters|permits|rate|window|leader|watchers|result|cache|latch|barrier"
+    rb"|arrived|awaited)",
     re.DOTALL,
 )
 
@@ -31,6 +33,7 @@ class Exclusive:
 
     __slots__ = ("_k", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name", "part", "slot")
     kind = b""
+    rider: Callable[[int, float], bytes] | None = None
 
     def __init__(self, name: str, *, prefix: str = "", ttl: float, horizon: int, slot: int | None = None, own: str = "") -> None:
         self.label, self.horizon, self._ttl, self.slot = name, horizon, ttl, slot

@@ -17,6 +17,7 @@ class ReadWrite:
     """What one side of a read-write lock says to a node. `kind`: of its tokens, READER or WRITER; the rest as of an `Exclusive`."""
 
     __slots__ = ("_release", "_request", "horizon", "kind", "label", "name")
+    rider = None
 
     def __init__(self, name: str, kind: bytes, *, prefix: str = "", horizon: int) -> None:
         self.label, self.kind, self.horizon = name, kind, horizon

@@ -11,14 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
+    "ANNOUNCE",
     "ARRIVE",
+    "ELECTION",
     "EXCLUSIVE",
+    "FILLS",
     "FORCE_RELEASE",
     "GCRA",
     "INSPECT",
     "LOADED",
+    "LOOK",
     "NAMES",
+    "ONCE",
+    "PEEK",
     "PERMITS",
+    "PUT",
     "RATES",
     "RELEASE",
     "REQUEST",
@@ -26,6 +33,8 @@ __all__ = [
     "RW_RELEASE",
     "RW_REQUEST",
     "SHARED",
+    "STORE",
+    "WATCH",
     "WINDOW",
     "Script",
 ]
@@ -53,6 +62,12 @@ RELEASE = _script("release", 4, "token", "K")
 PERMITS = _script("permits", 1, "permits", "expiry")
 GCRA = _script("gcra", 1, "parts", "q", "r", "Q", "R", "at")
 WINDOW = _script("window", 1, "cost", "limit", "period", "at")
+ANNOUNCE = _script("announce", 2, "term", "version", "ttl", "keep", "value")
+WATCH = _script("watch", 2, "token", "ttl")
+LOOK = _script("look", 3, "ballot", "K", "token")
+STORE = _script("store", 4, "ballot", "K", "keep", "value")
+PEEK = _script("peek", 1)
+PUT = _script("put", 3, "fence", "fresh", "stale", "value")
 ARRIVE = _script("arrive", 4, "count", "generation", "keep", "over", "birth", "known", "token", "ttl", "ids")
 
 RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else"))
@@ -67,6 +82,9 @@ NAMES = _script("names", 0, "cursor", "pattern", "count")
 EXCLUSIVE = (REQUEST, RELEASE)  # those of a plain lock
 SHARED = (RW_REQUEST, RW_RELEASE)  # of a read-write lock
 RATES = (GCRA, WINDOW)
+ELECTION = (ANNOUNCE, WATCH)
+ONCE = (LOOK, STORE)
+FILLS = (PEEK, PUT)
 
 # Those that are called by their digests, in the order in which a lane loads them.
-LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, ARRIVE)
+LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE)

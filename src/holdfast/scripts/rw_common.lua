@@ -30,7 +30,8 @@ local function getF(key)                            -- what this node's fence st
 end
 local function readF(P, deadline)                   -- a reader's fence, the same for as long as it holds: so the record has to last
     local F = getF(fence)
-    if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', text(deadline)) end
+    -- (and K longer than it has to: the next ones find it long enough, and take the short way)
+    if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', text(deadline + K)) end
     F = math.max(F + 1, P)
     if F > getF(rfence) then setF(rfence, F) end
     return F

@@ -71,10 +71,24 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
     return decorated
 
 
+def _filled(function: Function, fill_of: LockOf, skip: bool) -> Function:
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        return fill_of(*args, **kwargs)(partial(function, *args, **kwargs)).get().value
+
+    return decorated
+
+
 def _limited(function: Function, rate_of: LockOf, skip: bool) -> Function:
     def decorated(*args: Any, **kwargs: Any) -> Any:
         rate_of(*args, **kwargs).acquire()
         return function(*args, **kwargs)
+
+    return decorated
+
+
+def _once(function: Function, once_of: LockOf, skip: bool) -> Function:
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        return once_of(*args, **kwargs).run(function, *args, **kwargs)
 
     return decorated
 
@@ -114,6 +128,32 @@ class Limited(decorating.Decorator):
     __slots__ = ()
     _runs = {Kind.FUNCTION: _limited}  # noqa: RUF012 (nobody changes it)
     _otherwise = "a rate of this face decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate this function."""
+        decorated: Callable[P, R] = self._decorate(function)
+        return decorated
+
+
+class Single(decorating.Decorator):
+    """A decorator of functions: each call is made once, and gives the result that is kept."""
+
+    __slots__ = ()
+    _runs = {Kind.FUNCTION: _once}  # noqa: RUF012 (nobody changes it)
+    _otherwise = "what is done once, with threads, is a plain function; coroutines need `from holdfast.aio import Holdfast`"
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate this function."""
+        decorated: Callable[P, R] = self._decorate(function)
+        return decorated
+
+
+class Filled(decorating.Decorator):
+    """A decorator of functions: each call gets what is kept for its key, and the function computes it if there is nothing."""
+
+    __slots__ = ()
+    _runs = {Kind.FUNCTION: _filled}  # noqa: RUF012 (nobody changes it)
+    _otherwise = "a fill of this face decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate this function."""

@@ -26,6 +26,7 @@ from .lease import Lease
 class Lock(lock.Lock[Lease]):
     __doc__ = lock.Lock.__doc__
     __slots__ = ("_driver", "_sources")
+    _kind: type[Lease] = Lease
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Lock(lock.Lock[Lease]):
 
     def _acquire(self, wait: float | None, stays: bool, cancel: threading.Event | None = None) -> Lease:
         terms, here = self._terms, itself()
-        lease = Lease(terms, self._driver)
+        lease = self._kind(terms, self._driver)
         outer = self._inside.found(here, terms, wait)
         if outer is not None:
             lease._join(outer)

@@ -18,6 +18,7 @@ from math import inf
 from ..core import quorum
 from ..core.claim import HELD, LOST, WAITING, Claim, State
 from ..core.command import READER, WRITER
+from ..core.goal import Goal
 from ..core.ticket import kind_of
 from ..recipes.readwrite import rw_keys_of
 from ..scripts import LOADED, RELEASE, RW_RELEASE
@@ -47,7 +48,7 @@ LAWS = {
 }
 CALM = {  # where nothing goes wrong, more is promised
     "order": "P-L3: waiters are served in the order of their tickets",
-    "idle": "P-L1: a name that is free is not free for long while somebody waits for it",
+    "idle": "P-L1: a name that is free is not free for long while somebody waits for it, and for nothing else that is taken",
     "polling": "who waits sends few requests, and no more as time passes than one to each node in every third of a ttl",
     "lost": "no lease is lost",
 }
@@ -304,13 +305,24 @@ class Laws(Witness):
                 raise Violation(f"order: {_of(claim)} is served before {_of(other)}, which waits since {began:.6f}")
 
     def _served(self, swift: float) -> None:
-        """P-L1: when a lock is free, it is not free for long, and no lease has to run out for that."""
+        """P-L1: when all names are free that the lowest ticket waits for, they are not free for long, and no lease has to run out for that.
+
+        (Names of a goal may be free while it waits for another one. The lowest ticket is the lowest that waits for any of them.)
+        """
         taken = {claim.recipe.name for claim in self.held}
-        waited_for = {
-            claim.recipe.name
+        waiting = [
+            claim
             for claim, (_, began) in self.open.items()
             if claim.state is WAITING and claim.patient and began + 2 * swift < self.world.now
-        } - taken
+        ]
+        lowest: dict[bytes, int] = {}
+        for claim in waiting:
+            lowest[claim.recipe.name] = min(claim.ticket, lowest.get(claim.recipe.name, claim.ticket))
+        waited_for = {
+            claim.recipe.name
+            for claim in waiting
+            if all(it not in taken and lowest.get(it, claim.ticket) == claim.ticket for it in _names(claim))
+        }
         self.looked["idle"] += len(waited_for)
         self.idle = {name: self.idle.get(name, self.world.now) for name in waited_for}
         for name, since in self.idle.items():
@@ -327,6 +339,12 @@ class Laws(Witness):
 
 def _nothing() -> None:
     pass
+
+
+def _names(claim: Claim) -> list[bytes]:
+    """All that is wanted together with it."""
+    together = claim.company.claims if isinstance(claim.company, Goal) else [claim]
+    return [it.recipe.name for it in together]
 
 
 def _window(claim: Claim, begins: float, ends: float = inf) -> Window:

@@ -1,0 +1,70 @@
+"""Elections in the hands of tasks: who campaigns, who leads, who looks on.
+
+Knows how a task carries out a plan. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Self, cast
+
+from ..checks import Seconds
+from ..drivers.aio import Driver
+from ..face import election
+from ..face.election import Leader, View, spoken
+from ..face.terms import Terms
+from .asking import carry_out
+from .lease import Lease
+from .lock import Lock
+
+
+class Leadership(election.Leadership, Lease):
+    __doc__ = election.Leadership.__doc__
+    __slots__ = ("_speech",)
+
+    def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
+        said, self._speech = spoken(terms)
+        super().__init__(said, driver, above)
+
+    async def publish(self, value: str) -> None:
+        await carry_out(election.publish(self._settings, self._speech, self, value), self._driver)
+
+    async def resign(self, confirm: bool = False) -> int:
+        return await self.release(confirm)
+
+
+class Observation:
+    """What an election's `observe` gives, to be looped over: each step waits for the next change, and is a Leader."""
+
+    __slots__ = ("_driver", "_view")
+
+    def __init__(self, view: View, driver: Driver) -> None:
+        self._view, self._driver = view, driver
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Leader:
+        leader = await carry_out(self._view.next(), self._driver)
+        if leader is None:
+            raise StopAsyncIteration
+        return leader
+
+
+class Election(Lock, election.Election[Lease]):
+    __doc__ = election.Election.__doc__
+    __slots__ = ()
+    _kind = Leadership
+
+    async def campaign(self) -> Leadership:
+        return cast(Leadership, await self.acquire())
+
+    async def __aenter__(self) -> Leadership:
+        return cast(Leadership, await super().__aenter__())
+
+    async def leader(self) -> Leader:
+        driver = self._driver()
+        return await carry_out(election.look(driver.settings, self._office), driver)
+
+    def observe(self, wait: Seconds | None = None) -> Observation:
+        driver = self._driver()
+        return Observation(View(driver.settings, self._office, self.ttl, wait), driver)

@@ -1,0 +1,389 @@
+"""What is done once: its options, and a caller's turn at it, from looking for a result to keeping one. Shared by both faces.
+
+Knows recipes, rounds, and what a lease tells. Must not know who waits, or how a body is run: a face holds the lock while it runs one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from math import isfinite
+from typing import Any, Protocol, Self
+
+from .. import checks
+from ..checks import Seconds
+from ..core import quorum
+from ..core.round import Round
+from ..errors import ConfigError, LockLost, Misuse
+from ..recipes import once as recipes
+from ..recipes.exclusive import Exclusive, key_of
+from ..recipes.once import MOST, Copy, Register
+from ..wire.resp import pack
+from .decorating import Function, Kind, Name, kind_of_call, label
+from .lease import Lease
+from .looking import unheard
+from .plans import Ask, Pause, Plan
+from .sites import Sites
+from .terms import Terms, terms
+
+SHORTEST, LONGEST = 0.05, 1e8  # seconds, for which a result is kept; and of a slot
+SECOND = 1_000_000  # microseconds
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class Serializer(Protocol):
+    """How results become bytes and are read again: the modules `json` and `pickle` are such, or whatever has these two functions."""
+
+    def dumps(self, value: Any, /) -> str | bytes:
+        """What is to be kept."""
+
+    def loads(self, data: bytes, /) -> Any:
+        """The result again."""
+
+
+class Json:
+    """JSON in few bytes, without numbers that JSON does not know."""
+
+    @staticmethod
+    def dumps(value: object, /) -> str:
+        import json
+
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+    @staticmethod
+    def loads(data: bytes, /) -> Any:
+        import json
+
+        return json.loads(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What is known of a result: true if there is one, whatever it is. `value`: it; None if there is none."""
+
+    known: bool
+    value: Any = None
+
+    def __bool__(self) -> bool:
+        return self.known
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """The options of what is done once, checked. `keep` in milliseconds, `per` in microseconds; `slot`: which one, if the caller said;
+
+    `terms`: those of its lock, whose name depends on the slot; `serializer`: whose bytes are kept.
+    """
+
+    sites: Sites
+    key: Name
+    keep: int
+    per: int | None
+    slot: int | None
+    terms: Terms
+    serializer: Serializer
+
+    def lock(self, name: str) -> Exclusive:
+        """The lock under which it is done."""
+        settings = self.sites.all[0].settings
+        return Exclusive(name, prefix=settings.prefix, ttl=self.terms.ttl, horizon=settings.horizon, own="once")
+
+
+def deed(
+    sites: Sites,
+    key: Name,
+    *,
+    keep: Seconds,
+    per: Seconds | None,
+    ttl: Seconds | None,
+    wait: Seconds | None,
+    renew: bool,
+    max_hold: Seconds | None,
+    serializer: Serializer | None,
+    on_lost: Callable[[Any], object] | None,
+) -> Deed:
+    """Checked options. ConfigError says which is wrong, and what to write instead. (A template is looked at when it decorates.)"""
+    kept = checks.seconds(keep, "keep", least=SHORTEST, most=LONGEST)
+    length = None if per is None else checks.seconds(per, "per", least=0.001, most=LONGEST)
+    if length is not None and kept < length:
+        raise ConfigError(
+            f"keep={kept:g} is less than per={length:g}: the result would be forgotten within its slot, and it would run again. Keep it as "
+            "long as somebody may ask for it, which is `per` at the least"
+        )
+    if serializer is not None and not (callable(getattr(serializer, "dumps", None)) and callable(getattr(serializer, "loads", None))):
+        what = checks.shown(serializer)
+        raise ConfigError(f"serializer has two functions, `dumps` and `loads`, as the modules json and pickle do; not {what}")
+    held = terms(sites.all[0].settings, lambda ttl: (), ttl=ttl, wait=wait, renew=renew, max_hold=max_hold, on_lost=on_lost)
+    made = Deed(sites, key, round(kept * 1000), None if length is None else round(length * SECOND), None, held, serializer or Json())
+    if not callable(key) and "{" not in str(key):
+        made.lock(key)
+    return made
+
+
+def scheduled(options: Deed, time: object) -> Deed:
+    """The same, for the slot in which this time is."""
+    if options.per is None:
+        raise ConfigError("a time is said of a schedule: without `per=` there are no slots")
+    if isinstance(time, datetime):
+        if time.tzinfo is None:
+            raise ConfigError(f"{time} has no time zone: say which moment is meant, as with datetime.now(timezone.utc)")
+        micros = (time - _EPOCH) // timedelta(microseconds=1)
+    elif isinstance(time, bool) or not isinstance(time, int | float) or not isfinite(time):
+        raise ConfigError(f"a time is a datetime, or seconds since 1970; not {checks.shown(time)}")
+    else:
+        micros = round(time * SECOND)
+    return replace(options, slot=micros // options.per)
+
+
+def runs(function: Function, kind: Kind) -> None:
+    """ConfigError unless it is a function that this face runs."""
+    if not callable(function):
+        raise ConfigError(f"`run` is given a function and its arguments, not {checks.shown(function)}")
+    if kind_of_call(function) is not kind:
+        raise ConfigError(f"{label(function)} is {kind_of_call(function).value}, and what is run here is {kind.value}")
+
+
+def begin(options: Deed) -> Plan[Turn]:
+    """A caller's turn: which slot, and on which set of nodes. Asks the time where that is not said."""
+    name = options.key
+    if callable(name):
+        raise ConfigError("a function of the arguments names what is decorated: to `run` something, or for a `result`, say the key itself")
+    sites = options.sites
+    key_of(name, sites.all[0].settings.prefix)
+    if options.per is not None:
+        slot = options.slot
+        if slot is None:
+            slot = (yield from _time(sites, name)) // options.per
+        name = f"{name}@{slot}"
+    return Turn(options, name, sites.settled(name, "once"))
+
+
+def _time(sites: Sites, name: str) -> Plan[int]:
+    """The nodes' median clock, in microseconds: one of a majority that is right, whatever the others say."""
+    at = sites.home(name)
+    settings = sites.all[at].settings
+    seen: Round = yield Ask(dict.fromkeys(range(len(settings.addresses)), pack(b"TIME")), shard=at)
+    clocks: list[Any] = list(seen.answers.values())
+    told = sorted(int(seconds) * SECOND + int(micros) for seconds, micros in clocks)
+    if not seen.sufficient:
+        raise unheard(settings, seen, name, "find the slot of")
+    return told[len(told) // 2]
+
+
+class Turn:
+    """One caller's turn: what it has read, what it has run, and what is kept.
+
+    What is to be kept is first promised a majority's attention, by a ballot; the value that goes with the ballot is what was found then,
+    if anything was. Both change together, so that whatever happens in between the one is good for the other.
+    """
+
+    __slots__ = ("_ballot", "_began", "_deed", "_ended", "_left", "_nodes", "_recipe", "_register", "_shard", "_value", "kept", "partly")
+
+    def __init__(self, options: Deed, name: str, shard: int) -> None:
+        self._deed, self._recipe, self._shard = options, options.lock(name), shard
+        self._register = Register(self._recipe.name, self._recipe.horizon)
+        self._nodes = len(options.sites.all[shard].settings.addresses)
+        self._began = self._ended = 0.0
+        self._ballot, self._left = 0, 0
+        self._value: bytes | None = None  # what is to be kept, for so many more milliseconds
+        self.kept: bytes | None = None  # what certainly is
+        self.partly = False  # some node has a result, and nobody knows whether it is one
+
+    # ------------------------------------------------ what is known
+
+    @property
+    def terms(self) -> Terms:
+        """Those of the lock: with what is left of the time to wait, and an ear for whoever stores a result meanwhile."""
+        wait = self._deed.terms.wait
+        left = None if wait is None else max(0.0, wait - (self._ended - self._began))
+        return self._deed.terms._replace(recipes=(self._recipe,), wait=left, heed=quorum.majority(self._nodes))
+
+    @property
+    def value(self) -> Any:
+        """The result that is kept. ConfigError if it was kept in another way than it is read."""
+        assert self.kept is not None
+        try:
+            return self._deed.serializer.loads(self.kept)
+        except Exception as error:
+            raise ConfigError(
+                f"the result of {self._recipe.label!r} cannot be read: {error!r}. All who use it must have the same `serializer`"
+            ) from error
+
+    @property
+    def result(self) -> Result:
+        """The result, if there is any."""
+        return Result(False) if self.kept is None else Result(True, self.value)
+
+    # ------------------------------------------------ before the lock is held
+
+    def read(self, surely: bool = False) -> Plan[bool]:
+        """Is there a result? `surely`: NoQuorum if too few nodes answer to tell; else they may do so while the lock is waited for."""
+        nodes = self._nodes
+        seen = yield from self._ask(self._register.look(), lambda answers: recipes.decided(answers, nodes))
+        self._began, self._ended = self._began or seen.began, seen.ended
+        if surely and not seen.sufficient:
+            raise unheard(self._deed.sites.all[self._shard].settings, seen, self._recipe.label, "look for the result of")
+        self.partly = recipes.newest(seen.answers) is not None
+        return self._found(recipes.agreed(seen.answers, nodes))
+
+    # ------------------------------------------------ while it is held
+
+    def look(self, lease: Lease) -> Plan[bool]:
+        """Is there a result after all? If any node has one, it is kept now, whoever had begun that. False: it is time to run."""
+        if (yield from self._promise(lease, lease.fence)):
+            return True
+        if self._value is None:
+            return False
+        yield from self._settle(lease)
+        return True
+
+    def keep(self, lease: Lease, outcome: object) -> Plan[None]:
+        """It has run: have this kept; or what somebody else, whose result this one has not seen, had stored before."""
+        self._value, self._left = self._written(outcome), self._deed.keep
+        yield from self._settle(lease)
+
+    def last(self, lost: LockLost) -> Plan[None]:
+        """The lease is lost. What had been run by then is kept all the same, if nobody newer has looked; else LockLost."""
+        if self.kept is None and self._value is not None:
+            yield from self._stores()
+        if self.kept is None:
+            raise lost
+
+    def _settle(self, lease: Lease) -> Plan[None]:
+        while True:
+            lease.check()
+            above = yield from self._stores()
+            if self.kept is not None:
+                return
+            if above > self._ballot:  # some clock floors are, as in a run that takes long: above them, by as much as claims take for such
+                if (yield from self._promise(lease, above + self._recipe.horizon * 500, lease.token.encode())):
+                    return
+            else:
+                yield self._breath
+
+    def _promise(self, lease: Lease, ballot: int, token: bytes = b"") -> Plan[bool]:
+        """Have a majority store nothing below the ballot any more, and see what it has: a result? Else what it has is what to keep."""
+        nodes = self._nodes
+        while True:
+            lease.check()
+            seen = yield from self._ask(self._register.look(ballot, token), lambda answers: recipes.promised(answers, nodes))
+            if recipes.promised(seen.answers, nodes):
+                break
+            if token and recipes.highest(seen.answers) > ballot:
+                ballot = recipes.highest(seen.answers) + self._recipe.horizon * 500
+            yield self._breath
+        self._ballot = ballot
+        if (copy := recipes.newest(seen.answers)) is not None:
+            self._value, self._left = copy.value, max(copy.left - round((seen.ended - seen.began) * 1000), 1)
+        return self._found(recipes.agreed(seen.answers, nodes))
+
+    def _stores(self) -> Plan[int]:
+        """Store it, once. What is above its ballot somewhere, if anything is."""
+        ballot, value, nodes = self._ballot, self._value, self._nodes
+        assert value is not None
+        said = self._register.store(ballot, value, self._left)
+        seen = yield from self._ask(said, lambda answers: recipes.stored(answers, ballot, nodes) is not None)
+        if recipes.stored(seen.answers, ballot, nodes):
+            self.kept = value
+        return recipes.highest(seen.answers)
+
+    # ------------------------------------------------ both
+
+    def _ask(self, command: bytes, enough: Callable[[recipes.Answers], bool]) -> Generator[Any, Round, Round]:
+        return (yield Ask(dict.fromkeys(range(self._nodes), command), enough, self._shard))
+
+    @property
+    def _breath(self) -> Pause:
+        # before nodes that did not answer are asked again
+        return Pause(self._deed.terms.ttl / 30)
+
+    def _found(self, copy: Copy | None) -> bool:
+        if copy is not None:
+            self.kept = copy.value
+        return copy is not None
+
+    def _written(self, outcome: object) -> bytes:
+        try:
+            data = self._deed.serializer.dumps(outcome)
+            value = data.encode() if isinstance(data, str) else bytes(data)
+        except Exception as error:
+            raise self._unfit(f"the serializer cannot say it: {error!r}") from error
+        if len(value) > MOST:
+            raise self._unfit(f"it has {len(value)} bytes, and at most {MOST} are kept. Return where it is to be found, instead of it")
+        return value
+
+    def _unfit(self, why: str) -> Misuse:
+        return Misuse(
+            f"{self._recipe.label!r} has run, but its result cannot be kept, so the run counts as failed, and the next caller runs again: "
+            f"{why}. Have it return what can be kept (None, if nobody needs a result), or give `serializer=` what can keep it"
+        )
+
+
+# ------------------------------------------------ what users have
+
+
+class Once(ABC):
+    """The description of what is done once: immutable, shared by as many users as you like. `run` does it, or gives the result.
+
+    Of all callers with one key, whichever process they are in, one runs its function, under a lock; the others wait, and get its result.
+    When it raises, its own caller gets that, and the next one runs. When its process dies, somebody else is running within its ttl. At
+    most one result there is for a key while it is kept and a majority of the nodes remembers it: all callers get the same one.
+
+    That is not "the function runs once": a runner that was cut off, or stopped for longer than its ttl, before its result was stored is
+    replaced, and may have done its work already. Inside, `current()` gives the lease, whose fence what it writes can be guarded by: that
+    of the later run is greater.
+    """
+
+    __slots__ = ("_deed",)
+
+    def __init__(self, options: Deed) -> None:
+        self._deed = options
+
+    @property
+    def key(self) -> Name:
+        """What it is called."""
+        return self._deed.key
+
+    @property
+    def keep(self) -> float:
+        """For how many seconds a result is kept, from when it was stored."""
+        return self._deed.keep / 1000
+
+    @property
+    def per(self) -> float | None:
+        """The length of its slots, in seconds, if it has any."""
+        return None if self._deed.per is None else self._deed.per / SECOND
+
+    def at(self, time: datetime | float) -> Self:
+        """The same, for the slot of this time: that for which a run was scheduled, however late somebody comes to do it.
+
+        `time`: a datetime with its zone, or seconds since 1970. Slots begin at multiples of `per` since 1970, UTC. Without `at` the slot
+        is that of the nodes' median clock, never of the caller's. Raises ConfigError where there are no slots.
+        """
+        return self._with(scheduled(self._deed, time))
+
+    @abstractmethod
+    def _with(self, options: Deed) -> Self: ...
+
+    @abstractmethod
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any | Awaitable[Any]:
+        """Run the function with these arguments, unless that was done; or wait for whoever does. Returns the result that is kept.
+
+        What all callers get was written by the serializer and read again, also the one whose function it was. The function runs inside of
+        the lock, and `current()` is its lease. What it raises is raised here, and here only. If the lease is lost meanwhile, LockLost is
+        raised, unless the result could be stored all the same. Otherwise raises as a lock does: LockBusy when `wait` ran out and somebody
+        else is still running, NoQuorum, SelfDeadlock; and Misuse if it has run and its result cannot be kept, which counts as failed.
+        """
+
+    @abstractmethod
+    def result(self) -> Result | Awaitable[Result]:
+        """The result, without running anything: true if there is one, which is its `value`. Raises NoQuorum if too few nodes answer.
+
+        Does not wait for a run that is under way.
+        """
+
+    def __repr__(self) -> str:
+        per = "" if self.per is None else f" per={self.per:g}"
+        return f"<Once {self.key!r} keep={self.keep:g}{per}>"

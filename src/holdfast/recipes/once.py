@@ -1,0 +1,120 @@
+"""What is done once: where its result is kept on a node, what is asked about it as bytes, and what the answers mean.
+
+Knows `scripts/look.lua` and `scripts/store.lua`. Must not know which nodes there are, who asks, or what a result stands for.
+
+A result has a ballot: whoever stores one has first looked on a majority, which thereby promises to store nothing lower, and stores what
+it has found there instead of its own. So of all results only one is ever on a majority with one ballot (Paxos, for one value).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..core import quorum
+from ..scripts import LOOK, STORE, Script
+from ..wire.resp import pack
+from .exclusive import beside, keys_of
+
+MOST = 1_000_000  # bytes of a result
+_KEPT = re.compile(rb"(?!0{16})([0-9]{16}) (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A result as a node keeps it. `left`: for how many milliseconds more."""
+
+    ballot: int
+    value: bytes
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a node has answered to a look. `promised`: it stores nothing lower any more; `fence`: what stands there."""
+
+    promised: bool
+    fence: int
+    copy: Copy | None
+
+
+Answers = Mapping[int, object]
+
+
+class Register:
+    """The result beside a lock's key. `horizon`: K, the fence horizon in ms. Immutable."""
+
+    __slots__ = ("_fence", "_horizon", "_name", "_queue", "_result")
+
+    def __init__(self, lock: bytes, horizon: int) -> None:
+        self._name, self._fence, self._queue, _ = keys_of(lock)
+        self._result, self._horizon = beside(lock, b"result"), b"%d" % horizon
+
+    def look(self, ballot: int = 0, token: bytes = b"") -> bytes:
+        """The bytes that ask for the result; with a ballot, for a promise, too. `token`: of the lock, if the ballot is not its fence."""
+        return _evalsha(LOOK, self._name, self._fence, self._result, b"%d" % ballot, self._horizon, token)
+
+    def store(self, ballot: int, value: bytes, left: int) -> bytes:
+        """The bytes that keep a result, for so many milliseconds."""
+        return _evalsha(STORE, self._name, self._fence, self._queue, self._result, b"%016d" % ballot, self._horizon, b"%d" % left, value)
+
+
+def seen(answers: Answers) -> list[Seen]:
+    """What nodes have answered to a look; an answer that is none of the script's is left out."""
+    return [it for it in map(_read, answers.values()) if it is not None]
+
+
+def agreed(answers: Answers, nodes: int) -> Copy | None:
+    """The result, if a majority has it with one ballot. (Equal values of different ballots prove nothing.)"""
+    copies = _copies(answers)
+    ballot = quorum.agreed(quorum.majority(nodes), [it.ballot for it in copies])
+    return max((it for it in copies if it.ballot == ballot), key=lambda it: it.left, default=None)
+
+
+def decided(answers: Answers, nodes: int) -> bool:
+    """Is it known whether a majority has one result, whatever the other nodes will answer?"""
+    ballots = [it.ballot for it in _copies(answers)]
+    most, needed = max(map(ballots.count, ballots), default=0), quorum.majority(nodes)
+    return most >= needed or (len(answers) >= needed and most + nodes - len(answers) < needed)
+
+
+def promised(answers: Answers, nodes: int) -> bool:
+    """Has a majority promised?"""
+    return sum(it.promised for it in seen(answers)) >= quorum.majority(nodes)
+
+
+def newest(answers: Answers) -> Copy | None:
+    """The copy of the highest ballot, if there is any: the only one that a majority may have had."""
+    return max(_copies(answers), key=lambda it: (it.ballot, it.left), default=None)
+
+
+def stored(answers: Answers, ballot: int, nodes: int) -> bool | None:
+    """Has a majority stored it? False: it cannot any more; None: that is open."""
+    yes, needed = sum(it == ballot for it in answers.values()), quorum.majority(nodes)
+    if yes >= needed:
+        return True
+    return False if yes + nodes - len(answers) < needed else None
+
+
+def highest(answers: Answers) -> int:
+    """The highest fence of which the answers tell, to a look or to a store."""
+    return max([it for it in answers.values() if isinstance(it, int)] + [it.fence for it in seen(answers)], default=0)
+
+
+def _copies(answers: Answers) -> list[Copy]:
+    return [it.copy for it in seen(answers) if it.copy is not None]
+
+
+def _read(reply: object) -> Seen | None:
+    if not isinstance(reply, list) or len(reply) != 4:
+        return None
+    promise, fence, left, text = reply
+    if not all(type(it) is int for it in (promise, fence, left)) or not isinstance(text, bytes | None):
+        return None
+    kept = _KEPT.fullmatch(text or b"")  # (what somebody else has written there is nothing)
+    return Seen(promise == 1, fence, Copy(int(kept[1]), kept[2], max(left, 1)) if kept else None)
+
+
+def _evalsha(script: Script, *words: bytes) -> bytes:
+    return pack(b"EVALSHA", script.sha, b"%d" % script.keys, *words)

@@ -1,0 +1,21 @@
+-- look: tells which result is kept; with a ballot, also promises that none of a lower ballot is stored here from now on.
+--
+-- KEYS  name fence result
+-- ARGV  ballot K token
+--   ballot  0: promise nothing
+--   K       as in request.lua
+--   token   empty: the ballot is the fence of whoever holds the lock, and nobody else's. Else the holder has chosen it: promised only where
+--           the lock is this token's and nothing is above the ballot. So every fence that is granted here later is above it, too
+-- Answer: {1 if promised, else 0; F, 0 without a ballot; PTTL of the result; the result, its ballot in 16 digits before it, or null}
+local call, name, fence, result = redis.call, KEYS[1], KEYS[2], KEYS[3]
+local ballot, K, token = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local promised, F = 0, 0
+if ballot > 0 then
+    local t = call('TIME')
+    F = tonumber(call('GET', fence) or '') or t[1] * 1000000 + t[2] - K * 500 - 1        -- no record: the clock floor
+    if token == '' or F <= ballot and call('GET', name) == token then
+        promised, F = 1, math.max(F, ballot)
+        call('SET', fence, string.format('%.0f', F), 'PXAT', string.format('%.0f', math.floor(F / 1000) + K))
+    end
+end
+return {promised, F, call('PTTL', result), call('GET', result)}

@@ -1,0 +1,418 @@
+"""Elections: who leads, what others see of it, who takes over and when; over every driver."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from math import nan
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import Asyncio, Face, Threads
+
+from holdfast import Leader, current
+from holdfast.errors import Closed, ConfigError, LockBusy, LockLost, Misuse, NoQuorum, NotHeld, SelfDeadlock
+from holdfast.face.lease import HELD, LOST, RELEASED
+
+
+class Eyes:
+    """Somebody who looks on: `look` waits for the next change; None: there will be none."""
+
+    def __init__(self, observation: Any) -> None:
+        self._observation, self._driver = observation, observation._driver
+
+    def look(self) -> Any:
+        return next(self._observation, None) if hasattr(self._observation, "__next__") else self._anext()
+
+    async def _anext(self) -> Leader | None:
+        return await anext(self._observation, None)
+
+
+async def look(face: Face, eyes: Eyes) -> Leader:
+    """The next change."""
+    found = await asyncio.wait_for(face.call(eyes.look), 60)
+    assert found is not None
+    return found
+
+
+async def seen(face: Face, eyes: Eyes, value: str | None) -> Leader:
+    """The next leader with this value (None: nobody), whatever else is seen before."""
+    while (found := await look(face, eyes)).value != value or not found.certain:
+        pass
+    return found
+
+
+def what(leader: Leader) -> tuple[int, int, str | None, bool]:
+    return leader.term, leader.version, leader.value, leader.certain
+
+
+def registered(nodes: Cluster, name: str) -> list[int]:
+    """How many watch, on each node."""
+    return nodes.everywhere("ZCARD", f"{{{name}[election]}}:watchers")
+
+
+# ------------------------------------------------ who leads
+
+
+async def test_one_leads_and_everybody_can_see_who(face: Face, five: Cluster, name: str) -> None:
+    client, other = await face.connected(five), await face.connected(five)
+    election, its = client.election(name, "here:1"), other.election(name, "there:2", wait=0)
+    assert (election.name, election.ttl, repr(election)) == (name, 10, f"<Election {name!r} ttl=10>")
+    nobody = await face.call(its.leader)
+    assert (what(nobody), bool(nobody), nobody.name) == ((0, 0, None, True), False, name)
+    leadership = await face.call(election.campaign)
+    assert (leadership.is_leader, leadership.held, leadership.state, leadership.name) == (True, True, HELD, name)
+    assert leadership.term == leadership.fence == leadership.fences[f"{name}[election]"]
+    assert repr(leadership) == f"<Leadership of {name!r} term={leadership.term} HELD>"
+    leader = await face.call(its.leader)
+    assert (what(leader), bool(leader)) == ((leadership.term, 1, "here:1", True), True)
+    assert what(await face.call(election.leader)) == what(leader), "the leader, too"
+    with pytest.raises(LockBusy):
+        await face.call(its.campaign)
+    assert await face.try_acquire(its) is None
+    await face.call(leadership.resign)
+    assert (leadership.is_leader, leadership.state) == (False, RELEASED)
+    with pytest.raises(NotHeld):
+        leadership.check()
+    assert what(await face.call(its.leader)) == (leadership.term, 0, None, True), "and of the last term nobody is left"
+    again = await face.call(its.campaign)
+    assert again.term > leadership.term
+    assert await face.call(again.resign, True) >= 3
+    assert await face.call(leadership.resign) == 0, "twice is nothing"
+
+
+async def test_a_block_leads_while_it_lasts(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    election = client.election(name, "it")
+
+    async def body(leadership: Any) -> int:
+        assert leadership.is_leader
+        leader = await face.call(election.leader)
+        assert (leader.term, leader.value) == (leadership.term, "it")
+        return int(leader.term)
+
+    first, second = await face.within(election, body), await face.within(election, body)
+    assert second > first
+    assert not await face.call(election.leader)
+
+
+async def test_it_is_a_lock_of_its_own(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+
+    def within() -> Any:
+        """One who leads may lock the same name; but waiting for oneself never ends."""
+        outer, inner = face.block(client.election(name)), face.block(client.lock(name))
+        leadership, lease = (yield outer.enter), (yield inner.enter)
+        assert leadership.held and lease.held
+        with pytest.raises(SelfDeadlock):
+            yield client.election(name).campaign
+        yield inner.leave
+        yield outer.leave
+
+    await face.user(client, within())
+    leadership = await face.call(client.election(name).campaign)
+    status = await face.call(client.inspect, f"{name}[election]")
+    assert (status.state, status.holder, status.fence) == ("held", leadership.token, leadership.term)
+    assert f"{name}[election]" in await face.call(client.names, f"{name}*")
+    with pytest.raises(Misuse, match="only a write lease"):
+        await face.call(leadership.downgrade)
+    assert await face.extend(leadership, 20) > 15
+    await face.release(leadership)
+
+
+async def test_standbys_take_over_in_order_and_at_once(face: Face, five: Cluster, name: str) -> None:
+    clients = [await face.connected(five, ttl=30) for _ in range(3)]
+    leadership = await face.call(clients[0].election(name, "0").campaign)
+    waiting = []
+    for number, client in enumerate(clients[1:], 1):
+        waiting.append(asyncio.ensure_future(face.call(client.election(name, str(number)).campaign)))
+        await face.until(lambda number=number: five.waiters(f"{name}[election]").count(number) >= 3)  # type: ignore[misc]
+    for number, waiter in enumerate(waiting, 1):
+        began = face.now()
+        await face.call(leadership.resign)
+        then, leadership = leadership.term, await asyncio.wait_for(waiter, 20)
+        assert leadership.term > then
+        assert face.now() - began < 10, "at once, and not after a ttl"
+        leader = await face.call(clients[0].election(name).leader)
+        assert (leader.term, leader.value) in ((leadership.term, str(number)), (then, None)), "nobody waits for the first word"
+    await face.call(leadership.resign)
+
+
+async def test_who_closes_its_client_leads_no_longer(face: Face, five: Cluster, name: str) -> None:
+    client, other = await face.connected(five, ttl=30), await face.connected(five, ttl=30)
+    leadership = await face.call(client.election(name, "one").campaign)
+    waiting = asyncio.ensure_future(face.call(other.election(name, "other").campaign))
+    await face.until(lambda: five.waiters(f"{name}[election]").count(1) >= 3)
+    await face.close(client)
+    assert (leadership.state, leadership.is_leader) == (LOST, False)
+    await face.call((await asyncio.wait_for(waiting, 10)).resign)
+    assert (await face.call(other.election(name).leader)).value is None
+
+
+async def test_a_term_ends_with_max_hold(face: Face, five: Cluster, name: str) -> None:
+    client, other = await face.connected(five), await face.connected(five, ttl=30)
+    leadership = await face.call(client.election(name, "short", max_hold=0.5).campaign)
+    eyes = Eyes(other.election(name).observe())
+    assert (await look(face, eyes)).value == "short"
+    nobody = await look(face, eyes)
+    assert what(nobody) == (leadership.term, 0, None, True)
+    assert leadership.state is LOST
+    with pytest.raises(LockLost, match="max_hold"):
+        await face.call(leadership.publish, "late")
+
+
+async def test_whoever_is_forced_out_is_told_and_everybody_sees_it(face: Face, five: Cluster, name: str) -> None:
+    lost: list[Any] = []
+    client, other = await face.connected(five, ttl=30), await face.connected(five, ttl=30)
+    leadership = await face.call(client.election(name, "boss", on_lost=lost.append).campaign)
+    eyes = Eyes(other.election(name).observe())
+    assert (await look(face, eyes)).value == "boss"
+    await face.call(other.force_release, f"{name}[election]", "a test")
+    assert (await look(face, eyes)).value is None
+    await face.until_lost(leadership)
+    assert (leadership.is_leader, leadership.state) == (False, LOST)
+    await face.until(lambda: lost == [leadership])
+    with pytest.raises(LockLost, match="forced"):
+        await face.call(leadership.publish, "late")
+    with pytest.raises(LockLost, match="forced"):
+        await face.call(leadership.resign)
+
+
+async def test_the_body_of_a_task_is_stopped(face: Face, five: Cluster, name: str) -> None:
+    if not isinstance(face, Asyncio):
+        return
+    client = await face.connected(five)
+
+    async def lead() -> None:
+        async with client.election(name):
+            await asyncio.sleep(3600)
+
+    leading = asyncio.ensure_future(lead())
+    while not await client.election(name).leader():
+        await asyncio.sleep(0.01)
+    await client.force_release(f"{name}[election]", "a test")
+    with pytest.raises(LockLost, match="forced"):
+        await asyncio.wait_for(leading, 10)
+
+
+async def test_a_decorated_function_leads(face: Face, five: Cluster, name: str) -> None:
+    if not isinstance(face, Threads | Asyncio):
+        return
+    client = await face.connected(five)
+    election = client.election(name, "decorated")
+
+    def leads() -> tuple[int, bool]:
+        leadership = current()
+        return leadership.term, leadership.is_leader
+
+    async def leads_and_looks() -> tuple[int, bool]:
+        return leads()
+
+    function = election(leads) if isinstance(face, Threads) else election(leads_and_looks)
+    (first, one), (second, other) = await face.call(function), await face.call(function)
+    assert first < second
+    assert one and other
+
+
+# ------------------------------------------------ what is said
+
+
+async def test_a_leader_says_something_else(face: Face, five: Cluster, name: str) -> None:
+    client, other = await face.connected(five), await face.connected(five)
+    leadership = await face.call(client.election(name, "a").campaign)
+    for version, value in enumerate(["b", "", "two words\n{}", "x" * 65536], 2):
+        await face.call(leadership.publish, value)
+        assert what(await face.call(other.election(name).leader)) == (leadership.term, version, value, True), "as soon as it is published"
+    for wrong, told in ((5, "is text, not 5"), ("x" * 65537, "at most 65536"), (None, "is text")):
+        with pytest.raises(ConfigError, match=told):
+            await face.call(leadership.publish, wrong)
+    assert (await face.call(other.election(name).leader)).version == 5, "nothing of that was said"
+    await face.call(leadership.resign)
+    with pytest.raises(NotHeld):
+        await face.call(leadership.publish, "late")
+
+
+async def test_several_who_publish_at_once_say_one_thing_in_the_end(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    leadership = await face.call(client.election(name, "first").campaign)
+    await asyncio.gather(*[face.call(leadership.publish, str(it)) for it in range(8)])
+    leader = await face.call(client.election(name).leader)
+    assert leader.version == 9
+    await face.call(leadership.extend)
+    assert await face.call(client.election(name).leader) == leader
+    await face.call(leadership.resign)
+
+
+async def test_a_leader_in_office_does_not_vanish(face: Face, three: Cluster, name: str) -> None:
+    """What it says is said again with every renewal; also to a node that has restarted and forgotten."""
+    client, other = await face.connected(three, ttl=0.9, restart_guard=None), await face.connected(three, ttl=0.9, restart_guard=None)
+    leadership = await face.call(client.election(name, "here").campaign)
+    eyes = Eyes(other.election(name).observe(wait=3))
+    assert what(await look(face, eyes)) == (leadership.term, 1, "here", True)
+    await three.restart(1)
+    await face.until(lambda: str(three.ask(1, "GET", f"{{{name}[election]}}:leader")).endswith(" here"))
+    assert await face.call(eyes.look) is None, "nothing has changed for three seconds, more than three ttls"
+    assert leadership.is_leader
+    await face.call(leadership.resign)
+
+
+# ------------------------------------------------ who looks on
+
+
+async def test_who_looks_on_sees_each_change_in_order(face: Face, five: Cluster, name: str) -> None:
+    client, other = await face.connected(five, ttl=30), await face.connected(five, ttl=30)
+    eyes = Eyes(other.election(name).observe())
+    assert what(await look(face, eyes)) == (0, 0, None, True), "how it is now comes first"
+    for _ in range(2):
+        began = face.now()
+        leadership = await face.call(client.election(name, "a").campaign)
+        assert what(await look(face, eyes)) == (leadership.term, 1, "a", True)
+        await face.call(leadership.publish, "b")
+        assert what(await look(face, eyes)) == (leadership.term, 2, "b", True)
+        await face.call(leadership.resign)
+        assert what(await look(face, eyes)) == (leadership.term, 0, None, True)
+        assert face.now() - began < 15, "it is told, and does not look once a ttl"
+
+
+async def test_who_looks_on_may_stop(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five, ttl=0.3)
+    began = face.now()
+    eyes = Eyes(client.election(name).observe(wait=0.7))
+    assert await face.call(eyes.look) == Leader(name=name, term=0, version=0, value=None)
+    assert await face.call(eyes.look) is None
+    assert 0.69 < face.now() - began < 10
+    assert await face.call(eyes.look) is None, "and that is the end"
+    eyes = Eyes(client.election(name).observe(wait=0))
+    assert not await face.call(eyes.look)
+    assert await face.call(eyes.look) is None
+    assert sum(registered(five, name)) > 0
+    del eyes
+    await face.until(lambda: registered(five, name) == [0] * 5)  # two ttls later
+
+
+async def test_a_thread_that_looks_on_may_be_told_to_stop(face: Face, five: Cluster, name: str) -> None:
+    if not isinstance(face, Threads):
+        return
+    client, cancel = await face.connected(five), threading.Event()
+    eyes = Eyes(client.election(name).observe(cancel=cancel))
+    assert not await look(face, eyes)
+    looking = asyncio.ensure_future(face.call(eyes.look))
+    await face.sleep(0.1)
+    assert not looking.done()
+    cancel.set()
+    assert await asyncio.wait_for(looking, 10) is None
+
+
+async def test_a_task_that_looks_on_may_be_cancelled(face: Face, five: Cluster, name: str) -> None:
+    if not isinstance(face, Asyncio):
+        return
+    client = await face.connected(five)
+
+    async def look_on() -> None:
+        async for _ in client.election(name).observe():
+            pass
+
+    looking = asyncio.ensure_future(look_on())
+    crew = client._driver().crew
+    await face.until(lambda: len(crew.watches) == 1 and any(registered(five, name)))
+    looking.cancel()
+    await asyncio.wait([looking])
+    assert looking.cancelled()
+    del looking  # (and with it the way that the cancellation went)
+    gc.collect()
+    assert (len(crew.watches), client._driver()._watchers, crew.rounds) == (0, [], set())
+
+
+async def test_who_looks_on_when_the_client_is_closed(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    eyes = Eyes(client.election(name).observe())
+    assert not await look(face, eyes)
+    looking = asyncio.ensure_future(face.call(eyes.look))
+    await face.sleep(0.1)
+    await face.close(client)
+    with pytest.raises(Closed):
+        await asyncio.wait_for(looking, 10)
+    if not isinstance(face, Asyncio):
+        with pytest.raises(Closed):
+            await face.call(client.election(name).leader)
+
+
+# ------------------------------------------------ nodes that fail
+
+
+async def test_a_minority_that_is_away_is_not_missed(face: Face, three: Cluster, name: str) -> None:
+    client, other = await face.connected(three, ttl=30), await face.connected(three, ttl=30)
+    eyes = Eyes(other.election(name).observe())
+    assert not await look(face, eyes)
+    await three.kill(0)
+    leadership = await face.call(client.election(name, "a").campaign)
+    assert (await look(face, eyes)).value == "a"
+    await face.call(leadership.publish, "b")
+    assert (await face.call(other.election(name).leader)).value == "b"
+    assert (await look(face, eyes)).value == "b"
+    await face.call(leadership.resign)
+    assert (await look(face, eyes)).value is None
+
+
+async def test_a_node_that_hangs_delays_nobody(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, max_ttl=200, node_timeout=9, ttl=30)
+    await three.freeze(2)
+    began = face.now()
+    leadership = await face.call(client.election(name, "a").campaign)
+    await face.call(leadership.publish, "b")
+    assert (await face.call(client.election(name).leader)).value == "b"
+    await face.call(leadership.resign)
+    assert not await face.call(client.election(name).leader)
+    assert face.now() - began < 8
+    await three.thaw(2)
+
+
+async def test_without_a_majority_nobody_can_know(face: Face, three: Cluster, name: str) -> None:
+    client, other = await face.connected(three, ttl=20), await face.connected(three, ttl=0.9)
+    leadership = await face.call(client.election(name, "a").campaign)
+    eyes = Eyes(other.election(name).observe())
+    assert (await look(face, eyes)).value == "a"
+    await three.freeze(0, 1)
+    assert what(await look(face, eyes)) == (leadership.term, 1, "a", False), "what was known, and that it is not certain"
+    with pytest.raises(NoQuorum, match="could not look for the leader of") as caught:
+        await face.call(other.election(name).leader)
+    assert (caught.value.name, len(caught.value.causes)) == (name, 2)
+    with pytest.raises(NoQuorum, match="could not publish"):
+        await face.call(leadership.publish, "b")
+    await three.thaw(0, 1)
+    assert (await seen(face, eyes, "b")).version == 2, "it goes along with a renewal at the latest"
+    assert leadership.is_leader
+    await face.call(leadership.resign)
+
+
+# ------------------------------------------------ before anything is sent
+
+
+@pytest.mark.parametrize(
+    "name, value, options, told",
+    [
+        ("", "", {}, "needs a name"),
+        (5, "", {}, "an election's name is text"),
+        ("a}", "", {}, "no hash tag"),
+        ("boss[election]", "", {}, "cannot be a lock's name"),
+        ("boss", 5, {}, "what a leader says is text, not 5"),
+        ("boss", "x" * 65537, {}, "at most 65536"),
+        ("boss", "", {"ttl": 31}, "max_ttl"),
+        ("boss", "", {"wait": -1}, "wait is 0 or more|wait is from 0"),
+        ("boss", "", {"max_hold": nan}, "max_hold"),
+        ("boss", "", {"on_lost": 5}, "on_lost"),
+    ],
+)
+async def test_what_cannot_work_is_told_at_once(
+    face: Face, five: Cluster, name: Any, value: Any, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        face.client(five).election(name, value, **options)
+
+
+async def test_for_how_long_nobody_can_look_on(face: Face, five: Cluster) -> None:
+    client = await face.connected(five)
+    with pytest.raises(ConfigError, match="wait is"):
+        client.election("boss").observe(wait=-1)

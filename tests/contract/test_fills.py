@@ -1,0 +1,523 @@
+"""Fills: one computes and the others wait, find, or are shown what is stale; what is kept where; and what is refused; over every driver."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from math import inf, nan
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import Asyncio, Face, Threads
+
+from holdfast import Found
+from holdfast.errors import Cancelled, Closed, ConfigError, LockBusy, Misuse, NoQuorum, SelfDeadlock
+from holdfast.events import Opened
+from holdfast.recipes.exclusive import beside
+
+
+class Work:
+    """What is to be computed: `compute` is of the kind that a face calls. While `shut`, it takes its time."""
+
+    def __init__(self, face: Face, makes: Callable[[int], Any] = lambda count: count) -> None:
+        self.face, self.makes, self.shut = face, makes, False
+        self.began = self.going = self.most = 0
+
+    @property
+    def compute(self) -> Callable[[], Any]:
+        return self._plain if isinstance(self.face, Threads) else self._coroutine
+
+    def _begin(self) -> int:
+        self.began, self.going = self.began + 1, self.going + 1
+        self.most = max(self.most, self.going)
+        return self.began
+
+    def _plain(self) -> Any:
+        count = self._begin()
+        try:
+            while self.shut:
+                time.sleep(0.002)
+            return self.makes(count)
+        finally:
+            self.going -= 1
+
+    async def _coroutine(self) -> Any:
+        count = self._begin()
+        try:
+            while self.shut:
+                await (asyncio.sleep(0.002) if isinstance(self.face, Asyncio) else self.face.world.sleep(0.002))  # type: ignore[attr-defined]
+            return self.makes(count)
+        finally:
+            self.going -= 1
+
+    async def goes_on(self) -> None:
+        await self.face.until(lambda: self.going)
+
+
+def key(name: str) -> str:
+    """Where a value is on the nodes."""
+    return beside(f"{name}[fill]".encode(), b"cache").decode()
+
+
+async def test_what_was_computed_is_found(face: Face, five: Cluster, name: str) -> None:
+    client, other, work = await face.connected(five), await face.connected(five), Work(face, lambda count: {"n": count})
+    fill = client.fill(name, 60, work.compute, stale=5)
+    assert (fill.name, fill.ttl, fill.stale, repr(fill)) == (name, 60.0, 5.0, f"<Fill {name!r} ttl=60 stale=5>")
+    assert await face.call(fill.get) == Found(value={"n": 1}, computed=True)
+    for it in (fill, other.fill(name, timedelta(minutes=1), work.compute)):
+        assert await face.call(it.get) == Found(value={"n": 1})
+    await face.until(lambda: all(five.everywhere("GET", key(name))))
+    assert all(it.endswith(' 5000 {"n":1}') for it in five.everywhere("GET", key(name)))
+    assert all(55_000 < it <= 65_000 for it in five.everywhere("PTTL", key(name)))
+    await face.until(lambda: five.holders(f"{name}[fill]") == [None] * 5)
+
+
+async def test_all_wait_for_the_one_who_computes(face: Face, five: Cluster, name: str) -> None:
+    clients, work = [await face.connected(five) for _ in range(2)], Work(face)
+    work.shut = True
+    tasks = [asyncio.create_task(face.call(client.fill(name, 60, work.compute).get)) for client in clients for _ in range(4)]
+    await face.until(lambda: min(five.waiters(f"{name}[fill]")) == 7)
+    work.shut = False
+    found = await asyncio.gather(*tasks)
+    assert [it.value for it in found] == [1] * 8
+    assert work.began == 1
+    [first] = [it for it in found if it.computed]
+    assert all(it.waited > 0 for it in found if it is not first)
+    assert not any(it.stale or it.cause for it in found)
+    await face.until(lambda: five.waiters(f"{name}[fill]") == [0] * 5)
+    await face.until(lambda: five.holders(f"{name}[fill]") == [None] * 5)
+
+
+async def test_after_its_ttl_it_is_computed_again(face: Face, five: Cluster, name: str) -> None:
+    client, work = await face.connected(five), Work(face)
+    fill = client.fill(name, 0.3, work.compute)
+    assert (await face.call(fill.get)).value == 1
+    await face.sleep(0.4)
+    assert await face.call(fill.get) == Found(value=2, computed=True)
+
+
+async def test_while_one_computes_anew_the_others_are_shown_what_is_stale(face: Face, five: Cluster, name: str) -> None:
+    client, work = await face.connected(five), Work(face)
+    fill = client.fill(name, 0.3, work.compute, stale=60)
+    await face.call(fill.get)
+    await face.sleep(0.4)
+    work.shut = True
+    computer = asyncio.create_task(face.call(fill.get))
+    await work.goes_on()
+    for _ in range(3):
+        assert await face.call(fill.get) == Found(value=1, stale=True)
+    choosy = client.fill(name, 60, work.compute, wait=0)
+    with pytest.raises(LockBusy):
+        await face.call(choosy.get)  # who names no `stale` is not shown what is, whatever the others say
+    work.shut = False
+    assert await computer == Found(value=2, computed=True)
+    assert work.began == 2
+
+
+async def test_stale_has_an_end(face: Face, five: Cluster, name: str) -> None:
+    client, work = await face.connected(five), Work(face)
+    await face.call(client.fill(name, 0.1, work.compute, stale=60).get)
+    await face.sleep(0.4)
+    holder = await face.acquire(client.fill(name, 1, bool)._lock)
+    assert (await face.call(client.fill(name, 1, work.compute, stale=50).get)).stale
+    with pytest.raises(LockBusy):
+        await face.call(client.fill(name, 1, work.compute, stale=0.2, wait=0).get)
+    await face.release(holder)
+
+
+async def test_what_raises_is_raised_there_and_the_next_one_computes(face: Face, five: Cluster, name: str) -> None:
+    def makes(count: int) -> int:
+        if count == 1:
+            raise ZeroDivisionError("the first")
+        return count
+
+    client, work = await face.connected(five), Work(face, makes)
+    work.shut = True
+    tasks = [asyncio.create_task(face.call(client.fill(name, 60, work.compute).get)) for _ in range(4)]
+    await face.until(lambda: min(five.waiters(f"{name}[fill]")) == 3)
+    work.shut = False
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    [raised] = [it for it in found if isinstance(it, BaseException)]
+    assert isinstance(raised, ZeroDivisionError)
+    values: list[Any] = [it for it in found if it is not raised]
+    assert [it.value for it in values] == [2] * 3
+    assert sum(it.computed for it in values) == 1
+    assert (work.began, work.most) == (2, 1)
+    await face.until(lambda: five.holders(f"{name}[fill]") == [None] * 5)
+
+
+@pytest.mark.parametrize("value", [None, 0, "", False, [], {"a": [1, None, "ä"]}])
+async def test_any_value_is_one(face: Face, five: Cluster, name: str, value: Any) -> None:
+    client, work = await face.connected(five), Work(face, lambda count: value)
+    for computed in (True, False):
+        assert await face.call(client.fill(name, 60, work.compute).get) == Found(value=value, computed=computed)
+
+
+async def test_everybody_gets_what_is_kept(face: Face, five: Cluster, name: str) -> None:
+    """Also whoever computed it: else what JSON makes of it would show with the second call only."""
+    client, work = await face.connected(five), Work(face, lambda count: (1, {2: 3}))
+    assert (await face.call(client.fill(name, 60, work.compute).get)).value == [1, {"2": 3}]
+    pickled = client.fill(f"{name}.2", 60, work.compute, serializer=pickle)
+    assert (await face.call(pickled.get)).value == (1, {2: 3})
+    assert await face.call(pickled.get) == Found(value=(1, {2: 3}))
+
+
+async def test_what_cannot_be_kept_is_told_and_nobody_is_kept_waiting(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    for value, told in ((object(), "of which JSON cannot make bytes"), ("a" * (1 << 20), "at most 1048576 are kept")):
+        with pytest.raises(ConfigError, match=told):
+            await face.call(client.fill(name, 60, Work(face, lambda count, value=value: value).compute).get)  # type: ignore[misc]
+        await face.until(lambda: five.holders(f"{name}[fill]") == [None] * 5)
+    large = "a" * ((1 << 20) - 2)
+    for computed in (True, False):
+        assert await face.call(client.fill(name, 60, Work(face, lambda count: large).compute).get) == Found(value=large, computed=computed)
+
+
+async def test_what_cannot_be_read_is_computed_anew(face: Face, five: Cluster, name: str) -> None:
+    client, work = await face.connected(five), Work(face)
+    await face.call(client.fill(name, 60, work.compute, serializer=pickle).get)
+    assert await face.call(client.fill(name, 60, work.compute, serializer=json).get) == Found(value=2, computed=True)
+    assert await face.call(client.fill(name, 60, work.compute).get) == Found(value=2)
+
+
+async def test_computing_may_take_the_lock_of_the_same_name_and_not_the_same_value(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    lock = client.lock(name)
+    if isinstance(face, Threads):
+
+        def compute() -> int:
+            with lock:
+                return 7
+
+        def again() -> Any:
+            return client.fill(name, 60, again).get()
+    else:
+
+        async def compute() -> int:  # type: ignore[misc]
+            async with lock:
+                return 7
+
+        async def again() -> Any:
+            return await client.fill(name, 60, again).get()
+
+    with pytest.raises(SelfDeadlock):
+        await face.call(client.fill(name, 60, again).get)
+    assert await face.call(client.fill(name, 60, compute).get) == Found(value=7, computed=True)
+
+
+async def test_who_cannot_wait_long_enough(face: Face, five: Cluster, name: str) -> None:
+    client, work = await face.connected(five), Work(face)
+    work.shut = True
+    computer = asyncio.create_task(face.call(client.fill(name, 60, work.compute).get))
+    await work.goes_on()
+    for wait in (0, 0.2):
+        with pytest.raises(LockBusy) as caught:
+            await face.call(client.fill(name, 60, work.compute, wait=wait).get)
+        assert caught.value.name == name
+    work.shut = False
+    assert (await computer).computed
+
+
+async def test_a_minority_that_hangs_or_has_forgotten_is_no_matter(face: Face, three: Cluster, name: str) -> None:
+    client, work = await face.connected(three, node_timeout=0.5), Work(face)
+    fill = client.fill(name, 60, work.compute)
+    await face.call(fill.get)
+    await face.until(lambda: all(three.everywhere("GET", key(name))))
+    await three.freeze(0)
+    began = face.now()
+    assert await face.call(fill.get) == Found(value=1)
+    assert face.now() - began < 0.5, "one fresh answer is enough"
+    await three.thaw(0)
+    await three.restart(1)
+    await face.until(lambda: [it.state for it in client.nodes()][1] != "up")
+    assert await face.call(fill.get) == Found(value=1)
+
+
+async def test_without_a_majority(face: Face, three: Cluster, name: str) -> None:
+    heard: list[Any] = []
+    options = {"observer": heard.append} if face.hears else {}
+    client, work = await face.connected(three, outage=0.5, **options), Work(face)
+    await face.call(client.fill(name, 60, work.compute).get)
+    await face.call(client.fill(f"{name}.old", 0.1, work.compute, stale=60).get)
+    await face.until(lambda: all(three.everywhere("GET", key(name)) + three.everywhere("GET", key(f"{name}.old"))))
+    await three.kill(0, 1)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["down", "down", "up"])
+    await face.sleep(0.2)
+    assert await face.call(client.fill(name, 60, work.compute).get) == Found(value=1), "a fresh value is one wherever it is"
+    old = await face.call(client.fill(f"{name}.old", 60, work.compute, stale=60).get)
+    assert (old.value, old.stale, old.computed) == (2, True, False), "and what is stale is better than nothing"
+    assert isinstance(old.cause, NoQuorum)
+    with pytest.raises(NoQuorum, match=f"could not acquire '{name}.new'") as caught:
+        await face.call(client.fill(f"{name}.new", 60, work.compute).get)
+    assert set(caught.value.causes) == set(three.urls[:2])
+    for count in (3, 4):
+        found = await face.call(client.fill(f"{name}.new", 60, work.compute, fail_open=True).get)
+        assert (found.value, found.computed, found.stale) == (count, True, False), "computed without the lock, and not kept"
+        assert isinstance(found.cause, NoQuorum)
+        assert "could not look up" in str(found.cause), "at once"
+        assert set(found.cause.causes) == set(three.urls[:2])
+    if face.hears:
+        await face.until(lambda: sum(isinstance(it, Opened) and it.name == f"{name}.new" for it in heard) == 2)
+
+
+async def test_what_somebody_computed_who_lost_the_lock_is_still_his_value(face: Face, five: Cluster, name: str) -> None:
+    client, first, second = await face.connected(five), Work(face, lambda count: "first"), Work(face, lambda count: "second")
+    first.shut = True
+    loser = asyncio.create_task(face.call(client.fill(name, 60, first.compute).get))
+    await first.goes_on()
+    assert await face.call(client.force_release, f"{name}[fill]", "a test") >= 3
+    assert await face.call(client.fill(name, 60, second.compute).get) == Found(value="second", computed=True)
+    first.shut = False
+    assert await loser == Found(value="first", computed=True), "computing was not interrupted"
+    await face.sleep(0.1)
+    assert all(it.endswith('"second"') for it in five.everywhere("GET", key(name))), "and replaces nothing"
+
+
+async def test_whoever_is_interrupted_leaves_nothing_behind(face: Face, five: Cluster, name: str) -> None:
+    client, work = await face.connected(five), Work(face)
+    work.shut = True
+    if isinstance(face, Threads):
+        stop = threading.Event()
+        computer = asyncio.create_task(face.call(client.fill(name, 60, work.compute).get))
+        await work.goes_on()
+        waiter = asyncio.create_task(face.call(client.fill(name, 60, work.compute).get, stop))
+        await face.until(lambda: min(five.waiters(f"{name}[fill]")) == 1)
+        stop.set()
+        with pytest.raises(Cancelled):
+            await waiter
+        work.shut = False
+        await computer
+    else:
+        tasks = [asyncio.create_task(face.call(client.fill(name, 60, work.compute).get)) for _ in range(3)]
+        await face.until(lambda: min(five.waiters(f"{name}[fill]")) == 2)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await face.sleep(0.1)
+        work.shut = False
+    await face.until(lambda: five.waiters(f"{name}[fill]") == [0] * 5)
+    await face.until(lambda: five.holders(f"{name}[fill]") == [None] * 5)
+
+
+async def test_whoever_waits_is_told_that_the_client_is_closed_and_who_computes_has_his_value(face: Face, five: Cluster, name: str) -> None:
+    client, work = await face.connected(five), Work(face)
+    work.shut = True
+    computer = asyncio.create_task(face.call(client.fill(name, 60, work.compute).get))
+    await work.goes_on()
+    waiter = asyncio.create_task(face.call(client.fill(name, 60, work.compute).get))
+    await face.until(lambda: min(five.waiters(f"{name}[fill]")) == 1)
+    await face.close(client)
+    with pytest.raises(Closed):
+        await waiter
+    work.shut = False
+    assert await computer == Found(value=1, computed=True)
+    with pytest.raises(Closed):
+        await face.call(client.fill(name, 60, work.compute).get)
+
+
+async def test_what_it_costs(face: Face, five: Cluster, name: str) -> None:
+    client, work = await face.connected(five), Work(face)
+    fill = client.fill(name, 60, work.compute)
+
+    async def cost() -> list[int]:
+        before = five.calls()
+        await face.call(fill.get)
+        await face.sleep(0.1)
+        return [now - then for now, then in zip(five.calls(), before, strict=True)]
+
+    assert await cost() == [5] * 5, "two looks, the lock, the value, and the lock given back"
+    assert await cost() == [1] * 5, "one look"
+
+
+# ------------------------------------------------ in a mapping
+
+
+async def test_in_a_mapping_values_are_as_they_were_made(face: Face, five: Cluster, name: str) -> None:
+    mine: dict[str, Any] = {}
+    client, work = await face.connected(five, prefix="app:"), Work(face, lambda count: (count, object))
+    began = time.time()
+    assert await face.call(client.fill(name, 60, work.compute, cache=mine).get) == Found(value=(1, object), computed=True)
+    assert await face.call(client.fill(name, 60, work.compute, cache=mine).get) == Found(value=(1, object))
+    [(value, until)] = [mine.pop(f"app:{name}")]
+    assert value == (1, object)
+    assert began + 59 < until < time.time() + 61
+    assert not mine
+    assert five.everywhere("GET", key(f"app:{name}")) == [None] * 5
+
+
+async def test_a_mapping_is_filled_by_one_at_a_time(face: Face, five: Cluster, name: str) -> None:
+    mine: dict[str, Any] = {}
+    clients, work = [await face.connected(five) for _ in range(2)], Work(face)
+    work.shut = True
+    tasks = [asyncio.create_task(face.call(client.fill(name, 60, work.compute, cache=mine).get)) for client in clients for _ in range(4)]
+    await face.until(lambda: min(five.waiters(f"{name}[fill]")) == 7)
+    work.shut = False
+    found = await asyncio.gather(*tasks)
+    assert ([it.value for it in found], work.began) == ([1] * 8, 1)
+    assert all(it.computed or it.waited > 0 for it in found)
+
+
+async def test_what_is_stale_in_a_mapping(face: Face, five: Cluster, name: str) -> None:
+    client, work = await face.connected(five), Work(face)
+    mine: dict[str, Any] = {name: ["old", time.time() - 5]}
+    fill = client.fill(name, 60, work.compute, cache=mine, stale=1000)
+    work.shut = True
+    computer = asyncio.create_task(face.call(fill.get))
+    await work.goes_on()
+    assert await face.call(fill.get) == Found(value="old", stale=True)
+    with pytest.raises(LockBusy):
+        await face.call(client.fill(name, 60, work.compute, cache=mine, stale=1, wait=0).get)
+    work.shut = False
+    assert await computer == Found(value=1, computed=True)
+    for odd in (None, "text", 5, (1, 2, 3), ("value", "until"), ()):
+        mine[name] = odd
+        assert (await face.call(fill.get)).computed, "what somebody else has put there is no value"
+
+
+async def test_who_has_lost_the_lock_does_not_write_into_a_mapping(face: Face, five: Cluster, name: str) -> None:
+    mine: dict[str, Any] = {}
+    client, work = await face.connected(five), Work(face)
+    work.shut = True
+    loser = asyncio.create_task(face.call(client.fill(name, 60, work.compute, cache=mine).get))
+    await work.goes_on()
+    assert await face.call(client.force_release, f"{name}[fill]", "a test") >= 3
+    await face.sleep(0.1)
+    work.shut = False
+    assert await loser == Found(value=1, computed=True)
+    assert not mine
+
+
+# ------------------------------------------------ on several sets of nodes
+
+
+async def test_a_value_lives_where_its_key_does_and_is_computed_again_where_it_moves_to(face: Face, name: str) -> None:
+    async with face.nodes(1) as one, face.nodes(1) as other:
+        work, sets = Work(face), {"a": one, "b": other}
+        before = face.client(one)
+        now = face.spread(sets, {"a": one})
+        keys = [f"{name}.{it}" for it in range(8)]
+        assert {now.shard_of(it) for it in keys} == {"a", "b"}
+        for it in keys:
+            await face.call(before.fill(it, 60, work.compute).get)
+        await face.until(lambda: all(one.ask(0, "EXISTS", key(it)) for it in keys))
+        for it in keys:
+            found = await face.call(now.fill(it, 60, work.compute).get)
+            assert found.computed is (now.shard_of(it) == "b")
+            assert not (await face.call(now.fill(it, 60, work.compute).get)).computed
+            assert other.ask(0, "EXISTS", key(it)) == (now.shard_of(it) == "b")
+
+
+# ------------------------------------------------ what is refused
+
+
+def plain() -> int:
+    return 1
+
+
+def generator() -> Any:
+    yield 1
+
+
+async def coroutine() -> int:
+    return 1
+
+
+GOOD: dict[str, Any] = {"key": "price", "ttl": 60, "compute": plain}
+BAD: list[tuple[dict[str, Any], str]] = [
+    *[({"ttl": it}, "ttl is") for it in (0, -1, nan, inf, True, "60", None, 1e9, 0.0001)],
+    *[({"stale": it}, "stale is") for it in (-1, nan, inf, True, "60", None, 1e9)],
+    *[({"lease": it}, "ttl") for it in (0, -1, 0.01, 31, True, "60")],
+    *[({"wait": it}, "wait is") for it in (-1, nan, True, "60")],
+    *[({"compute": it}, "compute is a function without arguments") for it in (None, 5, "load")],
+    ({"compute": generator}, "generator is a generator function, which this fill cannot call"),
+    ({"key": ""}, "needs a name"),
+    ({"key": 5}, "a fill's key is text"),
+    ({"key": "a" * 513}, "a fill's key has 513 bytes"),
+    ({"key": "{price}:cache"}, "looks like the keys"),
+    ({"key": "price[fill]"}, "looks like a slot of a semaphore, or like another primitive's lock"),
+    ({"serializer": "json"}, "a serializer has `dumps` and `loads`"),
+    ({"cache": []}, "cache is a mapping that can be changed"),
+    ({"cache": {}, "serializer": json}, "a mapping is given values as they are"),
+    ({"fail_open": 1}, "fail_open is True or False"),
+]
+
+
+async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, five: Cluster) -> None:
+    client = await face.connected(five)
+    before = five.calls()
+    for change, told in BAD:
+        with pytest.raises(ConfigError, match=told):
+            client.fill(**{**GOOD, **change})
+    if isinstance(face, Threads):
+        with pytest.raises(ConfigError, match="coroutine is a coroutine function, which this fill cannot call"):
+            client.fill("price", 60, coroutine)
+    with pytest.raises(TypeError, match="stael"):
+        client.fill("price", 60, plain, stael=5)
+    assert five.calls() == before
+
+
+async def test_what_only_begins_to_compute(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    with pytest.raises(Misuse, match="whose body would run without the lock"):
+        await face.call(client.fill(name, 60, lambda: generator()).get)
+    if isinstance(face, Threads):
+        with pytest.raises(Misuse, match="returned a coroutine"):
+            await face.call(client.fill(name, 60, lambda: coroutine()).get)
+    else:
+        assert await face.call(client.fill(name, 60, lambda: coroutine()).get) == Found(value=1, computed=True)
+    assert (await face.call(client.fill(f"{name}.2", 60, dict).get)).value == {}
+
+
+# ------------------------------------------------ decorated
+
+
+async def test_a_decorated_function_computes_once_for_each_key(face: Face, five: Cluster, name: str) -> None:
+    client, calls = await face.connected(five), list[tuple[str, int]]()
+    if isinstance(face, Threads):
+
+        @client.filled(name + ":{item}", 60, serializer=pickle)
+        def price(item: str, tax: int = 0) -> tuple[str, int]:
+            """The price."""
+            calls.append((item, tax))
+            return item, tax
+
+        async def call(*arguments: Any) -> Any:
+            return await face.call(price, *arguments)
+    else:
+
+        @client.filled(name + ":{item}", 60, serializer=pickle)
+        async def price(item: str, tax: int = 0) -> tuple[str, int]:
+            """The price."""
+            calls.append((item, tax))
+            return item, tax
+
+        async def call(*arguments: Any) -> Any:
+            return await price(*arguments)
+
+    assert (price.__name__, price.__doc__) == ("price", "The price.")
+    assert [await call("a"), await call("a", 7), await call("b")] == [("a", 0), ("a", 0), ("b", 0)]
+    assert calls == [("a", 0), ("b", 0)]
+
+
+async def test_what_cannot_be_decorated(face: Face, five: Cluster) -> None:
+    client = face.client(five)
+    if not isinstance(face, Threads | Asyncio):
+        return
+    for change in ({"stale": -1}, {"lease": 31}, {"fail_open": 1}, {"cache": 5}):
+        with pytest.raises(ConfigError):
+            client.filled("price", 60, **change)
+    with pytest.raises(ConfigError, match="ttl is"):
+        client.filled("price", 0)
+    with pytest.raises(ConfigError, match="is no template"):
+        client.filled("price:{", 60)
+    for function in (generator, coroutine if isinstance(face, Threads) else plain, 5, int):
+        with pytest.raises(ConfigError):
+            client.filled("price", 60)(function)
+    with pytest.raises(ConfigError, match="needs 'item'"):
+        client.filled("price:{item}", 60)(plain if isinstance(face, Threads) else coroutine)

@@ -1,0 +1,495 @@
+"""What is done once: who runs, what the others are told, what counts as done and what does not; over every driver."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from math import inf, nan
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import Asyncio, Face, Threads
+from contract.simulated import Simulated
+
+from holdfast import Result, current
+from holdfast.errors import Closed, ConfigError, LockBusy, LockLost, Misuse, NoQuorum, SelfDeadlock
+from holdfast.recipes.once import MOST
+
+
+class Job:
+    """A function of the face's colour, which takes some time; it notes its arguments and leases. `gives`: makes its result of both."""
+
+    def __init__(self, face: Face, gives: Callable[..., Any] = lambda *args, **kwargs: "done", takes: float = 0.0) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.leases: list[Any] = []
+
+        def begins(*args: Any, **kwargs: Any) -> None:
+            self.leases.append(current())
+            self.calls.append((*args, *kwargs.items()))
+
+        def blocks(*args: Any, **kwargs: Any) -> Any:
+            begins(*args, **kwargs)
+            time.sleep(takes)
+            return gives(*args, **kwargs)
+
+        async def awaits(*args: Any, **kwargs: Any) -> Any:
+            begins(*args, **kwargs)
+            if takes:
+                await (face.world.sleep(takes) if isinstance(face, Simulated) else asyncio.sleep(takes))
+            return gives(*args, **kwargs)
+
+        self.function: Any = blocks if isinstance(face, Threads) else awaits
+
+    @property
+    def runs(self) -> int:
+        return len(self.calls)
+
+
+async def run(face: Face, once: Any, job: Job, *args: Any, **kwargs: Any) -> Any:
+    """`once.run(...)`"""
+    if kwargs and not isinstance(face, Simulated):
+        return await face.call(lambda: once.run(job.function, *args, **kwargs))
+    return await face.call(once.run, job.function, *args)
+
+
+async def result(face: Face, once: Any) -> Result:
+    """`once.result()`"""
+    found: Result = await face.call(once.result)
+    return found
+
+
+async def test_one_runs_and_all_have_its_result(face: Face, five: Cluster, name: str) -> None:
+    clients = [await face.connected(five) for _ in range(2)]
+    job = Job(face, lambda *args: {"by": list(args)}, takes=0.2)
+    told = await asyncio.gather(*[run(face, it.once(name, keep=60), job, number) for number, it in enumerate(clients * 4)])
+    assert job.runs == 1
+    assert told == [{"by": list(job.calls[0])}] * 8
+    assert await run(face, clients[0].once(name, keep=60), job, 99) == told[0], "later callers, too"
+    assert job.runs == 1
+    lease = job.leases[0]
+    assert (lease.name, type(lease.fence)) == (name, int)
+    await face.until(lambda: five.holders(f"{name}[once]") == [None] * 5)
+
+
+async def test_what_it_costs(face: Face, five: Cluster, name: str) -> None:
+    client, job = await face.connected(five), Job(face)
+    once = client.once(name, keep=60)
+    assert await run(face, client.once(f"{name}.first", keep=60), job) == "done"
+    await face.sleep(0.2)
+    before = five.calls()
+    assert await run(face, once, job) == "done"
+    await face.sleep(0.2)
+    after = five.calls()
+    assert [now - then for now, then in zip(after, before, strict=True)] == [5] * 5, "read, acquire, look, store, release"
+    assert await run(face, once, job) == "done"
+    await face.sleep(0.2)
+    assert [now - then for now, then in zip(five.calls(), after, strict=True)] == [1] * 5
+
+
+async def test_a_failure_is_the_caller_s_own_and_lets_the_next_one_try(face: Face, five: Cluster, name: str) -> None:
+    once = (await face.connected(five)).once(name, keep=60)
+    error = ValueError("bad luck")
+
+    def fails() -> Any:
+        raise error
+
+    failing, working = Job(face, fails), Job(face)
+    with pytest.raises(ValueError) as caught:
+        await run(face, once, failing)
+    assert caught.value is error
+    assert not await result(face, once)
+    assert await run(face, once, working) == "done"
+    assert await run(face, once, failing) == "done"
+    assert (failing.runs, working.runs) == (1, 1)
+    assert working.leases[0].fence > failing.leases[0].fence
+
+
+async def test_a_result_may_be_nothing(face: Face, five: Cluster, name: str) -> None:
+    once, job = (await face.connected(five)).once(name, keep=60), Job(face, lambda: None)
+    found = await result(face, once)
+    assert (found.known, found.value, bool(found)) == (False, None, False)
+    assert await run(face, once, job) is None
+    found = await result(face, once)
+    assert (found.known, found.value, bool(found)) == (True, None, True)
+    assert await run(face, once, job) is None
+    assert job.runs == 1
+
+
+async def test_a_result_is_forgotten_in_time(face: Face, three: Cluster, name: str) -> None:
+    once, job = (await face.connected(three)).once(name, keep=timedelta(seconds=0.5)), Job(face)
+    await run(face, once, job)
+    lefts = three.everywhere("PTTL", f"{{{name}[once]}}:result")
+    assert sum(0 < it <= 500 for it in lefts) >= 2
+    for key in (f"{{{name}[once]}}:fence", f"{{{name}[once]}}:result"):
+        assert -1 not in three.everywhere("PTTL", key), "nothing stays for ever"
+    await face.sleep(0.6)
+    assert not await result(face, once)
+    await run(face, once, job)
+    assert job.runs == 2
+
+
+async def test_whoever_does_not_wait_is_told_that_it_runs(face: Face, five: Cluster, name: str) -> None:
+    client, job = await face.connected(five), Job(face, takes=1.0)
+    running = asyncio.ensure_future(run(face, client.once(name, keep=60), job))
+    await face.until(lambda: job.runs)
+    for wait in (0, 0.1):
+        with pytest.raises(LockBusy) as caught:
+            await run(face, client.once(name, keep=60, wait=wait), job)
+        assert caught.value.name == name
+    assert not await result(face, client.once(name, keep=60)), "not yet"
+    assert await running == "done"
+    assert await run(face, client.once(name, keep=60, wait=0), job) == "done"
+    assert job.runs == 1
+
+
+async def test_without_a_majority_nobody_can_know(face: Face, three: Cluster, name: str) -> None:
+    client, job = await face.connected(three, ttl=0.5, max_ttl=1, outage=0.2), Job(face)
+    once = client.once(name, keep=60)
+    assert await run(face, once, job) == "done"
+    await three.kill(0, 1)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["down", "down", "up"])
+    with pytest.raises(NoQuorum) as caught:
+        await run(face, once, job)
+    assert caught.value.name == name
+    with pytest.raises(NoQuorum, match="look for the result of") as caught:
+        await result(face, once)
+    assert set(caught.value.causes) == set(three.urls[:2])
+    with pytest.raises(NoQuorum, match="find the slot of"):
+        await result(face, client.once(name, keep=60, per=60))
+    assert job.runs == 1
+
+
+async def test_a_minority_may_be_away_or_frozen_or_have_forgotten(face: Face, three: Cluster, name: str) -> None:
+    client, job = await face.connected(three), Job(face)
+    await three.freeze(0)
+    assert await run(face, client.once(name, keep=60), job) == "done"
+    await three.thaw(0)
+    assert await run(face, client.once(f"{name}.2", keep=60), job) == "done"
+    await face.until(lambda: None not in three.everywhere("GET", f"{{{name}.2[once]}}:result"))
+    await three.restart(1)
+    await face.until(lambda: client.nodes()[1].state == "guarded")
+    assert await run(face, client.once(f"{name}.2", keep=60), job) == "done"
+    await three.kill(2)
+    await face.until(lambda: client.nodes()[2].state == "down")
+    assert job.runs == 2
+
+
+# ------------------------------------------------ what can be kept
+
+
+async def test_what_cannot_be_kept_counts_as_failed(face: Face, five: Cluster, name: str) -> None:
+    once = (await face.connected(five)).once(name, keep=60)
+    for wrong, told in [({1, 2}, "set"), (nan, "Out of range"), ("x" * MOST, f"it has {MOST + 2} bytes"), (object(), "object")]:
+        job = Job(face, lambda wrong=wrong: wrong)
+        with pytest.raises(Misuse, match="has run, but its result cannot be kept") as caught:
+            await run(face, once, job)
+        assert told in str(caught.value)
+        assert len(str(caught.value)) < 1000
+        assert job.runs == 1
+        assert not await result(face, once)
+    assert await run(face, once, Job(face)) == "done"
+
+
+async def test_all_are_told_what_was_kept_the_runner_too(face: Face, five: Cluster, name: str) -> None:
+    once = (await face.connected(five)).once(name, keep=60)
+    assert await run(face, once, Job(face, lambda: {"a": (1, 2), 3: "\u00e9"})) == {"a": [1, 2], "3": "\u00e9"}
+    assert (await result(face, once)).value == {"a": [1, 2], "3": "\u00e9"}
+
+
+async def test_as_much_as_there_may_be(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    most = "x" * (MOST - 2)
+    assert await run(face, client.once(name, keep=60), Job(face, lambda: most)) == most
+    assert await run(face, client.once(name, keep=60), Job(face)) == most
+
+
+async def test_another_serializer(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    once, job = client.once(name, keep=60, serializer=pickle), Job(face, lambda: {1: {2, 3}})
+    assert await run(face, once, job) == await run(face, once, job) == (await result(face, once)).value == {1: {2, 3}}
+    assert job.runs == 1
+    for waits in (lambda: run(face, client.once(name, keep=60), job), lambda: result(face, client.once(name, keep=60))):
+        with pytest.raises(ConfigError, match="All who use it must have the same `serializer`"):
+            await waits()
+
+    class Odd:
+        def dumps(self, value: Any, /) -> Any:
+            return None if value == "none" else [256]
+
+        def loads(self, data: bytes, /) -> Any:
+            return data
+
+    for value in ("none", "bytes"):
+        with pytest.raises(Misuse, match="the serializer cannot say it"):
+            await run(face, client.once(f"{name}.odd", keep=60, serializer=Odd()), Job(face, lambda value=value: value))
+
+
+# ------------------------------------------------ schedules
+
+
+async def test_once_in_each_slot(face: Face, five: Cluster, name: str) -> None:
+    client, job = await face.connected(five), Job(face, lambda *args: list(args))
+    hourly = client.once(name, keep=7200, per=3600)
+    noon = datetime(2026, 11, 22, 12, tzinfo=UTC)
+    assert (hourly.key, hourly.keep, hourly.per) == (name, 7200.0, 3600.0)
+    assert await run(face, hourly.at(noon), job, 1) == [1]
+    assert await run(face, hourly.at(noon + timedelta(minutes=59, seconds=59.9)), job, 2) == [1]
+    assert await run(face, hourly.at(noon.astimezone(timezone(timedelta(hours=5)))), job, 3) == [1]
+    assert await run(face, hourly.at(noon.timestamp() + 5), job, 4) == [1]
+    assert await run(face, hourly.at(noon + timedelta(hours=1)), job, 5) == [5]
+    assert await run(face, hourly.at(noon - timedelta(microseconds=1)), job, 6) == [6]
+    assert (await result(face, hourly.at(noon))).value == [1], "however late"
+    assert not await result(face, hourly), "the slot of now is another one"
+    assert await run(face, hourly, job, 7) == [7]
+    assert await run(face, hourly, job, 8) in ([7], [8]), "(an hour may just have ended)"
+    slot = int(noon.timestamp()) // 3600
+    assert five.everywhere("EXISTS", f"{{{name}@{slot}[once]}}:result") == [1] * 5
+
+
+async def test_the_arguments_are_all_the_function_s(face: Face, five: Cluster, name: str) -> None:
+    client, job = await face.connected(five), Job(face)
+    once = client.once(name, keep=60)
+    assert await face.call(lambda: once.run(job.function, 1, at=2, wait=3, key=4, keep=5)) == "done"
+    assert job.calls == [(1, ("at", 2), ("wait", 3), ("key", 4), ("keep", 5))]
+
+
+# ------------------------------------------------ inside
+
+
+async def test_the_lock_of_the_same_name_is_another_one(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    once, lock = client.once(name, keep=60), client.lock(name, wait=0)
+
+    if isinstance(face, Threads):
+
+        def body() -> Any:
+            with lock:
+                try:
+                    once.run(body)
+                except SelfDeadlock:
+                    return "told"
+    else:
+
+        async def body() -> Any:  # type: ignore[misc]
+            async with lock:
+                try:
+                    await once.run(body)
+                except SelfDeadlock:
+                    return "told"
+
+    assert await face.call(once.run, body) == "told"
+
+
+async def test_a_lease_that_is_taken_away(face: Face, five: Cluster, name: str) -> None:
+    """The body of a task is stopped; a thread's goes on, and as nobody else has looked, its result is kept."""
+    lost: list[Any] = []
+    client, job = await face.connected(five), Job(face, takes=0.5)
+    once = client.once(name, keep=60, on_lost=lost.append)
+    running = asyncio.ensure_future(run(face, once, job))
+    await face.until(lambda: job.runs)
+    assert f"{name}[once]" in await face.call(client.names, f"{glob(name)}*")
+    assert (await face.call(client.inspect, f"{name}[once]")).holder == job.leases[0].token
+    assert await face.call(client.force_release, f"{name}[once]", "a test") >= 3
+    if isinstance(face, Asyncio):
+        with pytest.raises(LockLost, match="forced"):
+            await running
+        assert not await result(face, once)
+    else:
+        assert await running == "done"
+        assert (await result(face, once)).value == "done"
+    assert not job.leases[0].held
+    await face.until(lambda: len(lost) == 1)
+
+
+async def test_a_result_that_cannot_be_stored_while_the_lease_holds(face: Face, three: Cluster, name: str) -> None:
+    """Its caller is told that it is lost. It may have been stored all the same, late: then that is what everybody is told."""
+    client, job = await face.connected(three, ttl=0.6, max_ttl=0.6, restart_guard=None), Job(face, lambda: "first", takes=0.2)
+    once = client.once(name, keep=60)
+    running = asyncio.ensure_future(run(face, once, job))
+    await face.until(lambda: job.runs)
+    await three.freeze(0, 1)
+    with pytest.raises(LockLost):
+        await running
+    await three.thaw(0, 1)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 3)
+    again = Job(face, lambda: "second")
+    told = await run(face, client.once(name, keep=60, wait=30), again)
+    assert told == ("second" if again.runs else "first")
+    assert (await result(face, once)).value == told
+    assert job.runs == 1
+
+
+def glob(name: str) -> str:
+    return "".join(f"[{it}]" if it in "*?" else it for it in name)
+
+
+async def test_a_runner_that_is_cancelled_is_replaced_at_once(face: Face, five: Cluster, name: str) -> None:
+    if isinstance(face, Threads):
+        return  # (nobody cancels a thread)
+    client, slow, quick = await face.connected(five), Job(face, takes=30), Job(face)
+    once = client.once(name, keep=60)
+    running = asyncio.ensure_future(run(face, once, slow))
+    await face.until(lambda: slow.runs)
+    waiting = asyncio.ensure_future(run(face, once, quick))
+    await face.sleep(0.1)
+    began = face.now()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await waiting == "done"
+    assert face.now() - began < 5
+
+
+async def test_a_client_that_is_closed_while_somebody_waits(face: Face, five: Cluster, name: str) -> None:
+    client, other, job = await face.connected(five), await face.connected(five), Job(face, takes=1.0)
+    running = asyncio.ensure_future(run(face, client.once(name, keep=60), job))
+    await face.until(lambda: job.runs)
+    waiting = asyncio.ensure_future(run(face, other.once(name, keep=60), job))
+    await face.until(lambda: max(five.waiters(f"{name}[once]")) == 1)
+    await face.close(other)
+    with pytest.raises(Closed):
+        await waiting
+    with pytest.raises(Closed):
+        await run(face, other.once(name, keep=60), job)
+    assert await running == "done"
+
+
+# ------------------------------------------------ decorated
+
+
+async def test_a_decorated_function_is_run_once_for_its_key(face: Face, five: Cluster, name: str) -> None:
+    client, runs = await face.connected(five), list[Any]()
+    if isinstance(face, Threads):
+
+        @client.once(name + ":{day}:{more}", keep=60)
+        def report(day: int, more: str = "x") -> str:
+            """Reports."""
+            runs.append(current().name)
+            return f"{day}{more}"
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await face.call(lambda: report(*args, **kwargs))
+
+    else:
+
+        @client.once(name + ":{day}:{more}", keep=60)
+        async def report(day: int, more: str = "x") -> str:
+            """Reports."""
+            runs.append(current().name)
+            return f"{day}{more}"
+
+        call = report
+
+    assert (report.__name__, report.__doc__) == ("report", "Reports.")
+    assert [await call(1), await call(day=1), await call(2), await call(1, more="y")] == ["1x", "1x", "2x", "1y"]
+    assert runs == [f"{name}:1:x", f"{name}:2:x", f"{name}:1:y"]
+    assert (await result(face, client.once(f"{name}:2:x", keep=60))).value == "2x"
+
+
+async def test_a_function_names_what_is_decorated_and_nothing_else(face: Face, five: Cluster, name: str) -> None:
+    client, job = await face.connected(five), Job(face, lambda number: number)
+    once = client.once(lambda number: f"{name}:{number % 2}", keep=60)
+    if not isinstance(face, Simulated):
+        decorated = once(job.function)
+        assert [await face.call(decorated, it) for it in range(1, 5)] == [1, 2, 1, 2]
+    for waits in (lambda: run(face, once, job, 1), lambda: result(face, once)):
+        with pytest.raises(ConfigError, match="say the key itself"):
+            await waits()
+
+
+async def test_what_is_run_is_a_function_of_the_face(face: Face, five: Cluster, name: str) -> None:
+    once = face.client(five).once(name, keep=60)
+
+    def plain() -> None: ...
+    def generator() -> Any:
+        yield
+
+    async def coroutine() -> None: ...
+
+    for wrong in (generator, coroutine if isinstance(face, Threads) else plain, 5, None):
+        with pytest.raises(ConfigError):
+            await face.call(once.run, wrong)
+        with pytest.raises(ConfigError):
+            once(wrong)
+    if isinstance(face, Threads):
+        with pytest.raises(Misuse, match="returned a coroutine"):
+            await face.call(once.run, lambda: coroutine())
+    with pytest.raises(ConfigError, match="needs 'day'"):
+        face.client(five).once("report:{day}", keep=60)(plain if isinstance(face, Threads) else coroutine)
+
+
+# ------------------------------------------------ what cannot work, and where it lives
+
+
+GOOD: dict[str, Any] = {"key": "report", "keep": 60}
+BAD: list[tuple[dict[str, Any], str]] = [
+    *[({"keep": it}, "keep is") for it in (0, -1, nan, inf, True, "60", None, 1e9)],
+    *[({"per": it}, "per is") for it in (0, -1, nan, True, "60")],
+    ({"per": 61}, "keep=60 is less than per=61"),
+    ({"key": ""}, "needs a name"),
+    ({"key": 5}, "text"),
+    ({"key": b"a"}, "text"),
+    ({"key": "a}"}, "no hash tag"),
+    ({"key": "x" * 513}, "513 bytes"),
+    ({"key": "pool[slot 3]"}, "looks like"),
+    ({"ttl": 0}, "ttl is 0.05 or more"),
+    ({"wait": -1}, "wait is"),
+    ({"renew": 1}, "renew is True or False"),
+    ({"max_hold": 0}, "max_hold is"),
+    ({"serializer": 5}, "serializer has two functions"),
+    ({"serializer": type("Half", (), {"dumps": str})}, "serializer has two functions"),
+    ({"on_lost": 5}, "on_lost is a function"),
+]
+
+
+async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, five: Cluster) -> None:
+    client, job = await face.connected(five), Job(face)
+    before = five.calls()
+    for change, told in BAD:
+        with pytest.raises(ConfigError, match=told):
+            client.once(**{**GOOD, **change})
+    with pytest.raises(ConfigError, match="without `per=` there are no slots"):
+        client.once(**GOOD).at(5)
+    hourly = client.once("report", keep=7200, per=3600)
+    for time_, told in [
+        (datetime.now(UTC).replace(tzinfo=None), "has no time zone"),
+        ("noon", "a time is"),
+        (True, "a time is"),
+        (nan, "a time is"),
+        (None, "a time"),
+    ]:
+        with pytest.raises(ConfigError, match=told):
+            hourly.at(time_)
+    for key in ("{a}:result", "{}x"):
+        for once in (client.once(key, keep=60), client.once(key, keep=60, per=5)):
+            with pytest.raises(ConfigError, match="cannot be a lock's name"):
+                await run(face, once, job)
+    assert five.calls() == before
+    assert not job.runs
+    assert repr(hourly) == "<Once 'report' keep=7200 per=3600>"
+    assert repr(client.once(**GOOD)) == "<Once 'report' keep=60>"
+
+
+async def test_it_lives_on_one_of_several_sets_of_nodes(face: Face) -> None:
+    async with face.nodes(1) as a, face.nodes(1) as b:
+        client, job = face.spread({"a": a, "b": b}), Job(face, lambda *args: list(args))
+        sets = {"a": a, "b": b}
+        for number in range(6):
+            once = client.once(f"report:{number}", keep=60)
+            assert await run(face, once, job, number) == await run(face, once, job, 99) == [number]
+            there = client.shard_of(f"report:{number}")
+            for name, nodes in sets.items():
+                assert nodes.everywhere("EXISTS", f"{{report:{number}[once]}}:result") == [int(name == there)]
+        hourly = client.once("hourly", keep=60, per=60)
+        assert await run(face, hourly.at(0), job, 5) == (await result(face, hourly.at(59))).value == [5]
+        await run(face, hourly, job, 6)
+        former = face.spread({"a": a, "b": b}, previous={"a": a})
+        moving = next(f"m{it}" for it in range(99) if former.shard_of(f"m{it}") == "b")
+        with pytest.raises(ConfigError, match=f"once '{moving}' moves to another set of nodes"):
+            await run(face, former.once(moving, keep=60), job)
+        with pytest.raises(ConfigError, match="moves to another set"):
+            await result(face, former.once(moving, keep=60))

@@ -1,0 +1,96 @@
+"""The examples keep their promises, notice when these are broken, and are all listed."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.embedded import Nodes
+
+FOLDER = Path(__file__).parents[2] / "examples"
+FILES = sorted(FOLDER.glob("*.py"))
+PATIENCE = 120.0  # seconds; none takes ten on an idle machine
+
+pytestmark = pytest.mark.timeout(PATIENCE + 30)
+
+# What is broken in holdfast before an example runs. (Whoever asks for a name gets one that nobody else has.)
+PLANTS = {
+    "names": """
+        lock, locked = Holdfast.lock, Holdfast.locked
+        Holdfast.lock = lambda self, *names, **options: lock(self, *[f"{it}:{uuid4()}" for it in names], **options)
+        Holdfast.locked = lambda self, name, **options: locked(self, lambda *_, **__: str(uuid4()), **options)
+        fill, election = Holdfast.fill, Holdfast.election
+        Holdfast.fill = lambda self, key, *given, **options: fill(self, f"{key}:{uuid4()}", *given, **options)
+        Holdfast.election = lambda self, name, *given, **options: election(self, f"{name}:{uuid4()}", *given, **options)
+    """,
+    "no restart guard": """
+        made = Holdfast.__init__
+        Holdfast.__init__ = lambda self, *nodes, **options: made(self, *nodes, **options, restart_guard=None)
+    """,
+    "all nodes needed": """
+        quorum.majority = lambda nodes: nodes
+    """,
+    "nothing is kept": """
+        from holdfast import Once
+        Once.run = lambda self, function, *given, **named: function(*given, **named)
+    """,
+    "a larger limit": """
+        rate = Holdfast.rate
+        Holdfast.rate = lambda self, name, limit, period, **options: rate(self, name, limit * 100, period, **options)
+    """,
+}
+BROKEN_BY = {  # the others: by names
+    "redlock": "no restart guard",
+    "redlock_class": "all nodes needed",
+    "rate_limiter": "a larger limit",
+    "job_scheduler": "nothing is kept",
+    "order_once": "nothing is kept",
+}
+
+
+def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    given = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_") or name == "HOLDFAST_SERVER"}
+    words = [sys.executable, "-W", "error", *map(str, command)]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE, env=given | environment)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda it: it.stem)
+def test_the_promise_holds(file: Path, nodes: Nodes) -> None:
+    """On the nodes that the environment names, where the example does no harm to them."""
+    uses = {"HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.run_ids)}
+    ended = run(file, **(uses if "HOLDFAST_NODES" in file.read_text() else {}))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "holdfast" in ended.stdout or "fail_open" in ended.stdout
+    assert 2 <= len(ended.stdout.splitlines()) <= 12, "a few lines"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda it: it.stem)
+def test_a_broken_promise_is_noticed(file: Path) -> None:
+    """On servers that the example starts by itself."""
+    head = "import runpy, sys\nfrom uuid import uuid4\nfrom holdfast import Holdfast\nfrom holdfast.core import quorum\n"
+    plant = PLANTS[BROKEN_BY.get(file.stem, "names")].replace("        ", "")
+    ended = run("-c", f"{head}{plant}\nsys.argv = [{str(file)!r}]\nrunpy.run_path({str(file)!r}, run_name='__main__')")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert len(ended.stdout.splitlines()) >= 1, "it broke before it had begun"
+
+
+def test_all_examples_are_listed() -> None:
+    page = (FOLDER / "README.md").read_text()
+    linked = re.findall(r"\]\(([^)#]*)\)", page)
+    assert [it for it in linked if not (FOLDER / it).exists()] == []
+    assert {it.name for it in FILES} <= set(linked)
+    assert {f"{it.parent.name}/{it.name}" for it in FOLDER.glob("*/run.py")} <= set(linked)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda it: it.stem)
+def test_an_example_says_what_is_unsafe_and_what_replaces_it(file: Path) -> None:
+    told = ast.get_docstring(ast.parse(file.read_text())) or ""
+    assert "nsafe in the original" in told
+    assert "\nInstead: " in told
+    assert "sys.exit(not " in file.read_text()

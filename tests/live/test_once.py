@@ -1,0 +1,163 @@
+"""What is done once by whole processes: many at the same time, some that are killed or stopped while they run."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from contract.cluster import Cluster
+from contract.programs import program, run
+
+import holdfast.aio
+from holdfast import Holdfast, current
+from holdfast.embedded import Nodes
+
+TTL = 1.0
+WORKERS, JOBS = 50, 10
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    with Cluster(Nodes(3)) as cluster:
+        yield cluster
+
+
+CROWD = f"""
+import random
+
+def locked(locks, job, done, body):
+    with open(done, "a+") as file:
+        file.seek(0)
+        seen = any(it.split()[0] == str(job) for it in file)
+    if not seen:
+        with locks.lock(f"lock:{{job}}"):
+            return body()
+
+def work(number, done):
+    locks, told = Holdfast(), {{}}
+    for job in random.Random(number).sample(range({JOBS}), {JOBS}):
+        def body():
+            with open(done, "a") as file:
+                file.write(f"{{job}} {{number}}\\n")
+            time.sleep(0.02)
+            return number
+        told[job] = DOES
+    locks.close()
+    return told
+
+reads = []
+for number in range({WORKERS}):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        told = work(number, sys.argv[1])
+        os.write(writing, " ".join(f"{{job}}:{{told[job]}}" for job in sorted(told)).encode())
+        os._exit(0)
+    os.close(writing)
+    reads.append(reading)
+for reading in reads:
+    say(os.read(reading, 1 << 16).decode())
+"""
+
+
+def crowd(three: Cluster, folder: Path, does: str) -> tuple[list[str], list[str]]:
+    """Fifty processes, each of which wants every job done, in another order. What each was told; who ran what."""
+    done = folder / "done"
+    source = CROWD.replace("DOES", does)
+    status, out, errors = run(source, three, done, patience=120)
+    assert (status, errors) == (0, "")
+    return out.split("\n")[:-1], done.read_text().splitlines()
+
+
+@pytest.mark.timeout(180)
+def test_fifty_workers_run_each_job_once(three: Cluster, tmp_path: Path) -> None:
+    told, done = crowd(three, tmp_path, 'locks.once(f"job:{job}", keep=600).run(body)')
+    assert len(told) == WORKERS
+    assert len(done) == JOBS, "each job is run once"
+    ran = dict(line.split() for line in done)
+    assert set(told) == {" ".join(f"{job}:{ran[str(job)]}" for job in range(JOBS))}, "and everybody is told who did it"
+
+
+@pytest.mark.timeout(180)
+def test_a_lock_is_the_wrong_answer(three: Cluster, tmp_path: Path) -> None:
+    """It keeps them apart, and each of them runs: whoever looks whether it was done before it has the lock is too early."""
+    _, done = crowd(three, tmp_path, "locked(locks, job, done, body)")
+    assert len(done) > JOBS, len(done)
+
+
+def test_a_runner_that_is_killed_is_replaced_within_its_ttl(three: Cluster) -> None:
+    source = """
+    locks = Holdfast(ttl=1, max_ttl=2)
+    def body():
+        say(current().fence)
+        time.sleep(600)
+    locks.once("killed", keep=600).run(body)
+    """
+    with Holdfast(*three.urls, fresh=three.fresh, ttl=TTL, max_ttl=2) as client, program(source, three) as runner:
+        client.ready()
+        fence = int(runner.hear())
+        runner.signal(signal.SIGKILL)
+        killed = time.monotonic()
+        once = client.once("killed", keep=600, wait=60)
+        assert once.run(lambda: current().fence) > fence
+        assert time.monotonic() - killed > TTL / 3, "not before its lease is over"
+
+
+def test_a_runner_that_is_stopped_is_told_when_it_goes_on(three: Cluster) -> None:
+    """Somebody else has done it meanwhile, and that is the result."""
+    source = """
+    locks = Holdfast(ttl=1, max_ttl=2)
+    def body():
+        say("running")
+        sys.stdin.readline()
+        return "the first"
+    try:
+        say(locks.once("stopped", keep=600).run(body))
+    except LockLost as lost:
+        say(lost.reason)
+    say(locks.once("stopped", keep=600).run(body))
+    """
+    with Holdfast(*three.urls, fresh=three.fresh, ttl=TTL, max_ttl=2) as client, program(source, three) as runner:
+        client.ready()
+        runner.expect("running")
+        runner.signal(signal.SIGSTOP)
+        assert client.once("stopped", keep=600, wait=60).run(lambda: "the second") == "the second"
+        runner.tell()
+        runner.signal(signal.SIGCONT)
+        assert runner.hear() in ("slow", "expired", "gap")
+        runner.expect("the second")
+
+
+def test_threads_and_tasks_are_told_the_same(three: Cluster) -> None:
+    async def twice() -> list[str]:
+        async def body() -> str:
+            return "a task"
+
+        async with holdfast.aio.Holdfast(*three.urls, fresh=three.fresh) as locks:
+            once = locks.once("both", keep=600)
+            return await asyncio.gather(once.run(body), once.run(body))
+
+    with Holdfast(*three.urls, fresh=three.fresh) as client:
+        assert asyncio.run(twice()) == ["a task"] * 2
+        assert client.once("both", keep=600).run(lambda: "a thread") == "a task"
+
+
+def test_a_task_that_keeps_its_loop_from_running_past_its_lease(three: Cluster) -> None:
+    """Nobody could stop it, and nobody else has looked: its result is kept, and its task is not cancelled later on."""
+
+    async def story() -> object:
+        async def body() -> str:
+            time.sleep(0.8)  # (the fault that is meant)
+            return "late"
+
+        async with holdfast.aio.Holdfast(*three.urls, fresh=three.fresh, ttl=0.5, max_ttl=2) as locks:
+            await locks.ready()
+            once = locks.once("blocked", keep=600)
+            told = await once.run(body)
+            await asyncio.sleep(0.3)
+            return told, (await once.result()).value
+
+    assert asyncio.run(story()) == ("late", "late")

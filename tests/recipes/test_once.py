@@ -1,0 +1,127 @@
+"""What is done once: its register as bytes, and what nodes' answers mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recipes.test_looking import words
+
+from holdfast.core import quorum
+from holdfast.recipes.exclusive import Exclusive
+from holdfast.recipes.once import Copy, Register, Seen, agreed, decided, highest, newest, promised, seen, stored
+from holdfast.scripts import LOOK, STORE
+
+K = 16_000
+B = 1_800_000_000_000_000
+
+
+def register(name: str = "order:7", prefix: str = "") -> Register:
+    return Register(Exclusive(name, prefix=prefix, ttl=10.0, horizon=K, own="once").name, K)
+
+
+def said(promise: int = 0, fence: int = 0, left: int = -2, text: bytes | None = None) -> list[Any]:
+    return [promise, fence, left, text]
+
+
+def kept(ballot: int, value: bytes = b"1", left: int = 1000, **other: int) -> list[Any]:
+    return said(left=left, text=b"%016d %b" % (ballot, value), **other)
+
+
+def test_what_is_asked() -> None:
+    keys = [b"app:order:7[once]", b"{app:order:7[once]}:fence", b"{app:order:7[once]}:queue", b"{app:order:7[once]}:result"]
+    mine = register(prefix="app:")
+    assert words(mine.look()) == [b"EVALSHA", LOOK.sha, b"3", keys[0], keys[1], keys[3], b"0", b"16000", b""]
+    assert words(mine.look(B, b"token"))[6:] == [b"%d" % B, b"16000", b"token"]
+    assert words(mine.store(7, b"a b", 500)) == [b"EVALSHA", STORE.sha, b"4", *keys, b"0000000000000007", b"16000", b"500", b"a b"]
+
+
+def test_all_keys_lie_in_one_slot() -> None:
+    assert words(register("{user}:mail").look())[3:6] == [
+        b"{user}:mail[once]", b"{user}:fence:{user}:mail[once]", b"{user}:result:{user}:mail[once]"
+    ]  # fmt: skip
+
+
+def test_what_nodes_have_answered() -> None:
+    answers = {0: said(), 1: kept(B, b"a b", 30), 2: said(1, B), 3: kept(B, left=0), 4: kept(B, left=-1)}
+    brief = Seen(False, 0, Copy(B, b"1", 1))
+    assert seen(answers) == [Seen(False, 0, None), Seen(False, 0, Copy(B, b"a b", 30)), Seen(True, B, None), brief, brief]
+
+
+@pytest.mark.parametrize("reply", [None, 1, b"x", [], [1, 2, 3], [1, 2, 3, 4], [True, 1, 1, None], [1, None, 1, None], [1, 1, "1", None]])
+def test_what_no_script_of_ours_says(reply: object) -> None:
+    assert seen({0: reply}) == []
+
+
+@pytest.mark.parametrize("text", [b"", b"x", b"1 x", b"%015dx y" % 0, b"%016d" % 1, b"%016d_x" % 1, b"%016d x" % 0])
+def test_what_somebody_else_has_written_there_is_nothing(text: bytes) -> None:
+    assert seen({0: said(text=text, left=10)}) == [Seen(False, 0, None)]
+
+
+@pytest.mark.parametrize(
+    "ballots, one, known",
+    [
+        ([], None, False),
+        ([0, 0], None, False),
+        ([0, 0, 0], None, True),
+        ([7, 0, 0], None, False),
+        ([7, 7, 0], None, False),
+        ([7, 7, 7], 7, True),
+        ([7, 8, 7, 7], 7, True),
+        ([7, 8, 9], None, False),
+        ([7, 8, 9, 0], None, True),
+        ([7, 8, 7, 8, 0], None, True),
+    ],
+)
+def test_a_result_is_what_a_majority_has_with_one_ballot(ballots: list[int], one: int | None, known: bool) -> None:
+    answers = {node: kept(it) if it else said() for node, it in enumerate(ballots)}
+    found = agreed(answers, 5)
+    assert (None if found is None else found.ballot) == one
+    assert decided(answers, 5) is known
+
+
+def test_fewer_than_a_majority_decide_nothing() -> None:
+    assert not decided({0: said(), 1: said()}, 4), "of the other two nobody has told anything"
+    assert decided({0: said(), 1: said(), 2: said()}, 4)
+
+
+@given(st.lists(st.integers(0, 3), min_size=5, max_size=5), st.integers(0, 5))
+def test_what_is_decided_stays_so(ballots: list[int], first: int) -> None:
+    every = {node: kept(it) if it else said() for node, it in enumerate(ballots)}
+    some = dict(list(every.items())[:first])
+    if decided(some, 5):
+        assert (agreed(some, 5) is None) is (agreed(every, 5) is None)
+    assert decided(every, 5)
+
+
+def test_of_a_result_that_is_agreed_on_the_longest_life_counts() -> None:
+    found = agreed({0: kept(B, b"v", 10), 1: kept(B, b"v", 30), 2: kept(B, b"v", 20)}, 3)
+    assert found == Copy(B, b"v", 30)
+
+
+def test_the_newest_copy() -> None:
+    assert newest({}) is None
+    assert newest({0: said()}) is None
+    assert newest({0: kept(7, b"a"), 1: kept(9, b"b", 5), 2: kept(8, b"c"), 3: kept(9, b"b", 6), 4: said()}) == Copy(9, b"b", 6)
+
+
+def test_a_majority_has_to_promise() -> None:
+    answers = {0: said(1, 5), 1: kept(3, promise=0, fence=9), 2: [1]}
+    assert not promised(answers, 3)
+    assert promised({**answers, 2: kept(3, promise=1, fence=5)}, 3)
+    assert not promised({**answers, 2: kept(3, promise=1, fence=5)}, 4)
+
+
+@given(st.lists(st.sampled_from([7, 8]), max_size=5))
+def test_stored_on_a_majority_or_not_or_nobody_knows(replies: list[int]) -> None:
+    told = stored(dict(enumerate(replies)), 7, 5)
+    yes, open_ = replies.count(7), 5 - len(replies)
+    assert told is (True if yes >= quorum.majority(5) else False if yes + open_ < quorum.majority(5) else None)
+
+
+def test_the_highest_fence_that_was_heard_of() -> None:
+    assert highest({}) == 0
+    assert highest({0: 5, 1: 9, 2: 7}) == 9
+    assert highest({0: said(1, 12), 1: kept(3, promise=0, fence=15), 2: [1]}) == 15

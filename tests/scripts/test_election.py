@@ -1,0 +1,307 @@
+"""The scripts of elections, held against a model, answer by answer, on simulated servers and on real ones; and scripts with a fault."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import hiredis
+import pytest
+from scripts.bench import INBOXES, SLACK, Bench, Simulated, simulated
+
+from holdfast.recipes.election import LAST, Office, Word
+from holdfast.scripts import ANNOUNCE, ELECTION, WATCH, Script
+from holdfast.testing.server import REDIS_7_2, VALKEY_9
+
+OFFICE = Office("boss", "", ttl=10, horizon=16_000)
+LEADER, WATCHERS = b"{boss[election]}:leader", b"{boss[election]}:watchers"
+KEEP = 32_000  # ms for which a word is remembered
+LONG, SHORT = 20.0, 0.002  # seconds: for as long as any test runs; over by the next `lapse`
+SEEDS = range(6)
+STEPS = 40
+VALUES = ["", "a:1", "1 2 3", " x ", "two\nlines", "nul\0byte", "{}%s\\", "é", "x" * 5000]
+
+
+@dataclass
+class Node:
+    """One server, and what it is asked with the bytes of the recipe. `scripts`: those that stand for the shipped ones."""
+
+    bench: Bench
+    scripts: dict[bytes, Script]
+
+    def __post_init__(self) -> None:
+        self.bench.operator.batch(*[("SCRIPT", "LOAD", it.source) for it in [*ELECTION, *self.scripts.values()]])
+
+    @property
+    def exact(self) -> bool:
+        """Does its clock stand still while nobody lets time pass?"""
+        return isinstance(self.bench.place, Simulated)
+
+    def say(self, data: bytes) -> Any:
+        words = spoken(data)
+        if words[1] in self.scripts:
+            words[1] = self.scripts[words[1]].sha
+        reply = self.bench.client.say(*words)
+        self.bench.mortal()
+        return reply
+
+    def announce(self, term: int, version: int = 1, left: float = LONG, value: str = "v") -> int:
+        answer: int = self.say(OFFICE.announce(Word(term, version, left, value)))
+        return answer
+
+    def watch(self, token: bytes = b"", ttl: float = LONG) -> tuple[int, int, int, str]:
+        """Term, version, ms left, value."""
+        term, version, left, value = self.say(OFFICE.watch(token, ttl))
+        return term, version, left, value.decode()
+
+    def left(self, key: bytes) -> int:
+        """The expiry of a key."""
+        ms: int = self.bench.operator.say("PTTL", key)
+        return ms
+
+    def is_about(self, ms: int, wanted: int) -> bool:
+        return ms == wanted if self.exact else wanted - SLACK < ms <= wanted
+
+    def watchers(self) -> list[bytes]:
+        found: list[bytes] = self.bench.operator.say("ZRANGE", WATCHERS, 0, -1)
+        return found
+
+
+def spoken(data: bytes) -> list[bytes]:
+    """What a command says. (A value may have line ends in it.)"""
+    reader = hiredis.Reader()
+    reader.feed(data)
+    words: list[bytes] = reader.gets()
+    return words
+
+
+@pytest.fixture
+def node(bench: Bench) -> Node:
+    return Node(bench, {})
+
+
+def odd(scripts: dict[bytes, Script] | None = None, dialect: Any = VALKEY_9) -> Node:
+    return Node(simulated(dialect), scripts or {})
+
+
+# ------------------------------------------------ the register
+
+
+def history(node: Node, seed: int) -> str | None:
+    """Where a node differs from the model; None: nowhere. The highest (term, version) stays, and is good for as long as anybody said."""
+    dice = random.Random(seed)
+    node.bench.operator.say("DEL", LEADER, WATCHERS)
+    rank, ends, kept, value = (0, 0), 0.0, 0.0, ""
+    clock = 0.0  # seconds that have passed, as far as the model knows
+    values: dict[tuple[int, int], str] = {}
+    for step in range(STEPS):
+        if node.exact and dice.random() < 0.4:
+            passed = dice.choice([1, 5, 9])
+            node.bench.place.pass_time(passed)
+            clock += passed
+            if kept <= clock:
+                rank, ends, value = (0, 0), 0.0, ""
+        term, version = rank if rank[0] and dice.random() < 0.4 else (dice.randint(1, 4), dice.choice([1, 2, 3, LAST]))
+        left = 0.0 if version == LAST else dice.choice([8.0, LONG])
+        words = "" if version == LAST else values.setdefault((term, version), dice.choice(VALUES))
+        answer = node.announce(term, version, left, words)
+        if answer != ((term, version) >= rank):
+            return f"seed {seed}, step {step}: {answer} to {term} {version} over {rank}"
+        if (term, version) == rank:
+            ends = max(ends, clock + left)
+        elif (term, version) > rank:
+            rank, ends, value = (term, version), clock + left, words
+        if answer:
+            kept = max(ends, clock) + KEEP / 1000
+        *found, ms, told = node.watch()
+        wanted = round(max(ends - clock, 0) * 1000)
+        if (tuple(found), told) != (rank, value) or not node.is_about(ms, wanted):
+            return f"seed {seed}, step {step}: {found} {ms} {told!r} instead of {rank} {wanted} {value!r}"
+        if not node.is_about(node.left(LEADER), round((kept - clock) * 1000)):
+            return f"seed {seed}, step {step}: kept for {node.left(LEADER)} ms instead of {kept - clock} s"
+    return None
+
+
+def test_a_history_is_what_the_model_says(node: Node) -> None:
+    for seed in SEEDS if node.exact else range(2):
+        assert (difference := history(node, seed)) is None, difference
+
+
+def test_nothing_is_known_at_first(node: Node) -> None:
+    assert node.watch() == (0, 0, 0, "")
+    assert node.watchers() == [], "who only looks is told nothing"
+
+
+def test_the_time_of_a_word_runs_out_and_it_is_remembered(node: Node) -> None:
+    node.announce(7, 2, SHORT, "v")
+    node.bench.lapse()
+    assert node.watch() == (7, 2, 0, "v")
+    assert node.announce(6, 9) == 0
+    assert node.announce(7, 1) == 0
+    assert node.announce(7, 2, 1.0, "v") == 1, "it is in office again: its leader was late"
+    assert node.watch()[2] > 0
+
+
+def test_after_a_resignation_nothing_of_that_term_counts(node: Node) -> None:
+    node.announce(7, 2)
+    assert node.announce(7, LAST, 0.0, "") == 1
+    assert node.watch() == (7, LAST, 0, "")
+    assert node.announce(7, 3) == 0
+    assert node.announce(8) == 1
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_what_is_said_is_what_is_heard(node: Node, value: str) -> None:
+    node.announce(2**53 - 2, LAST - 1, LONG, value)
+    term, version, _, told = node.watch()
+    assert (term, version, told) == (2**53 - 2, LAST - 1, value)
+
+
+def test_what_somebody_else_has_written_there_is_as_if_nothing_were(node: Node) -> None:
+    for value in ("x", "7 1", "7 1 x v", ""):
+        node.bench.operator.say("SET", LEADER, value, "PX", 10_000)
+        assert node.watch() == (0, 0, 0, "")
+        assert node.announce(1) == 1
+        assert node.watch()[:2] == (1, 1)
+
+
+def after_a_step_back(node: Node) -> int:
+    """For how long a word is good that is said again when the clock has gone back by a day."""
+    node.announce(7, 1, LONG)
+    node.bench.place.pass_time(-86_400)
+    node.announce(7, 1, LONG)
+    return node.watch()[2]
+
+
+def test_a_clock_that_goes_back_makes_nobody_leader_for_a_day() -> None:
+    assert after_a_step_back(odd()) == KEEP
+
+
+def test_numbers_as_servers_write_them_that_are_to_be_written_otherwise() -> None:
+    node = odd(dialect=REDIS_7_2)
+    assert history(node, 1) is None
+
+
+# ------------------------------------------------ who is told
+
+
+def token(which: int, serial: int = 1) -> bytes:
+    return b"%016d:%b:%08x" % (1, INBOXES[which], serial)
+
+
+def told(listener: Any) -> list[bytes]:
+    return [it[1] for it in listener.heard()]
+
+
+def test_who_watches_is_told_of_changes_only(node: Node) -> None:
+    one, other = node.bench.connect(INBOXES[0]), node.bench.connect(INBOXES[1])
+    for it in (0, 1):
+        node.watch(token(it))
+    node.announce(7)
+    news = [b"n " + token(it) + b" 0 " + LEADER for it in (0, 1)]
+    assert (told(one), told(other)) == ([news[0]], [news[1]])
+    node.announce(7)
+    node.announce(6)
+    assert (told(one), told(other)) == ([], []), "the same again, and what is refused, is no news"
+    node.announce(7, 2)
+    node.announce(7, LAST, 0.0, "")
+    assert (told(one), told(other)) == ([news[0]] * 2, [news[1]] * 2)
+
+
+def test_whose_watch_is_over_is_told_nothing_and_forgotten(node: Node) -> None:
+    one = node.bench.connect(INBOXES[0])
+    node.watch(token(0), SHORT)
+    node.watch(token(0, 2), LONG)
+    node.bench.lapse()
+    node.announce(7)
+    assert told(one) == [b"n " + token(0, 2) + b" 0 " + LEADER]
+    assert node.watchers() == [token(0, 2)]
+
+
+def test_a_new_watcher_drops_those_whose_time_is_over(node: Node) -> None:
+    node.watch(token(0, 8))
+    for serial in range(3):
+        node.watch(token(0, serial), SHORT)
+    node.bench.lapse()
+    node.watch(token(0, 9))
+    assert node.watchers() == [token(0, 8), token(0, 9)]
+    assert node.is_about(node.left(WATCHERS), round(LONG * 1000))
+    node.watch(token(0, 9), 1.0)
+    assert node.left(WATCHERS) > 1000, "an expiry is never moved back: others may watch for longer"
+
+
+def test_a_watcher_whom_nobody_listens_for_is_forgotten(node: Node) -> None:
+    node.watch(token(2))
+    node.announce(7)
+    assert node.watchers() == []
+
+
+def test_who_may_not_publish_announces_all_the_same(node: Node) -> None:
+    node.watch(token(0))
+    with node.bench.mute():
+        assert node.announce(7) == 1
+    assert node.watch()[:2] == (7, 1)
+    assert node.watchers() == [token(0)]
+
+
+# ------------------------------------------------ scripts with a fault
+
+
+def damaged(script: Script, there: str, instead: str) -> dict[bytes, Script]:
+    assert script.source.count(there.encode()) == 1, there
+    source = script.source.replace(there.encode(), instead.encode())
+    return {script.sha: replace(script, source=source, sha=hashlib.sha1(source).hexdigest().encode())}
+
+
+def differs(node: Node) -> bool:
+    return any(history(node, seed) for seed in SEEDS)
+
+
+def fails(test: Callable[[Node], None]) -> Callable[[Node], bool]:
+    def found(node: Node) -> bool:
+        try:
+            test(node)
+        except AssertionError:
+            return True
+        return False
+
+    return found
+
+
+FAULTS: dict[str, tuple[Script, str, str, Callable[[Node], bool]]] = {
+    "the last one counts": (ANNOUNCE, "if had > term or had == term and its > version then return 0 end", "", differs),
+    "the lowest counts": (ANNOUNCE, "if had > term or", "if had > 0 and had < term or", differs),
+    "versions do not count": (ANNOUNCE, "had > term or had == term and its > version", "had > term", differs),
+    "the end is moved back": (ANNOUNCE, "math.max(ends, now + ttl)", "(now + ttl)", differs),
+    "the end is not moved on": (ANNOUNCE, "math.max(ends, now + ttl)", "ends", differs),
+    "an end far ahead stays": (ANNOUNCE, "math.min(math.max(ends, now + ttl), now + keep)", "math.max(ends, now + ttl)",
+                               lambda node: after_a_step_back(node) > KEEP),
+    "it is not remembered": (ANNOUNCE, "math.max(ends - now, 0) + keep", "math.max(ends - now, 1)", differs),
+    "a resignation only deletes": (ANNOUNCE, "if same then", "if ttl == 0 then call('DEL', leader) end if same then", differs),
+    "numbers as Lua writes them": (ANNOUNCE, "string.format('%.0f %.0f %.0f ', term, version, ends)",
+                                   "term .. ' ' .. version .. ' ' .. ends .. ' '", differs),
+    "the same is news": (ANNOUNCE, "if same then return 1 end", "", fails(test_who_watches_is_told_of_changes_only)),
+    "nobody is told": (ANNOUNCE, "tonumber(line[i + 1]) > now", "false", fails(test_who_watches_is_told_of_changes_only)),
+    "whose time is over is told": (ANNOUNCE, "tonumber(line[i + 1]) > now", "true",
+                                   fails(test_whose_watch_is_over_is_told_nothing_and_forgotten)),
+    "nobody is forgotten": (ANNOUNCE, "if not told or told == 0 then", "if false then",
+                            fails(test_a_watcher_whom_nobody_listens_for_is_forgotten)),
+    "whoever looks is told": (WATCH, "if token ~= '' then", "if true then", fails(test_nothing_is_known_at_first)),
+    "watchers pile up": (WATCH, "if not first[1] or tonumber(first[2]) > now then", "if true then",
+                         fails(test_a_new_watcher_drops_those_whose_time_is_over)),
+    "watchers are cut short": (WATCH, "call('PTTL', watchers) < ttl", "true", fails(test_a_new_watcher_drops_those_whose_time_is_over)),
+    "watchers stay for ever": (WATCH, "call('PEXPIRE', watchers, ARGV[2])", "call('PTTL', watchers)",
+                               fails(test_a_new_watcher_drops_those_whose_time_is_over)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_script_with_a_fault_is_found(fault: str) -> None:
+    script, there, instead, found = FAULTS[fault]
+    node = odd(damaged(script, there, instead))
+    with closing(node.bench):
+        assert found(node), fault

@@ -1,0 +1,193 @@
+"""The scripts of fills, on simulated and on real servers: what is kept, for how long, who is told; and each of their faults is noticed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import hiredis
+import pytest
+from recipes.test_looking import words
+from scripts.bench import INBOXES, LONG, NAME, SHORT, TOP, Bench, about, simulated
+
+from holdfast.recipes.exclusive import Exclusive
+from holdfast.recipes.fill import Cache
+from holdfast.scripts import FILLS, PEEK, PUT, Script
+from holdfast.testing.server import REDIS_7_2
+
+CACHE = Cache(Exclusive(NAME.decode(), ttl=30.0, horizon=16_000))
+KEY = b"{n}:cache"
+DAMAGED: dict[bytes, Script] = {}  # what stands for a script while a fault is planted
+
+
+def say(bench: Bench, data: bytes) -> Any:
+    """A recipe's bytes, said to the server; its answer, an error too."""
+    evalsha, sha, *rest = words(data)
+    script = DAMAGED.get(sha) or {it.sha: it for it in FILLS}[sha]
+    bench.operator.say("SCRIPT", "LOAD", script.source)
+    [reply] = bench.client.batch((evalsha, script.sha, *rest))
+    bench.mortal()
+    return reply
+
+
+def put(bench: Bench, fence: int, data: bytes, fresh: int = LONG, stale: int = 0) -> Any:
+    return say(bench, CACHE.put(fence, fresh, stale, data))
+
+
+def peek(bench: Bench) -> Any:
+    return say(bench, CACHE.peek)
+
+
+def left(bench: Bench) -> int:
+    """PTTL of the key."""
+    ms: int = bench.operator.say("PTTL", KEY)
+    return ms
+
+
+def test_nothing_is_there_at_first(bench: Bench) -> None:
+    assert peek(bench) is None
+
+
+def test_what_is_put_is_there_for_its_time(bench: Bench) -> None:
+    assert put(bench, 5, b"value") == 1
+    fresh, data = peek(bench)
+    assert data == b"value"
+    assert about(fresh, LONG)
+    assert about(left(bench), LONG)
+
+
+def test_stale_is_told_from_fresh_by_who_put_it(bench: Bench) -> None:
+    put(bench, 5, b"value", SHORT, LONG)
+    assert about(left(bench), LONG + SHORT)
+    bench.lapse()
+    fresh, data = peek(bench)
+    assert data == b"value"
+    assert -LONG < fresh <= 0, "for how long it has not been"
+    put(bench, 6, b"newer", LONG, 2 * LONG)
+    assert about(peek(bench)[0], LONG)
+    assert about(left(bench), 3 * LONG)
+
+
+def test_it_is_gone_when_it_may_not_even_be_shown(bench: Bench) -> None:
+    put(bench, 5, b"value", SHORT)
+    bench.lapse()
+    assert peek(bench) is None
+
+
+def test_a_later_holder_replaces_and_the_same_one_and_no_earlier_one(bench: Bench) -> None:
+    put(bench, 9, b"first")
+    assert put(bench, 10, b"second") == 1, "as numbers"
+    assert put(bench, 10, b"third") == 1
+    assert put(bench, 9, b"late", 3 * LONG) == 0
+    assert peek(bench)[1] == b"third"
+    assert about(left(bench), LONG), "and it leaves no trace"
+
+
+def test_fences_are_compared_to_the_last_digit(bench: Bench) -> None:
+    put(bench, TOP - 1, b"value")
+    assert put(bench, TOP - 2, b"lower") == 0
+    assert put(bench, TOP, b"higher") == 1
+    assert put(bench, TOP - 1, b"lower") == 0
+    assert peek(bench)[1] == b"higher"
+
+
+@pytest.mark.parametrize("data", [b"", b" ", b"0 0 ", b"\0\r\n\xff", bytes(range(256)) * 4096], ids=lambda data: str(len(data)))
+def test_a_value_may_be_anything(bench: Bench, data: bytes) -> None:
+    put(bench, 5, data, LONG, 7)
+    assert peek(bench)[1] == data
+    assert about(peek(bench)[0], LONG)
+
+
+def test_long_times_are_written_in_full(bench: Bench) -> None:
+    long = 10**11
+    assert put(bench, TOP, b"value", long, long) == 1
+    assert about(left(bench), 2 * long)
+    assert about(peek(bench)[0], long)
+
+
+def test_whoever_waits_is_told_to_look(bench: Bench) -> None:
+    listener = bench.connect(*INBOXES[:2])
+    held = bench.token(1, INBOXES[2])
+    bench.request(held)
+    waiting = [bench.token(2, INBOXES[0]), bench.token(3, INBOXES[1]), bench.token(4, INBOXES[1])]
+    for token in waiting:
+        bench.request(token, client=bench.connect())
+    listener.heard()
+    put(bench, 5, b"value")
+    assert listener.heard() == [(token[17:49], b"n %b 0 %b" % (token, NAME)) for token in waiting]
+    put(bench, 4, b"late")
+    assert listener.heard() == [], "there is nothing new"
+
+
+def test_it_is_kept_though_nobody_may_be_told(bench: Bench) -> None:
+    bench.request(bench.token(1))
+    bench.request(bench.token(2))
+    with bench.mute():
+        assert put(bench, 5, b"value") == 1
+    assert peek(bench)[1] == b"value"
+
+
+def test_what_somebody_else_has_written_there_is_no_value_and_is_replaced(bench: Bench) -> None:
+    for text in (b"x", b"1", b"1 x", b"", b"x 1 y", b"1  y"):
+        bench.operator.say("SET", KEY, text, "PX", LONG)
+        assert peek(bench) is None, text
+    assert put(bench, 5, b"value") == 1
+    assert peek(bench)[1] == b"value"
+
+
+def test_a_key_of_another_type_is_an_error(bench: Bench) -> None:
+    bench.operator.batch(("HSET", KEY, "a", "b"), ("PEXPIRE", KEY, LONG))
+    for reply in (peek(bench), put(bench, 5, b"value")):
+        assert isinstance(reply, hiredis.ReplyError)
+        assert "WRONGTYPE" in str(reply)
+
+
+# ------------------------------------------------ scripts with a fault
+
+TESTS: list[Callable[[Bench], None]] = [
+    test for name, test in list(globals().items()) if name.startswith("test_") and test is not test_a_value_may_be_anything
+]
+TESTS += [lambda bench, data=data: test_a_value_may_be_anything(bench, data) for data in (b"0 0 ", b"\0\r\n\xff")]  # type: ignore[misc]
+
+FAULTS: dict[str, tuple[Script, str, str]] = {
+    "the last write wins": (PUT, "if there > tonumber(ARGV[1]) then return 0 end", ""),
+    "the same holder's is refused": (PUT, "there > tonumber", "there >= tonumber"),
+    "fences are compared as texts": (PUT, "if there > tonumber(ARGV[1])", "if tostring(there) > ARGV[1]"),
+    "nobody is told": (PUT, "call('ZRANGE', KEYS[3], 0, -1)", "{}"),
+    "only the first is told": (PUT, "KEYS[3], 0, -1", "KEYS[3], 0, 0"),
+    "it is told as a grant": (PUT, "'n ' .. token", "'g ' .. token"),
+    "who may not be told spoils it": (PUT, "redis.pcall('PUBLISH'", "redis.call('PUBLISH'"),
+    "it is kept for as long as it is fresh": (PUT, "ARGV[2] + ARGV[3])", "ARGV[2])"),
+    "it is kept for ever": (PUT, ", 'PX', string.format('%.0f', ARGV[2] + ARGV[3])", ""),
+    "its time is a number": (PUT, "string.format('%.0f', ARGV[2] + ARGV[3])", "ARGV[2] + ARGV[3]"),
+    "stale is taken for fresh": (PEEK, "redis.call('PTTL', KEYS[1]) - stale", "redis.call('PTTL', KEYS[1])"),
+    "what is stale is not shown": (PEEK, "return stale and", "return stale and redis.call('PTTL', KEYS[1]) > tonumber(stale) and"),
+    "what is no value is one": (PEEK, "'^%d+ (%d+) ()'", "'(%d*) ?()'"),
+    "the value ends at a blank": (PEEK, "string.sub(kept, at)", "string.match(kept, '%S*', at)"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_script_with_a_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, there, instead = FAULTS[fault]
+    text = script.source.decode()
+    assert text.count(there) == 1
+    source = text.replace(there, instead).encode()
+    monkeypatch.setitem(DAMAGED, script.sha, replace(script, source=source, sha=hashlib.sha1(source).hexdigest().encode()))
+    found = 0
+    for test in TESTS:
+        with closing(simulated(REDIS_7_2)) as bench:
+            try:
+                test(bench)
+            except (AssertionError, hiredis.ReplyError, TypeError):
+                found += 1
+    assert found, fault
+
+
+def test_sound_scripts_pass_all_of_it() -> None:
+    for test in TESTS:
+        with closing(simulated(REDIS_7_2)) as bench:
+            test(bench)

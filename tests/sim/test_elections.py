@@ -1,0 +1,547 @@
+"""Elections in the simulator: candidates who come, crash, stop and resign, nodes that fail, and observers who look on; and planted faults.
+
+The law is looked at from outside, at every event and at everything that an observer is shown (`Country`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from sim.conftest import Town
+from sim.face import Holdfast, Observation
+
+from holdfast.core.claim import HELD, Claim
+from holdfast.core.round import Round
+from holdfast.engine.crew import Crew
+from holdfast.errors import Closed, LockLost, NoQuorum, NotAcquired
+from holdfast.face import election
+from holdfast.face.election import Leader, View
+from holdfast.face.plans import Plan
+from holdfast.recipes.election import Heard, Speech
+from holdfast.scripts import ELECTION, LOADED
+from holdfast.testing.server import Lua
+from holdfast.testing.world import Violation
+from holdfast.wire.resp import pack
+
+Build = Callable[..., Town]
+TTL, MAX_TTL = 1.0, 2.0
+SEEDS = range(8)
+STORM = 12.0  # seconds for which things go wrong
+TRIP = 0.02  # seconds: more than a few round trips take
+
+
+class Noted(View):
+    """A view that remembers when its latest look began."""
+
+    __slots__ = ("began",)
+
+    def _sees(self, found: Heard, seen: Round) -> Plan[Leader]:
+        self.began = seen.began
+        return super()._sees(found, seen)
+
+
+@dataclass
+class Shown:
+    """Somebody was shown this. `began`: when the look began that found it; `rank`: how late a word it is."""
+
+    when: float
+    began: float
+    rank: tuple[int, int]
+    leader: Leader
+
+
+@dataclass
+class Country:
+    """A town with an election: those who stand for it, those who look on, and what must hold.
+
+    Whoever believes to lead does so alone, in growing terms. Whoever is shown as a leader has led with that term, and has said that. What
+    one observer is shown is never earlier than what it was shown before, nor than what others were shown before its look began. Nobody sees
+    a leader who had resigned, on a majority, before the look began.
+    """
+
+    town: Town
+    clients: list[Holdfast] = field(default_factory=list)
+    observers: list[tuple[Holdfast, list[Shown]]] = field(default_factory=list)
+    terms: list[int] = field(default_factory=list)  # those that somebody was the leader for, in this order
+    said: dict[str, int] = field(default_factory=dict)  # by value: its version
+    shown: list[Shown] = field(default_factory=list)
+    terms_shown: set[int] = field(default_factory=set)
+    resigned: dict[int, float] = field(default_factory=dict)  # by term: when a majority had confirmed that
+    over: bool = False
+    serial: int = 0
+    crashes: int = 0
+    doubts: int = 0
+
+    def __post_init__(self) -> None:
+        self.world, self.dice = self.town.world, self.town.world.dice
+        self.fresh = {it.server.run_id.decode() for it in self.town.nodes}  # (as they began)
+        self.world.looks.append(self.look)
+
+    def client(self) -> Holdfast:
+        self.clients.append(Holdfast(self.world, self.town.nodes, self.town.laws, ttl=TTL, max_ttl=MAX_TTL, fresh=self.fresh))
+        return self.clients[-1]
+
+    # ------------------------------------------------ who takes part
+
+    async def stands(self, client: Holdfast) -> None:
+        """A candidate: comes again and again, leads for a while, says something now and then, and resigns."""
+        world, dice = self.world, self.dice
+        while not self.over:
+            self.serial += 1
+            me, version = f"{self.serial}", 1
+            self.said[f"{me}.1"] = 1
+            options = {"ttl": dice.choice([0.4, TTL, MAX_TTL]), "wait": dice.uniform(0.5, 4.0)}
+            try:
+                leadership = await client.election("boss", f"{me}.1", **options).campaign()
+            except NotAcquired:
+                await world.sleep(0.05)
+                continue
+            except Closed:
+                return
+            try:
+                for _ in range(dice.randint(0, 5)):
+                    await world.sleep(dice.uniform(0, 0.6))
+                    if dice.random() < 0.6:
+                        version += 1
+                        self.said[f"{me}.{version}"] = version
+                        try:
+                            await leadership.publish(f"{me}.{version}")
+                        except NoQuorum:
+                            self.doubts += 1
+                if await leadership.resign(confirm=True) > len(self.town.nodes) // 2:
+                    self.resigned[leadership.term] = world.now
+            except LockLost:
+                pass
+
+    def observe(self, client: Holdfast) -> None:
+        """Somebody who looks on, until its client is closed."""
+        seen: list[Shown] = []
+        election = client.election("boss")
+        view = Noted(client.driver.settings, election._office, election.ttl, None)
+
+        async def look() -> None:
+            try:
+                async for leader in Observation(view, client.driver):
+                    seen.append(self.sees(view.began, view._rank, leader))
+                    if len(seen) > 1 and seen[-1].rank < seen[-2].rank:
+                        raise Violation(f"back: {seen[-2]}, then {seen[-1]}")
+            except Closed:
+                pass
+
+        self.observers.append((client, seen))
+        client.driver.run(look())
+
+    async def comes_new(self, client: Holdfast) -> None:
+        """Somebody who looks now and then, and remembers nothing."""
+        while not self.over:
+            await self.world.sleep(self.dice.uniform(0, 0.1))
+            began = self.world.now
+            try:
+                leader = await client.election("boss").leader()
+            except NoQuorum:
+                self.doubts += 1
+            else:
+                self.sees(began, (leader.term, leader.version), leader)
+
+    # ------------------------------------------------ what must hold
+
+    def look(self) -> None:
+        """At most one believes to lead, at any moment."""
+        leading: list[Claim] = []
+        for client in self.clients:
+            driver = client.driver
+            leading += [it for it in driver.crew.live.values() if it.state is HELD and driver.clock() < it.until and not driver.dead]
+        if len(leading) > 1:
+            raise Violation(f"two leaders: {leading[0].fence} and {leading[1].fence}")
+        if leading and (not self.terms or leading[0].fence != self.terms[-1]):
+            if self.terms and leading[0].fence < self.terms[-1]:
+                raise Violation(f"terms go back: {leading[0].fence} after {self.terms[-1]}")
+            self.terms.append(leading[0].fence)
+
+    def sees(self, began: float, rank: tuple[int, int], leader: Leader) -> Shown:
+        shown = Shown(self.world.now, began, rank, leader)
+        if leader and leader.certain:
+            assert leader.value is not None
+            if leader.term not in self.terms:
+                raise Violation(f"nobody led: {leader}")
+            if self.said.get(leader.value) != leader.version:
+                raise Violation(f"nobody said so: {leader}")
+            if self.resigned.get(leader.term, began) < began:
+                raise Violation(f"resigned: {leader}")
+            before = max((it.rank for it in self.shown if it.when < began), default=(0, 0))
+            if rank < before:
+                raise Violation(f"back: {shown} after somebody saw {before}")
+            self.terms_shown.add(leader.term)
+        if leader.certain:
+            self.shown.append(shown)
+        return shown
+
+    # ------------------------------------------------ what goes wrong
+
+    def strike(self) -> None:
+        dice, world = self.dice, self.world
+        node = dice.choice(self.town.nodes)
+        candidates = [it for it in self.clients[:3] if not it.driver.dead]
+        match dice.choice(["cut", "cut", "freeze", "restart", "vanish", "stop", "crash", "none"]):
+            case "cut" if node.links:
+                dice.choice(list(node.links)).cut(dice.choice([None, 0.0, 0.3]))
+            case "freeze":
+                node.freeze(dice.uniform(0.05, 1.5))
+            case "restart" if node.running:
+                node.restart()
+            case "vanish":
+                node.vanish(dice.uniform(0.05, 1.0))
+            case "stop":
+                dice.choice(candidates).driver.stop(dice.uniform(0.1, 3.0))
+            case "crash":
+                self.crash(dice.choice(candidates))
+        if not self.over:
+            world.after(dice.uniform(0.05, 0.8), self.strike)
+
+    def crash(self, client: Holdfast) -> None:
+        """Killed, and started anew."""
+        client.driver.kill()
+        self.crashes += 1
+        at = self.clients.index(client)
+        new = self.client()
+        self.clients.remove(new)
+        self.clients[at] = new
+        new.driver.run(self.stands(new))
+
+    def run(self) -> None:
+        """A storm; then calm, and all must end well."""
+        world = self.world
+        for _ in range(3):
+            client = self.client()
+            client.driver.run(self.stands(client))
+        for _ in range(2):
+            self.observe(self.client())
+        for _ in range(2):
+            new = self.client()
+            new.driver.run(self.comes_new(new))
+        world.after(1.0, self.strike)
+        world.slow = self.dice.choice([0.0, 0.05, 0.1])
+        world.run(world.now + STORM)
+        self.over, world.slow = True, 0.0
+        for node in self.town.nodes:
+            node.heal()
+        world.run(world.now + 15)  # the guard, the campaigns that still run, and the terms
+
+    def ends_well(self) -> None:
+        """Without faults: who leads is seen by everybody, and who resigns, too; and the next one leads at once."""
+        world = self.world
+        one, other = self.client(), self.client()
+        leader = world.do(one.election("boss", "last", ttl=TTL).campaign(), within=10)
+        self.said["last"] = 1
+        world.run(world.now + TTL + TRIP)
+        self.all_see(leader.term, "last")
+        waits = other.driver.run(other.election("boss", "very last").campaign())
+        self.said["very last"] = 1
+        world.run(world.now + TRIP)
+        world.do(leader.resign())
+        world.run(world.now + TRIP, lambda: waits.done)
+        assert waits.done, "at once"
+        world.run(world.now + TRIP)
+        self.all_see(waits.result().term, "very last")
+        world.do(waits.result().resign())
+        world.run(world.now + TRIP)
+        self.all_see(waits.result().term, None)
+
+    def all_see(self, term: int, value: str | None) -> None:
+        for _, seen in self.observers:
+            assert seen, "an observer sees something"
+            assert (seen[-1].leader.term, seen[-1].leader.value, seen[-1].leader.certain) == (term, value, True), seen[-3:]
+
+
+def country(build: Build, seed: int, **options: Any) -> Country:
+    return Country(build(3 + 2 * (seed % 2), seed, guard=MAX_TTL + 2, **options))
+
+
+def broken(build: Build, seeds: Any, **options: Any) -> list[str]:
+    """The laws that are broken, seed by seed."""
+    found = []
+    for seed in seeds:
+        here = country(build, seed, **options)
+        try:
+            here.run()
+            here.ends_well()
+        except (Violation, AssertionError) as law:
+            found.append(f"seed {seed}: {law}")
+    return found
+
+
+def test_no_law_is_broken(town: Build) -> None:
+    crashes = doubts = 0
+    for seed in SEEDS:
+        here = country(town, seed)
+        try:
+            here.run()
+            here.ends_well()
+        except (Violation, AssertionError) as law:
+            pytest.fail(f"seed {seed}: {law}")
+        assert len(here.terms) > 5 and len(here.terms_shown) > 5, (seed, here.terms)
+        crashes, doubts = crashes + here.crashes, doubts + here.doubts
+    assert crashes and doubts, "what these worlds are aimed at never happens"
+
+
+# ------------------------------------------------ one thing at a time
+
+
+def calls(here: Country) -> int:
+    return sum(node.server.calls.get(b"EVALSHA", 0) for node in here.town.nodes)
+
+
+def after_a_stop(build: Build, **options: Any) -> list[Leader]:
+    """What is seen after a leader was stopped until another one led, and goes on: it says its last words late."""
+    here = Country(build(3, **options))
+    world, (one, other, eye) = here.world, (here.client() for _ in range(3))
+    world.do(one.election("boss", "one").campaign())
+    waits = other.driver.run(other.election("boss", "other").campaign())
+    world.run(world.now + TRIP)
+    one.driver.stop(2 * TTL)
+    world.run(world.now + 1.9 * TTL)
+    assert waits.done
+    found = []
+    for _ in range(20):
+        found.append(world.do(eye.election("boss").leader()))
+        world.run(world.now + 0.02)
+    return found
+
+
+def test_what_a_late_leader_says_is_not_heard(town: Build) -> None:
+    assert {it.value for it in after_a_stop(town)} == {"other"}
+
+
+def after_a_short_term(build: Build, **options: Any) -> list[Leader]:
+    """What is seen after a short term of somebody with a short ttl, while a node has not heard that the leader before that had resigned."""
+    here = Country(build(3, **options))
+    world, (one, other, eye) = here.world, (here.client() for _ in range(3))
+    leader = world.do(one.election("boss", "one", ttl=MAX_TTL).campaign())
+    world.run(world.now + TRIP)
+    here.town.nodes[2].vanish(0.3)
+    world.do(leader.resign())
+    world.do(other.election("boss", "other", ttl=0.2).campaign())
+    world.run(world.now + TRIP)
+    other.driver.kill()
+    found = []
+    for _ in range(100):
+        found.append(world.do(eye.election("boss").leader()))
+        world.run(world.now + 0.02)
+    assert {it.value for it in found} >= {"other", None}
+    return found
+
+
+def test_an_earlier_word_does_not_outlast_a_later_one(town: Build) -> None:
+    seen = after_a_short_term(town)
+    assert {it.value for it in seen} == {"other", None}
+    assert len({it.term for it in seen}) == 1, "that nobody leads is said of the last term"
+
+
+@pytest.mark.parametrize("ttl", [0.4, MAX_TTL])
+def test_after_a_crash_a_standby_leads_within_a_ttl(town: Build, ttl: float) -> None:
+    for seed in SEEDS:
+        here = Country(town(3, seed))
+        world, (one, other, eye) = here.world, (here.client() for _ in range(3))
+        here.said |= {"one": 1, "other": 1}
+        world.do(one.election("boss", "one", ttl=ttl).campaign())
+        waits = other.driver.run(other.election("boss", "other", ttl=ttl).campaign())
+        here.observe(eye)
+        world.run(world.now + world.dice.uniform(0.1, 2))
+        one.driver.kill()
+        killed = world.now
+        world.run(killed + ttl + eye.settings.node_timeout + TRIP)
+        assert waits.done, seed
+        world.run(world.now + TRIP)
+        here.all_see(waits.result().term, "other")
+
+
+def test_when_too_few_nodes_answer_what_was_known_is_uncertain(town: Build) -> None:
+    here = Country(town(3))
+    world, (one, eye) = here.world, (here.client() for _ in range(2))
+    here.said["one"] = 1
+    here.observe(eye)
+    [(_, seen)] = here.observers
+    leader = world.do(one.election("boss", "one", ttl=MAX_TTL).campaign())
+    world.run(world.now + TRIP)
+    for node in here.town.nodes[:2]:
+        node.freeze(1.5)
+    world.run(world.now + 1.3)
+    last = seen[-1].leader
+    assert (last.term, last.value, last.certain) == (leader.term, "one", False)
+    assert bool(last), "as far as is known, it leads"
+    with pytest.raises(NoQuorum, match="look for the leader of 'boss'"):
+        world.do(eye.election("boss").leader())
+    world.run(world.now + 0.2 + TTL / 3 + 1.0)
+    here.all_see(leader.term, "one")
+    assert [it.leader.certain for it in seen] == [True, True, False, True], "each told once"
+
+
+def test_who_looks_on_does_not_poll(town: Build) -> None:
+    """A look a ttl for each observer, and a renewal with a word in every third of a ttl of the leader's: no more."""
+    here = Country(town(3))
+    one = here.client()
+    here.said["one"] = 1
+    here.world.do(one.election("boss", "one").campaign())
+    for _ in range(4):
+        here.observe(here.client())
+    here.world.run(here.world.now + 3.0)
+    before, began = calls(here), here.world.now
+    here.world.run(began + 10 * TTL)
+    assert calls(here) - before <= 3 * (4 * 16 + 2 * 31)
+
+
+def test_a_change_costs_an_observer_two_looks(town: Build) -> None:
+    """One when it is told, and one when it is back from showing that. (Each node tells it; a look is enough for all.)"""
+    here = Country(town(3))
+    world, one = here.world, here.client()
+    here.said |= {str(it): it for it in range(1, 12)}
+    leader = world.do(one.election("boss", "1", ttl=MAX_TTL).campaign())
+    here.observe(here.client())
+    world.run(world.now + 1.0)
+    before = calls(here)
+    for version in range(2, 12):
+        world.do(leader.publish(str(version)))
+        world.run(world.now + 0.01)
+    here.all_see(leader.term, "11")
+    assert calls(here) - before <= 3 * 10 * (1 + 3), "and a write-back, now and then"
+
+
+def test_what_a_term_costs(town: Build) -> None:
+    """Nobody waits for the first word: one round trip to lead, and one to resign, with a word in each write."""
+    here = Country(town(3))
+    one = here.client()
+    here.world.do(one.ready())
+    here.world.swift, before, began = 0.001, calls(here), here.world.now
+    leader = here.world.do(one.election("boss", "one").campaign())
+    assert here.world.now - began <= 0.0025
+    here.world.run(here.world.now + TRIP)
+    assert calls(here) - before == 2 * 3
+    here.world.do(leader.resign(confirm=True))
+    here.world.run(here.world.now + TRIP)
+    assert calls(here) - before == 4 * 3
+
+
+# ------------------------------------------------ planted faults
+
+
+def lua(there: str, instead: str) -> dict[str, Any]:
+    """A change of the scripts' text, under the digest of the script as it should be: clients do not know the difference."""
+    runs, changed = Lua(), 0
+    for script in LOADED:
+        changed += script in ELECTION and there.encode() in script.source
+        source = script.source.replace(there.encode(), instead.encode()) if script in ELECTION else script.source
+        runs._compiled[script.sha] = runs._compile(source)
+    assert changed == 1
+    return {"lua": runs}
+
+
+def announced_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate that may yet cede says that it leads."""
+    begin = Crew.begin
+
+    def early(crew: Crew, want: Any, now: float) -> None:
+        begin(crew, want, now)
+        for claim in want.claims:
+            crew._say_along(claim.recipe.rider(claim.ticket, claim.ttl), crew.reach.up, now)
+
+    monkeypatch.setattr(Crew, "begin", early)
+
+
+def not_refreshed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader says once that it leads."""
+    word, told = Speech.rider, set[tuple[Any, int]]()
+
+    def once(speech: Speech, fence: int, ttl: float) -> bytes:
+        again = (speech, fence) in told and ttl > 0
+        told.add((speech, fence))
+        return pack(b"PING") if again else word(speech, fence, ttl)
+
+    monkeypatch.setattr(Speech, "rider", once)
+
+
+def released_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    word = Speech.rider
+    monkeypatch.setattr(Speech, "rider", lambda speech, fence, ttl: word(speech, fence, ttl) if ttl > 0 else pack(b"PING"))
+
+
+def the_same_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new value has the version of the one before."""
+
+    def says(speech: Speech, value: str) -> None:
+        speech._said[1] = value
+
+    monkeypatch.setattr(Speech, "says", says)
+
+
+def not_written_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(*_: Any) -> Any:
+        yield from ()
+        return True
+
+    monkeypatch.setattr(election, "_write_back", nothing)
+
+
+def shown_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An observer shows what it finds, be it earlier than what it has shown."""
+    sees = View._sees
+
+    def forgets(view: View, found: Heard, seen: Round) -> Any:
+        view._rank = (0, 0)
+        return sees(view, found, seen)
+
+    monkeypatch.setattr(View, "_sees", forgets)
+
+
+def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No push is listened to."""
+    told = Crew.told
+    monkeypatch.setattr(Crew, "told", lambda crew, node, message, now: message.startswith(b"n ") or told(crew, node, message, now))
+
+
+# What stands in the scripts, what is to stand there, and the worlds in which that breaks a law.
+SCRIPTS = {
+    "the lowest wins": (
+        "if had > term or had == term and its > version then",
+        "if had > 0 and (had < term or had == term and its < version) then",
+        range(2),
+    ),
+    "a resignation only deletes": ("local line = ", "if ttl == 0 then call('DEL', leader) end local line = ", range(12)),
+    "nothing is remembered": ("math.max(ends - now, 0) + keep", "math.max(ends - now, 0) + 1", range(12)),
+    "nobody is told": ("tonumber(line[i + 1]) > now", "false", range(2)),
+}
+PYTHON = {
+    announced_too_early: range(2),
+    not_refreshed: range(2),
+    released_without_a_word: range(2),
+    the_same_version: range(2),
+    not_written_back: range(12),
+    shown_as_it_comes: range(2),
+    deaf: range(2),
+}
+
+
+@pytest.mark.parametrize("fault", SCRIPTS)
+def test_a_fault_in_the_scripts_is_found(town: Build, fault: str) -> None:
+    there, instead, seeds = SCRIPTS[fault]
+    assert any(broken(town, [seed], **lua(there, instead)) for seed in seeds)
+
+
+@pytest.mark.parametrize("fault", PYTHON, ids=lambda it: it.__name__)
+def test_a_fault_in_the_rules_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, fault: Any) -> None:
+    fault(monkeypatch)
+    assert any(broken(town, [seed]) for seed in PYTHON[fault])
+
+
+def test_that_the_last_one_who_says_something_counts_is_found(town: Build) -> None:
+    fault = lua("if had > term or had == term and its > version then return 0 end", "")
+    assert None in {it.value for it in after_a_stop(town, **fault)}
+
+
+def test_that_a_word_is_kept_no_longer_than_it_is_good_for_is_found(town: Build) -> None:
+    """What docs/protocols.md said first: the later word is forgotten, and the earlier one, good for longer elsewhere, rises again."""
+    fault = lua("string.format('%.0f', math.max(ends - now, 0) + keep)", "string.format('%.0f', ttl > 0 and ends - now or 1000)")
+    seen = after_a_short_term(town, **fault)
+    assert [it.value for it in seen if it].index("one") > 0

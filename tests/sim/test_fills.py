@@ -1,0 +1,489 @@
+"""Fills in the simulator: who computes, what is kept and what is shown, while nodes and processes fail; and planted faults, which break it.
+
+The law is looked at from outside, at every event: who computes under a lease that runs, what stands on the nodes, and how old what somebody
+is given is by the one true clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from sim.conftest import Town
+from sim.face import Holdfast
+
+from holdfast.errors import NoQuorum
+from holdfast.face import fill
+from holdfast.face.fill import Found, OnNodes, Seen
+from holdfast.face.lease import Lease
+from holdfast.recipes import fill as recipes
+from holdfast.recipes.exclusive import beside
+from holdfast.scripts import PUT
+from holdfast.testing.network import MATURE, Node
+from holdfast.testing.server import Lua
+from holdfast.testing.world import Violation
+
+Build = Callable[..., Town]
+KEY, PART, CACHE = "price", "price[fill]", beside(b"price[fill]", b"cache")
+TTL, STALE, LEASE = 1.0, 4.0, 1.0  # seconds
+LONGEST = 0.3  # that computing takes
+FROZEN = 0.8  # that a node may be away, at most: and with it what is under way there
+SEEDS = range(4)
+
+
+class Burnt(Exception):
+    """Computing went wrong."""
+
+
+@dataclass(eq=False)
+class Computation:
+    number: int
+    client: Holdfast
+    task: Any
+    began: float
+    ended: float | None = None
+
+    @property
+    def held(self) -> bool:
+        """Does its lease run, as far as its own process can know?"""
+        return not self.client.driver.dead and self.client._inside._at(self.task, PART) is not None
+
+
+@dataclass
+class Kitchen:
+    """Callers of some clients, and the law that watches them. `fails`: how often computing does."""
+
+    town: Town
+    stale: float = 0.0
+    fails: float = 0.0
+    ttl: float = TTL
+    late: float = 0.05  # seconds that what is put, or shown, may be under way
+    pause: float = 0.3  # between a caller's visits, on the average
+    all: list[Computation] = field(default_factory=list)
+    going: list[Computation] = field(default_factory=list)
+    found: list[Found[int]] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)  # for how long each of these was waited
+    unknown: int = 0
+    refused: int = 0  # values with a lower fence than what stood there
+    kept: dict[Node, tuple[Any, int, int]] = field(default_factory=dict)  # by node: its server, the fence and the deadline there
+
+    def __post_init__(self) -> None:
+        self.town.world.looks.append(self.look)
+
+    def fill(self, client: Holdfast, **options: Any) -> Any:
+        return client.fill(KEY, self.ttl, lambda: self.compute(client), **{"stale": self.stale, "lease": LEASE, **options})
+
+    async def compute(self, client: Holdfast) -> int:
+        world = self.town.world
+        mine = Computation(len(self.all), client, world.task, world.now)
+        for other in self.going:
+            if other.held and mine.held:
+                raise Violation(f"two compute: {mine.number} begins while {other.number} computes under a lease that runs")
+        self.all.append(mine)
+        self.going.append(mine)
+        try:
+            await world.sleep(world.dice.uniform(0.01, LONGEST))
+            if world.dice.random() < self.fails:
+                raise Burnt
+        finally:
+            self.going.remove(mine)
+        mine.ended = world.now
+        return mine.number
+
+    def look(self) -> None:
+        """What stands on a node is never replaced by what has a lower fence."""
+        for node in self.town.nodes:
+            space = node.server.data[0]
+            value, deadline = space.values.get(CACHE), space.deadlines.get(CACHE, 0)
+            if isinstance(value, bytes):
+                fence = int(value.split(b" ", 1)[0])
+                server, before, until = self.kept.get(node, (None, 0, 0))
+                if server is node.server and fence < before and node.server.micros() // 1000 < until:
+                    raise Violation(f"lower fence: {before} is replaced by {fence} on {node}")
+                self.kept[node] = node.server, fence, deadline
+
+    def judge(self, found: Found[int], began: float) -> None:
+        now, made = self.town.world.now, self.all[found.value]
+        self.found.append(found)
+        self.waits.append(now - began)
+        age = now - made.began  # (what it was computed from is as old as that)
+        most = self.ttl + LONGEST + self.late + (self.stale if found.stale else 0.0)
+        if not found.computed and age > most:
+            raise Violation(f"too old: {found} is {age:.3f} s old, and may be {most:.3f}")
+
+    async def visits(self, client: Holdfast, seconds: float, **options: Any) -> None:
+        world = self.town.world
+        end = world.now + seconds
+        await world.sleep(world.dice.uniform(0, self.pause))
+        while world.now < end:
+            began = world.now
+            try:
+                self.judge(await self.fill(client, **options).get(), began)
+            except Burnt:
+                pass
+            except NoQuorum:
+                self.unknown += 1
+            await world.sleep(world.dice.uniform(0, 2 * self.pause))
+
+    def run(self, clients: list[Holdfast], seconds: float, callers: int = 3, **options: Any) -> None:
+        world = self.town.world
+        tasks = [(it, it.driver.run(self.visits(it, seconds, **options))) for it in clients for _ in range(callers)]
+        over = lambda: all(task.done or client.driver.dead for client, task in tasks)  # noqa: E731
+        world.run(world.now + seconds + 2 * LEASE + 4 * FROZEN + 2, over)
+        if not over():
+            raise Violation("liveness: somebody still waits for a value")
+
+
+def calm(build: Build, seed: int, seconds: float = 6.0, **options: Any) -> Kitchen:
+    """Nothing fails but, perhaps, computing."""
+    kitchen = Kitchen(build(3, seed), **options)
+    kitchen.run([kitchen.town.client(ttl=LEASE) for _ in range(3)], seconds)
+    return kitchen
+
+
+@pytest.mark.parametrize("stale", [0.0, STALE])
+def test_without_failures_one_computes_for_each_ttl(town: Build, stale: float) -> None:
+    for seed in SEEDS:
+        kitchen = calm(town, seed, stale=stale)
+        assert 4 <= len(kitchen.all) <= 7, (seed, "one for each ttl, and the time it takes")
+        assert len(kitchen.found) > 10 * len(kitchen.all)
+        computed = [it for it in kitchen.found if it.computed]
+        assert len(computed) == len(kitchen.all)
+        if stale:
+            waits = [wait for it, wait in zip(kitchen.found, kitchen.waits, strict=True) if it.value > 0 and not it.computed]
+            assert max(waits) < 0.05, (seed, "nobody waits for a new value who can be shown the old one")
+            assert any(it.stale for it in kitchen.found)
+        else:
+            assert not any(it.stale for it in kitchen.found)
+            assert any(it.waited for it in kitchen.found)
+
+
+def test_where_computing_fails_the_next_one_computes(town: Build) -> None:
+    for seed in SEEDS:
+        kitchen = calm(town, seed, fails=0.6)
+        assert any(it.ended is None for it in kitchen.all), seed
+        assert sum(it.ended is not None for it in kitchen.all) >= 3, seed
+        assert max(kitchen.waits) < 8 * LONGEST, (seed, "and no lease has to run out for that")
+
+
+# ------------------------------------------------ nodes and processes that fail
+
+
+def strikes(kitchen: Kitchen, fault: str, clients: list[Holdfast], seconds: float) -> None:
+    """Every so often something happens to a minority of the nodes, the same that may forget, or to a process."""
+    world, dice = kitchen.town.world, kitchen.town.world.dice
+    weak = dice.sample(kitchen.town.nodes, 2)
+
+    def strike() -> None:
+        for node in weak:
+            match fault:
+                case "restarted":
+                    node.restart()
+                case "cut":
+                    for link in list(node.links):
+                        link.cut(dice.choice([None, 0.0, 0.3]))
+                case "away":
+                    node.vanish(dice.uniform(0.05, FROZEN))
+                case "frozen":
+                    node.freeze(dice.uniform(0.05, FROZEN))
+                case "slow":
+                    node.lag = dice.uniform(0, 0.2)
+        going = [it for it in clients if not it.driver.dead]
+        if fault == "killed" and len(going) > 1:
+            busy = [it.client for it in kitchen.going if not it.client.driver.dead]
+            dice.choice(busy or going).driver.kill()
+        if fault == "stopped":
+            busy = [it.client for it in kitchen.going]
+            dice.choice(busy or going).driver.stop(dice.uniform(0.2, 3 * LEASE))
+
+    for at in range(int(seconds)):  # (the one before is over by then)
+        world.at(world.now + 0.5 + at, strike)
+
+
+# By how much what somebody is given may be older than its ttl: what was put may lie at a node that is frozen, a process that is stopped for
+# less than a lease takes that much longer to compute, and one that is stopped while it looks shows what it has seen when it goes on.
+LATE = {"restarted": 0.3, "cut": 0.6, "away": 0.3, "frozen": FROZEN + 0.3, "slow": 0.7, "killed": 0.3, "stopped": 3 * LEASE + 0.3}
+
+
+def trouble(build: Build, seed: int, fault: str, stale: float = 0.0, seconds: float = 8.0) -> Kitchen:
+    here = build(5, seed)
+    kitchen = Kitchen(here, stale=stale, fails=0.1, late=LATE[fault])
+    clients = [here.client(ttl=LEASE, node_timeout=0.1) for _ in range(5)]
+    strikes(kitchen, fault, clients, seconds)
+    kitchen.run(clients, seconds)
+    return kitchen
+
+
+@pytest.mark.parametrize("fault", LATE)
+@pytest.mark.parametrize("stale", [0.0, STALE])
+def test_with_failures_one_computes_at_a_time_and_everybody_is_served(town: Build, fault: str, stale: float) -> None:
+    for seed in SEEDS:
+        try:
+            kitchen = trouble(town, seed, fault, stale)
+        except Violation as violation:
+            raise AssertionError(f"seed {seed}, {fault}: {violation}") from violation
+        assert len([it for it in kitchen.all if it.ended is not None]) >= 3, seed
+        assert len(kitchen.found) >= 30, (seed, "and all the while values are found")
+        assert not kitchen.unknown, (seed, "a majority is always there")
+
+
+def test_who_crashes_while_computing_is_replaced_within_a_lease(town: Build) -> None:
+    here = town(5, 1)
+    kitchen = Kitchen(here)
+    first, *others = [here.client(ttl=LEASE) for _ in range(4)]
+    first.driver.run(kitchen.visits(first, 0.5))
+    here.world.run(here.world.now + 5, lambda: bool(kitchen.going))
+    tasks = [it.driver.run(kitchen.visits(it, 0.31)) for it in others]
+    here.world.run(here.world.now + 0.005)
+    first.driver.kill()
+    began = here.world.now
+    here.world.run(began + 10, lambda: all(it.done for it in tasks))
+    assert len(kitchen.all) == 2
+    assert here.world.now - began < LEASE + 2 * LONGEST + 0.4
+
+
+def test_a_majority_that_is_away_for_a_moment_is_waited_for(town: Build) -> None:
+    here = town(3, 1)
+    kitchen = Kitchen(here)
+    client = here.client(ttl=LEASE, node_timeout=0.1)
+    for node in here.nodes:
+        node.vanish(0.5)
+    here.world.run(here.world.now + 0.3)
+    assert here.world.do(kitchen.fill(client).get()).computed
+
+
+# ------------------------------------------------ a thundering herd
+
+
+def herd(
+    build: Build, callers: int = 200, clients: int = 5, seed: int = 7, over: float = 0.0, **options: Any
+) -> tuple[Kitchen, float, list[int]]:
+    """So many, `over` so many seconds, for what nobody has computed. For how long anybody waited after it was, or after the last came; the
+    commands that each node executed."""
+
+    async def one(client: Holdfast) -> Found[int]:
+        await here.world.sleep(here.world.dice.uniform(0, over))
+        found: Found[int] = await kitchen.fill(client, **options).get()
+        return found
+
+    here = build(5, seed)
+    kitchen = Kitchen(here, ttl=60.0)
+    several = [here.client() for _ in range(clients)]
+    before = [node.server.calls.get(b"EVALSHA", 0) for node in here.nodes]
+    last = here.world.now + over
+    tasks = [it.driver.run(one(it)) for it in several for _ in range(callers // clients)]
+    here.world.run(here.world.now + 60, lambda: all(it.done for it in tasks))
+    assert all(it.done for it in tasks)
+    assert {it.result().value for it in tasks} <= {it.number for it in kitchen.all}
+    ended = kitchen.all[0].ended
+    assert ended is not None
+    after = here.world.now - max(ended, last)
+    here.world.run(here.world.now + 0.5)
+    return kitchen, after, [node.server.calls.get(b"EVALSHA", 0) - it for node, it in zip(here.nodes, before, strict=True)]
+
+
+def test_of_a_herd_one_computes_and_the_others_cost_four_commands_each(town: Build) -> None:
+    """On each node: a look, a place in line, a look when there is news, and the place given back."""
+    kitchen, after, commands = herd(town)
+    assert len(kitchen.all) == 1
+    assert after < 0.05, "all have it as soon as it is there"
+    assert max(commands) <= 4.5 * 200, commands  # (and some to agree on whose turn it is)
+
+
+def test_a_herd_that_comes_while_one_computes_and_afterwards(town: Build) -> None:
+    for seed in SEEDS:
+        kitchen, after, _ = herd(town, seed=seed, over=LONGEST)
+        assert len(kitchen.all) == 1, seed
+        assert after < 0.05, seed
+
+
+def test_of_a_herd_at_a_mapping_one_computes_and_the_others_come_in_turn(town: Build) -> None:
+    kitchen, after, commands = herd(town, callers=50, cache={})
+    assert len(kitchen.all) == 1
+    assert after < 50 * 0.02
+    assert max(commands) <= 3 * 50 + 15, commands
+
+
+def test_those_who_only_try_do_not_defeat_each_other_for_long(town: Build) -> None:
+    """Five come in every millisecond, see a stale value, and try once for the lock: soon one of them has it, and computes."""
+    for seed in SEEDS:
+        here = town(5, seed)
+        world, kitchen = here.world, Kitchen(here, ttl=0.5, stale=1000.0)
+        clients = [here.client() for _ in range(10)]
+        world.do(kitchen.fill(clients[0]).get())
+        world.run(world.now + 0.6)
+        began = world.now
+        while len(kitchen.all) == 1:
+            for client in world.dice.sample(clients, 5):
+                client.driver.run(kitchen.fill(client).get())
+            world.run(world.now + 0.001)
+            assert world.now - began < 1.0, seed
+
+
+# ------------------------------------------------ planted faults
+
+
+def lua(town: Town, there: str, instead: str) -> None:
+    """Nodes run another put, under the digest of the shipped one."""
+    text = PUT.source.decode()
+    assert text.count(there) == 1
+    runs = Lua()
+    runs._compiled[PUT.sha] = runs._compile(text.replace(there, instead).encode())
+    for node in town.nodes:
+        node._lua = runs
+        node._begin(MATURE)
+
+
+def blind(keeper: Any) -> Any:
+    """It keeps, and finds nothing."""
+
+    class Blind:
+        news = keeper.news
+        keep = staticmethod(keeper.keep)
+
+        def look(self, news: bool = False) -> Any:
+            yield from ()
+            return Seen()
+
+    return Blind()
+
+
+@pytest.mark.parametrize("options", [{}, {"cache": {}}], ids=["nodes", "mapping"])
+def test_no_second_look_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
+    """All who come in turn compute once more."""
+    under = fill._under
+    monkeypatch.setattr(fill, "_under", lambda lease, asked, waited: under(lease, replace(asked, keeper=blind(asked.keeper)), waited))
+    if options:
+        kitchen, _, _ = herd(town, callers=20, cache={})
+        assert len(kitchen.all) == 20
+    else:
+        assert max(len(herd(town, seed=seed, over=LONGEST)[0].all) for seed in SEEDS) > 1
+
+
+def missed(build: Build, seed: int) -> int:
+    """How many compute within one ttl, while a node has missed the value."""
+    here = build(3, seed)
+    kitchen = Kitchen(here, ttl=60.0)
+    clients = [here.client(node_timeout=0.5) for _ in range(3)]
+    here.nodes[seed % 3].vanish(0.5)
+    here.world.do(kitchen.fill(clients[0]).get())
+    here.world.run(here.world.now + 5)
+    assert [CACHE in set(node.keys()) for node in here.nodes].count(False) == 1
+    for client in clients * 4:
+        here.world.do(kitchen.fill(client).get())
+    return len(kitchen.all)
+
+
+def test_one_answer_that_there_is_nothing_is_not_enough_to_compute(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [missed(town, seed) for seed in SEEDS] == [1] * len(SEEDS)
+    settled = fill.settled
+    monkeypatch.setattr(fill, "settled", lambda replies, needed: settled(replies, 1))
+    assert max(missed(town, seed) for seed in SEEDS) > 1
+
+
+def halfway(build: Build) -> float:
+    """How long waiters wait for a value that two of five nodes have at once, and the others half a second later."""
+    here = build(5, 3)
+    kitchen = Kitchen(here, ttl=60.0)
+    computer, *others = [here.client() for _ in range(31)]
+    computer.driver.run(kitchen.fill(computer).get())
+    here.world.run(here.world.now + 5, lambda: bool(kitchen.going))
+    tasks = [other.driver.run(kitchen.fill(other).get()) for other in others]
+    here.world.run(here.world.now + 0.008)
+    for link in computer.driver.links[:3]:
+        assert link is not None
+        link.stall(LONGEST + 0.5)
+    here.world.run(here.world.now + 60, lambda: all(it.done for it in tasks))
+    [made] = kitchen.all
+    assert made.ended is not None
+    return here.world.now - made.ended
+
+
+def test_news_of_one_node_is_not_missed_because_others_have_none_yet(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert halfway(town) < 0.05
+    look = OnNodes.look
+    monkeypatch.setattr(OnNodes, "look", lambda keeper, news=False: look(keeper))
+    assert halfway(town) > 0.3
+
+
+def overtaken(build: Build, plant: Callable[[Town], object] | None = None, pause: float = 2.5 * LEASE) -> tuple[Kitchen, Found[int]]:
+    """One is stopped while it computes, for longer than its lease; another computes meanwhile; it goes on, and puts what it has."""
+    here = build(3, 5)
+    if plant is not None:
+        plant(here)
+    kitchen = Kitchen(here, ttl=20.0, late=0.5)
+    slow, other = here.client(ttl=LEASE), here.client(ttl=LEASE)
+    task = slow.driver.run(kitchen.fill(slow).get())
+    here.world.run(here.world.now + 5, lambda: bool(kitchen.going))
+    slow.driver.stop(pause)
+    found = other.driver.run(kitchen.fill(other).get())
+    here.world.run(here.world.now + 60, lambda: task.done and found.done)
+    here.world.run(here.world.now + 0.5)
+    assert (found.result().value, found.result().computed, task.result().value, task.result().computed) == (1, True, 0, True)
+    return kitchen, here.world.do(kitchen.fill(other).get())
+
+
+def test_a_late_value_replaces_nothing(town: Build) -> None:
+    _, found = overtaken(town)
+    assert found.value == 1
+
+
+def test_the_last_write_wins_is_found(town: Build) -> None:
+    with pytest.raises(Violation, match="lower fence"):
+        overtaken(town, lambda here: lua(here, "if there > tonumber(ARGV[1]) then return 0 end", ""))
+
+
+def slept(build: Build, ttl: float) -> Found[int]:
+    """One is stopped for a minute while it computes; nobody else wants the value but afterwards."""
+    here = build(3, 5)
+    kitchen = Kitchen(here, ttl=ttl)
+    slow, other = here.client(ttl=LEASE), here.client(ttl=LEASE)
+    task = slow.driver.run(kitchen.fill(slow).get())
+    here.world.run(here.world.now + 5, lambda: bool(kitchen.going))
+    slow.driver.stop(60.0)
+    here.world.run(here.world.now + 100, lambda: task.done)
+    assert task.result().computed
+    here.world.run(here.world.now + 0.5)
+    began, found = here.world.now, here.world.do(kitchen.fill(other).get())
+    kitchen.judge(found, began)
+    return found
+
+
+def test_a_value_is_no_younger_than_its_lease(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert slept(town, 5.0).computed, "what was computed in the sleeper's time is out of date"
+    assert not slept(town, 90.0).computed, "or it is not: then it is kept, for what is left of its time"
+    monkeypatch.setattr(Lease, "_overdue", 0.0)
+    with pytest.raises(Violation, match="too old"):
+        slept(town, 5.0)
+
+
+def test_stale_is_taken_for_fresh_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    best = recipes.best
+    monkeypatch.setattr(fill, "best", lambda replies: _younger(best(replies)))
+    with pytest.raises(Violation, match="too old"):
+        calm(town, 0, stale=STALE)
+
+
+def _younger(kept: Any) -> Any:
+    return None if kept is None else replace(kept, left=kept.left + STALE)
+
+
+def test_a_failure_that_keeps_the_lock_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lease, "_let_all_go", lambda lease: None)
+    with pytest.raises(AssertionError, match="no lease has to run out"):
+        test_where_computing_fails_the_next_one_computes(town)
+
+
+def test_waiting_though_there_is_a_stale_value_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    get = fill.get
+    monkeypatch.setattr(fill, "get", lambda asked, acquire: get(asked, lambda wait: acquire(None)))
+    with pytest.raises(AssertionError, match="nobody waits for a new value"):
+        test_without_failures_one_computes_for_each_ttl(town, STALE)
+
+
+def test_waiters_that_are_told_nothing_come_in_turn(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OnNodes, "news", 0)
+    _, after, _ = herd(town)
+    assert after > 0.05

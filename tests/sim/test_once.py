@@ -1,0 +1,590 @@
+"""What is done once, in the simulator: its law, while nodes and processes fail; and planted faults, which break it.
+
+The law. Of all callers of a key whoever is told a result is told the same one, and it is one that somebody's function gave. Functions of a
+key do not run at the same time while their leases hold. When nothing is wrong any more, everybody who lives is told a result. All this
+while a majority remembers: a node is restarted only if a majority has what it has without it (R5 of docs/protocols.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from sim.conftest import Town
+from sim.face import Holdfast, Once
+
+from holdfast import current
+from holdfast.core import quorum
+from holdfast.errors import LockLost, NoQuorum, NotAcquired
+from holdfast.face import once as turns
+from holdfast.face.once import Turn
+from holdfast.face.plans import Call
+from holdfast.recipes import once as recipes
+from holdfast.recipes.once import Copy
+from holdfast.testing.network import WALL, Node
+
+Build = Callable[..., Town]
+TTL = 0.6
+KEYS = ("a", "b")
+SEEDS = range(60)
+SECONDS = 10.0
+
+
+class Broken(AssertionError):
+    """The law is."""
+
+
+class Failed(Exception):
+    """A function's own failure."""
+
+
+@dataclass
+class Job:
+    """What is done for one key, seen from outside."""
+
+    running: list[Any] = field(default_factory=list)  # the leases of functions that have not ended
+    gave: list[str] = field(default_factory=list)  # what functions that succeeded have given
+    told: set[str] = field(default_factory=set)  # what callers were told
+    runs: int = 0
+
+
+class Story:
+    """Clients whose users all want the same few things done, while others break what they can."""
+
+    def __init__(self, build: Build, seed: int, nodes: int = 5, long: bool = False) -> None:
+        self.town = town = build(nodes, seed)
+        self.world, self.dice, self.seed = town.world, town.world.dice, seed
+        self.jobs = {key: Job() for key in KEYS}
+        self.long = long  # functions that run for longer than a fence horizon
+        self.few = (nodes - 1) // 2
+        self.lost = self.stopped = self.killed = self.restarted = self.failed = self.above = 0
+        self.serial = 0
+        self.slow: set[str] = set()  # what functions gave that ran for longer than a fence horizon
+        self.users: list[tuple[Any, Any]] = []
+        self.clients: list[Holdfast] = []
+        for _ in range(3):
+            self.joins()
+
+    def joins(self) -> None:
+        """A process, with two users for each key."""
+        client = Holdfast(self.world, self.town.nodes, self.town.laws, ttl=TTL, max_ttl=TTL, node_timeout=0.1, outage=5)
+        self.clients.append(client)
+        for key in KEYS:
+            for _ in range(2):
+                self.users.append((client.driver, client.driver.run(self.wants(client, key))))
+
+    # ------------------------------------------------ users
+
+    async def wants(self, client: Holdfast, key: str) -> None:
+        """Somebody who comes at some time, and tries until told a result."""
+        job, wait = self.jobs[key], self.dice.choice((None, None, 0, 1.0))
+        await self.world.sleep(self.dice.uniform(0, SECONDS))
+        while True:
+            try:
+                told = await client.once(key, keep=1000, wait=wait).run(self.does, job)
+            except LockLost:
+                self.lost += 1
+            except (NotAcquired, Failed):
+                pass
+            else:
+                job.told.add(told)
+                self.look(job)
+                self.above += told in self.slow
+                return
+            await self.world.sleep(self.dice.uniform(0.05, 0.3))
+
+    async def does(self, job: Job) -> str:
+        """The function: gives what no other gives."""
+        lease = current()
+        if any(it.held for it in job.running) and lease.held:
+            raise Broken("two functions run, and the leases of both hold")
+        job.running.append(lease)
+        job.runs += 1
+        self.serial += 1
+        mine = f"{self.serial}"
+        takes = self.dice.choice((0.01, 0.1, 0.4, 0.9, *((2.5, 4.0) if self.long else ())))
+        if takes > (2 + TTL) / 2:
+            self.slow.add(mine)
+        try:
+            await self.world.sleep(takes)
+        finally:
+            job.running.remove(lease)
+        if self.dice.random() < 0.2:
+            self.failed += 1
+            raise Failed
+        job.gave.append(mine)
+        return mine
+
+    def look(self, job: Job) -> None:
+        """Does the law hold?"""
+        if len(job.told) > 1:
+            raise Broken(f"told were {sorted(job.told)}")
+        if not job.told <= set(job.gave):
+            raise Broken(f"nobody gave {job.told}")
+
+    # ------------------------------------------------ what goes wrong
+
+    def copies(self, node: Node) -> dict[bytes, bytes]:
+        """The ballots of the results that a node has."""
+        return {it: node.holder(it)[:16] for it in node.keys() if it.endswith(b":result")}  # noqa: SIM118 (a node is no dict)
+
+    def may_restart(self, node: Node) -> bool:
+        """Does a majority remember without it; and is hardly any other in its guard?"""
+        others = [it for it in self.town.nodes if it is not node]
+        young = [it for it in others if self.world.now - it.born < 3 * TTL + 3]
+        needed = quorum.majority(len(self.town.nodes))
+        mine = self.copies(node)
+        return len(young) < self.few and all(sum(self.copies(it).get(key) == mine[key] for it in others) >= needed for key in mine)
+
+    def strike(self) -> None:
+        """Something goes wrong."""
+        dice, town = self.dice, self.town
+        if self.world.now > SECONDS:
+            return
+        self.world.after(dice.uniform(0.05, 0.4), self.strike)
+        what = dice.choice(("cut", "cut", "freeze", "away", "restart", "restart", "stop", "stop", "kill", "slow"))
+        node = dice.choice(town.nodes)
+        if what == "cut":
+            for link in list(node.links):
+                link.cut(dice.choice([None, 0.0, 0.3, 1.0]))
+        elif what == "freeze":
+            node.freeze(dice.uniform(0.05, 1.0))
+        elif what == "away":
+            node.vanish(dice.uniform(0.05, 0.8))
+        elif what == "slow":
+            node.lag = dice.choice((0.0, 0.0, 0.05, 0.2))
+        elif what == "restart":
+            if self.may_restart(node):
+                self.restarted += 1
+                node.restart()
+        else:
+            client = dice.choice(self.clients)
+            if what == "stop":
+                self.stopped += any(job.running for job in self.jobs.values())
+                client.driver.stop(dice.uniform(0.1, 2.0))
+            elif self.killed < 4:
+                self.killed += 1
+                self.clients.remove(client)
+                client.driver.kill()
+                for job in self.jobs.values():
+                    job.running = [it for it in job.running if it._driver is not client.driver]
+                self.world.after(0.1, self.joins)
+
+    def run(self) -> Story:
+        """Everything, to its end."""
+        try:
+            self.world.after(0.5, self.strike)
+            self.world.run(SECONDS)
+            for node in self.town.nodes:
+                node.heal()
+            for client in self.clients:
+                client.driver.go_on(now=True)
+            alive = [task for driver, task in self.users if not driver.dead]
+            self.world.run(self.world.now + 40, lambda: all(it.done for it in alive))
+            for task in alive:
+                if not task.done:
+                    raise Broken("somebody is never told")
+                task.result()
+            last = self.town.client(ttl=TTL, max_ttl=TTL)
+            for key, job in self.jobs.items():
+                told = self.world.do(last.once(key, keep=1000).result())
+                if not told:
+                    raise Broken("the result is forgotten")
+                job.told.add(told.value)
+                self.look(job)
+        except Broken as broken:
+            raise Broken(f"seed {self.seed}: {broken}") from None
+        return self
+
+
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_the_law(town: Build, nodes: int) -> None:
+    stories = [Story(town, seed, nodes, long=seed % 2 == 0).run() for seed in SEEDS]
+    assert sum(it.above for it in stories) > 3, "functions run for so long that their fence is below the clock floor"
+    assert sum(it.restarted for it in stories) > len(stories)
+    assert sum(it.killed for it in stories) > len(stories)
+    assert sum(it.stopped for it in stories) > len(stories) / 3, "processes are stopped while something runs in them"
+    assert sum(it.lost for it in stories) > 3, "and leases are lost"
+    assert sum(it.failed for it in stories) > 3
+    again = sum(len(job.gave) > 1 for it in stories for job in it.jobs.values())
+    assert again > 2, "now and then what had succeeded was done again: then only one of the results is told"
+
+
+# ------------------------------------------------ what single stories show
+
+
+class Calm:
+    """Nothing fails; a function counts its runs."""
+
+    def __init__(self, build: Build, nodes: int = 5, seed: int = 0, clients: int = 3, takes: float = 0.05, **options: Any) -> None:
+        self.town, self.takes, self.runs, self.fences = build(nodes, seed), takes, 0, list[int]()
+        self.world = self.town.world
+        self.clients = [self.town.client(**{"ttl": TTL, "max_ttl": TTL, **options}) for _ in range(clients)]
+
+    async def does(self) -> int:
+        self.runs += 1
+        run = self.runs
+        self.fences.append(current().fence)
+        await self.world.sleep(self.takes)
+        return run
+
+    def all_at_once(self, each: int = 5, key: str = "a") -> list[Any]:
+        """Each client has some users who come at the same time; what they are told."""
+        return self.ends([self.wants(it, key) for it in self.clients for _ in range(each)])
+
+    def wants(self, client: Holdfast, key: str = "a", after: float = 0.0) -> Any:
+        """A user, who comes a little later; told: the result, or what was raised."""
+
+        async def tries() -> Any:
+            await self.world.sleep(after)
+            try:
+                return await client.once(key, keep=1000).run(self.does)
+            except LockLost as lost:
+                return lost
+
+        return client.driver.run(tries())
+
+    def ends(self, tasks: list[Any]) -> list[Any]:
+        """What they are told."""
+        self.world.run(self.world.now + 60, lambda: all(it.done for it in tasks))
+        return [it.result() for it in tasks]
+
+
+def rush(build: Build, seed: int) -> tuple[Calm, list[Any]]:
+    """Users who come at any time while somebody runs, and just afterwards."""
+    calm = Calm(build, seed=seed)
+    return calm, calm.ends([calm.wants(it, after=calm.world.dice.uniform(0, 0.1)) for it in calm.clients for _ in range(10)])
+
+
+def test_without_failures_it_runs_once(town: Build) -> None:
+    for seed in range(10):
+        calm = Calm(town, seed=seed)
+        assert calm.all_at_once() == [1] * 15
+        assert calm.runs == 1, seed
+        calm, told = rush(town, seed)
+        assert told == [1] * 30
+        assert calm.runs == 1, seed
+
+
+def test_however_long_it_takes(town: Build) -> None:
+    """Longer than a fence's record lasts: its store is refused, as the clock floor is above it; it goes above that, and loses nothing."""
+    for seed in range(5):
+        calm = Calm(town, seed=seed, takes=5.0)
+        assert calm.all_at_once() == [1] * 15
+        assert calm.runs == 1, seed
+
+
+def test_nobody_polls_meanwhile(town: Build) -> None:
+    calm = Calm(town, takes=6.0, ttl=3.0, max_ttl=3.0)
+    tasks = [it.driver.run(it.once("a", keep=1000).run(calm.does)) for it in calm.clients for _ in range(5)]
+    calm.world.run(calm.world.now + 0.5)
+    before = sum(node.server.calls[b"EVALSHA"] for node in calm.town.nodes)
+    calm.world.run(calm.world.now + 4.5)
+    asked = sum(node.server.calls[b"EVALSHA"] for node in calm.town.nodes) - before
+    assert asked <= 5 * 15 * 5, "a heartbeat of each on each node, once in a third of a ttl"
+    calm.world.run(calm.world.now + 10, lambda: all(it.done for it in tasks))
+    assert [it.result() for it in tasks] == [1] * 15
+
+
+def test_those_who_wait_have_the_result_at_once(town: Build) -> None:
+    """Told by the nodes: they do not wait for one another's turn at the lock."""
+    calm = Calm(town, takes=1.0, clients=2)
+    began = calm.world.now
+    calm.all_at_once(each=40)
+    assert calm.world.now - began < 1.2
+
+
+def test_a_runner_that_dies_is_replaced_within_its_ttl(town: Build) -> None:
+    for seed in range(5):
+        calm = Calm(town, seed=seed, clients=2, takes=0.3)
+        first, second = calm.clients
+        first.driver.run(first.once("a", keep=1000).run(calm.does))
+        calm.world.run(calm.world.now + 0.1)
+        task = second.driver.run(second.once("a", keep=1000).run(calm.does))
+        calm.world.run(calm.world.now + 0.05)
+        first.driver.kill()
+        began = calm.world.now
+        calm.world.run(began + 10, lambda task=task: task.done)  # type: ignore[misc]
+        assert task.result() == 2
+        assert calm.world.now - began < TTL + 0.3 + 0.1, seed
+        assert calm.fences[1] > calm.fences[0]
+
+
+def stopped_while_it_runs(build: Build, seed: int = 0) -> tuple[Calm, Any]:
+    """A runner's process is stopped for longer than its ttl; nobody else wants to run meanwhile."""
+    calm = Calm(build, seed=seed, clients=2, takes=0.3)
+    first = calm.clients[0]
+    task = calm.wants(first)
+    calm.world.run(calm.world.now + 0.1)
+    first.driver.stop(TTL + 0.3)
+    return calm, calm.ends([task])[0]
+
+
+def test_what_succeeded_under_a_lost_lease_is_kept_if_nobody_has_looked_since(town: Build) -> None:
+    for seed in range(5):
+        calm, told = stopped_while_it_runs(town, seed)
+        assert told == 1, seed
+        assert calm.all_at_once() == [1] * 10
+
+
+@pytest.mark.parametrize("takes", [0.3, 2.5])
+def test_what_succeeded_under_a_lost_lease_is_lost_if_somebody_has(town: Build, takes: float) -> None:
+    """Who has run since, or is still running: either has looked."""
+    calm = Calm(town, clients=2, takes=0.3)
+    first, second = calm.clients
+    task = calm.wants(first)
+    calm.world.run(calm.world.now + 0.1)
+    calm.takes = takes
+    other = calm.wants(second)
+    first.driver.stop(3 * TTL)
+    [lost, told] = calm.ends([task, other])
+    assert isinstance(lost, LockLost)
+    assert told == 2
+    assert calm.all_at_once() == [2] * 10
+
+
+def own_ballot(build: Build) -> bool:
+    """A runner's fence is below the clock floor, and it takes a ballot of its own. Does it hold its lease afterwards?"""
+    calm = Calm(build, nodes=3, clients=1)
+    client = calm.clients[0]
+
+    async def runs() -> bool:
+        turn = await client._look(turns.begin(client.once("a", keep=60)._deed))
+        lease = await client._describe(turn.terms).acquire()
+        assert not await client._look(turn.look(lease))
+        await calm.world.sleep(5.0)
+        await client._look(turn.keep(lease, 1))
+        assert turn._ballot > lease.fence
+        await calm.world.sleep(2 * TTL)
+        held = lease.held
+        if held:
+            await lease.release()
+        return bool(held)
+
+    return calm.world.do(runs())
+
+
+def test_a_ballot_of_one_s_own_does_no_harm_to_the_lease(town: Build) -> None:
+    """A fence that rises a little looks to a claim as if another had had the lock meanwhile."""
+    assert own_ballot(town)
+
+
+def test_a_result_outlives_the_restart_of_any_minority_again_and_again(town: Build) -> None:
+    """Whoever asks mends what a restart has torn, but only with what is left of its time."""
+    calm = Calm(town, nodes=3, clients=1)
+    client = calm.clients[0]
+    once = client.once("a", keep=60)
+    assert calm.world.do(once.run(calm.does)) == 1
+    began = calm.world.now
+    for turn in range(9):
+        calm.town.nodes[turn % 3].restart()
+        calm.world.run(calm.world.now + 5)
+        node = calm.town.nodes[(turn + 1) % 3]
+        node.stop()  # so that one copy is a minority's
+        calm.world.run(calm.world.now + 0.1)
+        assert calm.world.do(once.run(calm.does)) == 1, turn
+        node.start(0)
+        calm.world.run(calm.world.now + 0.5)
+    assert calm.runs == 1
+    calm.world.run(began + 61)
+    assert not calm.world.do(once.result()), "and it ends when it was to end"
+    assert calm.world.do(once.run(calm.does)) == 2
+
+
+def test_a_look_mends_what_only_a_minority_has(town: Build) -> None:
+    calm = Calm(town, nodes=3, clients=2)
+    once = calm.clients[0].once("a", keep=60)
+    calm.town.nodes[2].stop()
+    calm.world.run(1)
+    assert calm.world.do(once.run(calm.does)) == 1
+    calm.town.nodes[2].start()
+    calm.world.run(calm.world.now + 5)
+    calm.town.nodes[1].stop()
+    calm.world.run(calm.world.now + 0.5)
+    assert calm.world.do(calm.clients[1].once("a", keep=60).result()).value == 1
+    calm.town.nodes[0].stop()
+    calm.world.run(calm.world.now + 1)
+    with pytest.raises(NoQuorum, match="look for the result of 'a'"):
+        calm.world.do(once.result())
+    calm.town.nodes[1].start(0)
+    calm.world.run(calm.world.now + 5)
+    assert calm.world.do(once.result()).value == 1, "the node that was away at first has it, too"
+
+
+# ------------------------------------------------ slots
+
+
+def slots(build: Build, seed: int = 0) -> tuple[Calm, list[Any]]:
+    """One node's clock is an hour ahead; clients come one after the other, in the same slot. What they are told."""
+    calm = Calm(build, nodes=3, seed=seed)
+    calm.town.nodes[seed % 3].clock.step(3600.0)
+    told = [calm.world.do(it.once("a", keep=10_000, per=600).run(calm.does)) for it in calm.clients]
+    return calm, told
+
+
+def test_the_slot_is_that_of_the_nodes_median_clock(town: Build) -> None:
+    for seed in range(3):
+        calm, told = slots(town, seed)
+        assert told == [1, 1, 1]
+        client = calm.clients[0]
+        assert calm.world.do(client.once("a", keep=10_000, per=600).at(WALL + calm.world.now).result()).value == 1
+        assert not calm.world.do(client.once("a", keep=10_000, per=600).at(WALL + 3600).result())
+        calm.world.run(calm.world.now + 600)
+        assert calm.world.do(client.once("a", keep=10_000, per=600).run(calm.does)) == 2, "the next slot"
+
+
+# ------------------------------------------------ planted faults
+
+
+Seen = Callable[[Build], bool]
+
+
+def breaks_the_law(build: Build) -> bool:
+    for seed in range(60):
+        try:
+            Story(build, seed, 3, long=seed % 2 == 0).run()
+        except Broken:
+            return True
+    return False
+
+
+def runs_twice(build: Build) -> bool:
+    for seed in range(10):
+        calm, told = rush(build, seed)
+        if len({*told}) > 1 or calm.runs > 1:
+            return True
+    return False
+
+
+def forgets(build: Build) -> bool:
+    try:
+        test_a_result_outlives_the_restart_of_any_minority_again_and_again(build)
+    except AssertionError:
+        return True
+    return False
+
+
+def throws_away(build: Build) -> bool:
+    try:
+        test_what_succeeded_under_a_lost_lease_is_kept_if_nobody_has_looked_since(build)
+    except AssertionError:
+        return True
+    return False
+
+
+def waits_in_turn(build: Build) -> bool:
+    try:
+        test_those_who_wait_have_the_result_at_once(build)
+    except AssertionError:
+        return True
+    return False
+
+
+def splits_slots(build: Build) -> bool:
+    return any(len({*slots(build, seed)[1]}) > 1 for seed in range(3))
+
+
+def blind(turn: Turn, lease: Any) -> Any:
+    """Held, nobody looks again."""
+    turn._ballot = lease.fence
+    return False
+    yield
+
+
+def believes_one(answers: recipes.Answers, nodes: int) -> Copy | None:
+    return recipes.newest(answers)
+
+
+def releases_first(turn: Turn, lease: Any, outcome: object) -> Any:
+    turn._value, turn._left = turn._written(outcome), turn._deed.keep
+    yield Call(lease.release)
+    yield from turn._stores()
+    turn.kept = turn._value
+
+
+def counts_anew(promise: Any) -> Any:
+    def prolongs(turn: Turn, *arguments: Any) -> Any:
+        found = yield from promise(turn, *arguments)
+        turn._left = turn._deed.keep
+        return found
+
+    return prolongs
+
+
+def gives_up(turn: Turn, lost: LockLost) -> Any:
+    if turn.kept is None:
+        raise lost
+    return
+    yield
+
+
+def by_the_asker_s_clock() -> Any:
+    ahead = iter(range(0, 10**6, 3600))
+
+    def time(sites: Any, name: str) -> Any:
+        return (round(WALL) + next(ahead)) * 1_000_000
+        yield
+
+    return time
+
+
+def by_one_node_s_clock(sites: Any, name: str) -> Any:
+    seen = yield turns.Ask({0: turns.pack(b"TIME")})
+    return int(seen.answers[0][0]) * 1_000_000
+
+
+def keeps_failures(run: Any) -> Any:
+    async def swallows(once: Any, function: Any, *arguments: Any) -> Any:
+        async def tried() -> Any:
+            try:
+                return await function(*arguments)
+            except Failed:
+                return "failed"
+
+        return await run(once, tried)
+
+    return swallows
+
+
+def deaf(terms: Any) -> Any:
+    return property(lambda turn: terms.fget(turn)._replace(heed=0))
+
+
+def just_above(promise: Any) -> Any:
+    def lower(turn: Turn, lease: Any, ballot: int, token: bytes = b"") -> Any:
+        return promise(turn, lease, ballot - 500 * turn._recipe.horizon + 1 if token else ballot, token)
+
+    return lower
+
+
+PLANTED: dict[str, tuple[Any, str, Callable[[Any], Any], Seen]] = {
+    "a look before the lock only": (Turn, "look", lambda _: blind, breaks_the_law),
+    "a look before the lock only, though nothing fails": (Turn, "look", lambda _: blind, runs_twice),
+    "a minority's copy is returned without being stored again": (recipes, "agreed", lambda _: believes_one, breaks_the_law),
+    "stored after the release": (Turn, "keep", lambda _: releases_first, runs_twice),
+    "kept for as long again with each write-back": (Turn, "_promise", counts_anew, forgets),
+    "nothing is stored under a lost lease": (Turn, "last", lambda _: gives_up, throws_away),
+    "those who wait do not listen": (Turn, "terms", deaf, waits_in_turn),
+    "a refusal is not understood": (recipes, "highest", lambda _: lambda answers: 0, breaks_the_law),
+    "a ballot just above the clock floor": (Turn, "_promise", just_above, lambda build: not own_ballot(build)),
+    "a failure is kept as a result": (Once, "run", keeps_failures, breaks_the_law),
+    "the slot of the asker's clock": (turns, "_time", lambda _: by_the_asker_s_clock(), splits_slots),
+    "the slot of one node's clock": (turns, "_time", lambda _: by_one_node_s_clock, lambda build: not slot_is_right(build)),
+}
+
+
+def slot_is_right(build: Build) -> bool:
+    try:
+        test_the_slot_is_that_of_the_nodes_median_clock(build)
+    except AssertionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_found(name: str, town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, what, make, found = PLANTED[name]
+    monkeypatch.setattr(where, what, make(getattr(where, what)))
+    assert found(town), name
