@@ -141,6 +141,8 @@ async def test_whoever_does_not_wait_is_told_that_it_runs(face: Face, five: Clus
             await run(face, client.once(name, keep=60, wait=wait), job)
         assert caught.value.name == name
     assert not await result(face, client.once(name, keep=60)), "not yet"
+    five.ask(0, "SET", f"{{{name}[once]}}:result", f"{5:016} 1", "PX", 60_000)
+    assert not await result(face, client.once(name, keep=60)), "nor is a copy that nobody can complete now"
     assert await running == "done"
     assert await run(face, client.once(name, keep=60, wait=0), job) == "done"
     assert job.runs == 1
