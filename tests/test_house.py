@@ -76,7 +76,7 @@ IMPURE = {
 }
 IMPURE_CALLS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today", "__import__", "import_module"}
 RECEIVER = {"errors", "checks", "fencing"}  # all that whoever receives fences needs: nothing of a client
-CORE_LINES = 1330  # what one reads in an evening, beside the protocol
+CORE_LINES = 1340  # what one reads in an evening, beside the protocol
 HEAVY = {"asyncio", "concurrent.futures", "logging", "redis", "ssl"}  # what `import holdfast` loads for nobody who did not ask
 
 

@@ -170,7 +170,7 @@ async def test_everybody_gets_what_is_kept(face: Face, five: Cluster, name: str)
 
 async def test_what_cannot_be_kept_is_told_and_nobody_is_kept_waiting(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
-    for value, told in ((object(), "of which JSON cannot make bytes"), ("a" * (1 << 20), "at most 1048576 are kept")):
+    for value, told in ((object(), "JSON cannot make bytes of a value of type object"), ("a" * (1 << 20), "at most 1048576 are kept")):
         with pytest.raises(ConfigError, match=told):
             await face.call(client.fill(name, 60, Work(face, lambda count, value=value: value).compute).get)  # type: ignore[misc]
         await face.until(lambda: five.holders(f"{name}[fill]") == [None] * 5)

@@ -32,13 +32,14 @@ from .gathering import Barrier, Latch
 from .gathering import Terms as GatheringTerms
 from .gathering import terms as gathering
 from .lock import Lock
-from .once import Deed, Once, Serializer, deed
+from .once import Deed, Once, deed
 from .rate import Limits, Rate, limits
 from .rwlock import RWLock
 from .shards import Shard
 from .sites import Sites
 from .telling import Observer, Teller
 from .terms import Terms, locks, office, side, terms
+from .values import Serializer
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -411,7 +412,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         decorator each call of a function is run once for its key, a template over the call's arguments, as with `locked`. `keep`: for how
         long the result is known; who asks later than that runs anew. `per`: once in each slot of this length, for schedules that fire in
         several processes; `at(time)` says for which time a run was meant, else it is the nodes' median clock that decides. `serializer`:
-        has `dumps` and `loads`, such as the module pickle (default: JSON); what it writes has 1,000,000 bytes at most. The other options
+        has `dumps` and `loads`, such as the module pickle (default: JSON); what it writes has 1 MB at most. The other options
         are those of `lock`; while a function runs, its lock is held.
 
         A run that raises is no run: the next caller tries. A runner that dies is replaced within its ttl. No two results are ever given

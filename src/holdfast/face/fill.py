@@ -26,7 +26,7 @@ from .decorating import Kind, finished, kind_of, label
 from .lease import Lease
 from .plans import Ask, Call, Plan
 from .terms import Terms, terms
-from .values import JSON, Serializer, packed
+from .values import JSON, Serializer, Unfit, packed
 from .values import checked as serializing
 
 T = TypeVar("T")
@@ -178,7 +178,10 @@ class OnNodes:
         return Seen(cause=why)
 
     def keep(self, value: Any, lease: Lease | None) -> Plan[Any]:
-        data = packed(value, self._serializer, f"fill {self._name!r}")
+        try:
+            data = packed(value, self._serializer)
+        except Unfit as why:
+            raise ConfigError(f"fill {self._name!r} has a value that cannot be kept: {why}. Or give `serializer=` what can") from why
         # A value is as old as its lease: whoever slept through the end of it may come with what is long out of date.
         fresh = 0.0 if lease is None else self._ttl - lease._overdue
         if lease is not None and fresh >= SHORTEST:

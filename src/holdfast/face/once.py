@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from math import isfinite
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from .. import checks
 from ..checks import Seconds
@@ -19,7 +19,7 @@ from ..core.round import Round
 from ..errors import ConfigError, LockLost, Misuse
 from ..recipes import once as recipes
 from ..recipes.exclusive import Exclusive, key_of
-from ..recipes.once import MOST, Copy, Register
+from ..recipes.once import Copy, Register
 from ..wire.resp import pack
 from .decorating import Function, Kind, Name, kind_of_call, label
 from .lease import Lease
@@ -27,36 +27,11 @@ from .looking import unheard
 from .plans import Ask, Pause, Plan
 from .sites import Sites
 from .terms import Terms, terms
+from .values import JSON, Serializer, Unfit, checked, packed
 
 SHORTEST, LONGEST = 0.05, 1e8  # seconds, for which a result is kept; and of a slot
 SECOND = 1_000_000  # microseconds
 _EPOCH = datetime.fromtimestamp(0, UTC)
-
-
-class Serializer(Protocol):
-    """How results become bytes and are read again: the modules `json` and `pickle` are such, or whatever has these two functions."""
-
-    def dumps(self, value: Any, /) -> str | bytes:
-        """What is to be kept."""
-
-    def loads(self, data: bytes, /) -> Any:
-        """The result again."""
-
-
-class Json:
-    """JSON in few bytes, without numbers that JSON does not know."""
-
-    @staticmethod
-    def dumps(value: object, /) -> str:
-        import json
-
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
-
-    @staticmethod
-    def loads(data: bytes, /) -> Any:
-        import json
-
-        return json.loads(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +87,9 @@ def deed(
             f"keep={kept:g} is less than per={length:g}: the result would be forgotten within its slot, and it would run again. Keep it as "
             "long as somebody may ask for it, which is `per` at the least"
         )
-    if serializer is not None and not (callable(getattr(serializer, "dumps", None)) and callable(getattr(serializer, "loads", None))):
-        what = checks.shown(serializer)
-        raise ConfigError(f"serializer has two functions, `dumps` and `loads`, as the modules json and pickle do; not {what}")
     held = terms(sites.all[0].settings, lambda ttl: (), ttl=ttl, wait=wait, renew=renew, max_hold=max_hold, on_lost=on_lost)
-    made = Deed(sites, key, round(kept * 1000), None if length is None else round(length * SECOND), None, held, serializer or Json())
+    slots = None if length is None else round(length * SECOND)
+    made = Deed(sites, key, round(kept * 1000), slots, None, held, JSON if serializer is None else checked(serializer))
     if not callable(key) and "{" not in str(key):
         made.lock(key)
     return made
@@ -306,19 +279,12 @@ class Turn:
 
     def _written(self, outcome: object) -> bytes:
         try:
-            data = self._deed.serializer.dumps(outcome)
-            value = data.encode() if isinstance(data, str) else bytes(data)
-        except Exception as error:
-            raise self._unfit(f"the serializer cannot say it: {error!r}") from error
-        if len(value) > MOST:
-            raise self._unfit(f"it has {len(value)} bytes, and at most {MOST} are kept. Return where it is to be found, instead of it")
-        return value
-
-    def _unfit(self, why: str) -> Misuse:
-        return Misuse(
-            f"{self._recipe.label!r} has run, but its result cannot be kept, so the run counts as failed, and the next caller runs again: "
-            f"{why}. Have it return what can be kept (None, if nobody needs a result), or give `serializer=` what can keep it"
-        )
+            return packed(outcome, self._deed.serializer)
+        except Unfit as why:
+            raise Misuse(
+                f"{self._recipe.label!r} has run, but its result cannot be kept, so the run counts as failed, and the next caller runs "
+                f"again: {why}. Have it return what can be kept (None, if nobody needs a result), or give `serializer=` what can keep it"
+            ) from why
 
 
 # ------------------------------------------------ what users have

@@ -5,7 +5,6 @@ Knows values. Must not know what they are for, or where they are kept.
 
 from __future__ import annotations
 
-import json
 from typing import Any, Protocol
 
 from .. import checks
@@ -24,15 +23,23 @@ class Serializer(Protocol):
         """The value that the bytes mean."""
 
 
+class Unfit(Exception):
+    """A value that cannot be kept: says why."""
+
+
 class _Json:
-    """JSON, as short as it can be."""
+    """JSON, as short as it can be, without numbers that it does not know. (It is loaded by the first who needs it.)"""
 
     @staticmethod
     def dumps(value: Any, /) -> str:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        import json
+
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
     @staticmethod
     def loads(data: bytes, /) -> Any:
+        import json
+
         return json.loads(data)
 
     def __repr__(self) -> str:
@@ -49,16 +56,13 @@ def checked(serializer: object) -> Serializer:
     return serializer  # type: ignore[return-value]  # (it has both)
 
 
-def packed(value: object, serializer: Serializer, whose: str) -> bytes:
-    """The value as bytes. `whose`: who wants it kept, for complaints. ConfigError if it cannot be kept."""
+def packed(value: object, serializer: Serializer) -> bytes:
+    """The value as bytes; Unfit if it cannot be kept."""
     try:
         told = serializer.dumps(value)
         data = told.encode() if isinstance(told, str) else bytes(memoryview(told))
     except Exception as error:
-        raise ConfigError(
-            f"{whose} has a value of type {type(value).__name__}, of which {serializer!r} cannot make bytes ({error}): return another "
-            "one, or give a serializer that can"
-        ) from error
+        raise Unfit(f"{serializer!r} cannot make bytes of a value of type {type(value).__name__} ({error})") from error
     if len(data) > MOST:
-        raise ConfigError(f"{whose} has a value of {len(data)} bytes; at most {MOST} are kept: keep it elsewhere, and return where it is")
+        raise Unfit(f"it has {len(data)} bytes, and at most {MOST} are kept: keep it elsewhere, and return where it is")
     return data
