@@ -141,6 +141,8 @@ async def test_whoever_does_not_wait_is_told_that_it_runs(face: Face, five: Clus
             await run(face, client.once(name, keep=60, wait=wait), job)
         assert caught.value.name == name
     assert not await result(face, client.once(name, keep=60)), "not yet"
+    five.ask(0, "SET", f"{{{name}[once]}}:result", f"{5:016} 1", "PX", 60_000)
+    assert not await result(face, client.once(name, keep=60)), "nor is a copy that nobody can complete now"
     assert await running == "done"
     assert await run(face, client.once(name, keep=60, wait=0), job) == "done"
     assert job.runs == 1
@@ -262,7 +264,7 @@ async def test_the_arguments_are_all_the_function_s(face: Face, five: Cluster, n
 
 async def test_the_lock_of_the_same_name_is_another_one(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
-    once, lock = client.once(name, keep=60), client.lock(name, wait=0)
+    once, lock = client.once(name, keep=60), client.lock(name, wait=30)
 
     if isinstance(face, Threads):
 
@@ -448,7 +450,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, five: Cluster) -> None:
     client, job = await face.connected(five), Job(face)
-    before = five.calls()
+    before = five.calls(), five.calls("time")
     for change, told in BAD:
         with pytest.raises(ConfigError, match=told):
             client.once(**{**GOOD, **change})
@@ -460,7 +462,8 @@ async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, f
         ("noon", "a time is"),
         (True, "a time is"),
         (nan, "a time is"),
-        (None, "a time"),
+        (None, "a time is"),
+        (10**400, "a time is"),
     ]:
         with pytest.raises(ConfigError, match=told):
             hourly.at(time_)
@@ -468,7 +471,7 @@ async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, f
         for once in (client.once(key, keep=60), client.once(key, keep=60, per=5)):
             with pytest.raises(ConfigError, match="cannot be a lock's name"):
                 await run(face, once, job)
-    assert five.calls() == before
+    assert (five.calls(), five.calls("time")) == before
     assert not job.runs
     assert repr(hourly) == "<Once 'report' keep=7200 per=3600>"
     assert repr(client.once(**GOOD)) == "<Once 'report' keep=60>"

@@ -24,6 +24,7 @@ from holdfast.face.plans import Call
 from holdfast.recipes import once as recipes
 from holdfast.recipes.once import Copy
 from holdfast.testing.network import WALL, Node
+from holdfast.wire.resp import pack
 
 Build = Callable[..., Town]
 TTL = 0.6
@@ -391,6 +392,21 @@ def test_a_result_outlives_the_restart_of_any_minority_again_and_again(town: Bui
     calm.world.run(began + 61)
     assert not calm.world.do(once.result()), "and it ends when it was to end"
     assert calm.world.do(once.run(calm.does)) == 2
+
+
+def test_what_is_written_back_gets_what_is_left_of_its_time(town: Build) -> None:
+    """However long the way is: the time that a look takes is no gift."""
+    calm = Calm(town, nodes=3, clients=1, ttl=6.0, max_ttl=6.0, node_timeout=2.0)
+    once, key = calm.clients[0].once("a", keep=60), b"{a[once]}:result"
+    assert calm.world.do(once.run(calm.does)) == 1
+    calm.world.run(calm.world.now + 1)
+    ends = max(node.runs_out(key) for node in calm.town.nodes)
+    for node in calm.town.nodes[:2]:
+        node.tell(pack(b"DEL", key))
+    for node in calm.town.nodes:
+        node.lag = 0.4
+    assert calm.world.do(once.run(calm.does)) == 1
+    assert all(ends - 1 < node.runs_out(key) < ends + 0.1 for node in calm.town.nodes)
 
 
 def test_a_look_mends_what_only_a_minority_has(town: Build) -> None:

@@ -330,3 +330,19 @@ def told_in_the_rarest_order(agreed: Callable[[recipes.Answers, int], Copy | Non
 def test_copies_of_two_ballots_are_not_counted_together_though_their_values_are_equal() -> None:
     assert told_in_the_rarest_order(recipes.agreed) == (None, b"y")
     assert told_in_the_rarest_order(equal_values) == (b"x", b"y"), "two callers, two results"
+
+
+def test_a_ballot_of_one_s_own_goes_above_whatever_is_heard_of_later() -> None:
+    """Between its choice and its arrival another fence may have come to be above it."""
+    runner = Runner(Orders(0, runners=2), 9, "x")
+    lease = runner.world.take(9)
+    plan: Any = runner.turn._promise(lease, 1000, lease.token.encode())  # type: ignore[arg-type]
+    ask = next(plan)
+    assert b"\r\n1000\r\n" in ask.asks[0]
+    refusals = {0: [0, 1007, -2, None], 1: [0, 1003, -2, None]}
+    plan.send(SimpleNamespace(answers=refusals, began=0.0, ended=0.0))
+    ask = plan.send(True)
+    assert b"\r\n%d\r\n" % (1007 + 500 * HORIZON) in ask.asks[0]
+    with pytest.raises(StopIteration):
+        plan.send(SimpleNamespace(answers={it: [1, 1507, -2, None] for it in range(2)}, began=0.0, ended=0.0))
+    assert runner.turn._ballot == 1507

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from math import isfinite
 from typing import Any, Protocol, Self
 
 from .. import checks
@@ -29,6 +28,7 @@ from .sites import Sites
 from .terms import Terms, terms
 
 SHORTEST, LONGEST = 0.05, 1e8  # seconds, for which a result is kept; and of a slot
+LATEST = 1e11  # seconds since 1970: some thousand years
 SECOND = 1_000_000  # microseconds
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -72,9 +72,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """The options of what is done once, checked. `keep` in milliseconds, `per` in microseconds; `slot`: which one, if the caller said;
+    """The options of what is done once, checked.
 
-    `terms`: those of its lock, whose name depends on the slot; `serializer`: whose bytes are kept.
+    `keep`: milliseconds; `per`: microseconds, if there are slots; `slot`: which one, if the caller said; `terms`: those of its lock, whose
+    name depends on the slot; `serializer`: whose bytes are kept.
     """
 
     sites: Sites
@@ -130,7 +131,7 @@ def scheduled(options: Deed, time: object) -> Deed:
         if time.tzinfo is None:
             raise ConfigError(f"{time} has no time zone: say which moment is meant, as with datetime.now(timezone.utc)")
         micros = (time - _EPOCH) // timedelta(microseconds=1)
-    elif isinstance(time, bool) or not isinstance(time, int | float) or not isfinite(time):
+    elif isinstance(time, bool) or not isinstance(time, int | float) or not -LATEST < time < LATEST:
         raise ConfigError(f"a time is a datetime, or seconds since 1970; not {checks.shown(time)}")
     else:
         micros = round(time * SECOND)
