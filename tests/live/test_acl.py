@@ -111,6 +111,14 @@ async def test_the_rule_is_enough(face: Face, three: Cluster, who: str) -> None:
     lease = await face.acquire(lost.lock("lost", wait=5))
     await face.sleep(2)
     assert lease.held, "it was renewed"
+    leadership = await face.call(lost.election("boss", "a").campaign)
+    looks = client(face, three, who).election("boss").observe()
+    step = looks.__next__ if hasattr(looks, "__next__") else looks.__anext__
+    assert (await face.call(step)).value == "a"
+    await face.call(leadership.publish, "b")
+    assert (await face.call(step)).value == "b"
+    await face.call(leadership.resign)
+    assert (await face.call(step)).value is None
     assert [(await face.call(lost.fill(lease.token, 60, int).get)).computed for _ in range(2)] == [True, False]
     three.everywhere("DEL", "app:lost")
     for node in range(3):

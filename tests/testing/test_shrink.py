@@ -27,7 +27,7 @@ def test_a_failing_world_shrinks(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(case.only) <= FEW
     assert set(case.only) <= set(whole.only)
     assert (case.plan.clients, case.plan.names, case.plan.each) <= (plan.clients, plan.names, plan.each)
-    assert case.plan.seconds < 3.0
+    assert case.plan.seconds < plan.seconds / 3  # (how small it becomes is its history's: each script that lanes load makes another one)
     again = live(case.stage(**known))
     assert again.law == shrinking.law
     assert "seconds=" in case.changes(plan)
