@@ -72,7 +72,7 @@ async def test_one_leads_and_everybody_can_see_who(face: Face, five: Cluster, na
     with pytest.raises(LockBusy):
         await face.call(its.campaign)
     assert await face.try_acquire(its) is None
-    await face.call(leadership.resign)
+    await face.call(leadership.resign, True)
     assert (leadership.is_leader, leadership.state) == (False, RELEASED)
     with pytest.raises(NotHeld):
         leadership.check()

@@ -111,7 +111,6 @@ async def test_the_rule_is_enough(face: Face, three: Cluster, who: str) -> None:
     lease = await face.acquire(lost.lock("lost", wait=5))
     await face.sleep(2)
     assert lease.held, "it was renewed"
-    assert [(await face.call(lost.fill(lease.token, 60, int).get)).computed for _ in range(2)] == [True, False]
     leadership = await face.call(lost.election("boss", "a").campaign)
     looks = client(face, three, who).election("boss").observe()
     step = looks.__next__ if hasattr(looks, "__next__") else looks.__anext__
@@ -120,6 +119,7 @@ async def test_the_rule_is_enough(face: Face, three: Cluster, who: str) -> None:
     assert (await face.call(step)).value == "b"
     await face.call(leadership.resign)
     assert (await face.call(step)).value is None
+    assert [(await face.call(lost.fill(lease.token, 60, int).get)).computed for _ in range(2)] == [True, False]
     three.everywhere("DEL", "app:lost")
     for node in range(3):
         three.ask(node, "SET", "app:lost", "somebody else's", "PX", 5000)
@@ -157,30 +157,6 @@ async def test_nothing_in_the_rule_is_superfluous(face: Face, one: Cluster, gran
         assert REFUSED.search(str(refusal)), refusal
         assert one.urls[0] in str(refusal)
         assert grant not in OPTIONAL
-
-
-LATCHES = re.findall(r"^- Latches and barriers need three commands more: `(.*)`", DOCUMENT.read_text(), re.MULTILINE)[0].split()
-
-
-@pytest.mark.parametrize("missing", [None, *LATCHES])
-async def test_what_latches_and_barriers_need(face: Face, one: Cluster, missing: str | None) -> None:
-    """These commands more, and none of them is superfluous."""
-    user(one, "app", [*RULES["app"], *[it for it in LATCHES if it != missing]])
-    name, it = f"without{LATCHES.index(missing) if missing else ''}", client(face, one)
-    calls = [it.latch(name, 2, wait=0).wait, it.latch(name, 2).arrive, it.latch(name, 2).arrive, it.barrier(name, 1, wait=0).wait]
-    told = [await face.call(call) if missing is None and call is not calls[0] else await _caught(face, call) for call in calls]
-    if missing is None:
-        assert told[1:] == [1, 2, 0]
-    else:
-        assert any(isinstance(it, NoQuorum) and REFUSED.search(str(it)) for it in told), told
-    one.ask(0, "FLUSHDB")
-
-
-async def _caught(face: Face, call: Any) -> Any:
-    try:
-        return await face.call(call)
-    except HoldfastError as error:
-        return error
 
 
 def test_an_operator_may_do_what_an_application_may() -> None:

@@ -517,7 +517,7 @@ PYTHON = {
     not_refreshed: range(2),
     released_without_a_word: range(2),
     the_same_version: range(2),
-    not_written_back: range(12),
+    not_written_back: range(40),
     shown_as_it_comes: range(2),
     deaf: range(2),
 }
