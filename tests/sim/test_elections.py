@@ -6,6 +6,7 @@ The law is looked at from outside, at every event and at everything that an obse
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -315,6 +316,36 @@ def test_what_a_late_leader_says_is_not_heard(town: Build) -> None:
     assert {it.value for it in after_a_stop(town)} == {"other"}
 
 
+def after_a_word_of_few(build: Build) -> list[str | None]:
+    """What is seen of a word that one node of three has heard, by somebody who asks that node, and then by somebody who cannot."""
+    here = Country(build(3))
+    world, (one, eye, new) = here.world, (here.client() for _ in range(3))
+    world.do(eye.ready())
+    world.do(new.ready())
+    leader = world.do(one.election("boss", "one", ttl=MAX_TTL).campaign())
+    world.run(world.now + TRIP)
+
+    async def says() -> None:
+        with suppress(NoQuorum):
+            await leader.publish("two")
+
+    for link in one.driver.links[1:]:
+        assert link is not None
+        link.stall(1.0)
+    one.driver.run(says())
+    world.run(world.now + 0.01)
+    seen = []
+    for away, looks in [(2, eye), (0, new)]:
+        here.town.nodes[away].freeze(10)
+        seen.append(world.do(looks.election("boss").leader()).value)
+        here.town.nodes[away].thaw(now=True)
+    return seen
+
+
+def test_what_few_nodes_had_is_written_back_before_it_is_shown(town: Build) -> None:
+    assert after_a_word_of_few(town) == ["two", "two"]
+
+
 def after_a_short_term(build: Build, **options: Any) -> list[Leader]:
     """What is seen after a short term of somebody with a short ttl, while a node has not heard that the leader before that had resigned."""
     here = Country(build(3, **options))
@@ -517,7 +548,6 @@ PYTHON = {
     not_refreshed: range(2),
     released_without_a_word: range(2),
     the_same_version: range(2),
-    not_written_back: range(40),
     shown_as_it_comes: range(2),
     deaf: range(2),
 }
@@ -538,6 +568,11 @@ def test_a_fault_in_the_rules_is_found(town: Build, monkeypatch: pytest.MonkeyPa
 def test_that_the_last_one_who_says_something_counts_is_found(town: Build) -> None:
     fault = lua("if had > term or had == term and its > version then return 0 end", "")
     assert None in {it.value for it in after_a_stop(town, **fault)}
+
+
+def test_that_nothing_is_written_back_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    not_written_back(monkeypatch)
+    assert after_a_word_of_few(town) == ["two", "one"]
 
 
 def test_that_a_word_is_kept_no_longer_than_it_is_good_for_is_found(town: Build) -> None:

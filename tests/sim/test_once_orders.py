@@ -19,9 +19,10 @@ import hiredis
 import pytest
 
 from holdfast.errors import LockLost
-from holdfast.face.once import Deed, Json, Turn
+from holdfast.face.once import Deed, Turn
 from holdfast.face.plans import Ask
 from holdfast.face.terms import Terms
+from holdfast.face.values import JSON
 from holdfast.recipes import once as recipes
 from holdfast.recipes.once import Copy
 from holdfast.scripts import LOOK, STORE, Script
@@ -114,7 +115,7 @@ class Orders:
         settings = SimpleNamespace(addresses=[None] * NODES, prefix="", horizon=HORIZON)
         terms = Terms((), 10.0, None, True, inf, False, False, None)
         sites: Any = SimpleNamespace(all=[SimpleNamespace(settings=settings)])
-        self.deed = Deed(sites, "n", 10**9, None, None, terms, Json())
+        self.deed = Deed(sites, "n", 10**9, None, None, terms, JSON)
         self.servers = [Server(lambda: float(NOW), f"{it:040x}", lua=lua) for it in range(NODES)]
         for server in self.servers:
             server.scripts.update({LOOK.sha, STORE.sha})
