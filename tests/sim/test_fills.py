@@ -383,8 +383,8 @@ def test_one_answer_that_there_is_nothing_is_not_enough_to_compute(town: Build, 
     assert max(missed(town, seed) for seed in SEEDS) > 1
 
 
-def halfway(build: Build) -> float:
-    """How long waiters wait for a value that two of five nodes have at once, and the others half a second later."""
+def halfway(build: Build) -> tuple[int, float]:
+    """How often it is computed, and how long waiters wait, for a value that two of five nodes have at once, and the others much later."""
     here = build(5, 3)
     kitchen = Kitchen(here, ttl=60.0)
     computer, *others = [here.client() for _ in range(31)]
@@ -396,16 +396,17 @@ def halfway(build: Build) -> float:
         assert link is not None
         link.stall(LONGEST + 0.5)
     here.world.run(here.world.now + 60, lambda: all(it.done for it in tasks))
-    [made] = kitchen.all
-    assert made.ended is not None
-    return here.world.now - made.ended
+    assert kitchen.all[0].ended is not None
+    return len(kitchen.all), here.world.now - kitchen.all[0].ended
 
 
 def test_news_of_one_node_is_not_missed_because_others_have_none_yet(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert halfway(town) < 0.05
+    computed, waited = halfway(town)
+    assert computed == 1 and waited < 0.05
     look = OnNodes.look
     monkeypatch.setattr(OnNodes, "look", lambda keeper, news=False: look(keeper))
-    assert halfway(town) > 0.3
+    computed, waited = halfway(town)
+    assert computed > 1 or waited > 0.3, "some have gone back into the line"
 
 
 def overtaken(build: Build, plant: Callable[[Town], object] | None = None, pause: float = 2.5 * LEASE) -> tuple[Kitchen, Found[int]]:
