@@ -369,6 +369,8 @@ class Keeper:
                 os.read(self._bell, 4096)
             elif (link := self._files.get(file)) is not None:
                 self._happened(link, event, now)
+                if self.crew.hangups:  # perhaps this one: it is not lost twice
+                    self._hang_up()
 
     def _happened(self, link: Link, event: int, now: float) -> None:
         if link.opening:
