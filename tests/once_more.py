@@ -1,6 +1,7 @@
 """Which tests have just failed, and may be asked once more, alone: those that wait for real servers, on a machine that was busy.
 
-Prints them, one a line. Exit status 1 if there is none, or one among them that has no such excuse: then nothing is asked again.
+Prints them, one a line, with those that failed beside them: what a failed test leaves open is collected in the middle of another one, whose
+fault it then seems. Exit status 1 if none has such an excuse, or too many failed: then nothing is asked again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ MOST = 5  # more than these are no bad luck
 
 def excused(failed: list[str]) -> bool:
     """May they be asked once more?"""
-    return 0 < len(failed) <= MOST and all(it.startswith(REAL) for it in failed)
+    return len(failed) <= MOST and any(it.startswith(REAL) for it in failed)
 
 
 if __name__ == "__main__":

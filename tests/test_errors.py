@@ -38,6 +38,13 @@ EVERY = [
 ]
 
 
+def test_who_was_overtaken_is_to_look() -> None:
+    """(Nobody outside sees it: whoever waits for what a holder makes catches it.)"""
+    error = errors.Overtaken("a", 1.5)
+    assert isinstance(error, NotAcquired) and (error.name, error.waited) == ("a", 1.5)
+    assert str(error) == "what 'a' was wanted for may be there, by somebody else's doing, after 1.500 s of waiting: look."
+
+
 def test_all_errors_are_one_tree() -> None:
     assert {type(error) for error in EVERY} == {getattr(errors, name) for name in errors.__all__}
     assert all(isinstance(error, HoldfastError) for error in EVERY)

@@ -17,11 +17,12 @@ import pytest
         ([], False),
         (["tests/live/test_nodes.py::test_x[threads]"], True),
         (["tests/contract/test_holding.py::test_x", "tests/scripts/test_cost.py::test_y"], True),
-        (["tests/live/test_nodes.py::test_x", "tests/core/test_claim.py::test_y"], False),
+        (["tests/live/test_nodes.py::test_x", "tests/core/test_claim.py::test_y"], True),
+        (["tests/core/test_claim.py::test_y"], False),
         ([f"tests/live/test_nodes.py::test_{it}" for it in range(6)], False),
     ],
 )
-def test_only_what_waits_for_real_servers_is_asked_once_more(failed: list[str], may: bool) -> None:
+def test_what_waits_for_real_servers_is_asked_once_more_with_what_it_may_have_spoilt(failed: list[str], may: bool) -> None:
     assert once_more.excused(failed) is may
 
 

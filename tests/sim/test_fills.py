@@ -219,7 +219,7 @@ def trouble(build: Build, seed: int, fault: str, stale: float = 0.0, seconds: fl
 @pytest.mark.parametrize("fault", LATE)
 @pytest.mark.parametrize("stale", [0.0, STALE])
 def test_with_failures_one_computes_at_a_time_and_everybody_is_served(town: Build, fault: str, stale: float) -> None:
-    for seed in SEEDS:
+    for seed in SEEDS[:2]:
         try:
             kitchen = trouble(town, seed, fault, stale)
         except Violation as violation:

@@ -29,7 +29,7 @@ from holdfast.wire.resp import pack
 Build = Callable[..., Town]
 TTL = 0.6
 KEYS = ("a", "b")
-SEEDS = range(60)
+SEEDS = range(30)
 SECONDS = 10.0
 
 
