@@ -106,7 +106,7 @@ async def test_it_is_a_lock_of_its_own(face: Face, five: Cluster, name: str) -> 
         outer, inner = face.block(client.election(name)), face.block(client.lock(name))
         leadership, lease = (yield outer.enter), (yield inner.enter)
         assert leadership.held and lease.held
-        with pytest.raises(SelfDeadlock):
+        with pytest.raises(SelfDeadlock, match="again inside of its own body"):
             yield client.election(name).campaign
         yield inner.leave
         yield outer.leave

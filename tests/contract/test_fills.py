@@ -206,7 +206,7 @@ async def test_computing_may_take_the_lock_of_the_same_name_and_not_the_same_val
         async def again() -> Any:
             return await client.fill(name, 60, again).get()
 
-    with pytest.raises(SelfDeadlock):
+    with pytest.raises(SelfDeadlock, match="again inside of its own body"):
         await face.call(client.fill(name, 60, again).get)
     assert await face.call(client.fill(name, 60, compute).get) == Found(value=7, computed=True)
 

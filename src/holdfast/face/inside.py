@@ -60,4 +60,5 @@ class Inside(Generic[T]):
             )
         if terms.reentrant:
             raise SelfDeadlock(f"{told} is held here, and not all of {terms.name!r}: take all names at once, before anything else")
-        raise SelfDeadlock(f"{told} is held by this very thread or task, which would wait for itself: use reentrant=True, or only try")
+        advice = "use reentrant=True, or only try" if terms.alone == terms.names else "do not ask for it again inside of its own body"
+        raise SelfDeadlock(f"{told} is held by this very thread or task, which would wait for itself: {advice}")
