@@ -272,7 +272,7 @@ async def test_nodes_in_their_guard_are_waited_for(face: Face, three: Cluster, n
         with pytest.raises(NoQuorum, match="guarded"):
             await face.call(latch.arrive, "b")
     await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 3, 20)
-    assert await face.call(latch.arrive, "b") == 2
+    assert await face.call(latch.arrive, "b") in (1, 2)  # (two of three have forgotten, and the waiter may not have looked since)
     await waiting
 
 
