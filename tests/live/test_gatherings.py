@@ -43,8 +43,10 @@ def three() -> Iterator[Cluster]:
 
 def test_a_worker_that_is_killed_has_arrived_and_is_the_same_when_it_begins_anew(three: Cluster) -> None:
     with contextlib.ExitStack() as stack:
-        workers = [stack.enter_context(program(WORKER, three, it)) for it in ("a", "b")]
-        assert sorted(it.hear() for it in workers) == ["1", "2"]
+        workers = []
+        for who, told in (("a", "1"), ("b", "2")):
+            workers.append(stack.enter_context(program(WORKER, three, who)))
+            assert workers[-1].hear() == told
         workers[0].signal(signal.SIGKILL)
         assert workers.pop(0).end() < 0
         workers.append(stack.enter_context(program(WORKER, three, "a")))

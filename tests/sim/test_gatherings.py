@@ -30,9 +30,11 @@ from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
 Build = Callable[..., Town]
-OPTIONS: dict[str, Any] = {"ttl": 1.0, "max_ttl": 1.0, "outage": 1000.0}  # so a node that restarts is left alone for three seconds
+# A node that restarts is left alone for four seconds; one that is slow may owe an answer for as long as two messages ever take.
+OPTIONS: dict[str, Any] = {"ttl": 2.0, "max_ttl": 2.0, "node_timeout": 0.5, "outage": 1000.0}
 SEEDS = range(12)
 TROUBLE = 12.0  # seconds
+SLOW = 0.0, 0.1, 0.3  # how much of what is sent takes long
 
 
 class Storm:
@@ -43,6 +45,7 @@ class Storm:
         self.world, self.dice = town.world, town.world.dice
         self._sick = [0.0] * len(town.nodes)  # until when
         self._end = self.world.now + TROUBLE
+        self.world.slow = SLOW[self.world.seed % len(SLOW)]
         self._next()
 
     def _next(self) -> None:
@@ -72,11 +75,11 @@ class Storm:
         seconds = dice.uniform(0.05, 1.5)
         if kind == "restarts":
             node.restart()
-            return 5.0
+            return 6.0
         if kind == "stops":
             node.stop()
             self.world.after(seconds, node.start)
-            return 5.0 + seconds
+            return 6.0 + seconds
         if kind == "freezes":
             node.freeze(seconds)
         if kind == "vanishes":
@@ -396,6 +399,18 @@ async def caught(call: Any) -> Any:
         return await call
     except Exception as error:
         return error
+
+
+@pytest.mark.parametrize("answers, told", [(2, NotAllArrived), (0, NoQuorum)])
+def test_a_wait_of_which_nothing_is_left_that_a_clock_could_show_is_over(town: Build, answers: int, told: type[Exception]) -> None:
+    """1.2 - 1.0 is less than 0.2: whoever would sleep for the difference, in virtual time, would do so for ever."""
+    client = town(3, 9).client(outage=1000.0)
+    terms = client.latch("go", 2, wait=0.2)._terms
+    sight = Sight(terms)
+    sight.began = sight.asked = 1.0
+    sight.ended, sight.heard = 1.2, answers
+    with pytest.raises(told):
+        next(Patience(terms, client.driver.listen()).pause(sight))
 
 
 # ------------------------------------------------ what one node knows

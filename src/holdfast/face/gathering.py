@@ -23,6 +23,8 @@ from ..recipes.gathering import Told, id_of
 from .plans import Ask, Listen, Pause, Plan
 from .terms import LONGEST_WAIT, waiting
 
+TICK = 1e-6  # seconds: what is left of a wait, once it is no more than that, may be too little for any clock to show
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -204,11 +206,11 @@ class Patience:
             self._dark = sight.asked
         waited, dark = sight.ended - self._began, 0.0 if self._dark is None else sight.ended - self._dark
         left = inf if terms.wait is None else terms.wait - waited
-        if left <= 0 and sight.answered:
+        if left <= TICK and sight.answered:
             raise NotAllArrived(terms.recipe.name, waited, sight.arrived, terms.recipe.count)
-        if left <= 0 or (self._dark is not None and dark >= settings.outage):
-            raise sight.unheard("wait at", waited)
         hope = inf if self._dark is None else settings.outage - dark
+        if left <= TICK or hope <= TICK:
+            raise sight.unheard("wait at", waited)
         self._patient = settings.ttl / 3 < left
         if not (yield Pause(min(settings.ttl / 3, left, hope), self._watch)):
             raise Cancelled(terms.recipe.name, waited)
