@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import nextafter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from holdfast.engine.crew import Crew
 from holdfast.errors import Closed, LockLost, NoQuorum, NotAcquired
 from holdfast.face import election
 from holdfast.face.election import Leader, View
-from holdfast.face.plans import Plan
+from holdfast.face.plans import Ask, Listen, Plan
 from holdfast.recipes.election import Heard, Speech
 from holdfast.scripts import ELECTION, LOADED
 from holdfast.testing.server import Lua
@@ -408,6 +410,24 @@ def test_when_too_few_nodes_answer_what_was_known_is_uncertain(town: Build) -> N
     world.run(world.now + 0.2 + TTL / 3 + 1.0)
     here.all_see(leader.term, "one")
     assert [it.leader.certain for it in seen] == [True, True, False, True], "each told once"
+
+
+def test_an_observer_of_whose_time_nothing_is_left_that_a_clock_could_show_looks_no_more(town: Build) -> None:
+    """Whoever would sleep for the difference, in virtual time, would do so for ever."""
+    eye = Country(town(3)).client()
+    view = View(eye.settings, eye.election("boss")._office, TTL, 0.2)
+
+    def looks(ended: float) -> Any:
+        plan, watch = view.next(), eye.driver.listen()
+        step = next(plan)
+        while not isinstance(step, Ask):
+            step = plan.send(watch if isinstance(step, Listen) else True)
+        with pytest.raises(StopIteration) as end:
+            plan.send(SimpleNamespace(answers={}, began=1.0, ended=ended))
+        return end.value.value
+
+    assert not looks(1.0).certain
+    assert looks(nextafter(1.2, 0.0)) is None
 
 
 def test_who_looks_on_does_not_poll(town: Build) -> None:

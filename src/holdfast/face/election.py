@@ -20,7 +20,7 @@ from ..recipes.election import Heard, Office, Speech, Word, heard, value_of
 from .lease import Lease
 from .lock import Lock
 from .looking import unheard
-from .plans import Ask, Listen, Pause, Plan
+from .plans import TICK, Ask, Listen, Pause, Plan
 from .terms import Terms, waiting
 
 
@@ -119,7 +119,7 @@ class View:
             if self._shown != before:
                 return self._shown
             left = self._until - seen.ended
-            if left <= 0 or not (yield Pause(min(self._pause, left), self._watch)):
+            if left <= TICK or not (yield Pause(min(self._pause, left), self._watch)):
                 return None
 
     def _sees(self, found: Heard, seen: Round) -> Plan[Leader]:

@@ -20,10 +20,8 @@ from ..engine.settings import Settings
 from ..errors import Cancelled, Misuse, NoQuorum, NotAllArrived
 from ..recipes import gathering as recipes
 from ..recipes.gathering import Told, id_of
-from .plans import Ask, Listen, Pause, Plan
+from .plans import TICK, Ask, Listen, Pause, Plan
 from .terms import LONGEST_WAIT, waiting
-
-TICK = 1e-6  # seconds: what is left of a wait, once it is no more than that, may be too little for any clock to show
 
 
 @dataclass(frozen=True, slots=True)

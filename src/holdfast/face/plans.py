@@ -15,6 +15,7 @@ from ..engine.crew import Watch
 from ..events import Event
 
 T = TypeVar("T")
+TICK = 1e-6  # seconds: what is left of a wait, once it is no more than that, may be too little for any clock to show
 
 
 @dataclass(frozen=True, slots=True)
