@@ -16,6 +16,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from redis import Redis
 from redis.exceptions import RedisError
@@ -32,11 +33,11 @@ def original(instances: list[Redis], timeout: int = 30) -> bool:
     """Take the lock, or give up trying, and go in all the same. Has it the lock?"""
     value = secrets.token_hex(10)
     for _ in range(RETRIES):
-        yes = sum(said(lambda it=it: it.set(NAME, value, nx=True, ex=timeout)) for it in instances)  # type: ignore[misc]
+        yes = sum(said(partial(it.set, NAME, value, nx=True, ex=timeout)) for it in instances)
         if yes > len(instances) // 2:
             return True
         for it in instances:
-            said(lambda it=it: it.eval(UNLOCK, 1, NAME, value))  # type: ignore[misc]
+            said(partial(it.eval, UNLOCK, 1, NAME, value))
         time.sleep(random.uniform(0.1, 0.2))
     return False
 

@@ -57,6 +57,7 @@ class Outcome:
     others: dict[str, int] = field(default_factory=dict)
     error: str = ""
 
+
 WAYS = (
     Way("redis-py Lock", BY_NAME["redis-py Lock"]),
     Way("redis-py Lock, owned() before the write", BY_NAME["redis-py Lock"], check=True),

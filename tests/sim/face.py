@@ -392,6 +392,7 @@ class Holdfast(client.Client[Lock, Any, Any, Rate, Election, Once, Latch, Barrie
     def fill(self, *arguments: Any, **options: Any) -> Fill:
         asked, at = self._fills(*arguments, **options)
         return Fill(asked, Lock(asked.terms, self._inside, None, self._drivers[at], ()), self._drivers[at])
+
     def _latch(self, terms: gathering.Terms, at: int) -> Latch:
         return Latch(terms, self._drivers[at])
 

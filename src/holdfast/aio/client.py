@@ -73,6 +73,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Election, Once, Latch
     def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
         asked, at = self._fills(key, ttl, compute, **options)
         return Fill(asked, Lock(asked.terms, self._inside, None, self._ways[at]), self._ways[at])
+
     def _latch(self, terms: GatheringTerms, at: int) -> Latch:
         return Latch(terms, self._ways[at])
 

@@ -466,6 +466,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         checks.text(key, "a fill's key", most=LONGEST)
         at = self._sites.home(key)
         return fills(self._sites.all[at].settings, self._computes, key, *arguments, **options), at
+
     def latch(self, name: str, count: int, *, keep: Seconds = 86400.0, wait: Seconds | None = None) -> A:
         """The description of a latch, which opens when `count` have arrived, and stays open. Sends nothing by itself.
 

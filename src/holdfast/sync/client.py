@@ -65,6 +65,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Election, Once, Latch
     def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
         asked, at = self._fills(key, ttl, compute, **options)
         return Fill(asked, Lock(asked.terms, self._inside, None, self._drivers[at]), self._drivers[at])
+
     def _latch(self, terms: GatheringTerms, at: int) -> Latch:
         return Latch(terms, self._drivers[at])
 
