@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import events
-from holdfast.events import Acquired, Event, LockEvent, NodeDown, NodeEvent
+from holdfast.events import Acquired, Event, LeaseEvent, LockEvent, NodeDown, NodeEvent
 
 KINDS = [getattr(events, name) for name in events.__all__]
 
@@ -35,10 +35,11 @@ def test_an_event_says_when_in_a_time_that_everybody_understands(kind: type[Even
 
 def test_every_event_of_the_list_is_there() -> None:
     kinds = "Attempt Queued Acquired Refused Renewed Doubt Lost Released NodeDown NodeUp NodeGuarded Warned Opened Forced"
-    assert {kind.__name__ for kind in KINDS} == {*kinds.split(), "Event", "LockEvent", "NodeEvent"}
+    assert {kind.__name__ for kind in KINDS} == {*kinds.split(), "Event", "LockEvent", "LeaseEvent", "NodeEvent"}
     for kind in KINDS:
         names = {field.name for field in fields(kind)}
         assert ({"name", "token", "waited"} <= names) is issubclass(kind, LockEvent)
+        assert ({"name", "token", "waited", "fence"} <= names) is issubclass(kind, LeaseEvent)
         assert ("node" in names) is issubclass(kind, NodeEvent)
 
 

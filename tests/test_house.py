@@ -33,6 +33,7 @@ FLOORS: dict[str, float] = {
     "wire": 1,
     "engine": 2,
     "recipes": 2,
+    "later": 2.5,  # loads what the packages above show
     "clock": 2.5,  # the one that is no value: for drivers and faces
     "drivers": 3,
     "drivers.threads": 3,
@@ -281,6 +282,14 @@ def test_importing_holdfast_loads_nothing_heavy() -> None:
     loaded = loaded_by("import holdfast", PACKAGE.parent)
     assert "holdfast" in loaded
     assert sorted(loaded & HEAVY) == []
+
+
+def test_importing_holdfast_loads_no_primitive_but_the_locks() -> None:
+    others = {"holdfast.face.looking", "holdfast.face.values", "holdfast.recipes.looking"}
+    others |= {f"holdfast.{part}.{it}" for part in ("face", "recipes", "sync") for it in ("election", "fill", "gathering", "once", "rate")}
+    assert sorted(loaded_by("import holdfast", PACKAGE.parent) & others) == []
+    everything = "from holdfast import Barrier, Election, Fill, LockStatus, Once, Rate"
+    assert sorted(others - loaded_by(everything, PACKAGE.parent)) == [], "these are not called so"
 
 
 def test_importing_fencing_loads_no_library_of_the_storage_s() -> None:

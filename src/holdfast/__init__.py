@@ -7,6 +7,8 @@ A `Holdfast` describes a `Lock`; whoever acquires it has a `Lease`. What they ra
 `holdfast.events`.
 """
 
+from typing import TYPE_CHECKING
+
 from .engine.crew import NodeStatus
 from .engine.record import Stats
 from .errors import (
@@ -29,15 +31,32 @@ from .errors import (
     WrongProcess,
 )
 from .face.decorating import Options
-from .face.election import Leader
-from .face.fill import FillOptions, Found
 from .face.lease import LeaseState
-from .face.once import Result
-from .face.rate import Allowance
-from .face.values import Serializer
-from .recipes.looking import LockStatus, NodeView, Reader, Waiter
-from .sync import Barrier, Election, Fill, Holdfast, Latch, Leadership, Lease, Lock, Observation, Once, Rate, RWLock, current
+from .later import later
+from .sync import Holdfast, Lease, Lock, RWLock, current
 from .version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from .face.election import Leader
+    from .face.fill import FillOptions, Found
+    from .face.once import Result
+    from .face.rate import Allowance
+    from .face.values import Serializer
+    from .recipes.looking import LockStatus, NodeView, Reader, Waiter
+    from .sync import Barrier, Election, Fill, Latch, Leadership, Observation, Once, Rate
+else:
+    __getattr__, __dir__ = later(
+        __name__,
+        {
+            ".face.election": ["Leader"],
+            ".face.fill": ["FillOptions", "Found"],
+            ".face.once": ["Result"],
+            ".face.rate": ["Allowance"],
+            ".face.values": ["Serializer"],
+            ".recipes.looking": ["LockStatus", "NodeView", "Reader", "Waiter"],
+            ".sync": ["Barrier", "Election", "Fill", "Latch", "Leadership", "Observation", "Once", "Rate"],
+        },
+    )
 
 __all__ = [
     "BadFence",

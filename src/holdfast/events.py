@@ -13,6 +13,7 @@ __all__ = [
     "Attempt",
     "Doubt",
     "Event",
+    "LeaseEvent",
     "Lost",
     "NodeDown",
     "NodeEvent",
@@ -47,9 +48,10 @@ class LockEvent(Event):
     waited: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt(LockEvent):
     """A request begins."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +59,6 @@ class Queued(LockEvent):
     """Somebody else has the lock: the request waits in line."""
 
     holder: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acquired(LockEvent):
-    """The lock is held."""
-
-    fence: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,34 +86,43 @@ class Forced(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Renewed(LockEvent):
+class LeaseEvent(LockEvent):
+    """Something happened to a lock that is held. `fence`: of the lease."""
+
+    fence: int
+
+
+class Acquired(LeaseEvent):
+    """The lock is held."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed(LeaseEvent):
     """A majority has confirmed a renewal. `remaining`: seconds that the lease is now good for."""
 
-    fence: int
     remaining: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt(LockEvent):
+class Doubt(LeaseEvent):
     """A renewal was not confirmed in time; it is tried again. `remaining`: seconds until the lease is lost."""
 
-    fence: int
     remaining: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost(LockEvent):
+class Lost(LeaseEvent):
     """The lock is lost. `reason`: as in LockLost."""
 
-    fence: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Released(LockEvent):
+class Released(LeaseEvent):
     """The lock was given back."""
 
-    fence: int
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +139,10 @@ class NodeDown(NodeEvent):
     cause: Exception
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUp(NodeEvent):
     """The node is in use (again)."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -41,7 +40,7 @@ def when(seconds: float) -> datetime:
 def counted(record: Record) -> dict[str, int]:
     """What was counted, by name."""
     stats = record.stats([])
-    return {it.name: count for it in fields(Stats) if (count := getattr(stats, it.name))}
+    return {name: count for name, count in stats._asdict().items() if count}
 
 
 def test_in_the_beginning_nothing_has_happened() -> None:
@@ -164,12 +163,12 @@ def test_the_figures() -> None:
     record.note(events.NodeDown(node="n0", cause=ConnectionError("gone")))
     stats = record.stats(iter([HELD, WAITING, HELD, OVER, LOST, claim.state, WAITING]))
     assert stats == Stats(held=2, waiting=3, attempts=2, acquired=3, refused=1, released=4, lost=5, renewed=6, doubts=7, down=1)
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         stats.held = 0  # type: ignore[misc]
 
 
 def test_the_figures_of_several_sets_are_added_up() -> None:
-    names = [it.name for it in fields(Stats)]
+    names = list(Stats._fields)
     one, other = (Stats(**{name: factor * (number + 1) for number, name in enumerate(names)}) for factor in (1, 100))
     assert total([one, other]) == Stats(**{name: 101 * (number + 1) for number, name in enumerate(names)})
     assert total([]) == Stats(**dict.fromkeys(names, 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from math import inf, nan
@@ -57,7 +56,7 @@ def test_what_is_not_said() -> None:
         prefix="",
         fresh=frozenset(),
     )
-    assert made(shard="a", spreads=("1f",)) == replace(made(), shard="a", spreads=("1f",))
+    assert made(shard="a", spreads=("1f",)) == made()._replace(shard="a", spreads=("1f",))
     assert made().horizon == 16_000  # K: half of the guard, in ms
     assert repr(DEFAULT_GUARD) == "max_ttl + 2"  # (as signatures show it)
 

@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import hiredis
@@ -254,7 +254,7 @@ def test_who_may_not_publish_announces_all_the_same(node: Node) -> None:
 def damaged(script: Script, there: str, instead: str) -> dict[bytes, Script]:
     assert script.source.count(there.encode()) == 1, there
     source = script.source.replace(there.encode(), instead.encode())
-    return {script.sha: replace(script, source=source, sha=hashlib.sha1(source).hexdigest().encode())}
+    return {script.sha: script._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())}
 
 
 def differs(node: Node) -> bool:

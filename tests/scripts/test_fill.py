@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import hiredis
@@ -176,7 +175,7 @@ def test_a_script_with_a_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPa
     text = script.source.decode()
     assert text.count(there) == 1
     source = text.replace(there, instead).encode()
-    monkeypatch.setitem(DAMAGED, script.sha, replace(script, source=source, sha=hashlib.sha1(source).hexdigest().encode()))
+    monkeypatch.setitem(DAMAGED, script.sha, script._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode()))
     found = 0
     for test in TESTS:
         with closing(simulated(REDIS_7_2)) as bench:

@@ -5,7 +5,6 @@ Those of PROTOCOL.md, section 7, that are a script's business are here, and what
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator
 
@@ -200,6 +199,6 @@ def test_the_tests_notice(damage: str) -> None:
     script, text, other = MUTANTS[damage]
     assert script.source.count(text.encode()) == 1, "the script has changed: so must this mutant"
     source = script.source.replace(text.encode(), other.encode())
-    mutant = dataclasses.replace(script, source=source, sha=hashlib.sha1(source).hexdigest().encode())
+    mutant = script._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())
     noticed = failures(tuple(mutant if it is script else it for it in EXCLUSIVE))
     assert next(noticed, None), f"no test fails: {damage}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import hiredis
@@ -285,7 +284,7 @@ def test_a_script_with_a_fault_is_found(name: str) -> None:
     text = script.source.decode()
     assert text.count(there) == 1, there
     source = text.replace(there, instead).encode()
-    damaged = replace(script, source=source, sha=hashlib.sha1(source).hexdigest().encode())
+    damaged = script._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())
     for dialect in (VALKEY_9, REDIS_7_2):
         for test in TESTS:
             bench = simulated(dialect)

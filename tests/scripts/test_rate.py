@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 from typing import Any
@@ -327,7 +327,7 @@ def damaged(script: Script, there: str, instead: str) -> dict[bytes, Script]:
 
     assert script.source.count(there.encode()) == 1, there
     source = script.source.replace(there.encode(), instead.encode())
-    return {script.sha: replace(script, source=source, sha=hashlib.sha1(source).hexdigest().encode())}
+    return {script.sha: script._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())}
 
 
 Found = Callable[[Node], bool]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import random
 from collections import Counter
@@ -689,7 +688,7 @@ def test_the_tests_notice(damage: str) -> None:
     assert max(counts) == 1, f"the scripts have changed: so must this mutant {counts}"
     sources = [it.source.replace(text, other) for it in SHARED]
     mutants = [
-        dataclasses.replace(it, source=source, sha=hashlib.sha1(source).hexdigest().encode())
+        it._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())
         for it, source in zip(SHARED, sources, strict=True)
     ]
     assert next(failures(tuple(mutants)), None), f"no test fails: {damage}"
@@ -794,7 +793,7 @@ def test_a_real_server_and_the_simulated_one_are_alike(start: Callable[[str], st
 def test_such_histories_find_a_script_that_is_a_little_wrong(damage: str) -> None:
     text, other = (it.encode() for it in MUTANTS[damage])
     wrong = tuple(
-        dataclasses.replace(it, source=source, sha=hashlib.sha1(source).hexdigest().encode())
+        it._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())
         for it in SHARED
         for source in [it.source.replace(text, other)]
     )

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
 
 from ..checks import Seconds, seconds
 from ..clock import clock
@@ -20,29 +20,31 @@ from ..errors import Closed
 from ..face import client
 from ..face.agreements import Agreements
 from ..face.decorating import Kind
-from ..face.fill import FillOptions
-from ..face.gathering import Terms as GatheringTerms
 from ..face.inside import Inside
-from ..face.once import Deed
 from ..face.plans import Plan
-from ..face.rate import Limits
 from ..face.terms import Terms
-from ..recipes.looking import LockStatus
 from ..version import VERSION
 from .asking import carry_out
 from .decorating import Filled, Locked, Skipping
-from .election import Election
-from .fill import Compute, Fill
-from .gathering import Barrier, Latch
 from .lease import Lease
 from .lock import Lock
-from .once import Once
-from .rate import Rate
+
+if TYPE_CHECKING:
+    from ..face.fill import FillOptions
+    from ..face.gathering import Terms as GatheringTerms
+    from ..face.once import Deed
+    from ..face.rate import Limits
+    from ..recipes.looking import LockStatus
+    from .election import Election
+    from .fill import Compute, Fill
+    from .gathering import Barrier, Latch
+    from .once import Once
+    from .rate import Rate
 
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Election, Once, Latch, Barrier]):
+class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once", "Latch", "Barrier"]):
     __doc__ = client.Client.__doc__
     _locked, _skipping, _filled, _computes = Locked, Skipping, Filled, (Kind.FUNCTION, Kind.COROUTINE)
 
@@ -58,12 +60,18 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Election, Once, Latch
         return Lock(terms, self._inside, agreements, self._ways[at], former)
 
     def _limit(self, limits: Limits, at: int) -> Rate:
+        from .rate import Rate
+
         return Rate(limits, self._ways[at])
 
     def _elect(self, terms: Terms, at: int) -> Election:
+        from .election import Election
+
         return Election(terms, self._inside, None, self._ways[at])
 
     def _once(self, options: Deed) -> Once:
+        from .once import Once
+
         return Once(options, self._describe, self._look)
 
     @overload  # (so that type checkers tell a coroutine function from a plain one)
@@ -71,13 +79,19 @@ class Holdfast(client.Client[Lock, Locked, Skipping, Rate, Election, Once, Latch
     @overload
     def fill(self, key: str, ttl: Seconds, compute: Callable[[], T], **options: Unpack[FillOptions]) -> Fill[T]: ...
     def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
+        from .fill import Fill
+
         asked, at = self._fills(key, ttl, compute, **options)
         return Fill(asked, Lock(asked.terms, self._inside, None, self._ways[at]), self._ways[at])
 
     def _latch(self, terms: GatheringTerms, at: int) -> Latch:
+        from .gathering import Latch
+
         return Latch(terms, self._ways[at])
 
     def _barrier(self, terms: GatheringTerms, at: int) -> Barrier:
+        from .gathering import Barrier
+
         return Barrier(terms, self._ways[at])
 
     def _driver(self, at: int = 0) -> Driver:

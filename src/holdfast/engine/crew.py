@@ -11,9 +11,8 @@ bytes leave and after they were read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from .. import events, scripts
@@ -36,8 +35,7 @@ from .timers import Timers
 Want = Claim | Goal  # what a lease stands on
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStatus:
+class NodeStatus(NamedTuple):
     """How a node is. `node`: its address; `state`: up, guarded, down or connecting; `cause`: why it is no use; `version`, `run_id`: of
     its server, empty until it has told; `ahead`: its clock less ours, seconds; `shard`: its set of nodes, where there are several."""
 

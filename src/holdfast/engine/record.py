@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from .. import events
 from ..core.claim import HELD, LOST, OVER, WAITING, Claim, State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
+class Stats(NamedTuple):
     """What a client has done since it was made, in this process or event loop.
 
     `held` and `waiting` are names now; the others count: requests begun (`attempts`), that got the lock, that came to nothing (busy, no
@@ -36,8 +35,7 @@ class Stats:
 
 def total(them: Iterable[Stats]) -> Stats:
     """Of several sets of nodes, what was done altogether."""
-    told = list(them)
-    return Stats(**{it.name: sum(getattr(stats, it.name) for stats in told) for it in fields(Stats)})
+    return Stats(*map(sum, zip([0] * len(Stats._fields), *them, strict=True)))
 
 
 class Record:

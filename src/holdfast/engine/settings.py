@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import checks
 from ..errors import ConfigError
@@ -31,8 +30,7 @@ class Default(enum.Enum):
 DEFAULT_GUARD: Any = Default.GUARD  # (in the signatures that users see there are seconds and None)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """A client's settings. All times in seconds; the same `max_ttl` and nodes are everybody's who uses these nodes.
 
     `guard`: how long a restarted node is left alone (None: not at all); `outage`: how long a majority may be away before

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from ..clock import clock
 from ..engine.settings import Settings
 from ..recipes.semaphore import Slots
-from .looking import agree
 from .plans import Plan
 
 
@@ -29,6 +28,8 @@ class Agreements:
         return None if permits == slots.permits and self._clock() < until else self._agree(slots, settings)
 
     def _agree(self, slots: Slots, settings: Settings) -> Plan[None]:
+        from .looking import agree
+
         began = self._clock()
         yield from agree(settings, slots)
         self._good[slots.label] = slots.permits, began + settings.max_ttl / 3

@@ -20,43 +20,40 @@ from ..engine.record import Stats
 from ..engine.settings import DEFAULT_GUARD, Settings
 from ..errors import ConfigError
 from ..recipes.exclusive import LONGEST
-from ..recipes.gathering import BARRIER, LATCH
-from ..recipes.looking import LockStatus
 from ..recipes.semaphore import Slots
 from . import shards as sharding
 from .agreements import Agreements
 from .decorating import Choice, Kind, Name, Options, named
-from .election import Election
-from .fill import FillOptions, Fills, fills
-from .gathering import Barrier, Latch
-from .gathering import Terms as GatheringTerms
-from .gathering import terms as gathering
 from .lock import Lock
-from .once import Deed, Once, deed
-from .rate import Limits, Rate, limits
 from .rwlock import RWLock
 from .shards import Shard
 from .sites import Sites
 from .telling import Observer, Teller
-from .terms import Terms, locks, office, side, terms
-from .values import Serializer
+from .terms import Terms, locks, side, terms
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
     from ..embedded import Nodes
-
+    from ..recipes.looking import LockStatus
+    from .election import Election
+    from .fill import FillOptions, Fills
+    from .gathering import Barrier, Latch
+    from .gathering import Terms as GatheringTerms
+    from .once import Deed, Once
+    from .rate import Limits, Rate
+    from .values import Serializer
 
 Sets = Mapping[str, Iterable[str]] | Iterable[Iterable[str]]  # of nodes: what each is called, and where its nodes are
 
 L = TypeVar("L", bound=Lock[Any])
 D = TypeVar("D")  # the decorators of a face: what raises LockBusy,
 S = TypeVar("S")  # and what does not
-R = TypeVar("R", bound=Rate)
-E = TypeVar("E", bound=Election[Any])
-O = TypeVar("O", bound=Once)  # noqa: E741 (what is done once)
-A = TypeVar("A", bound=Latch)
-B = TypeVar("B", bound=Barrier)
+R = TypeVar("R", bound="Rate")
+E = TypeVar("E", bound="Election[Any]")
+O = TypeVar("O", bound="Once")  # noqa: E741 (what is done once)
+A = TypeVar("A", bound="Latch")
+B = TypeVar("B", bound="Barrier")
 F = TypeVar("F", bound=Callable[..., Any])  # what is decorated
 
 
@@ -348,6 +345,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         is longer than the restart guard (`max_ttl` + 2 s) is forgotten by a node that restarts empty: that counts as a failure, too.
         Raises ConfigError for what cannot work.
         """
+        from .rate import limits
+
         checks.text(name, "a rate's name", most=LONGEST)
         at = self._sites.home(name if key is None else f"{name}:{key}")
         return self._limit(
@@ -388,9 +387,11 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         by a ttl; terms and values are seen in order, by all. A lock of the same name is something else. Raises ConfigError for what cannot
         work.
         """
+        from .election import offices
+
         at = self._sites.settled(checks.text(name, "an election's name", most=LONGEST), "election")
         settings = self._sites.all[at].settings
-        found = terms(settings, partial(office, settings, name, value), ttl=ttl, wait=wait, max_hold=max_hold, on_lost=on_lost)
+        found = terms(settings, partial(offices, settings, name, value), ttl=ttl, wait=wait, max_hold=max_hold, on_lost=on_lost)
         return self._elect(found, at)
 
     def once(
@@ -419,6 +420,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         for a key, while the result is kept and a majority remembers it; the function itself may have run more than once, if its process
         was cut off or stopped for longer than its ttl. `Once` says it exactly. Raises ConfigError for what cannot work.
         """
+        from .once import deed
+
         return self._once(
             deed(
                 self._sites,
@@ -463,6 +466,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
 
     def _fills(self, key: str, *arguments: Any, **options: Any) -> tuple[Fills, int]:
         """Checked options, and the set of nodes where the key lives. (While it moves, one may compute on either: that does no harm.)"""
+        from .fill import fills
+
         checks.text(key, "a fill's key", most=LONGEST)
         at = self._sites.home(key)
         return fills(self._sites.all[at].settings, self._computes, key, *arguments, **options), at
@@ -479,7 +484,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         anybody waits, and afterwards, if it was last used while all nodes were there. What it costs is in docs/latch.md. Raises ConfigError
         for what cannot work.
         """
-        return self._latch(*self._gathering(LATCH, name, count, keep, wait))
+        return self._latch(*self._gathering("latch", name, count, keep, wait))
 
     def barrier(self, name: str, parties: int, *, keep: Seconds = 86400.0, wait: Seconds | None = None) -> B:
         """The description of a barrier, at which `parties` wait for each other, again and again. Sends nothing by itself.
@@ -491,9 +496,11 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         Nobody passes a generation before all have arrived in it, and no two parties are ever more than one generation apart. It cannot
         know that a party died before it arrived. Raises ConfigError for what cannot work.
         """
-        return self._barrier(*self._gathering(BARRIER, name, parties, keep, wait))
+        return self._barrier(*self._gathering("barrier", name, parties, keep, wait))
 
     def _gathering(self, kind: str, name: str, count: int, keep: Seconds, wait: Seconds | None) -> tuple[GatheringTerms, int]:
+        from .gathering import terms as gathering
+
         checks.text(name, f"a {kind}'s name", most=LONGEST)
         at = self._sites.settled(name, kind)
         return gathering(self._sites.all[at].settings, kind, name, count, keep, wait), at

@@ -50,6 +50,11 @@ def leader_of(name: str, word: Word) -> Leader:
     return Leader(name=name, term=word.term, version=word.version, value=word.value)
 
 
+def offices(settings: Settings, name: str, value: str, ttl: float) -> tuple[Office, ...]:
+    """The lock of whoever leads."""
+    return (Office(name, value, prefix=settings.prefix, ttl=ttl, horizon=settings.horizon),)
+
+
 # ------------------------------------------------ what is to be done
 
 

@@ -7,8 +7,7 @@ error thrown in, and returns what it was for.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..core.round import Answers
 from ..engine.crew import Watch
@@ -18,8 +17,7 @@ T = TypeVar("T")
 TICK = 1e-6  # seconds: what is left of a wait, once it is no more than that, may be too little for any clock to show
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """Ask each of these nodes this. The answer: the Round, when it is over.
 
     `enough`: need the others be waited for? `shard`: the number of the set of nodes that is asked.
@@ -30,17 +28,17 @@ class Ask:
     shard: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(NamedTuple):
     """Let so many seconds pass; less if nodes have news for the watch. The answer: False if somebody has ended the wait."""
 
     seconds: float
     watch: Watch | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Listen:
     """The answer: a new Watch, whose token nodes can be told to have their news for."""
+
+    __slots__ = ()
 
 
 class Call:
@@ -61,7 +59,7 @@ def of(shard: int, plan: Plan[T]) -> Plan[T]:
     try:
         step = next(plan)
         while True:
-            step = plan.send((yield replace(step, shard=shard) if isinstance(step, Ask) else step))
+            step = plan.send((yield step._replace(shard=shard) if isinstance(step, Ask) else step))
     except StopIteration as end:
         found: T = end.value
         return found

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from .. import checks
 from ..engine.census import ALONE
@@ -25,8 +25,7 @@ LONGEST = 64  # bytes of what a set is called
 _CALLED = re.compile(r"([\w.-]+)=(?=\w+://)")  # in an environment variable: what a set is called, before its first address
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(NamedTuple):
     """One set of nodes. `name`: what it is called; `nodes`: their addresses, as they were given; `places`: where they are."""
 
     name: str

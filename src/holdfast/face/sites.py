@@ -6,10 +6,9 @@ Knows how names are spread now, and how they were before. Must not know who wait
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.command import Recipe
 from ..drivers.access import Access, Credentials, accesses
@@ -17,9 +16,8 @@ from ..engine.settings import Settings, settings
 from ..errors import ConfigError
 from ..events import Forced
 from ..recipes.exclusive import key_of, user_name
-from ..recipes.looking import LockStatus
 from ..recipes.semaphore import Slots
-from . import looking, plans
+from . import plans
 from .plans import Plan
 from .shards import Shard, Spread
 from .terms import Terms
@@ -27,9 +25,10 @@ from .terms import Terms
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from ..recipes.looking import LockStatus
 
-@dataclass(frozen=True, slots=True)
-class Site:
+
+class Site(NamedTuple):
     """One set of nodes, and the ways in at each of them."""
 
     shard: Shard
@@ -104,6 +103,8 @@ class Sites:
 
     def inspect(self, name: str) -> Plan[LockStatus]:
         """How a lock is; of a name that moves, on the first of its sets where it is not free."""
+        from . import looking
+
         found = []
         for at in self.homes(name):
             found.append((yield from plans.of(at, looking.inspect(self.all[at].settings, name))))
@@ -113,6 +114,8 @@ class Sites:
 
     def locked_by(self, name: str) -> Plan[str | None]:
         """Who has a lock on a majority of a set on which it may be."""
+        from . import looking
+
         for at in self.homes(name):
             holder = yield from plans.of(at, looking.locked_by(self.all[at].settings, name))
             if holder is not None:
@@ -121,6 +124,8 @@ class Sites:
 
     def names(self, pattern: str) -> Plan[list[str]]:
         """The names of all locks that are held, on any set, in order."""
+        from . import looking
+
         found: set[str] = set()
         for at, site in enumerate(self.all):
             found.update((yield from plans.of(at, looking.names(site.settings, pattern))))
@@ -128,6 +133,8 @@ class Sites:
 
     def force_release(self, name: str, reason: str, only: str | None) -> Plan[list[tuple[int, Forced]]]:
         """Take a lock away from whoever has it, on every set on which it may be: what came of it, set by set."""
+        from . import looking
+
         told = []
         for at in self.homes(name):
             told.append((at, (yield from plans.of(at, looking.force_release(self.all[at].settings, name, reason, only)))))

@@ -14,7 +14,6 @@ from ..checks import Seconds
 from ..core.command import Recipe
 from ..engine.settings import SHORTEST, Settings, lease_of
 from ..errors import ConfigError
-from ..recipes.election import Office
 from ..recipes.exclusive import Exclusive
 from ..recipes.readwrite import ReadWrite
 from ..recipes.semaphore import Slots
@@ -101,11 +100,6 @@ def locks(settings: Settings, names: tuple[str, ...], ttl: float) -> tuple[Exclu
 def side(settings: Settings, name: str, kind: bytes, ttl: float) -> tuple[Recipe, ...]:
     """One side of a read-write lock: of readers, or of writers. (Their scripts' bytes are the same for all lengths.)"""
     return (ReadWrite(name, kind, prefix=settings.prefix, horizon=settings.horizon),)
-
-
-def office(settings: Settings, name: str, value: str, ttl: float) -> tuple[Office, ...]:
-    """The lock of whoever leads."""
-    return (Office(name, value, prefix=settings.prefix, ttl=ttl, horizon=settings.horizon),)
 
 
 def waiting(wait: Seconds | None) -> float | None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 __all__ = [
     "ANNOUNCE",
@@ -40,8 +39,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(NamedTuple):
     """One script. `source`: for SCRIPT LOAD; `sha`: for EVALSHA; `keys`: how many KEYS it is given; `arguments`: what its ARGV holds."""
 
     name: str
@@ -51,9 +49,13 @@ class Script:
     arguments: tuple[str, ...]
 
 
+def _read(file: str) -> bytes:
+    with open(__file__.removesuffix("__init__.py") + file, "rb") as opened:
+        return opened.read()
+
+
 def _script(name: str, keys: int, *arguments: str, parts: Sequence[str] = ()) -> Script:
-    folder = Path(__file__).parent
-    source = b"".join((folder / f"{part}.lua").read_bytes() for part in parts or (name,))
+    source = b"".join(_read(f"{part}.lua") for part in parts or (name,))
     return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode(), keys, arguments)
 
 

@@ -3,16 +3,32 @@
 Knows what a user of threads sees. Must not know anything below the driver's few methods, or the other face.
 """
 
+from typing import TYPE_CHECKING
+
 from ..face.rwlock import RWLock
+from ..later import later
 from .client import Holdfast
 from .decorating import current
-from .election import Election, Leadership, Observation
-from .fill import Fill
-from .gathering import Barrier, Latch
 from .lease import Lease
 from .lock import Lock
-from .once import Once
-from .rate import Rate
+
+if TYPE_CHECKING:
+    from .election import Election, Leadership, Observation
+    from .fill import Fill
+    from .gathering import Barrier, Latch
+    from .once import Once
+    from .rate import Rate
+else:
+    __getattr__, __dir__ = later(
+        __name__,
+        {
+            ".election": ["Election", "Leadership", "Observation"],
+            ".fill": ["Fill"],
+            ".gathering": ["Barrier", "Latch"],
+            ".once": ["Once"],
+            ".rate": ["Rate"],
+        },
+    )
 
 __all__ = [
     "Barrier", "Election", "Fill", "Holdfast", "Latch", "Leadership", "Lease", "Lock", "Observation", "Once", "RWLock", "Rate", "current",

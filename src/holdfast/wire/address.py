@@ -16,7 +16,7 @@ from ..errors import ConfigError
 
 _LONGEST = 254  # bytes of a host's name, with the dot at its end
 _BLANK = re.compile(r"[\x00-\x1f\x7f]")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
 _OPTIONS = ("db", "username", "password")
 _OPTIONS_TLS = (

@@ -1,0 +1,25 @@
+"""Names of a package whose modules are loaded when somebody first asks for one: `import holdfast` should cost what it is used for.
+
+Knows modules by their names. Must not know what is in them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+
+def later(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A package's `__getattr__` and `__dir__` (PEP 562). `modules`: which of its modules has which of the names that it shows."""
+    where = {name: module for module, names in modules.items() for name in names}
+    namespace = vars(sys.modules[package])
+
+    def __getattr__(name: str) -> Any:
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = namespace[name] = getattr(import_module(where[name], package), name)
+        return value
+
+    return __getattr__, lambda: sorted({*namespace, *where})
