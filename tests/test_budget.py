@@ -32,8 +32,8 @@ SOURCE = str(Path(holdfast.__file__).parent)
 SIMULATOR = str(Path(holdfast.__file__).parent / "testing")  # the nodes' work is not the client's
 NODES, PAIRS = 5, 50
 
-CALLS = 260  # of our own functions, for a pair on five nodes with asyncio, confirmed
-CALLS_OF_MANY = 149  # the same with 100 tasks
+CALLS = 240  # of our own functions, for a pair on five nodes with asyncio, confirmed
+CALLS_OF_MANY = 144  # the same with 100 tasks
 WRITES_OF_MANY = 4  # a node, for 100 pairs: what is said first in a turn leaves at once, the rest of the turn together
 CALLER = 47  # in a thread that acquires and releases; the rest is the keeper's
 

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -114,6 +115,7 @@ class Asked:
 class Ear:
     """Writes down what the lane tells."""
 
+    spoke: bool = False
     log: list[tuple[object, ...]] = field(default_factory=list)
 
     def heard(self, node: int, question: Asked, reply: object, now: float) -> None:
@@ -124,6 +126,19 @@ class Ear:
 
     def changed(self, node: int, key: bytes | None, now: float) -> None:
         self.log.append((node, ("changed", key), now))
+
+
+@pytest.fixture(autouse=True)
+def whoever_listens_knows_when_there_is_something_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every test of this file: a driver that goes by `spoke` leaves nothing unsent."""
+    take = Lane.take
+
+    def taken(lane: Lane[Any]) -> bytes:
+        assert lane.listener.spoke or not lane.out
+        lane.listener.spoke = False
+        return take(lane)
+
+    monkeypatch.setattr(Lane, "take", taken)
 
 
 def a_lane(

@@ -30,7 +30,7 @@ from ..recipes import readwrite
 from ..wire.address import Address
 from . import sockets
 from .access import Access, Places
-from .forks import generation
+from .forks import FORKS
 
 if TYPE_CHECKING:
     from .tls import Tunnel
@@ -120,7 +120,7 @@ class Driver:
     def __init__(
         self, settings: Settings, access: Sequence[Access], tell: Callable[[Event], None], telling: bool = False, version: str = "0"
     ) -> None:
-        self._access, self.settings, self._tell, self._born = access, settings, tell, generation()
+        self._access, self.settings, self._tell, self._born = access, settings, tell, len(FORKS)
         self.loop = asyncio.get_running_loop()
         self.crew = Crew(settings, os.urandom(16).hex().encode(), readwrite.undo, version)
         self.crew.record.telling = telling
@@ -168,12 +168,12 @@ class Driver:
     @property
     def foreign(self) -> bool:
         """Is this a forked child, and the driver its parent's?"""
-        return generation() != self._born
+        return len(FORKS) != self._born
 
     @property
     def gone(self) -> bool:
         """Is it of no use any more in this process, so that an heir has to be made?"""
-        return self.failure is not None or self.foreign
+        return self.failure is not None or len(FORKS) != self._born  # (every call of a lock asks this)
 
     # ------------------------------------------------ for the face
 
@@ -217,7 +217,7 @@ class Driver:
         """Give it back. Returns when the bytes have left; with `confirm`, when a majority has confirmed: on how many nodes."""
         if not confirm:
             self.let_go(claim)
-            if self._unsent():
+            if self.crew.spoke and not self._over:
                 waiter = self.loop.create_future()
                 self._flushed.append(waiter)
                 await waiter
@@ -447,22 +447,24 @@ class Driver:
             self._settle()
         if crew.hangups or crew.dials:
             self._connect()
-        if not self._turning:
+        if crew.spoke and not self._turning:
             self._turning = True
             self.loop.call_soon(self._turned)
             self._flush()
+        if not self.closed and (wake := crew.next_wake()) < self._due:
+            self._wake_at(wake)
         if self.closed and not crew.owing:
             self._shut()
 
     def _turned(self) -> None:
-        self._do(self._flush)
+        if self.crew.spoke:
+            self._do(self._flush)
         self._turning = False
 
-    def _unsent(self) -> bool:
-        return not self._over and any(lane.out for lane in self.crew.lanes)
-
     def _flush(self) -> None:
+        """Send what lanes have to say, in one write a node."""
         crew = self.crew
+        crew.spoke = False
         for lane, link in zip(crew.lanes, self._links, strict=True):
             if lane.out and link is not None and link.transport is not None:
                 if link.tunnel is None:
@@ -471,11 +473,12 @@ class Driver:
                     link.write(lane.take())
         if self._flushed:
             self._wake(self._flushed)
-        if not self.closed and (wake := crew.next_wake()) < self._due:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._due = wake
-            self._timer = self.loop.call_later(max(0.0, wake - clock()), self._tick)
+
+    def _wake_at(self, wake: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = wake
+        self._timer = self.loop.call_later(max(0.0, wake - clock()), self._tick)
 
     def _settle(self) -> None:
         crew = self.crew

@@ -8,12 +8,7 @@ from __future__ import annotations
 import os
 from functools import partial
 
-_forks: list[None] = []
+FORKS: list[None] = []  # of another length in every forked child; for reading only
 
 # One C call, first of all hooks: no signal can come between the fork and what it notes.
-os.register_at_fork(after_in_child=partial(_forks.append, None))
-
-
-def generation() -> int:
-    """A number that is another one in every forked child."""
-    return len(_forks)
+os.register_at_fork(after_in_child=partial(FORKS.append, None))

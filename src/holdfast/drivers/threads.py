@@ -36,7 +36,7 @@ from ..recipes import readwrite
 from ..wire.address import Address
 from . import sockets
 from .access import Access, Places
-from .forks import generation
+from .forks import FORKS
 from .greenlets import allocate_lock, carrier, get_ident, patched, start_new_thread
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Keeper:
         self.asleep = self.closing = self.ended = False
         self.failure: BaseException | None = None
         self.ident = 0
-        self._tell, self._born, self._carrier = tell, generation(), carrier() if patched() else 0
+        self._tell, self._born, self._carrier = tell, len(FORKS), carrier() if patched() else 0
         self._access, self._patience = access, settings.node_timeout
         self._running = allocate_lock()
         self._errands: dict[Want, Errand] = {}  # of all claims that are not over
@@ -147,7 +147,7 @@ class Keeper:
     @property
     def gone(self) -> bool:
         """Is nobody there any more, in this process?"""
-        return self.ended or self.foreign
+        return self.ended or len(FORKS) != self._born  # (every call of a lock asks this)
 
     @property
     def unused(self) -> bool:
@@ -157,7 +157,7 @@ class Keeper:
     @property
     def foreign(self) -> bool:
         """Is this a forked child, and the keeper its parent's?"""
-        return generation() != self._born
+        return len(FORKS) != self._born
 
     @property
     def outdated(self) -> bool:

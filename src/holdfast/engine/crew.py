@@ -86,6 +86,7 @@ class Crew:
         self.found: list[Round] = []  # those that are over
         self.dials: list[int] = []  # nodes to connect to
         self.hangups: list[int] = []  # nodes whose connection to close, with a reset
+        self.spoke = False  # may lanes have something to send? (Said by them; taken back by a driver that has sent all.)
         self.record = Record()
         self.changes = 0  # how often something did that is nobody's in particular: a node's standing, what a watch is for, the end
         self._ahead: float | None = None  # the nodes' clocks (their median) less `now`

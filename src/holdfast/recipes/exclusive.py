@@ -79,9 +79,9 @@ def key_of(name: str, prefix: str = "", parts: bool = False) -> bytes:
         raise ConfigError("a lock needs a name")
     if b"}" in key and not _TAG.match(key):
         raise ConfigError(f"{name!r} cannot be a lock's name: it has a '}}' but no hash tag like '{{tag}}' before it; leave the '}}' out")
-    if _PART.search(key) and not parts:
+    if key.endswith(b"]") and not parts and _PART.search(key):
         raise ConfigError(f"{name!r} cannot be a lock's name: it looks like a slot of a semaphore, or like another primitive's lock")
-    if _OURS.match(key):
+    if key.startswith(b"{") and _OURS.match(key):
         raise ConfigError(f"{name!r} cannot be a lock's name: it looks like the keys in which locks keep their queues and fences")
     return key
 
@@ -101,7 +101,9 @@ def user_name(name: str) -> str:
 
 def keys_of(key: bytes) -> tuple[bytes, bytes, bytes, bytes]:
     """The four keys of a lock, all in one slot, and none of them another lock's."""
-    return key, beside(key, b"fence"), beside(key, b"queue"), beside(key, b"waiters")
+    if b"{" in key:
+        return key, beside(key, b"fence"), beside(key, b"queue"), beside(key, b"waiters")
+    return key, b"{%b}:fence" % key, b"{%b}:queue" % key, b"{%b}:waiters" % key  # (the same, for names as most are, in less time)
 
 
 def beside(key: bytes, kind: bytes) -> bytes:

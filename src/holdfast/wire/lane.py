@@ -67,7 +67,9 @@ Q_in = TypeVar("Q_in", bound=Question, contravariant=True)
 
 
 class Listener(Protocol[Q_in]):
-    """Whom lanes tell what they heard."""
+    """Whom lanes tell what they heard. `spoke`: set whenever one of them has something to send."""
+
+    spoke: bool
 
     def heard(self, node: int, question: Q_in, reply: object, now: float) -> None:
         """A question was answered."""
@@ -172,6 +174,7 @@ class Lane(Generic[Q]):
                 self._greet(question.sent, "CLIENT CACHING", b"CLIENT", b"CACHING", b"YES")
             self.ledger.append(question)
             self.out.append(question.data)
+            self.listener.spoke = True
         elif question.again:
             self.unsaid.append(question)
 
@@ -271,6 +274,7 @@ class Lane(Generic[Q]):
     def _greet(self, now: float, word: str, *arguments: bytes) -> None:
         self.ledger.append(Greeting(word, now, pack(*arguments)))
         self.out.append(self.ledger[-1].data)
+        self.listener.spoke = True
 
     def _pushed(self, push: Sequence[object], now: float) -> None:
         match list(push):
