@@ -27,7 +27,7 @@ import hiredis
 
 import holdfast
 from holdfast import Holdfast
-from holdfast.drivers import sockets
+from holdfast.drivers import sockets, unyielding
 from holdfast.scripts import RELEASE, REQUEST
 
 HUNG, DEAD, COUNT = 1, 3, 5  # nodes, counted from 0
@@ -107,10 +107,10 @@ class Recorded(socket.socket):
         self.log.append((at, self.port, True, bytes(data[:count])))
         return count
 
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        data = super().recv(size, flags)
-        self.log.append((time.perf_counter(), self.port, False, data))
-        return data
+    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
+        count = super().recv_into(buffer, size, flags)
+        self.log.append((time.perf_counter(), self.port, False, bytes(buffer[:count])))
+        return count
 
 
 def _open_recorded(family: int, plain: Any = sockets.open_socket) -> socket.socket:
@@ -119,12 +119,21 @@ def _open_recorded(family: int, plain: Any = sockets.open_socket) -> socket.sock
     return recorded
 
 
+def _not_without_the_socket(*_: object) -> int:
+    return -1
+
+
 def record() -> Trace:
     """Start five servers twice, hang one and kill one of the second five, and record acquires: the trace of the most typical one.
 
     Both fives have their turn one after the other, so that whatever else the machine does strikes both alike.
     """
-    with patch.object(sockets, "open_socket", _open_recorded), Holdfast.local(nodes=COUNT) as well, Holdfast.local(nodes=COUNT) as locks:
+    with (
+        patch.object(sockets, "open_socket", _open_recorded),
+        patch.multiple(unyielding, send=_not_without_the_socket, recv=_not_without_the_socket),
+        Holdfast.local(nodes=COUNT) as well,
+        Holdfast.local(nodes=COUNT) as locks,
+    ):
         servers = locks.servers
         assert servers is not None
         places = {int(url.rpartition(":")[2]): node for node, url in enumerate(locks.urls)}

@@ -543,6 +543,7 @@ async def test_a_node_that_is_no_server_and_one_that_is_too_old_are_named(face: 
     await face.release(await face.acquire(client.lock(name)))
     await face.until(lambda: client.nodes()[2].state == "down")
     assert "asked for" in str(client.nodes()[2].cause) or isinstance(client.nodes()[2].cause, hiredis.HiredisError | ConnectionError)
+    await face.until(lambda: any(isinstance(it, NodeDown) for it in heard))  # (observers hear of it a moment later)
     assert [it.node for it in heard if isinstance(it, NodeDown)] == [urls[2]]
     await face.finish()
     server.close()

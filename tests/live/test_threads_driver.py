@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -21,7 +22,7 @@ from contract.cluster import Cluster
 from contract.programs import run
 
 from holdfast import Holdfast, LeaseState
-from holdfast.drivers import sockets, threads
+from holdfast.drivers import sockets, threads, unyielding
 from holdfast.embedded import Nodes
 from holdfast.engine.crew import Crew
 from holdfast.errors import Cancelled, HoldfastError, LockLost, Misuse, NotHeld
@@ -187,7 +188,8 @@ def test_a_node_that_reads_nothing_and_a_socket_that_is_full(monkeypatch: pytest
 
     real = sockets.open_socket
     monkeypatch.setattr(sockets, "open_socket", small)
-    with Cluster(Nodes(3)) as three, connected(three, ttl=30, node_timeout=10) as client:
+    # (the first renewals would be after 20 s: nothing else reminds the keeper of what waited for the socket)
+    with Cluster(Nodes(3)) as three, connected(three, ttl=60, max_ttl=60, node_timeout=10) as client:
         three.nodes.freeze(2)
         held = [client.lock(f"full{i}").acquire() for i in range(10)]
         most, link = 0, keeper_of(client)._links[2]
@@ -207,6 +209,71 @@ def test_a_node_that_reads_nothing_and_a_socket_that_is_full(monkeypatch: pytest
 
 
 # ------------------------------------------------ its end
+
+
+class Yielding(socket.socket):
+    """A socket that counts what is sent and received with it by Python: each time, other threads may run."""
+
+    count = 0
+
+    def send(self, *arguments: Any) -> int:
+        Yielding.count += 1
+        return super().send(*arguments)
+
+    def recv_into(self, *arguments: Any) -> int:
+        Yielding.count += 1
+        return super().recv_into(*arguments)
+
+
+@pytest.mark.parametrize("able", [True, False], ids=["with the C library", "without"])
+def test_a_keeper_sends_and_receives_without_letting_other_threads_run(three: Cluster, able: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "socket", Yielding)
+    monkeypatch.setattr(Yielding, "count", 0)
+    if not able:
+        for name in ("send", "recv", "read"):
+            monkeypatch.setattr(unyielding, name, lambda *_: -1)
+    with connected(three) as client:
+        for number in range(10):
+            client.lock(f"unyielding{number}").acquire().release(confirm=True)
+    assert (Yielding.count == 0) is able
+
+
+def test_where_there_is_no_ctypes_sockets_do_it_all() -> None:
+    program = "import sys; sys.modules['ctypes'] = None; from holdfast.drivers import unyielding as it; "
+    program += "print(it.send(1, b'', 0, 0), it.place(bytearray(9)))"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert told == "-1 None\n"
+
+
+def test_what_the_c_library_is_told_and_tells() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        for end in (here, there):
+            end.setblocking(False)
+        buffer = bytearray(100)
+        place = unyielding.place(buffer)
+        assert unyielding.recv(there.fileno(), place, len(buffer), 0) == -1  # nothing has come: `there.recv_into` says so
+        assert unyielding.send(here.fileno(), b"\0 and \xff", 7, 0) == 7
+        assert unyielding.recv(there.fileno(), place, len(buffer), 0) == 7 and buffer[:8] == b"\0 and \xff\0"
+        much = bytes(10_000_000)
+        assert 0 < unyielding.send(here.fileno(), much, len(much), 0) < len(much)
+        assert unyielding.send(here.fileno(), much, len(much), 0) == -1
+    assert unyielding.send(here.fileno(), b"!", 1, 0) == -1
+    bell, clapper = os.pipe()
+    os.write(clapper, b"!!!")
+    assert unyielding.read(bell, place, len(buffer)) == 3
+    os.close(bell)
+    os.close(clapper)
+
+
+def test_a_connection_that_is_gone_has_no_number_that_may_be_anothers_by_now() -> None:
+    with Cluster(Nodes(3)) as nodes, connected(nodes) as client:
+        keeper = keeper_of(client)
+        link = keeper._links[0]
+        assert link is not None and link.file == link.sock.fileno() >= 0
+        nodes.nodes.kill(0)
+        until(lambda: keeper._links[0] is not link)
+        assert link.file == link.sock.fileno() == -1
 
 
 def test_a_keeper_ends_when_there_is_nothing_to_keep_and_starts_again(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

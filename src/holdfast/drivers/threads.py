@@ -6,6 +6,8 @@ the world.
 Callers append to one deque, ring the bell if the keeper sleeps, and wait on a lock of their own. Python raises a signal's
 exception only in the main thread, so it can only ever hit an append or a wait: nothing is ever half done. What an
 interrupted caller did not say, its lease says when it dies: the finalizer is that same append, one C call.
+
+The keeper gives up the interpreter only to sleep: what it sends and receives goes through `unyielding`.
 """
 
 from __future__ import annotations
@@ -99,13 +101,14 @@ class Errand(weakref.ref[Any]):
 class Link:
     """One socket: connecting, then connected. `address`: with the credentials of the moment; `tunnel`: its TLS, if it has one."""
 
-    __slots__ = ("address", "node", "opening", "places", "rest", "sock", "tunnel")
+    __slots__ = ("address", "file", "node", "opening", "places", "rest", "sock", "tunnel")
 
     def __init__(self, node: int, places: Places, address: Address, tunnel: Tunnel | None) -> None:
         self.node, self.places, self.address, self.tunnel = node, list(places), address, tunnel
         self.rest, self.opening = b"", True
         family, where = self.places.pop(0)
         self.sock = sockets.open_socket(family)
+        self.file = self.sock.fileno()
         try:
             self.sock.connect(where)
         except BlockingIOError:
@@ -119,6 +122,8 @@ class Keeper:
     """The thread, and everything it owns. After a fork, or a bug, it is gone for good, and an heir starts anew."""
 
     def __init__(self, settings: Settings, access: Sequence[Access], tell: Callable[[Event], None], telling: bool, version: str) -> None:
+        from . import unyielding  # (whoever has no client needs no C library)
+
         self.crew = Crew(settings, os.urandom(16).hex().encode(), readwrite.undo, version)
         self.crew.record.telling = telling
         self.asked: deque[Errand | Callable[[float], None]] = deque()
@@ -142,6 +147,9 @@ class Keeper:
         self._closed_by = inf
         self._bell = self._clapper = -1
         self.poll = select.poll()
+        self._buffer = bytearray(CHUNK)  # what was received last
+        self._view, self._place = memoryview(self._buffer), unyielding.place(self._buffer)
+        self._calls = unyielding
         _keepers.add(self)
 
     @property
@@ -275,14 +283,13 @@ class Keeper:
     def _speak(self, now: float) -> None:
         """Close and dial what the crew wants, and send what lanes have to say, in one write a node; again if that has broken one."""
         crew, links = self.crew, self._links
-        while True:
+        while crew.hangups or crew.dials or crew.spoke:
             if crew.hangups or crew.dials:
                 self._connect(now)
+            crew.spoke = False
             for lane in crew.lanes:
-                if lane.out and (link := links[lane.node]) is not None and not link.rest and not link.opening:
+                if lane.out and (link := links[lane.node]) is not None and not link.rest:
                     self._send(link, lane.take(), now)
-            if not crew.hangups and not crew.dials:
-                return
 
     def _do(self, what: Errand | Callable[[float], None], now: float) -> None:
         if not isinstance(what, Errand):
@@ -366,7 +373,8 @@ class Keeper:
     def _hear(self, ready: list[tuple[int, int]], now: float) -> None:
         for file, event in ready:
             if file == self._bell:
-                os.read(self._bell, 4096)
+                if self._calls.read(self._bell, self._place, CHUNK) < 0:
+                    os.read(self._bell, CHUNK)
             elif (link := self._files.get(file)) is not None:
                 self._happened(link, event, now)
                 if self.crew.hangups:  # perhaps this one: it is not lost twice
@@ -379,24 +387,26 @@ class Keeper:
         if event & ~select.POLLOUT:
             while self._links[link.node] is link:
                 try:
-                    data = link.sock.recv(CHUNK)
+                    size = self._calls.recv(link.file, self._place, CHUNK, 0)
+                    if size < 0:
+                        size = link.sock.recv_into(self._buffer)
                 except BlockingIOError:
                     break
                 except OSError as error:
                     self.crew.lost(link.node, now, error)
                     return
-                if not data:
+                if not size:
                     self.crew.lost(link.node, now, ConnectionError("it closed the connection"))
                     return
-                self._received(link, data, clock())
+                self._received(link, self._view[:size], clock())
                 if self.crew.hangups:  # perhaps this one: not a byte more of it
                     self._hang_up()
-                if len(data) < CHUNK:
+                if size < CHUNK:
                     break
         if event & select.POLLOUT and link.rest and self._links[link.node] is link:
             self._send(link, b"", now)
 
-    def _received(self, link: Link, data: bytes, now: float) -> None:
+    def _received(self, link: Link, data: memoryview, now: float) -> None:
         if (tunnel := link.tunnel) is None:
             self.crew.received(link.node, data, now)
             return
@@ -432,7 +442,9 @@ class Keeper:
             data = link.tunnel.sealed(data)
         data = link.rest + data if link.rest else data
         try:
-            count = link.sock.send(data)
+            count = self._calls.send(link.file, data, len(data), 0)
+            if count < 0:
+                count = link.sock.send(data)
         except BlockingIOError:
             count = 0
         except OSError as error:
@@ -440,6 +452,7 @@ class Keeper:
             return
         if count < len(data) or link.rest:
             link.rest = data[count:]
+            self.crew.spoke = True  # (what is said meanwhile waits for this)
             self.poll.modify(link.sock, select.POLLIN | select.POLLOUT if link.rest else select.POLLIN)
 
     def _connect(self, now: float) -> None:
@@ -481,7 +494,7 @@ class Keeper:
             except OSError as error:
                 refusal = error
                 continue
-            self._links[node] = self._files[link.sock.fileno()] = link
+            self._links[node] = self._files[link.file] = link
             self.poll.register(link.sock, select.POLLOUT)
             return
         self.crew.lost(node, now, refusal)
@@ -495,9 +508,10 @@ class Keeper:
 
     def _drop(self, link: Link) -> None:
         self._links[link.node] = None
-        del self._files[link.sock.fileno()]
+        del self._files[link.file]
         self.poll.unregister(link.sock)
         link.sock.close()
+        link.file = -1  # (its number may soon be another's)
 
     def _shut(self) -> None:
         """Close everything."""
