@@ -211,6 +211,11 @@ START = Scenario(
 
 def _server(half: str) -> Case:
     wanted = tuple(Contender(f"{kind} {half}", catalogue.FLOOR, THREADS, "holdfast", kind) for kind in ("plain", "scripts"))
+    if half == "request":
+        wanted += (
+            Contender("a script that does nothing", catalogue.FLOOR, THREADS, "holdfast", "nothing"),
+            Contender("a script with the three commands of request", catalogue.FLOOR, THREADS, "holdfast", "commands"),
+        )
     return Case(f"server time, {half}", "servertime", wanted, 1, 0, "split", {"half": half}, watch=reset, after=server_time)
 
 

@@ -1,33 +1,57 @@
-"""What one command costs a node: many of one kind, in batches, while the node measures itself (INFO commandstats)."""
+"""What one command costs a node: many of one kind, in batches, while the node measures itself (INFO commandstats).
+
+Beside our `request`, scripts that are given the same and do less: what nobody's script can do without.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
+
+from holdfast.scripts import REQUEST
+from holdfast.wire.resp import pack
 
 from ..floors import sockets
 from . import step
 
 NAMES = 2000
 BATCH = 100
+LESS = {
+    "nothing": b"return ARGV[4]",
+    "commands": b"redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) redis.call('EXISTS', KEYS[3]) "
+    b"redis.call('SET', KEYS[2], ARGV[4], 'PXAT', ARGV[6], 'GET') return ARGV[4]",
+}
 
 
 def alone(parameters: dict[str, Any]) -> dict[str, Any]:
-    """`adapter` is plain or scripts; `half`: which of the two commands the node is to measure, "request" or "release"."""
-    floor = (sockets.Scripts if parameters["adapter"] == "scripts" else sockets.Plain)(parameters)
+    """`adapter`: plain, scripts, or one of LESS; `half`: which of the two commands the node is to measure, "request" or "release"."""
+    floor = (sockets.Plain if parameters["adapter"] == "plain" else sockets.Scripts)(parameters)
     locks = [floor.lock(f"bench:server:{i}") for i in range(NAMES)]
-    tokens = [it.token() for it in locks]
-    requests = [it.request(token) for it, token in zip(locks, tokens, strict=True)]
-    releases = [it.release(token) for it, token in zip(locks, tokens, strict=True)]
+    sha = REQUEST.sha
+    if (less := LESS.get(parameters["adapter"])) is not None:
+        sha = hashlib.sha1(less, usedforsecurity=False).hexdigest().encode()
+        floor.ask(pack(b"SCRIPT", b"LOAD", less), 1)
 
-    def say(commands: list[bytes]) -> None:
-        for i in range(0, NAMES, BATCH):
-            floor.ask(b"".join(commands[i : i + BATCH]), BATCH)
+    def commands() -> dict[str, list[bytes]]:
+        """Of one more acquisition of every name: with a ticket of its own, as every acquisition has."""
+        tokens = [it.token() for it in locks]
+        return {
+            "request": [it.request(token).replace(REQUEST.sha, sha) for it, token in zip(locks, tokens, strict=True)],
+            "release": [it.release(token) for it, token in zip(locks, tokens, strict=True)],
+        }
+
+    def say(them: list[bytes]) -> list[Any]:
+        return [answers[0] for i in range(0, NAMES, BATCH) for answers in floor.ask(b"".join(them[i : i + BATCH]), BATCH)]
 
     for _ in range(3):  # once more than once: fences are there, and scripts compiled
-        say(requests)
-        say(releases)
+        known = commands()
+        say(known["request"])
+        say(known["release"])
+    measured = commands()
     if parameters["half"] == "release":
-        say(requests)
+        say(measured["request"])
     step.wait()
-    say(requests if parameters["half"] == "request" else releases)
+    answers = say(measured[parameters["half"]])
+    if parameters["half"] == "request" and not all(map(locks[0].granted, answers)):
+        raise RuntimeError(f"not the usual case: {answers[0]!r}")
     return {"command": "set" if (parameters["half"], parameters["adapter"]) == ("request", "plain") else "evalsha"}
