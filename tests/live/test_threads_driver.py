@@ -238,11 +238,21 @@ def test_a_keeper_sends_and_receives_without_letting_other_threads_run(three: Cl
     assert (Yielding.count == 0) is able
 
 
+def test_what_is_too_much_for_one_call_is_sent_in_several(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unyielding, "MOST", 50)
+    sent: list[int] = []
+    send = unyielding.send
+    monkeypatch.setattr(unyielding, "send", lambda file, data, size, flags: sent.append(size) or send(file, data, size, flags))
+    with connected(three) as client, client.lock("in pieces") as lease:
+        until(lambda: lease.votes == 3)
+    assert max(sent) == 50
+
+
 def test_where_there_is_no_ctypes_sockets_do_it_all() -> None:
     program = "import sys; sys.modules['ctypes'] = None; from holdfast.drivers import unyielding as it; "
     program += "print(it.send(1, b'', 0, 0), it.place(bytearray(9)))"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout
-    assert told == "-1 None\n"
+    assert told == "-1 -1\n"
 
 
 def test_what_the_c_library_is_told_and_tells() -> None:

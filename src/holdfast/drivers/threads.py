@@ -442,7 +442,7 @@ class Keeper:
             data = link.tunnel.sealed(data)
         data = link.rest + data if link.rest else data
         try:
-            count = self._calls.send(link.file, data, len(data), 0)
+            count = self._calls.send(link.file, data, min(len(data), self._calls.MOST), 0)
             if count < 0:
                 count = link.sock.send(data)
         except BlockingIOError:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+MOST = 2**30  # bytes at once: sizes are told as an `int`
+
 
 def _not_here(*_: object) -> int:
     return -1
@@ -22,22 +24,17 @@ def _not_here(*_: object) -> int:
 send: Callable[[int, bytes, int, int], int] = _not_here
 recv: Callable[[int, Any, int, int], int] = _not_here
 read: Callable[[int, Any, int], int] = _not_here
-
-
-def place(buffer: bytearray) -> Any:
-    """What `recv` and `read` need, to put into this buffer what they have received."""
-    return None
-
+place: Callable[[bytearray], Any] = _not_here  # what `recv` and `read` need, to put into this buffer what they have received
 
 try:
     import ctypes
 except ImportError:  # a Python that was built without it: sockets do it all
     pass
 else:
+
+    def _place(buffer: bytearray) -> Any:
+        return (ctypes.c_char * len(buffer)).from_buffer(buffer)
+
     # (Their arguments' types are not declared: that would cost more than the calls do. They are what ctypes takes them for.)
     _library = ctypes.PyDLL(None)
-    send, recv, read = _library.send, _library.recv, _library.read
-
-    def place(buffer: bytearray) -> Any:
-        """What `recv` and `read` need, to put into this buffer what they have received."""
-        return (ctypes.c_char * len(buffer)).from_buffer(buffer)
+    send, recv, read, place = _library.send, _library.recv, _library.read, _place
