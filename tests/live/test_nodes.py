@@ -17,6 +17,7 @@ import hiredis
 import pytest
 from contract.cluster import Cluster, ask
 from contract.faces import FACES, Face
+from live.tls_kit import Listener
 
 from holdfast.drivers import sockets
 from holdfast.embedded import Nodes
@@ -533,10 +534,9 @@ async def test_a_node_that_is_no_server_and_one_that_is_too_old_are_named(face: 
     async def rubbish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await reader.read(10_000)
-        writer.close()
 
-    server = await asyncio.start_server(rubbish, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
+    listener = Listener(rubbish)
+    port = await listener.open()
     heard: list[Any] = []
     urls = (*three.urls[:2], f"redis://127.0.0.1:{port}")
     client = face.keep(face.kind(*urls, fresh=three.fresh, observer=heard.append))
@@ -546,5 +546,4 @@ async def test_a_node_that_is_no_server_and_one_that_is_too_old_are_named(face: 
     await face.until(lambda: any(isinstance(it, NodeDown) for it in heard))  # (observers hear of it a moment later)
     assert [it.node for it in heard if isinstance(it, NodeDown)] == [urls[2]]
     await face.finish()
-    server.close()
-    await server.wait_closed()
+    await listener.close()
