@@ -30,6 +30,7 @@ from .errors import (
     WrongLoop,
     WrongProcess,
 )
+from .face import PRIMITIVES
 from .face.decorating import Options
 from .face.lease import LeaseState
 from .later import later
@@ -54,7 +55,7 @@ else:
             ".face.rate": ["Allowance"],
             ".face.values": ["Serializer"],
             ".recipes.looking": ["LockStatus", "NodeView", "Reader", "Waiter"],
-            ".sync": ["Barrier", "Election", "Fill", "Latch", "Leadership", "Observation", "Once", "Rate"],
+            ".sync": [name for names in PRIMITIVES.values() for name in names],
         },
     )
 

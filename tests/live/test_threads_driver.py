@@ -208,7 +208,7 @@ def test_a_node_that_reads_nothing_and_a_socket_that_is_full(monkeypatch: pytest
             it.release()
 
 
-# ------------------------------------------------ its end
+# ------------------------------------------------ how it sends and receives
 
 
 class Yielding(socket.socket):
@@ -242,7 +242,12 @@ def test_what_is_too_much_for_one_call_is_sent_in_several(three: Cluster, monkey
     monkeypatch.setattr(unyielding, "MOST", 50)
     sent: list[int] = []
     send = unyielding.send
-    monkeypatch.setattr(unyielding, "send", lambda file, data, size, flags: sent.append(size) or send(file, data, size, flags))
+
+    def noted(file: int, data: bytes, size: int, flags: int) -> int:
+        sent.append(size)
+        return send(file, data, size, flags)
+
+    monkeypatch.setattr(unyielding, "send", noted)
     with connected(three) as client, client.lock("in pieces") as lease:
         until(lambda: lease.votes == 3)
     assert max(sent) == 50
@@ -284,6 +289,9 @@ def test_a_connection_that_is_gone_has_no_number_that_may_be_anothers_by_now() -
         nodes.nodes.kill(0)
         until(lambda: keeper._links[0] is not link)
         assert link.file == link.sock.fileno() == -1
+
+
+# ------------------------------------------------ its end
 
 
 def test_a_keeper_ends_when_there_is_nothing_to_keep_and_starts_again(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

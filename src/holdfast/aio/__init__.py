@@ -5,6 +5,7 @@ Knows what a user of asyncio sees. Must not know anything below the driver's few
 
 from typing import TYPE_CHECKING
 
+from ..face import PRIMITIVES
 from ..face.rwlock import RWLock
 from ..later import later
 from .client import Holdfast
@@ -19,16 +20,7 @@ if TYPE_CHECKING:
     from .once import Once
     from .rate import Rate
 else:
-    __getattr__, __dir__ = later(
-        __name__,
-        {
-            ".election": ["Election", "Leadership", "Observation"],
-            ".fill": ["Fill"],
-            ".gathering": ["Barrier", "Latch"],
-            ".once": ["Once"],
-            ".rate": ["Rate"],
-        },
-    )
+    __getattr__, __dir__ = later(__name__, PRIMITIVES)
 
 __all__ = [
     "Barrier", "Election", "Fill", "Holdfast", "Latch", "Leadership", "Lease", "Lock", "Observation", "Once", "RWLock", "Rate", "current",
