@@ -77,7 +77,6 @@ IMPURE = {
 }
 IMPURE_CALLS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today", "__import__", "import_module"}
 RECEIVER = {"errors", "checks", "fencing"}  # all that whoever receives fences needs: nothing of a client
-CORE_LINES = 1340  # what one reads in an evening, beside the protocol
 HEAVY = {"asyncio", "concurrent.futures", "logging", "redis", "ssl"}  # what `import holdfast` loads for nobody who did not ask
 
 
@@ -109,9 +108,6 @@ def complaints(files: Mapping[str, str]) -> list[str]:
             called = {call for call in _calls(modules[module]) if call in IMPURE_CALLS or call.endswith(".import_module")}
             found += [f"{path} calls {call}: the time comes in as a value, and imports are to be seen" for call in sorted(called)]
     found += [f"these import one another in a ring: {' -> '.join(ring)}" for ring in _rings(inside)]
-    lines = sum(source.count("\n") for path, source in files.items() if path.startswith("core/"))
-    if lines > CORE_LINES:
-        found.append(f"core has {lines} lines, more than {CORE_LINES}")
     return found
 
 
@@ -231,7 +227,6 @@ FAULTS = {
     "today": ("events.py", "from datetime import date\nday = date.today()", "events.py calls date.today"),
     "a hidden import": ("core/claim.py", "time = __import__('time')", "core/claim.py calls __import__"),
     "a hidden import by name": ("wire/lane.py", "import importlib as i\ni.import_module('time')", "wire/lane.py calls i.import_module"),
-    "too long a core": ("core/more.py", "\n" * (CORE_LINES + 1), f"more than {CORE_LINES}"),
 }
 
 
