@@ -152,10 +152,11 @@ def test_busy_tells_who_and_for_how_long() -> None:
 def test_no_quorum_tells_what_is_wrong_with_each_node() -> None:
     error = NoQuorum("a", 1.0, {"n1": OSError("refused")}, 2, "extend")
     assert (error.name, error.waited, str(error.causes["n1"])) == ("a", 1.0, "refused")
-    assert str(error).startswith("could not extend 'a': fewer than 2 nodes answered")
+    assert str(error).startswith("could not extend 'a': fewer than 2 nodes are usable")
     assert str(error).endswith("\n  n1: refused")
-    assert str(NoQuorum("a", 1.0, {}, 2)).startswith("could not acquire 'a': fewer than 2 nodes answered in time (waited 1.000 s).")
-    assert str(NoQuorum("a", 1.0, {}, 2)).endswith("none has told why")
+    assert str(NoQuorum("a", 1.0, {}, 2)).startswith("could not acquire 'a': fewer than 2 nodes are usable (waited 1.000 s).")
+    assert "No node has reported a problem: allow more time" in str(NoQuorum("a", 1.0, {}, 2))
+    assert "no node is usable" in str(NoQuorum("a", 1.0, {}, 1))
 
 
 @pytest.mark.parametrize("reason", ["expired", "gap", "forced", "max_hold", "slow", "closed"])

@@ -6,6 +6,7 @@ Knows values. Must not know what they are for.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from math import inf, isfinite
 
@@ -18,6 +19,7 @@ _MOST_SHOWN = 200  # characters
 
 def seconds(value: object, what: str, *, least: float = 0.0, most: float = inf) -> float:
     """The number of seconds that `value` means: a number or a timedelta, between `least` and `most`."""
+    counted = not isinstance(value, timedelta)
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -28,8 +30,30 @@ def seconds(value: object, what: str, *, least: float = 0.0, most: float = inf) 
         found = inf
     if not isfinite(found) or not least <= found <= most:
         limits = f"{number(least)} or more" if most == inf else f"from {number(least)} to {number(most)}"
-        raise ConfigError(f"{what} is {limits} seconds, not {number(found)}")
+        raise ConfigError(f"{what} is {limits} seconds, not {number(found)}{milliseconds(found, what) if counted else ''}")
     return found
+
+
+def known(unknown: Mapping[str, object], what: str, valid: Iterable[str], meant: Mapping[str, str]) -> None:
+    """Refuse options that do not exist.
+
+    Args:
+        unknown: The options that were given and are not known, with their values.
+        what: What they were given to, as in "lock".
+        valid: The names of the options that exist.
+        meant: For names that other libraries use, what to write here instead.
+
+    Raises:
+        ConfigError: There is one. The message says what it is called here, or lists the valid options.
+    """
+    for name in unknown:
+        hint = f"Did you mean {meant[name]}?" if name in meant else f"Valid options are {', '.join(valid)}."
+        raise ConfigError(f"unknown {what} option {name!r}. {hint}")
+
+
+def milliseconds(value: float, what: str) -> str:
+    """The hint for a duration that looks as if it were given in milliseconds: from 1,000 on. Else nothing."""
+    return f" (seconds, not milliseconds: did you mean {what}={value / 1000:g}?)" if 1000 <= value < inf else ""
 
 
 def whole(value: object, what: str, *, most: int, least: int = 1) -> int:

@@ -132,10 +132,11 @@ class NoQuorum(NotAcquired):
 
     def __init__(self, name: str, waited: float, causes: Mapping[str, Exception], needed: int, doing: str = "acquire") -> None:
         told = "".join(f"\n  {node}: {cause}" for node, cause in causes.items())
-        super().__init__(
-            f"could not {doing} {name!r}: fewer than {needed} nodes answered in time (waited {waited:.3f} s). "
-            f"Look at these nodes, then try again:{told or ' none has told why'}"
-        )
+        enough = "no node is" if needed == 1 else f"fewer than {needed} nodes are"
+        advice = f"Look at these nodes, then try again:{told}"
+        if not causes:
+            advice = "No node has reported a problem: allow more time for the answers (`wait=`), or try again."
+        super().__init__(f"could not {doing} {name!r}: {enough} usable (waited {waited:.3f} s). {advice}")
         self.name, self.waited, self.causes = name, waited, dict(causes)
 
 

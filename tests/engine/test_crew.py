@@ -238,7 +238,7 @@ def test_waiting_ends_when_a_majority_was_away_for_the_outage() -> None:
     world.run(0.02)
     assert (claim.state, world.settled) == (OVER, [claim])
     assert causes(claim) == {"redis://n0:1": "refused 0", "redis://n1:1": "refused 1"}
-    assert claim.refusal is not None and "fewer than 2 nodes answered in time" in str(claim.refusal)
+    assert claim.refusal is not None and "fewer than 2 nodes are usable" in str(claim.refusal)
     assert world.now - began == near(7.01)
 
 
@@ -1782,7 +1782,7 @@ def test_the_verdict_on_the_nodes() -> None:
     verdict = world.crew.verdict(1.5, world.now)
     assert type(verdict) is NoQuorum
     assert {node: str(cause) for node, cause in verdict.causes.items()} == {"redis://n0:1": "refused 0", "redis://n1:1": "refused 1"}
-    assert "could not reach 'a majority of the nodes': fewer than 2 nodes answered in time (waited 1.500 s)" in str(verdict)
+    assert "could not reach 'a majority of the nodes': fewer than 2 nodes are usable (waited 1.500 s)" in str(verdict)
     world.nodes[0].dialled = "accepts"
     world.run(2.0)
     assert world.crew.verdict(1.5, world.now) is None  # a majority is enough

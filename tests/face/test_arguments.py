@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -32,6 +33,8 @@ import holdfast
 import holdfast.aio
 from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError
+from holdfast.face.client import CLIENT_OPTIONS
+from holdfast.face.terms import OPTIONS
 
 WRONG, RIGHT = 54, 20  # cases of each argument and face
 SECRET = "sEcr3t"
@@ -266,7 +269,7 @@ class Argument:
 
 NUMBER = r"is a number of seconds or a timedelta|is \S+ or more seconds|is from \S+ to \S+ seconds"
 CLIENT = {
-    "ttl": Argument(SECONDS, between("0.05", str(LONGEST)), f"^ttl (.*max_ttl=|{NUMBER})"),
+    "ttl": Argument(SECONDS, between("0.05", str(LONGEST)), f"^ttl (.*max_ttl=|.*did you mean ttl=|{NUMBER})"),
     "max_ttl": Argument(SECONDS, between("0.05", "86400"), f"^max_ttl ({NUMBER})", (("ttl", 0.05),)),
     "node_timeout": Argument(SECONDS, between("0.001", none=True), f"^node_timeout ({NUMBER})"),
     "restart_guard": Argument(SECONDS, between(str(LONGEST + 2), none=True), f"^restart_guard (is at least max_ttl|{NUMBER})"),
@@ -283,7 +286,7 @@ CLIENT = {
 NAMED = "lock.*(is text|needs a name|at most 512 are allowed|leave the '}' out|looks like|UTF-8 cannot say)"
 LOCK = {
     "names": Argument(SEVERAL, are_names, f"{NAMED}|named twice in one lock"),
-    "ttl": Argument(SECONDS, lambda it: it is None or between("0.05", str(LONGEST))(it), f"^ttl (.*max_ttl=|{NUMBER})"),
+    "ttl": Argument(SECONDS, lambda it: it is None or between("0.05", str(LONGEST))(it), f"^ttl (.*max_ttl=|.*did you mean ttl=|{NUMBER})"),
     "wait": Argument(SECONDS, between("0", "1000000000", none=True), f"^wait ({NUMBER})"),
     "renew": Argument(FLAGS, lambda it: it is True or it is False, "^renew is True or False", right=2),
     "max_hold": Argument(SECONDS, between("0.05", none=True), f"^max_hold ({NUMBER})"),
@@ -291,7 +294,7 @@ LOCK = {
     "fail_open": Argument(FLAGS, lambda it: it is True or it is False, "^fail_open is True or False", right=2),
     "on_lost": Argument(FUNCTIONS, is_function, "^on_lost is a function of one argument"),
 }
-EXTEND = Argument(SECONDS, lambda it: it is None or between("0.05", str(LONGEST))(it), f"^ttl (.*max_ttl=|{NUMBER})")
+EXTEND = Argument(SECONDS, lambda it: it is None or between("0.05", str(LONGEST))(it), f"^ttl (.*max_ttl=|.*did you mean ttl=|{NUMBER})")
 READY = Argument(SECONDS, between("0"), f"^wait ({NUMBER})")
 NAME = Argument(NAMES, is_name, NAMED)
 PATTERN = Argument(TEXTS, is_pattern, "^a pattern of names .*(is text|at most 512 are allowed|UTF-8 cannot say)")
@@ -388,7 +391,7 @@ def test_what_is_right_is_taken(where: str) -> None:
 @FACES
 def test_every_argument_has_its_rule(face: str) -> None:
     def parameters(method: str) -> set[str]:
-        return set(inspect.signature(getattr(KINDS[face], method)).parameters) - {"self"}
+        return set(inspect.signature(getattr(KINDS[face], method)).parameters) - {"self", "unknown"}
 
     assert parameters("__init__") == {*CLIENT, "nodes", "shards", "previous"}  # (the last two: tests/face/test_shards.py)
     assert parameters("lock") == set(LOCK)
@@ -397,11 +400,27 @@ def test_every_argument_has_its_rule(face: str) -> None:
 
 
 @FACES
-def test_an_argument_that_there_is_not_is_pythons_own_affair(face: str) -> None:
+def test_an_unknown_option_is_refused_with_what_it_is_called_here(face: str) -> None:
     client = KINDS[face](*HOSTS)
-    for call in (lambda: KINDS[face](*HOSTS, timeout=5), lambda: client.lock("x", timeout=5), lambda: client.lock(name="x")):
-        with pytest.raises(TypeError):
-            call()
+    complaint(lambda: KINDS[face](*HOSTS, timeout=5), r"^unknown client option 'timeout'. Did you mean node_timeout")
+    complaint(lambda: KINDS[face](nodes=HOSTS), r"^unknown client option 'nodes'. Did you mean the addresses themselves, Holdfast\(")
+    complaint(lambda: KINDS[face](*HOSTS, colour=5), r"^unknown client option 'colour'. Valid options are ttl, max_ttl, .*, previous.$")
+    for options, told in (
+        ({"timeout": 5}, r"'timeout'. Did you mean ttl \(.*\) or wait \("),
+        ({"blocking_timeout": 5}, "'blocking_timeout'. Did you mean wait "),
+        ({"blocking": False}, "'blocking'. Did you mean wait=0"),
+        ({"name": "x"}, "'name'. Valid options are ttl, wait, renew, max_hold, reentrant, fail_open, on_lost.$"),
+    ):
+        for call in (partial(client.lock, "x"), client.rwlock("x").read):
+            complaint(partial(call, **options), f"^unknown lock option {told}")
+    for call in (partial(client.locked, "x"), partial(client.semaphore, "x", 3)):
+        complaint(partial(call, timeout=5), "^unknown lock option 'timeout'. Did you mean ttl")
+
+
+@FACES
+def test_the_options_that_are_told_are_those_of_the_signatures(face: str) -> None:
+    assert set(CLIENT_OPTIONS) == set(inspect.signature(KINDS[face]).parameters) - {"nodes", "unknown"}
+    assert set(OPTIONS) == set(inspect.signature(KINDS[face].lock).parameters) - {"self", "names", "unknown"}
 
 
 # ------------------------------------------------ nodes
@@ -524,13 +543,37 @@ def test_b15_nodes_are_taken_if_all_of_them_are_different(face: str) -> None:
 
 
 @FACES
-@pytest.mark.parametrize("nothing", [(), ([],), ((), []), (iter(()),)])
+@pytest.mark.parametrize("nothing", [([],), ((), []), (iter(()),)])
 def test_b15_no_nodes_at_all(face: str, nothing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOLDFAST_NODES", raising=False)
     complaint(lambda: KINDS[face](*nothing), r"^no nodes: name them, .* or set HOLDFAST_NODES$")
-    if nothing:  # a configuration that came out empty must not lead to another cluster
-        monkeypatch.setenv("HOLDFAST_NODES", "redis://elsewhere")
-        complaint(lambda: KINDS[face](*nothing), r"^no nodes")
+    # A configuration that came out empty must not lead to another cluster.
+    monkeypatch.setenv("HOLDFAST_NODES", "redis://elsewhere")
+    complaint(lambda: KINDS[face](*nothing), r"^no nodes")
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_without_nodes_a_client_describes_and_refuses_to_be_used(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that only defines locks can be imported where the servers are not named, as `manage.py help` does."""
+    monkeypatch.setenv("HOLDFAST_NODES", text)
+    monkeypatch.setenv("HOLDFAST_PREVIOUS", "redis://a")
+    told = r"^no nodes: name them, .* or set HOLDFAST_NODES$"
+    locks = holdfast.Holdfast()
+    lock, rate = locks.lock("a", wait=5), locks.rate("b", 1, 1)
+    once = locks.once("c", keep=60)
+    for call in (lock.acquire, lock.try_acquire, rate.take, partial(once.run, print), locks.ready, partial(locks.inspect, "a"), lock.__enter__):
+        complaint(call, told)
+    locks.close()
+
+    async def asyncio_too() -> None:
+        locks = holdfast.aio.Holdfast()
+        lock = locks.lock("a", wait=5)
+        for call in (lock.acquire, lock.try_acquire, locks.ready, partial(locks.inspect, "a"), lock.__aenter__):
+            with pytest.raises(ConfigError, match=told):
+                await call()
+        await locks.close()
+
+    asyncio.run(asyncio_too())
 
 
 # ------------------------------------------------ what is asked of a client and of a lease that there is

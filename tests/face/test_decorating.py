@@ -118,7 +118,7 @@ def test_what_a_partial_and_an_object_tell_is_kept(kind: Kind, function: Any) ->
         (functools.partialmethod(plain, 5), "put @partialmethod above the lock"),
         (Called, "Called is a class: decorate the methods"),
         (5, "a lock decorates functions, not 5"),
-        (None, "a lock decorates functions, not None"),
+        (None, "a lock decorates functions. If this is the call of a decorated function"),
     ],
 )
 def test_what_is_no_function_is_refused(locks: Any, what: Any, complaint: str) -> None:
@@ -314,7 +314,7 @@ def test_options_are_checked_before_anything_is_decorated(locks: Any, template: 
     for wrong in ({"ttl": 31}, {"wait": "1"}, {"renew": 1}, {"max_hold": 0}, {"on_lost": 5}, {"on_busy": "pass"}, {"on_busy": None}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             locks.locked(template, **wrong)
-    with pytest.raises(TypeError, match="patience"):
+    with pytest.raises(ConfigError, match="unknown lock option 'patience'"):
         locks.locked(template, patience=5)
     with pytest.raises(TypeError):
         locks.locked(template, "skip")  # options have names
@@ -383,3 +383,12 @@ def test_what_was_entered_in_one_context_may_be_left_in_another() -> None:
     thrown.close()  # in another context than that of the task in which it began
     with pytest.raises(NotHeld):
         current()
+
+
+@pytest.mark.parametrize("arguments", [(), (7,), ("monday",)])
+def test_a_decorator_without_a_name_is_told_at_the_first_call(arguments: tuple[object, ...]) -> None:
+    @THREADS.locked  # type: ignore[arg-type]  # (the mistake)
+    def report(*days: object) -> None: ...
+
+    with pytest.raises(ConfigError, match=r'its decorator lacks the lock.s name: write @locks.locked\("name"\)'):
+        report(*arguments)  # type: ignore[arg-type]

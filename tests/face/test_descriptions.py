@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 import sys
 from datetime import timedelta
 from typing import Any
@@ -31,10 +33,76 @@ def test_nodes_are_named_one_by_one_or_in_an_iterable_or_by_the_environment(kind
 
 
 @FACES
+def test_the_environment_sets_what_all_clients_must_share_and_an_argument_wins(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(**options: Any) -> tuple[Any, ...]:
+        it = kind("redis://a", **options).settings
+        return it.ttl, it.max_ttl, it.guard, it.prefix, it.owner
+
+    plain = told(owner="me")
+    assert plain == (10.0, 30.0, 32.0, "", "me")
+    for name, value in (("TTL", "15"), ("MAX_TTL", "60.5"), ("RESTART_GUARD", "90"), ("PREFIX", "shop:"), ("OWNER", "web-3")):
+        monkeypatch.setenv(f"HOLDFAST_{name}", value)
+    assert told() == (15.0, 60.5, 90.0, "shop:", "web-3")
+    assert told(ttl=10.0, max_ttl=30.0, restart_guard=None, prefix="", owner="me") == (10.0, 30.0, None, "", "me")
+    monkeypatch.setenv("HOLDFAST_RESTART_GUARD", " Off ")
+    assert told()[2] is None
+    for name in ("TTL", "MAX_TTL", "RESTART_GUARD", "PREFIX", "OWNER"):
+        monkeypatch.setenv(f"HOLDFAST_{name}", "")
+    assert told(owner="me") == plain
+
+
+@FACES
+@pytest.mark.parametrize(
+    "name, value, complaint",
+    [
+        ("TTL", "10s", "HOLDFAST_TTL must be a number of seconds, not '10s'"),
+        ("TTL", "nan", "ttl is"),
+        ("MAX_TTL", "off", "HOLDFAST_MAX_TTL must be a number of seconds, not 'off'"),
+        ("RESTART_GUARD", "no", "HOLDFAST_RESTART_GUARD must be a number of seconds, or off, not 'no'"),
+        ("RESTART_GUARD", "3", "restart_guard is at least max_ttl"),
+        ("PREFIX", "{a}", "prefix"),
+        ("OWNER", "a b", "owner"),
+    ],
+)
+def test_what_the_environment_says_wrong_is_named(kind: Any, name: str, value: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"HOLDFAST_{name}", value)
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        kind("redis://a")
+
+
+@FACES
+def test_what_other_locks_can_do_is_told_where_it_is_here(kind: Any) -> None:
+    lock = kind("redis://a").lock("a")
+    for name, told in (
+        ("release", r"Release the lease: `lease = lock.acquire\(\)`"),
+        ("extend", "Extend the lease"),
+        ("reacquire", "Extend the lease"),
+        ("locked", "locks.is_locked"),
+        ("owned", "lease.held"),
+        ("fence", "lease.fence"),
+        ("colour", "has no attribute 'colour'$"),
+    ):
+        assert not hasattr(lock, name)
+        with pytest.raises(AttributeError, match=told):
+            getattr(lock, name)
+    with pytest.raises(TypeError, match=r"cannot be pickled: make it by locks.lock\('a'\) where it is needed"):
+        pickle.dumps(lock)
+
+
+@FACES
+def test_addresses_are_texts_one_by_one(kind: Any) -> None:
+    with pytest.raises(ConfigError, match=r"not bytes: decode it, address.decode\(\)"):
+        kind(b"redis://a")
+    with pytest.raises(ConfigError, match="this text holds several addresses: pass each as an argument of its own"):
+        kind("redis://a,redis://b")
+    with pytest.raises(ConfigError, match="Databases of one server are one node"):
+        kind("redis://a/0", "redis://a/1")
+
+
+@FACES
 @pytest.mark.parametrize(
     "nodes, options, complaint",
     [
-        ((), {}, "no nodes"),
         (([],), {}, "no nodes"),
         ((5,), {}, "address is text"),
         (("a:6379",), {}, "begins with redis://"),

@@ -64,16 +64,17 @@ GOOD = {
 }
 
 SECURE = (
-    "the options of an address are db, username, password, ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
-    "ssl_password, ssl_cert_reqs, ssl_check_hostname, and it has no #fragment"
+    "valid options are db, username, password, ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
+    "ssl_password, ssl_cert_reqs, ssl_check_hostname"
 )
 PLAIN = (
-    "the options of an address are db, username, password (ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
-    "ssl_password, ssl_cert_reqs, ssl_check_hostname: with rediss:// only), and it has no #fragment"
+    "valid options are db, username, password (ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
+    "ssl_password, ssl_cert_reqs, ssl_check_hostname: with rediss:// only)"
 )
+FRAGMENT = "an address has no #fragment. In a password, write # as %23"
 
 SPACED = "is no address of a node: there is white space in it, or a control character; write them as %20"
-UNFOUND = "names no host that can be looked up, or no port from 1 to 65535: write redis://host:6379"
+UNFOUND = "names no host that can be looked up: write redis://host:6379"
 
 BAD = {
     "": "'': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
@@ -86,7 +87,8 @@ BAD = {
     "redis://:7000": "'redis://:7000' names no host: write redis://host:6379",
     "redis:///1": "'redis:///1' names no host: write redis://host:6379",
     "redis://h:port": "'redis://h' is no address of a node: its host, port or options cannot be read",
-    "redis://h:70000": "'redis://h:70000' is no address of a node: its host, port or options cannot be read",
+    "redis://h:70000": "'redis://h:70000': the port must be between 1 and 65535, not 70000",
+    "redis://h:99999/1": "'redis://h:99999/1': the port must be between 1 and 65535, not 99999",
     "redis://[::1": "'redis://[::1' is no address of a node: its host, port or options cannot be read",
     "redis://h?db": "'redis://h' is no address of a node: its host, port or options cannot be read",
     "redis://h/x": "'redis://h/...': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
@@ -95,13 +97,17 @@ BAD = {
     "redis://h?db=": "'redis://h': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "redis://h?db=\u0663": "'redis://h': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "redis://h?db=\xb2": "'redis://h': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
-    "redis://h?ssl=1&a=2": f"'redis://h': {PLAIN}",
+    "redis://h?ssl=1&a=2": f"'redis://h': unknown option 'ssl'; {PLAIN}",
+    "redis://h?socket_timeout=1": f"unknown option 'socket_timeout'; {PLAIN}. For time-outs, see node_timeout= of the client",
+    "redis://h?P4ss=1": f"'redis://h': unknown option; {PLAIN}",
+    "redis://h1,redis://h2": "this text holds several addresses: pass each as an argument of its own",
+    "redis://me:pw@h1; rediss://h2": "this text holds several addresses: pass each as an argument of its own",
     "unix://": "'unix://' names no socket: write unix:///path/of/the/socket, with three slashes",
     "unix://s": "'unix://s' names no socket: write unix:///path/of/the/socket, with three slashes",
     "unix:///s?db=x": "'unix:///s': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
-    "unix:///s?mode=1": f"'unix:///s': {PLAIN}",
-    "redis://h#1": f"'redis://h': {PLAIN}",
-    "unix:///s#1": f"'unix:///s': {PLAIN}",
+    "unix:///s?mode=1": f"'unix:///s': unknown option 'mode'; {PLAIN}",
+    "redis://h#1": f"'redis://h': {FRAGMENT}",
+    "unix:///s#1": f"'unix:///s': {FRAGMENT}",
     "redis://h/1234567890": "'redis://h/1234567890': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "redis://h?db=" + "1" * 5000: "'redis://h': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "unix://run/r.sock": "'unix://run/r.sock' names no socket: write unix:///path/of/the/socket, with three slashes",
@@ -115,7 +121,7 @@ BAD = {
     "redis://h\0": f"'redis://h\\x00' {SPACED}",
     "redis://\x7f": f"'redis://\\x7f' {SPACED}",
     "redis://h%41": f"'redis://h%41' {UNFOUND}",
-    "redis://h:0": f"'redis://h:0' {UNFOUND}",
+    "redis://h:0": "'redis://h:0': the port must be between 1 and 65535, not 0",
     f"redis://{'a' * 64}": f"'redis://{'a' * 64}' {UNFOUND}",  # a label of more than 63 bytes, or an empty one: nobody can be asked
     "redis://a..b": f"'redis://a..b' {UNFOUND}",
     "redis://.h": f"'redis://.h' {UNFOUND}",
@@ -138,10 +144,10 @@ BAD = {
     "unix:///s%ff": "'unix:///s%ff' is no address of a node: its host, port or options cannot be read",
     # TLS
     "rediss://": "'rediss://' names no host: write rediss://host:6379",
-    "rediss://h#1": f"'rediss://h': {SECURE}",
-    "rediss://h?ssl_ciphers=x": f"'rediss://h': {SECURE}",
-    "valkey://h?ssl_certfile=/c": f"'valkey://h': {PLAIN}",
-    "unix:///s?ssl_ca_certs=/c": f"'unix:///s': {PLAIN}",
+    "rediss://h#1": f"'rediss://h': {FRAGMENT}",
+    "rediss://h?ssl_ciphers=x": f"'rediss://h': unknown option 'ssl_ciphers'; {SECURE}",
+    "valkey://h?ssl_certfile=/c": f"'valkey://h': unknown option 'ssl_certfile'; {PLAIN}",
+    "unix:///s?ssl_ca_certs=/c": f"'unix:///s': unknown option 'ssl_ca_certs'; {PLAIN}",
     "rediss://h?ssl_ca_certs=": "'rediss://h': ssl_ca_certs is empty: leave it out, or name what is meant",
     "rediss://h?ssl_cert_reqs=maybe": "'rediss://h': ssl_cert_reqs is required, or none for a certificate that nobody looks at",
     "rediss://h?ssl_check_hostname=2": "'rediss://h': ssl_check_hostname is true or false",

@@ -105,6 +105,8 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
                 if other.is_closed():
                     drivers.pop(other, None)
             site, tell = self._sites.all[at], self._teller
+            if not site.settings.addresses:
+                raise site.settings.nodeless
             driver = drivers[loop] = Driver(site.settings, site.access, tell, tell.wants_all, VERSION)
         return driver
 

@@ -116,7 +116,7 @@ class Locked(decorating.Decorator):
     _runs = {Kind.COROUTINE: _coroutine, Kind.ASYNC_GENERATOR: _generator}  # noqa: RUF012 (nobody changes it)
     _otherwise = "it is one for asyncio; use `from holdfast import Holdfast`, or make it an `async def`"
 
-    def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
+    def __call__(self, function: Callable[P, W] = decorating.NOTHING) -> Callable[P, W]:
         """Decorate this function."""
         decorated: Callable[P, W] = self._decorate(function)
         return decorated

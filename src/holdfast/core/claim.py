@@ -534,7 +534,9 @@ class Claim:
         return False
 
     def _misfit(self) -> ConfigError | None:
-        """Is the name's key something else than a lock on a majority? No time will mend that."""
+        """Why waiting cannot help: a majority was never usable by this client, or has something else than a lock under the name."""
+        if (misconfiguration := self._reach.misconfiguration) is not None:
+            return misconfiguration
         unfit = [i for i, v in enumerate(self.votes) if _no_lock(v)]
         if len(unfit) < self._quorum:
             return None

@@ -6,9 +6,10 @@ Knows numbers of nodes and what stands in their way. Must not know connections.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
+from ..errors import ConfigError
 from . import quorum
 
 
@@ -37,6 +38,8 @@ class Reach:
         self.standing = [HOPED] * self.size
         self.causes: list[Exception | None] = [None] * self.size  # why it is down
         self.free = [0.0] * self.size  # when its guard ends
+        self.started = [-inf] * self.size  # when its server started, as far as it says
+        self.worked = [False] * self.size  # has it been UP for this client?
         self.up: Sequence[int] = ()  # the nodes that are UP
         self.dark = inf  # since when too few nodes are up, guarded or hoped for
 
@@ -44,14 +47,47 @@ class Reach:
         """Why the node is not of use, if something is known."""
         if self.standing[node] is GUARDED:
             left = max(0.0, self.free[node] - now)
-            return ConnectionError(f"guarded, {left:.1f} s left: it started lately and may have forgotten leases")
+            age = now - self.started[node]
+            started = f"{max(0.0, age):.0f} s ago" if age < inf else "recently"
+            return ConnectionError(
+                f"guarded, {left:.1f} s left: it started {started} and may have forgotten locks "
+                "(for development and CI, set HOLDFAST_RESTART_GUARD=off)"
+            )
         return self.causes[node]
 
-    def note(self, node: int, standing: Standing, now: float, cause: Exception | None = None, free: float = 0.0) -> None:
-        """The node stands like this from now on."""
-        self.standing[node], self.causes[node], self.free[node] = standing, cause, free
+    @property
+    def misconfiguration(self) -> ConfigError | None:
+        """Why waiting cannot help: this client was never able to use so many nodes that a majority is out of reach.
+
+        A node that worked before and now refuses us (a password that is being changed, a failover) may come back, and is
+        an outage instead.
+        """
+        broken = {
+            self.labels[node]: cause
+            for node, cause in enumerate(self.causes)
+            if isinstance(cause, ConfigError) and not self.worked[node]
+        }
+        return unusable(broken) if self.size - len(broken) < self.quorum else None
+
+    def note(
+        self, node: int, standing: Standing, now: float, cause: Exception | None = None, free: float = 0.0, started: float = -inf
+    ) -> None:
+        """Record how a node stands from now on.
+
+        Args:
+            cause: Why it is down.
+            free: When its guard ends, if it is guarded.
+            started: When its server started, if it is guarded.
+        """
+        self.standing[node], self.causes[node], self.free[node], self.started[node] = standing, cause, free, started
+        self.worked[node] |= standing is UP
         self.up = tuple(i for i, it in enumerate(self.standing) if it is UP)
         if not quorum.hopeless(self.quorum, (it is not DOWN for it in self.standing)):
             self.dark = inf
         elif self.dark == inf:
             self.dark = now
+
+
+def unusable(causes: Mapping[str, Exception]) -> ConfigError:
+    """The error for nodes that cannot work as they are set up. `causes`: what is wrong, by node."""
+    return ConfigError("these nodes cannot be used:" + "".join(f"\n  {node}: {cause}" for node, cause in causes.items()))

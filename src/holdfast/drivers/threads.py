@@ -628,6 +628,8 @@ class Driver:
     def _check_open(self) -> None:
         if self.closed:
             raise Closed("this client was closed")
+        if not self.settings.addresses:
+            raise self.settings.nodeless
 
     def acquire(
         self,

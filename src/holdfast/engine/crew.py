@@ -19,7 +19,7 @@ from .. import events, scripts
 from ..core.claim import AHEAD, HELD, WAITING, Claim
 from ..core.command import GRANTED, NEWS, READ, RELEASE, Command, Recipe
 from ..core.goal import Goal, Some
-from ..core.reach import DOWN, GUARDED, HOPED, UP, Reach
+from ..core.reach import DOWN, GUARDED, HOPED, UP, Reach, unusable
 from ..core.round import Answers, Round
 from ..core.ticket import FENCE, TOKEN, Mint
 from ..errors import ConfigError, NoQuorum
@@ -203,7 +203,7 @@ class Crew:
         """Can these nodes be used? Else what is wrong: a ConfigError waits for no time to pass."""
         causes = {label: cause for i, label in enumerate(self.reach.labels) if (cause := self.reach.cause(i, now)) is not None}
         if wrong := {label: cause for label, cause in causes.items() if isinstance(cause, ConfigError)}:
-            return ConfigError("these nodes cannot be used:" + "".join(f"\n  {label}: {cause}" for label, cause in wrong.items()))
+            return unusable(wrong)
         if len(self.reach.up) >= self.reach.quorum:
             return None
         return NoQuorum("a majority of the nodes", waited, causes, self.reach.quorum, "reach")
@@ -459,7 +459,7 @@ class Crew:
             standing = GUARDED
         else:
             standing = HOPED if not lane.fails else DOWN
-        reach.note(node, standing, now, cause or reach.causes[node] if standing is DOWN else None, lane.wake)
+        reach.note(node, standing, now, cause or reach.causes[node] if standing is DOWN else None, lane.wake, now - lane.uptime)
         if standing is before:
             return
         self.changes += 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from .. import checks
@@ -16,18 +17,26 @@ from ..wire.address import Address
 
 SLACK = 2.0  # seconds that the guard is longer than the longest lease: restarts, rounding, drift
 SHORTEST = 0.05  # seconds: the shortest lease
+NO_NODES = "no nodes: name them, Holdfast('redis://host:6379', ...), or set HOLDFAST_NODES"
 
 
 class Default(enum.Enum):
-    """An argument that was not given, where None means something: for the restart guard, none at all."""
+    """An argument that was not given: the environment may set it, else it is the value that the signature shows."""
 
+    TTL = "10.0"
+    MAX_TTL = "30.0"
+    PREFIX = "''"
     GUARD = "max_ttl + 2"
 
     def __repr__(self) -> str:
         return self.value
 
 
-DEFAULT_GUARD: Any = Default.GUARD  # (in the signatures that users see there are seconds and None)
+# Typed as Any: the signatures that users see speak of seconds, text and None.
+DEFAULT_TTL: Any = Default.TTL
+DEFAULT_MAX_TTL: Any = Default.MAX_TTL
+DEFAULT_PREFIX: Any = Default.PREFIX
+DEFAULT_GUARD: Any = Default.GUARD
 
 
 class Settings(NamedTuple):
@@ -38,6 +47,7 @@ class Settings(NamedTuple):
     the ways of spreading names over sets that this client keeps to, a digest of each.
     """
 
+    # Empty only if the client was not told of any node: its locks can be described, and using one raises ConfigError.
     addresses: tuple[Address, ...]
     ttl: float
     max_ttl: float
@@ -49,6 +59,11 @@ class Settings(NamedTuple):
     fresh: frozenset[str]
     shard: str = ""
     spreads: tuple[str, ...] = ()
+
+    @property
+    def nodeless(self) -> ConfigError:
+        """What to raise where a client is used that was not told of any node."""
+        return ConfigError(NO_NODES)
 
     @property
     def horizon(self) -> int:
@@ -69,14 +84,27 @@ def settings(
     fresh: object,
     shard: str = "",
     spreads: tuple[str, ...] = (),
+    unset: bool = False,
 ) -> Settings:
-    """Checked settings. ConfigError says which is wrong, and what to write instead."""
+    """Check a client's settings.
+
+    Args:
+        nodes: Addresses.
+        unset: Nobody has named nodes, as in a program whose `--help` must work without them. No nodes are then allowed here,
+            and refused where the client is used.
+
+    Raises:
+        ConfigError: An option cannot work. The message names it and what to write instead.
+    """
     addresses = tuple(map(address.parse, nodes))
-    if not addresses:
-        raise ConfigError("no nodes: name them, Holdfast('redis://host:6379', ...), or set HOLDFAST_NODES")
+    if not addresses and not unset:
+        raise ConfigError(NO_NODES)
     twice = sorted({it.label for it in addresses if sum(it.place == other.place for other in addresses) > 1})
     if twice:
-        raise ConfigError(f"{', '.join(twice)} is named twice: each node is a server of its own, or a majority means nothing")
+        raise ConfigError(
+            f"{', '.join(twice)} is named twice: each node is a server of its own, or a majority means nothing. "
+            "(Databases of one server are one node.)"
+        )
     longest = checks.seconds(max_ttl, "max_ttl", least=SHORTEST, most=86400.0)
     lease = lease_of(ttl, longest)
     least = longest + SLACK
@@ -115,5 +143,18 @@ def lease_of(ttl: object, longest: float) -> float:
     value = checks.seconds(ttl, "ttl", least=SHORTEST)
     if value > longest:
         told, most = checks.number(value), checks.number(longest)
-        raise ConfigError(f"ttl is {told} s, and max_ttl {most} s: first set max_ttl={told} for all clients of these nodes")
+        if not isinstance(ttl, timedelta) and (hint := checks.milliseconds(value, "ttl")):
+            raise ConfigError(f"ttl is {told} s, which is {length(value)}, and max_ttl {most} s{hint}")
+        raise ConfigError(
+            f"ttl is {told} s, and max_ttl {most} s: use a shorter ttl (leases are renewed while they are held), "
+            f"or set max_ttl={told} for all clients of these nodes"
+        )
     return int(value * 1000 + 1e-6) / 1000
+
+
+def length(seconds: float) -> str:
+    """A number of seconds, from 1,000 on, as people say it: such as "2.8 hours"."""
+    for unit, size in (("days", 86400.0), ("hours", 3600.0)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 60:.1f} minutes"

@@ -11,16 +11,17 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Self, TypeVar, Unpack, overload
 
 from .. import checks
 from ..checks import Seconds
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats
-from ..engine.settings import DEFAULT_GUARD, Settings
+from ..engine.settings import DEFAULT_GUARD, DEFAULT_MAX_TTL, DEFAULT_PREFIX, DEFAULT_TTL, Default, Settings
 from ..errors import ConfigError
 from ..recipes.exclusive import LONGEST
 from ..recipes.semaphore import Slots
+from . import environment
 from . import shards as sharding
 from .agreements import Agreements
 from .decorating import Choice, Kind, Name, Options, named
@@ -87,9 +88,9 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
     def __init__(
         self,
         *nodes: str | Iterable[str],
-        ttl: Seconds = 10.0,
-        max_ttl: Seconds = 30.0,
-        prefix: str = "",
+        ttl: Seconds = DEFAULT_TTL,
+        max_ttl: Seconds = DEFAULT_MAX_TTL,
+        prefix: str = DEFAULT_PREFIX,
         node_timeout: Seconds | None = None,
         restart_guard: Seconds | None = DEFAULT_GUARD,
         outage: Seconds | None = None,
@@ -100,22 +101,27 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         credentials: Callable[[str], object] | None = None,
         shards: Sets | None = None,
         previous: Sets | Iterable[str] | None = None,
+        **unknown: Never,
     ) -> None:
+        checks.known(unknown, "client", CLIENT_OPTIONS, _MEANT)
         if sys.platform == "win32":
             raise ConfigError("holdfast runs on Linux and macOS; Windows has neither the clock nor the sockets that it relies on")
         if observer is not None and not callable(observer):
             raise ConfigError(f"observer is a function of one argument, the event; not {checks.shown(observer)}")
+        given = {"ttl": ttl, "max_ttl": max_ttl, "prefix": prefix, "restart_guard": restart_guard, "owner": owner}
+        told = {name: value for name, value in given.items() if not isinstance(value, Default) and (name, value) != ("owner", None)}
+        defaults = {"ttl": 10.0, "max_ttl": 30.0, "prefix": "", "restart_guard": DEFAULT_GUARD, "owner": _myself()}
+        unset = not nodes and shards is None and not environment.nodes()
         options = {
-            "ttl": ttl,
-            "max_ttl": max_ttl,
-            "prefix": prefix,
+            **defaults,
+            **environment.options(),
+            **told,
             "node_timeout": node_timeout,
-            "restart_guard": restart_guard,
             "outage": outage,
-            "owner": _myself() if owner is None else owner,
-            "fresh": _listed("HOLDFAST_FRESH") if fresh is None else fresh,
+            "fresh": environment.fresh() if fresh is None else fresh,
+            "unset": unset,
         }
-        listed = "" if nodes or shards is not None else os.environ.get("HOLDFAST_PREVIOUS", "")
+        listed = "" if nodes or shards is not None or unset else environment.previous()
         former = sharding.listed(listed) if previous is None else previous
         self._sites = Sites(_sets(nodes, shards), _former(former), options, ssl, credentials)
         self.settings: Settings = self._sites.all[0].settings
@@ -222,6 +228,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         reentrant: bool = False,
         fail_open: bool = False,
         on_lost: Callable[[Any], object] | None = None,
+        **unknown: Never,
     ) -> L:
         """The description of an exclusive lock: use it in a `with` block, or call `acquire`. Sends nothing by itself.
 
@@ -244,6 +251,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
                 reentrant=reentrant,
                 fail_open=fail_open,
                 on_lost=on_lost,
+                **unknown,
             )
         )
 
@@ -259,6 +267,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         max_hold: Seconds | None = None,
         fail_open: bool = False,
         on_lost: Callable[[Any], object] | None = None,
+        **unknown: Never,
     ) -> L:
         """The description of a semaphore, to be used like a lock: at most `permits` leases of it are held at the same time.
 
@@ -282,6 +291,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
                 max_hold=max_hold,
                 fail_open=fail_open,
                 on_lost=on_lost,
+                **unknown,
             ),
             self._agreements,
         )
@@ -293,7 +303,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         """
         return RWLock(name, partial(self._side, name))
 
-    def _side(self, name: str, kind: bytes, **options: Unpack[Options]) -> L:
+    def _side(self, name: str, kind: bytes, /, **options: Unpack[Options]) -> L:
         return self._describe(terms(self.settings, partial(side, self.settings, name, kind), **options))
 
     @overload
@@ -564,12 +574,40 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
             self._servers.close()
 
 
+# The client's options, in the order of its signature, and what other libraries call them.
+CLIENT_OPTIONS = (
+    "ttl",
+    "max_ttl",
+    "prefix",
+    "node_timeout",
+    "restart_guard",
+    "outage",
+    "owner",
+    "fresh",
+    "observer",
+    "ssl",
+    "credentials",
+    "shards",
+    "previous",
+)
+_ADDRESSES = "the addresses themselves, Holdfast('redis://a:6379', 'redis://b:6379', ...)"
+_MEANT = {
+    **dict.fromkeys(("nodes", "node", "url", "urls", "host", "hosts", "masters", "servers", "addresses", "connections"), _ADDRESSES),
+    "client": f"{_ADDRESSES}: holdfast opens its own connections",
+    **dict.fromkeys(("timeout", "socket_timeout", "socket_connect_timeout"), "node_timeout (how long a node may take to answer)"),
+    **dict.fromkeys(("password", "username", "user"), "an address with a password, redis://user:password@host, or credentials="),
+    **dict.fromkeys(("expire", "lock_timeout", "auto_release_time"), "ttl (how long a crashed holder blocks others)"),
+    "key_prefix": "prefix",
+    "guard": "restart_guard",
+}
+
+
 def _sets(nodes: Sequence[str | Iterable[str]], shards: Sets | None) -> tuple[Shard, ...]:
     """The sets of nodes that a client is told of, if only by its environment."""
     if shards is None:
         if nodes:
             return (sharding.alone(_flat(nodes)),)
-        found = sharding.listed(os.environ.get("HOLDFAST_NODES", ""))
+        found = sharding.listed(environment.nodes())
         return sharding.shards(found, "HOLDFAST_NODES") if len(found) > 1 else (sharding.alone(sharding.only(found)),)
     if nodes:
         raise ConfigError("shards= is instead of nodes: put those into one of the sets, or leave shards= out")
@@ -586,13 +624,8 @@ def _flat(nodes: Iterable[str | Iterable[str]]) -> list[str]:
     """One address after the other. (What is no text is complained of where addresses are read.)"""
     found: list[str] = []
     for it in nodes:
-        found += [it] if isinstance(it, str) or not isinstance(it, Iterable) else it
+        found += [it] if isinstance(it, str | bytes) or not isinstance(it, Iterable) else it  # type: ignore[list-item]
     return found
-
-
-def _listed(variable: str) -> list[str]:
-    """What an environment variable lists, by commas or spaces."""
-    return os.environ.get(variable, "").replace(",", " ").split()
 
 
 def _myself() -> str:

@@ -16,6 +16,7 @@ from string import Formatter
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypedDict, TypeVar
 
+from .. import checks
 from ..checks import Seconds
 from ..errors import ConfigError, Misuse, NotHeld
 from .lease import Lease, LeaseState
@@ -27,6 +28,7 @@ T = TypeVar("T")
 Function = Callable[..., Any]
 LockOf = Callable[..., Any]  # takes a call's arguments, gives the lock that the call is to hold
 Choice = Callable[[Function], LockOf]  # the same, once it is known which function is called
+NOTHING: Any = None  # stands for the function where a decorator is called without one
 Name = str | Callable[..., str]  # a template, or a function of the call's arguments
 
 
@@ -113,7 +115,11 @@ def kind_of(function: Function) -> Kind:
     if isinstance(function, type):
         raise ConfigError(f"a lock decorates functions; {function.__qualname__} is a class: decorate the methods that need the lock")
     if not callable(function):
-        raise ConfigError(f"a lock decorates functions, not {function!r}")
+        given = "" if function is NOTHING else f", not {checks.shown(function)}"
+        raise ConfigError(
+            f"a lock decorates functions{given}. If this is the call of a decorated function, its decorator lacks the lock's name: "
+            'write @locks.locked("name")'
+        )
     return kind_of_call(function)
 
 

@@ -9,7 +9,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Hashable
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..engine.settings import Settings
 from ..errors import NotHeld
@@ -62,6 +62,15 @@ class Lock(ABC, Generic[T]):
     def try_acquire(self) -> T | Awaitable[T | None] | None:
         """Try exactly once: a lease, or None if somebody else has the lock or waits for it. Raises NoQuorum like `acquire`."""
 
+    if not TYPE_CHECKING:  # (a type checker would take it that every attribute exists)
+
+        def __getattr__(self, name: str) -> Any:
+            hint = _OF_A_LEASE.get(name, "")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"the lock {self.name!r} belongs to its client and cannot be pickled: make it by locks.lock({self.name!r}) where it is needed")
+
     def __repr__(self) -> str:
         kind = "Semaphore" if isinstance(self._terms.recipes, Slots) else "Lock"
         return f"<{kind} {self.name!r} ttl={self.ttl:g}>"
@@ -96,6 +105,17 @@ class Lock(ABC, Generic[T]):
         if before is not None:
             self._entered[here] = before
         return lease
+
+
+# What other libraries' locks can do and a description of a lock cannot: a lease does it.
+_OF_A_LEASE = {
+    "release": ". Release the lease: `lease = lock.acquire()`, then `lease.release()`; or use `with lock as lease:`",
+    "extend": ". Extend the lease: `lease = lock.acquire()`, then `lease.extend(ttl)`. Leases are renewed without it",
+    "reacquire": ". Extend the lease: `lease = lock.acquire()`, then `lease.extend()`. Leases are renewed without it",
+    "locked": ". Ask the client, `locks.is_locked(name)`, or the lease, `lease.held`",
+    "owned": ". Ask the lease that `acquire()` returned: `lease.held`",
+    "fence": ". The lease has it: `with lock as lease:`, then `lease.fence`",
+}
 
 
 class Stay(Generic[T]):

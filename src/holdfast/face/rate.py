@@ -108,7 +108,9 @@ def _algorithm(kind: type[Gcra | Window], key: bytes, limit: int, seconds: float
 
 def _order(key: bytes, labels: Sequence[str]) -> list[int]:
     """The nodes in an order that is the same for all clients, and not for all rates."""
-    order, first = sorted(range(len(labels)), key=labels.__getitem__), crc32(key) % len(labels)
+    order = sorted(range(len(labels)), key=labels.__getitem__)
+    # A client that was told of no nodes can describe a rate, too.
+    first = crc32(key) % max(1, len(labels))
     return order[first:] + order[:first]
 
 

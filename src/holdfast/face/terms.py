@@ -6,6 +6,7 @@ Knows options. Must not know who will use them, or how.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from math import inf
 from typing import Any, NamedTuple
 
@@ -69,8 +70,18 @@ def terms(
     reentrant: bool = False,
     fail_open: bool = False,
     on_lost: Callable[[Any], object] | None = None,
+    **unknown: Any,
 ) -> Terms:
-    """Checked options; `what`: the recipes for leases of that length. ConfigError says what is wrong, and what to write instead."""
+    """Check a lock's options.
+
+    Args:
+        what: Makes the recipes for leases of a length, in seconds.
+        unknown: Options that do not exist.
+
+    Raises:
+        ConfigError: An option cannot work, or does not exist. The message says what to write instead.
+    """
+    checks.known(unknown, "lock", OPTIONS, _MEANT)
     lease = settings.ttl if ttl is None else lease_of(ttl, settings.max_ttl)
     if on_lost is not None and not callable(on_lost):
         raise ConfigError(f"on_lost is a function of one argument, the lease; not {checks.shown(on_lost)}")
@@ -86,10 +97,29 @@ def terms(
     )
 
 
+# A lock's options, and what other libraries call them.
+OPTIONS = ("ttl", "wait", "renew", "max_hold", "reentrant", "fail_open", "on_lost")
+_TTL, _WAIT = "ttl (how long a crashed holder blocks others)", "wait (how long to wait for the lock)"
+_MEANT = {
+    "timeout": f"{_TTL} or {_WAIT}",
+    **dict.fromkeys(("expire", "expiration", "lock_timeout", "auto_release_time", "lease_time", "px", "ex"), _TTL),
+    **dict.fromkeys(("blocking_timeout", "acquire_timeout", "wait_timeout", "max_wait"), _WAIT),
+    "blocking": "wait=0 (try once) or wait=None (wait for ever)",
+    **dict.fromkeys(("auto_renewal", "auto_extend", "renewal"), "renew (keep the lease alive while it is held)"),
+    **dict.fromkeys(("retry_times", "retry_count", "retries", "max_retries", "retry_delay", "sleep"), f"{_WAIT}: waiters queue"),
+    "num_extensions": "max_hold (the longest time that the lock is held, in seconds)",
+    "rlock": "reentrant",
+}
+
+
 def locks(settings: Settings, names: tuple[str, ...], ttl: float) -> tuple[Exclusive, ...]:
     """One lock for each name."""
     if not names:
         raise ConfigError("a lock needs a name")
+    for it in names:
+        if isinstance(it, int | float | timedelta) and not isinstance(it, bool):
+            given = checks.shown(it)
+            raise ConfigError(f"a lock's name is text, not {given}. Did you mean an option, such as ttl={given} or wait={given}?")
     prefix, horizon = settings.prefix, settings.horizon
     recipes = tuple([Exclusive(it, prefix=prefix, ttl=ttl, horizon=horizon) for it in names])
     if len(names) > 1 and (twice := sorted({it for it in names if names.count(it) > 1})):

@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 def carry_out(plan: Plan[T], *drivers: Driver, cancel: Cancel | None = None) -> T:
     """Do what the plan wants done, until it knows; what goes wrong on the way is thrown into it. `cancel`: ends its pauses."""
+    if not drivers[0].settings.addresses:
+        raise drivers[0].settings.nodeless
     answer: Any = None
     trouble: BaseException | None = None
     try:

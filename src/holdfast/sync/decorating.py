@@ -100,7 +100,7 @@ class Locked(decorating.Decorator):
     _runs = {Kind.FUNCTION: _function, Kind.GENERATOR: _generator}  # noqa: RUF012 (nobody changes it)
     _otherwise = "it is one for threads; use `from holdfast.aio import Holdfast`"
 
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+    def __call__(self, function: Callable[P, R] = decorating.NOTHING) -> Callable[P, R]:
         """Decorate this function."""
         decorated: Callable[P, R] = self._decorate(function)
         return decorated

@@ -15,6 +15,7 @@ from .. import checks
 from ..errors import ConfigError
 
 _LONGEST = 254  # bytes of a host's name, with the dot at its end
+_WORD = re.compile(r"[a-z]+(_[a-z]+)*")
 _BLANK = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
@@ -30,6 +31,7 @@ _OPTIONS_TLS = (
     "ssl_check_hostname",
 )
 _BEGINS = "a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://"
+_SEVERAL = re.compile(r"://.*[,; ]\s*(redis|rediss|valkey|valkeys|unix)://", re.IGNORECASE)
 _WHETHER = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -73,7 +75,14 @@ class Address:
 def parse(url: str) -> Address:
     """The address that a URL names. ConfigError says what is wrong with it, and never shows a password."""
     if not isinstance(url, str):
-        raise ConfigError(f"a node's address is text like 'redis://host:6379', not {type(url).__name__}")
+        kind = type(url).__name__
+        hint = ": decode it, address.decode()" if isinstance(url, bytes | bytearray) else ""
+        raise ConfigError(f"a node's address is text like 'redis://host:6379', not {kind}{hint}")
+    if _SEVERAL.search(url):
+        raise ConfigError(
+            "this text holds several addresses: pass each as an argument of its own, Holdfast('redis://a:6379', 'redis://b:6379'). "
+            "(Only HOLDFAST_NODES lists several in one text.)"
+        )
     shown, scheme, hidden = _shown(url)
     if hidden:
         raise ConfigError(f"{shown!r} is no address of a node: in user, password and path write / ? # @ : as %2F %3F %23 %40 %3A")
@@ -88,13 +97,20 @@ def parse(url: str) -> Address:
         # (a plus is a plus: no form has been filled in here)
         pairs = parse_qsl(parts.query.replace("+", "%2B"), True, bool(parts.query), errors="strict")
     except ValueError:
+        if port := re.search(r"(?:^[^\[]*|\]):(\d+)$", shown.partition("://")[2].partition("/")[0]):
+            raise ConfigError(f"{shown!r}: the port must be between 1 and 65535, not {port[1]}") from None
         raise ConfigError(f"{shown!r} is no address of a node: its host, port or options cannot be read") from None
     secure = scheme in ("rediss", "valkeys")
     options = dict(pairs)
     allowed = _OPTIONS + _OPTIONS_TLS if secure else _OPTIONS
-    if options.keys() - allowed or parts.fragment:
+    if parts.fragment:
+        raise ConfigError(f"{shown!r}: an address has no #fragment. In a password, write # as %23")
+    if unknown := [it for it in options if it not in allowed]:
+        # What is not a plain word may be part of a password.
+        named = f"unknown option {unknown[0]!r}" if _WORD.fullmatch(unknown[0]) else "unknown option"
         more = "" if secure else f" ({', '.join(_OPTIONS_TLS)}: with rediss:// only)"
-        raise ConfigError(f"{shown!r}: the options of an address are {', '.join(allowed)}{more}, and it has no #fragment")
+        hint = ". For time-outs, see node_timeout= of the client" if "timeout" in unknown[0] else ""
+        raise ConfigError(f"{shown!r}: {named}; valid options are {', '.join(allowed)}{more}{hint}")
     if (user and "username" in options) or (password and "password" in options):
         raise ConfigError(f"{shown!r}: its user or its password is given twice: before the @, and as an option")
     user = checks.text(user or options.get("username", ""), f"the user of {shown!r}", most=1024)
@@ -112,8 +128,10 @@ def parse(url: str) -> Address:
         return Address(f"unix://{path}{f'?db={database}' if database else ''}", path=path, database=database, user=user, password=password)
     if not host:
         raise ConfigError(f"{shown!r} names no host: write {scheme}://host:6379")
-    if not _can_be_found(host) or port == 0:
-        raise ConfigError(f"{shown!r} names no host that can be looked up, or no port from 1 to 65535: write {scheme}://host:6379")
+    if port == 0:
+        raise ConfigError(f"{shown!r}: the port must be between 1 and 65535, not 0")
+    if not _can_be_found(host):
+        raise ConfigError(f"{shown!r} names no host that can be looked up: write {scheme}://host:6379")
     port = 6379 if port is None else port
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     label = f"{scheme}://{where}{f'/{database}' if database else ''}"
