@@ -200,6 +200,37 @@ def test_a_complaint_about_a_number_does_not_round_it() -> None:
         checks.seconds(30.0000001, "ttl", least=0.05, most=30)
 
 
+# ---------------------------------------------------------------- options and units
+
+
+def test_an_unknown_option_is_named_with_what_it_is_called_here_or_with_all_that_are_valid() -> None:
+    meant = {"timeout": "wait (how long to wait)"}
+    checks.known({}, "lock", ("wait", "ttl"), meant)
+    with pytest.raises(ConfigError, match=r"^unknown lock option 'timeout'. Did you mean wait \(how long to wait\)\?$"):
+        checks.known({"timeout": 1}, "lock", ("wait", "ttl"), meant)
+    with pytest.raises(ConfigError, match=r"^unknown lock option 'colour'. Valid options are wait, ttl.$"):
+        checks.known({"colour": 1}, "lock", ("wait", "ttl"), meant)
+
+
+@pytest.mark.parametrize(
+    "value, hint",
+    [
+        (999.9, ""),
+        (1000, " (seconds, not milliseconds: did you mean ttl=1?)"),
+        (12500, " (seconds, not milliseconds: did you mean ttl=12.5?)"),
+        (inf, ""),
+    ],
+)
+def test_what_looks_like_milliseconds_is_told(value: float, hint: str) -> None:
+    assert checks.milliseconds(value, "ttl") == hint
+    with pytest.raises(ConfigError) as caught:
+        checks.seconds(value, "ttl", most=30)
+    assert str(caught.value).endswith(hint or checks.number(value))
+    with pytest.raises(ConfigError) as caught:
+        checks.seconds(timedelta(seconds=5000), "ttl", most=30)
+    assert "milliseconds" not in str(caught.value), "a timedelta has its unit with it"
+
+
 # ---------------------------------------------------------------- all
 
 

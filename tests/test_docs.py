@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 import redis
+import yaml
 
 from holdfast import Holdfast, events
 from holdfast.embedded import Nodes
@@ -194,6 +195,36 @@ def test_every_row_of_what_happens_when_has_its_test() -> None:
     rows = [line for line in table.splitlines() if line.startswith("|")][2:]
     assert len(rows) > 10
     assert [row for row in rows if not re.search(r'\[test\]\(tests/\S+\.py "test_\w+"\) \|$', row)] == []
+
+
+def wrong_yaml(document: str) -> list[str]:
+    """What is wrong with a text's blocks of YAML: it cannot be read, or sets a variable that holdfast does not read."""
+    wrong = []
+    for block in blocks(document):
+        if block.language == "yaml":
+            try:
+                yaml.safe_load(block.text)
+            except yaml.YAMLError as error:
+                wrong.append(f"line {block.line}: {error}")
+    return wrong + sorted(set(re.findall(r"\bHOLDFAST_[A-Z_]+", document)) - variables())
+
+
+def variables() -> set[str]:
+    """The environment variables that the package, the tests and `./task` read."""
+    texts = [path.read_text() for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")]
+    named = set(re.findall(r"\bHOLDFAST_[A-Z_]+", "".join([*texts, (ROOT / "task").read_text()])))
+    return named | {f"HOLDFAST_{option.upper()}" for option in ("ttl", "max_ttl", "restart_guard", "prefix", "owner")}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_configurations_for_others_can_be_read(document: Path) -> None:
+    assert wrong_yaml(document.read_text()) == []
+
+
+def test_yaml_that_cannot_be_read_and_variables_that_nobody_reads_are_found() -> None:
+    assert len(wrong_yaml("```yaml\na: [1\n```\n```yaml\na: [1]\n```\n")) == 1
+    unknown = "HOLDFAST_" + "COLOUR"
+    assert wrong_yaml(f"`HOLDFAST_TTL` and `{unknown}`") == [unknown]
 
 
 def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:

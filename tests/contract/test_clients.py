@@ -58,7 +58,7 @@ async def test_b15_ready_complains_of_one_server_with_two_names(face: Face, thre
     with pytest.raises(ConfigError, match="twice"):
         face.kind(three.urls[0], three.urls[0])
     with pytest.raises(ConfigError, match="no nodes"):
-        face.kind()
+        face.kind([])
 
 
 async def test_b58_passwords_are_sent_and_never_shown(face: Face, three: Cluster, name: str, caplog: pytest.LogCaptureFixture) -> None:

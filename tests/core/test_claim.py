@@ -1213,7 +1213,8 @@ def test_B18_B53_no_quorum_tells_why_node_by_node() -> None:
     assert {node: str(cause) for node, cause in error.causes.items()} == {
         "node1": str(READONLY),
         "node2": "refused",
-        "node3": "guarded, 6.2 s left: it started recently and may have forgotten locks (for development and CI, set HOLDFAST_RESTART_GUARD=off)",
+        "node3": "guarded, 6.2 s left: it started recently and may have forgotten locks "
+        "(for development and CI, set HOLDFAST_RESTART_GUARD=off)",
         "node4": "no answer yet",
         "node5": "gone",
     }
@@ -1464,6 +1465,15 @@ def test_an_error_goes_with_its_connection() -> None:
     talk.breaks(1, standing=HOPED)
     talk.tick(2.1)
     talk.waits()
+
+
+@pytest.mark.parametrize("patient", [True, False], ids=["wait", "try"])
+def test_nodes_that_never_worked_and_never_will_end_the_wait_at_once(patient: bool) -> None:
+    talk = Conversation(patient=patient, standing={0: HOPED, 1: HOPED, 2: HOPED})
+    for node, cause in ((0, ConfigError("it refuses our password")), (2, ConfigError("it is a replica"))):
+        talk.waits()
+        talk.stands(node, DOWN, at=0.1, cause=cause)
+    assert str(talk.refused(ConfigError)) == "these nodes cannot be used:\n  node0: it refuses our password\n  node2: it is a replica"
 
 
 @pytest.mark.parametrize("patient", [True, False], ids=["wait", "try"])

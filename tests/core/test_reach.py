@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.reach import DOWN, GUARDED, HOPED, UP, Reach, Standing
+from holdfast.errors import ConfigError
 
 unhurried = settings(deadline=None)  # others may have the machine
 
@@ -55,6 +56,31 @@ def test_a_guarded_node_tells_how_long_it_still_takes() -> None:
     assert isinstance(cause, ConnectionError)
     assert str(cause).startswith("guarded, 8.2 s left")
     assert str(reach.cause(1, 32.0)).startswith("guarded, 0.0 s left"), "its lane has not looked yet"
+
+
+def test_a_guarded_node_tells_when_it_started_and_what_to_do_in_development() -> None:
+    reach = nodes(3)
+    reach.note(1, GUARDED, 1.0, free=31.0, started=-2.0)
+    told = "guarded, 29.0 s left: it started 4 s ago and may have forgotten locks (for development and CI, set HOLDFAST_RESTART_GUARD=off)"
+    assert str(reach.cause(1, 2.0)) == told
+    reach.note(1, GUARDED, 1.0, free=31.0)
+    assert "it started recently" in str(reach.cause(1, 2.0))
+
+
+def test_a_majority_that_never_worked_is_a_misconfiguration_and_one_that_did_is_an_outage() -> None:
+    wrong = ConfigError("it refuses the password")
+    reach = nodes(3)
+    reach.note(0, DOWN, 1.0, wrong)
+    assert reach.misconfiguration is None, "two nodes may still do"
+    reach.note(1, DOWN, 1.0, ConnectionRefusedError("refused"))
+    assert reach.misconfiguration is None, "who refuses connections may be back soon"
+    reach.note(1, DOWN, 2.0, wrong)
+    told = "these nodes cannot be used:\n  node0: it refuses the password\n  node1: it refuses the password"
+    assert isinstance(reach.misconfiguration, ConfigError)
+    assert str(reach.misconfiguration) == told
+    reach.note(1, UP, 3.0)
+    reach.note(1, DOWN, 4.0, wrong)
+    assert reach.misconfiguration is None, "it worked before: its password is being changed, or it became a replica"
 
 
 @pytest.mark.parametrize("count, fatal", [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])

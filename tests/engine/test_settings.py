@@ -172,6 +172,13 @@ def test_there_must_be_nodes() -> None:
         settings((), **USUAL)
 
 
+def test_no_nodes_are_allowed_where_nobody_has_named_any_and_refused_at_the_first_use() -> None:
+    found = settings((), unset=True, **USUAL)
+    assert found.addresses == ()
+    assert isinstance(found.nodeless, ConfigError)
+    assert str(found.nodeless).startswith("no nodes: name them")
+
+
 @pytest.mark.parametrize(
     "nodes, twice",
     [
@@ -183,7 +190,8 @@ def test_there_must_be_nodes() -> None:
     ],
 )
 def test_an_address_may_be_named_once(nodes: tuple[str, ...], twice: str) -> None:
-    assert complaint(*nodes) == f"{twice} is named twice: each node is a server of its own, or a majority means nothing. (Databases of one server are one node.)"
+    told = "each node is a server of its own, or a majority means nothing. (Databases of one server are one node.)"
+    assert complaint(*nodes) == f"{twice} is named twice: {told}"
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -216,7 +224,14 @@ BAD: list[tuple[str, object, str]] = [
     ("ttl", inf, "ttl is 0.05 or more seconds, not inf"),
     ("ttl", timedelta(seconds=-5), "ttl is 0.05 or more seconds, not -5"),
     ("ttl", 10**400, "ttl is 0.05 or more seconds, not inf"),
-    ("ttl", 30.001, "ttl is 30.001 s, and max_ttl 30 s: use a shorter ttl (leases are renewed while they are held), or set max_ttl=30.001 for all clients of these nodes"),
+    (
+        "ttl",
+        30.001,
+        (
+            "ttl is 30.001 s, and max_ttl 30 s: use a shorter ttl (leases are renewed while they are held), "
+            "or set max_ttl=30.001 for all clients of these nodes"
+        ),
+    ),
     ("node_timeout", 0, "node_timeout is 0.001 or more seconds, not 0"),
     ("node_timeout", "1", "node_timeout is a number of seconds or a timedelta, not '1'"),
     ("restart_guard", 31.9, "restart_guard is at least max_ttl + 2 = 32 seconds (or None: no guard), not 31.9"),
@@ -267,7 +282,10 @@ def test_a_ttl_that_is_hardly_too_long_is_told_to_the_last_digit() -> None:
     assert complaint(ttl=30.0000001).endswith("or set max_ttl=30.0000001 for all clients of these nodes")
 
 
-@pytest.mark.parametrize("ttl, said", [(10000, "10000 s, which is 2.8 hours"), (1000, "1000 s, which is 16.7 minutes"), (10**6, "1e+06 s, which is 11.6 days")])
+@pytest.mark.parametrize(
+    "ttl, said",
+    [(10000, "10000 s, which is 2.8 hours"), (1000, "1000 s, which is 16.7 minutes"), (10**6, "1e+06 s, which is 11.6 days")],
+)
 def test_a_ttl_in_milliseconds_is_not_answered_with_a_longer_max_ttl(ttl: int, said: str) -> None:
     """The documents that this implements count in milliseconds; a lease of 2.8 hours is what obeying "raise max_ttl" would give."""
     assert complaint(ttl=ttl) == f"ttl is {said}, and max_ttl 30 s (seconds, not milliseconds: did you mean ttl={ttl / 1000:g}?)"

@@ -64,7 +64,9 @@ def test_the_environment_sets_what_all_clients_must_share_and_an_argument_wins(k
         ("OWNER", "a b", "owner"),
     ],
 )
-def test_what_the_environment_says_wrong_is_named(kind: Any, name: str, value: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_environment_says_wrong_is_named(
+    kind: Any, name: str, value: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(f"HOLDFAST_{name}", value)
     with pytest.raises(ConfigError, match=re.escape(complaint)):
         kind("redis://a")

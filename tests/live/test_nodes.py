@@ -15,7 +15,7 @@ from typing import Any
 
 import hiredis
 import pytest
-from contract.cluster import Cluster, ask
+from contract.cluster import Cluster, ask, asks
 from contract.faces import FACES, Face
 from live.tls_kit import Listener
 
@@ -547,3 +547,70 @@ async def test_a_node_that_is_no_server_and_one_that_is_too_old_are_named(face: 
     assert [it.node for it in heard if isinstance(it, NodeDown)] == [urls[2]]
     await face.finish()
     await listener.close()
+
+
+# ------------------------------------------------ nodes that answer, and are of no use
+
+
+@pytest.mark.parametrize(
+    "setting, told", [(("maxmemory", "1"), "OOM"), (("min-replicas-to-write", "1"), "NOREPLICAS")], ids=["full", "without replicas"]
+)
+async def test_ready_does_not_say_up_of_a_node_that_refuses_every_write(
+    face: Face, three: Cluster, setting: tuple[str, str], told: str
+) -> None:
+    client = face.client(three)
+    assert [it.state for it in await face.ready(client)] == ["up"] * 3
+    assert three.ask(0, "CONFIG", "SET", *setting) == "OK"
+    nodes = await face.ready(client)
+    assert [it.state for it in nodes] == ["down", "up", "up"]
+    assert told in str(nodes[0].cause)
+    assert three.ask(1, "CONFIG", "SET", *setting) == "OK"
+    with pytest.raises(NoQuorum, match="could not write to 'a majority of the nodes': fewer than 2 nodes are usable") as caught:
+        await face.ready(client)
+    assert set(caught.value.causes) == set(three.urls[:2])
+    assert all(told in str(it) for it in caught.value.causes.values())
+
+
+@pytest.mark.parametrize("wait", [0, 30])
+async def test_what_no_waiting_mends_comes_at_once(face: Face, three: Cluster, wait: float) -> None:
+    """A wrong password used to cost the whole wait, and to come as NoQuorum."""
+    for node in range(3):
+        assert three.ask(node, "CONFIG", "SET", "requirepass", "secret") == "OK"
+    client, began = face.keep(face.kind(*three.urls, fresh=three.fresh)), face.now()
+    with pytest.raises(ConfigError, match="these nodes cannot be used:") as caught:
+        await face.acquire(client.lock("a", wait=wait))
+    assert face.now() - began < 5
+    told = "it refuses us, password required (redis://user:password@host, or credentials=): NOAUTH"
+    assert sum(f"{url}: {told}" in str(caught.value) for url in three.urls) >= 2
+
+
+async def test_a_password_that_is_changed_under_a_client_is_an_outage_and_no_mistake(face: Face, three: Cluster, name: str) -> None:
+    client = face.client(three, outage=0.5)
+    lease = await face.acquire(client.lock(name, wait=5))
+    await face.release(lease)
+    for node in range(3):
+        assert three.ask(node, "CONFIG", "SET", "requirepass", "secret") == "OK"
+    cut_with_password(three, "secret")
+    with pytest.raises(NoQuorum, match="NOAUTH"):
+        await face.acquire(client.lock(name, wait=30))
+
+
+def cut_with_password(nodes: Cluster, password: str) -> None:
+    """Cut all connections of all clients of nodes that want a password."""
+    for url in nodes.urls:
+        for kind in ("normal", "pubsub"):
+            asks(url, [("AUTH", password), ("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")])
+
+
+async def test_first_contact_with_a_fresh_server_says_what_to_do(
+    face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was started a moment ago is left alone for half a minute: a newcomer is told why, and how to go on."""
+    client = face.keep(face.kind(*three.urls))
+    advice = r"it started \d+ s ago and may have forgotten locks \(for development and CI, set HOLDFAST_RESTART_GUARD=off\)"
+    with pytest.raises(NoQuorum, match=advice):
+        await face.acquire(client.lock(name, wait=0.5))
+    monkeypatch.setenv("HOLDFAST_RESTART_GUARD", "off")
+    lease = await face.acquire(face.keep(face.kind(*three.urls)).lock(name, wait=5))
+    assert lease.held
+    await face.release(lease)

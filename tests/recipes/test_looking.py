@@ -54,6 +54,10 @@ def test_what_is_asked_of_one_lock() -> None:
     assert words(looking.WHO) == [b"CLIENT", b"LIST", b"TYPE", b"pubsub"]
 
 
+def test_a_probe_writes_what_nobody_has_and_for_a_millisecond_only() -> None:
+    assert words(looking.probe("app:")) == [b"SET", b"{app:holdfast}:ready", b"1", b"NX", b"PX", b"1"]
+
+
 def test_b56_names_are_looked_for_in_steps_and_under_their_prefix() -> None:
     assert words(looking.names("app:", "x*", b"17")) == [b"EVAL", script("names"), b"0", b"17", b"app:x*", b"1000"]
     assert words(looking.names("*[a]?\\", "[b]?", b"0"))[4] == rb"\*\[a\]\?\\[b]?", "a prefix is no pattern"

@@ -139,7 +139,11 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         deadline = clock() + seconds(wait, "wait")
-        return tuple([node for driver in self._ways for node in await driver().ready(max(0.0, deadline - clock()))])
+        found: list[NodeStatus] = []
+        for at, driver in enumerate(self._ways):
+            nodes = await driver().ready(max(0.0, deadline - clock()))
+            found += await self._look(self._sites.writable(at, nodes))
+        return tuple(found)
 
     async def close(self) -> None:
         self._closed = True

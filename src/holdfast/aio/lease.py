@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import warnings
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..checks import Seconds
 from ..clock import clock
@@ -33,6 +33,11 @@ class Lease(lease.Lease):
     __doc__ = lease.Lease.__doc__
     __slots__ = ("_body", "_cancelled", "_cancelling", "_driver", "claim")
     claim: Want
+
+    if TYPE_CHECKING:
+
+        @property
+        def lost(self) -> asyncio.Event: ...
 
     def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
         super().__init__(terms, driver.settings, above)

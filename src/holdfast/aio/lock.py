@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from ..drivers.aio import Driver
 from ..errors import LockBusy, NoQuorum
@@ -93,7 +94,11 @@ class Lock(lock.Lock[Lease]):
         lease._enter()
         return lease
 
-    __aexit__ = Leave()
+    if TYPE_CHECKING:  # what a type checker cannot see in a descriptor
+
+        async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    else:
+        __aexit__ = Leave()
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate a coroutine function or an async generator: each call holds the lock until it is over. `current()` gives its lease."""

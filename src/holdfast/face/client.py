@@ -108,8 +108,10 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
             raise ConfigError("holdfast runs on Linux and macOS; Windows has neither the clock nor the sockets that it relies on")
         if observer is not None and not callable(observer):
             raise ConfigError(f"observer is a function of one argument, the event; not {checks.shown(observer)}")
-        given = {"ttl": ttl, "max_ttl": max_ttl, "prefix": prefix, "restart_guard": restart_guard, "owner": owner}
-        told = {name: value for name, value in given.items() if not isinstance(value, Default) and (name, value) != ("owner", None)}
+        given: dict[str, object] = {"ttl": ttl, "max_ttl": max_ttl, "prefix": prefix, "restart_guard": restart_guard}
+        told = {name: value for name, value in given.items() if not isinstance(value, Default)}
+        if owner is not None:
+            told["owner"] = owner
         defaults = {"ttl": 10.0, "max_ttl": 30.0, "prefix": "", "restart_guard": DEFAULT_GUARD, "owner": _myself()}
         unset = not nodes and shards is None and not environment.nodes()
         options = {
@@ -624,7 +626,7 @@ def _flat(nodes: Iterable[str | Iterable[str]]) -> list[str]:
     """One address after the other. (What is no text is complained of where addresses are read.)"""
     found: list[str] = []
     for it in nodes:
-        found += [it] if isinstance(it, str | bytes) or not isinstance(it, Iterable) else it  # type: ignore[list-item]
+        found += [it] if isinstance(it, str | bytes) or not isinstance(it, Iterable) else it
     return found
 
 

@@ -104,7 +104,7 @@ _ABOVE = (staticmethod, classmethod, property, cached_property, partialmethod)
 _LATER = {GeneratorType: "a generator", CoroutineType: "a coroutine", AsyncGeneratorType: "an async generator"}
 
 
-def kind_of(function: Function) -> Kind:
+def kind_of(function: Any) -> Kind:
     """Which kind of function this is; a partial or an object with `__call__` is of the kind of what it calls.
 
     ConfigError for what is no function, or will only become one.

@@ -69,7 +69,8 @@ class Lock(ABC, Generic[T]):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __reduce__(self) -> Any:
-        raise TypeError(f"the lock {self.name!r} belongs to its client and cannot be pickled: make it by locks.lock({self.name!r}) where it is needed")
+        where = f"make it by locks.lock({self.name!r}) where it is needed"
+        raise TypeError(f"the lock {self.name!r} belongs to its client and cannot be pickled: {where}")
 
     def __repr__(self) -> str:
         kind = "Semaphore" if isinstance(self._terms.recipes, Slots) else "Lock"

@@ -11,6 +11,7 @@ from .. import checks
 from ..core import quorum
 from ..core.round import Round
 from ..core.ticket import TOKEN
+from ..engine.crew import NodeStatus
 from ..engine.settings import Settings
 from ..errors import ConfigError, NoQuorum
 from ..events import Forced
@@ -43,6 +44,26 @@ def locked_by(settings: Settings, name: str) -> Plan[str | None]:
     if not certain:
         raise unheard(settings, seen, name, "look at")
     return None if value is None else value.decode("utf-8", "backslashreplace")
+
+
+def writable(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
+    """See whether the nodes that are up take writes: one that is out of memory, or cannot save, answers and grants nothing.
+
+    Returns:
+        The nodes, those that refuse as down, with the server's own words as the cause.
+
+    Raises:
+        NoQuorum: Fewer than a majority take writes.
+    """
+    up = [at for at, node in enumerate(nodes) if node.state == "up"]
+    seen = yield Ask(dict.fromkeys(up, looking.probe(settings.prefix)))
+    found = tuple(
+        node._replace(state="down", cause=seen.causes[at]) if at in seen.causes else node for at, node in enumerate(nodes)
+    )
+    if sum(it.state == "up" for it in found) < quorum.majority(len(nodes)):
+        causes = {it.node: it.cause for it in found if it.cause is not None}
+        raise NoQuorum("a majority of the nodes", seen.ended - seen.began, causes, quorum.majority(len(nodes)), "write to")
+    return found
 
 
 def names(settings: Settings, pattern: str) -> Plan[list[str]]:

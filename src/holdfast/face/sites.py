@@ -25,6 +25,7 @@ from .terms import Terms
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from ..engine.crew import NodeStatus
     from ..recipes.looking import LockStatus
 
 
@@ -100,6 +101,12 @@ class Sites:
                 "name the new sets without `previous`"
             )
         return home
+
+    def writable(self, at: int, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
+        """See whether the nodes of a shard take writes."""
+        from . import looking
+
+        return plans.of(at, looking.writable(self.all[at].settings, nodes))
 
     def inspect(self, name: str) -> Plan[LockStatus]:
         """How a lock is; of a name that moves, on the first of its sets where it is not free."""

@@ -116,7 +116,8 @@ def locks(settings: Settings, names: tuple[str, ...], ttl: float) -> tuple[Exclu
     """One lock for each name."""
     if not names:
         raise ConfigError("a lock needs a name")
-    for it in names:
+    given_names: tuple[object, ...] = names
+    for it in given_names:
         if isinstance(it, int | float | timedelta) and not isinstance(it, bool):
             given = checks.shown(it)
             raise ConfigError(f"a lock's name is text, not {given}. Did you mean an option, such as ttl={given} or wait={given}?")

@@ -117,6 +117,11 @@ def rw_force_release(key: bytes, horizon: int, only: str) -> bytes:
     return _eval(RW_FORCE_RELEASE, rw_keys_of(key), only.encode(), b"%d" % horizon)
 
 
+def probe(prefix: str) -> bytes:
+    """The bytes that try to write: a key that nobody has, for a millisecond. A full or broken node refuses them."""
+    return pack(b"SET", b"{%bholdfast}:ready" % prefix.encode(), b"1", b"NX", b"PX", b"1")
+
+
 def names(prefix: str, pattern: str, cursor: bytes) -> bytes:
     """The bytes of one step of looking for the locks that are held, with this prefix, and a pattern as SCAN has it."""
     literal = re.sub(r"([*?\[\]\\])", r"\\\1", prefix)

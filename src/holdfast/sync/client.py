@@ -115,7 +115,11 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
 
     def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         deadline = clock() + seconds(wait, "wait")
-        return tuple(node for it in self._drivers for node in it.ready(max(0.0, deadline - clock())))
+        found: list[NodeStatus] = []
+        for at, driver in enumerate(self._drivers):
+            nodes = driver.ready(max(0.0, deadline - clock()))
+            found += self._look(self._sites.writable(at, nodes))
+        return tuple(found)
 
     def close(self) -> None:
         for end in [it.closing() for it in self._drivers]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import warnings
 from _thread import allocate_lock
+from typing import TYPE_CHECKING
 
 from ..checks import Seconds
 from ..drivers.threads import Driver, Errand
@@ -25,6 +26,11 @@ class Lease(lease.Lease):
     __doc__ = lease.Lease.__doc__
     __slots__ = ("_driver", "errand")
     errand: Errand
+
+    if TYPE_CHECKING:
+
+        @property
+        def lost(self) -> threading.Event: ...
 
     def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
         super().__init__(terms, driver.settings, above)

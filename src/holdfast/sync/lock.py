@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
 
 from ..drivers.greenlets import Identity, itself
 from ..drivers.threads import Driver
@@ -95,7 +97,11 @@ class Lock(lock.Lock[Lease]):
             self._entered[here] = lease, before
         return lease
 
-    __exit__ = Leave()
+    if TYPE_CHECKING:  # what a type checker cannot see in a descriptor
+
+        def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    else:
+        __exit__ = Leave()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function or a generator: each call holds the lock until it is over. `current()` gives its lease."""

@@ -72,7 +72,7 @@ class Address:
         return self.host or self.path, self.port
 
 
-def parse(url: str) -> Address:
+def parse(url: object) -> Address:
     """The address that a URL names. ConfigError says what is wrong with it, and never shows a password."""
     if not isinstance(url, str):
         kind = type(url).__name__
@@ -97,8 +97,8 @@ def parse(url: str) -> Address:
         # (a plus is a plus: no form has been filled in here)
         pairs = parse_qsl(parts.query.replace("+", "%2B"), True, bool(parts.query), errors="strict")
     except ValueError:
-        if port := re.search(r"(?:^[^\[]*|\]):(\d+)$", shown.partition("://")[2].partition("/")[0]):
-            raise ConfigError(f"{shown!r}: the port must be between 1 and 65535, not {port[1]}") from None
+        if given := re.search(r"(?:^[^\[]*|\]):(\d+)$", shown.partition("://")[2].partition("/")[0]):
+            raise ConfigError(f"{shown!r}: the port must be between 1 and 65535, not {given[1]}") from None
         raise ConfigError(f"{shown!r} is no address of a node: its host, port or options cannot be read") from None
     secure = scheme in ("rediss", "valkeys")
     options = dict(pairs)

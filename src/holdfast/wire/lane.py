@@ -297,8 +297,9 @@ class Lane(Generic[Q]):
                 self.bad = ConnectionError(str(reply))
             else:
                 # (a server that does not know HELLO repeats all that was said with it, a password too)
-                told = str(reply).partition(", with args")[0] if word == "HELLO" else reply
-                self.bad = ConfigError(f"{_ADVICE.get(word, word + ' is refused')}: {told}")
+                told = str(reply).partition(", with args")[0] if word == "HELLO" else str(reply)
+                advice = _ADVICE.get(told.partition(" ")[0]) or _ADVICE.get(word, f"{word} is refused")
+                self.bad = ConfigError(f"{advice}: {told}")
         elif word == "INFO" and isinstance(reply, bytes | str):
             text = reply if isinstance(reply, str) else reply.decode("utf-8", "replace")
             self.facts.update((key, value) for key, colon, value in (it.partition(":") for it in text.splitlines()) if colon)
@@ -346,7 +347,10 @@ class Lane(Generic[Q]):
                 self.say(question)
 
 
+# By the server's error code, then by what was asked.
 _ADVICE = {
+    "NOAUTH": "it refuses us, password required (redis://user:password@host, or credentials=)",
+    "WRONGPASS": "it refuses our user or password",
     "HELLO": "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least (RESP3 is needed)",
     "SELECT": "it refuses the database",
     "INFO": "it refuses SUBSCRIBE or INFO: the user needs both",
