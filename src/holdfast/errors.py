@@ -218,7 +218,10 @@ class WrongLoop(Misuse):
 
 
 class Closed(Misuse):
-    """The client was closed."""
+    """The client was closed, and has not been entered again since."""
+
+
+CLOSED = "this client was closed. To use it again, enter it: `with client:`, or `async with client:`"
 
 
 class BadFence(HoldfastError, ValueError):

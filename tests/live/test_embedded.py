@@ -20,7 +20,7 @@ import pytest
 
 from holdfast import Holdfast, embedded
 from holdfast.embedded import Nodes, find_server
-from holdfast.errors import ConfigError, Misuse, WrongProcess
+from holdfast.errors import Closed, ConfigError, Misuse, WrongProcess
 
 # How the kernel or a watcher is made to keep servers from outliving us: both are tried wherever both can be.
 ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a parent's death")
@@ -373,3 +373,10 @@ def test_windows_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(ConfigError, match="Windows"):
         find_server()
+
+
+def test_servers_that_were_stopped_with_their_client_are_not_promised_again() -> None:
+    with Holdfast.local(nodes=1) as locks:
+        locks.lock("a", wait=5).acquire().release()
+    with pytest.raises(Closed, match="the servers of this client were stopped when it was closed"), locks:
+        pass

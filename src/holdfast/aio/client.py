@@ -16,7 +16,7 @@ from ..clock import clock
 from ..drivers.aio import Driver
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
-from ..errors import Closed
+from ..errors import CLOSED, Closed
 from ..face import client
 from ..face.agreements import Agreements
 from ..face.decorating import Kind
@@ -98,9 +98,9 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         """That of the running loop, and of this process, for one set of nodes; those of loops that were closed are forgotten."""
         loop, drivers = asyncio.get_running_loop(), self._loops[at]
         driver = drivers.get(loop)
-        if driver is None or driver.gone:
+        if driver is None or driver.gone or (driver.closed and not self._closed):
             if self._closed:
-                raise Closed("this client was closed")
+                raise Closed(CLOSED)
             for other in list(drivers):  # (one C call each: loops in other threads come and go meanwhile)
                 if other.is_closed():
                     drivers.pop(other, None)
@@ -157,6 +157,9 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
     aclose = close
 
     async def __aenter__(self) -> Self:
+        if self._closed:
+            self._check_servers()
+            self._closed = False
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

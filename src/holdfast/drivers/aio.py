@@ -24,7 +24,7 @@ from ..core.round import Answers, Round
 from ..engine.crew import Crew, NodeStatus, Want, Watch
 from ..engine.record import Stats
 from ..engine.settings import Settings
-from ..errors import Closed, HoldfastError
+from ..errors import CLOSED, Closed, HoldfastError
 from ..events import Event
 from ..recipes import readwrite
 from ..wire.address import Address
@@ -359,7 +359,7 @@ class Driver:
         if self.failure is not None:
             raise HoldfastError("holdfast failed: its log says more, please report it. Leases are lost; try again") from self.failure
         if self.closed:
-            raise Closed("this client was closed")
+            raise Closed(CLOSED)
 
     def let_go(self, claim: Want) -> None:
         """Give it back, or stop waiting for it. Waits for nothing: its bytes leave at the end of this turn at the latest."""

@@ -32,7 +32,7 @@ from ..core.round import Answers, Round
 from ..engine.crew import Crew, NodeStatus, Want, Watch
 from ..engine.record import Stats
 from ..engine.settings import Settings
-from ..errors import Cancelled, Closed, ConfigError, HoldfastError, Misuse
+from ..errors import CLOSED, Cancelled, Closed, ConfigError, HoldfastError, Misuse
 from ..events import Event
 from ..recipes import readwrite
 from ..wire.address import Address
@@ -627,7 +627,7 @@ class Driver:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise Closed("this client was closed")
+            raise Closed(CLOSED)
         if not self.settings.addresses:
             raise self.settings.nodeless
 
@@ -809,6 +809,12 @@ class Driver:
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""
         return self.keeper.crew.status(clock())
+
+    def reopen(self) -> None:
+        """Take up work again after `close`, with connections of its own. Leases of the time before stay over."""
+        if self.closed:
+            self._keeper = self._new()
+            self.closed = False
 
     def close(self) -> None:
         """Release everything and end. Waits for the nodes' answers, at most `node_timeout`."""

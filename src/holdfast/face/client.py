@@ -18,7 +18,7 @@ from ..checks import Seconds
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats
 from ..engine.settings import DEFAULT_GUARD, DEFAULT_MAX_TTL, DEFAULT_PREFIX, DEFAULT_TTL, Default, Settings
-from ..errors import ConfigError
+from ..errors import Closed, ConfigError
 from ..recipes.exclusive import LONGEST
 from ..recipes.semaphore import Slots
 from . import environment
@@ -215,7 +215,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
     def close(self) -> Awaitable[None] | None:
         """Release everything and disconnect; leases that are still held are lost, with reason "closed", waiters get Closed.
 
-        Waits for the nodes' answers, at most `node_timeout`. Closing twice is nothing. The interpreter's exit closes, too.
+        Waits for the nodes' answers, at most `node_timeout`. Idempotent. The interpreter's exit closes, too. Entering the client again
+        (`with`, `async with`) opens it again, with new connections; any other use of a closed client raises Closed.
         """
 
     # ------------------------------------------------ what needs no waiting
@@ -570,6 +571,10 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.urls))}, ttl={self.settings.ttl:g})"
+
+    def _check_servers(self) -> None:
+        if self._servers is not None:
+            raise Closed("the servers of this client were stopped when it was closed: make a new one by `Holdfast.local()`")
 
     def _stop_servers(self) -> None:
         if self._servers is not None:

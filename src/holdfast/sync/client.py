@@ -127,6 +127,10 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         self._stop_servers()
 
     def __enter__(self) -> Self:
+        if any(it.closed for it in self._drivers):
+            self._check_servers()
+            for driver in self._drivers:
+                driver.reopen()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -18,7 +18,7 @@ from ..core.command import Recipe
 from ..core.round import Answers, Round
 from ..engine.crew import Crew, NodeStatus, Want, Watch
 from ..engine.settings import Settings
-from ..errors import Closed
+from ..errors import CLOSED, Closed
 from ..events import Event
 from ..recipes import readwrite
 from .network import WALL, Link, Node
@@ -276,7 +276,7 @@ class Driver:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise Closed("this client was closed")
+            raise Closed(CLOSED)
 
     def _end(self, claim: Want, heard: bool = False) -> None:
         if not claim.done:
