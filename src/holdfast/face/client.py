@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -104,8 +103,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         **unknown: Never,
     ) -> None:
         checks.known(unknown, "client", CLIENT_OPTIONS, _MEANT)
-        if sys.platform == "win32":
-            raise ConfigError("holdfast runs on Linux and macOS; Windows has neither the clock nor the sockets that it relies on")
+        environment.check_platform()
         if observer is not None and not callable(observer):
             raise ConfigError(f"observer is a function of one argument, the event; not {checks.shown(observer)}")
         given: dict[str, object] = {"ttl": ttl, "max_ttl": max_ttl, "prefix": prefix, "restart_guard": restart_guard}

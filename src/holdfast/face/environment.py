@@ -1,6 +1,6 @@
-"""What the environment tells a client: the `HOLDFAST_...` variables, checked and named in every complaint.
+"""What surrounds a client: whether holdfast can work here, and the `HOLDFAST_...` variables.
 
-Knows the variables' names and forms. Must not know what the values are for: `engine.settings` checks them.
+Knows platforms, and the variables' names and forms. Must not know what the values are for: `engine.settings` checks them.
 
 All clients of the same nodes must agree on nodes, prefix and `max_ttl`. The environment carries these to every process
 of a service without a line of code.
@@ -9,6 +9,8 @@ of a service without a line of code.
 from __future__ import annotations
 
 import os
+import sys
+from importlib import import_module
 from typing import Any
 
 from .. import checks
@@ -57,3 +59,33 @@ def options() -> dict[str, Any]:
         if text := os.environ.get(f"HOLDFAST_{option.upper()}", ""):
             found[option] = text
     return found
+
+
+def check_platform() -> None:
+    """Refuse what holdfast cannot work on.
+
+    Raises:
+        ConfigError: This is Windows, a process that eventlet has patched, or a subinterpreter.
+    """
+    if sys.platform == "win32":
+        raise ConfigError("holdfast runs on Linux and macOS; Windows has neither the clock nor the sockets that it relies on")
+    eventlet = sys.modules.get("eventlet.patcher")
+    if eventlet is not None and eventlet.is_monkey_patched("thread"):
+        raise ConfigError("holdfast does not work under eventlet's monkey_patch(): use gevent, threads or asyncio")
+    if not _in_main_interpreter():
+        raise ConfigError(
+            "holdfast does not work in a subinterpreter, which can neither start its thread nor see forks: use a process of its own "
+            "(under mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
+        )
+
+
+def _in_main_interpreter() -> bool:
+    # Python 3.13 gave the module its name, and its answers a second value, the owner.
+    for name in ("_interpreters", "_xxsubinterpreters"):
+        try:
+            interpreters = import_module(name)
+        except ImportError:
+            continue
+        current, main = interpreters.get_current(), interpreters.get_main()
+        return bool(current[0] == main[0]) if isinstance(current, tuple) else bool(current == main)
+    return True
