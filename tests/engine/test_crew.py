@@ -24,6 +24,7 @@ from holdfast.engine.record import Stats
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, Overtaken
 from holdfast.recipes.exclusive import Exclusive, undo
 from holdfast.recipes.semaphore import Slots
+from holdfast.wire.address import parse
 from holdfast.wire.resp import pack
 
 
@@ -894,6 +895,18 @@ def test_a_server_that_may_evict_locks_is_warned_of_once() -> None:
     world.cut(1)
     world.run(2.0)
     assert len([it for it in world.events if isinstance(it, events.Warned)]) == 2
+
+
+def test_a_certificate_that_nobody_verifies_is_warned_of_once() -> None:
+    world = World()
+    world.crew.lanes[1].address = parse("rediss://n1:1?ssl_cert_reqs=none")
+    world.crew.lanes[2].address = parse("rediss://n2:1")
+    world.run(2.0)
+    world.cut(1)
+    world.run(2.0)
+    told = [(it.node, it.warning) for it in world.events if isinstance(it, events.Warned)]
+    warning = "nobody verifies its certificate (ssl_cert_reqs=none), so others can pose as it. Name its authority: ssl_ca_certs."
+    assert told == [("rediss://n1:1", warning)]
 
 
 def test_a_server_that_does_not_tell_its_policy_is_not_warned_of() -> None:

@@ -11,7 +11,7 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
-from holdfast.wire.address import Address, Tls, parse
+from holdfast.wire.address import Address, Tls, masked, parse
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
@@ -274,3 +274,13 @@ def test_a_place_is_the_same_for_all_databases_and_users() -> None:
 def test_an_address_is_immutable() -> None:
     with pytest.raises(AttributeError):
         parse("redis://h").host = "other"  # type: ignore[misc]
+
+
+def test_masked_texts_are_the_same_texts_and_show_no_password() -> None:
+    url = "redis://me:s3cret@a:6379"
+    given = {"a": [url, ("redis://b",)], "b": iter([5, None, b"x"])}
+    assert masked(given) == {"a": [url, ["redis://b"]], "b": [5, None, b"x"]}
+    assert repr(masked([url])) == "['redis://a:6379']"
+    address = parse(masked(url))
+    assert address.password == "s3cret"
+    assert parse(address) is address

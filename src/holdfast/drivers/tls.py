@@ -95,13 +95,22 @@ class Tunnel:
         reason = (error.reason or str(error)).lower().replace("_", " ")
         if error.reason in _NO_TLS:
             return ConfigError(f"it does not speak TLS ({reason}): write redis:// instead of rediss://, or name its TLS port")
-        if "alert" in reason and any(it in reason for it in _OURS):
-            return ConfigError(f"it refuses us ({reason}): ssl_certfile and ssl_keyfile name the certificate that it may ask for")
+        if "alert" in reason:
+            for advice, alerts in _ALERTS.items():
+                if any(it in reason for it in alerts):
+                    return ConfigError(f"it refuses us ({reason}): {advice}")
         return ConnectionError(f"TLS failed: {reason}")
 
 
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
-_OURS = ("certificate", "unknown ca", "handshake failure", "protocol version", "access denied", "insufficient security")
+# What to do about a server's alert. A server that speaks TLS 1.2 says "handshake failure" in two cases.
+_CERTIFICATE = "ssl_certfile and ssl_keyfile name the certificate that it may ask for"
+_VERSIONS = "it accepts none of our TLS versions or ciphers: compare its tls-protocols and tls-ciphers with the SSLContext of ssl="
+_ALERTS = {
+    _CERTIFICATE: ("certificate", "unknown ca", "access denied"),
+    _VERSIONS: ("protocol version", "insufficient security"),
+    f"{_VERSIONS}; or {_CERTIFICATE}": ("handshake failure",),
+}
 _AUTHORITY = "if that is its authority, name it with ssl_ca_certs"
 _NAME = "name the node as its certificate does"
 _VERIFICATION = {  # by OpenSSL's numbers (X509_V_ERR_...)

@@ -416,6 +416,9 @@ class Crew:
         if policy != "noeviction":
             warning = f"its maxmemory-policy is {policy}: it may evict locks that are held. Set maxmemory-policy noeviction."
             self.record.warn(lane.address.label, warning, now)
+        if lane.address.tls is not None and not lane.address.tls.verify:
+            warning = "nobody verifies its certificate (ssl_cert_reqs=none), so others can pose as it. Name its authority: ssl_ca_certs."
+            self.record.warn(lane.address.label, warning, now, "tls")
 
     def _compare_clocks(self, now: float) -> None:
         """Is a node's clock far from what most of them say? Where they cannot outvote one another, ours decides."""

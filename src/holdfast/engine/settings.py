@@ -72,7 +72,7 @@ class Settings(NamedTuple):
 
 
 def settings(
-    nodes: Iterable[str],
+    nodes: Iterable[str | Address],
     *,
     ttl: object,
     max_ttl: object,

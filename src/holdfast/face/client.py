@@ -20,6 +20,7 @@ from ..engine.settings import DEFAULT_GUARD, DEFAULT_MAX_TTL, DEFAULT_PREFIX, DE
 from ..errors import Closed, ConfigError
 from ..recipes.exclusive import LONGEST
 from ..recipes.semaphore import Slots
+from ..wire.address import masked
 from . import environment
 from . import shards as sharding
 from .agreements import Agreements
@@ -102,6 +103,9 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         previous: Sets | Iterable[str] | None = None,
         **unknown: Never,
     ) -> None:
+        # First of all: whatever is raised from here on, no local variable shows a password.
+        nodes, shards, previous = tuple(masked(nodes)), masked(shards), masked(previous)
+        unknown = masked(unknown)
         checks.known(unknown, "client", CLIENT_OPTIONS, _MEANT)
         environment.check_platform()
         if observer is not None and not callable(observer):
@@ -568,6 +572,9 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         return self._servers
 
     def __repr__(self) -> str:
+        if not hasattr(self, "settings"):
+            # It could not be made, and an error reporter looks at it.
+            return f"<{type(self).__name__} that could not be made>"
         return f"{type(self).__name__}({', '.join(map(repr, self.urls))}, ttl={self.settings.ttl:g})"
 
     def _check_servers(self) -> None:

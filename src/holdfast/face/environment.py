@@ -15,6 +15,7 @@ from typing import Any
 
 from .. import checks
 from ..errors import ConfigError
+from ..wire.address import Url
 
 NODES, PREVIOUS, FRESH = "HOLDFAST_NODES", "HOLDFAST_PREVIOUS", "HOLDFAST_FRESH"
 OFF = "off"
@@ -22,12 +23,12 @@ OFF = "off"
 
 def nodes() -> str:
     """The text of HOLDFAST_NODES, empty if it is not set."""
-    return os.environ.get(NODES, "").strip()
+    return Url(os.environ.get(NODES, "").strip())
 
 
 def previous() -> str:
     """The text of HOLDFAST_PREVIOUS, empty if it is not set."""
-    return os.environ.get(PREVIOUS, "")
+    return Url(os.environ.get(PREVIOUS, ""))
 
 
 def fresh() -> list[str]:

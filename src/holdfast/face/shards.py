@@ -20,16 +20,17 @@ from ..engine.census import ALONE
 from ..errors import ConfigError
 from ..recipes.exclusive import tag_of
 from ..wire import address
+from ..wire.address import Address, masked
 
 LONGEST = 64  # bytes of what a set is called
 _CALLED = re.compile(r"([\w.-]+)=(?=\w+://)")  # in an environment variable: what a set is called, before its first address
 
 
 class Shard(NamedTuple):
-    """One set of nodes. `name`: what it is called; `nodes`: their addresses, as they were given; `places`: where they are."""
+    """One set of nodes. `name`: what it is called; `nodes`: their addresses; `places`: where they are."""
 
     name: str
-    nodes: tuple[str, ...]
+    nodes: tuple[Address, ...]
     places: frozenset[tuple[str, int]]
 
 
@@ -63,11 +64,11 @@ class Spread:
         return blake2b("\n".join(sorted(self.names)).encode(), digest_size=4).hexdigest()
 
 
-def alone(nodes: Iterable[str], name: str | None = None) -> Shard:
-    """The only set of nodes that there is. (Whoever makes its settings complains of what is wrong with it.)"""
-    listed = tuple(nodes)
-    places = [address.parse(it).place for it in listed]
-    return Shard(" ".join(f"{host}:{port}" for host, port in sorted(places)) if name is None else name, listed, frozenset(places))
+def alone(nodes: Iterable[object], name: str | None = None) -> Shard:
+    """The only shard, or one of several. (`engine.settings` complains of nodes that do not go together.)"""
+    addresses = tuple(address.parse(it) for it in nodes)
+    places = [it.place for it in addresses]
+    return Shard(" ".join(f"{host}:{port}" for host, port in sorted(places)) if name is None else name, addresses, frozenset(places))
 
 
 def shards(given: object, what: str, flat: bool = False) -> tuple[Shard, ...]:
@@ -112,14 +113,15 @@ def _name(name: object, what: str) -> str:
 
 def listed(text: str) -> dict[str, list[str]] | list[list[str]]:
     """What an environment variable says: addresses, by commas or spaces; sets, by semicolons, `a=redis://a1 redis://a2; b=redis://b1`."""
-    sets = [it.replace(",", " ").split() for it in text.split(";")]
+    sets: list[list[str]] = masked([it.replace(",", " ").split() for it in text.split(";")])
     sets = [it for it in sets if it]
     called = [_CALLED.match(it[0]) for it in sets]
     if not any(called):
         return sets
     if not all(called) or len({it[1] for it in called if it}) < len(called):
         raise ConfigError("either every set of nodes is called something, each something else, or none is: a=redis://a1; b=redis://b1")
-    return {it[1]: [nodes[0][it.end() :], *nodes[1:]] for it, nodes in zip(called, sets, strict=True) if it}
+    found: dict[str, list[str]] = masked({it[1]: [nodes[0][it.end() :], *nodes[1:]] for it, nodes in zip(called, sets, strict=True) if it})
+    return found
 
 
 def only(found: Mapping[str, list[str]] | Sequence[list[str]]) -> list[str]:

@@ -7,8 +7,10 @@ the drivers. No complaint shows anything that could be a password.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from .. import checks
@@ -72,8 +74,48 @@ class Address:
         return self.host or self.path, self.port
 
 
+class Url(str):
+    """An address as it was given. Its `repr`, which tracebacks with local variables show, has no password in it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(_shown(self)[0])
+
+
+def masked(given: object) -> Any:
+    """The same addresses, in the same texts, lists and mappings, none of which shows a password."""
+    match given:
+        case str():
+            return Url(given)
+        case Mapping():
+            return {name: masked(it) for name, it in given.items()}
+        case bytes() | bytearray():
+            return given
+        case Iterable():
+            return [masked(it) for it in given]
+    return given
+
+
 def parse(url: object) -> Address:
-    """The address that a URL names. ConfigError says what is wrong with it, and never shows a password."""
+    """The address that a URL names; one that was read before is given back.
+
+    Raises:
+        ConfigError: It is no address. The message says what is wrong and never shows a password, and neither do the local
+            variables of the frames that it passed.
+    """
+    if isinstance(url, Address):
+        return url
+    url = masked(url)
+    try:
+        return _read(url)
+    except ConfigError as error:
+        complaint = str(error)
+    # Raised here: the frames in which the address was taken apart are not part of it.
+    raise ConfigError(complaint)
+
+
+def _read(url: object) -> Address:
     if not isinstance(url, str):
         kind = type(url).__name__
         hint = ": decode it, address.decode()" if isinstance(url, bytes | bytearray) else ""
