@@ -1288,69 +1288,38 @@ def test_busy_tells_what_is_known(left: int, holder: bytes | None, who: str | No
 
 MINE = b"1600000000000000:" + b"a" * 32 + b":00000001"  # of the same client
 WAIT_LONGER = "Wait longer (`wait=`), or come back later"
+ASK = f"{WAIT_LONGER}; inspect('jobs') tells whose client it is."
 GONE = "If the program that wrote it is gone, call force_release('jobs', reason"
+LEFT = "for up to 5.0 s more unless renewed"
 
 
 @pytest.mark.parametrize(
-    "left, holder, told",
+    "left, holder, who, advice",
     [
-        (
-            5000,
-            OTHER,
-            "is held by holdfast client bbbbbbbb for up to 5.0 s more unless renewed (waited 0.500 s). "
-            f"{WAIT_LONGER}; inspect('jobs') tells whose client it is.",
-        ),
-        (
-            5000,
-            OTHER + b":w",
-            "is held by holdfast client bbbbbbbb for up to 5.0 s more unless renewed (waited 0.500 s). "
-            f"{WAIT_LONGER}; inspect('jobs') tells whose client it is.",
-        ),
-        (
-            5000,
-            MINE,
-            "is held by this client itself for up to 5.0 s more unless renewed (waited 0.500 s). "
-            f"{WAIT_LONGER}; inspect('jobs') tells whose client it is.",
-        ),
-        (
-            5000,
-            b"shared",
-            f"is held by readers of the read-write lock of this name for up to 5.0 s more unless renewed (waited 0.500 s). {WAIT_LONGER}.",
-        ),
-        (
-            5000,
-            b"worker\x1b[2J\n\xff",
-            "is held by another program, which wrote 'worker\\x1b[2J\\n\\\\xff' for up to 5.0 s more unless renewed (waited 0.500 s). "
-            f"{WAIT_LONGER}.",
-        ),
-        (
-            -1,
-            b"worker",
-            f"is held by another program, which wrote 'worker', without an expiry (waited 0.500 s). {GONE}, only='worker').",
-        ),
+        (5000, OTHER, f"holdfast client bbbbbbbb {LEFT}", ASK),
+        (5000, OTHER + b":w", f"holdfast client bbbbbbbb {LEFT}", ASK),
+        (5000, MINE, f"this client itself {LEFT}", ASK),
+        (5000, b"shared", f"readers of the read-write lock of this name {LEFT}", f"{WAIT_LONGER}."),
+        (5000, b"job\x1b[2J\n\xff", rf"another program, which wrote 'job\x1b[2J\n\\xff' {LEFT}", f"{WAIT_LONGER}."),
+        (-1, b"worker", "another program, which wrote 'worker', without an expiry", f"{GONE}, only='worker')."),
         (
             -1,
             b"\n" * 64,
-            "is held by another program, which wrote '" + r"\n" * 39 + r"\..., without an expiry (waited 0.500 s). "
+            "another program, which wrote '" + r"\n" * 39 + r"\..., without an expiry",
             f"{GONE}, only=locked_by('jobs')).",
         ),
-        (-1, b"", f"is held by another program, which wrote '', without an expiry (waited 0.500 s). {GONE})."),
-        (
-            -1,
-            OTHER,
-            "is held by holdfast client bbbbbbbb, without an expiry (waited 0.500 s). "
-            f"{GONE}, only='1600000000000000:{'b' * 32}:00000001').",
-        ),
-        (-2, None, f"is held by another client (waited 0.500 s). {WAIT_LONGER}."),
+        (-1, b"", "another program, which wrote '', without an expiry", f"{GONE})."),
+        (-1, OTHER, "holdfast client bbbbbbbb, without an expiry", f"{GONE}, only='{OTHER.decode()}')."),
+        (-2, None, "another client", f"{WAIT_LONGER}."),
     ],
     ids=["ours", "a writer", "our own", "readers", "control characters", "lasts", "long", "empty", "ours that lasts", "unknown"],
 )
-def test_busy_says_in_words_who_has_it_and_what_to_do(left: int, holder: bytes | None, told: str) -> None:
+def test_busy_says_in_words_who_has_it_and_what_to_do(left: int, holder: bytes | None, who: str, advice: str) -> None:
     talk = Conversation(1, patient=False)
     talk.sends("try to 0")
     talk.answers(0, denied(left, holder=holder, place=-1), at=0.5)
     talk.sends("release to 0")
-    assert str(talk.refused(LockBusy)) == f"'jobs' {told}"
+    assert str(talk.refused(LockBusy)) == f"'jobs' is held by {who} (waited 0.500 s). {advice}"
 
 
 def test_B37_a_wait_ends_at_its_deadline_and_not_before() -> None:
@@ -1754,19 +1723,16 @@ def test_S11_a_value_without_an_expiry_is_not_counted_as_another_type() -> None:
     assert "node1, node2" in str(talk.refused(ConfigError))
 
 
+OTHER_TYPE = (
+    "the key of 'jobs' holds data of another type than a lock's (a string): this node grants the lock to nobody. "
+    "Choose another name, or remove that key."
+)
+LASTS = r"'jobs' is held there by 'a\x1bb', a value without an expiry: it stays until it is removed. "
+
+
 @pytest.mark.parametrize(
     "reply, told",
-    [
-        (
-            WRONGTYPE,
-            "the key of 'jobs' holds data of another type than a lock's (a string): this node grants the lock to nobody. "
-            "Choose another name, or remove that key.",
-        ),
-        (
-            foreign(-1, holder=b"a\x1bb"),
-            f"'jobs' is held there by 'a\\x1bb', a value without an expiry: it stays until it is removed. {GONE}, only='a\\x1bb').",
-        ),
-    ],
+    [(WRONGTYPE, OTHER_TYPE), (foreign(-1, holder=b"a\x1bb"), rf"{LASTS}{GONE}, only='a\x1bb').")],
     ids=["another type", "no expiry"],
 )
 def test_S11_a_warning_says_what_to_do(reply: object, told: str) -> None:

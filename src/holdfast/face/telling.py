@@ -73,7 +73,7 @@ def log(event: Event) -> None:
         case events.Opened():
             lease.warning("%r runs without its lock (fail_open): %s", event.name, event.error)
         case events.Forced():
-            holder = "nobody" if event.holder is None else readable(event.holder)
+            holder = "nobody" if event.holder is None else readable(event.holder) or "''"
             lease.warning("%r was taken from %s on %d nodes: %s", event.name, holder, event.nodes, readable(event.reason, LONGEST_REASON))
         case events.Lost():
             lease.error("%r is lost: %s (fence %d)", event.name, event.reason, event.fence)
