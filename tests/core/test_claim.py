@@ -35,7 +35,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
 from holdfast.core.command import RELEASE, WRITER
-from holdfast.core.reach import DOWN, GUARDED, HOPED, UP
+from holdfast.core.reach import DOWN, GUARDED, HOPED, UP, Standing
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired, Overtaken
 
 Held = Callable[..., Conversation]
@@ -645,6 +645,16 @@ def test_a_burnt_node_is_not_asked_when_it_was_flushed() -> None:
     talk.joins(0)
     talk.sends("release to 0")
     assert not talk.flushes(0)
+
+
+@pytest.mark.parametrize("standing", [GUARDED, HOPED, DOWN])
+def test_a_node_that_cannot_be_spoken_to_is_not_asked_when_it_was_flushed(held: Held, standing: Standing) -> None:
+    talk = held()
+    talk.breaks(0, standing=standing)
+    assert not talk.flushes(0, at=0.5)
+    talk.joins(0, at=0.6)
+    assert talk.flushes(0), "no answer is owed"
+    talk.sends("request to 0")
 
 
 @pytest.mark.parametrize("state", ["asked", "waits", "released"])

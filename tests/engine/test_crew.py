@@ -1038,6 +1038,19 @@ def test_a_value_without_an_expiry_is_warned_of_once_for_a_name_and_a_node_whate
     assert all("call force_release('jobs', reason, only='value" in it for _, it in warnings(world))
 
 
+def test_what_nodes_refuse_with_makes_no_long_message() -> None:
+    """Each node answers with an error of 20 MB, which has control characters in it."""
+    world = World(outage=1.0).connect()
+    for node in world.nodes:
+        node.answer = lambda asked: b"-ERR \x1b[2J" + b"no" * 10**7 + b"\r\n"
+    claim = world.claim("jobs")
+    world.run(5.0)
+    error = claim.refusal
+    assert type(error) is NoQuorum and len(error.causes) == 3
+    assert str(error).replace("\n", "").isprintable() and len(str(error)) < 2000
+    assert sum(len(str(it)) for it in world.events) < 2000
+
+
 # ------------------------------------------------ what clients say of their settings
 
 

@@ -143,6 +143,11 @@ CONVERSATIONS = {
         patched(Claim, "_flushed", "vote.owed or vote.burnt", "vote.burnt"),
         test_crew.test_a_thousand_leases_ask_a_flushed_node_in_one_write,
     ),
+    "a flushed node is asked that cannot be spoken to": Conversation(
+        patched(Claim, "_flushed", " or self._reach.standing[node] is not UP", ""),
+        test_claim.test_a_node_that_cannot_be_spoken_to_is_not_asked_when_it_was_flushed,
+        {"standing": test_claim.GUARDED},
+    ),
     "a flush prolongs what is not renewed": Conversation(
         patched(Claim, "_flushed", "self.ttl if self._renew else max(self.until - now, 0.001)", "self.ttl"),
         test_claim.test_a_lease_that_is_not_renewed_is_not_made_longer_by_a_flush,
@@ -305,6 +310,7 @@ ROWS = (
         conversation=(
             "a flush is not asked about",
             "each flush is asked about",
+            "a flushed node is asked that cannot be spoken to",
             "a flush prolongs what is not renewed",
             "a waiter asks a flushed node before its holder",
         ),

@@ -358,7 +358,7 @@ class Claim:
             return self._lapse(now, unread=True)
         vote = self.votes[node]
         # An answer that it still owes comes after this news, and so is as new. That also bounds what flush upon flush makes us say.
-        if vote.owed or vote.burnt:
+        if vote.owed or vote.burnt or self._reach.standing[node] is not UP:
             return False
         ttl = self.ttl if self._renew else max(self.until - now, 0.001)  # (what is not renewed gets no longer lease by this)
         return self._ask((node,), WAIT, now, ttl)
