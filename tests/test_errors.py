@@ -144,9 +144,53 @@ def test_B53_a_message_names_the_lock_and_says_what_to_do(error: HoldfastError) 
 def test_busy_tells_who_and_for_how_long() -> None:
     error = LockBusy("a", 0.25, "host:1", 2.0)
     assert (error.name, error.waited, error.holder, error.ttl_left) == ("a", 0.25, "host:1", 2.0)
-    assert str(error).startswith("'a' is held by host:1, whose lease runs for 2.0 s more unless renewed; waited 0.250 s.")
+    assert str(error).startswith("'a' is held by host:1 for up to 2.0 s more unless renewed (waited 0.250 s). Wait longer")
     unknown = str(LockBusy("a", 0.25, None, None))
-    assert "held by somebody else; waited 0.250 s" in unknown
+    assert "held by another client (waited 0.250 s)" in unknown
+    named = LockBusy("a", 0.25, "host:1", None, who="a friend", advice="Ask her.")
+    assert str(named) == "'a' is held by a friend (waited 0.250 s). Ask her."
+    assert named.holder == "host:1"
+
+
+def test_busy_shows_a_holder_on_one_short_line_and_keeps_it_whole() -> None:
+    value = "\x1b[2Jworker\n" * 1000
+    error = LockBusy("a", 0.25, value, 2.0)
+    assert error.holder == value
+    assert str(error).isprintable() and "\\x1b[2Jworker\\n" in str(error) and len(str(error)) < 250
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("", ""),
+        ("as it is: é 漢 🔒 \\", "as it is: é 漢 🔒 \\"),
+        ("a\nb\r\tc\x00\x7f", "a\\nb\\r\\tc\\x00\\x7f"),
+        ("\x1b[31m\x9b", "\\x1b[31m\\x9b"),
+        ("\u202eevil\u2028\u200b", "\\u202eevil\\u2028\\u200b"),
+        ("half of a pair \ud800", "half of a pair \\ud800"),
+    ],
+    ids=["nothing", "printable", "lines", "colours", "directions", "half"],
+)
+def test_what_cannot_be_printed_is_escaped(text: str, told: str) -> None:
+    assert errors.readable(text) == told
+
+
+@pytest.mark.parametrize(
+    "text, most, told",
+    [("abcde", 5, "abcde"), ("abcdef", 5, "abcde..."), ("\n\n\n", 5, "\\n\\n\\..."), ("\n" * 9, 5, "\\n\\n\\...")],
+)
+def test_a_long_text_is_cut(text: str, most: int, told: str) -> None:
+    assert errors.readable(text, most) == told
+
+
+def test_the_longest_sentence_of_a_server_stays_whole() -> None:
+    misconf = (
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the "
+        "data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails "
+        "(stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error."
+    )
+    assert errors.readable(misconf) == misconf
+    assert len(errors.readable("x" * 20_000_000)) < 410
 
 
 def test_no_quorum_tells_what_is_wrong_with_each_node() -> None:

@@ -4,7 +4,7 @@ Knows words and facts. Must not know nodes' sockets, drivers, or how a fact came
 
     HoldfastError
     ├── NotAcquired
-    │   ├── LockBusy       (also TimeoutError)   somebody else has it, and the time to wait ran out
+    │   ├── LockBusy       (also TimeoutError)   another holder has it, and the time to wait ran out
     │   ├── RateLimited    (also TimeoutError)   the limit is used up for longer than the time to wait
     │   ├── NotAllArrived  (also TimeoutError)   others have yet to arrive, and the time to wait ran out
     │   ├── NoQuorum                             too few nodes answered: nobody can know
@@ -47,6 +47,23 @@ __all__ = [
 ]
 
 
+LONGEST_TOLD = 400  # characters: the longest sentence that a server says of itself (MISCONF) stays whole
+
+
+def readable(text: str, most: int = LONGEST_TOLD) -> str:
+    """Escape what cannot be printed, and cut the text at `most` characters: for words of nodes and other programs in messages and logs.
+
+    Args:
+        text: Any text. It may have control characters, line ends or halves of surrogate pairs in it.
+        most: The most characters that are kept. A text that was cut ends in "...".
+
+    Returns:
+        The text on one line, every character of it printable.
+    """
+    told = "".join([it if it.isprintable() else it.encode("unicode_escape").decode() for it in text[:most]])
+    return told if len(told) <= most and len(text) <= most else f"{told[:most]}..."
+
+
 class HoldfastError(Exception):
     """Any error of holdfast's own. Picklable: it is its message and its attributes."""
 
@@ -69,20 +86,41 @@ class NotAcquired(HoldfastError):
 
 
 class LockBusy(NotAcquired, TimeoutError):
-    """Somebody else has the lock, and the time to wait for it ran out.
+    """Another holder has the lock, and the time to wait for it ran out.
 
-    `holder`: the holder's token, or the value another client wrote (None if no node told);
-    `ttl_left`: seconds until that lease ends unless it is renewed (None if unknown).
+    Attributes:
+        holder: The holder's token, or the first 64 bytes of the value that another program wrote. None if no node told.
+        ttl_left: Seconds until the holder's lease ends unless it is renewed. None if no node told, and where another program wrote a
+            value without an expiry.
     """
 
     holder: str | None
     ttl_left: float | None
 
-    def __init__(self, name: str, waited: float, holder: str | None, ttl_left: float | None) -> None:
-        left = "" if ttl_left is None else f", whose lease runs for {ttl_left:.1f} s more unless renewed"
-        super().__init__(
-            f"{name!r} is held by {holder or 'somebody else'}{left}; waited {waited:.3f} s. Wait longer (`wait=`), or come back later."
-        )
+    def __init__(
+        self,
+        name: str,
+        waited: float,
+        holder: str | None,
+        ttl_left: float | None,
+        *,
+        who: str = "",
+        advice: str = "",
+    ) -> None:
+        """Say who holds the lock.
+
+        Args:
+            name: The lock's name.
+            waited: Seconds that the caller waited.
+            holder: As the attribute.
+            ttl_left: As the attribute.
+            who: What the message calls the holder. Empty: the value itself, shortened.
+            advice: What the message says last. Empty: to wait longer, or to come back later.
+        """
+        left = "" if ttl_left is None else f" for up to {ttl_left:.1f} s more unless renewed"
+        who = who or ("another client" if holder is None else readable(holder, 64))
+        advice = advice or "Wait longer (`wait=`), or come back later."
+        super().__init__(f"{name!r} is held by {who}{left} (waited {waited:.3f} s). {advice}")
         self.name, self.waited, self.holder, self.ttl_left = name, waited, holder, ttl_left
 
 

@@ -42,6 +42,7 @@ ONLY_REAL = {
     "test_a_decorated_function_is_run_once_for_its_key",
     "test_what_is_run_is_a_function_of_the_face",
     "test_a_decorated_function_computes_once_for_each_key",
+    "test_s11_a_decorated_function_is_skipped",
     "test_what_cannot_be_decorated",
     "test_a_closed_client_is_opened_again_by_entering_it",
     "test_a_lease_of_before_does_not_touch_the_client_that_was_opened_again",

@@ -230,6 +230,42 @@ async def test_s33_nodes_that_are_flushed_while_a_lock_is_held(face: Face, three
     await face.release(second)
 
 
+@pytest.mark.parametrize("kind", ["lock", "write", "read"])
+async def test_s33_holders_hear_of_a_flush_at_once(face: Face, three: Cluster, name: str, kind: str) -> None:
+    """And not when the next renewal is due, after 10 s."""
+    client = await face.connected(three)
+    make = {"lock": client.lock, "write": client.rwlock(name).write, "read": client.rwlock(name).read}[kind]
+    lease = await face.acquire(make(name, ttl=30) if kind == "lock" else make(ttl=30))
+    await face.until(lambda: lease.votes == 3)
+    shown = three.holders(name)
+    began = face.now()
+    assert three.ask(1, "FLUSHALL") == "OK"
+    await face.until(lambda: three.holders(name) == shown)
+    assert face.now() - began < 5
+    await face.until(lambda: lease.votes == 3)
+    assert lease.held
+    began = face.now()
+    assert three.everywhere("FLUSHALL") == ["OK"] * 3
+    await face.until_lost(lease)
+    assert face.now() - began < 5
+    with pytest.raises(LockLost) as caught:
+        lease.check()
+    assert caught.value.reason == "gap"
+
+
+async def test_s33_a_flush_of_another_database_is_no_loss(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three)
+    lease = await face.acquire(client.lock(name, ttl=30))
+    await face.until(lambda: lease.votes == 3)
+    asked = three.calls()
+    for node in range(3):
+        three.ask(node, "EVAL", "redis.call('SELECT', 5) redis.call('FLUSHDB')", 0)
+    await face.until(lambda: min(now - then for now, then in zip(three.calls(), asked, strict=True)) >= 1)
+    await face.sleep(0.1)
+    assert lease.held and lease.votes == 3
+    await face.release(lease)
+
+
 async def test_leases_of_one_client_are_lost_one_by_one(face: Face, five: Cluster, name: str) -> None:
     """B-49: a renewal of one acquisition is never one of the next."""
     client = await face.connected(five)

@@ -87,7 +87,7 @@ class Mute:
 
     def __init__(self, label: str = "jobs", kind: bytes = b"") -> None:
         self.kind = kind
-        self.name, self.label = label.encode(), label
+        self.name, self.label, self.part = label.encode(), label, label
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         raise AssertionError("a claim packs nothing")
@@ -191,6 +191,11 @@ class Conversation:
         """Something has happened to the key there, which the node was to watch."""
         self._at(at)
         return self._happened(self.claim.changed(node, self.now))
+
+    def flushes(self, node: int, at: float | None = None) -> bool:
+        """The node says that all of its keys may be gone."""
+        self._at(at)
+        return self._happened(self.claim.changed(node, self.now, flushed=True))
 
     # ------------------------------------------------ what else happens
 

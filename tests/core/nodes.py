@@ -27,7 +27,7 @@ class Lock:
     """What a claim is about."""
 
     def __init__(self, name: str, kind: bytes = b"") -> None:
-        self.name, self.label, self.kind = name.encode(), name, kind
+        self.name, self.label, self.part, self.kind = name.encode(), name, name, kind
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         raise AssertionError("nobody packs anything here")

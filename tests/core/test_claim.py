@@ -35,7 +35,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
 from holdfast.core.command import RELEASE, WRITER
-from holdfast.core.reach import DOWN, GUARDED, HOPED, UP
+from holdfast.core.reach import DOWN, GUARDED, HOPED, UP, Standing
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired, Overtaken
 
 Held = Callable[..., Conversation]
@@ -441,6 +441,30 @@ def test_the_first_in_line_has_a_foreign_holder_watched_once() -> None:
     talk.sends("request watching to 1")
 
 
+@pytest.mark.parametrize("value", [FOREIGN, b""], ids=["a value", "an empty value"])
+def test_S11_a_value_without_an_expiry_is_a_holder_that_is_watched_and_looked_at_every_third_of_a_ttl(value: bytes) -> None:
+    talk = Conversation(outage=1.0)
+    talk.sends("request to 0 1 2")
+    for node in range(3):
+        talk.answers(node, foreign(-1, holder=value), at=0.1)
+        talk.sends(f"request watching to {node}")
+    assert talk.unfit == [0, 1, 2], "operators are warned"
+    for node in range(3):
+        talk.answers(node, foreign(-1, holder=value), at=0.2)
+    for beat in range(1, 5):
+        talk.wakes(beat * BEAT)  # no earlier: there is no expiry to wait for
+        talk.sends("request to 0 1 2")
+        for node in range(3):
+            talk.answers(node, foreign(-1, holder=value), at=beat * BEAT + 0.1)
+        talk.waits()
+    for node in (0, 1):
+        talk.changes(node, at=13.0)  # its owner has removed it
+        talk.sends(f"request watching to {node}")
+    for node in (0, 1):
+        talk.answers(node, granted(), at=13.1)
+    talk.held()
+
+
 def test_another_foreign_holder_is_watched_anew() -> None:
     talk = watching()
     talk.wakes(BEAT)
@@ -455,8 +479,17 @@ def test_another_foreign_holder_is_watched_anew() -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    [foreign(place=1), foreign(place=-1), denied(place=0), denied(place=0, holder=None), foreign(-1), denied(-2, place=0, holder=None)],
-    ids=["second in line", "not in line", "one of ours", "nobody", "no lock", "no key"],
+    [
+        foreign(place=1),
+        foreign(place=-1),
+        denied(place=0),
+        denied(place=0, holder=None),
+        foreign(-1, place=1),
+        denied(-1, place=0),
+        denied(-2, place=0, holder=None),
+        denied(-2, place=0),
+    ],
+    ids=["second in line", "not in line", "ours", "nobody", "second behind what lasts", "ours that lasts", "no key", "of no key"],
 )
 def test_others_do_not_watch_and_ours_are_not_watched(reply: object) -> None:
     """Ours hand the lock on when they leave; and the first in line asks as soon as something happens."""
@@ -536,6 +569,107 @@ def test_a_token_that_starts_over_watches_anew() -> None:
     talk.sends("request to 0 2", "release old to 0 1 2")
     assert not talk.changes(0)
     talk.answers(0, foreign(4000), at=0.4)
+    talk.sends("request watching to 0")
+
+
+# ---------------------------------------------------------------- a node whose keys are gone
+
+
+def test_a_holder_asks_a_node_that_was_flushed_at_once(held: Held) -> None:
+    talk = held()
+    assert talk.flushes(1, at=0.5)
+    talk.sends("request to 1")
+    assert not talk.flushes(1, at=0.6), "the answer that is owed will tell"
+    assert talk.flushes(2)
+    talk.sends("request to 2")
+    talk.answers(1, granted(), at=0.7)
+    talk.answers(2, kept(), at=0.7)  # another database's keys were gone
+    talk.held(until=good_until(0.5))
+    talk.wakes(RENEWAL)  # as planned
+    talk.sends("request to 0 1 2")
+    assert not talk.flushes(0)
+
+
+def test_a_holder_is_told_within_a_trip_that_a_majority_was_flushed(held: Held) -> None:
+    talk = held()
+    talk.flushes(0, at=0.5)
+    talk.sends("request to 0")
+    talk.flushes(1)
+    talk.sends("request to 1")
+    talk.answers(0, granted(), at=0.6)
+    talk.held()
+    talk.answers(1, granted())
+    talk.lost("gap")
+
+
+def test_a_node_that_was_flushed_and_is_somebody_elses_is_no_vote_of_ours(held: Held) -> None:
+    talk = held()
+    talk.flushes(0, at=0.5)
+    talk.sends("request to 0")
+    talk.answers(0, denied(), at=0.6)
+    talk.held()
+    assert talk.claim.counting(0.6) == 2
+
+
+def test_a_lease_that_is_not_renewed_is_not_made_longer_by_a_flush(held: Held) -> None:
+    talk = held(renew=False)
+    for node in range(3):
+        talk.flushes(node, at=4.0 + node)
+        talk.sends(f"request to {node} for {UNTIL - 4.0 - node}")
+        talk.answers(node, kept())
+    talk.held(until=UNTIL)
+    talk.lost_at(UNTIL)
+
+
+def test_a_lease_that_is_about_to_end_asks_for_a_millisecond_at_least(held: Held) -> None:
+    talk = held(renew=False)
+    talk.flushes(0, at=UNTIL - 0.0001)
+    talk.sends("request to 0 for 0.001")
+
+
+def test_a_lease_that_has_run_out_is_lost_when_it_hears_of_a_flush(held: Held) -> None:
+    talk = held()
+    talk.flushes(0, at=UNTIL)
+    talk.lost("slow")
+
+
+def test_a_burnt_node_is_not_asked_when_it_was_flushed() -> None:
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, granted(lower=True), at=0.1)
+    talk.sends("cede to 0")
+    talk.answers(1, granted())
+    talk.answers(2, granted())
+    talk.held()
+    talk.breaks(0)
+    talk.joins(0)
+    talk.sends("release to 0")
+    assert not talk.flushes(0)
+
+
+@pytest.mark.parametrize("standing", [GUARDED, HOPED, DOWN])
+def test_a_node_that_cannot_be_spoken_to_is_not_asked_when_it_was_flushed(held: Held, standing: Standing) -> None:
+    talk = held()
+    talk.breaks(0, standing=standing)
+    assert not talk.flushes(0, at=0.5)
+    talk.joins(0, at=0.6)
+    assert talk.flushes(0), "no answer is owed"
+    talk.sends("request to 0")
+
+
+@pytest.mark.parametrize("state", ["asked", "waits", "released"])
+def test_only_holders_ask_at_once_and_whoever_watches(state: str) -> None:
+    """So holders ask first: a waiter that took a flushed node might have the lock before its holder knows."""
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    if state == "waits":
+        talk.answers(0, denied(), at=0.1)
+    elif state == "released":
+        talk.release()
+        talk.sends("release to 0 1 2")
+    assert not talk.flushes(0)
+    talk = watching()
+    assert talk.flushes(0, at=0.3)
     talk.sends("request watching to 0")
 
 
@@ -1145,6 +1279,8 @@ def test_busy_is_who_most_nodes_say_it_is() -> None:
     [
         (-1, b"\xff\x00", "\\xff\x00", None),
         (0, b"x", "x", 0.0),
+        (0, b"", "", 0.0),
+        (5000, b"x" * 65, "x" * 64, 5.0),
         (-2, None, None, None),
     ],
 )
@@ -1158,6 +1294,42 @@ def test_busy_tells_what_is_known(left: int, holder: bytes | None, who: str | No
     talk.sends("release to 0 1 2 3")
     error = talk.refused(LockBusy)
     assert (error.holder, error.ttl_left) == (who, ttl_left)
+
+
+MINE = b"1600000000000000:" + b"a" * 32 + b":00000001"  # of the same client
+WAIT_LONGER = "Wait longer (`wait=`), or come back later"
+ASK = f"{WAIT_LONGER}; inspect('jobs') tells whose client it is."
+GONE = "If the program that wrote it is gone, call force_release('jobs', reason"
+LEFT = "for up to 5.0 s more unless renewed"
+
+
+@pytest.mark.parametrize(
+    "left, holder, who, advice",
+    [
+        (5000, OTHER, f"holdfast client bbbbbbbb {LEFT}", ASK),
+        (5000, OTHER + b":w", f"holdfast client bbbbbbbb {LEFT}", ASK),
+        (5000, MINE, f"this client itself {LEFT}", ASK),
+        (5000, b"shared", f"readers of the read-write lock of this name {LEFT}", f"{WAIT_LONGER}."),
+        (5000, b"job\x1b[2J\n\xff", rf"another program, which wrote 'job\x1b[2J\n\\xff' {LEFT}", f"{WAIT_LONGER}."),
+        (-1, b"worker", "another program, which wrote 'worker', without an expiry", f"{GONE}, only='worker')."),
+        (
+            -1,
+            b"\n" * 64,
+            "another program, which wrote '" + r"\n" * 39 + r"\..., without an expiry",
+            f"{GONE}, only=locked_by('jobs')).",
+        ),
+        (-1, b"", "another program, which wrote '', without an expiry", f"{GONE})."),
+        (-1, OTHER, "holdfast client bbbbbbbb, without an expiry", f"{GONE}, only='{OTHER.decode()}')."),
+        (-2, None, "another client", f"{WAIT_LONGER}."),
+    ],
+    ids=["ours", "a writer", "our own", "readers", "control characters", "lasts", "long", "empty", "ours that lasts", "unknown"],
+)
+def test_busy_says_in_words_who_has_it_and_what_to_do(left: int, holder: bytes | None, who: str, advice: str) -> None:
+    talk = Conversation(1, patient=False)
+    talk.sends("try to 0")
+    talk.answers(0, denied(left, holder=holder, place=-1), at=0.5)
+    talk.sends("release to 0")
+    assert str(talk.refused(LockBusy)) == f"'jobs' is held by {who} (waited 0.500 s). {advice}"
 
 
 def test_B37_a_wait_ends_at_its_deadline_and_not_before() -> None:
@@ -1477,14 +1649,13 @@ def test_nodes_that_never_worked_and_never_will_end_the_wait_at_once(patient: bo
 
 
 @pytest.mark.parametrize("patient", [True, False], ids=["wait", "try"])
-@pytest.mark.parametrize("reply", [WRONGTYPE, denied(-1, place=0, holder=b"a setting")], ids=["another type", "no expiry"])
-def test_B28_S11_a_key_that_is_no_lock_on_a_majority_is_an_error(reply: object, patient: bool) -> None:
+def test_B28_S11_a_key_of_another_type_on_a_majority_is_an_error(patient: bool) -> None:
     talk = Conversation(patient=patient)
     talk.sends("request to 0 1 2" if patient else "try to 0 1 2")
     talk.answers(0, granted(), at=0.1)
-    talk.answers(1, reply)
+    talk.answers(1, WRONGTYPE)
     talk.waits()
-    talk.answers(2, reply)
+    talk.answers(2, WRONGTYPE)
     talk.sends("release to 0 1 2")
     error = talk.refused(ConfigError)
     assert talk.news
@@ -1503,13 +1674,18 @@ def test_S11_a_key_of_another_type_is_noticed_on_redis_6_2_too() -> None:
     talk.refused(ConfigError)
 
 
-def test_B28_a_string_without_expiry_on_the_only_node_is_an_error() -> None:
-    """Also where every node there is has answered that somebody has it."""
-    talk = Conversation(1)
-    talk.sends("request to 0")
-    talk.answers(0, denied(-1), at=0.1)
-    talk.said = []
-    talk.refused(ConfigError)
+@pytest.mark.parametrize("deadline", [2.0, inf], ids=["waits for a while", "tries once"])
+def test_S11_what_waits_in_vain_for_a_value_without_an_expiry_is_busy(deadline: float) -> None:
+    talk = Conversation(patient=deadline < inf, deadline=deadline)
+    talk.sends("request to 0 1 2" if deadline < inf else "try to 0 1 2")
+    talk.answers(0, foreign(-1, place=1), at=0.1)
+    talk.answers(1, foreign(-1, place=1))
+    if deadline < inf:
+        talk.waits()
+        talk.wakes(deadline)
+    talk.sends("release to 0 1 2")
+    error = talk.refused(LockBusy)
+    assert (error.holder, error.ttl_left) == (FOREIGN.decode(), None)
 
 
 def test_S11_a_key_that_is_no_lock_on_a_minority_is_a_vote_less() -> None:
@@ -1546,18 +1722,35 @@ def test_S11_what_may_be_a_lock_is_not_told_of(reply: object) -> None:
     assert talk.unfit == []
 
 
-def test_S11_two_kinds_of_what_is_no_lock_count_together_while_it_is_known() -> None:
+def test_S11_a_value_without_an_expiry_is_not_counted_as_another_type() -> None:
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, denied(-1), at=0.1)
-    talk.breaks(0, standing=HOPED)  # nobody knows whether it is still there
     talk.answers(1, WRONGTYPE)
     talk.waits()
-    talk.joins(0)
-    talk.sends("request to 0")
-    talk.answers(0, denied(-1))
+    talk.answers(2, WRONGTYPE)
     talk.sends("release to 0 1 2")
-    talk.refused(ConfigError)
+    assert "node1, node2" in str(talk.refused(ConfigError))
+
+
+OTHER_TYPE = (
+    "the key of 'jobs' holds data of another type than a lock's (a string): this node grants the lock to nobody. "
+    "Choose another name, or remove that key."
+)
+LASTS = r"'jobs' is held there by 'a\x1bb', a value without an expiry: it stays until it is removed. "
+
+
+@pytest.mark.parametrize(
+    "reply, told",
+    [(WRONGTYPE, OTHER_TYPE), (foreign(-1, holder=b"a\x1bb"), rf"{LASTS}{GONE}, only='a\x1bb').")],
+    ids=["another type", "no expiry"],
+)
+def test_S11_a_warning_says_what_to_do(reply: object, told: str) -> None:
+    talk = Conversation(patient=False)
+    talk.sends("try to 0 1 2")
+    assert talk.answers(1, reply, at=0.1), "somebody has to be warned"
+    assert talk.unfit == [1]
+    assert talk.claim.warning(1) == told
 
 
 def test_another_clients_lock_is_waited_for() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import re
 from datetime import UTC, datetime, timedelta
-from itertools import combinations
+from itertools import combinations, count
 from math import inf
 from typing import Any
 
@@ -998,11 +998,18 @@ def test_a_clock_that_is_off_by_little_is_no_danger(off: float) -> None:
     assert warnings(world) == []
 
 
+WRONGTYPE = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+OF_ANOTHER_TYPE = "the key of 'jobs' holds data of another type than a lock's (a string): this node grants the lock to nobody. "
+LASTS = "'jobs' is held there by 'a value', a value without an expiry: it stays until it is removed. "
+
+
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize(
-    "reply", [b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", denied(left=-1, holder=b"a setting")]
+    "reply, told",
+    [(WRONGTYPE, OF_ANOTHER_TYPE), (denied(left=-1, holder=b"a value"), LASTS)],
+    ids=["another type", "no expiry"],
 )
-def test_a_key_that_is_no_lock_on_a_minority_is_warned_of_once(number: int, reply: bytes) -> None:
+def test_a_key_that_keeps_a_minority_from_granting_is_warned_of_once(number: int, reply: bytes, told: str) -> None:
     """Whichever node it is on: also on the last one to answer."""
     world = World().connect()
     world.nodes[number].answer = lambda asked: reply
@@ -1011,11 +1018,37 @@ def test_a_key_that_is_no_lock_on_a_minority_is_warned_of_once(number: int, repl
     world.claim("jobs", deadline=world.now + 1.0)
     world.run(2.0)
     assert claim.state is HELD
-    warning = "its key 'jobs' is no lock: this name is one vote short. Remove that key."
-    assert warnings(world) == [(f"n{number}", warning)]
+    ((node, warning),) = warnings(world)
+    assert node == f"n{number}" and warning.startswith(told)
     world.claim("other", deadline=world.now + 1.0)
     world.run(2.0)
     assert warnings(world)[1:] == [(f"n{number}", warning.replace("jobs", "other"))]
+
+
+def test_a_value_without_an_expiry_is_warned_of_once_for_a_name_and_a_node_whatever_it_is() -> None:
+    """A lock of redis-py without a timeout has another value each time."""
+    world = World().connect()
+    values = count()
+    for node in world.nodes:
+        node.answer = lambda asked: denied(left=-1, holder=b"value%d" % next(values))
+    claim = world.claim("jobs")
+    world.run(60.0)
+    assert claim.state is WAITING
+    assert sorted(node for node, _ in warnings(world)) == ["n0", "n1", "n2"]
+    assert all("call force_release('jobs', reason, only='value" in it for _, it in warnings(world))
+
+
+def test_what_nodes_refuse_with_makes_no_long_message() -> None:
+    """Each node answers with an error of 20 MB, which has control characters in it."""
+    world = World(outage=1.0).connect()
+    for node in world.nodes:
+        node.answer = lambda asked: b"-ERR \x1b[2J" + b"no" * 10**7 + b"\r\n"
+    claim = world.claim("jobs")
+    world.run(5.0)
+    error = claim.refusal
+    assert type(error) is NoQuorum and len(error.causes) == 3
+    assert str(error).replace("\n", "").isprintable() and len(str(error)) < 2000
+    assert sum(len(str(it)) for it in world.events) < 2000
 
 
 # ------------------------------------------------ what clients say of their settings
@@ -1385,6 +1418,27 @@ def test_the_release_of_a_foreign_holder_is_noticed_at_once() -> None:
     world.run(0.1)
     assert (claim.state, claim.since) == (HELD, told + 2 * TRIP)
     assert [len(node.of("request")) for node in world.nodes] == [3, 3, 2]
+
+
+def test_a_thousand_leases_ask_a_flushed_node_in_one_write() -> None:
+    world = World().connect()
+    node, leases = world.nodes[1], [world.claim(f"lock{it}", ttl=30.0) for it in range(1000)]
+    reader = world.claim("reader")  # (and one that waits: others hear of it first)
+    busy(world, b"waited for")
+    waiter = world.claim("waited for", ttl=30.0)
+    world.run(1.0)
+    assert {it.state for it in leases} == {HELD} and waiter.state is WAITING
+    for it in leases:
+        del node.holders[it.recipe.name]
+    del node.holders[b"reader"], node.holders[b"waited for"]
+    before, writes = len(node.of("request")), len(node.writes)
+    for _ in range(5):  # flush upon flush
+        world.says(1, b">2\r\n$10\r\ninvalidate\r\n_\r\n")
+    world.run(0.1)
+    assert len(node.of("request")) - before == 1001
+    assert len(node.writes) - writes == 1
+    assert {it.state for it in (*leases, reader)} == {HELD} and waiter.state is WAITING
+    assert all(node.holders[it.recipe.name] == it.token for it in leases)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from holdfast import events
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim, State
 from holdfast.core.reach import Reach
 from holdfast.core.ticket import Mint
-from holdfast.engine.record import Record, Stats, total
+from holdfast.engine.record import REMEMBERED, Record, Stats, total
 from holdfast.errors import LockBusy
 from holdfast.recipes.exclusive import Exclusive
 
@@ -144,6 +144,18 @@ def test_a_warning_is_told_once_for_each_node() -> None:
         ("n0", "it is cold"),
     ]
     assert {(type(it), it.at) for it in record.events} == {(events.Warned, when(3.0))}
+
+
+def test_the_oldest_warnings_are_forgotten_so_that_their_number_is_bounded() -> None:
+    record = a_record()
+    for number in range(REMEMBERED + 1):
+        record.warn("n0", f"name {number}", 3.0)
+    record.events.clear()
+    record.warn("n0", "name 1", 3.0)
+    assert record.events == []
+    record.warn("n0", "name 0", 3.0)
+    assert len(record.events) == 1
+    assert len(record._warned) == REMEMBERED
 
 
 def test_a_warning_about_one_thing_is_told_once_whatever_its_words() -> None:

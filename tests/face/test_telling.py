@@ -80,6 +80,16 @@ def test_an_end_that_a_stranger_asks_for_is_not_swallowed() -> None:
         Teller(ends)(events.NodeUp(**NODE))
 
 
+def test_neither_a_holder_nor_a_reason_can_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    log(events.Forced(name="x", holder="\x1b[2J\nERROR", nodes=3, reason="stuck\nERROR forged" + "." * 1000))
+    log(events.Forced(name="x", holder="", nodes=3, reason="stuck"))
+    log(events.Forced(name="x", holder=None, nodes=0, reason="stuck"))
+    first, second, third = (it.message for it in caplog.records)
+    assert first == "'x' was taken from \\x1b[2J\\nERROR on 3 nodes: stuck\\nERROR forged" + "." * 1000
+    assert second == "'x' was taken from '' on 3 nodes: stuck"
+    assert third == "'x' was taken from nobody on 0 nodes: stuck"
+
+
 def test_a_lock_s_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
     log(events.Lost(name="x\nERROR forged", token="t", waited=0, fence=1, reason="gap"))
     assert "\n" not in caplog.records[0].message

@@ -205,3 +205,72 @@ async def test_the_lock_of_redis_py_on_one_node(face: Face, name: str) -> None:
             assert await face.try_acquire(client.lock(name)) is None
             theirs.release()
         await face.release(await face.acquire(client.lock(name, wait=0)))
+
+
+async def test_s11_the_lock_of_redis_py_without_a_timeout(face: Face, name: str) -> None:
+    """Its default: the value never expires. Held, waited for, woken by its release, and kept out in turn."""
+    async with face.nodes(1) as one:
+        client = await face.connected(one)
+        with redis.Redis.from_url(one.urls[0]) as node:
+            theirs = node.lock(name)
+            assert theirs.acquire(blocking=False)
+            assert one.ask(0, "PTTL", name) == -1
+            assert await face.try_acquire(client.lock(name)) is None
+            with pytest.raises(LockBusy) as caught:
+                await face.acquire(client.lock(name, wait=0.2))
+            assert (caught.value.holder, caught.value.ttl_left) == (one.ask(0, "GET", name), None)
+            for _ in range(3):
+                waiter = asyncio.create_task(face.acquire(client.lock(name, ttl=30)))
+                await face.until(lambda: one.waiters(name) == [1])
+                await face.sleep(0.1)
+                assert not waiter.done()
+                theirs.release()
+                began = face.now()
+                lease = await waiter
+                assert face.now() - began < 5, "not at the next heartbeat, after 10 s"
+                assert not theirs.acquire(blocking=False)
+                await face.release(lease, confirm=True)
+                assert theirs.acquire(blocking=False)
+            assert await face.call(client.force_release, name, "a test", one.ask(0, "GET", name)) == 1
+            with pytest.raises(redis.exceptions.LockNotOwnedError):
+                theirs.release()
+            await face.release(await face.acquire(client.lock(name, wait=0)))
+
+
+async def test_s11_a_mixed_fleet_without_timeouts(face: Face, name: str) -> None:
+    """Programs of both kinds on one node, each with its own defaults: one at a time, and everybody has turns."""
+    async with face.nodes(1) as one:
+        client, inside, over = await face.connected(one), [0], threading.Event()
+        turns = {"ours": 0, "others": 0}
+
+        def enter(who: str) -> None:
+            inside[0] += 1
+            assert inside[0] == 1
+            turns[who] += 1
+
+        def compete() -> None:
+            with redis.Redis.from_url(one.urls[0]) as node:
+                lock = node.lock(name, sleep=0.002)
+                while not over.is_set():
+                    if lock.acquire(blocking_timeout=0.1):
+                        enter("others")
+                        time.sleep(0.001)
+                        inside[0] -= 1
+                        lock.release()
+                    time.sleep(0.005)
+
+        async def body(lease: Any) -> None:
+            enter("ours")
+            await face.sleep(0.001)
+            inside[0] -= 1
+
+        async def user() -> None:
+            while not over.is_set():
+                await face.within(client.lock(name), body)
+                await face.sleep(0.005)
+
+        others = [asyncio.create_task(in_a_thread(compete)) for _ in range(2)]
+        ours = [asyncio.create_task(user()) for _ in range(2)]
+        await face.until(lambda: min(turns.values()) >= 20)
+        over.set()
+        await asyncio.gather(*others, *ours)

@@ -16,21 +16,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import test_errors
 from core import test_claim
-from engine import test_crew
+from engine import test_crew, test_record
 from model.test_model import MUTANTS as MODEL
 from proof import patches
-from recipes import test_exclusive
+from recipes import test_exclusive, test_looking
 from scripts.test_mutants import MUTANTS as EXCLUSIVE
 from scripts.test_readwrite import MUTANTS as SHARED
 from sim.test_planted import PLANTED
 from sim.test_readwrite import PLANTED as PLANTED_SHARED
 from wire import test_lane
 
+from holdfast import errors
+from holdfast.core import claim
 from holdfast.core.claim import Claim
 from holdfast.core.command import Command
 from holdfast.engine.crew import Crew
-from holdfast.recipes import exclusive
+from holdfast.engine.record import Record
+from holdfast.recipes import exclusive, looking
 from holdfast.wire.lane import Lane
 
 SCRIPTS = EXCLUSIVE | SHARED
@@ -110,6 +114,69 @@ CONVERSATIONS = {
     ),
     "a release is forgotten with its connection": Conversation(
         patched(Command, "again", "self.mode is RELEASE", "False"), test_crew.test_a_release_that_was_not_answered_is_said_again_once
+    ),
+    "a value without an expiry is no lock": Conversation(
+        lambda monkeypatch: patches.function(
+            monkeypatch, claim._no_lock, "in str(vote.error)", "in str(vote.error) or vote.left == LASTING"
+        ),
+        test_claim.test_S11_what_waits_in_vain_for_a_value_without_an_expiry_is_busy,
+        {"deadline": 2.0},
+    ),
+    "what never expires is not watched": Conversation(
+        patched(Claim, "_denied", "left != NO_KEY and", "left >= 0 and"),
+        test_claim.test_S11_a_value_without_an_expiry_is_a_holder_that_is_watched_and_looked_at_every_third_of_a_ttl,
+        {"value": b"a value"},
+    ),
+    "a warning for each value": Conversation(
+        patched(Crew, "act", ', f"key {claim.recipe.part}")', ")"),
+        test_crew.test_a_value_without_an_expiry_is_warned_of_once_for_a_name_and_a_node_whatever_it_is,
+    ),
+    "warnings are remembered for ever": Conversation(
+        patched(Record, "warn", "len(self._warned) > REMEMBERED", "False"),
+        test_record.test_the_oldest_warnings_are_forgotten_so_that_their_number_is_bounded,
+    ),
+    "a flush is not asked about": Conversation(
+        patched(Claim, "changed", "flushed and self.state is HELD", "False"),
+        test_claim.test_a_holder_asks_a_node_that_was_flushed_at_once,
+    ),
+    "each flush is asked about": Conversation(
+        patched(Claim, "_flushed", "vote.owed or vote.burnt", "vote.burnt"),
+        test_crew.test_a_thousand_leases_ask_a_flushed_node_in_one_write,
+    ),
+    "a flushed node is asked that cannot be spoken to": Conversation(
+        patched(Claim, "_flushed", " or self._reach.standing[node] is not UP", ""),
+        test_claim.test_a_node_that_cannot_be_spoken_to_is_not_asked_when_it_was_flushed,
+        {"standing": test_claim.GUARDED},
+    ),
+    "a flush prolongs what is not renewed": Conversation(
+        patched(Claim, "_flushed", "self.ttl if self._renew else max(self.until - now, 0.001)", "self.ttl"),
+        test_claim.test_a_lease_that_is_not_renewed_is_not_made_longer_by_a_flush,
+    ),
+    "a waiter asks a flushed node before its holder": Conversation(
+        patched(Claim, "changed", "self.votes[node].watched is None", "(self.votes[node].watched is None and not flushed)"),
+        test_claim.test_only_holders_ask_at_once_and_whoever_watches,
+        {"state": "waits"},
+    ),
+    "an error of a node is handed on as it is": Conversation(
+        patched(Lane, "received", "Refusal(readable(str(reply)))", "Refusal(str(reply))"),
+        test_lane.test_an_error_that_answers_a_question_is_short_and_can_be_printed,
+    ),
+    "a refusal of a node is told as it is": Conversation(
+        patched(Lane, "_greeted", "told = readable(str(reply))", "told = str(reply)"),
+        test_lane.test_what_a_node_refuses_with_is_short_and_can_be_printed,
+        {"place": 7, "word": "INFO"},
+    ),
+    "what a server says of itself is kept as it is": Conversation(
+        patched(Lane, "_greeted", "(key, readable(value))", "(key, value)"),
+        test_lane.test_of_what_a_server_says_of_itself_little_is_kept,
+    ),
+    "what inspect shows can forge lines": Conversation(
+        lambda monkeypatch: monkeypatch.setattr(looking, "readable", str),
+        test_looking.test_what_others_wrote_cannot_forge_a_line_nor_fill_the_screen,
+    ),
+    "what LockBusy shows can forge lines": Conversation(
+        lambda monkeypatch: monkeypatch.setattr(errors, "readable", lambda text, most=0: text),
+        test_errors.test_busy_shows_a_holder_on_one_short_line_and_keeps_it_whole,
     ),
     "the guard trusts any uptime": Conversation(
         patched(Lane, "_introduced", "max(now + guard + 1 - uptime, self._before + guard)", "now + guard + 1 - uptime"),
@@ -226,6 +293,38 @@ ROWS = (
         "a release is said until it is heard (B9)",
         "the lock stays taken for a ttl",
         conversation=("a release is forgotten with its connection",),
+    ),
+    Row(
+        "another program's value without an expiry is a lock",
+        "the two kinds cannot share a name",
+        conversation=("a value without an expiry is no lock", "what never expires is not watched"),
+    ),
+    Row(
+        "a name is warned of once",
+        "logs and memory fill up",
+        conversation=("a warning for each value", "warnings are remembered for ever"),
+    ),
+    Row(
+        "a holder asks a flushed node at once, once, and before waiters do",
+        "a lost majority goes unnoticed for a third of a ttl",
+        conversation=(
+            "a flush is not asked about",
+            "each flush is asked about",
+            "a flushed node is asked that cannot be spoken to",
+            "a flush prolongs what is not renewed",
+            "a waiter asks a flushed node before its holder",
+        ),
+    ),
+    Row(
+        "what nodes and other programs say is short and printable",
+        "memory; lines that were never logged",
+        conversation=(
+            "an error of a node is handed on as it is",
+            "a refusal of a node is told as it is",
+            "what a server says of itself is kept as it is",
+            "what inspect shows can forge lines",
+            "what LockBusy shows can forge lines",
+        ),
     ),
     Row("every key has an expiry (B10)", "M1", script=("the queue stays for ever", "the deadlines stay for ever")),
     Row(

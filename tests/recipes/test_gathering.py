@@ -60,6 +60,11 @@ def test_what_no_script_of_ours_says(reply: object) -> None:
     assert latch().read(reply) is None
 
 
+def test_what_others_have_written_is_shown_on_one_short_line() -> None:
+    told = latch().read(b"4\n\x1b[2J" * 10**6)
+    assert isinstance(told, str) and told.startswith("4\\n\\x1b[2J4") and len(told) < 500
+
+
 def test_a_disagreement_says_what_to_do() -> None:
     assert str(latch("x").disagreement(["5", "4", "5"])).startswith("latch 'x' waits for 4 or 5 for others, and for 3 here: all who use it")
     assert "the same `parties`" in str(Gathering(BARRIER, "x", 2, 60.0).disagreement(["3"]))

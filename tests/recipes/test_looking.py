@@ -47,15 +47,31 @@ def test_what_is_asked_of_one_lock() -> None:
     keys, rw_keys = list(keys_of(b"app:x")), list(rw_keys_of(b"app:x"))
     assert words(looking.inspect(b"app:x")) == [b"EVAL", script("inspect"), b"7", *keys, *rw_keys[2:5], b"100"]
     rw_script = script("rw_common") + script("rw_force_release")
-    assert words(looking.rw_force_release(b"app:x", 16_000, "é")) == [b"EVAL", rw_script, b"6", *rw_keys, "é".encode(), b"16000"]
-    assert words(looking.force_release(b"app:x", 16_000, "")) == [b"EVAL", script("force_release"), b"4", *keys, b"16000", b""]
-    assert words(looking.force_release(b"app:x", 1, "é"))[-1] == "é".encode()
+    assert words(looking.rw_force_release(b"app:x", 16_000, "é".encode())) == [b"EVAL", rw_script, b"6", *rw_keys, "é".encode(), b"16000"]
+    assert words(looking.force_release(b"app:x", 16_000, b"")) == [b"EVAL", script("force_release"), b"4", *keys, b"16000", b""]
+    assert words(looking.force_release(b"app:x", 1, b"\xff"))[-1] == b"\xff"
     assert words(looking.holder(b"app:x")) == [b"GET", b"app:x"]
     assert words(looking.WHO) == [b"CLIENT", b"LIST", b"TYPE", b"pubsub"]
 
 
 def test_a_probe_writes_what_nobody_has_and_for_a_millisecond_only() -> None:
     assert words(looking.probe("app:")) == [b"SET", b"{app:holdfast}:ready", b"1", b"NX", b"PX", b"1"]
+
+
+@pytest.mark.parametrize(
+    "shown, values",
+    [
+        ("", [b""]),
+        ("a value", [b"a value"]),
+        ("é", ["é".encode()]),
+        ("\\xff\\x80a", [b"\xff\x80a", b"\\xff\\x80a"]),
+        ("\\x1b \\xFF \\n", [b"\\x1b \\xFF \\n"]),
+    ],
+    ids=["empty", "text", "UTF-8", "bytes", "no bytes"],
+)
+def test_a_value_that_is_no_text_is_taken_as_it_was_shown(shown: str, values: list[bytes]) -> None:
+    assert looking.meant(shown) == values
+    assert {it.decode("utf-8", "backslashreplace") for it in values} == {shown}
 
 
 def test_b56_names_are_looked_for_in_steps_and_under_their_prefix() -> None:
@@ -207,7 +223,18 @@ def test_somebody_elses_lock() -> None:
     status = seen({0: told(ALIEN, -1), 1: told(ALIEN, 2000), 2: told()}, known={b"": "nobody"})
     assert (status.state, status.holder, status.owner, status.fence) == ("held", "alien\\xff", None, None)
     assert status.ttl_left is None, "one of the two never ends"
+    assert str(status).splitlines()[0] == "'x' is held by somebody (alien\\xff), without an expiry"
     assert [it.ttl_left for it in status.nodes] == [None, 2.0, None]
+
+
+def test_what_others_wrote_cannot_forge_a_line_nor_fill_the_screen() -> None:
+    value = b"\x1b[2Jfree\n  redis://n2:1: free" + b"x" * 10**6
+    lines = str(seen({0: told(value, 9), 1: told(value, 9)}, {2: ValueError("no\n" * 10**6)})).split("\n")
+    assert len(lines) == 4 and all(it.isprintable() and len(it) < 600 for it in lines)
+    assert "\\x1b[2Jfree\\n" in lines[0] and "\\x1b[2Jfree\\n" in lines[1] and "no\\nno" in lines[3]
+    assert seen({0: told(value, 9), 1: told(value, 9)}).holder == value.decode(), "the attribute has it whole"
+    known = {ONE[17:25]: "me\x1b[2J"}
+    assert "is held by me\\x1b[2J (" in str(seen({it: told(ONE, 9, 5) for it in range(3)}, known=known))
 
 
 def test_nodes_that_do_not_answer() -> None:

@@ -98,3 +98,5 @@ def test_a_disagreement_says_who_says_what_and_what_to_do() -> None:
     told = str(pool().disagreement({0: b"5", 1: b"4", 2: b"3", 3: 7, 4: b"4"}))
     assert told.startswith("semaphore 'pool' has 3 or 4 or 7 permits for others, and 5 here")
     assert "wait for max_ttl" in told
+    forged = str(pool().disagreement({0: b"5", 1: b"4\n\x1b[2J" * 10**6}))
+    assert "has 4\\n\\x1b[2J4\\n" in forged and forged.isprintable() and len(forged) < 700

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from scripts import rw_bench
-from scripts.bench import INBOXES, LONG, NAME, SHORT, Denied, Granted, K, Waiter, about
+from scripts.bench import INBOXES, LONG, NAME, SHORT, Denied, Granted, K, Waiter, about, keys
 from scripts.conftest import DIALECTS, REAL
 from scripts.rw_bench import RWBench, rw_keys, simulated
 from scripts.test_histories import near
 
-from holdfast.scripts import SHARED, Script
+from holdfast.scripts import FORCE_RELEASE, RW_FORCE_RELEASE, SHARED, Script
 from holdfast.testing.server import REDIS_7_2, VALKEY_9
 
 
@@ -262,6 +262,41 @@ def test_a_foreign_holder_is_left_alone(rw: RWBench) -> None:
         assert isinstance(denied, Denied) and denied.holder == b"foreign"
         assert rw.release(token) == 0
     assert rw.see().holder == b"foreign"
+
+
+def forced(rw: RWBench, only: bytes, text: str = "", other: str = "") -> list[object]:
+    """What the scripts of a forced release answer, in the order in which they are sent. `text`, `other`: damage to the second."""
+    source = RW_FORCE_RELEASE.source
+    assert source.count(text.encode()) == 1 or not text, "the script has changed: so must this mutant"
+    damaged = source.replace(text.encode(), other.encode()) if text else source
+    return [
+        rw.operator.say("EVAL", FORCE_RELEASE.source, 4, *keys(NAME), K, only),
+        rw.operator.say("EVAL", damaged, 6, *rw_keys(NAME), only, K),
+    ]
+
+
+@pytest.mark.parametrize("only", [b"", b"foreign"], ids=["whoever has it", "that one only"])
+def test_whoever_waits_has_what_was_taken_from_a_foreign_holder(rw: RWBench, only: bytes) -> None:
+    waiter = rw.writer(1)
+    rw.eternal.add(NAME)
+    rw.operator.say("SET", NAME, "foreign")
+    rw.connect(INBOXES[0])
+    denied = rw.request(waiter)
+    assert isinstance(denied, Denied) and denied.holder == b"foreign"
+    assert forced(rw, b"another") == [None, None]
+    assert rw.see().holder == b"foreign"
+    assert forced(rw, only) == [b"foreign", None]
+    assert rw.see().holder == waiter
+
+
+def test_without_the_handing_on_it_would_wait_for_its_next_look() -> None:
+    with closing(simulated(VALKEY_9)) as rw:
+        rw.eternal.add(NAME)
+        rw.operator.say("SET", NAME, "foreign")
+        rw.connect(INBOXES[0])
+        rw.request(rw.writer(1))
+        forced(rw, b"foreign", "if taken or not holder then", "if taken or (not holder and only == '') then")
+        assert rw.see().holder is None
 
 
 # ------------------------------------------------ trying
@@ -688,8 +723,7 @@ def test_the_tests_notice(damage: str) -> None:
     assert max(counts) == 1, f"the scripts have changed: so must this mutant {counts}"
     sources = [it.source.replace(text, other) for it in SHARED]
     mutants = [
-        it._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())
-        for it, source in zip(SHARED, sources, strict=True)
+        it._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode()) for it, source in zip(SHARED, sources, strict=True)
     ]
     assert next(failures(tuple(mutants)), None), f"no test fails: {damage}"
 

@@ -242,11 +242,58 @@ def test_what_is_no_fact_in_info_is_passed_over() -> None:
     lane = a_lane()
     lane.connected(0.0)
     answers = Server().answers()
-    answers[8] = bulk(b"# Memory\r\n\r\nnonsense\r\nmaxmemory_policy:allkeys:lru\r\nhuman:\xff\r\n")
+    answers[8] = bulk(b"# Memory\r\n\r\nnonsense\r\nmaxmemory_policy:allkeys:lru\xff\r\nhuman:1\r\n")
     lane.received(b"".join(answers), 0.0)
     assert lane.line is GUARDED
-    assert lane.facts["maxmemory_policy"] == "allkeys:lru" and lane.facts["human"] == "\ufffd"
-    assert "nonsense" not in lane.facts and "# Memory" not in lane.facts
+    assert lane.facts["maxmemory_policy"] == "allkeys:lru\ufffd"
+    assert {"nonsense", "# Memory", "human"}.isdisjoint(lane.facts)
+
+
+def test_of_what_a_server_says_of_itself_little_is_kept() -> None:
+    lane = a_lane()
+    meet(lane, 0.0, Server({"valkey_version": "9\x1b[2J" + "x" * 10**6}))
+    assert lane.facts["valkey_version"].startswith("9\\x1b[2Jxxx") and len(lane.facts["valkey_version"]) < 500
+
+
+HUGE = b"-ERR \x1b[2J" + b"no" * 10**6 + b"\r\n"
+
+
+@pytest.mark.parametrize("place, word", [(0, "HELLO"), (7, "INFO")])
+def test_what_a_node_refuses_with_is_short_and_can_be_printed(place: int, word: str) -> None:
+    lane = a_lane()
+    lane.connected(0.0)
+    answers = Server().answers()
+    answers[place] = HUGE
+    lane.received(b"".join(answers), 0.0)
+    assert type(lane.bad) is ConfigError
+    assert "ERR \\x1b[2Jnono" in str(lane.bad) and str(lane.bad).endswith("...") and len(str(lane.bad)) < 600
+
+
+def test_a_passing_refusal_is_short_too() -> None:
+    lane = a_lane()
+    lane.connected(0.0)
+    lane.received(b"-LOADING " + HUGE[1:], 0.0)
+    assert type(lane.bad) is ConnectionError and len(str(lane.bad)) < 500
+
+
+def test_an_error_that_answers_a_question_is_short_and_can_be_printed() -> None:
+    lane = a_lane()
+    up(lane, 0.0)
+    for number, reply in enumerate((HUGE, b"-NOSCRIPT " + HUGE[1:])):
+        lane.say(Asked(b"%d" % number))
+        lane.received(reply, 1.0)
+        told = log(lane)[-1][2]
+        assert isinstance(told, str) and "ERR \\x1b[2Jnono" in told and len(told) < 500
+    assert type(lane.bad) is Refusal and len(str(lane.bad)) < 500
+
+
+def test_a_time_that_is_none_is_shown_shortened() -> None:
+    lane = a_lane()
+    lane.connected(0.0)
+    answers = Server().answers()
+    answers[-1] = bulk(b"x" * 10**6)
+    lane.received(b"".join(answers), 0.0)
+    assert str(lane.bad).startswith("it tells no time: b'xxx") and len(str(lane.bad)) < 500
 
 
 def test_facts_are_of_this_connection() -> None:

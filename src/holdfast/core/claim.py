@@ -16,9 +16,9 @@ from math import inf
 from typing import Protocol
 
 from .. import events
-from ..errors import ConfigError, LockBusy, NoQuorum, Overtaken
+from ..errors import ConfigError, LockBusy, NoQuorum, Overtaken, readable
 from . import quorum
-from .command import CEDE, GRANTED, INQUIRY, READER, RELEASE, TAKEN, TRY, WAIT, Command, Recipe
+from .command import CEDE, GRANTED, INQUIRY, READER, RELEASE, SHARED, TAKEN, TRY, WAIT, Command, Recipe
 from .reach import DOWN, HOPED, UP, Reach
 from .ticket import FENCE, TOKEN, Mint
 
@@ -34,6 +34,8 @@ class State(enum.Enum):
 
 WAITING, HELD, LOST, OVER = State
 
+LASTING, NO_KEY = -1, -2  # what a node says instead of milliseconds: the holder's key never expires; there is none
+SHOWN = 64  # bytes of the holder's value that a denial shows
 AHEAD = 0.1  # seconds by which a renewal may leave before it is due, together with others; less where leases are short
 _NOBODY: set[int] = set()  # (of all claims whose release nobody waits for: nothing is ever put into it)
 
@@ -59,7 +61,7 @@ class Vote:
     first = 0  # the fence of the grant that began it
     expiry = inf  # first in line: when the holder's key there runs out
     holder: bytes | None = None
-    left = -2  # milliseconds that the holder's key had there when it was told; -1: no expiry, -2: no key
+    left = NO_KEY  # milliseconds that the holder's key had there when it was told, or LASTING
     told = 0.0  # when that was
     watched: bytes | None = None  # the holder, no client of ours, whose leaving the node will tell: it tells every change once
     error: Exception | None = None  # its last answer, if that was none
@@ -118,7 +120,8 @@ class Claim:
         self.wake = self.armed = inf  # when it wants a tick; when the crew will give one
         self.sends: list[tuple[Sequence[int], Command]] = []
         self.notes: tuple[type[events.LockEvent], ...] = ()  # what observers should hear
-        self.unfit: tuple[int, ...] = ()  # nodes that have just said that the name's key is no lock there
+        # Nodes that have just said that the name's key is no lock there, or another program's lock that never expires.
+        self.unfit: tuple[int, ...] = ()
         self.news = False  # the state changed by itself, or what the caller waits for came: tell
         self.doubt = self.contended = self.queued = False
         self.refusal: Exception | None = None  # why it came to nothing
@@ -284,7 +287,7 @@ class Claim:
         vote.granted = vote.lower = False
         vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
         vote.denied, vote.left, vote.told, vote.holder = True, left, now, holder
-        if _no_lock(vote):
+        if left == LASTING:
             self.unfit += (node,)
         if self.state is WAITING and self.patient:
             if not self.queued:
@@ -293,10 +296,11 @@ class Claim:
             if place == 0 and left >= 0:  # first in line: look again when the holder's key has run out
                 vote.expiry = now + (left + 1) / 1000
                 self.wake = min(self.wake, vote.expiry)
-                if holder and not TOKEN.fullmatch(holder) and vote.watched != holder:  # one that hands nothing on when it leaves
-                    vote.watched = holder
-                    if not watch:
-                        self._ask((node,), WAIT, now, watch=True)
+            # A holder of another kind hands nothing on when it leaves: the first in line has the node tell of that.
+            if place == 0 and left != NO_KEY and holder is not None and not TOKEN.fullmatch(holder) and vote.watched != holder:
+                vote.watched = holder
+                if not watch:
+                    self._ask((node,), WAIT, now, watch=True)
         self.contended = True
         more = self.company is not None and self.company.denied(now)
         return self.check(now, "gap") or more
@@ -333,12 +337,31 @@ class Claim:
         overtaken = self.state is WAITING and 0 < self._heed <= self._heard.bit_count()
         return overtaken and self.refuse(Overtaken(self.recipe.label, now - self.began), now)
 
-    def changed(self, node: int, now: float) -> bool:
-        """Something happened to the name's key on a node that was asked to tell."""
+    def changed(self, node: int, now: float, flushed: bool = False) -> bool:
+        """Something happened to the name's key on a node that was asked to tell. `flushed`: to all keys of the node."""
+        if flushed and self.state is HELD:
+            return self._flushed(node, now)
         if self.state is not WAITING or self.plain is not None or self.votes[node].watched is None:
             return False
         self.votes[node].watched = None
         return self._ask((node,), WAIT, now, watch=True)
+
+    def _flushed(self, node: int, now: float) -> bool:
+        """The node may have lost the key of a lease: ask it at once, and not when the next renewal is due.
+
+        It says so of every flush, also of another database's keys: so nothing is known before it has answered. A waiter does not ask,
+        so that holders hear of it, and ask, before anybody else does.
+        """
+        if self.plain is not None:
+            self._unfold()
+        if self._late(now):
+            return self._lapse(now, unread=True)
+        vote = self.votes[node]
+        # An answer that it still owes comes after this news, and so is as new. That also bounds what flush upon flush makes us say.
+        if vote.owed or vote.burnt or self._reach.standing[node] is not UP:
+            return False
+        ttl = self.ttl if self._renew else max(self.until - now, 0.001)  # (what is not renewed gets no longer lease by this)
+        return self._ask((node,), WAIT, now, ttl)
 
     def broke(self, node: int, now: float) -> bool:
         """The connection to the node is gone. What the node granted counts on, to its bound."""
@@ -516,9 +539,9 @@ class Claim:
         return vote.granted or (vote.sent == -inf and vote.error is None and (standing is UP or standing is HOPED))
 
     def _dismayed(self, now: float) -> bool:
-        """Has waiting no point: is the name something else than a lock, or a majority away for too long?"""
+        """Has waiting no point: is the name's key of another type, or a majority away for too long?"""
         reach = self._reach
-        if reach.dark == inf and all(v.error is None and v.left != -1 for v in self.votes):
+        if reach.dark == inf and all(v.error is None for v in self.votes):
             self._dark = inf
             return False
         if (misfit := self._misfit()) is not None:
@@ -534,7 +557,7 @@ class Claim:
         return False
 
     def _misfit(self) -> ConfigError | None:
-        """Why waiting cannot help: a majority was never usable by this client, or has something else than a lock under the name."""
+        """Why waiting cannot help: a majority was never usable by this client, or has a key of another type under the name."""
         if (misconfiguration := self._reach.misconfiguration) is not None:
             return misconfiguration
         unfit = [i for i, v in enumerate(self.votes) if _no_lock(v)]
@@ -542,9 +565,45 @@ class Claim:
             return None
         where = ", ".join(self._reach.labels[i] for i in unfit)
         return ConfigError(
-            f"{self.recipe.label!r} cannot be locked: its key on {where} is no lock (of another type, or a string without expiry). "
+            f"{self.recipe.label!r} cannot be locked: its key on {where} holds data of another type than a lock's (a string). "
             "Choose another name, or remove that key."
         )
+
+    def warning(self, node: int) -> str:
+        """What is to be said of a node that is `unfit` for the name."""
+        vote, part = self.votes[node], self.recipe.part
+        if _no_lock(vote):
+            return (
+                f"the key of {part!r} holds data of another type than a lock's (a string): this node grants the lock to nobody. "
+                "Choose another name, or remove that key."
+            )
+        shown = readable(repr(_text(vote.holder)), 80)
+        return f"{part!r} is held there by {shown}, a value without an expiry: it stays until it is removed. {self._removal(vote)}"
+
+    def _removal(self, vote: Vote) -> str:
+        """How to remove a value that never expires."""
+        part, value = self.recipe.part, vote.holder or b""
+        only = f", only={_text(value)!r}" if value else ""
+        if len(value) == SHOWN:  # there may be more of it
+            only = f", only=locked_by({part!r})"
+        return f"If the program that wrote it is gone, call force_release({part!r}, reason{only})."
+
+    def _busy(self, vote: Vote, waited: float, now: float) -> LockBusy:
+        """Somebody else has it: who, as far as an answer of one node tells."""
+        value, advice = vote.holder or b"", ""
+        left = max(0.0, vote.told + vote.left / 1000 - now) if vote.left >= 0 else None
+        if TOKEN.fullmatch(value):
+            inbox = value[17:49]  # its beginning is in the name of the holder's connections, beside its owner
+            who = "this client itself" if inbox == self.mint.inbox else f"holdfast client {inbox[:8].decode()}"
+            advice = f"Wait longer (`wait=`), or come back later; inspect({self.recipe.part!r}) tells whose client it is."
+        elif value == SHARED:
+            who = "readers of the read-write lock of this name"
+        else:
+            who = f"another program, which wrote {readable(repr(_text(value)), 80)}"
+        if vote.left == LASTING:
+            who += ", without an expiry"
+            advice = self._removal(vote)
+        return LockBusy(self.recipe.label, waited, _text(value), left, who=who, advice=advice)
 
     def verdict(self, now: float) -> Exception:
         """What to tell a caller who waited in vain: is somebody else in the way, or does nobody know?"""
@@ -557,12 +616,9 @@ class Claim:
         against = [v for v in of_use if v.denied or v.lower or v.ceding]
         if len(of_use) < self._quorum or not against:
             return self._unheard(now, "acquire", self.began)
-        holders = [v for v in against if v.holder]
+        holders = [v for v in against if v.holder is not None]
         who = max(holders, key=lambda v: sum(it.holder == v.holder for it in holders), default=None)
-        if who is None or who.holder is None:
-            return LockBusy(label, waited, None, None)
-        left = max(0.0, who.told + who.left / 1000 - now) if who.left >= 0 else None
-        return LockBusy(label, waited, who.holder.decode("utf-8", "backslashreplace"), left)
+        return LockBusy(label, waited, None, None) if who is None else self._busy(who, waited, now)
 
     def _unheard(self, now: float, doing: str, since: float) -> NoQuorum:
         """Too few nodes have answered what was asked `since` then: why, node by node."""
@@ -668,7 +724,7 @@ class Claim:
 
     def _failed(self, node: int, vote: Vote, command: Command, error: object, now: float) -> bool:
         """A node answered with an error: nobody knows what it did."""
-        vote.error = error if isinstance(error, Exception) else TypeError(f"unexpected answer {error!r}")
+        vote.error = error if isinstance(error, Exception) else TypeError(f"unexpected answer {readable(repr(error))}")
         if _no_lock(vote):
             self.unfit += (node,)
         if command.mode is CEDE and vote.ceding:
@@ -752,9 +808,14 @@ class Claim:
 
 
 def _no_lock(vote: Vote) -> bool:
-    """Is the name's key there something else than a lock: of another type, or a string without expiry?"""
+    """Is the name's key there of another type than a lock's?"""
     # (Redis 6.2 puts words of its own before the code of an error within a script.)
-    return "WRONGTYPE" in str(vote.error) or (vote.denied and vote.left == -1)
+    return "WRONGTYPE" in str(vote.error)
+
+
+def _text(value: bytes | None) -> str:
+    """A holder's value as people see it, and as `force_release` takes it."""
+    return (value or b"").decode("utf-8", "backslashreplace")
 
 
 def _read(reply: object) -> tuple[int, int, int, bytes | None] | None:
@@ -769,4 +830,4 @@ def _read(reply: object) -> tuple[int, int, int, bytes | None] | None:
     holder = reply[3] if len(reply) > 3 else None
     if not all(isinstance(it, int) for it in (fence, second, third)) or not isinstance(holder, bytes | None):
         return None
-    return (fence, second, third, holder) if 0 <= fence < 2**53 else None
+    return (fence, second, third, None if holder is None else holder[:SHOWN]) if 0 <= fence < 2**53 else None

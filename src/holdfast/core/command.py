@@ -11,6 +11,7 @@ from typing import Protocol
 WAIT, TRY, CEDE = b"w", b"t", b"c"  # the modes of a request
 RELEASE = b"r"
 READER, WRITER = b":r", b":w"  # the kinds of a read-write lock's tokens
+SHARED = b"shared"  # what its key holds instead of a token while readers have it
 READ = b"?"  # whatever a round asks
 GRANTED, INQUIRY, TAKEN = b"g", b"i", b"x"  # the kinds of push to a claim; taken: by an operator's force_release
 NEWS = b"n"  # and to whoever wants to know of something else: it has changed, look

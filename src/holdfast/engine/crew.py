@@ -304,9 +304,9 @@ class Crew:
             self._expect(now)
 
     def changed(self, node: int, key: bytes | None, now: float) -> None:
-        """Something happened to a key that a node was asked to watch; or, without a key, to all of them."""
+        """Something happened to a key that a node was asked to watch; or, without a key, to every key of the node."""
         for claim in [it for it in self.live.values() if key is None or it.recipe.name == key]:
-            if claim.changed(node, now):
+            if claim.changed(node, now, flushed=key is None):
                 self.act(claim, now)
 
     # ------------------------------------------------ within
@@ -357,9 +357,8 @@ class Crew:
             self.record.notes(claim, now)
         if claim.unfit:
             unfit, claim.unfit = claim.unfit, ()
-            for node in unfit:
-                warning = f"its key {claim.recipe.label!r} is no lock: this name is one vote short. Remove that key."
-                self.record.warn(self.reach.labels[node], warning, now)
+            for node in unfit:  # (once for a name: its value may be another one each time)
+                self.record.warn(self.reach.labels[node], claim.warning(node), now, f"key {claim.recipe.part}")
         if claim.news:
             claim.news = False
             self.record.news(claim, now)

@@ -13,6 +13,8 @@ from typing import NamedTuple
 from .. import events
 from ..core.claim import HELD, LOST, OVER, WAITING, Claim, State
 
+REMEMBERED = 10_000  # warnings that are not repeated: of as many names and nodes; then the oldest is forgotten
+
 
 class Stats(NamedTuple):
     """What a client has done since it was made, in this process or event loop.
@@ -46,7 +48,7 @@ class Record:
         self.counts: Counter[type[events.Event]] = Counter()
         self.telling = False
         self.epoch = 0.0
-        self._warned: set[tuple[str, str]] = set()
+        self._warned: dict[tuple[str, str], None] = {}  # (a set, in order)
 
     def happened(self, kind: type[events.LockEvent], claim: Claim, now: float, **facts: object) -> None:
         """Something happened to a lock: counted in any case, and told if it is trouble."""
@@ -88,9 +90,13 @@ class Record:
 
     def warn(self, node: str, warning: str, now: float, about: str = "") -> None:
         """Something about a node is dangerous: told once. `about`: what, where the words may be others the next time."""
-        if (node, about or warning) not in self._warned:
-            self._warned.add((node, about or warning))
-            self.events.append(events.Warned(at=self.at(now), node=node, warning=warning))
+        topic = (node, about or warning)
+        if topic in self._warned:
+            return
+        self._warned[topic] = None
+        if len(self._warned) > REMEMBERED:
+            del self._warned[next(iter(self._warned))]
+        self.events.append(events.Warned(at=self.at(now), node=node, warning=warning))
 
     def stats(self, states: Iterable[State]) -> Stats:
         """What was done so far; `states`: of the claims that live."""

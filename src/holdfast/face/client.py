@@ -198,11 +198,22 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
 
     @abstractmethod
     def force_release(self, name: str, reason: str, only: str | None = None) -> int | Awaitable[int]:
-        """Take a lock away from whoever holds it, and hand it on. For operators: what it protected may still be going on.
+        """Take a lock away from its holder, and hand it on. For operators: what it protected may still be going on.
 
-        Its holder is told within a round trip, and loses its lease with reason "forced"; `reason` goes to this client's log and
-        observers. `only`: a token (`lease.token`, or as `inspect` shows it): nothing is taken from anybody else. Returns on how many nodes
-        it was taken from somebody. Raises NoQuorum if fewer than a majority answer.
+        A holder that uses holdfast is told within a round trip, and loses its lease with reason "forced". The value of another program
+        is deleted, and that program is not told.
+
+        Args:
+            name: The lock's name.
+            reason: Why. This client's log and observers show it.
+            only: Take it from this holder and from nobody else: a token (`lease.token`), or the value that another program wrote, as
+                `inspect`, `locked_by` and LockBusy show it. (LockBusy shows at most 64 bytes of a value.)
+
+        Returns:
+            On how many nodes it was taken from a holder.
+
+        Raises:
+            NoQuorum: Fewer than a majority of the nodes answered.
         """
 
     @abstractmethod

@@ -94,10 +94,12 @@ def force_release(settings: Settings, name: str, reason: str, only: str | None) 
     if only is not None and not only:
         raise ConfigError("only is a token, as `lease.token`, `inspect` and LockBusy show it; leave it out to take the lock from anybody")
     holders: list[bytes] = []
-    for command in (looking.force_release, looking.rw_force_release):  # nobody here knows of which kind the lock is: each takes its own
-        told = command(key_of(name, settings.prefix, parts=True), settings.horizon, value)
-        seen = yield from _everywhere(settings, told, name, "force the release of")
-        holders += [it for it in seen.answers.values() if isinstance(it, bytes)]
+    for only_this in looking.meant(value):
+        # Nobody here knows of which kind the lock is: each script takes its own.
+        for command in (looking.force_release, looking.rw_force_release):
+            told = command(key_of(name, settings.prefix, parts=True), settings.horizon, only_this)
+            seen = yield from _everywhere(settings, told, name, "force the release of")
+            holders += [it for it in seen.answers.values() if isinstance(it, bytes)]
     holder = max(holders, key=holders.count, default=None)
     text = None if holder is None else holder.decode("utf-8", "backslashreplace")
     return Forced(at=datetime.now(UTC), name=name, holder=text, nodes=len(holders), reason=reason)

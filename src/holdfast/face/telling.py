@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .. import events
+from ..errors import readable
 from ..events import Event
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ Observer = Callable[[Event], object]
 
 
 _DEBUG = 10  # logging.DEBUG
+LONGEST_REASON = 1024  # characters of an operator's reason for taking a lock away
 
 
 def _logger(name: str) -> logging.Logger:
@@ -71,7 +73,8 @@ def log(event: Event) -> None:
         case events.Opened():
             lease.warning("%r runs without its lock (fail_open): %s", event.name, event.error)
         case events.Forced():
-            lease.warning("%r was taken from %s on %d nodes: %s", event.name, event.holder or "nobody", event.nodes, event.reason)
+            holder = "nobody" if event.holder is None else readable(event.holder) or "''"
+            lease.warning("%r was taken from %s on %d nodes: %s", event.name, holder, event.nodes, readable(event.reason, LONGEST_REASON))
         case events.Lost():
             lease.error("%r is lost: %s (fence %d)", event.name, event.reason, event.fence)
         case _:

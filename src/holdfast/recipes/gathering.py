@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from .. import checks
-from ..errors import ConfigError
+from ..errors import ConfigError, readable
 from ..scripts import ARRIVE
 from ..wire.resp import pack
 from .exclusive import LONGEST, beside, key_of
@@ -75,7 +75,7 @@ class Gathering:
             case [int(over), bytes(birth), int(known), bytes(ids)]:
                 return Told(over, birth, known, ids)
             case bytes(other):
-                return other.decode("utf-8", "replace")
+                return readable(other.decode("utf-8", "replace"))
         return None
 
     def disagreement(self, others: Collection[str]) -> ConfigError:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..core import quorum
 from ..core.ticket import FENCE, TOKEN
+from ..errors import readable
 from ..scripts import FORCE_RELEASE, INSPECT, NAMES, RW_FORCE_RELEASE, Script
 from ..wire.resp import pack
 from .exclusive import keys_of
@@ -22,6 +23,8 @@ MOST = 100  # of those who wait, how many an inspection tells of
 STEP = b"1000"  # keys that a node looks at before it serves somebody else
 WHO = pack(b"CLIENT", b"LIST", b"TYPE", b"pubsub")  # every holdfast connection listens to its inbox
 _NAME = re.compile(rb"(?:^| )name=holdfast:(\S+):([0-9a-f]{8})(?= |$)", re.MULTILINE)
+
+_ESCAPED = re.compile(rb"\\x([89a-f][0-9a-f])")  # a byte that is no UTF-8, as it is shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,16 +83,31 @@ class LockStatus:
 
     def __str__(self) -> str:
         """As people look at it."""
-        lines = [f"{self.name!r} is {self.state}" + (f" by {self.owner or 'somebody'} ({self.holder})" if self.holder else "")]
-        lines[0] += "" if self.ttl_left is None else f", {self.ttl_left:.1f} s left unless renewed"
-        lines[0] += "" if self.fence is None else f", fence {self.fence}"
-        lines += [f"  reads: {it.owner or 'somebody'} ({it.token}) on {it.nodes} nodes, {it.left:.1f} s left" for it in self.readers]
+        first = f"{self.name!r} is {self.state}"
+        if self.holder is not None:
+            first += f" by {_who(self.owner)} ({readable(self.holder)})"
+        if self.ttl_left is not None:
+            first += f", {self.ttl_left:.1f} s left unless renewed"
+        elif self.state == "held":
+            first += ", without an expiry"
+        if self.fence is not None:
+            first += f", fence {self.fence}"
+        lines = [first]
+        lines += [f"  reads: {_who(it.owner)} ({it.token}) on {it.nodes} nodes, {it.left:.1f} s left" for it in self.readers]
         for place, it in enumerate(self.queue, 1):
-            lines.append(f"  {place}. waits: {it.owner or 'somebody'} ({it.token}) on {it.nodes} nodes")
+            lines.append(f"  {place}. waits: {_who(it.owner)} ({it.token}) on {it.nodes} nodes")
         for node in self.nodes:
-            told = f"{node.holder or 'free'}, fence {node.fence or '-'}, {node.waiting} waiting"
-            lines.append(f"  {node.node}: {told if node.error is None else f'no answer: {node.error}'}")
+            if node.error is not None:
+                lines.append(f"  {node.node}: no answer: {readable(str(node.error))}")
+            else:
+                holder = "free" if node.holder is None else readable(node.holder)
+                lines.append(f"  {node.node}: {holder}, fence {node.fence or '-'}, {node.waiting} waiting")
         return "\n".join(lines)
+
+
+def _who(owner: str | None) -> str:
+    """What people are told of an owner."""
+    return readable(owner) if owner else "somebody"
 
 
 def _eval(script: Script, keys: Sequence[bytes], *arguments: bytes) -> bytes:
@@ -107,14 +125,25 @@ def holder(key: bytes) -> bytes:
     return pack(b"GET", key)
 
 
-def force_release(key: bytes, horizon: int, only: str) -> bytes:
-    """The bytes that take a lock away. `only`: the value that has to hold it; empty: whoever does."""
-    return _eval(FORCE_RELEASE, keys_of(key), b"%d" % horizon, only.encode())
+def meant(shown: str) -> list[bytes]:
+    """Which values of a key may be shown as this text.
+
+    A value is shown as UTF-8, with a byte that is none written like \\xff. So there are two if the text has such an escape in it: the
+    bytes that are shown so, and the text itself.
+    """
+    plain = shown.encode()
+    raw = _ESCAPED.sub(lambda it: bytes.fromhex(it[1].decode()), plain)
+    return [plain] if raw == plain else [raw, plain]
 
 
-def rw_force_release(key: bytes, horizon: int, only: str) -> bytes:
+def force_release(key: bytes, horizon: int, only: bytes) -> bytes:
+    """The bytes that take a lock away. `only`: the value that has to hold it; empty: take it from any holder."""
+    return _eval(FORCE_RELEASE, keys_of(key), b"%d" % horizon, only)
+
+
+def rw_force_release(key: bytes, horizon: int, only: bytes) -> bytes:
     """The same for readers and writers: of an exclusive lock it takes nothing, as `force_release` does not of theirs."""
-    return _eval(RW_FORCE_RELEASE, rw_keys_of(key), only.encode(), b"%d" % horizon)
+    return _eval(RW_FORCE_RELEASE, rw_keys_of(key), only, b"%d" % horizon)
 
 
 def probe(prefix: str) -> bytes:

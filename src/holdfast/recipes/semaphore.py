@@ -14,7 +14,7 @@ from typing import overload
 from .. import checks
 from ..core import quorum
 from ..core.goal import Some
-from ..errors import ConfigError
+from ..errors import ConfigError, readable
 from ..scripts import PERMITS
 from ..wire.resp import pack
 from .exclusive import Exclusive, beside, key_of
@@ -80,4 +80,5 @@ class Slots(Some):
 
     def _differing(self, answers: Mapping[int, object]) -> list[str]:
         mine = b"%d" % self.permits
-        return [it.decode("utf-8", "replace") if isinstance(it, bytes) else repr(it) for it in answers.values() if it != mine]
+        others = [it for it in answers.values() if it != mine]
+        return [readable(it.decode("utf-8", "replace") if isinstance(it, bytes) else repr(it)) for it in others]

@@ -2,7 +2,8 @@
 --
 -- KEYS  name fence queue waiters readers rfence
 -- ARGV  only K
---   only  the token that has to hold it, or nothing is done; empty: whoever does, all readers of them
+--   only  the token that has to hold it, or nothing is taken; empty: from everybody, all readers of them
+--         Where nobody holds it (force_release has just removed another program's value), it is handed on in any case.
 -- Answer: a token that held this node, or null if nothing was taken from anybody, as where the holder is no reader and no writer of ours
 local only, taken = token, false
 local function ours(it) return string.match(it, '^%d+:%x+:%x+:[rw]$') end
@@ -15,5 +16,5 @@ if holder then
         end
     end
 end
-if taken or (not holder and only == '') then promote(0) end
+if taken or not holder then promote(0) end
 return taken

@@ -13,10 +13,12 @@ from collections.abc import Container, Sequence
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
-from ..errors import ConfigError
+from ..errors import ConfigError, readable
 from .address import Address
 from .resp import MORE, Malformed, Push, Refusal, pack, reader
 
+# What is kept of all that a server says of itself.
+FACTS = frozenset(("redis_version", "valkey_version", "role", "run_id", "uptime_in_seconds", "maxmemory_policy"))
 OLDEST = (6, 2)  # the oldest server: GET as an option of SET, PXAT
 QUIET = 30.0  # a connection on which nothing was heard for so many seconds may have been cut by whoever is between: no fault of the node
 SHORT = 1.0  # a connection that was of use for less than this many seconds counts as a failure
@@ -78,7 +80,7 @@ class Listener(Protocol[Q_in]):
         """The node said something of its own accord."""
 
     def changed(self, node: int, key: bytes | None, now: float) -> None:
-        """Something happened to a key that a question was to watch; without a key: to all of them."""
+        """Something happened to a key that a question was to watch; without a key: to every key of the node (FLUSHALL, FLUSHDB)."""
 
 
 class Greeting:
@@ -212,8 +214,10 @@ class Lane(Generic[Q]):
             elif type(question := ledger.popleft()) is Greeting:
                 self._greeted(question.word, question.sent, reply, now)
             else:
-                if type(reply) is Refusal and str(reply).startswith(ALONE):  # restarted behind a proxy, flushed, or not ready
-                    self.bad = reply
+                if type(reply) is Refusal:
+                    reply = Refusal(readable(str(reply)))
+                    if str(reply).startswith(ALONE):  # restarted behind a proxy, flushed, or not ready
+                        self.bad = reply
                 listener.heard(node, question, reply, now)  # type: ignore[arg-type]  # (a Greeting was dealt with)
 
     def opened(self, now: float) -> None:
@@ -293,20 +297,22 @@ class Lane(Generic[Q]):
         if word in OPTIONAL:
             return
         if type(reply) is Refusal:
-            if str(reply).startswith(PASSING):
-                self.bad = ConnectionError(str(reply))
+            told = readable(str(reply))
+            if told.startswith(PASSING):
+                self.bad = ConnectionError(told)
             else:
-                # (a server that does not know HELLO repeats all that was said with it, a password too)
-                told = str(reply).partition(", with args")[0] if word == "HELLO" else str(reply)
+                if word == "HELLO":  # a server that does not know it repeats all that was said with it, a password too
+                    told = told.partition(", with args")[0]
                 advice = _ADVICE.get(told.partition(" ")[0]) or _ADVICE.get(word, f"{word} is refused")
                 self.bad = ConfigError(f"{advice}: {told}")
         elif word == "INFO" and isinstance(reply, bytes | str):
             text = reply if isinstance(reply, str) else reply.decode("utf-8", "replace")
-            self.facts.update((key, value) for key, colon, value in (it.partition(":") for it in text.splitlines()) if colon)
+            lines = (it.partition(":") for it in text.splitlines())
+            self.facts.update((key, readable(value)) for key, _, value in lines if key in FACTS)
         elif word == "TIME":
             seconds, microseconds = (_number(it) for it in reply) if isinstance(reply, list) and len(reply) == 2 else (None, None)
             if seconds is None or microseconds is None:
-                self.bad = ConnectionError(f"it tells no time: {reply!r}")
+                self.bad = ConnectionError(f"it tells no time: {readable(repr(reply))}")
                 return
             self.ahead, self.blur = seconds + microseconds / 1e6 - (sent + now) / 2, (now - sent) / 2
             self._introduced(now)
