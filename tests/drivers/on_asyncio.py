@@ -95,9 +95,9 @@ class AsyncioBench(Bench):
 
     def __init__(self, damage: Damage | None = None) -> None:
         super().__init__()
+        module = loaded("aio", damage)
         self.loop = Loop(self)
         self._tasks: list[asyncio.Task[None]] = []
-        module = loaded("aio", damage)
 
         def make() -> None:
             self.driver = self.made(module)

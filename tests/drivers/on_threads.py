@@ -87,13 +87,13 @@ class ThreadsBench(Bench):
 
     def __init__(self, damage: Damage | None = None) -> None:
         super().__init__()
+        module = loaded("threads", damage)
         self._main = getcurrent()
         self._keepers: list[greenlet] = []
         self._callers: list[greenlet] = []
         self._calls = [mock.patch.object(unyielding, name, return_value=-1) for name in ("recv", "send")]
         for it in self._calls:
             it.start()
-        module = loaded("threads", damage)
         vars(module).update(
             select=SimpleNamespace(poll=lambda: Poll(self), POLLIN=select.POLLIN, POLLOUT=select.POLLOUT),
             allocate_lock=lambda: Gate(self),

@@ -1,11 +1,13 @@
 """When the drivers look at the clock, and what they judge by it: the same scenarios for both.
 
 Each fault below is planted into a driver's shipped source, and the scenario has to notice it.
+docs/reliability.md shows the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -17,6 +19,7 @@ from holdfast.core.claim import HELD, LOST, WAITING, Claim
 from holdfast.core.command import TAKEN
 
 BENCHES: dict[str, type[ThreadsBench] | type[AsyncioBench]] = {"threads": ThreadsBench, "asyncio": AsyncioBench}
+DOCUMENT = Path(__file__).parent.parent.parent / "docs/reliability.md"
 CHUNK = 65536  # bytes that a driver reads at once
 # More than a driver reads at once: a key has changed, again and again, and nobody has asked the node to watch it.
 CHATTER = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$5\r\nother\r\n" * 4000
@@ -229,18 +232,49 @@ def a_process_that_was_stopped_for_less_than_its_lease_still_has_it(bench: Bench
 
 
 Scenario = Callable[[Bench], None]
-SCENARIOS: tuple[Scenario, ...] = (
-    answers_are_judged_by_the_time_at_which_they_were_read,
-    a_first_grant_is_judged_by_the_time_at_which_it_was_read,
-    a_connection_to_a_silent_node_is_closed_with_a_reset,
-    nobody_is_told_of_the_loss_of_a_lease_that_nobody_had,
-    the_loss_of_a_lease_that_somebody_had_is_told_once,
-    a_lease_that_ran_out_on_its_way_is_not_handed_over,
-    what_lies_unread_is_not_late,
-    however_much_lies_unread_it_is_not_late,
-    what_arrives_while_it_reads_is_not_late,
-    a_process_that_was_stopped_for_less_than_its_lease_still_has_it,
-)
+# Each scenario with the rule that it checks, and what happens without that rule.
+SCENARIOS: dict[Scenario, tuple[str, str]] = {
+    answers_are_judged_by_the_time_at_which_they_were_read: (
+        "A renewal is judged by the time at which its answers were read.",
+        "A lease that ran out, and was reported as lost, is held again.",
+    ),
+    a_first_grant_is_judged_by_the_time_at_which_it_was_read: (
+        "A grant is judged by the time at which its answers were read.",
+        "A lock is taken for held when its lease is over.",
+    ),
+    a_connection_to_a_silent_node_is_closed_with_a_reset: (
+        "A connection to a silent node is closed with a reset.",
+        "The node executes a command later that the client has given up.",
+    ),
+    nobody_is_told_of_the_loss_of_a_lease_that_nobody_had: (
+        "The loss of a lease that no caller had yet is not reported.",
+        "`on_lost` is called for a lock that the caller then gets.",
+    ),
+    the_loss_of_a_lease_that_somebody_had_is_told_once: (
+        "The loss of a lease that a caller had is reported once.",
+        "A caller works on without the lock.",
+    ),
+    a_lease_that_ran_out_on_its_way_is_not_handed_over: (
+        "A lease that ran out before its caller woke up is not handed over.",
+        "A caller begins to work without the lock.",
+    ),
+    what_lies_unread_is_not_late: (
+        "The driver reads what has arrived before it judges who is silent.",
+        "A client that was stopped drops good connections.",
+    ),
+    however_much_lies_unread_it_is_not_late: (
+        "The driver reads all that has arrived, however much it is.",
+        "The same, after a burst of messages.",
+    ),
+    what_arrives_while_it_reads_is_not_late: (
+        "Silence is judged by the time before reading.",
+        "The same, on a slow machine.",
+    ),
+    a_process_that_was_stopped_for_less_than_its_lease_still_has_it: (
+        "A client that was stopped for less than its lease still has it, without doubt.",
+        "The client drops connections, or repeats renewals that were answered.",
+    ),
+}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda it: it.__name__)
@@ -259,7 +293,7 @@ class Fault(NamedTuple):
     noticed: Scenario
 
 
-TWO_TURNS = "self.loop.call_soon(self.loop.call_soon, self._judge, now)"
+TWO_TURNS = "self._look(now, due)\n        self.loop.call_soon(self.loop.call_soon, self._judge, now)"
 
 FAULTS = {
     "threads: judged by the time of the turn": Fault(
@@ -313,12 +347,12 @@ FAULTS = {
     ),
     "asyncio: judged before all is read": Fault(
         "aio",
-        Damage(f"self._look(now, due)\n        {TWO_TURNS}", "self._judge(now)"),
+        Damage(TWO_TURNS, "self._judge(now)"),
         what_lies_unread_is_not_late,
     ),
     "asyncio: judged one turn too early": Fault(
         "aio",
-        Damage(f"self._look(now, due)\n        {TWO_TURNS}", "self._look(now, due)\n        self.loop.call_soon(self._judge, now)"),
+        Damage(TWO_TURNS, "self.loop.call_soon(self._judge, now)"),
         what_lies_unread_is_not_late,
     ),
     "threads: read once": Fault(
@@ -344,7 +378,7 @@ FAULTS = {
     ),
     "asyncio: stopped, and judged at once": Fault(
         "aio",
-        Damage(f"self._look(now, due)\n        {TWO_TURNS}", "self._judge(now)"),
+        Damage(TWO_TURNS, "self._judge(now)"),
         a_process_that_was_stopped_for_less_than_its_lease_still_has_it,
     ),
 }
@@ -358,6 +392,19 @@ def test_a_planted_fault_is_noticed(fault: str) -> None:
         scenario(bench)
 
 
+def table() -> str:
+    """The rules as docs/reliability.md has them."""
+    lines = ["| rule | without it | planted into |", "| --- | --- | --- |"]
+    for scenario, (rule, breaks) in SCENARIOS.items():
+        drivers = dict.fromkeys(name.partition(":")[0] for name, it in FAULTS.items() if it.noticed is scenario)
+        lines.append(f"| {rule} | {breaks} | {', '.join(drivers)} |")
+    return "\n".join(lines)
+
+
+def test_the_document_shows_them() -> None:
+    assert table() in DOCUMENT.read_text(), f"docs/reliability.md should have:\n\n{table()}"
+
+
 def test_every_scenario_notices_a_fault_of_both_drivers() -> None:
     # asyncio's driver has no turn with a time of its own.
     alone = {
@@ -366,4 +413,4 @@ def test_every_scenario_notices_a_fault_of_both_drivers() -> None:
     }
     for driver in ("threads", "aio"):
         noticed = {it.noticed for it in FAULTS.values() if it.driver == driver}
-        assert set(SCENARIOS) - noticed == (alone if driver == "aio" else set())
+        assert SCENARIOS.keys() - noticed == (alone if driver == "aio" else set())
