@@ -332,6 +332,16 @@ FAULTS = {
         Damage("is not None and claim.state is LOST:", "is not None and False:"),
         the_loss_of_a_lease_that_somebody_had_is_told_once,
     ),
+    "threads: nobody notes that the caller has it": Fault(
+        "threads",
+        Damage("clock() < claim.until and errand.handed.acquire(False)", "clock() < claim.until"),
+        the_loss_of_a_lease_that_somebody_had_is_told_once,
+    ),
+    "asyncio: nobody notes that the caller has it": Fault(
+        "aio",
+        Damage("self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())", "pass"),
+        the_loss_of_a_lease_that_somebody_had_is_told_once,
+    ),
     "threads: handed over when it has run out": Fault(
         "threads",
         Damage("claim.state is HELD and clock() < claim.until and", "claim.state is HELD and"),
