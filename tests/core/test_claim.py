@@ -2128,6 +2128,17 @@ def test_a_grant_anew_whose_answer_went_missing_shows_by_its_fence(held: Held, f
     talk.lost("gap") if noticed else talk.held(P)
 
 
+def test_what_a_missing_answer_may_have_said_is_settled_by_the_next_one(held: Held) -> None:
+    """After that, a fence that rises as far as the clock floor is believed again to be the clock floor's work."""
+    talk = held()
+    renewal(talk, {0: kept(), 1: kept()})
+    talk.breaks(2)
+    talk.joins(2)
+    renewal(talk, {0: kept(), 1: kept(), 2: kept()})  # the node had the token all the time
+    renewal(talk, {0: kept(), 1: granted(P + 1), 2: kept(LATER)})
+    talk.held(P)
+
+
 @pytest.mark.parametrize("nodes, fatal", [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)])
 def test_S19_as_many_as_could_make_somebody_else_a_holder_are_a_gap(held: Held, nodes: int, fatal: int) -> None:
     """With even N half of the nodes is not enough for anybody else."""
@@ -2268,6 +2279,24 @@ def test_a_series_that_broke_while_waiting_does_not_reach_back() -> None:
     talk.answers(2, granted(P + 5), at=0.6)
     talk.takes(1, at=0.7)
     talk.lost("forced")
+
+
+def test_a_series_that_broke_while_waiting_begins_with_its_grant_and_not_with_the_lease() -> None:
+    """Node 0 had the token from 0.3 on, so it vouches for the time after 3.0, when 1 was last asked: the lease began at 3.1."""
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, granted(), at=0.1)
+    talk.answers(1, denied())
+    talk.answers(2, denied())
+    talk.takes(0, at=0.2)
+    talk.grants(0, P + 5, at=0.3)
+    talk.wakes(BEAT)
+    talk.sends("request to 0 1 2")
+    talk.answers(1, granted(P + 5), at=3.1)
+    talk.held(P + 5)
+    talk.answers(2, granted(P + 5), at=3.2)
+    talk.takes(1, at=3.3)
+    talk.held(P + 5)
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,7 @@ class Servers(list[Server]):
 
     def __init__(self, disks: Sequence[str], cables: bool = False, executable: str | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="nemesis-"))
-        self.shim = _compiled(self.folder)
+        self.shim = compiled_shim(self.folder)
         self._cables: list[Cable | None] = [Cable(node) for node in range(len(disks))] if cables else []
         ways = self._cables or [None] * len(disks)
         super().__init__(Server(node, self.folder, disk, ways[node], self.shim, executable) for node, disk in enumerate(disks))
@@ -290,7 +290,7 @@ def process_state(pid: int) -> str:
         return ""
 
 
-def _compiled(folder: Path) -> Path | None:
+def compiled_shim(folder: Path) -> Path | None:
     """The clock's shim; None where there is no compiler."""
     if shutil.which("cc") is None:
         return None

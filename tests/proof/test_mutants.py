@@ -90,6 +90,14 @@ CONVERSATIONS = {
         test_claim.test_B47_S19_a_majority_that_lost_the_key_is_a_loss_though_nobody_took_it,
         {"reply": [0, 5000, 2, None]},
     ),
+    "a missing answer is suspected for ever": Conversation(
+        patched(Claim, "answered", "vote.unsure = False", "pass"),
+        test_claim.test_what_a_missing_answer_may_have_said_is_settled_by_the_next_one,
+    ),
+    "a series begins with the lease": Conversation(
+        patched(Claim, "hold", "self._begins(vote, vote.since)", "self._begins(vote, now)"),
+        test_claim.test_a_series_that_broke_while_waiting_begins_with_its_grant_and_not_with_the_lease,
+    ),
     "an answer after the release makes it held": Conversation(
         patched(Claim, "answered", "if self.state is LOST or self.state is OVER:", "if self.state is LOST:"),
         test_claim.test_after_the_release_nothing_is_heard_any_more,
@@ -264,6 +272,16 @@ ROWS = (
         "a try ends when fewer than q can still grant", "with even N it waits for ever", model=("a try gives up when a quorum has refused",)
     ),
     Row("the gap rule", "a lost majority goes unnoticed", conversation=("the gap rule is off",), simulator=("the gap rule is off",)),
+    Row(
+        "a missing answer may have been a new grant, until the next answer",
+        "a lease is lost without need",
+        conversation=("a missing answer is suspected for ever",),
+    ),
+    Row(
+        "a series of grants begins with its first grant",
+        "a lease is lost without need",
+        conversation=("a series begins with the lease",),
+    ),
     Row("a majority is more than half", "S1", model=("a quorum of half",), simulator=("quorum of 2 in 5",)),
     Row(
         "release compares (B13)",

@@ -1,0 +1,166 @@
+"""The bench of the driver for threads: the keeper and its callers are greenlets.
+
+Only one of them runs, until it would wait. (greenlet comes with gevent.) Knows what that driver
+takes threads, locks and `poll` from. The calls of the C library that the driver prefers to a
+socket's methods report trouble here, and then it asks the socket.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+from collections.abc import Callable
+from math import inf
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from drivers.bench import TTL, Bench, Call, Damage, Lease, Socket, Taken, loaded
+from greenlet import getcurrent, greenlet
+
+from holdfast.drivers import unyielding
+
+
+class Gate:
+    """A lock of `_thread`, for greenlets."""
+
+    def __init__(self, bench: ThreadsBench) -> None:
+        self._bench, self._taken = bench, False
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        until = self._bench.time() + (inf if timeout < 0 else timeout)
+        while self._taken and blocking and self._bench.time() < until:
+            self._bench.rests()
+        if self._taken:
+            return False
+        self._taken = True
+        return True
+
+    def release(self) -> None:
+        if not self._taken:
+            raise RuntimeError("release unlocked lock")
+        self._taken = False
+
+    def locked(self) -> bool:
+        return self._taken
+
+
+class Poll:
+    """What `select.poll` makes. Of numbers that are no fake socket's (the keeper's bell), the kernel is asked."""
+
+    def __init__(self, bench: ThreadsBench) -> None:
+        self._bench, self._real = bench, select.poll()
+        self._sockets: dict[int, tuple[Socket, int]] = {}
+        self._spins = 0
+
+    def register(self, what: Any, events: int) -> None:
+        if isinstance(what, Socket):
+            self._sockets[what.fileno()] = what, events
+        else:
+            self._real.register(what, events)
+
+    modify = register
+
+    def unregister(self, what: Any) -> None:
+        if isinstance(what, Socket):
+            del self._sockets[what.fileno()]
+        else:
+            self._real.unregister(what)
+
+    def poll(self, timeout: float) -> list[tuple[int, int]]:
+        self._spins = 0 if timeout else self._spins + 1
+        assert self._spins < 100, "it spins"
+        if timeout:
+            self._bench.rests()
+        ready = self._real.poll(0)
+        for number, (sock, events) in self._sockets.items():
+            can = events & ((select.POLLIN if sock.unread else 0) | (select.POLLOUT if sock.node >= 0 else 0))
+            if can:
+                ready.append((number, can))
+        if timeout:
+            self._bench.looked()
+        return ready
+
+
+class ThreadsBench(Bench):
+    """See `bench.py`."""
+
+    def __init__(self, damage: Damage | None = None) -> None:
+        super().__init__()
+        module = loaded("threads", damage)
+        self._main = getcurrent()
+        self._keepers: list[greenlet] = []
+        self._callers: list[greenlet] = []
+        self._calls = [mock.patch.object(unyielding, name, return_value=-1) for name in ("recv", "send")]
+        for it in self._calls:
+            it.start()
+        vars(module).update(
+            select=SimpleNamespace(poll=lambda: Poll(self), POLLIN=select.POLLIN, POLLOUT=select.POLLOUT),
+            allocate_lock=lambda: Gate(self),
+            get_ident=lambda: id(getcurrent()),
+            start_new_thread=lambda function, arguments: self._keepers.append(greenlet(lambda: function(*arguments))),
+        )
+        self.driver = self.made(module)
+
+    def rests(self) -> None:
+        """A greenlet would wait: it has nothing to do until the test lets it go on."""
+        self._main.switch()
+
+    @property
+    def crew(self) -> Any:
+        return self.driver.keeper.crew
+
+    def turn(self) -> None:
+        for it in self._keepers:
+            it.switch()
+        self._keepers = [it for it in self._keepers if not it.dead]
+
+    def callers(self) -> None:
+        for it in self._callers:
+            it.switch()
+        self._callers = [it for it in self._callers if not it.dead]
+
+    def _call(self, call: Call, function: Callable[[], object]) -> Call:
+        def run() -> None:
+            try:
+                function()
+            except Exception as error:
+                call.error = error
+            call.done = True
+
+        self._callers.append(greenlet(run))
+        self._callers[-1].switch()
+        return call
+
+    def acquire(self, name: str = "a") -> Taken:
+        call = Taken(Lease())
+
+        def acquire() -> None:
+            terms: dict[str, Any] = {"ttl": TTL, "wait": None, "renew": True, "max_hold": inf}
+            self.driver.acquire(call.lease, self.recipes(name), **terms)
+            call.at, call.until = self.time(), call.lease.errand.claim.until
+
+        self._call(call, acquire)
+        return call
+
+    def ready(self) -> Call:
+        return self._call(Call(), lambda: self.driver.ready(5.0))
+
+    def close(self) -> None:
+        self.after_looking = self.before_reading = None
+        self.silent.clear()
+        call = self._call(Call(), self.driver.close)
+        for _ in range(100):
+            if call.done and not self._keepers:
+                break
+            self.time.now += 0.1
+            self.settle()
+        # A fault that was planted may have left them waiting. What is left of them says so, to nobody.
+        logging.disable(logging.CRITICAL)
+        try:
+            for it in [*self._callers, *self._keepers]:
+                it.throw()
+        finally:
+            logging.disable(logging.NOTSET)
+            for patch in self._calls:
+                patch.stop()

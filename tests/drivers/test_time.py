@@ -1,0 +1,426 @@
+"""When the drivers look at the clock, and what they judge by it: the same scenarios for both.
+
+Each fault below is planted into a driver's shipped source, and the scenario has to notice it.
+docs/reliability.md shows the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from drivers.bench import TTL, Bench, Damage, Taken, closing
+from drivers.on_asyncio import AsyncioBench
+from drivers.on_threads import ThreadsBench
+
+from holdfast.core.claim import HELD, LOST, WAITING, Claim
+from holdfast.core.command import TAKEN
+
+BENCHES: dict[str, type[ThreadsBench] | type[AsyncioBench]] = {"threads": ThreadsBench, "asyncio": AsyncioBench}
+DOCUMENT = Path(__file__).parent.parent.parent / "docs/reliability.md"
+CHUNK = 65536  # bytes that a driver reads at once
+# More than a driver reads at once: a key has changed, again and again, and nobody has asked the node to watch it.
+CHATTER = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$5\r\nother\r\n" * 4000
+
+
+@pytest.fixture(params=BENCHES)
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """A driver that is connected to three nodes."""
+    with closing(BENCHES[request.param]()) as made:
+        yield made
+
+
+def only_claim(bench: Bench) -> Claim:
+    """The claim of the one who has asked for something."""
+    (claim,) = bench.crew.live.values()
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def renewing(bench: Bench) -> tuple[Taken, Claim]:
+    """A claim that is held, and whose renewal all nodes have just answered: the answers are still under way.
+
+    Keep the first: a lease that is dropped is not renewed.
+    """
+    call = bench.acquired()
+    claim = only_claim(bench)
+    bench.passes(2.8)
+    bench.silent |= {0, 1, 2}
+    bench.passes(0.2)
+    if [len(it.of("request")) for it in bench.nodes] != [2, 2, 2]:
+        raise RuntimeError("no renewal is under way: this scenario shows nothing")
+    return call, claim
+
+
+# ------------------------------------------------ the scenarios
+
+
+def answers_are_judged_by_the_time_at_which_they_were_read(bench: Bench) -> None:
+    """The process is stopped between the beginning of a turn and the reading of bytes: the lease runs out meanwhile.
+
+    Answers that lie unread then cannot save it: whoever has asked in the meantime was told that it is lost.
+    """
+    call, claim = renewing(bench)
+    bench.arrives(0, 1, 2)
+
+    def stopped() -> None:
+        bench.time.now += TTL
+
+    bench.before_reading = stopped
+    bench.turn()
+    assert bench.before_reading is None, "it has read"
+    assert (claim.state, claim.reason, call.lease.fell) == (LOST, "slow", 1)
+    assert [len(it.of("release")) for it in bench.nodes] == [1, 1, 1]
+
+
+def a_first_grant_is_judged_by_the_time_at_which_it_was_read(bench: Bench) -> None:
+    """The same while the lock is waited for: what was granted too late is never held."""
+    bench.silent |= {0, 1, 2}
+    call = bench.acquire()
+    bench.settle()
+    claim = only_claim(bench)
+    bench.arrives(0, 1, 2)
+
+    def stopped() -> None:
+        bench.time.now += TTL
+
+    bench.before_reading = stopped
+    bench.turn()
+    assert claim.state is WAITING
+    bench.passes(1.0)
+    call.result()
+    assert call.at < call.until
+
+
+def a_connection_to_a_silent_node_is_closed_with_a_reset(bench: Bench) -> None:
+    """Else a command that waits in the kernel would be executed later, after what is said on the next connection."""
+    bench.silent.add(2)
+    bench.acquired()
+    bench.passes(0.9)
+    assert bench.ends == []
+    bench.passes(0.3)
+    assert bench.ends == [(2, "reset")]
+
+
+def nobody_is_told_of_the_loss_of_a_lease_that_nobody_had(bench: Bench) -> None:
+    """The lock is held and lost within one turn, before its caller runs: it asks again, and is told of no loss."""
+    bench.silent |= {0, 1, 2}
+    call = bench.acquire()
+    bench.settle()
+    claim = only_claim(bench)
+    bench.arrives(0, 1)
+    bench.says(1, bench.tells(TAKEN, claim.token))
+    bench.turn()
+    assert claim.state is LOST and not call.done
+    bench.arrives(2)
+    bench.passes(1.0)
+    call.result()
+    assert only_claim(bench) is not claim
+    assert call.at < call.until
+    assert call.lease.fell == 0
+
+
+def the_loss_of_a_lease_that_somebody_had_is_told_once(bench: Bench) -> None:
+    call = bench.acquired()
+    claim = only_claim(bench)
+    for number in (0, 1):
+        bench.says(number, bench.tells(TAKEN, claim.token))
+    bench.settle()
+    assert (claim.state, call.lease.fell) == (LOST, 1)
+    bench.passes(TTL)
+    assert call.lease.fell == 1
+
+
+def a_lease_that_ran_out_on_its_way_is_not_handed_over(bench: Bench) -> None:
+    """The engine holds it, and the caller runs much later: it asks again."""
+    bench.silent |= {0, 1, 2}
+    call = bench.acquire()
+    bench.settle()
+    claim = only_claim(bench)
+    bench.arrives(0, 1, 2)
+    bench.turn()
+    assert claim.state is HELD and not call.done
+    bench.time.now = claim.until
+    bench.callers()
+    bench.passes(1.0)
+    call.result()
+    assert call.at < call.until, "it was over when the caller had it"
+    assert only_claim(bench) is not claim
+    assert call.lease.fell == 0
+    assert all(it.of("release") for it in bench.nodes)
+
+
+def what_lies_unread_is_not_late(bench: Bench) -> None:
+    """Answers arrive after the driver has looked, and then it is time to judge silence: it looks again first."""
+    call, claim = renewing(bench)
+
+    def meanwhile() -> None:
+        bench.time.now = max(bench.time.now, bench.crew.next_wake()) + 0.001
+        bench.arrives(0, 1, 2)
+
+    bench.after_looking = meanwhile
+    bench.settle()
+    assert bench.after_looking is None
+    assert bench.ends == [], "a connection was taken for dead whose answers lay unread"
+    assert (claim.state, claim.doubt, call.lease.fell) == (HELD, False, 0)
+    assert claim.until > bench.time.now + TTL / 2, "it is renewed"
+
+
+def however_much_lies_unread_it_is_not_late(bench: Bench) -> None:
+    """The same if the answers come after more bytes than are read at once."""
+    call, claim = renewing(bench)
+    assert len(CHATTER) > 2 * CHUNK
+
+    def meanwhile() -> None:
+        bench.time.now = max(bench.time.now, bench.crew.next_wake()) + 0.001
+        for number in (0, 1, 2):
+            bench.says(number, CHATTER)
+        bench.arrives(0, 1, 2)
+
+    bench.after_looking = meanwhile
+    bench.settle()
+    assert bench.ends == []
+    assert (claim.state, claim.doubt, call.lease.fell) == (HELD, False, 0)
+    assert claim.until > bench.time.now + TTL / 2
+
+
+def what_arrives_while_it_reads_is_not_late(bench: Bench) -> None:
+    """Reading takes so long that answers would be late by then, but for those which arrived meanwhile.
+
+    Silence is judged by the time that was taken before everything was read, not by the time after.
+    """
+    calls = [bench.acquired("a")]
+    bench.passes(0.5)
+    calls.append(bench.acquired("b"))
+    bench.passes(2.3)
+    bench.silent |= {0, 1, 2}
+    bench.passes(0.55)
+    if [len(it.of("request")) for it in bench.nodes] != [3, 3, 3]:
+        raise RuntimeError("only the renewal of one should be under way: this scenario shows nothing")
+
+    def slowly() -> None:
+        bench.time.now += 0.6
+        bench.arrives(0, 1, 2)
+
+    def meanwhile() -> None:
+        bench.time.now = max(bench.time.now, bench.crew.next_wake()) + 0.001
+        bench.says(0, CHATTER[: len(CHATTER) // 4000])
+        bench.before_reading = slowly
+
+    bench.after_looking = meanwhile
+    bench.settle()
+    assert bench.before_reading is bench.after_looking is None
+    assert bench.ends == [], "a connection was taken for dead whose answers lay unread"
+    assert [call.lease.fell for call in calls] == [0, 0]
+
+
+def a_process_that_was_stopped_for_less_than_its_lease_still_has_it(bench: Bench) -> None:
+    """Stopped for longer than a node may take, with all answers unread: no node is dead, nothing is in doubt."""
+    call, claim = renewing(bench)
+
+    def stopped() -> None:
+        bench.time.now += 2.0
+        bench.arrives(0, 1, 2)
+
+    bench.after_looking = stopped
+    bench.settle()
+    assert bench.ends == []
+    assert (claim.state, call.lease.fell) == (HELD, 0)
+    assert [len(it.of("request")) for it in bench.nodes] == [2, 2, 2], "what is in doubt is asked again"
+
+
+Scenario = Callable[[Bench], None]
+# Each scenario with the rule that it checks, and what happens without that rule.
+SCENARIOS: dict[Scenario, tuple[str, str]] = {
+    answers_are_judged_by_the_time_at_which_they_were_read: (
+        "A renewal is judged by the time at which its answers were read.",
+        "A lease that ran out, and was reported as lost, is held again.",
+    ),
+    a_first_grant_is_judged_by_the_time_at_which_it_was_read: (
+        "A grant is judged by the time at which its answers were read.",
+        "A lock is taken for held when its lease is over.",
+    ),
+    a_connection_to_a_silent_node_is_closed_with_a_reset: (
+        "A connection to a silent node is closed with a reset.",
+        "The node executes a command later that the client has given up.",
+    ),
+    nobody_is_told_of_the_loss_of_a_lease_that_nobody_had: (
+        "The loss of a lease that no caller had yet is not reported.",
+        "`on_lost` is called for a lock that the caller then gets.",
+    ),
+    the_loss_of_a_lease_that_somebody_had_is_told_once: (
+        "The loss of a lease that a caller had is reported once.",
+        "A caller works on without the lock.",
+    ),
+    a_lease_that_ran_out_on_its_way_is_not_handed_over: (
+        "A lease that ran out before its caller woke up is not handed over.",
+        "A caller begins to work without the lock.",
+    ),
+    what_lies_unread_is_not_late: (
+        "The driver reads what has arrived before it judges who is silent.",
+        "A client that was stopped drops good connections.",
+    ),
+    however_much_lies_unread_it_is_not_late: (
+        "The driver reads all that has arrived, however much it is.",
+        "The same, after a burst of messages.",
+    ),
+    what_arrives_while_it_reads_is_not_late: (
+        "Silence is judged by the time before reading.",
+        "The same, on a slow machine.",
+    ),
+    a_process_that_was_stopped_for_less_than_its_lease_still_has_it: (
+        "A client that was stopped for less than its lease still has it, without doubt.",
+        "The client drops connections, or repeats renewals that were answered.",
+    ),
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda it: it.__name__)
+def test_of_time(scenario: Scenario, bench: Bench) -> None:
+    scenario(bench)
+
+
+# ------------------------------------------------ planted faults
+
+
+class Fault(NamedTuple):
+    """A fault in a driver's source, and the scenario that has to notice it."""
+
+    driver: str
+    damage: Damage
+    noticed: Scenario
+
+
+TWO_TURNS = "self._look(now, due)\n        self.loop.call_soon(self.loop.call_soon, self._judge, now)"
+
+FAULTS = {
+    "threads: judged by the time of the turn": Fault(
+        "threads",
+        Damage("self._received(link, self._view[:size], clock())", "self._received(link, self._view[:size], now)"),
+        answers_are_judged_by_the_time_at_which_they_were_read,
+    ),
+    "threads: the first grant is judged by the time of the turn": Fault(
+        "threads",
+        Damage("self._received(link, self._view[:size], clock())", "self._received(link, self._view[:size], now)"),
+        a_first_grant_is_judged_by_the_time_at_which_it_was_read,
+    ),
+    "threads: closed without a reset": Fault(
+        "threads", Damage("sockets.reset(link.sock)", "pass"), a_connection_to_a_silent_node_is_closed_with_a_reset
+    ),
+    "asyncio: closed without a reset": Fault(
+        "aio", Damage("sockets.reset(sock)", "pass"), a_connection_to_a_silent_node_is_closed_with_a_reset
+    ),
+    "threads: told of a loss that is nobody's": Fault(
+        "threads",
+        Damage("claim.state is LOST and not errand.handed.acquire(False)", "claim.state is LOST"),
+        nobody_is_told_of_the_loss_of_a_lease_that_nobody_had,
+    ),
+    "asyncio: told of a loss that is nobody's": Fault(
+        "aio",
+        Damage("lease.claim = claim\n", "lease.claim = claim\n            self._leases[claim] = weakref.ref(lease)\n"),
+        nobody_is_told_of_the_loss_of_a_lease_that_nobody_had,
+    ),
+    "threads: nobody is told of a loss": Fault(
+        "threads",
+        Damage("self._fallen.append(errand)", "pass"),
+        the_loss_of_a_lease_that_somebody_had_is_told_once,
+    ),
+    "asyncio: nobody is told of a loss": Fault(
+        "aio",
+        Damage("is not None and claim.state is LOST:", "is not None and False:"),
+        the_loss_of_a_lease_that_somebody_had_is_told_once,
+    ),
+    "threads: nobody notes that the caller has it": Fault(
+        "threads",
+        Damage("clock() < claim.until and errand.handed.acquire(False)", "clock() < claim.until"),
+        the_loss_of_a_lease_that_somebody_had_is_told_once,
+    ),
+    "asyncio: nobody notes that the caller has it": Fault(
+        "aio",
+        Damage("self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())", "pass"),
+        the_loss_of_a_lease_that_somebody_had_is_told_once,
+    ),
+    "threads: handed over when it has run out": Fault(
+        "threads",
+        Damage("claim.state is HELD and clock() < claim.until and", "claim.state is HELD and"),
+        a_lease_that_ran_out_on_its_way_is_not_handed_over,
+    ),
+    "asyncio: handed over when it has run out": Fault(
+        "aio",
+        Damage("claim.state is HELD and clock() < claim.until:", "claim.state is HELD:"),
+        a_lease_that_ran_out_on_its_way_is_not_handed_over,
+    ),
+    "threads: judged before all is read": Fault(
+        "threads", Damage("self._hear(self.poll.poll(0), now)", "pass"), what_lies_unread_is_not_late
+    ),
+    "asyncio: judged before all is read": Fault(
+        "aio",
+        Damage(TWO_TURNS, "self._judge(now)"),
+        what_lies_unread_is_not_late,
+    ),
+    "asyncio: judged one turn too early": Fault(
+        "aio",
+        Damage(TWO_TURNS, "self.loop.call_soon(self._judge, now)"),
+        what_lies_unread_is_not_late,
+    ),
+    "threads: read once": Fault(
+        "threads",
+        Damage("                if size < CHUNK:\n                    break", "                break"),
+        however_much_lies_unread_it_is_not_late,
+    ),
+    "asyncio: read once": Fault(
+        "aio", Damage("        if unread:  #", "        if False:  #"), however_much_lies_unread_it_is_not_late
+    ),
+    "threads: judged by the time after reading": Fault(
+        "threads",
+        Damage("            crew.tick(now)", "            crew.tick(clock())"),
+        what_arrives_while_it_reads_is_not_late,
+    ),
+    "asyncio: judged by the time after reading": Fault(
+        "aio", Damage("self.crew.tick(now)", "self.crew.tick(clock())"), what_arrives_while_it_reads_is_not_late
+    ),
+    "threads: stopped, and judged at once": Fault(
+        "threads",
+        Damage("self._hear(self.poll.poll(0), now)", "pass"),
+        a_process_that_was_stopped_for_less_than_its_lease_still_has_it,
+    ),
+    "asyncio: stopped, and judged at once": Fault(
+        "aio",
+        Damage(TWO_TURNS, "self._judge(now)"),
+        a_process_that_was_stopped_for_less_than_its_lease_still_has_it,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_noticed(fault: str) -> None:
+    driver, damage, scenario = FAULTS[fault]
+    made = ThreadsBench(damage) if driver == "threads" else AsyncioBench(damage)
+    with closing(made) as bench, pytest.raises(AssertionError):
+        scenario(bench)
+
+
+def table() -> str:
+    """The rules as docs/reliability.md has them."""
+    lines = ["| rule | without it | planted into |", "| --- | --- | --- |"]
+    for scenario, (rule, breaks) in SCENARIOS.items():
+        drivers = dict.fromkeys(name.partition(":")[0] for name, it in FAULTS.items() if it.noticed is scenario)
+        lines.append(f"| {rule} | {breaks} | {', '.join(drivers)} |")
+    return "\n".join(lines)
+
+
+def test_the_document_shows_them() -> None:
+    assert table() in DOCUMENT.read_text(), f"docs/reliability.md should have:\n\n{table()}"
+
+
+def test_every_scenario_notices_a_fault_of_both_drivers() -> None:
+    # asyncio's driver has no turn with a time of its own.
+    alone = {
+        answers_are_judged_by_the_time_at_which_they_were_read,
+        a_first_grant_is_judged_by_the_time_at_which_it_was_read,
+    }
+    for driver in ("threads", "aio"):
+        noticed = {it.noticed for it in FAULTS.values() if it.driver == driver}
+        assert SCENARIOS.keys() - noticed == (alone if driver == "aio" else set())

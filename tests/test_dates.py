@@ -1,0 +1,152 @@
+"""No test knows the date on which it was written, and `./task dates` finds one that does."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dates
+import pytest
+
+TESTS = Path(__file__).parent
+REAL = ("contract", "live", "scripts", "nemesis", "fencing", "soak")  # tests whose servers and clients have a real clock
+
+CAN_MOVE = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("cc") is None, reason="needs Linux and a C compiler (CI has both)"
+)
+
+
+def named_dates(source: str) -> Iterator[str]:
+    """The dates that a test names: it may meet them, and then the present is not what it takes it for."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func).split(".")[-1]
+            first = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
+            written = called in ("datetime", "date") and isinstance(first, int)
+            read = called in ("fromisoformat", "strptime") and isinstance(first, str)
+            counted = called in ("fromtimestamp", "utcfromtimestamp") and isinstance(first, int | float) and first > 0
+            if written or read or counted:
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def test_no_test_with_a_real_clock_names_a_date() -> None:
+    files = [path for folder in REAL for path in sorted((TESTS / folder).rglob("*.py"))]
+    assert len(files) > 80
+    assert {path.name: found for path in files if (found := list(named_dates(path.read_text())))} == {}
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "noon = datetime(2026, 11, 22, 12, tzinfo=UTC)",
+        "day = datetime.date(2026, 11, 22)",
+        "noon = datetime.fromisoformat('2026-11-22T12:00:00Z')",
+        "noon = datetime.strptime('2026-11-22', '%Y-%m-%d')",
+        "noon = datetime.fromtimestamp(1795348800, UTC)",
+    ],
+)
+def test_a_date_that_a_test_names_is_complained_about(planted: str) -> None:
+    assert list(named_dates(f"def test_it():\n    {planted}\n")) == [f"line 2: {planted.partition('= ')[2]}"]
+    assert list(named_dates("now = datetime.now(UTC)\nepoch = datetime.fromtimestamp(0, UTC)\n")) == []
+
+
+SOUND = """
+import threading
+import time
+from datetime import UTC, datetime
+
+from contract.cluster import ask
+from holdfast.embedded import Nodes
+
+MOMENT = 1830297600  # 2028-01-01
+
+
+def test_what_is_moved_and_what_is_not():
+    assert MOMENT - 5 <= time.time() < MOMENT, "the year is about to end"
+    assert datetime.now(UTC).year == time.localtime().tm_year == 2027
+    began, steady = time.time(), time.monotonic()
+    time.sleep(0.1)
+    assert not threading.Event().wait(0.1)
+    assert abs((time.time() - began) - (time.monotonic() - steady)) < 0.05
+    with Nodes(1) as nodes:
+        while time.time() < MOMENT:
+            time.sleep(0.01)
+        assert datetime.now(UTC).year == time.localtime().tm_year == 2028
+        told = int(ask(nodes.urls[0], "TIME")[0])
+        assert abs(told - time.time()) < 5, "servers are at the same date"
+"""
+KNOWS_ITS_DATE = """
+from datetime import UTC, datetime
+
+
+def test_the_slot_of_now_is_another_one():
+    assert datetime.now(UTC).replace(minute=0, second=0, microsecond=0) != datetime(2027, 12, 31, 23, tzinfo=UTC)
+"""
+
+
+@CAN_MOVE
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_wall_clock_passes_the_moment_and_nothing_else_is_moved(
+    tmp_path: Path, workers: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_sound.py").write_text(SOUND)
+    assert dates.main([str(tmp_path / "test_sound.py"), "-n", workers], dates.MOMENTS[-1:]) == 0, capfd.readouterr().out
+
+
+@CAN_MOVE
+def test_a_test_that_knows_its_date_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test_noon.py").write_text(KNOWS_ITS_DATE)
+    arguments = [str(tmp_path / "test_noon.py"), "-n", "0"]
+    assert dates.main(arguments, dates.MOMENTS[1:]) == 1
+    assert capfd.readouterr().out.endswith("failed: the last second of a year\n")
+
+
+@CAN_MOVE
+def test_what_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(dates, "LIMIT", 3.0)
+    (tmp_path / "test_rest.py").write_text("import time\n\n\ndef test_rest():\n    time.sleep(60)\n")
+    assert dates.main([str(tmp_path / "test_rest.py"), "-n", "0"], dates.MOMENTS[:1]) == 1
+    assert "not done after 3 s in all" in capfd.readouterr().out
+
+
+def test_without_a_compiler_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert dates.main([]) == 2
+    assert capsys.readouterr().out == "cc is not installed: on Debian, apt-get install gcc libc6-dev\n"
+
+
+def test_elsewhere_than_on_linux_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert dates.main([]) == 2
+    assert "on Linux only" in capsys.readouterr().out
+
+
+@CAN_MOVE
+@pytest.mark.parametrize(
+    "python, complaint",
+    [("sleep 30", "waits by the wall clock"), ("echo 5.0", "cannot be moved"), ("exit 1", "cannot be moved")],
+    ids=["waits too long", "is not moved", "fails"],
+)
+def test_a_python_that_cannot_live_at_another_date_is_refused(
+    python: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "python").write_text(f"#!/bin/sh\n{python}\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(dates, "PATIENCE", 1.0)
+    assert dates.main([]) == 2
+    assert complaint in capsys.readouterr().out
+
+
+def test_the_moments_are_what_they_are_called() -> None:
+    leap, change, last = dates.MOMENTS
+    assert (leap.at.month, leap.at.day) == (2, 29)
+    assert change.at.weekday() == 6 and change.at.month == 3 and change.at.day > 24 and change.at.hour == 1
+    assert (last.at - datetime(last.at.year, 1, 1, tzinfo=UTC)).total_seconds() == 0
