@@ -112,9 +112,7 @@ def test_an_observer_that_blocks_loses_no_lease(three: Cluster, hung: Hung) -> N
         hung.go_on.set()
 
 
-def test_an_on_lost_that_blocks_loses_no_lease_and_delays_no_event(
-    three: Cluster, hung: Hung, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_on_lost_that_blocks_loses_no_lease_and_delays_no_event(three: Cluster, hung: Hung, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[events.Event] = []
     with connected(three, ttl=TTL, observer=heard.append) as client, client.lock("kept", wait=5) as lease:
         gone = client.lock("lost", **SHORT, on_lost=hung).acquire()

@@ -25,7 +25,7 @@ from holdfast import Holdfast, LeaseState
 from holdfast.drivers import sockets, threads, unyielding
 from holdfast.embedded import Nodes
 from holdfast.engine.crew import Crew
-from holdfast.errors import Cancelled, HoldfastError, LockLost, Misuse, NotHeld
+from holdfast.errors import Cancelled, HoldfastError, LockLost, NotHeld
 
 ONLY_LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="only Linux lists a process's threads and files")
 
@@ -368,74 +368,6 @@ def test_a_bug_in_the_engine_loses_leases_and_fails_waiters_at_once(
         with client.lock("bug", wait=10) as heir:
             assert keeper_of(client) is not keeper
             assert heir.token.split(":")[1] != lease.token.split(":")[1]
-
-
-# ------------------------------------------------ callbacks
-
-
-def test_what_a_callback_must_not_and_may_do(client: Holdfast, three: Cluster) -> None:
-    other = client.lock("other").acquire()
-    tried: dict[str, object] = {}
-
-    def on_lost(lease: Any) -> None:
-        attempts: dict[str, Callable[[], object]] = {
-            "acquire": client.lock("third").acquire,
-            "try": client.lock("third").try_acquire,
-            "extend": other.extend,
-        }
-        for name, wants in attempts.items():
-            try:
-                tried[name] = wants()
-            except Misuse as error:
-                tried[name] = error
-        tried["release"] = other.release()
-        tried["check"] = lease.state
-        tried["end"] = True
-
-    lease = client.lock("callback", ttl=0.2, renew=False, on_lost=on_lost).acquire()
-    until(lambda: "end" in tried)
-    assert not lease.held
-    for name in ("acquire", "try", "extend"):
-        assert isinstance(tried[name], Misuse), name
-        assert "hand the work to another thread" in str(tried[name])
-    assert (tried["release"], tried["check"]) == (0, LeaseState.LOST)
-    until(lambda: three.holders("other") == three.holders("third") == [None] * 3)
-    with client.lock("third", wait=5):
-        pass
-
-
-def test_a_callback_that_wants_to_end_its_thread_hurts_nobody(three: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    ended: list[Any] = []
-
-    def ends(what: Any) -> None:
-        ended.append(what)
-        sys.exit("lost")
-
-    with connected(three) as client:
-        kept = client.lock("kept").acquire()
-        leases = [client.lock(f"ends{i}", ttl=0.2, renew=False, on_lost=ends).acquire() for i in range(2)]
-        until(lambda: len(ended) == 2)
-        assert sorted(it.name for it in ended) == [it.name for it in leases]
-        with client.lock("another", wait=5):
-            assert kept.held
-        kept.release()
-    until(lambda: sum("belongs to holdfast" in it.message for it in caplog.records) == 2)
-    with connected(three, observer=ends) as client, client.lock("kept", wait=5) as lease:
-        assert lease.held
-
-
-def test_a_callback_may_close_its_client(three: Cluster) -> None:
-    closed = threading.Event()
-    with connected(three) as client:
-
-        def on_lost(lease: Any) -> None:
-            client.close()
-            closed.set()
-
-        lease = client.lock("closing", ttl=0.2, renew=False, on_lost=on_lost).acquire()
-        assert closed.wait(5)
-        until(lambda: not client._driver._keeper._running.locked())
-        assert not lease.held
 
 
 # ------------------------------------------------ leases and blocks

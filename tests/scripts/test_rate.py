@@ -394,5 +394,3 @@ def test_a_script_with_a_fault_is_found(fault: str) -> None:
         except AssertionError as error:  # (what the bench itself complains of: a key that would stay for ever)
             if fault in str(error):
                 raise
-
-

@@ -688,8 +688,7 @@ def test_the_tests_notice(damage: str) -> None:
     assert max(counts) == 1, f"the scripts have changed: so must this mutant {counts}"
     sources = [it.source.replace(text, other) for it in SHARED]
     mutants = [
-        it._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())
-        for it, source in zip(SHARED, sources, strict=True)
+        it._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode()) for it, source in zip(SHARED, sources, strict=True)
     ]
     assert next(failures(tuple(mutants)), None), f"no test fails: {damage}"
 

@@ -274,4 +274,3 @@ def test_giving_back_to_nodes_that_did_not_answer_is_found(town: Build, monkeypa
     assert not any(more(seed) for seed in SEEDS)
     monkeypatch.setattr(rate.Tally, "give_back", everywhere)
     assert any(more(seed) for seed in SEEDS)
-

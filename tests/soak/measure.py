@@ -109,5 +109,3 @@ def _attributes(of: Any) -> Iterator[tuple[str, Any]]:
 def _count(tables: Counter[str], name: str, value: object) -> None:
     if type(value).__name__ in CONTAINERS and isinstance(value, Sized):
         tables[name] += len(value)
-
-

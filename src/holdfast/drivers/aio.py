@@ -321,13 +321,14 @@ class Driver:
 
     async def _told(self) -> None:
         """Wait until callbacks have been called, at most `node_timeout`. A callback does not wait for itself."""
-        until = clock() + self.settings.node_timeout
-        if asyncio.current_task() in self.strangers:
-            return
+        busy = self.aside.events.busy
+        itself = busy is not None and busy is asyncio.current_task()
+        until = -inf if itself else clock() + self.settings.node_timeout
         while any(not it.idle for it in self.aside.all) and (left := until - clock()) > 0:
-            if busy := [it.busy for it in self.aside.all if it.busy is not None]:
-                await asyncio.wait(busy, timeout=left)
+            if (busy := self.aside.events.busy) is not None:
+                await asyncio.wait([busy], timeout=left)
             await asyncio.sleep(0)
+        self.crew.record.dropped += self.aside.events.end()
 
     def _shut(self) -> None:
         """The end: closes everything, and nobody waits any longer."""

@@ -31,7 +31,7 @@ class LoopCalls(Calls):
         tasks: Where the tasks of coroutines are kept while they run.
     """
 
-    __slots__ = ("_due", "_in_turn", "_loop", "_tasks", "busy")
+    __slots__ = ("_due", "_ending", "_in_turn", "_loop", "_tasks", "busy")
 
     PASSED = (KeyboardInterrupt, SystemExit)  # with these a program ends: the loop hands them on to whoever runs it
 
@@ -46,13 +46,32 @@ class LoopCalls(Calls):
     ) -> None:
         super().__init__(most, complain)
         self._in_turn, self._loop, self._tasks = in_turn, loop, tasks
-        self._due = False
+        self._due = self._ending = False
         self.busy: asyncio.Task[Any] | None = None  # the next call waits for it
 
     @property
     def idle(self) -> bool:
         """Have all calls been made?"""
         return not self.waiting and self.busy is None
+
+    def end(self) -> int:
+        """The client is closed: cancel the coroutine that the next call waits for, and drop the calls behind it.
+
+        Otherwise they would begin tasks while the loop ends, when nobody is left to wait for a task.
+
+        Returns:
+            How many calls were dropped.
+        """
+        self._ending = True
+        if self.busy is None or self.busy is asyncio.current_task():
+            return 0
+        self.busy.cancel()
+        return self._give_up()
+
+    def _give_up(self) -> int:
+        count = len(self.waiting)
+        self.waiting.clear()
+        return count
 
     def _wake(self) -> None:
         if not self._due and self.busy is None and not self._loop.is_closed():
@@ -85,6 +104,8 @@ class LoopCalls(Calls):
         self._tasks.discard(task)
         if self.busy is task:
             self.busy = None
+        if self._ending and task.cancelled():
+            self._give_up()
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, self.PASSED):
             self._complain(function, error)
         if self.waiting:
