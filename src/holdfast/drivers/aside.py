@@ -22,7 +22,7 @@ from ..events import Event
 from .forks import FORKS
 from .greenlets import allocate_lock, get_ident, start_new_thread
 
-IDLE = 10.0  # seconds after which a thread without calls ends: a process that forks should have no thread
+IDLE = 1.0  # seconds after which a thread without calls ends: a process that forks should have no thread
 MOST = 10_000  # events that may wait for a slow observer, or for a slow log handler
 ENDLESS = sys.maxsize
 
@@ -71,6 +71,11 @@ class Calls(ABC):
             self.waiting.extend(kept)
             self._wake()
         return len(calls) - len(kept)
+
+    def add(self, call: Call) -> None:
+        """Have this call made, however many wait. For what is said once."""
+        self.waiting.append(call)
+        self._wake()
 
     def _make(self, function: Callable[[Any], object], argument: object) -> object:
         """Make one call. Whatever it raises is complained of, and ends nothing."""
@@ -204,11 +209,12 @@ class Aside(Generic[C]):
         if dropped:
             self._record.dropped += dropped
             if not self._warned:
-                self._warned = self.lines.put([(_warn, self.events.most)]) == 0
+                self._warned = True
+                self.lines.add((_warn, self.events.most))
 
     def failed(self, error: BaseException) -> None:
         """Write to the log that the engine failed."""
-        self.lines.put([(_fail, error)])
+        self.lines.add((_fail, error))
 
     def _complain(self, function: Callable[[Any], object], error: BaseException) -> None:
         self.lines.put([(_report, (function, error))])
