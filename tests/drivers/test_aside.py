@@ -169,9 +169,7 @@ def test_events_go_to_the_observer_and_to_the_log_if_it_takes_them() -> None:
     assert (heard, listeners.lines, record.dropped) == (them, them[:3], 0)
 
 
-def test_dropped_events_are_counted_and_the_log_says_so_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_dropped_events_are_counted_and_the_log_says_so_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(aside, "MOST", 4)
     go_on, lost = threading.Event(), list[int]()
     record = Record()

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pytest
+from proof import patches
 
 from holdfast import events
 from holdfast.errors import LockBusy
@@ -83,3 +84,10 @@ def test_events_of_locks_that_go_well_are_made_only_for_those_who_listen(caplog:
 def test_a_lock_s_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
     Teller(None).log(events.Lost(name="x\nERROR forged", token="t", waited=0, fence=1, reason="gap"))
     assert "\n" not in caplog.records[0].message
+
+
+def test_a_question_that_waits_for_logging_is_seen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    asked = "level >= self._loggers[name].getEffectiveLevel()"
+    patches.method(monkeypatch, Teller, "logs", asked, "self._loggers[name].isEnabledFor(level)")
+    with pytest.raises(AssertionError, match="this would wait"):
+        test_the_engine_s_question_waits_for_no_lock_of_logging(caplog)

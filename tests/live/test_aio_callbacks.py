@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import time
+import warnings
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from live.test_aio_kit import SOON, Complaints, Eye, calm, client, connected, driver_of, eye, some, true, turns
 from live.test_threads_callbacks import handled
+from proof import patches
 
 from holdfast import LeaseState, events
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
-from holdfast.drivers import aside
+from holdfast.drivers import aio, aside
 from holdfast.drivers import turns as turns_of_a_loop
 from holdfast.embedded import Nodes
+from holdfast.errors import HoldfastError
 
 __all__ = ["eye"]
 
@@ -320,3 +324,37 @@ async def test_a_client_that_registers_nothing_asks_nothing_of_the_loop(nodes: N
             assert asyncio.all_tasks() == {asyncio.current_task()}
     finally:
         logging.getLogger("holdfast").setLevel(logging.NOTSET)
+
+
+# ------------------------------------------------ faults that are seen
+
+FAULTS: dict[str, tuple[type, str, str, str, Any]] = {
+    "the engine writes to the log itself": (
+        aside.Aside, "tell",
+        "self.lines.put([(listeners.log, it) for it in events if listeners.logs(it)])",
+        "len([listeners.log(it) for it in events if listeners.logs(it)]) * 0",
+        test_a_log_handler_that_raises_ends_no_lease,
+    ),
+    "a callback runs before the next lease is marked": (
+        aio.Driver, "_settle",
+        "self.aside.losses.put(_fell(fallen))",
+        "[call(lease) for it in fallen for call, lease in _fell([it])]",
+        test_all_leases_are_marked_before_any_callback_runs,
+    ),
+    "close waits for no callback": (aio.Driver, "close", "await self._told()", "pass", test_close_returns_when_callbacks_were_told),
+    "an observer that closes its client waits for itself": (
+        aio.Driver, "_told", "until = -inf if itself else ", "until = ", test_an_observer_may_close_its_client,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_seen(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], fault: str
+) -> None:
+    kind, name, text, other, test = FAULTS[fault]
+    patches.method(monkeypatch, kind, name, text, other)
+    fixtures = {"nodes": nodes, "caplog": caplog, "capfd": capfd}
+    with warnings.catch_warnings(), pytest.raises((AssertionError, HoldfastError)):
+        warnings.simplefilter("ignore", ResourceWarning)
+        test(**{it: fixtures[it] for it in inspect.signature(test).parameters})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -15,13 +17,14 @@ import pytest
 from contract.cluster import Cluster
 from contract.programs import run
 from live.test_threads_driver import ONLY_LINUX, connected, keeper_of, things, until
+from proof import patches
 
 from holdfast import Holdfast, LeaseState, events
-from holdfast.drivers import aside
+from holdfast.drivers import aside, threads
 from holdfast.drivers.aside import ThreadCalls
 from holdfast.embedded import Nodes
 from holdfast.engine.crew import Crew
-from holdfast.errors import LockLost, Misuse
+from holdfast.errors import HoldfastError, LockLost, Misuse
 
 TTL = 0.6
 SHORT: dict[str, Any] = {"ttl": 0.2, "renew": False}  # a lease that is lost soon
@@ -403,7 +406,7 @@ def test_callbacks_are_told_when_the_interpreter_ends(three: Cluster) -> None:
 def test_callbacks_are_told_even_if_no_thread_can_be_started_any_more(three: Cluster) -> None:
     """From Python 3.12 on, no thread can be started once the interpreter has begun to end."""
     source = """
-    from holdfast.drivers import aside
+    from holdfast.drivers import aside, threads
 
     def refuse(*_):
         raise RuntimeError("can't create new thread at interpreter shutdown")
@@ -531,3 +534,36 @@ def test_a_fork_within_a_callback_makes_no_call_of_the_parent_s(three: Cluster) 
     status, out, errors = run(source, three)
     assert status == 0, errors
     assert sorted(out.split("\n")) == ["", "False fork0", "True fork0", "True fork1", "True fork2"], errors
+
+
+# ------------------------------------------------ faults that are seen
+
+FAULTS: dict[str, tuple[type, str, str, str, Callable[..., object]]] = {
+    "the engine writes to the log itself": (
+        aside.Aside, "tell",
+        "self.lines.put([(listeners.log, it) for it in events if listeners.logs(it)])",
+        "len([listeners.log(it) for it in events if listeners.logs(it)]) * 0",
+        test_a_log_handler_that_raises_ends_no_lease,
+    ),
+    "a callback runs before the next lease is marked": (
+        threads.Keeper, "_settle",
+        "self.aside.losses.put(_fell(fallen))",
+        "[self.aside.losses.put(_fell([it])) for it in fallen]",
+        test_all_leases_are_marked_before_any_callback_runs,
+    ),
+    "close waits for no callback": (
+        threads.Driver, "_await_end", "calls.wait(until)", "pass", test_close_returns_when_callbacks_were_told,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_seen(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], fault: str
+) -> None:
+    kind, name, text, other, test = FAULTS[fault]
+    patches.method(monkeypatch, kind, name, text, other)
+    fixtures = {"three": three, "caplog": caplog, "capfd": capfd, "raised": ZeroDivisionError("a handler's")}
+    with warnings.catch_warnings(), pytest.raises((AssertionError, HoldfastError)):
+        warnings.simplefilter("ignore", ResourceWarning)
+        test(**{it: fixtures[it] for it in inspect.signature(test).parameters})
