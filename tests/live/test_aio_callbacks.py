@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import logging
 import time
-import warnings
 from itertools import pairwise
 from typing import Any
 
@@ -348,6 +347,8 @@ FAULTS: dict[str, tuple[type, str, str, str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_seen(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], fault: str
@@ -355,6 +356,5 @@ def test_a_fault_is_seen(
     kind, name, text, other, test = FAULTS[fault]
     patches.method(monkeypatch, kind, name, text, other)
     fixtures = {"nodes": nodes, "caplog": caplog, "capfd": capfd}
-    with warnings.catch_warnings(), pytest.raises((AssertionError, HoldfastError)):
-        warnings.simplefilter("ignore", ResourceWarning)
+    with pytest.raises((AssertionError, HoldfastError)):
         test(**{it: fixtures[it] for it in inspect.signature(test).parameters})

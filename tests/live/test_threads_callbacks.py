@@ -7,7 +7,6 @@ import logging
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -557,6 +556,8 @@ FAULTS: dict[str, tuple[type, str, str, str, Callable[..., object]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_seen(
     three: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], fault: str
@@ -564,6 +565,5 @@ def test_a_fault_is_seen(
     kind, name, text, other, test = FAULTS[fault]
     patches.method(monkeypatch, kind, name, text, other)
     fixtures = {"three": three, "caplog": caplog, "capfd": capfd, "raised": ZeroDivisionError("a handler's")}
-    with warnings.catch_warnings(), pytest.raises((AssertionError, HoldfastError)):
-        warnings.simplefilter("ignore", ResourceWarning)
+    with pytest.raises((AssertionError, HoldfastError)):
         test(**{it: fixtures[it] for it in inspect.signature(test).parameters})

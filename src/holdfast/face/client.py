@@ -246,8 +246,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         given; `reentrant`: the thread or task that holds it may enter it again (the last one to leave gives it back); `fail_open`:
         when no quorum answers, run the body all the same, with a lease that is OPEN and not held; `on_lost`: is called once, with the
         lease, when a lease is lost: on a thread that is there for that, or with asyncio on the event loop, where it may be a coroutine
-        function. It may wait for locks of this client. What the lock protects should look at `lease.fence`, or at `lease.check()`: a process that is
-        stopped cannot be told that its time is over. Raises ConfigError for what cannot work.
+        function. It may wait for locks of this client. What the lock protects should look at `lease.fence`, or at `lease.check()`: a
+        process that is stopped cannot be told that its time is over. Raises ConfigError for what cannot work.
         """
         return self._describe(
             terms(
