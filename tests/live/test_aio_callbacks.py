@@ -213,10 +213,10 @@ async def test_events_for_a_slow_observer_are_bounded_and_losses_are_not(
         leases = [await locks.lock(some("many"), **SHORT, on_lost=lost.append).acquire() for _ in range(30)]
         await true(lambda: len(lost) == 30)
         assert lost == leases
-        dropped = len(nodes.urls) + 3 * 30 - 1 - 10  # of all events, one is being told, and ten wait
-        assert locks.stats().dropped == dropped
+        total, dropped = len(nodes.urls) + 3 * 30, locks.stats().dropped
+        assert total - 11 <= dropped <= total - 10  # ten wait, and one may be being told
         go_on.set()
-        await true(lambda: len(heard) == 11)
+        await true(lambda: len(heard) == total - dropped)
         async with locks.lock(some("later")):
             pass
         await true(lambda: isinstance(heard[-1], events.Released))

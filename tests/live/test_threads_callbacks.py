@@ -237,16 +237,17 @@ def test_events_for_a_slow_observer_are_bounded_and_losses_are_not(
         until(lambda: client.stats().lost == 30)
         told = len(queues(client)[1].waiting)
         assert told == 10
-        # Of 3 nodes that came up, and of 30 attempts, grants and losses, one is being told, and ten wait.
-        assert client.stats().dropped == 3 + 3 * 30 - 1 - 10
+        # Of 3 nodes that came up, and of 30 attempts, grants and losses, ten wait, and one may be being told.
+        total, dropped = 3 + 3 * 30, client.stats().dropped
+        assert total - 11 <= dropped <= total - 10
         hung.go_on.set()
         until(lambda: len(lost) == 30)
-        until(lambda: len(heard) == 11)
+        until(lambda: len(heard) == total - dropped)
         assert lost == leases
         with client.lock("later", wait=5):
             pass
         until(lambda: isinstance(heard[-1], events.Released))
-        assert client.stats().dropped == 3 + 3 * 30 - 1 - 10
+        assert client.stats().dropped == dropped
     assert [it.levelno for it in caplog.records if "events are dropped" in it.message] == [logging.WARNING]
 
 
@@ -255,7 +256,7 @@ def test_lines_for_a_slow_log_are_bounded_and_counted(three: Cluster, monkeypatc
     with connected(three) as client, handled(hung):
         leases = [client.lock(f"lines{i}", **SHORT).acquire() for i in range(20)]
         until(lambda: client.stats().lost == len(leases))
-        assert client.stats().dropped == 20 - 1 - 5
+        assert 20 - 6 <= client.stats().dropped <= 20 - 5  # one may be being written
         hung.go_on.set()
 
 
