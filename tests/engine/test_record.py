@@ -45,7 +45,7 @@ def counted(record: Record) -> dict[str, int]:
 
 def test_in_the_beginning_nothing_has_happened() -> None:
     record = Record()
-    assert (record.events, record.telling, record.epoch, counted(record)) == ([], False, 0.0, {})
+    assert (record.events, record.telling, record.epoch, record.dropped, counted(record)) == ([], False, 0.0, 0, {})
 
 
 def test_what_is_told_of_a_claim() -> None:
@@ -173,8 +173,9 @@ def test_the_figures() -> None:
             record.counts[kind] += 1
     record.ended(a_claim(OVER), WAITING, 11.0)
     record.note(events.NodeDown(node="n0", cause=ConnectionError("gone")))
+    record.dropped = 8
     stats = record.stats(iter([HELD, WAITING, HELD, OVER, LOST, claim.state, WAITING]))
-    assert stats == Stats(held=2, waiting=3, attempts=2, acquired=3, refused=1, released=4, lost=5, renewed=6, doubts=7, down=1)
+    assert stats == Stats(held=2, waiting=3, attempts=2, acquired=3, refused=1, released=4, lost=5, renewed=6, doubts=7, down=1, dropped=8)
     with pytest.raises(AttributeError):
         stats.held = 0  # type: ignore[misc]
 

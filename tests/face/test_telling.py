@@ -1,4 +1,4 @@
-"""Events reach the log, each at the level that it deserves, and the user's observer, whose errors hurt nobody."""
+"""Events reach the log, each at the level that it deserves."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import logging
 from typing import Any
 
 import pytest
+from proof import patches
 
 from holdfast import events
 from holdfast.errors import LockBusy
 from holdfast.events import Event
-from holdfast.face.telling import Teller, guarded, log
+from holdfast.face.telling import Teller
 
 LOCK: dict[str, Any] = {"name": "invoice", "token": "t", "waited": 0.5}
 NODE: dict[str, Any] = {"node": "redis://a:6379"}
@@ -40,17 +41,37 @@ def test_every_event_is_here() -> None:
 @pytest.mark.parametrize("event", SAID, ids=lambda event: type(event).__name__)
 def test_each_is_one_line_at_its_level(event: Event, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "holdfast")
-    heard: list[Event] = []
-    Teller(heard.append)(event)
-    assert heard == [event]
+    Teller(None).log(event)
     assert [(it.name, it.levelno) for it in caplog.records] == [(f"holdfast.{SAID[event][0]}", SAID[event][1])]
     assert SAID[event][2] in caplog.records[0].message
 
 
-def test_without_an_observer_there_is_only_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    teller = Teller(None)
-    teller(events.Lost(**LOCK, fence=7, reason="expired"))
-    assert [it.levelno for it in caplog.records] == [logging.ERROR]
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL])
+def test_what_the_log_does_not_take_is_not_handed_to_it(level: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(level, "holdfast")
+    assert [it for it in SAID if Teller(None).logs(it)] == [it for it, (_, deserved, _) in SAID.items() if deserved >= level]
+
+
+def test_the_engine_s_question_waits_for_no_lock_of_logging(caplog: pytest.LogCaptureFixture) -> None:
+    teller, lock = Teller(None), _Taken()
+    caplog.set_level(logging.INFO, "holdfast")  # (this makes loggers forget which levels are on)
+    before, logging._lock = logging._lock, lock  # type: ignore[attr-defined]
+    try:
+        assert all(teller.logs(it) is (deserved >= logging.INFO) for it, (_, deserved, _) in SAID.items())
+    finally:
+        logging._lock = before  # type: ignore[attr-defined]
+
+
+class _Taken:
+    """A lock that somebody else has."""
+
+    def acquire(self, *_: object) -> None:
+        raise AssertionError("this would wait")
+
+    __enter__ = acquire
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 def test_events_of_locks_that_go_well_are_made_only_for_those_who_listen(caplog: pytest.LogCaptureFixture) -> None:
@@ -60,30 +81,10 @@ def test_events_of_locks_that_go_well_are_made_only_for_those_who_listen(caplog:
     assert Teller(None).wants_all
 
 
-def test_what_a_stranger_raises_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    def raises(event: Any) -> None:
-        raise ZeroDivisionError
-
-    Teller(raises)(events.NodeUp(**NODE))
-    (record,) = [it for it in caplog.records if it.levelno == logging.ERROR]
-    assert (record.name, record.exc_info and record.exc_info[0]) == ("holdfast", ZeroDivisionError)
-    assert "raises" in record.message
-    assert guarded(lambda: 5) == 5
-    assert guarded(int, "x") is None
-
-
-def test_an_end_that_a_stranger_asks_for_is_not_swallowed() -> None:
-    def ends(event: Any) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Teller(ends)(events.NodeUp(**NODE))
-
-
 def test_neither_a_holder_nor_a_reason_can_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
-    log(events.Forced(name="x", holder="\x1b[2J\nERROR", nodes=3, reason="stuck\nERROR forged" + "." * 1000))
-    log(events.Forced(name="x", holder="", nodes=3, reason="stuck"))
-    log(events.Forced(name="x", holder=None, nodes=0, reason="stuck"))
+    Teller(None).log(events.Forced(name="x", holder="\x1b[2J\nERROR", nodes=3, reason="stuck\nERROR forged" + "." * 1000))
+    Teller(None).log(events.Forced(name="x", holder="", nodes=3, reason="stuck"))
+    Teller(None).log(events.Forced(name="x", holder=None, nodes=0, reason="stuck"))
     first, second, third = (it.message for it in caplog.records)
     assert first == "'x' was taken from \\x1b[2J\\nERROR on 3 nodes: stuck\\nERROR forged" + "." * 1000
     assert second == "'x' was taken from '' on 3 nodes: stuck"
@@ -91,5 +92,12 @@ def test_neither_a_holder_nor_a_reason_can_forge_a_line(caplog: pytest.LogCaptur
 
 
 def test_a_lock_s_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
-    log(events.Lost(name="x\nERROR forged", token="t", waited=0, fence=1, reason="gap"))
+    Teller(None).log(events.Lost(name="x\nERROR forged", token="t", waited=0, fence=1, reason="gap"))
     assert "\n" not in caplog.records[0].message
+
+
+def test_a_question_that_waits_for_logging_is_seen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    asked = "level >= self._loggers[name].getEffectiveLevel()"
+    patches.method(monkeypatch, Teller, "logs", asked, "self._loggers[name].isEnabledFor(level)")
+    with pytest.raises(AssertionError, match="this would wait"):
+        test_the_engine_s_question_waits_for_no_lock_of_logging(caplog)

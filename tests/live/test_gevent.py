@@ -184,6 +184,35 @@ except LockLost as lost:
 
 
 @FIRST
+def test_callbacks_have_greenlets_of_their_own(three: Cluster, first: bool) -> None:
+    told = ran(
+        """
+import logging
+logging.getLogger("holdfast").setLevel(logging.CRITICAL)
+def observer(event):
+    heard.append(type(event).__name__)
+    gevent.sleep(1.5)
+def on_lost(lease):
+    with locks.lock("lost", wait=20) as again:
+        lost.append(again.fence > lease.fence)
+heard, lost = [], []
+locks = Holdfast(ttl=0.6, observer=observer)
+kept = locks.lock("kept").acquire()
+lease = locks.lock("lost", ttl=0.2, renew=False, on_lost=on_lost).acquire()
+gevent.sleep(1.2)
+told["kept"], told["heard"], told["lost"] = kept.held, len(heard), lost
+kept.release()
+began = clock()
+locks.close()
+told["closed"] = clock() - began < 5
+""",
+        three,
+        first,
+    )
+    assert told == {"kept": True, "heard": 1, "lost": [True], "closed": True}
+
+
+@FIRST
 def test_a_greenlet_that_is_killed_or_out_of_time_leaves_nothing(three: Cluster, first: bool) -> None:
     told = ran(
         """

@@ -25,7 +25,7 @@ from holdfast import Holdfast, LeaseState
 from holdfast.drivers import sockets, threads, unyielding
 from holdfast.embedded import Nodes
 from holdfast.engine.crew import Crew
-from holdfast.errors import Cancelled, HoldfastError, LockLost, Misuse, NotHeld
+from holdfast.errors import Cancelled, HoldfastError, LockLost, NotHeld
 
 ONLY_LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="only Linux lists a process's threads and files")
 
@@ -94,7 +94,7 @@ def test_b48_a_thousand_locks_need_one_thread_and_leave_nothing(three: Cluster) 
         until(lambda: not keeper.crew.live, within=1 + 3)
         until(lambda: (keeper._errands, keeper._fallen, keeper.crew.settled) == ({}, [], []))
         until(lambda: not any(any(three.everywhere("EXISTS", it)) for it in (names[0], names[-1])))
-        assert things() == before
+        until(lambda: things() == before)  # (that of the log, which told of their ends, ends when it is idle)
 
 
 def test_b48_a_lease_that_is_dropped_is_not_renewed(client: Holdfast, three: Cluster) -> None:
@@ -363,79 +363,12 @@ def test_a_bug_in_the_engine_loses_leases_and_fails_waiters_at_once(
         for it in (lease, quiet):
             with pytest.raises(LockLost):
                 it.release()
+        until(lambda: [it for it in caplog.records if it.levelno == logging.CRITICAL])
         assert [it.exc_info and it.exc_info[1] for it in caplog.records if it.levelno == logging.CRITICAL] == [planted]
         assert not keeper._running.locked()
         with client.lock("bug", wait=10) as heir:
             assert keeper_of(client) is not keeper
             assert heir.token.split(":")[1] != lease.token.split(":")[1]
-
-
-# ------------------------------------------------ callbacks
-
-
-def test_what_a_callback_must_not_and_may_do(client: Holdfast, three: Cluster) -> None:
-    other = client.lock("other").acquire()
-    tried: dict[str, object] = {}
-
-    def on_lost(lease: Any) -> None:
-        attempts: dict[str, Callable[[], object]] = {
-            "acquire": client.lock("third").acquire,
-            "try": client.lock("third").try_acquire,
-            "extend": other.extend,
-        }
-        for name, wants in attempts.items():
-            try:
-                tried[name] = wants()
-            except Misuse as error:
-                tried[name] = error
-        tried["release"] = other.release()
-        tried["check"] = lease.state
-        tried["end"] = True
-
-    lease = client.lock("callback", ttl=0.2, renew=False, on_lost=on_lost).acquire()
-    until(lambda: "end" in tried)
-    assert not lease.held
-    for name in ("acquire", "try", "extend"):
-        assert isinstance(tried[name], Misuse), name
-        assert "hand the work to another thread" in str(tried[name])
-    assert (tried["release"], tried["check"]) == (0, LeaseState.LOST)
-    until(lambda: three.holders("other") == three.holders("third") == [None] * 3)
-    with client.lock("third", wait=5):
-        pass
-
-
-def test_a_callback_that_wants_to_end_its_thread_hurts_nobody(three: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    ended: list[Any] = []
-
-    def ends(what: Any) -> None:
-        ended.append(what)
-        sys.exit("lost")
-
-    with connected(three) as client:
-        kept = client.lock("kept").acquire()
-        leases = [client.lock(f"ends{i}", ttl=0.2, renew=False, on_lost=ends).acquire() for i in range(2)]
-        until(lambda: len(ended) == 2)
-        assert sorted(it.name for it in ended) == [it.name for it in leases]
-        with client.lock("another", wait=5):
-            assert kept.held
-        kept.release()
-    until(lambda: sum("belongs to holdfast" in it.message for it in caplog.records) == 2)
-    with connected(three, observer=ends) as client, client.lock("kept", wait=5) as lease:
-        assert lease.held
-
-
-def test_a_callback_may_close_its_client(three: Cluster) -> None:
-    closed = threading.Event()
-    with connected(three) as client:
-
-        def on_lost(lease: Any) -> None:
-            client.close()
-            closed.set()
-
-        lease = client.lock("closing", ttl=0.2, renew=False, on_lost=on_lost).acquire()
-        assert closed.wait(5)
-        until(lambda: not client._driver._keeper._running.locked())
-        assert not lease.held
 
 
 # ------------------------------------------------ leases and blocks
@@ -567,7 +500,7 @@ def test_s03_a_slow_name_server_is_not_asked_again_and_again(three: Cluster, mon
         waiter = threading.Thread(target=lambda: client.lock("slow", wait=15).acquire().release())
         waiter.start()
         time.sleep(0.6)
-        assert things()[0] <= before + 5, "one for each node, beside the waiter and the keeper"
+        assert things()[0] <= before + 6, "one for each node, beside the waiter, the keeper and the log"
         waiter.join(15)
     assert len(asked) <= 6
 

@@ -169,7 +169,8 @@ def test_b35_thousands_of_interrupts_anywhere(three: Cluster) -> None:
     print(f"{HITS} interrupts: {found['left behind']} leases left behind, each until its ttl ran out; {found}")
     assert (found["overlaps"], found["wrong"], found["live"], found["errands"]) == ([], [], 0, 0)
     assert found["same keeper"]
-    assert found["threads"] == 3  # the main one, and two keepers
+    # The main one, two keepers, and of the client that has an observer: the observer's and the log's.
+    assert 3 <= found["threads"] <= 5
     assert min(found["turns"]) > 50
     assert sum(found["entered"]) <= 4
     assert found["left behind"] < HITS / 50

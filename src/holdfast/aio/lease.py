@@ -6,7 +6,6 @@ Knows the asyncio driver's `extend` and `release`, and how a body is stopped. De
 from __future__ import annotations
 
 import asyncio
-import inspect
 import warnings
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
@@ -20,13 +19,7 @@ from ..errors import LockLost, WrongLoop, WrongProcess
 from ..face import lease
 from ..face.lease import LostEvent
 from ..face.moving import Whole
-from ..face.telling import guarded
 from ..face.terms import Terms
-
-
-def _finished(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        guarded(task.result)  # what it raised is logged
 
 
 class Lease(lease.Lease):
@@ -157,17 +150,6 @@ class Lease(lease.Lease):
             self._cancelled = True
             self._body.cancel(f"{self.name!r} is lost")
         super()._falls()
-
-    def _call(self, on_lost: Any) -> None:
-        self._driver.loop.call_soon(self._call_now, on_lost)
-
-    def _call_now(self, on_lost: Any) -> None:
-        outcome = guarded(on_lost, self)
-        if inspect.iscoroutine(outcome):
-            task = self._driver.loop.create_task(outcome)
-            self._driver.strangers.add(task)
-            task.add_done_callback(self._driver.strangers.discard)
-            task.add_done_callback(_finished)
 
     def __del__(self) -> None:
         claim, driver = getattr(self, "claim", None), self._driver

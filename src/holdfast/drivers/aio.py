@@ -13,7 +13,8 @@ import os
 import socket
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -30,7 +31,9 @@ from ..recipes import readwrite
 from ..wire.address import Address
 from . import sockets
 from .access import Access, Places
+from .aside import Aside, Call, Listeners
 from .forks import FORKS
+from .turns import LoopCalls
 
 if TYPE_CHECKING:
     from .tls import Tunnel
@@ -48,8 +51,8 @@ class Lease(Protocol):
 
     claim: Want
 
-    def _fell(self) -> None:
-        """It is lost. Called with nothing half done."""
+    def _fell(self) -> Sequence[Call] | None:
+        """Mark it as lost, and return what its users want called. Called with nothing half done."""
 
 
 class Link(asyncio.BufferedProtocol):
@@ -117,17 +120,17 @@ class Link(asyncio.BufferedProtocol):
 class Driver:
     """All there is of a client in one event loop. Made in that loop, and gone with it; after a bug in the engine, gone at once."""
 
-    def __init__(
-        self, settings: Settings, access: Sequence[Access], tell: Callable[[Event], None], telling: bool = False, version: str = "0"
-    ) -> None:
-        self._access, self.settings, self._tell, self._born = access, settings, tell, len(FORKS)
+    def __init__(self, settings: Settings, access: Sequence[Access], tell: Listeners, telling: bool = False, version: str = "0") -> None:
+        self._access, self.settings, self._born = access, settings, len(FORKS)
         self.loop = asyncio.get_running_loop()
         self.crew = Crew(settings, os.urandom(16).hex().encode(), readwrite.undo, version)
         self.crew.record.telling = telling
         self.crew.record.epoch = time.time() - clock()
         self.closed = False
         self.failure: BaseException | None = None  # the bug
-        self.strangers: set[asyncio.Task[Any]] = set()  # running `on_lost` coroutines (a loop keeps only weak references to its tasks)
+        # Running coroutines of `on_lost` and of the observer. (A loop keeps only weak references to its tasks.)
+        self.strangers: set[asyncio.Task[Any]] = set()
+        self.aside = Aside(tell, self.crew.record, partial(LoopCalls, loop=self.loop, tasks=self.strangers))
         self._last: asyncio.TimerHandle | None = None
         self._over = False  # is nothing done here any more?
         self._leases: dict[Want, weakref.ref[Any]] = {}  # of all claims that somebody has
@@ -300,7 +303,10 @@ class Driver:
                     self._watchers.remove(watcher)
 
     async def close(self) -> None:
-        """Release everything and end. Waits for the nodes' answers, at most `node_timeout`; who is cancelled need not wait for that."""
+        """Release everything and end. Waits for the nodes' answers, then for callbacks: at most `node_timeout` each.
+
+        A caller that is cancelled stops waiting; everything is released all the same.
+        """
         if self.gone:
             return
         if not self.closed:
@@ -311,6 +317,18 @@ class Driver:
             await self._news()
         if ending := [*self._dialling.values(), *self._finding.values()]:
             await asyncio.wait(ending)
+        await self._told()
+
+    async def _told(self) -> None:
+        """Wait until callbacks have been called, at most `node_timeout`. A callback does not wait for itself."""
+        busy = self.aside.events.busy
+        itself = busy is not None and busy is asyncio.current_task()
+        until = -inf if itself else clock() + self.settings.node_timeout
+        while any(not it.idle for it in self.aside.all) and (left := until - clock()) > 0:
+            if (busy := self.aside.events.busy) is not None:
+                await asyncio.wait([busy], timeout=left)
+            await asyncio.sleep(0)
+        self.crew.record.dropped += self.aside.events.end()
 
     def _shut(self) -> None:
         """The end: closes everything, and nobody waits any longer."""
@@ -345,15 +363,11 @@ class Driver:
         if self.failure is not None:
             return
         self.failure = error
-        if isinstance(error, Exception):
-            import logging
-
-            logging.getLogger("holdfast").critical("holdfast's engine failed: leases are lost, please report this", exc_info=error)
         self._shut()
         leases, self._leases = self._leases, {}
-        for claim, found in leases.items():
-            if claim.state is not OVER:
-                _fell(found)
+        self.aside.losses.put(_fell(found for claim, found in leases.items() if claim.state is not OVER))
+        if isinstance(error, Exception):
+            self.aside.failed(error)
 
     def _check_open(self) -> None:
         if self.failure is not None:
@@ -483,19 +497,22 @@ class Driver:
     def _settle(self) -> None:
         crew = self.crew
         settled, crew.settled = crew.settled, []
+        fallen: list[weakref.ref[Any]] = []
         for claim in settled:
             self._wake(self._waiters.pop(claim, []))
             if claim.done and (found := self._leases.pop(claim, None)) is not None and claim.state is LOST:
-                _fell(found)
+                fallen.append(found)
+        if fallen:
+            self.aside.losses.put(_fell(fallen))
         for round_ in crew.found:
             self._wake(self._asking.pop(round_, []))
         crew.found.clear()
         if crew.changes != self._seen:
             self._seen = crew.changes
             self._wake(self._watchers)
-        told, crew.record.events = crew.record.events, []
-        for event in told:
-            self._tell(event)
+        if crew.record.events:
+            told, crew.record.events = crew.record.events, []
+            self.aside.tell(told)
 
     @staticmethod
     def _wake(waiters: list[asyncio.Future[None]]) -> None:
@@ -598,11 +615,18 @@ def _inherited() -> None:
 os.register_at_fork(after_in_child=_inherited)
 
 
-def _fell(found: weakref.ref[Any]) -> None:
-    """Tell a lease that it is lost, if somebody still has it."""
-    lease = found()
-    if lease is not None:
-        lease._fell()
+def _fell(leases: Iterable[weakref.ref[Any]]) -> list[Call]:
+    """Tell all these leases that they are lost, if somebody still has them.
+
+    Returns:
+        What their users want called, which is called only once all of them are marked.
+    """
+    calls: list[Call] = []
+    for found in leases:
+        lease = found()
+        if lease is not None:
+            calls += lease._fell() or ()
+    return calls
 
 
 def _step(generator: Coroutine[Any, Any, None]) -> None:

@@ -38,6 +38,7 @@ from ..recipes import readwrite
 from ..wire.address import Address
 from . import sockets
 from .access import Access, Places
+from .aside import Aside, Call, Listeners, ThreadCalls
 from .forks import FORKS
 from .greenlets import allocate_lock, carrier, get_ident, patched, start_new_thread
 
@@ -57,8 +58,8 @@ class Lease(Protocol):
 
     errand: Errand
 
-    def _fell(self) -> None:
-        """It is lost. Called on the keeper's thread, with nothing held."""
+    def _fell(self) -> Sequence[Call] | None:
+        """Mark it as lost, and return what its users want called. Runs on the keeper's thread, with nothing held."""
 
 
 class Cancel(Protocol):
@@ -121,7 +122,7 @@ class Link:
 class Keeper:
     """The thread, and everything it owns. After a fork, or a bug, it is gone for good, and an heir starts anew."""
 
-    def __init__(self, settings: Settings, access: Sequence[Access], tell: Callable[[Event], None], telling: bool, version: str) -> None:
+    def __init__(self, settings: Settings, access: Sequence[Access], tell: Listeners, telling: bool, version: str) -> None:
         from . import unyielding  # (whoever has no client needs no C library)
 
         self.crew = Crew(settings, os.urandom(16).hex().encode(), readwrite.undo, version)
@@ -130,7 +131,8 @@ class Keeper:
         self.asleep = self.closing = self.ended = False
         self.failure: BaseException | None = None
         self.ident = 0
-        self._tell, self._born, self._carrier = tell, len(FORKS), carrier() if patched() else 0
+        self.aside = Aside(tell, self.crew.record, lambda most, complain, _: ThreadCalls(most, complain))
+        self._born, self._carrier = len(FORKS), carrier() if patched() else 0
         self._access, self._patience = access, settings.node_timeout
         self._running = allocate_lock()
         self._errands: dict[Want, Errand] = {}  # of all claims that are not over
@@ -200,7 +202,11 @@ class Keeper:
     def wait(self, gate: LockType, until: float = inf, cancel: Cancel | None = None) -> bool:
         """Wait until the keeper opens the gate. False: it did not, by `until`, or `cancel` was set, or the keeper is gone."""
         if get_ident() == self.ident:
-            raise Misuse("a callback (on_lost, observer) cannot wait for a lock of its own client: hand the work to another thread")
+            # Callbacks have threads of their own, but the garbage collector runs finalizers on any thread, so also on this one.
+            raise Misuse(
+                "a finalizer (`__del__`) cannot wait for a client on that client's own thread, where it was run by chance: "
+                "hand the work to another thread"
+            )
         while not gate.acquire(True, max(0.0, min(1.0 if cancel is None else GLANCE, until - clock()))):
             if self.gone or clock() >= until or (cancel is not None and cancel.is_set()):
                 return False
@@ -220,6 +226,8 @@ class Keeper:
             finally:
                 self.ident = 0
                 self._running.release()
+                for calls in self.aside.all:
+                    calls.finish()
                 closers, self._closers = self._closers, []
                 for gate in closers:
                     gate.release()
@@ -332,7 +340,7 @@ class Keeper:
             self._errands.pop(claim, None)
 
     def _settle(self) -> None:
-        """Wake whose claims have news; then, with nothing half done, call strangers' code."""
+        """Wake whose claims have news, and mark what is lost. Then have what users registered called, aside from this thread."""
         crew = self.crew
         for claim in crew.settled:
             errand = self._errands.get(claim)
@@ -353,12 +361,12 @@ class Keeper:
             for gate in self._watchers:
                 gate.release()
             self._watchers.clear()
-        fallen, self._fallen = self._fallen, []
-        for errand in fallen:
-            _aside(_fell, errand)
-        told, crew.record.events = crew.record.events, []
-        for event in told:
-            _aside(self._tell, event)
+        if self._fallen:
+            fallen, self._fallen = self._fallen, []
+            self.aside.losses.put(_fell(fallen))
+        if crew.record.events:
+            told, crew.record.events = crew.record.events, []
+            self.aside.tell(told)
 
     def _open(self, errand: Errand) -> None:
         gates, errand.gates = errand.gates, []
@@ -560,16 +568,14 @@ class Keeper:
 
     def _die(self, error: BaseException) -> None:
         """Something is wrong in here: nobody may believe in a lease of it any longer, nobody waits for it."""
-        import logging
-
         self.failure, self.ended = error, True
-        logging.getLogger("holdfast").critical("holdfast's engine failed: leases are lost, please report this", exc_info=error)
         errands = [*self._errands.values(), *[it for it in self.asked if isinstance(it, Errand)]]
         self._errands.clear()
         for errand in errands:
             self._open(errand)
-            if errand.delivered and errand.claim is not None and errand.claim.state is HELD:
-                _aside(_fell, errand)
+        held = [it for it in errands if it.delivered and it.claim is not None and it.claim.state is HELD]
+        self.aside.losses.put(_fell(held))
+        self.aside.failed(error)
         for gate in [*self._flushed, *self._watchers, *self._asking.values()]:
             gate.release()
         self._flushed.clear()
@@ -589,29 +595,24 @@ class Keeper:
                 os.close(file)
 
 
-def _aside(call: Callable[[Any], None], what: object) -> None:
-    """Call what may call strangers' code. Its errors were logged; but one that ends a thread (sys.exit) must not end this one."""
-    try:
-        call(what)
-    except BaseException:
-        import logging
+def _fell(errands: Sequence[Errand]) -> list[Call]:
+    """Tell all these leases that they are lost. (A frame of its own: the keeper must not keep a lease.)
 
-        logging.getLogger("holdfast").exception("a callback wanted to end the thread that it was called on: it belongs to holdfast")
-
-
-def _fell(errand: Errand) -> None:
-    """Tell a lease that it is lost. (A frame of its own: the keeper must not keep a lease.)"""
-    lease = errand()
-    if lease is not None:
-        lease._fell()
+    Returns:
+        What their users want called, which is called only once all of them are marked.
+    """
+    calls: list[Call] = []
+    for errand in errands:
+        lease = errand()
+        if lease is not None:
+            calls += lease._fell() or ()
+    return calls
 
 
 class Driver:
     """What the sync face speaks to. Owns the current keeper, and finds its heir after a fork or a failure."""
 
-    def __init__(
-        self, settings: Settings, access: Sequence[Access], tell: Callable[[Event], None], telling: bool = False, version: str = "0"
-    ) -> None:
+    def __init__(self, settings: Settings, access: Sequence[Access], tell: Listeners, telling: bool = False, version: str = "0") -> None:
         self.settings = settings
         self.closed = False
         self._new = partial(Keeper, settings, access, tell, telling, version)
@@ -817,18 +818,31 @@ class Driver:
             self.closed = False
 
     def close(self) -> None:
-        """Release everything and end. Waits for the nodes' answers, at most `node_timeout`."""
+        """Release everything and end. Waits for the nodes' answers, then for callbacks: at most `node_timeout` each."""
         self.closing()()
 
     def closing(self) -> Callable[[], object]:
-        """Release everything and end; what is returned waits for the nodes' answers, at most `node_timeout`."""
+        """Release everything and end.
+
+        Returns:
+            A function that waits for the nodes' answers, then for `on_lost`, the observer and the log: at most
+            `node_timeout` each.
+        """
         keeper, self.closed = self._keeper, True
         gate = allocate_lock()
-        if keeper.gone or keeper.unused:
-            return gate.locked
-        gate.acquire()
-        keeper.ask(partial(keeper.close, gate))
-        return gate.locked if get_ident() == keeper.ident else partial(gate.acquire, True, self.settings.node_timeout + 1.0)
+        if not keeper.gone and not keeper.unused:
+            gate.acquire()
+            keeper.ask(partial(keeper.close, gate))
+        return partial(self._await_end, keeper, gate)
+
+    def _await_end(self, keeper: Keeper, gate: LockType) -> None:
+        if keeper.foreign or get_ident() == keeper.ident:
+            return
+        gate.acquire(True, self.settings.node_timeout + 1.0)
+        until = clock() + self.settings.node_timeout
+        for calls in keeper.aside.all:
+            calls.wait(until)
+            calls.end()
 
 
 def _closed_at_exit() -> None:

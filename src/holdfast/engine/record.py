@@ -20,7 +20,8 @@ class Stats(NamedTuple):
     """What a client has done since it was made, in this process or event loop.
 
     `held` and `waiting` are names now; the others count: requests begun (`attempts`), that got the lock, that came to nothing (busy, no
-    quorum, given up: `refused`), leases given back and lost, renewals confirmed and late (`doubts`), nodes that went `down`.
+    quorum, given up: `refused`), leases given back and lost, renewals confirmed and late (`doubts`), nodes that went `down`,
+    and events that were `dropped` because the observer or a log handler is too slow.
     """
 
     held: int
@@ -33,6 +34,7 @@ class Stats(NamedTuple):
     renewed: int
     doubts: int
     down: int
+    dropped: int = 0
 
 
 def total(them: Iterable[Stats]) -> Stats:
@@ -41,13 +43,18 @@ def total(them: Iterable[Stats]) -> Stats:
 
 
 class Record:
-    """Events to be handed on, in order. `telling`: does anybody want those of locks that go well? `epoch`: the wall clock less `now`."""
+    """Events to be handed on, in order.
+
+    `telling`: does anybody want those of locks that go well? `epoch`: the wall clock less `now`. `dropped`: how many
+    events the driver has dropped, because too many wait already.
+    """
 
     def __init__(self) -> None:
         self.events: list[events.Event] = []
         self.counts: Counter[type[events.Event]] = Counter()
         self.telling = False
         self.epoch = 0.0
+        self.dropped = 0
         self._warned: dict[tuple[str, str], None] = {}  # (a set, in order)
 
     def happened(self, kind: type[events.LockEvent], claim: Claim, now: float, **facts: object) -> None:
@@ -112,6 +119,7 @@ class Record:
             renewed=counts[events.Renewed],
             doubts=counts[events.Doubt],
             down=counts[events.NodeDown],
+            dropped=self.dropped,
         )
 
     def at(self, now: float) -> datetime:

@@ -70,7 +70,9 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
     `restart_guard`: how long a node that restarted is left alone, since it may have forgotten leases (default max_ttl + 2, the
     least; None switches it off: only for tests, and nodes with `appendfsync always`); `outage`: how long a majority may be away
     before waiting ends with NoQuorum (default: ttl); `owner`: who this is, for operators (default host:pid); `fresh`: run_ids of
-    servers that were just made and need no guard (default: those in HOLDFAST_FRESH); `observer`: is called with every event.
+    servers that were just made and need no guard (default: those in HOLDFAST_FRESH); `observer`: is called with every event, one at
+    a time: on a thread of its own, or with asyncio on the event loop, where it may be a coroutine function. It delays no renewal (a plain
+    function that blocks the event loop does). What it raises is logged.
 
     `ssl`: an SSLContext for all `rediss://` nodes, instead of the `ssl_...` options of their addresses (default: certificates and host
     names are verified, with the system's authorities). `credentials`: is called before each connection with the node's address (in
@@ -228,8 +230,9 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
     def close(self) -> Awaitable[None] | None:
         """Release everything and disconnect; leases that are still held are lost, with reason "closed", waiters get Closed.
 
-        Waits for the nodes' answers, at most `node_timeout`. Idempotent. The interpreter's exit closes, too. Entering the client again
-        (`with`, `async with`) opens it again, with new connections; any other use of a closed client raises Closed.
+        Waits for the nodes' answers, then for `on_lost`, the observer and the log: at most `node_timeout` each. Idempotent. The
+        interpreter's exit closes, too. Entering the client again (`with`, `async with`) opens it again, with new connections; any other
+        use of a closed client raises Closed.
         """
 
     # ------------------------------------------------ what needs no waiting
@@ -253,8 +256,9 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         it, None for ever, 0 exactly one try; `renew`: keep leases alive for as long as they are held, at most `max_hold` seconds if
         given; `reentrant`: the thread or task that holds it may enter it again (the last one to leave gives it back); `fail_open`:
         when no quorum answers, run the body all the same, with a lease that is OPEN and not held; `on_lost`: is called once, with the
-        lease, when a lease is lost. What the lock protects should look at `lease.fence`, or at `lease.check()`: a process that is
-        stopped cannot be told that its time is over. Raises ConfigError for what cannot work.
+        lease, when a lease is lost: on a thread that is there for that, or with asyncio on the event loop, where it may be a coroutine
+        function. It may wait for locks of this client. What the lock protects should look at `lease.fence`, or at `lease.check()`: a
+        process that is stopped cannot be told that its time is over. Raises ConfigError for what cannot work.
         """
         return self._describe(
             terms(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import Any, Protocol, Self
 
@@ -19,12 +19,12 @@ from ..core import claim as core
 from ..core.claim import Claim
 from ..core.command import READER, WRITER
 from ..core.ticket import kind_of
+from ..drivers.aside import Call
 from ..engine.crew import Want
 from ..engine.settings import Settings, lease_of
 from ..errors import LockLost, Misuse, NoQuorum, NotHeld
 from ..recipes.exclusive import Exclusive
 from .moving import Move, Whole
-from .telling import guarded
 from .terms import Terms
 
 
@@ -338,23 +338,29 @@ class Lease(ABC):
             raise self._claim.setback
         return self.remaining
 
-    def _fell(self) -> None:
-        """It is lost: whoever wants to know is told, and so are those that share it, and what stands on it."""
+    def _fell(self) -> list[Call]:
+        """It is lost: mark it, those that share it, and what stands on it, and set their events.
+
+        Returns:
+            The `on_lost` functions to call, each with its lease. The driver calls them, aside from the engine.
+        """
+        calls: list[Call] = []
         if self._above is not None and (above := self._above()) is not None:
-            above._fell()
+            calls += above._fell()
         if self._move is not None:
             if not self._move.falls():
-                return
+                return calls
             self._let_all_go()
         for user in [self] if self._users is None else list(self._users):
             user._falls()
+            if user._terms.on_lost is not None:
+                calls.append((user._terms.on_lost, user))
+        return calls
 
     def _falls(self) -> None:
         self._lost = self._lost or self._claim.reason or "closed"
         if self._event is not None:
             self._event.set()
-        if self._terms.on_lost is not None:
-            self._call(self._terms.on_lost)
 
     @property
     def _parts(self) -> tuple[Self, ...]:
@@ -365,6 +371,3 @@ class Lease(ABC):
         """Give everything back without waiting for anything."""
         for part in self._parts:
             part._let_go()
-
-    def _call(self, on_lost: Callable[[Any], object]) -> None:
-        guarded(on_lost, self)

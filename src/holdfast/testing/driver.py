@@ -32,8 +32,8 @@ class Lease(Protocol):
 
     claim: Any  # a Claim; or, of several names, a Goal
 
-    def _fell(self) -> None:
-        """It is lost. Called with nothing half done."""
+    def _fell(self) -> Sequence[tuple[Callable[[Any], object], Any]] | None:
+        """Mark it as lost, and return what its users want called. Called with nothing half done."""
 
 
 class Witness:
@@ -377,7 +377,8 @@ class Driver:
             if want.done and (found := self._leases.pop(want, None)) is not None and want.state is LOST:
                 lease = found()
                 if lease is not None:
-                    lease._fell()
+                    for function, argument in lease._fell() or ():
+                        function(argument)
         for round_ in crew.found:
             self._tell(self._asking.pop(round_, []))
         crew.found.clear()

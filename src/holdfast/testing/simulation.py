@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 from ..aio import Holdfast
 from ..aio import lease as aio_lease
 from ..drivers import aio as driver
+from ..drivers import turns
 from ..face import lease as face_lease
 from .faults import Faults, Plan
 from .laws import Laws
@@ -132,6 +133,7 @@ class Simulation:
         dice = self.world.chance.dice("clients")
         instead = [
             (driver, "clock", now),
+            (turns, "clock", now),
             (face_lease, "clock", now),
             (aio_lease, "clock", now),
             (driver, "os", SimpleNamespace(**{**vars(os), "urandom": dice.randbytes})),
