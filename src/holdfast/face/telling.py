@@ -61,7 +61,7 @@ def log(event: Event) -> None:
         case events.NodeDown():
             node.warning("%s is down: %s", event.node, event.cause)
         case events.NodeGuarded():
-            node.warning("%s started lately and may have forgotten leases: it is left alone for %.1f s", event.node, event.left)
+            node.warning("%s is left alone for %.1f s: %s", event.node, event.left, event.cause)
         case events.NodeUp():
             node.info("%s is up", event.node)
         case events.Warned():
