@@ -29,6 +29,7 @@ from holdfast.recipes.looking import LockStatus
 from holdfast.testing.driver import Driver, Witness
 from holdfast.testing.network import Node
 from holdfast.testing.world import Clock, World
+from holdfast.wire.address import parse
 
 T = TypeVar("T")
 
@@ -365,7 +366,7 @@ class Holdfast(client.Client[Lock, Any, Any, Rate, Election, Once, Latch, Barrie
         several = shards is not None or previous is not None
         urls = {name: [_url(node, several) for node in them] for name, them in sets.items()}
         before = {} if previous is None else {name: [_url(node, several) for node in them] for name, them in former.items()}
-        self._parts = world, {_url(node, several): node for them in [*sets.values(), *former.values()] for node in them}, witness
+        self._parts = world, {parse(_url(node, several)): node for them in [*sets.values(), *former.values()] for node in them}, witness
         super().__init__(
             *(urls[""] if shards is None else ()),
             **{"owner": "simulated", "shards": None if shards is None else urls, "previous": before, **options},
