@@ -147,9 +147,13 @@ class NodeUp(NodeEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGuarded(NodeEvent):
-    """The node started a short while ago and may have forgotten leases: not used for `left` seconds."""
+    """The node may not know all leases, because it started or was promoted a short while ago: not used for `left` seconds.
+
+    `cause` says which of the two, in words.
+    """
 
     left: float
+    cause: str = "it started lately and may have forgotten leases"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,11 +22,13 @@ from core.conversation import (
     TTL,
     UNTIL,
     Conversation,
+    Mute,
     P,
     denied,
     good_until,
     granted,
     kept,
+    reach,
     usual,
 )
 from core.nodes import walk
@@ -36,6 +38,7 @@ from hypothesis import strategies as st
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
 from holdfast.core.command import RELEASE, WRITER
 from holdfast.core.reach import DOWN, GUARDED, HOPED, UP, Standing
+from holdfast.core.ticket import Mint
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired, Overtaken
 
 Held = Callable[..., Conversation]
@@ -2831,6 +2834,25 @@ def test_S17_B45_an_unconfirmed_renewal_is_repeated_sooner(held: Held) -> None:
     talk.answers(0, kept(), at=5.3)
     talk.held(P, until=good_until(RENEWAL + 1.0))
     assert talk.notes == ["Doubt", "Renewed"]
+
+
+def test_a_short_lease_is_in_doubt_after_a_third_of_it(held: Held) -> None:
+    talk = held(ttl=1.5, patience=1.0)
+    asked = talk.claim.wake
+    talk.tick(asked)
+    talk.sends("request to 0 1 2")
+    talk.tick(asked + 0.44)
+    assert not talk.claim.doubt
+    talk.tick(asked + 0.5)
+    assert talk.claim.doubt
+    talk.sends("request to 0 1 2")
+
+
+def test_a_claim_that_is_declined_asks_nothing() -> None:
+    claim, error = Claim(Mute(), TTL, P, Mint(b"a" * 32), reach(3, {})), ConfigError("no")
+    claim.decline(error, 5.0)
+    assert (claim.state, claim.refusal, claim.news, claim.began) == (OVER, error, True, 5.0)
+    assert [nodes for nodes, _ in claim.sends if nodes] == []
 
 
 def test_a_lease_can_be_in_doubt_more_than_once(held: Held) -> None:

@@ -737,14 +737,133 @@ def test_the_same_server_is_noticed_while_its_twin_takes_the_scripts() -> None:
     assert "the same server" in str(world.crew.status(world.now)[1].cause)
 
 
-def test_a_server_that_moved_to_another_address_is_no_twin() -> None:
+def test_a_server_is_not_counted_again_while_its_votes_last() -> None:
+    world = World(restart_guard=None).connect()
+    claim = world.claim(ttl=30.0, renew=False)
+    world.run(0.1)
+    away(world, 0)
+    world.run(5.0)
+    world.nodes[1].facts = {"run_id": run_id(0)}
+    world.cut(1)
+    world.run(20.0)
+    assert claim.state is HELD and lines(world) == ["down", "down", "up"]
+    assert "the same server as redis://n0:1" in str(world.crew.status(world.now)[1].cause)
+    other = world.claim("b")
+    world.run(0.1)
+    assert other.state is not HELD, "one server and another one are no majority of three"
+
+
+def test_a_server_that_moved_to_another_address_is_no_twin_once_its_votes_have_run_out() -> None:
     world = World(restart_guard=None).connect()
     away(world, 0)
     world.run(0.5)
     world.nodes[1].facts = {"run_id": run_id(0)}
     world.cut(1)
-    world.run(1.0)
+    world.run(31.0)
+    assert lines(world) == ["down", "down", "up"]
+    world.run(2.5)
     assert lines(world) == ["down", "up", "up"]
+    world.nodes[0].dialled = "accepts"
+    world.run(2.0)
+    assert lines(world) == ["down", "up", "up"], "from now on it is node 1"
+    world.cut(1)
+    world.run(0.5)
+    assert lines(world) == ["down", "up", "up"]
+
+
+def test_a_server_that_is_refused_as_a_twin_does_not_keep_the_first_one_out() -> None:
+    world = World()
+    world.nodes[2].facts = {"run_id": run_id(0)}
+    world.connect()
+    for _ in range(3):
+        world.cut(0)
+        world.run(3.0)
+        assert lines(world) == ["up", "up", "down"]
+
+
+def test_which_servers_the_nodes_are() -> None:
+    world = World(node_timeout=0.5)
+    world.nodes[0].dialled = "hangs"
+    world.nodes[1].facts = {"uptime_in_seconds": 0}
+    crew = world.crew
+    assert crew.servers() == frozenset() and not crew.acquainted(0.5)
+    world.run(0.1)
+    assert lines(world) == ["connecting", "guarded", "up"]
+    assert crew.servers() == {run_id(1), run_id(2)}
+    assert not crew.acquainted(0.4), "the first one may still tell"
+    assert crew.acquainted(0.0)
+    away(world, 2)
+    assert crew.servers() == {run_id(1)} and not crew.acquainted(0.0)
+
+
+# ------------------------------------------------ a server that was promoted
+
+
+PROMOTED = {"master_replid": "c" * 40, "master_replid2": "d" * 40, "second_repl_offset": 277}
+
+
+def test_a_promoted_server_is_guarded_once_and_says_why() -> None:
+    world = World(prefix="app:")
+    world.nodes[0].facts = dict(PROMOTED)
+    world.run(1.0)
+    assert lines(world) == ["guarded", "up", "up"]
+    cause = str(world.crew.status(world.now)[0].cause)
+    assert re.fullmatch(r"guarded, 31\.\d s left: it was a replica, was promoted lately, and may lack leases that its .* granted", cause)
+    (told,) = [it for it in world.events if isinstance(it, events.NodeGuarded)]
+    assert (told.node, told.left) == ("redis://n0:1", near(32.0, abs=0.1))
+    assert told.cause in cause
+    assert list(world.nodes[0].values) == [b"{app:}:reign:" + b"c" * 40]
+    world.cut(0)
+    world.run(1.0)
+    assert lines(world)[0] == "guarded"
+    world.run(31.0)
+    assert lines(world) == ["up"] * 3
+    later = World(prefix="app:")
+    later.now, later.nodes = world.now, world.nodes
+    for node in later.nodes:
+        node.linked = False
+    later.run(0.1)
+    assert lines(later) == ["up"] * 3, "the note tells a new client how long that is ago"
+
+
+def test_one_node_that_was_promoted_holds_nothing_for_a_new_client_in_its_guard() -> None:
+    world = World(1, outage=1.0, fresh={run_id(0)})
+    world.nodes[0].facts = dict(PROMOTED)
+    claim = world.claim(deadline=START + 5.0)
+    world.run(6.0)
+    why = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
+    assert causes(claim) == {"redis://n0:1": f"guarded, 27.0 s left: {why}"}
+
+
+@pytest.mark.parametrize(
+    "guard, words",
+    [(32.0, "clients leave the promoted server alone for 32 s"), (None, "no client waits for them to end")],
+)
+def test_a_primary_with_replicas_is_warned_of_once(guard: float | None, words: str) -> None:
+    world = World(restart_guard=guard)
+    world.nodes[1].facts = {"connected_slaves": 2}
+    world.run(0.5)
+    world.nodes[1].facts = {"connected_slaves": 1}
+    world.cut(1)
+    world.run(0.5)
+    (told,) = [it for it in world.events if isinstance(it, events.Warned)]
+    warning = (
+        f"it has replicas (2). If one is promoted in its place, the locks that it had not received are forgotten, and {words}. As long as "
+        "the old primary goes on, two clients can hold the same lock. Use primaries without replicas."
+    )
+    assert (told.node, told.warning) == ("redis://n1:1", warning)
+    assert lines(world) == ["up"] * 3, "it is used all the same"
+
+
+def test_a_primary_that_has_become_a_replica_is_down_and_says_why() -> None:
+    world = World().connect()
+    node = world.nodes[0]
+    node.answer = lambda asked: b"-READONLY You can't write against a read only replica.\r\n"
+    node.facts = {"role": "slave"}
+    claim = world.claim()
+    world.run(0.5)
+    assert (claim.state, lines(world)) == (HELD, ["down", "up", "up"])
+    assert str(world.crew.status(world.now)[0].cause) == "it is a replica: use masters that are independent of each other"
 
 
 # ------------------------------------------------ events
@@ -1639,17 +1758,26 @@ def test_a_claim_needs_one_timer() -> None:
 # ------------------------------------------------ patience
 
 
-def test_patience_shrinks_to_a_third_of_the_shortest_lease_and_never_grows() -> None:
+def test_patience_is_a_third_of_the_shortest_lease_that_lives() -> None:
     world = World(ttl=3.0).connect()
     crew = world.crew
-    assert crew.reach.patience == 1.0
-    world.claim("b", ttl=2.4)
-    assert crew.reach.patience == near(0.8)
+    assert crew.patience == 1.0
+    first = world.claim("b", ttl=2.4)
+    assert crew.patience == near(0.8)
     for ttl in (2.4, 2.5, 3.0, 30.0):
         world.claim("c", ttl=ttl)
-        assert crew.reach.patience == near(0.8)
+        assert crew.patience == near(0.8)
+    short = world.claim("d", ttl=0.6)
+    assert crew.patience == near(0.2)
+    world.end(short)
+    assert crew.patience == near(0.8)
+    world.end(first)
+    assert crew.patience == near(0.8), "another one with this ttl waits"
+    for claim in list(crew.live.values()):
+        world.end(claim)
+    assert crew.patience == 1.0
     world.claim("d", ttl=0.6)
-    assert crew.reach.patience == near(0.2)
+    assert crew.patience == near(0.2)
     world.run(1.0)
     world.nodes[0].mute, world.nodes[0].dialled = True, "hangs"
     world.claim("e", ttl=30.0)
@@ -1657,6 +1785,140 @@ def test_patience_shrinks_to_a_third_of_the_shortest_lease_and_never_grows() -> 
     assert world.nodes[0].linked
     world.run(0.011)
     assert not world.nodes[0].linked
+
+
+def test_the_spare_slots_of_a_short_semaphore_count_as_claims() -> None:
+    world = World().connect()
+    slots = Slots("s", 2, 1, 0.3, horizon=world.settings.horizon)
+    for recipe in slots:
+        busy(world, recipe.name)
+    want = world.crew.want(slots, 0.3, world.now)
+    world.crew.begin(want, world.now)
+    world._send()
+    assert len(world.crew.live) == 1
+    world.run(0.05)
+    assert len(world.crew.live) == 2 and world.crew.patience == near(0.1)
+    world.end(want)
+    assert world.crew.live == {} and world.crew.patience == 1.0
+
+
+@pytest.mark.parametrize("end", ["released", "lost", "refused", "of several names", "of a semaphore"])
+def test_a_short_lease_that_ends_leaves_the_others_the_time_that_they_had(end: str) -> None:
+    world = World(outage=0.1).connect()
+    patient = world.claim("long", ttl=30.0)
+    if end == "of several names":
+        short: Any = world.want("a", "b", ttl=0.3)
+    elif end == "of a semaphore":
+        busy(world, b"s:0")
+        busy(world, b"s:1")
+        short = world.crew.want(Slots("s", 3, 1, 0.3, horizon=world.settings.horizon), 0.3, world.now)
+        world.crew.begin(short, world.now)
+    else:
+        short = world.claim("short", ttl=0.3)
+    world.run(0.05)
+    assert world.crew.patience == near(0.1) and world.crew.reach.patience == 1.0
+    if end == "lost":
+        world.now += 1.0
+        world.run(0.5)
+        assert short.state is LOST
+    elif end == "refused":
+        other = world.claim("short", ttl=0.2, deadline=world.now + 0.05)
+        world.run(0.1)
+        assert type(other.refusal) is LockBusy
+        world.end(short)
+    else:
+        world.end(short, heard=end == "released")
+        world.run(0.1)
+    assert world.crew.patience == 1.0
+    for node in world.nodes:
+        node.mute = True
+    connections = [it.connection for it in world.nodes]
+    world.claim("later", ttl=30.0)
+    world.run(0.9)
+    assert all(it.linked for it in world.nodes), "a node may take its time again"
+    assert [it.connection for it in world.nodes] == connections
+    world.run(0.2)
+    assert [it.connection for it in world.nodes] != connections
+    assert patient.state is HELD
+
+
+def slow(world: World, trip: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on bytes take so long, each way."""
+    monkeypatch.setattr(world_, "TRIP", trip)
+
+
+@pytest.mark.parametrize("names", [1, 2])
+def test_a_ttl_whose_third_is_shorter_than_the_round_trip_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, names: int) -> None:
+    world = World(ttl=3.0)
+    slow(world, 0.01, monkeypatch)
+    world.connect()
+    said = [len(it.asked) for it in world.nodes]
+    claim = world.want(*"ab"[:names], ttl=0.05)
+    words = (
+        "ttl=0.05 is too short for these nodes: answers from a majority of them take 20 ms, and each has to come within a third of the "
+        "ttl. The shortest ttl that can work is 0.06 seconds; choose several times that"
+    )
+    assert (type(claim.refusal), str(claim.refusal)) == (ConfigError, words)
+    assert world.settled == [claim] and world.crew.live == {}
+    refused = [it for it in world.events if isinstance(it, events.Refused)]
+    assert refused == [] and world.crew.stats().refused == names
+    assert world.crew.patience == 1.0, "it leaves nothing behind"
+    assert [len(it.asked) for it in world.nodes] == said, "nothing was asked"
+    later = world.claim("later")
+    fits = world.claim("fits", ttl=0.0601)
+    world.run(0.021)
+    assert (later.state, fits.state, lines(world)) == (HELD, HELD, ["up"] * 3)
+
+
+def test_a_first_claim_is_refused_when_the_round_trip_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(ttl=0.05, outage=10.0)
+    slow(world, 0.01, monkeypatch)
+    claim, other = world.claim(ttl=0.05), world.claim("b", ttl=10.0)
+    world.run(1.0)
+    assert type(claim.refusal) is ConfigError and "The shortest ttl that can work is 0.06 seconds" in str(claim.refusal)
+    assert other.state is HELD and lines(world) == ["up"] * 3
+    assert not any(it.of("request")[0].ttl == 50 for it in world.nodes), "no node was asked for what cannot be had"
+
+
+def test_a_short_claim_that_fits_is_served_when_its_nodes_come_up() -> None:
+    world = World()
+    claim = world.claim(ttl=0.3)
+    world.run(0.1)
+    assert claim.state is HELD and world.crew.patience == near(0.1)
+
+
+def test_a_minority_that_is_slow_refuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    original = world.nodes[2].reads
+    world.connect()
+    slow(world, 0.01, monkeypatch)
+    world.cut(2)
+    world.run(0.5)
+    assert original is not None and world.crew.lanes[2].trip == near(0.02)
+    claim = world.claim(ttl=0.05)
+    assert claim.refusal is None
+    slow(world, TRIP, monkeypatch)
+    world.run(0.02)
+    assert claim.state is HELD
+    slow(world, 0.01, monkeypatch)
+    world.cut(1)
+    world.run(0.5)
+    assert (claim.state, claim.refusal) == (LOST, None), "who holds it, holds it as long as it lasts"
+
+
+def test_a_round_trip_that_was_long_for_a_moment_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    slow(world, 0.01, monkeypatch)
+    world.connect()
+    slow(world, TRIP, monkeypatch)
+    assert type(world.claim(ttl=0.05).refusal) is ConfigError
+    assert type(world.claim(ttl=0.05).refusal) is ConfigError
+    assert [len(it.of("TIME")) for it in world.nodes] == [1] * 3
+    world.run(0.1)
+    assert [len(it.of("TIME")) for it in world.nodes] == [2] * 3, "once is enough"
+    claim = world.claim(ttl=0.05)
+    world.run(0.01)
+    assert claim.state is HELD
 
 
 def test_nothing_stays_unanswered_for_longer_than_a_third_of_a_short_lease_that_comes_later() -> None:

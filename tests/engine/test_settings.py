@@ -97,10 +97,10 @@ def test_settings_are_immutable() -> None:
         (10, 10, None, 0.5),
         (8, 8, None, 0.4),
         (0.5, 0.5, None, 0.05),  # at least that
-        (0.05, 0.05, None, 0.05 / 3),  # but never more than a third of a lease
-        (30, 1.5, None, 0.5),
+        (0.05, 0.05, None, 0.05),  # (a claim itself waits for a third of its lease at most)
+        (30, 1.5, None, 1.0),
         (30, 30, 10.0, 10.0),
-        (30, 30, 25, 10.0),
+        (30, 30, 25, 25.0),
         (30, 10, timedelta(seconds=2), 2.0),
         (30, 10, 0.001, 0.001),
     ],
@@ -158,7 +158,7 @@ def test_what_holds_of_all_settings(max_ttl: float, part: float, node_timeout: f
     guard = max_ttl + SLACK + more if isinstance(more, float) else more
     it = made(max_ttl=max_ttl, ttl=ttl, node_timeout=node_timeout, restart_guard=guard, outage=outage)
     assert ttl - 0.001 < it.ttl <= ttl + 1e-9 and it.max_ttl == max_ttl
-    assert 0 < it.node_timeout <= it.ttl / 3
+    assert 0 < it.node_timeout <= (1.0 if node_timeout is None else node_timeout)
     assert (it.guard is None) == (more is None) and (it.guard is None or it.guard >= max_ttl + SLACK)
     assert it.outage == (it.ttl if outage is None else outage)
     assert max_ttl * 1000 < 2 * it.horizon <= (max_ttl + SLACK) * 1000  # 2 K is more than any lease, and G at most

@@ -17,7 +17,8 @@ LOCK: dict[str, Any] = {"name": "invoice", "token": "t", "waited": 0.5}
 NODE: dict[str, Any] = {"node": "redis://a:6379"}
 SAID: dict[Event, tuple[str, int, str]] = {
     events.NodeDown(**NODE, cause=OSError("refused")): ("node", logging.WARNING, "redis://a:6379 is down: refused"),
-    events.NodeGuarded(**NODE, left=8.26): ("node", logging.WARNING, "left alone for 8.3 s"),
+    events.NodeGuarded(**NODE, left=8.26): ("node", logging.WARNING, "left alone for 8.3 s: it started lately and may have forgotten"),
+    events.NodeGuarded(**NODE, left=8.0, cause="it was promoted"): ("node", logging.WARNING, "left alone for 8.0 s: it was promoted"),
     events.NodeUp(**NODE): ("node", logging.INFO, "redis://a:6379 is up"),
     events.Warned(**NODE, warning="it evicts"): ("node", logging.WARNING, "redis://a:6379: it evicts"),
     events.Doubt(**LOCK, fence=7, remaining=3.123): ("lease", logging.WARNING, "'invoice' was not confirmed; 3.12 s are left (fence 7)"),

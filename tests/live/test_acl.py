@@ -104,6 +104,18 @@ async def orders(face: Face, nodes: Cluster, name: str, first: Any, second: Any)
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_the_rule_is_enough_for_a_note_of_a_promotion(face: Face) -> None:
+    with Cluster(Nodes(1)) as nodes:
+        user(nodes, "app", RULES["app"])
+        assert nodes.ask(0, "REPLICAOF", "127.0.0.1", 1) == nodes.ask(0, "REPLICAOF", "NO", "ONE") == "OK"
+        locks = client(face, nodes, ttl=1, max_ttl=1)
+        with pytest.raises(NoQuorum, match="was promoted lately"):
+            await face.acquire(locks.lock("x", wait=0.5))
+        (note,) = nodes.ask(0, "KEYS", "*")
+        assert note.startswith("{app:}:reign:") and nodes.ask(0, "PTTL", note) > 86_000_000
+        await face.finish()  # while there is somebody to say goodbye to
+
+
 @pytest.mark.parametrize("who", ["app", "operator"])
 async def test_the_rule_is_enough(face: Face, three: Cluster, who: str) -> None:
     user(three, who, RULES[who])

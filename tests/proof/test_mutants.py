@@ -187,8 +187,40 @@ CONVERSATIONS = {
         test_errors.test_busy_shows_a_holder_on_one_short_line_and_keeps_it_whole,
     ),
     "the guard trusts any uptime": Conversation(
-        patched(Lane, "_introduced", "max(now + guard + 1 - uptime, self._before + guard)", "now + guard + 1 - uptime"),
+        patched(Lane, "_met", "max(now + guard + 1 - uptime, self._before + guard)", "now + guard + 1 - uptime"),
         test_lane.test_an_uptime_is_wrong_if_an_earlier_run_spoke_less_than_a_guard_ago,
+    ),
+    "a promotion is not seen": Conversation(
+        patched(Lane, "_met", "reign = _reign(facts)", 'reign = ""'),
+        test_lane.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
+    ),
+    "the note of an earlier promotion is believed": Conversation(
+        patched(Lane, "_introduced", "self.manners.reigns + reign.encode()", "self.manners.reigns"),
+        test_lane.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
+    ),
+    "the note is believed though this client knows better": Conversation(
+        patched(Lane, "_met", "self._reigned(now), self._before + guard)", "self._reigned(now), -inf)"),
+        test_lane.test_a_node_that_served_us_and_was_promoted_again_is_left_alone_whatever_the_note_says,
+        {"fresh": {"a" * 40}},
+    ),
+    "a waiver of the guard outlasts a promotion": Conversation(
+        patched(Lane, "_met", "if reign and (settled", "if reign and self.run_id not in self.manners.fresh and (settled"),
+        test_lane.test_servers_that_were_just_made_are_guarded_after_a_promotion,
+    ),
+    "a server counts again as soon as its connection is gone": Conversation(
+        patched(Crew, "_twin", "it[1] > lately", "it[1] == inf"), test_crew.test_a_server_is_not_counted_again_while_its_votes_last
+    ),
+    "a server that is refused as a twin has votes": Conversation(
+        patched(Crew, "_introduced", "if twin is not None:", "self._runs[lane.run_id] = lane.node, inf\n    if twin is not None:"),
+        test_crew.test_a_server_that_is_refused_as_a_twin_does_not_keep_the_first_one_out,
+    ),
+    "patience never comes back": Conversation(
+        patched(Crew, "_relax", "if not self._briefs[ttl]:", "if False:"),
+        test_crew.test_patience_is_a_third_of_the_shortest_lease_that_lives,
+    ),
+    "patience comes back with the first claim that ends": Conversation(
+        patched(Crew, "_relax", "*[it / 3 for it in self._briefs]", ""),
+        test_crew.test_patience_is_a_third_of_the_shortest_lease_that_lives,
     ),
 }
 
@@ -252,6 +284,26 @@ ROWS = (
         simulator=("no clock floor",),
     ),
     Row("the guard (B11)", "V, S1", conversation=("the guard trusts any uptime",), model=("no guard",), simulator=("no guard",)),
+    Row(
+        "the guard after a promotion",
+        "V, S1",
+        conversation=(
+            "a promotion is not seen",
+            "the note of an earlier promotion is believed",
+            "the note is believed though this client knows better",
+            "a waiver of the guard outlasts a promotion",
+        ),
+    ),
+    Row(
+        "a server counts once while its votes last",
+        "S1",
+        conversation=("a server counts again as soon as its connection is gone", "a server that is refused as a twin has votes"),
+    ),
+    Row(
+        "nodes have as long to answer as the claims that live can wait",
+        "one short lease makes every later one NoQuorum",
+        conversation=("patience never comes back", "patience comes back with the first claim that ends"),
+    ),
     Row(
         "a waiter's deadline is not moved back",
         "V, S1",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sim.face import Holdfast
 
 from holdfast.errors import LockBusy, LockLost, NoQuorum, NotHeld
 from holdfast.face.lease import DOUBT, HELD, LOST, RELEASED
@@ -267,6 +268,34 @@ def test_a_crash_of_all_nodes_is_a_loss_and_nobody_gets_the_lock_too_early(town:
     assert {it.state for it in two.nodes()} == {"guarded"}
     place.world.run(crashed + 33.5)
     assert waiter.result().fence > lease.fence
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("known", [False, True])
+def test_replicas_that_are_promoted_grant_nothing_before_the_leases_of_their_primaries_have_ended(
+    town: Build, nodes: int, known: bool
+) -> None:
+    """A majority fails over to replicas that had not received the lock; the first holder does not notice, as it asks nobody."""
+    place = town(nodes)
+    one, two = place.client(), place.client()
+    if known:
+        place.world.do(two.lock("other").acquire())
+    lease = place.world.do(one.lock("x", ttl=30, renew=False).acquire())
+    for node in place.nodes:
+        node.promote()
+    failed = place.world.now
+    fresh = two if known else Holdfast(place.world, place.nodes, place.laws)
+    waiter = fresh.driver.run(fresh.lock("x").acquire())
+    place.world.run(failed + 29.0)
+    assert lease.state is HELD and not waiter.done
+    assert {it.state for it in fresh.nodes()} == {"guarded"}
+    assert all("was promoted lately" in str(it.cause) for it in fresh.nodes())
+    place.world.run(failed + 34.0)
+    assert waiter.result().fence > lease.fence
+    later = place.client()
+    began = place.world.now
+    assert place.world.do(later.lock("another").acquire()).held
+    assert place.world.now - began < 4 * TRIP, "the nodes have notes of their promotions"
 
 
 def test_closing_gives_everything_back(town: Build) -> None:

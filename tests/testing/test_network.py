@@ -92,6 +92,25 @@ def test_a_restart_forgets_everything_and_breaks_connections() -> None:
     assert node.born == 0.2
 
 
+def test_a_promotion_forgets_what_was_not_received_and_the_process_is_old() -> None:
+    world, node, peer, link = connection()
+    link.send(set_key(b"k"))
+    world.run(0.2)
+    before = node.server
+    node.promote()
+    world.run(0.5)
+    assert peer.words == ["connected", "ConnectionResetError"]
+    assert node.keys() == []
+    assert node.server.uptime() == before.uptime() and node.server.run_id != before.run_id
+    assert (len(before.reigns), len(node.server.reigns)) == (1, 2)
+
+
+def test_nodes_of_several_sets_are_different_servers() -> None:
+    world = World(0)
+    nodes = [Node(world, 0, Clock(world, 0.0)) for _ in range(2)]
+    assert nodes[0].server.run_id != nodes[1].server.run_id
+
+
 def test_a_restart_with_a_snapshot_keeps_everything_but_the_process() -> None:
     world, node, peer, link = connection()
     link.send(set_key(b"k") + pack(b"SCRIPT", b"LOAD", b"return 1"))

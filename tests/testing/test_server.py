@@ -277,6 +277,19 @@ def test_one_that_saved_its_data_has_it_as_it_was_then(clock: Clock, server: Ser
     assert again.say("GET", "in three") == b"v"
 
 
+def test_what_a_server_says_of_its_replicas_and_promotions(server: Server, client: Client) -> None:
+    said = info(client, "replication").split()
+    assert {"role:master", "connected_slaves:0", "second_repl_offset:-1", "master_replid2:" + "0" * 40} <= set(said)
+    server.replicas = 2
+    server.role = b"slave"
+    assert {"role:slave", "connected_slaves:2"} <= set(info(client, "replication").split())
+    first = server.reigns[-1].decode()
+    server.promote()
+    told = set(info(client, "replication").split())
+    assert {"role:master", "second_repl_offset:1", f"master_replid2:{first}"} <= told
+    assert f"master_replid:{first}" not in told
+
+
 # Databases
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.wire.address import parse
-from holdfast.wire.lane import DIALLING, DOWN, GREETING, GUARDED, LOADING, OLDEST, SHORT, UP, Lane, Manners
+from holdfast.wire.lane import DIALLING, DOWN, GREETING, GUARDED, LOADING, OLDEST, OTHERS, SHORT, UP, Lane, Manners
 from holdfast.wire.resp import Refusal
 
 INBOX = b"0123456789abcdef" * 2
@@ -54,6 +54,7 @@ def invalidate(keys: bytes) -> bytes:
     return b">2\r\n" + bulk(b"invalidate") + keys
 
 
+MORE = ("server_mode", "redis_mode", "executable", "features", "server_name", *OTHERS)  # what some servers say of themselves, too
 LOADED = b"".join(bulk(b"%040d" % number) for number in range(len(SCRIPTS)))
 
 
@@ -67,6 +68,7 @@ class Server:
     tracking: bytes = OK
     confirms: bool = True
     verbatim: bool = True  # its INFO is text for people, as RESP3 has it
+    product: bytes = b"redis"
 
     def info(self, *names: str) -> bytes:
         sound = {
@@ -84,15 +86,15 @@ class Server:
     def answers(self, database: int = 0) -> list[bytes]:
         """One for each thing said, in order: the confirmation of the subscription is a push, the others are answers."""
         return [
-            b"%2\r\n+server\r\n+redis\r\n+proto\r\n:3\r\n",
+            b"%%2\r\n+server\r\n+%b\r\n+proto\r\n:3\r\n" % self.product,
             *([OK] if database else []),
             OK,
             self.setinfo,
             self.setinfo,
             self.tracking,
             b">3\r\n" + bulk(b"subscribe") + bulk(INBOX) + b":1\r\n" if self.confirms else b"",
-            self.info("redis_version", "valkey_version", "run_id", "uptime_in_seconds"),
-            self.info("role"),
+            self.info("redis_version", "valkey_version", "run_id", "uptime_in_seconds", *MORE),
+            self.info("role", "master_replid", "master_replid2", "second_repl_offset"),
             self.info("maxmemory_policy"),
             array(*map(bulk, self.time)),
         ]
@@ -139,6 +141,10 @@ def whoever_listens_knows_when_there_is_something_to_send(monkeypatch: pytest.Mo
         return take(lane)
 
     monkeypatch.setattr(Lane, "take", taken)
+
+
+def near(value: float) -> Any:
+    return pytest.approx(value, abs=1e-5)
 
 
 def a_lane(
@@ -389,6 +395,10 @@ def test_what_silence_means(url: str, told: str) -> None:
     assert str(lane.silence()) == f"no connection within 1 s{told}"
     lane.connected(0.0)
     assert str(lane.silence()) == "silent for 1 s"
+    lane.received(Server().greets(), 0.0)
+    lane.opened(0.0)
+    lane.manners.patience = 0.25
+    assert str(lane.silence()) == "silent for 0.25 s"
 
 
 def test_what_is_wrong_with_its_first_words_is_not_explained_away() -> None:
@@ -471,6 +481,76 @@ def test_a_server_that_confirms_no_subscription_is_refused() -> None:
     lane.broke(3.0)
     meet(lane, 4.0, Server(confirms=False))  # each connection has a subscription of its own
     assert "SUBSCRIBE" in str(lane.bad) and lane.line is GREETING
+
+
+OTHER = {
+    "Dragonfly": ({"dragonfly_version": "df-v1.30.0", "redis_version": "7.4.0", "run_id": None}, b"redis", "Dragonfly"),
+    "Garnet": ({"garnet_version": "1.0.80", "redis_version": "7.4.3"}, b"redis", "Garnet"),
+    "Kvrocks": ({"kvrocks_version": "2.10.1", "redis_version": "4.0.0"}, b"redis", "Apache Kvrocks"),
+    "KeyDB by its program": ({"redis_version": "6.3.4", "executable": "/data/keydb-server"}, b"redis", "KeyDB"),
+    "KeyDB by its features": ({"redis_version": "6.3.4", "executable": "/cache", "features": "cluster_mget"}, b"redis", "KeyDB"),
+    "by HELLO": ({}, b"redict", "redict"),
+    "by its name": ({"server_name": "other"}, b"redis", "other"),
+}
+
+
+@pytest.mark.parametrize("which", OTHER)
+def test_a_server_that_is_neither_redis_nor_valkey_is_refused_by_name(which: str) -> None:
+    facts, product, name = OTHER[which]
+    lane = a_lane()
+    meet(lane, 0.0, Server(dict(facts), product=product))
+    assert type(lane.bad) is ConfigError and lane.line is GREETING
+    assert str(lane.bad).startswith(f"its server is {name}, which is neither Redis nor Valkey")
+
+
+@pytest.mark.parametrize(
+    "facts, product",
+    [
+        ({"executable": "/usr/bin/redis-server", "redis_mode": "standalone"}, b"redis"),
+        ({"server_name": "valkey", "valkey_version": "9.1.2", "server_mode": "standalone", "executable": "/x/valkey-server"}, b"valkey"),
+    ],
+)
+def test_redis_and_valkey_are_known_by_what_they_say(facts: dict[str, object], product: bytes) -> None:
+    up(a_lane(), 0.0, Server(facts, product=product))
+
+
+@pytest.mark.parametrize("hello", [b"+OK\r\n", b"%1\r\n+server\r\n:5\r\n", b"%1\r\n+proto\r\n:3\r\n"])
+def test_a_server_that_does_not_name_itself_is_judged_by_its_version(hello: bytes) -> None:
+    lane = a_lane()
+    lane.connected(0.0)
+    lane.received(b"".join([hello, *Server().answers()[1:]]), 0.0)
+    assert (lane.line, lane.bad) == (GUARDED, None)
+
+
+@pytest.mark.parametrize("mode", ["server_mode", "redis_mode"])
+@pytest.mark.parametrize(
+    "reply, cause",
+    [
+        pytest.param(bulk(b"cluster_state:ok\r\ncluster_size:3\r\n"), "it belongs to a cluster of 3 shards", id="three shards"),
+        pytest.param(b"=18\r\ntxt:cluster_size:2\r\n", "it belongs to a cluster of 2 shards", id="two shards"),
+        pytest.param(bulk(b"cluster_state:ok\r\ncluster_size:1\r\n"), None, id="one shard"),
+        pytest.param(bulk(b"cluster_state:fail\r\ncluster_size:0\r\n"), None, id="no slots yet"),
+        pytest.param(b"-NOPERM no permissions to run the 'cluster|info' command\r\n", None, id="not allowed to ask"),
+        pytest.param(bulk(b"nonsense"), None, id="no answer"),
+        pytest.param(b":5\r\n", None, id="no text"),
+    ],
+)
+def test_a_node_of_a_cluster_is_refused_if_there_are_several_shards(mode: str, reply: bytes, cause: str | None) -> None:
+    lane = a_lane()
+    meet(lane, 0.0, Server({mode: "cluster"}))
+    assert (lane.line, lane.take()) == (GREETING, command(b"CLUSTER", b"INFO"))
+    lane.received(reply, 0.5)
+    if cause is None:
+        assert (lane.line, lane.bad) == (GUARDED, None)
+    else:
+        assert type(lane.bad) is ConfigError and str(lane.bad).startswith(cause) and lane.line is GREETING
+
+
+def test_a_node_of_a_cluster_that_loads_its_data_is_asked_again_later() -> None:
+    lane = a_lane()
+    meet(lane, 0.0, Server({"redis_mode": "cluster"}))
+    lane.received(b"-LOADING Redis is loading the dataset in memory\r\n", 0.5)
+    assert type(lane.bad) is ConnectionError and lane.line is GREETING
 
 
 @pytest.mark.parametrize("version", ["6.2", "6.2.0", "6.10.1", "7.0.15", "10.0", "255.255.255"])
@@ -612,6 +692,170 @@ def test_an_uptime_is_right_again_a_guard_after_the_earlier_run(now: float, upti
     lane.received(OK, 100.0)
     lane.broke(101.0)
     assert opens(lane, now, "b", uptime) == when
+
+
+# ------------------------------------------------ the guard after a promotion
+
+
+NOTE = b"{app:}:reign:"
+CLOCK = 1700000000.5  # what the node's clock says at each greeting here
+
+
+def promoted(replid: str = "c" * 40, **facts: object) -> Server:
+    """A server that was a replica until it was promoted."""
+    return Server({"master_replid": replid, "master_replid2": "d" * 40, "second_repl_offset": 277, **facts})
+
+
+def noted(lane: Lane[Asked], now: float, server: Server, reply: bytes | None, trip: float = 0.0) -> float:
+    """When a lane that connects now may be used, if this is what the node's note says; None: what the lane has just written."""
+    lane.dial(now)
+    lane.connected(now)
+    lane.take()
+    lane.received(server.greets(), now + trip)
+    assert (lane.line, lane.bad) == (GREETING, None)
+    said = lane.take()
+    at = b"%d" % round((CLOCK + trip) * 1e6)
+    key = NOTE + str(server.facts.get("master_replid") or "a" * 40).encode()
+    assert said == b"".join(
+        [
+            command(b"SET", key, at, b"NX", b"PX", b"86400000"),
+            command(b"PEXPIRE", key, b"86400000"),
+            command(b"GET", key),
+        ]
+    )
+    lane.received(b"_\r\n:1\r\n", now + trip)
+    assert lane.line is GREETING
+    lane.received(bulk(at) if reply is None else reply, now + trip)
+    assert (lane.line, lane.bad) == (GUARDED, None)
+    return lane.wake
+
+
+def microseconds(seconds: float) -> bytes:
+    return bulk(b"%d" % round(seconds * 1e6))
+
+
+def reigning(**options: Any) -> Lane[Asked]:
+    return a_lane(guard=GUARD, reigns=NOTE, **options)
+
+
+def test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old() -> None:
+    lane = reigning()
+    assert noted(lane, 100.0, promoted(), None) == 100.0 + GUARD
+    assert lane.promoted and lane.run_id == "a" * 40
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"second_repl_offset": 0, "master_replid2": "0" * 40},
+        {"second_repl_offset": -1},
+        {"second_repl_offset": None},
+        {"master_replid2": None},
+        {"master_replid": None},
+    ],
+)
+def test_either_sign_of_a_promotion_is_enough(facts: dict[str, object]) -> None:
+    assert noted(reigning(), 100.0, promoted(**facts), None) == 100.0 + GUARD
+
+
+@pytest.mark.parametrize("facts", [{}, {"master_replid2": "0" * 40, "second_repl_offset": -1}, {"second_repl_offset": "x"}])
+def test_a_primary_that_never_was_a_replica_is_asked_for_no_note(facts: dict[str, object]) -> None:
+    lane = reigning()
+    meet(lane, 100.0, Server({"master_replid": "c" * 40, **facts}))
+    assert (lane.line, lane.wake, lane.take(), lane.promoted) == (GUARDED, 100.0, b"", False)
+
+
+@pytest.mark.parametrize(
+    "age, left",
+    [
+        pytest.param(0, GUARD, id="just now"),
+        pytest.param(10, GUARD - 10, id="a while ago"),
+        pytest.param(32, 0, id="a guard ago"),
+        pytest.param(10**6, 0, id="long ago"),
+        pytest.param(-50, GUARD, id="in the future, since the node's clock went back"),
+    ],
+)
+def test_a_note_says_since_when_it_is_a_primary(age: float, left: float) -> None:
+    lane = reigning()
+    assert noted(lane, 100.0, promoted(), microseconds(CLOCK - age)) == near(100.0 + left)
+    assert lane.promoted or left == 0
+
+
+def test_what_is_not_known_of_the_node_s_clock_is_waited_for() -> None:
+    # The greeting took 0.5 s, so the clock is known to 0.25 s: that much is added.
+    assert noted(reigning(), 100.0, promoted(), microseconds(CLOCK - 10), trip=0.5) == near(100.5 + GUARD - 10)
+
+
+@pytest.mark.parametrize("reply", [b"_\r\n", b"-NOPERM no\r\n", b"-WRONGTYPE Operation\r\n", b":5\r\n", bulk(b"x"), bulk(b"1e9")])
+def test_without_a_note_it_was_promoted_just_now(reply: bytes) -> None:
+    lane = reigning()
+    assert noted(lane, 100.0, promoted(), reply) == 100.0 + GUARD
+    lane.broke(101.0)
+    assert noted(lane, 110.0, promoted(), reply) == 100.0 + GUARD, "this client has known that reign since then"
+    lane.broke(111.0)
+    assert noted(lane, 140.0, promoted(), reply) == 140.0
+
+
+def test_a_note_that_cannot_be_read_because_the_node_loads_is_read_later() -> None:
+    lane = reigning()
+    meet(lane, 100.0, promoted())
+    lane.received(b"-LOADING x\r\n-LOADING x\r\n-LOADING x\r\n", 100.0)
+    assert type(lane.bad) is ConnectionError and lane.line is GREETING
+
+
+@pytest.mark.parametrize("fresh", [frozenset(), frozenset({"a" * 40})])
+def test_a_node_that_served_us_and_was_promoted_again_is_left_alone_whatever_the_note_says(fresh: frozenset[str]) -> None:
+    lane = reigning(fresh=fresh)
+    up(lane, 100.0, Server({"master_replid": "b" * 40}))
+    lane.say(Asked(b"?"))
+    lane.received(OK, 150.0)
+    lane.broke(151.0)
+    assert noted(lane, 160.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD
+    lane.broke(161.0)
+    assert noted(lane, 170.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD, "also the second time"
+    lane.broke(171.0)
+    assert noted(lane, 200.0, promoted("e" * 40), None) == 200.0 + GUARD, "another reign"
+
+
+def test_a_promoted_server_that_has_no_trace_of_it_any_more_is_the_same_run() -> None:
+    lane = reigning()
+    noted(lane, 100.0, promoted(), microseconds(CLOCK - 1000))
+    lane.broke(101.0)
+    meet(lane, 102.0, Server({"master_replid": "e" * 40, "master_replid2": "0" * 40, "second_repl_offset": -1}))
+    assert (lane.line, lane.wake) == (GUARDED, 102.0)
+
+
+def test_servers_that_were_just_made_are_guarded_after_a_promotion() -> None:
+    lane = reigning(fresh={"a" * 40})
+    assert noted(lane, 100.0, promoted(uptime_in_seconds=1), None) == 100.0 + GUARD
+    assert lane.promoted
+    lane = reigning(fresh={"a" * 40})
+    assert opens(lane, 100.0, "a" * 40, 1) == 100.0
+
+
+def test_a_promoted_server_that_was_restarted_since_is_guarded_for_the_later_of_both() -> None:
+    lane = reigning()
+    assert noted(lane, 100.0, promoted(uptime_in_seconds=5), microseconds(CLOCK - 1000)) == 100.0 + GUARD + 1 - 5
+    assert not lane.promoted
+
+
+def test_where_there_is_no_guard_nothing_is_noted() -> None:
+    lane = a_lane(guard=None)
+    meet(lane, 100.0, promoted())
+    assert (lane.line, lane.wake, lane.take()) == (GUARDED, 100.0, b"")
+
+
+def test_a_promoted_node_of_a_cluster_is_asked_for_both_in_one_write() -> None:
+    lane = reigning()
+    meet(lane, 100.0, promoted(redis_mode="cluster"))
+    assert [it for it in lane.take().split(b"\r\n") if it.isupper()] == [b"CLUSTER", b"INFO", b"SET", b"NX", b"PX", b"PEXPIRE", b"GET"]
+    lane.received(bulk(b"cluster_size:1\r\n") + b"_\r\n:1\r\n", 100.0)
+    assert lane.line is GREETING
+    lane.received(microseconds(CLOCK - 1000), 100.0)
+    assert (lane.line, lane.wake) == (GUARDED, 100.0)
+
+
+# ------------------------------------------------ when it may speak
 
 
 def test_nothing_but_the_greeting_is_said_before_the_guard_is_over() -> None:
@@ -830,7 +1074,26 @@ def test_an_error_after_which_a_connection_begins_anew(error: str) -> None:
     assert str(lane.bad) == error
 
 
-@pytest.mark.parametrize("error", ["ERR NOSCRIPT", "WRONGTYPE Operation", "OOM command not allowed"])
+@pytest.mark.parametrize(
+    "error, cause",
+    [
+        ("READONLY You can't write against a read only replica. script: on @user_script:1.", "it has become a replica"),
+        ("ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write against a replica.", "it has become a replica"),
+        ("MOVED 3999 127.0.0.1:6381", "it belongs to a cluster with several shards"),
+        ("ASK 3999 127.0.0.1:6381", "it belongs to a cluster with several shards"),
+    ],
+)
+def test_a_node_that_has_become_something_else_is_hung_up_with_the_cause(error: str, cause: str) -> None:
+    lane = a_lane()
+    up(lane)
+    lane.say(Asked(b"?"))
+    lane.received(f"-{error}\r\n".encode(), 1.0)
+    assert type(lane.bad) is ConfigError
+    assert str(lane.bad).startswith(cause) and str(lane.bad).endswith(error)
+    assert log(lane) == [(7, b"?", f"refused: {error}", 1.0)], "whoever asked is told, too"
+
+
+@pytest.mark.parametrize("error", ["ERR NOSCRIPT", "WRONGTYPE Operation", "OOM command not allowed", "ERR no READONLY here", "MOVEDX"])
 def test_another_error_is_an_answer(error: str) -> None:
     lane = a_lane()
     up(lane)
@@ -1005,7 +1268,7 @@ def test_a_connection_that_was_of_use_for_a_moment_only_is_a_failure() -> None:
 
 
 def test_a_node_that_failed_before_is_of_use_when_it_has_taken_the_scripts() -> None:
-    lane = a_lane(patience=1.5)
+    lane = a_lane(timeout=1.5)
     lane.say(Asked(b"owed", 0.0, again=True))
     lane.dial(0.0)
     lane.broke(0.0)
@@ -1040,7 +1303,7 @@ def test_scripts_that_are_taken_while_it_is_of_use_change_nothing() -> None:
 
 
 def test_when_it_is_late_and_when_to_look_after_it() -> None:
-    lane = a_lane(patience=1.5, guard=GUARD)
+    lane = a_lane(patience=1.5, timeout=1.5, guard=GUARD)
     assert not lane.late(1000.0)  # nobody dials it
     lane.dial(10.0)
     assert (lane.line, lane.due(), lane.late(11.49), lane.late(11.5)) == (DIALLING, 11.5, False, True)
@@ -1173,8 +1436,46 @@ def test_a_question_that_was_excused_is_not_kept_beyond_its_answer() -> None:
     assert alive() is None
 
 
+def test_the_round_trip_is_the_shortest_that_was_seen_on_this_connection() -> None:
+    lane = a_lane(scripts=())
+    assert lane.trip == 0.0
+    lane.connected(0.0)
+    lane.received(Server().greets(), 0.4)
+    assert lane.trip == 0.4
+    lane.opened(1.0)
+    lane.say(Asked(b"?", 2.0))
+    lane.received(OK, 2.5)
+    assert lane.trip == 0.4
+    lane.say(Asked(b"?", 3.0))
+    lane.received(OK, 3.25)
+    assert lane.trip == 0.25
+    lane.take()
+    lane.measure(5.0)
+    lane.measure(5.0)
+    assert lane.take() == command(b"TIME")
+    lane.received(array(bulk(b"1"), bulk(b"1")), 5.125)
+    assert lane.trip == 0.125
+    lane.broke(6.0)
+    assert lane.trip == 0.125
+    lane.measure(6.0)
+    assert lane.take() == b"", "it is down"
+    lane.connected(7.0)
+    lane.received(Server().greets(), 7.3)
+    assert lane.trip == near(0.3)
+
+
+@pytest.mark.parametrize("trip, line", [(0.5, UP), (0.51, LOADING)])
+def test_scripts_are_loaded_at_leisure_where_answers_take_longer_than_claims_can_wait(trip: float, line: object) -> None:
+    lane = a_lane(timeout=2.0)
+    lane.connected(0.0)
+    lane.received(Server().greets(), trip)
+    lane.manners.patience = 0.5
+    lane.opened(1.0)
+    assert (lane.line, lane.due()) == (line, 1.5 if line is UP else 3.0)
+
+
 def test_only_answers_are_excused() -> None:
-    lane = a_lane(patience=1.5)
+    lane = a_lane(timeout=1.5)
     lane.excuse(0.5)
     lane.dial(1.0)
     lane.excuse(2.0)
@@ -1199,7 +1500,7 @@ def test_a_connection_on_which_the_scripts_were_never_taken_was_of_no_use(failed
     `opened` sets `_opened`, so the time for which SCRIPT LOAD was unanswered counts as use: the failures are forgotten, the node is
     dialled again without a pause, and counts as hoped for.
     """
-    lane = a_lane(patience=5.0)
+    lane = a_lane(patience=5.0, timeout=5.0)
     if failed:
         lane.dial(0.0)
         lane.broke(0.0)

@@ -99,6 +99,12 @@ class Lease(lease.Lease):
         hold, heed = terms.max_hold, terms.heed
         return self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=hold, heed=heed)
 
+    def _servers(self) -> frozenset[str]:
+        return self._driver.servers()
+
+    async def _meet(self, wait: float | None) -> None:
+        await self._driver.meet(self._acquaintance(wait))
+
     async def _raise(self, fence: int) -> None:
         await self._driver.extend(self.claim, self._terms.ttl, fence)
 

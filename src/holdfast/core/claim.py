@@ -162,6 +162,11 @@ class Claim:
             self._unfold()
             self.check(now)
 
+    def decline(self, error: Exception, now: float) -> None:
+        """It cannot work: refused before anything is asked."""
+        self.began = now
+        self.refuse(error, now)
+
     def extend(self, ttl: float, now: float, fence: int = 0, share: bool = False) -> bool:
         """Make the lease last at least `ttl` seconds from now, and raise the nodes' fences to this one. False: it is not held.
 
@@ -429,7 +434,7 @@ class Claim:
 
     def _renewal(self, now: float) -> None:
         """Every ttl/3 ask all nodes, save those that owe two answers; in doubt more often, while the lease lasts."""
-        patience = self._reach.patience
+        patience = self._patience
         if not self.doubt and now >= self._asked + patience:
             self.doubt = True
             self.notes += (events.Doubt,)
@@ -701,7 +706,7 @@ class Claim:
         """Its time has passed. Whoever notices that much later, or by an answer that lay unread, did not run or did not look."""
         if self.until >= self.limit:
             return self.lose(now, "max_hold")
-        return self.lose(now, "slow" if unread or now > self.until + self._reach.patience else "expired")
+        return self.lose(now, "slow" if unread or now > self.until + self._patience else "expired")
 
     def lose(self, now: float, reason: str) -> bool:
         """Lost, for good. Told at once; the release is only courtesy to whoever waits."""
@@ -769,7 +774,7 @@ class Claim:
         """When to be woken next."""
         if self.state is HELD:
             asked = min(self._asked if not self.doubt else inf, self._extended)
-            self.wake = min(self.until, self._beat, asked + self._reach.patience)
+            self.wake = min(self.until, self._beat, asked + self._patience)
         elif self.state is WAITING:
             self.wake = min(self._beat, self._deadline, self._dark + self._reach.outage, *[v.expiry for v in self.votes])
 
@@ -784,6 +789,11 @@ class Claim:
             vote.bound = vote.base = self._base
             vote.last = vote.sent = self.began
         self.yes, self.plain = len(self.plain or ()), None
+
+    @property
+    def _patience(self) -> float:
+        """How many seconds it waits for answers before it doubts: a third of its ttl at most."""
+        return min(self._reach.patience, self.ttl / 3)
 
     @property
     def done(self) -> bool:

@@ -36,7 +36,7 @@ class Reach:
         self.labels, self.patience, self.outage, self.horizon = labels, patience, outage, horizon
         self.size, self.quorum = len(labels), quorum.majority(len(labels))
         self.standing = [HOPED] * self.size
-        self.causes: list[Exception | None] = [None] * self.size  # why it is down
+        self.causes: list[Exception | None] = [None] * self.size  # why it is down; or, if not for a restart, left alone
         self.free = [0.0] * self.size  # when its guard ends
         self.started = [-inf] * self.size  # when its server started, as far as it says
         self.worked = [False] * self.size  # has it been UP for this client?
@@ -45,15 +45,16 @@ class Reach:
 
     def cause(self, node: int, now: float) -> Exception | None:
         """Why the node is not of use, if something is known."""
+        cause = self.causes[node]
         if self.standing[node] is GUARDED:
             left = max(0.0, self.free[node] - now)
             age = now - self.started[node]
             started = f"{max(0.0, age):.0f} s ago" if age < inf else "recently"
-            return ConnectionError(
-                f"guarded, {left:.1f} s left: it started {started} and may have forgotten locks "
-                "(for development and CI, set HOLDFAST_RESTART_GUARD=off)"
+            why = cause or (
+                f"it started {started} and may have forgotten locks (for development and CI, set HOLDFAST_RESTART_GUARD=off)"
             )
-        return self.causes[node]
+            return ConnectionError(f"guarded, {left:.1f} s left: {why}")
+        return cause
 
     @property
     def misconfiguration(self) -> ConfigError | None:

@@ -279,6 +279,23 @@ class Driver:
             self._do(self.crew.status, now)  # nobody may have used these nodes before
             await self._news(began + wait - now)
 
+    def servers(self) -> frozenset[str]:
+        """The runs of the servers that this client is connected to, by run_id."""
+        return self.crew.servers()
+
+    async def meet(self, within: float) -> None:
+        """Wait until it is known which servers these nodes are. Raises what is wrong after `within` seconds."""
+        began = clock()
+        while True:
+            self._check_open()
+            now = clock()
+            if self.crew.acquainted(min(within, self.settings.node_timeout) + began - now):
+                return
+            if now >= began + within and (wrong := self.crew.verdict(now - began, now)) is not None:
+                raise wrong
+            self._do(self.crew.status, now)  # nobody may have used these nodes before
+            await self._news(min(max(began + within - now, 0.001), 0.05))
+
     def note(self, event: Event) -> None:
         """Something that no node has told: observers hear of it in its turn."""
         self._do(self.crew.record.note, event)
@@ -407,7 +424,7 @@ class Driver:
         """
         now = clock()
         due, self._timer, self._due = self._due, None, -inf  # (until it has judged, nobody needs another timer)
-        if now > due + self.crew.reach.patience / 8:  # the loop was busy for long: what was said last may have left only now
+        if now > due + self.crew.patience / 8:  # the loop was busy for long: what was said last may have left only now
             self.crew.excuse(now)
         self._look(now, due)
         self.loop.call_soon(self.loop.call_soon, self._judge, now)

@@ -798,6 +798,28 @@ class Driver:
             finally:
                 keeper.ask(partial(keeper.unwatch, gate))
 
+    def servers(self) -> frozenset[str]:
+        """The runs of the servers that this client is connected to, by run_id."""
+        return self.keeper.crew.servers()
+
+    def meet(self, within: float, cancel: Cancel | None = None) -> None:
+        """Wait until it is known which servers these nodes are. Raises what is wrong after `within` seconds."""
+        began = clock()
+        while not (cancel is not None and cancel.is_set()):
+            self._check_open()
+            keeper, gate = self.keeper, allocate_lock()
+            gate.acquire()
+            keeper.ask(partial(keeper.watch, gate, None))
+            try:
+                now = clock()
+                if keeper.crew.acquainted(min(within, self.settings.node_timeout) + began - now):
+                    return
+                if now >= began + within and (wrong := keeper.crew.verdict(now - began, now)) is not None:
+                    raise wrong
+                keeper.wait(gate, min(max(began + within, now + 0.001), now + 0.05))
+            finally:
+                keeper.ask(partial(keeper.unwatch, gate))
+
     def note(self, event: Event) -> None:
         """Something that no node has told: observers hear of it in its turn."""
         record = self.keeper.crew.record

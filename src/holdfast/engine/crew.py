@@ -10,8 +10,10 @@ bytes leave and after they were read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
+from dataclasses import replace
+from math import ceil, inf
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -29,10 +31,11 @@ from ..wire.lane import Lane, Manners
 from . import census
 from .census import Census
 from .record import Record, Stats
-from .settings import Settings
+from .settings import SLACK, Settings
 from .timers import Timers
 
 Want = Claim | Goal  # what a lease stands on
+PROMOTED = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
 
 
 class NodeStatus(NamedTuple):
@@ -74,6 +77,8 @@ class Crew:
             guard=settings.guard,
             fresh=settings.fresh,
             patience=settings.node_timeout,
+            timeout=settings.node_timeout,
+            reigns=b"{%b}:reign:" % settings.prefix.encode(),
             keep=settings.max_ttl,
             scripts=[it.source for it in scripts.LOADED],
             jitter=int(inbox[:4], 16) / 0xFFFF,
@@ -93,6 +98,9 @@ class Crew:
         self._told: list[object] = [None] * len(self.lanes)
         self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout, settings.spreads)
         self._timers: Timers[Claim | Round] = Timers()
+        self._brief = settings.node_timeout * 3  # a claim with a shorter ttl than this cannot wait for an answer that long
+        self._briefs: Counter[float] = Counter()  # the ttls of such claims that live, and how many claims have each
+        self._runs: dict[str, tuple[int, float]] = {}  # of each run of a server: its node, and when that last heard of it; inf: it does
         self._pulse = -inf
 
     # ------------------------------------------------ what callers want
@@ -105,8 +113,6 @@ class Crew:
     def want(self, recipes: Sequence[Recipe], ttl: float, now: float, **terms: Any) -> Want:
         """A new request for these names, under one ticket: the time by the nodes' clocks, or by ours. `terms`: as of a Claim."""
         reach = self.reach
-        if ttl / 3 < reach.patience:  # nothing may stay unanswered for longer than a third of a lease
-            reach.patience = self._manners.patience = ttl / 3
         ticket = self.mint.ticket(now + (self.record.epoch if self._ahead is None else self._ahead))
         if len(recipes) == 1:
             return Claim(recipes[0], ttl, ticket, self.mint, reach, **terms)
@@ -130,7 +136,15 @@ class Crew:
         claims = want.claims
         for claim in claims:
             self.live[claim.token] = claim
-        want.begin(now)
+            if claim.ttl < self._brief:
+                self._hasten(claim.ttl)
+        wrong = self._too_brief(claims[0].ttl) if claims[0].ttl < self._brief else None
+        if wrong is None:
+            want.begin(now)
+        else:
+            for claim in claims:
+                claim.decline(wrong, now)
+            self._measure(now)
         for claim in claims:
             self.record.happened(events.Attempt, claim, now)
         for claim in claims:
@@ -156,7 +170,7 @@ class Crew:
 
     def consult(self, asks: Mapping[int, bytes], now: float, enough: Callable[[Answers], bool] | None = None) -> Round:
         """Ask nodes something that is no lock; news when it is over, after `node_timeout` at the latest."""
-        round_ = Round(asks, self.reach, deadline=now + self._manners.patience, enough=enough)
+        round_ = Round(asks, self.reach, deadline=now + self.settings.node_timeout, enough=enough)
         self._consult(round_, now)
         return round_
 
@@ -173,6 +187,11 @@ class Crew:
             self.record.ended(claim, before, now)
             self.act(claim, now)
         self.changes += 1
+
+    @property
+    def patience(self) -> float:
+        """How many seconds a node may owe an answer now: a third of the shortest ttl of a claim that lives, at most `node_timeout`."""
+        return self._manners.patience
 
     @property
     def owing(self) -> bool:
@@ -208,6 +227,15 @@ class Crew:
             return None
         return NoQuorum("a majority of the nodes", waited, causes, self.reach.quorum, "reach")
 
+    def servers(self) -> frozenset[str]:
+        """The runs of the servers that the lanes are connected to, by run_id."""
+        return frozenset(it.run_id for it in self.lanes if it.line in wire.MET)
+
+    def acquainted(self, left: float) -> bool:
+        """Is it known which servers these nodes are? A majority must have said so, and with time left, whoever is being dialled."""
+        undecided = HOPED in self.reach.standing and left > 0
+        return not undecided and len(self.servers()) >= self.reach.quorum
+
     # ------------------------------------------------ what the driver reports
 
     def connected(self, node: int, now: float, address: Address | None = None) -> None:
@@ -230,6 +258,8 @@ class Crew:
         """The connection to the node is gone, could not be made, or is no good: it is hung up."""
         lane = self.lanes[node]
         cause = lane.explained(cause)
+        if self._runs.get(lane.run_id) == (node, inf):
+            self._runs[lane.run_id] = node, lane.heard
         lane.broke(now)
         self.hangups.append(node)
         self._pulse = min(self._pulse, lane.wake)
@@ -369,14 +399,18 @@ class Crew:
             elif isinstance(claim.company, Goal) and claim.company.settled and claim.company not in self.settled:
                 self.settled.append(claim.company)
         if claim.done:
-            self.live.pop(claim.token, None)
+            if self.live.pop(claim.token, None) is not None and claim.ttl < self._brief:
+                self._relax(claim.ttl)
             self._timers.disarm(claim)
         elif claim.wake < claim.armed:
             self._timers.arm(claim)
         if isinstance(claim.company, Goal):
             stirred, claim.company.stirred = claim.company.stirred, []
             for other in stirred:
-                self.live.setdefault(other.routed, other)  # (it may be new)
+                if other.routed not in self.live:  # (it may be new)
+                    self.live[other.routed] = other
+                    if other.ttl < self._brief:
+                        self._hasten(other.ttl)
                 self.act(other, now)
 
     def _say_along(self, data: bytes, nodes: Sequence[int], now: float) -> None:
@@ -390,12 +424,56 @@ class Crew:
         """Something was asked: look after the lanes when its answer is overdue."""
         self._pulse = min(self._pulse, now + self._manners.patience)
 
+    def _hasten(self, ttl: float) -> None:
+        """A claim lives that cannot wait `node_timeout` for an answer: nothing may stay unanswered for longer than a third of a lease."""
+        self._briefs[ttl] += 1
+        self._manners.patience = min(self._manners.patience, ttl / 3)
+
+    def _relax(self, ttl: float) -> None:
+        """Such a claim is over: nodes may take the time again that the claims allow which still live."""
+        self._briefs[ttl] -= 1
+        if not self._briefs[ttl]:
+            del self._briefs[ttl]
+            self._manners.patience = min([self.settings.node_timeout, *[it / 3 for it in self._briefs]])
+
+    def _too_brief(self, ttl: float) -> ConfigError | None:
+        """Why no lock can have this ttl here, if answers take longer than a third of it. A node that was not measured counts as quick."""
+        trip = sorted(it.trip for it in self.lanes)[self.reach.quorum - 1]
+        if ttl / 3 >= trip:
+            return None
+        return ConfigError(
+            f"ttl={ttl:g} is too short for these nodes: answers from a majority of them take {trip * 1000:.3g} ms, and each has to come "
+            f"within a third of the ttl. The shortest ttl that can work is {ceil(trip * 3000) / 1000:g} seconds; choose several times that"
+        )
+
+    def _refuse_briefs(self, now: float) -> None:
+        """Refuse the claims that wait, and for whose ttl the nodes have turned out to answer too slowly."""
+        for claim in [it for it in self.live.values() if it.ttl < self._brief]:
+            if claim.state is WAITING and (wrong := self._too_brief(claim.ttl)) is not None:
+                claim.refuse(wrong, now)
+                self.act(claim, now)
+                self._measure(now)
+
+    def _measure(self, now: float) -> None:
+        """A claim was refused for the round trip. Measure it again, so that a moment when this machine was busy does not count for ever."""
+        for lane in self.lanes:
+            lane.measure(now)
+        self._expect(now)
+
+    def _twin(self, lane: Lane[Command], now: float) -> Lane[Command] | None:
+        """Another lane that may still have votes of the server which this lane has met: votes outlive a connection by a lease at most."""
+        lately = now - self.settings.max_ttl - SLACK
+        self._runs = {run_id: it for run_id, it in self._runs.items() if it[1] > lately}
+        node, _ = self._runs.get(lane.run_id, (lane.node, inf))
+        return None if node == lane.node else self.lanes[node]
+
     def _introduced(self, lane: Lane[Command], now: float) -> None:
         """The lane knows whom it speaks to."""
-        for twin in self.lanes:
-            if twin is not lane and twin.run_id == lane.run_id and twin.line in (wire.GUARDED, wire.LOADING, wire.UP):
-                lane.bad = ConfigError(f"it is the same server as {twin.address.label}: a majority of one server means nothing")
-                return
+        twin = self._twin(lane, now)
+        if twin is not None:
+            lane.bad = ConfigError(f"it is the same server as {twin.address.label}: a majority of one server means nothing")
+            return
+        self._runs[lane.run_id] = lane.node, inf
         told = sorted((it.ahead, it.blur) for it in self.lanes if it.ahead is not None)
         ahead, blur = told[len(told) // 2]
         # Processes of one machine would each be wrong by as much as their greeting took, and by that not be served in order: where what the
@@ -418,6 +496,15 @@ class Crew:
         if lane.address.tls is not None and not lane.address.tls.verify:
             warning = "nobody verifies its certificate (ssl_cert_reqs=none), so others can pose as it. Name its authority: ssl_ca_certs."
             self.record.warn(lane.address.label, warning, now, "tls")
+        replicas = lane.facts.get("connected_slaves", "0")
+        if replicas != "0":
+            guard = self.settings.guard
+            cost = "no client waits for them to end" if guard is None else f"clients leave the promoted server alone for {guard:g} s"
+            warning = (
+                f"it has replicas ({replicas}). If one is promoted in its place, the locks that it had not received are forgotten, and "
+                f"{cost}. As long as the old primary goes on, two clients can hold the same lock. Use primaries without replicas."
+            )
+            self.record.warn(lane.address.label, warning, now, "replicas")
 
     def _compare_clocks(self, now: float) -> None:
         """Is a node's clock far from what most of them say? Where they cannot outvote one another, ours decides."""
@@ -433,9 +520,9 @@ class Crew:
                 self.record.warn(label, warning, now, "clock")
 
     def _take_census(self, now: float) -> None:
-        met = (wire.GUARDED, wire.LOADING, wire.UP)  # (a node that cannot be reached may be another run by now)
-        data = self._census.question([it.run_id if it.line in met else "" for it in self.lanes], now)
-        self._census.round = Round(dict.fromkeys(self.reach.up, data), self.reach, deadline=now + self._manners.patience)
+        # (a node that cannot be reached may be another run by now)
+        data = self._census.question([it.run_id if it.line in wire.MET else "" for it in self.lanes], now)
+        self._census.round = Round(dict.fromkeys(self.reach.up, data), self.reach, deadline=now + self.settings.node_timeout)
         self._consult(self._census.round, now)
 
     def _compare(self, round_: Round, now: float) -> None:
@@ -461,7 +548,13 @@ class Crew:
             standing = GUARDED
         else:
             standing = HOPED if not lane.fails else DOWN
-        reach.note(node, standing, now, cause or reach.causes[node] if standing is DOWN else None, lane.wake, now - lane.uptime)
+        if standing is GUARDED:
+            cause = ConnectionError(PROMOTED) if lane.promoted else None
+        elif standing is DOWN:
+            cause = cause or reach.causes[node]
+        else:
+            cause = None
+        reach.note(node, standing, now, cause, lane.wake, now - lane.uptime)
         if standing is before:
             return
         self.changes += 1
@@ -472,9 +565,12 @@ class Crew:
                 self._census.soon(now)
                 self.record.note(events.NodeUp(at=at, node=label))
             elif standing is GUARDED:
-                self.record.note(events.NodeGuarded(at=at, node=label, left=lane.wake - now))
+                guarded = events.NodeGuarded(at=at, node=label, left=lane.wake - now)
+                self.record.note(replace(guarded, cause=PROMOTED) if lane.promoted else guarded)
             else:
                 self.record.note(events.NodeDown(at=at, node=label, cause=reach.causes[node] or ConnectionError("no connection")))
+        if standing is UP and self._briefs:
+            self._refuse_briefs(now)
         for claim in list(self.live.values()):
             if standing is UP:
                 news = claim.joined(node, now)

@@ -127,7 +127,7 @@ def settings(
         addresses=addresses,
         ttl=lease,
         max_ttl=longest,
-        node_timeout=min(patience, lease / 3),
+        node_timeout=patience,
         guard=guard,
         outage=lease if outage is None else checks.seconds(outage, "outage"),
         owner=owner,

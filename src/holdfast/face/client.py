@@ -66,7 +66,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
 
     All times are seconds, or timedeltas. `ttl`: the length of leases, which is how soon others take over after a crash;
     `max_ttl`: the longest ttl of anybody who uses these nodes; `prefix`: of all names; `node_timeout`: how long a node may owe an
-    answer before its connection counts as broken (default max_ttl / 20, from 0.05 to 1, and never above a third of a ttl);
+    answer before its connection counts as broken (default max_ttl / 20, from 0.05 to 1). While a lock with a shorter ttl than three
+    times that is held or waited for, a node may owe an answer for a third of that ttl;
     `restart_guard`: how long a node that restarted is left alone, since it may have forgotten leases (default max_ttl + 2, the
     least; None switches it off: only for tests, and nodes with `appendfsync always`); `outage`: how long a majority may be away
     before waiting ends with NoQuorum (default: ttl); `owner`: who this is, for operators (default host:pid); `fresh`: run_ids of

@@ -367,6 +367,11 @@ class Lease(ABC):
         """All that is held for it: of names that move, on each set."""
         return (self,) if self._move is None else (*self._move.sources, self)
 
+    def _acquaintance(self, wait: float | None) -> float:
+        """For how many seconds to wait until nodes have said which servers they are: as long as `wait` and an outage allow, or a try."""
+        outage = self._settings.outage
+        return outage if wait is None else min(max(wait, self._terms.ttl / 3), outage)
+
     def _let_all_go(self) -> None:
         """Give everything back without waiting for anything."""
         for part in self._parts:

@@ -25,6 +25,7 @@ from ..core.claim import HELD, LOST, State
 from ..core.goal import Several
 from ..engine.crew import Want
 from ..engine.settings import Settings
+from ..errors import ConfigError
 
 
 class Part(Protocol):
@@ -35,6 +36,10 @@ class Part(Protocol):
 
     @property
     def _own(self) -> Want: ...
+
+    def _servers(self) -> frozenset[str]: ...
+
+    def _meet(self, wait: float | None) -> Any: ...
 
     def _obtain(self, wait: float | None) -> Any: ...
 
@@ -91,7 +96,15 @@ def steps(lease: Part, sources: Sequence[Part], wait: float | None, **options: A
 
     Whoever is stopped on the way lets all parts go.
     """
-    began, parts = clock(), (*sources, lease)
+    began = clock()
+    for part in (*sources, lease):
+        yield partial(part._meet, wait, **options)
+    # Two lists may name the same servers by different addresses. Held on both, the name would wait for its own client for ever.
+    sources = [it for it in sources if not _same_servers(it, lease)]
+    if not sources:
+        yield partial(lease._obtain, None if wait is None else max(0.0, wait - (clock() - began)), **options)
+        return
+    parts = (*sources, lease)
     while True:
         move = lease._move = Move(sources)
         for part in parts:
@@ -109,6 +122,23 @@ def steps(lease: Part, sources: Sequence[Part], wait: float | None, **options: A
         if _agreed(move.whole, wants, parts) or not move.falls():  # (it fell just now: the user has heard of it)
             return
         lease._let_all_go()  # lost before anybody had it: once more
+
+
+def _same_servers(source: Part, lease: Part) -> bool:
+    """Are the nodes of the former set the servers of the new one? ConfigError if only some of them are."""
+    theirs, ours, settings = source._servers(), lease._servers(), lease._settings
+    common, size = theirs & ours, len(settings.addresses)
+    if not common:
+        return False
+    alike = size == len(source._settings.addresses) and len(theirs | ours) <= size
+    if alike and len(common) >= quorum.majority(size):
+        return True
+    raise ConfigError(
+        f"the set {settings.shard!r} and the former set {source._settings.shard!r} have {len(common)} servers in common, and must have "
+        f"all or none: {size} and {len(source._settings.addresses)} are named, {len(ours)} and {len(theirs)} have answered, and "
+        f"{len(theirs | ours)} different ones (by run_id). Give the new set servers of its own, or the very same ones; if a node is "
+        "down, start it"
+    )
 
 
 def _agreed(whole: Whole, wants: Sequence[Want], parts: Sequence[Part]) -> bool:

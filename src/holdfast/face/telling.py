@@ -77,7 +77,7 @@ def _line(event: Event) -> tuple[str, tuple[Any, ...]]:
         case events.NodeDown():
             return "%s is down: %s", (event.node, event.cause)
         case events.NodeGuarded():
-            return "%s started lately and may have forgotten leases: it is left alone for %.1f s", (event.node, event.left)
+            return "%s is left alone for %.1f s: %s", (event.node, event.left, event.cause)
         case events.NodeUp():
             return "%s is up", (event.node,)
         case events.Warned():

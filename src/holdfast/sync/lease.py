@@ -105,6 +105,12 @@ class Lease(lease.Lease):
         hold, heed = terms.max_hold, terms.heed
         self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=hold, heed=heed, cancel=cancel)
 
+    def _servers(self) -> frozenset[str]:
+        return self._driver.servers()
+
+    def _meet(self, wait: float | None, cancel: threading.Event | None = None) -> None:
+        self._driver.meet(self._acquaintance(wait), cancel)
+
     def _raise(self, fence: int) -> None:
         self._driver.extend(self.errand, self._terms.ttl, fence)
 

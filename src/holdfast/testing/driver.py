@@ -256,6 +256,22 @@ class Driver:
                 return status
             await self._changed(min(began + wait - now, 0.05))  # (that a node is down for another reason now is no change)
 
+    def servers(self) -> frozenset[str]:
+        """The runs of the servers that this client is connected to, by run_id."""
+        return self.crew.servers()
+
+    async def meet(self, within: float) -> None:
+        """Wait until it is known which servers these nodes are. Raises what is wrong after `within` seconds."""
+        began = self.clock()
+        while True:
+            self._check_open()
+            now = self.clock()
+            if self.crew.acquainted(min(within, self.settings.node_timeout) + began - now):
+                return
+            if now >= began + within and (wrong := self.crew.verdict(now - began, now)) is not None:
+                raise wrong
+            await self._changed(min(max(began + within - now, 0.001), 0.05))
+
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""
         return self.crew.status(self.clock())

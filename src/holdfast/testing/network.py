@@ -56,7 +56,7 @@ class Node:
         self._frozen = 0.0
         self._backlog: list[tuple[Link, bytes | None]] = []
         self._journal: deque[tuple[float, dict[int, Keyspace]]] = deque()  # what it had before each command of the last second
-        self._lua, self._runs = lua, 0
+        self._lua, self._runs, self._serial = lua, 0, next(world.machines)
         self._begin(MATURE)
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class Node:
 
     def _begin(self, uptime: float, data: Mapping[int, Keyspace] | None = None) -> None:
         self.born, self._runs, self.changes = self.world.now - uptime, self._runs + 1, self.changes + 1
-        self.server = Server(self.clock, f"{self.index:020x}{self._runs:020x}", uptime=uptime, data=data, lua=self._lua)
+        self.server = Server(self.clock, f"{self._serial:020x}{self._runs:020x}", uptime=uptime, data=data, lua=self._lua)
         self.woke = {key: value for key in self.keys() if (value := self.holder(key))}
 
     # ------------------------------------------------ what can be seen from outside
@@ -119,6 +119,19 @@ class Node:
         """Kill it, and start it at once."""
         self.stop()
         self.start(lost)
+
+    def promote(self, lost: float = inf) -> None:
+        """A replica takes its place, under the same address: a process that runs for as long, without what it had not received yet.
+
+        `lost`: seconds, the last before the failover, of which it has received nothing (as of `start`).
+        """
+        self.world.note(self, "is replaced by its replica")
+        data = self._saved(lost)
+        self.stop()
+        self.running = True
+        self._begin(MATURE, data)
+        self.born = self.world.now  # what it had not received it does not know, however long its process runs
+        self.server.promote()
 
     def heal(self) -> None:
         """Whatever is wrong with it ends. (What is half open stays so: it is for clients to notice.)"""

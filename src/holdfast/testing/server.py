@@ -381,7 +381,7 @@ class Server:
     without, one that restarts with what it had, now or once, is a new one with `saved()`.
 
     To be changed at any time: `refuse`: commands that are answered with an error, such as {b"EVALSHA": b"LOADING Redis is loading the
-    dataset in memory"}, also where a script calls them; `role` and `policy`: what INFO says; `commands`: what it can do.
+    dataset in memory"}, also where a script calls them; `role`, `policy`, `replicas`: what INFO says; `commands`: what it can do.
     `calls`: how often each command was executed.
     """
 
@@ -402,6 +402,8 @@ class Server:
         self.refuse: dict[bytes, bytes] = {}
         self.commands: Mapping[bytes, Command] = COMMANDS
         self.role, self.policy = b"master", b"noeviction"
+        self.replicas = 0
+        self.reigns = [self.run_id[::-1]]  # its replication ids, one for each time that it became a primary
         self.calls: dict[bytes, int] = {}
         self.scripts: set[bytes] = set()
         self.now = 0  # ms: the time at which keys expire, which stands still during a command, and so during a script
@@ -420,6 +422,11 @@ class Server:
     def saved(self) -> dict[int, Keyspace]:
         """A copy of all data."""
         return {database: space.copy() for database, space in self.data.items() if space.values}
+
+    def promote(self) -> None:
+        """It was a replica until now, and becomes a primary."""
+        self.role = b"master"
+        self.reigns.append(b"%040x" % (int(self.reigns[-1], 16) + 1))
 
     def peek(self, key: bytes, database: int = 0) -> Value | None:
         """What a key holds by now, for who watches from outside: looking changes nothing."""
@@ -758,7 +765,13 @@ def _info(c: Connection, *sections: bytes) -> Reply:
             b"uptime_in_seconds": b"%d" % server.uptime(),
         },
         b"Memory": {b"maxmemory_policy": server.policy},
-        b"Replication": {b"role": server.role},
+        b"Replication": {
+            b"role": server.role,
+            b"connected_slaves": b"%d" % server.replicas,
+            b"master_replid": server.reigns[-1],
+            b"master_replid2": server.reigns[-2] if len(server.reigns) > 1 else b"0" * 40,
+            b"second_repl_offset": b"1" if len(server.reigns) > 1 else b"-1",
+        },
         b"Commandstats": {b"cmdstat_%b" % name.lower(): b"calls=%d" % calls for name, calls in server.calls.items()},
     }
     if server.dialect.software == b"valkey":  # which still says which Redis it is like

@@ -70,6 +70,7 @@ class World:
         self.looks: list[Do] = []  # called after every event
         self.task: Task[Any] | None = None  # the one that runs now
         self.delivered = 0  # messages that got to a node
+        self.machines = count()  # numbers the nodes, of all sets, so that no two servers have the same run_id
         self.slow = 0.0  # how much of what is sent takes long
         self.swift = 0.002  # seconds that the rest takes at most, one way
         self._events: list[tuple[float, int, Do, tuple[Any, ...]]] = []

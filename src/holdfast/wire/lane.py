@@ -17,8 +17,6 @@ from ..errors import ConfigError, readable
 from .address import Address
 from .resp import MORE, Malformed, Push, Refusal, pack, reader
 
-# What is kept of all that a server says of itself.
-FACTS = frozenset(("redis_version", "valkey_version", "role", "run_id", "uptime_in_seconds", "maxmemory_policy"))
 OLDEST = (6, 2)  # the oldest server: GET as an option of SET, PXAT
 QUIET = 30.0  # a connection on which nothing was heard for so many seconds may have been cut by whoever is between: no fault of the node
 SHORT = 1.0  # a connection that was of use for less than this many seconds counts as a failure
@@ -28,6 +26,38 @@ UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)  # hiredis's, for b
 OPTIONAL = ("CLIENT SETNAME", "CLIENT SETINFO", "CLIENT TRACKING", "CLIENT CACHING")
 TLS_ALERT = b"\x15\x03"  # how a server begins that speaks TLS, and heard none
 ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")  # errors after which the connection has to begin anew
+# Redis 6.2 puts its own words before the error code of a command that a script has called.
+READ_ONLY = re.compile("(?:^|-)READONLY ")
+ELSEWHERE = ("MOVED ", "ASK ")  # a cluster's answers for a key that lives on another of its shards
+# Servers that speak the protocol of Redis and report a Redis version for compatibility. INFO names the product in a field of its own.
+OTHERS = {
+    "dragonfly_version": "Dragonfly",
+    "garnet_version": "Garnet",
+    "kvrocks_version": "Apache Kvrocks",
+    "pika_version": "Pika",
+    "redict_version": "Redict",
+}
+# What is kept of all that a server says of itself.
+FACTS = frozenset((
+    "connected_slaves",
+    "executable",
+    "features",
+    "master_replid",
+    "master_replid2",
+    "maxmemory_policy",
+    "redis_mode",
+    "redis_version",
+    "role",
+    "run_id",
+    "second_repl_offset",
+    "server_mode",
+    "server_name",
+    "uptime_in_seconds",
+    "valkey_version",
+    *OTHERS,
+))  # fmt: skip
+REMEMBERED = 86_400_000  # milliseconds that a node keeps the note of a reign after a client last connected to it
+UNREAD = ("NOTE",)  # greetings whose answer means nothing to us: the question after them shows what came of it
 
 
 class Line(enum.Enum):
@@ -42,6 +72,7 @@ class Line(enum.Enum):
 
 
 DOWN, DIALLING, GREETING, GUARDED, LOADING, UP = Line
+MET = (GUARDED, LOADING, UP)  # how far a connection has come on which it is known which server it leads to
 
 
 class Question(Protocol):
@@ -97,10 +128,12 @@ class Manners:
     """How a client's lanes behave, all alike.
 
     `inbox`: the channel of its crew; `name`: of its connections; `guard`: seconds, None: off; `fresh`: run_ids that need none;
-    `patience`: seconds that a node may owe an answer; `scripts`: the sources to load; `jitter`: 0 to 1, this client's own.
+    `patience`: seconds that a node may owe an answer, which changes with the claims that live; `timeout`: seconds that a connection may
+    take to be made, and that a greeting may take to be answered; `scripts`: the sources to load; `jitter`: 0 to 1, this client's own;
+    `reigns`: how the keys begin under which nodes keep notes of promotions.
     """
 
-    __slots__ = ("fresh", "guard", "inbox", "jitter", "keep", "name", "patience", "scripts", "version")
+    __slots__ = ("fresh", "guard", "inbox", "jitter", "keep", "name", "patience", "reigns", "scripts", "timeout", "version")
 
     def __init__(
         self,
@@ -111,12 +144,16 @@ class Manners:
         guard: float | None = None,
         fresh: Container[str] = (),
         patience: float = 1.0,
+        timeout: float = 1.0,
         keep: float = 60.0,
         scripts: Sequence[bytes] = (),
         jitter: float = 0.5,
+        reigns: bytes = b"{}:reign:",
     ) -> None:
         self.inbox, self.name, self.version, self.guard, self.fresh = inbox, name, version, guard, fresh
         self.patience, self.keep, self.scripts, self.jitter = patience, keep, scripts, jitter
+        self.timeout = timeout
+        self.reigns = reigns
 
 
 class Lane(Generic[Q]):
@@ -134,10 +171,16 @@ class Lane(Generic[Q]):
         self.facts: dict[str, str] = {}  # what the server said of itself
         self.ahead: float | None = None  # the node's clock less ours, seconds
         self.blur = 0.0  # by how much that may be wrong, either way
+        self.trip = 0.0  # the shortest time that an answer on the latest connection took, seconds; 0: not measured yet
         self.run_id = ""
         self.uptime = 0  # of the server when it was last connected to, seconds
-        self._known = 0.0  # since when this client knows that run of the server
-        self._heard = self._before = -inf  # when any run, and when an earlier run, last spoke on a connection in use
+        self.promoted = False  # did the guard that is running, or that ran last, begin with a promotion?
+        self.heard = -inf  # when the server, in any run, last spoke on a connection in use
+        self._known = 0.0  # since when this client knows that run of the server, or its reign since a promotion
+        self._before = -inf  # when an earlier run, or an earlier reign, last spoke on a connection in use
+        self._reign = ""  # the replication id that the server took when it was promoted in this run
+        self._product = ""  # what the server calls itself in its answer to HELLO
+        self._noted: object = None  # what the node's note says of this reign
         self._opened = inf
         self._excused = -inf  # until when its silence may have been ours
         self._pardoned: Q | Greeting | None = None
@@ -147,13 +190,14 @@ class Lane(Generic[Q]):
 
     def dial(self, now: float) -> None:
         """Somebody is connecting."""
-        self.line, self.wake = DIALLING, now + self.manners.patience
+        self.line, self.wake = DIALLING, now + self.manners.timeout
 
     def connected(self, now: float, address: Address | None = None) -> None:
         """Bytes can flow: introduce ourselves, all in one write. `address`: with the credentials of the moment, if there are such."""
         address, manners = address or self.address, self.manners
         self._reader, self._subscribed, self.facts = reader(), False, {}
-        self.line, self.wake = GREETING, now + manners.patience
+        self._product, self._noted = "", None
+        self.line, self.wake = GREETING, now + manners.timeout
         hello = [b"HELLO", b"3"]
         if address.user or address.password:
             hello += [b"AUTH", (address.user or "default").encode(), address.password.encode()]
@@ -190,7 +234,7 @@ class Lane(Generic[Q]):
     def received(self, data: bytes | bytearray | memoryview, now: float) -> None:
         """Tell everybody what these bytes say, in the order of the stream."""
         if self.line is not GREETING:  # (whose bytes are of a run that is not known yet)
-            self._heard = now
+            self.heard = now
         node, listener, ledger = self.node, self.listener, self.ledger
         self._reader.feed(data)  # type: ignore[arg-type]  # (it takes any buffer, whatever its types say)
         gets = self._reader.gets
@@ -209,20 +253,26 @@ class Lane(Generic[Q]):
                 return
             if type(reply) is Push:
                 self._pushed(reply, now)
-            elif not ledger:
+                continue
+            if not ledger:
                 self.bad = ConnectionError("it says what nobody asked for")
-            elif type(question := ledger.popleft()) is Greeting:
+                return
+            question = ledger.popleft()
+            if now - question.sent < self.trip:
+                self.trip = now - question.sent
+            if type(question) is Greeting:
                 self._greeted(question.word, question.sent, reply, now)
             else:
                 if type(reply) is Refusal:
                     reply = Refusal(readable(str(reply)))
-                    if str(reply).startswith(ALONE):  # restarted behind a proxy, flushed, or not ready
-                        self.bad = reply
+                    self.bad = _ends(reply)
                 listener.heard(node, question, reply, now)  # type: ignore[arg-type]  # (a Greeting was dealt with)
 
     def opened(self, now: float) -> None:
         """The guard is over: load the scripts, and say what was left unsaid. They go before whatever else is said."""
-        self.line, self.wake = (UP, inf) if not self.fails else (LOADING, now + self.manners.patience)
+        # Where even the greeting took longer than the claims that live can wait, the scripts are loaded at leisure. That measures the
+        # round trip a second time before a claim is refused for it, and asks nothing for which the connection would be closed at once.
+        self.line, self.wake = (UP, inf) if not self.fails and self.trip <= self.manners.patience else (LOADING, now + self.manners.timeout)
         self._excused = now
         for script in self.manners.scripts:
             self._greet(now, "SCRIPT LOAD", b"SCRIPT", b"LOAD", script)
@@ -231,7 +281,7 @@ class Lane(Generic[Q]):
 
     def broke(self, now: float) -> None:
         """The connection is gone; nothing that was on its way is known to have arrived."""
-        quiet = self.ledger and self.ledger[0].sent - self._heard >= QUIET
+        quiet = self.ledger and self.ledger[0].sent - self.heard >= QUIET
         self.fails = 0 if now - self._opened >= SHORT and (quiet or not self.late(now)) else self.fails + 1
         self.unsaid += [it for it in self.ledger if not isinstance(it, Greeting) and it.again]
         self.ledger.clear()
@@ -246,7 +296,7 @@ class Lane(Generic[Q]):
 
     def silence(self) -> TimeoutError:
         """What is wrong when it is late."""
-        within = f"{self.manners.patience:.2g} s"
+        within = f"{self.manners.patience if self.line is UP else self.manners.timeout:.2g} s"
         if self.line is not DIALLING:
             return TimeoutError(f"silent for {within}")
         tls = "" if self.address.tls is None else " (TLS included: does it speak that on this port?)"
@@ -267,6 +317,11 @@ class Lane(Generic[Q]):
             return self.wake
         # (what is said again after a reconnect cannot be answered sooner than it could be said)
         return max(self.ledger[0].sent, self._excused) + self.manners.patience if self.ledger else inf
+
+    def measure(self, now: float) -> None:
+        """Ask for the round trip once more, unless an answer that tells it is under way."""
+        if self.line is UP and not self.ledger:
+            self._greet(now, "NOTE", b"TIME")
 
     def excuse(self, now: float) -> None:
         """Until now we may have kept to ourselves what there was to say: its time begins anew, but only once for one question."""
@@ -294,9 +349,9 @@ class Lane(Generic[Q]):
 
     def _greeted(self, word: str, sent: float, reply: object, now: float) -> None:
         """The answer to a greeting of ours."""
-        if word in OPTIONAL:
+        if word in OPTIONAL or word in UNREAD:
             return
-        if type(reply) is Refusal:
+        if type(reply) is Refusal and not (word in ASIDE and not str(reply).startswith(PASSING)):
             told = readable(str(reply))
             if told.startswith(PASSING):
                 self.bad = ConnectionError(told)
@@ -305,6 +360,9 @@ class Lane(Generic[Q]):
                     told = told.partition(", with args")[0]
                 advice = _ADVICE.get(told.partition(" ")[0]) or _ADVICE.get(word, f"{word} is refused")
                 self.bad = ConfigError(f"{advice}: {told}")
+        elif word == "HELLO" and isinstance(reply, dict):
+            product = reply.get(b"server", b"")
+            self._product = readable(product.decode("ascii", "replace")) if isinstance(product, bytes) else ""
         elif word == "INFO" and isinstance(reply, bytes | str):
             text = reply if isinstance(reply, str) else reply.decode("utf-8", "replace")
             lines = (it.partition(":") for it in text.splitlines())
@@ -315,7 +373,16 @@ class Lane(Generic[Q]):
                 self.bad = ConnectionError(f"it tells no time: {readable(repr(reply))}")
                 return
             self.ahead, self.blur = seconds + microseconds / 1e6 - (sent + now) / 2, (now - sent) / 2
+            self.trip = now - sent
             self._introduced(now)
+        elif word in ASIDE:
+            if word == "REIGN":
+                self._noted = reply
+            elif (size := _cluster_size(reply)) > 1:
+                self.bad = ConfigError(_SHARDED.format(f"of {size} shards"))
+                return
+            if not self.ledger:
+                self._met(now)
         elif word == "SCRIPT LOAD" and not any(isinstance(it, Greeting) for it in self.ledger):
             self._opened = now
             if self.line is LOADING:
@@ -323,27 +390,68 @@ class Lane(Generic[Q]):
                 self._repeat(now)
 
     def _introduced(self, now: float) -> None:
-        """Everything is known of the server: may it be used at all, and from when on? (The restart guard.)"""
+        """Everything is known of the server: may it be used at all? A few kinds of servers have to be asked more."""
+        self.bad = self._unfit()
+        if self.bad is not None:
+            return
+        facts = self.facts
+        if _mode(facts) == "cluster":
+            self._greet(now, "CLUSTER INFO", b"CLUSTER", b"INFO")
+        if self.manners.guard is not None and (reign := _reign(facts)):
+            # INFO says that the server was promoted, but not when. So the first client that sees the promotion leaves a note of the time on
+            # the node. The replication id in its key is new with each promotion, and no other server that is a primary has it.
+            assert self.ahead is not None
+            note = self.manners.reigns + reign.encode()
+            at = b"%d" % round((now + self.ahead + self.blur) * 1e6)
+            self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PX", b"%d" % REMEMBERED)
+            self._greet(now, "NOTE", b"PEXPIRE", note, b"%d" % REMEMBERED)
+            self._greet(now, "REIGN", b"GET", note)
+        if not self.ledger:
+            self._met(now)
+
+    def _unfit(self) -> ConfigError | None:
+        """Why the server can never be a node, if that is so."""
         facts = self.facts
         version = facts.get("valkey_version") or facts.get("redis_version", "")
+        if other := _other_product(facts, self._product):
+            return ConfigError(
+                f"its server is {other}, which is neither Redis nor Valkey. Nobody has shown that locks are safe on it: use Redis 6.2 or "
+                "newer, or Valkey 7.2 or newer"
+            )
         if _version(facts.get("redis_version", "")) < OLDEST:
-            self.bad = ConfigError(f"its server is {version or 'of no known version'}: Redis 6.2 or Valkey 7.2 is the oldest that works")
-        elif facts.get("role") != "master":
-            self.bad = ConfigError("it is a replica: use masters that are independent of each other")
-        uptime = _number(facts.get("uptime_in_seconds"))
-        if self.bad is None and (not self._subscribed or not facts.get("run_id") or uptime is None):
-            self.bad = ConfigError("it is no Redis or Valkey server, or a proxy hides what it says of itself (SUBSCRIBE, INFO)")
-        if self.bad is not None or uptime is None:
+            return ConfigError(f"its server is {version or 'of no known version'}: Redis 6.2 or Valkey 7.2 is the oldest that works")
+        if facts.get("role") != "master":
+            return ConfigError("it is a replica: use masters that are independent of each other")
+        if not self._subscribed or not facts.get("run_id") or _number(facts.get("uptime_in_seconds")) is None:
+            return ConfigError("it is no Redis or Valkey server, or a proxy hides what it says of itself (SUBSCRIBE, INFO)")
+        return None
+
+    def _met(self, now: float) -> None:
+        """The server may be used. From when on? (The guard, after a restart or a promotion.)"""
+        facts, guard = self.facts, self.manners.guard
+        uptime = _number(facts["uptime_in_seconds"]) or 0
+        reign = _reign(facts)
+        if facts["run_id"] != self.run_id or (reign and reign != self._reign):
+            self.run_id, self._reign, self._known, self._before = facts["run_id"], reign, now, self.heard
+        self.heard = now
+        self.line, self.wake, self.uptime, self.promoted = GUARDED, now, uptime, False
+        if guard is None:
             return
-        if facts["run_id"] != self.run_id:
-            self.run_id, self._known, self._before = facts["run_id"], now, self._heard
-        self._heard = now
-        guard = self.manners.guard
-        self.line, self.wake, self.uptime = GUARDED, now, uptime
-        if guard is not None and self.run_id not in self.manners.fresh:
+        aged = -inf
+        if self.run_id not in self.manners.fresh:
             # Its uptime is rounded, and follows its wall clock: wrong if an earlier run spoke to us less than a guard ago.
             aged = max(now + guard + 1 - uptime, self._before + guard)
-            self.wake = max(now, min(self._known + guard, aged))
+        if reign and (settled := max(now + guard - self._reigned(now), self._before + guard)) >= aged:
+            # A server that was just made has forgotten nothing, but a replica that is promoted may lack what its primary had granted.
+            aged, self.promoted = settled, True
+        self.wake = max(now, min(self._known + guard, aged))
+
+    def _reigned(self, now: float) -> float:
+        """For how many seconds, at least, this server has been a primary, by the node's note and the node's clock."""
+        noted = _number(self._noted)
+        if noted is None or self.ahead is None:
+            return 0.0
+        return max(0.0, now + self.ahead - self.blur - noted / 1e6)
 
     def _repeat(self, now: float) -> None:
         """Say what was left unsaid, unless the lease that it would end has run out by itself."""
@@ -375,4 +483,56 @@ def _number(text: object) -> int | None:
     return int(text) if isinstance(text, str) and _WHOLE.fullmatch(text) else None
 
 
+def _mode(facts: dict[str, str]) -> str:
+    """How the server says that it runs: standalone, cluster or sentinel."""
+    return facts.get("server_mode") or facts.get("redis_mode", "")
+
+
+def _reign(facts: dict[str, str]) -> str:
+    """What the server's time as a primary is known by, if it was promoted: its replication id, which is new with each promotion. Else "".
+
+    A server that never was a replica has no second replication id. (One that was restarted with its data may have one, too. That it is
+    left alone for a guard costs once, and then stands in a note.)
+    """
+    offset = _number(facts.get("second_repl_offset"))
+    if (offset is None or offset < 0) and not facts.get("master_replid2", "").strip("0"):
+        return ""
+    return facts.get("master_replid") or facts["run_id"]
+
+
+def _other_product(facts: dict[str, str], product: str) -> str:
+    """The name of the server's product, if it is neither Redis nor Valkey."""
+    for field, name in OTHERS.items():
+        if field in facts:
+            return name
+    # KeyDB says that it is Redis 6.3, a version that Redis never had. Its program and its features give it away.
+    if facts.get("executable", "").rpartition("/")[2].startswith("keydb") or "cluster_mget" in facts.get("features", ""):
+        return "KeyDB"
+    for name in (product, facts.get("server_name", "")):
+        if name and name not in ("redis", "valkey"):
+            return name
+    return ""
+
+
+def _cluster_size(reply: object) -> int:
+    """How many shards serve slots in the node's cluster; 0 if the server does not tell, or the user may not ask."""
+    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply if isinstance(reply, str) else ""
+    found = re.search(r"^cluster_size:([0-9]{1,9})\r?$", text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _ends(refusal: Exception) -> Exception | None:
+    """Why the connection has to end after a node refused a command, if it has to."""
+    told = str(refusal)
+    if told.startswith(ALONE):  # restarted behind a proxy, flushed, or not ready
+        return refusal
+    if READ_ONLY.search(told):
+        return ConfigError(f"it has become a replica, and a replica takes no locks. Name the address of its primary: {told}")
+    if told.startswith(ELSEWHERE):
+        return ConfigError(f"{_SHARDED.format('with several shards')}: {told}")
+    return None
+
+
+ASIDE = ("CLUSTER INFO", "REIGN")  # questions of the greeting that not every server is asked, and that a user may be denied
+_SHARDED = "it belongs to a cluster {}, where a name has one shard and no majority: name servers that are independent of each other"
 _WHOLE = re.compile("-?[0-9]{1,18}")
