@@ -11,7 +11,7 @@ from _thread import allocate_lock
 from typing import TYPE_CHECKING
 
 from ..checks import Seconds
-from ..drivers.threads import GIVEN, LEAVING, Driver, Errand
+from ..drivers.threads import GIVEN, LEAVING, WANTED, Driver, Errand
 from ..engine.crew import Want
 from ..errors import HoldfastError, WrongProcess
 from ..face import lease
@@ -53,7 +53,7 @@ class Lease(lease.Lease):
     @property
     def _going(self) -> bool:
         errand = getattr(self, "errand", None)
-        if errand is None or errand.phase is not GIVEN or errand.keeper.foreign:
+        if errand is None or errand.phase is WANTED or errand.keeper.foreign:
             return False
         return self._in_time and not self._leaving
 

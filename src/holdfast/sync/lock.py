@@ -95,11 +95,15 @@ class Lock(lock.Lock[Lease]):
         here = self._here()
         stay, before = self._stay(), self._entered.get(here)
         lease = self._acquire(self._terms.wait, True)
-        if stay is not None:  # whoever stores the lease, no call follows: nothing can come between that and the block
-            stay.lease = lease
-        else:
-            self._entered[here] = lease, before
-        return lease
+        try:
+            if stay is not None:  # whoever stores the lease, no call follows: nothing can come between that and the block
+                stay.lease = lease
+            else:
+                self._entered[here] = lease, before
+            return lease
+        except BaseException:
+            lease._unwind()
+            raise
 
     if TYPE_CHECKING:  # what a type checker cannot see in a descriptor
 
