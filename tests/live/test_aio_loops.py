@@ -357,12 +357,13 @@ def test_no_complaint_in_development_mode(nodes: Nodes) -> None:
     assert len(fences) == 4 and fences == sorted(fences)
 
 
-def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye) -> None:
+@pytest.mark.parametrize("fork", ["os.fork()", "ctypes.PyDLL(None).fork()"], ids=["told", "Python is not told"])
+def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye, fork: str) -> None:
     """The child may not use the lease, takes its own locks, and ends as processes end; the parent notices nothing."""
     said = ran(
         nodes,
         """
-        import asyncio, os, sys, time, warnings
+        import asyncio, ctypes, os, sys, time, warnings
         from holdfast import events
         from holdfast.aio import Holdfast
         from holdfast.errors import WrongProcess
@@ -386,7 +387,7 @@ def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye) -> None:
             waiting = asyncio.create_task(locks.lock("fork:a").acquire())
             inside = asyncio.create_task(block())
             await asyncio.sleep(0.05)
-            pid = os.fork()
+            pid = FORK
             if not pid:
                 sys.unraisablehook = lambda what: None  # (the copies of the parent's loop and tasks)
                 for misuse in (lambda: lease.held, lease.check, lambda: lease.release().send(None), lambda: lease.extend().send(None)):
@@ -413,7 +414,7 @@ def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye) -> None:
 
         if __name__ == "__main__":
             asyncio.run(main())
-        """,
+        """.replace("FORK", fork),
     )
     assert said.split() == ["0"]
     assert eye.left("fork:a", "fork:block", "fork:child") == []

@@ -121,6 +121,7 @@ class Driver:
     def __init__(
         self, settings: Settings, access: Sequence[Access], tell: Callable[[Event], None], telling: bool = False, version: str = "0"
     ) -> None:
+        _inherited()  # of a fork that Python was not told of, nobody has heard yet
         self._access, self.settings, self._tell = access, settings, tell
         self._born, self._process = len(FORKS), getpid()
         self.loop = asyncio.get_running_loop()
