@@ -80,8 +80,10 @@ def served(nodes: Cluster, where: Path, *options: str, **environment: str) -> It
     command = [str(UWSGI), "--http-socket", address, "--master", "--processes", "2", "--need-app", "--die-on-term", *options]
     command += ["--wsgi", "application_with_locks"]
     with open(where / "log", "wb") as log:
+        environment = {**os.environ, **given, **environment}
+        nothing = subprocess.DEVNULL
         process = subprocess.Popen(
-            command, cwd=where, env={**os.environ, **given, **environment}, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            command, cwd=where, env=environment, stdout=log, stderr=log, stdin=nothing, start_new_session=True
         )
     try:
         deadline = time.monotonic() + 20

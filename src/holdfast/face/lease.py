@@ -130,10 +130,21 @@ class Lease(ABC):
 
     @abstractmethod
     def release(self, confirm: bool = False) -> int | Awaitable[int]:
-        """Give the lock back. Waits for no answer: what it had to say has left when it returns, and is said again after a reconnect.
+        """Release the lock. Idempotent.
 
-        With `confirm`, waits (at most `node_timeout`) until a majority has confirmed, and returns on how many nodes it is
-        certain; otherwise returns 0. Releasing twice is nothing; releasing a lost lease raises LockLost, once.
+        When it returns, the release has been sent, and is sent again after a reconnect. An exception that interrupts it
+        (Ctrl-C, a time limit, a cancellation) does not stop the release: from then on nobody can enter the lease again,
+        and `state` is RELEASED. Several threads may release the same lease at the same moment.
+
+        Args:
+            confirm: Wait until a majority of the nodes has confirmed, for at most `node_timeout`.
+
+        Returns:
+            With `confirm`, the number of nodes that have confirmed so far. Otherwise 0.
+
+        Raises:
+            LockLost: The lease was lost before. Raised once.
+            WrongProcess: The lease belongs to the process that this one was forked from.
         """
 
     # ------------------------------------------------ what it knows
