@@ -53,9 +53,9 @@ class Lease(lease.Lease):
     @property
     def _going(self) -> bool:
         errand = getattr(self, "errand", None)
-        if errand is None or errand.phase is WANTED or errand.keeper.foreign:
+        if errand is None or errand.claim is None or errand.phase is WANTED or errand.keeper.foreign:
             return False
-        return self._in_time and not self._leaving
+        return not self._leaving and self._in_time
 
     @property
     def _leaving(self) -> bool:
