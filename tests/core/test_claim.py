@@ -34,6 +34,7 @@ from core.conversation import (
 from core.nodes import walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from proof import patches
 
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
 from holdfast.core.command import RELEASE, WRITER
@@ -84,6 +85,38 @@ def test_before_anything_is_answered_nothing_is_known() -> None:
     assert (claim.ticket, claim.ttl, claim.patient, claim.contended, claim.doubt, claim.reason) == (P, TTL, True, False, False, "")
     assert claim.token.startswith(b"%016d:" % P)
     assert claim.counting(0.0) == 0
+
+
+class Unfolding(Claim):
+    """Another thread unfolds the votes as soon as somebody has looked at those that are not kept apart."""
+
+    @property  # type: ignore[override]
+    def plain(self) -> list[int] | None:
+        plain: list[int] | None = Claim.plain.__get__(self)  # type: ignore[attr-defined]
+        Claim.plain.__set__(self, None)  # type: ignore[attr-defined]
+        return plain
+
+    @plain.setter
+    def plain(self, plain: list[int] | None) -> None:
+        Claim.plain.__set__(self, plain)  # type: ignore[attr-defined]
+
+
+def counted_meanwhile() -> int:
+    talk = Conversation()
+    claim = Unfolding(talk.claim.recipe, TTL, P, talk.claim.mint, talk.claim._reach)
+    claim.begin(0.0)
+    claim.plain = [0, 1]
+    return claim.counting(0.2)
+
+
+def test_what_counts_can_be_asked_while_another_thread_unfolds_the_votes() -> None:
+    assert counted_meanwhile() == 2
+
+
+def test_votes_that_are_looked_at_twice_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.method(monkeypatch, Claim, "counting", "return len(plain)", "return len(self.plain)")
+    with pytest.raises(TypeError):
+        counted_meanwhile()
 
 
 def test_times_are_counted_from_the_beginning() -> None:

@@ -8,6 +8,7 @@ and what they allow has to be taken. The cases are the same in every run: nothin
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import math
 import os
@@ -31,6 +32,8 @@ from hypothesis import strategies as st
 
 import holdfast
 import holdfast.aio
+from holdfast.clock import clock
+from holdfast.drivers import threads
 from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError
 from holdfast.face.client import CLIENT_OPTIONS
@@ -253,6 +256,20 @@ FUNCTIONS = st.one_of(st.sampled_from([None, print, len, str, Rude]), st.integer
 RUN_IDS = st.one_of(
     st.lists(st.text(max_size=5), max_size=3), st.sets(st.text(max_size=5), max_size=3), st.lists(ODD, min_size=1, max_size=2), ODD
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet() -> None:
+    """The keepers of earlier tests' clients have ended: their threads and files would end while ours are counted."""
+    gc.collect()
+    for keeper in list(threads._keepers):
+        ident = keeper.ident
+        if keeper._running.acquire(timeout=threads.IDLE + 5):
+            keeper._running.release()
+        # A thread is listed for a moment yet after its last word.
+        deadline = clock() + 5
+        while ident in sys._current_frames() and clock() < deadline:
+            pass
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from live.test_aio_kit import SOON, Eye, Tapped, at_every_turn, calm, client, connected, cut, driver_of, eye, idle, some, true, turns
 
-from holdfast.aio import Holdfast, Lock
+from holdfast.aio import Holdfast, Lease, Lock
 from holdfast.clock import clock
 from holdfast.embedded import Nodes
 from holdfast.errors import Closed, LockLost, NotHeld
@@ -354,6 +354,74 @@ async def test_a_release_is_said_or_can_be_said_again(nodes: Nodes, eye: Eye, co
                 break
         else:
             raise AssertionError("it was never done")
+
+
+async def releases(lock: Lock, got: list[Lease]) -> None:
+    got.append(await lock.acquire())
+    await got[0].release()
+
+
+async def confirms(lock: Lock, got: list[Lease]) -> None:
+    got.append(await lock.acquire())
+    await got[0].release(confirm=True)
+
+
+async def leaves(lock: Lock, got: list[Lease]) -> None:
+    async with lock as lease:
+        got.append(lease)
+        await turns(2)
+
+
+async def leaves_the_inner_block(lock: Lock, got: list[Lease]) -> None:
+    async with lock:
+        await leaves(lock, got)
+
+
+async def extends(lock: Lock, got: list[Lease]) -> None:
+    async with lock as lease:
+        got.append(lease)
+        await lease.extend()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("use", [releases, confirms, leaves, leaves_the_inner_block, extends])
+@calm
+async def test_who_may_join_and_believe_what_was_cut_while_it_was_left(
+    nodes: Nodes, eye: Eye, use: Callable[[Lock, list[Lease]], Coroutine[Any, Any, None]], reentrant: bool
+) -> None:
+    """The task that was cancelled enters again while it handles that: it really has the lock, and does not wait for itself."""
+    if use is leaves_the_inner_block and not reentrant:
+        return
+    async with await connected(nodes) as locks, await connected(nodes) as others:
+        for k in range(400):
+            name, got = some(use.__name__), list[Lease]()
+            lock = locks.lock(name, reentrant=reentrant, wait=SOON)
+
+            async def user(lock: Lock = lock, got: list[Lease] = got) -> None:
+                try:
+                    await use(lock, got)
+                except asyncio.CancelledError:
+                    assert not [it for it in got if it.held], "it is believed"
+                    async with lock as again:
+                        await turns(3)
+                        again.check()
+                        assert [it for (it,) in eye.asks(list(range(5)), [("GET", again.name)])].count(again.token) >= 3
+                    for lease in got:
+                        with pytest.raises(NotHeld):
+                            await lease.extend()
+                        assert await lease.release() == 0
+                    raise
+
+            outcome = await cut(user(), k)
+            assert outcome in ("cancelled", "done"), outcome
+            await acquire(others.lock(name, wait=SOON))
+            await eye.gone(name)
+            assert only_me() and idle(locks)
+            if outcome == "done":
+                break
+        else:
+            raise AssertionError("it was never done")
+        assert k > 2
 
 
 @calm

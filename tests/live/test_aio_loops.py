@@ -357,12 +357,13 @@ def test_no_complaint_in_development_mode(nodes: Nodes) -> None:
     assert len(fences) == 4 and fences == sorted(fences)
 
 
-def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye) -> None:
+@pytest.mark.parametrize("fork", ["os.fork()", "ctypes.PyDLL(None).fork()"], ids=["told", "Python is not told"])
+def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye, fork: str) -> None:
     """The child may not use the lease, takes its own locks, and ends as processes end; the parent notices nothing."""
     said = ran(
         nodes,
         """
-        import asyncio, os, sys, time, warnings
+        import asyncio, ctypes, os, sys, time, warnings
         from holdfast import events
         from holdfast.aio import Holdfast
         from holdfast.errors import WrongProcess
@@ -386,7 +387,7 @@ def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye) -> None:
             waiting = asyncio.create_task(locks.lock("fork:a").acquire())
             inside = asyncio.create_task(block())
             await asyncio.sleep(0.05)
-            pid = os.fork()
+            pid = FORK
             if not pid:
                 sys.unraisablehook = lambda what: None  # (the copies of the parent's loop and tasks)
                 for misuse in (lambda: lease.held, lease.check, lambda: lease.release().send(None), lambda: lease.extend().send(None)):
@@ -413,7 +414,7 @@ def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye) -> None:
 
         if __name__ == "__main__":
             asyncio.run(main())
-        """,
+        """.replace("FORK", fork),
     )
     assert said.split() == ["0"]
     assert eye.left("fork:a", "fork:block", "fork:child") == []
@@ -596,3 +597,43 @@ async def _once(locks: Holdfast) -> None:
     await locks.ready()  # (a majority is enough for the lock: some nodes may still be dialled then)
     async with locks.lock(some("after")):
         pass
+
+
+@pytest.mark.parametrize("fault", ["", "drivers.getpid = lambda: 0"], ids=["", "a driver that does not compare process ids"])
+def test_a_child_of_a_fork_that_python_was_not_told_of_drops_its_parents_blocks(nodes: Nodes, eye: Eye, fault: str) -> None:
+    """In the child, the coroutine is closed in the middle of its block. The lock is the parent's, and so is the connection."""
+    name = "fork:dropped" + str(bool(fault))
+    source = f"""
+        import asyncio, ctypes, os
+        from holdfast.aio import Holdfast
+        from holdfast.drivers import aio as drivers
+
+        {fault}
+        locks = Holdfast()
+
+        async def block():
+            async with locks.lock("{name}") as lease:
+                await asyncio.sleep(0.5)
+                lease.check()
+                print(lease.votes, await lease.extend() > 5)
+
+        async def main():
+            await locks.ready()
+            inside = asyncio.create_task(block())
+            await asyncio.sleep(0.2)
+            pid = ctypes.PyDLL(None).fork()
+            if not pid:
+                inside.get_coro().close()
+                os._exit(0)
+            os.waitpid(pid, 0)
+            await asyncio.sleep(0.1)
+            await inside
+            await locks.close()
+
+        asyncio.run(main())
+    """
+    where = {"HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.run_ids)}
+    with program(source, environment=where) as process:
+        said, _ = process.communicate(timeout=30)
+    assert (said == "5 True\n") is not bool(fault)
+    assert eye.left(name) == []

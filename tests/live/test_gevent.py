@@ -251,6 +251,44 @@ told["errands"] = len(locks._driver.keeper._errands)
     assert three.waiters("killed") == [0] * 3
 
 
+LEFT = """
+locks = Holdfast(ttl=20)
+told["interrupted"] = told["waited for itself"] = told["without the lock"] = 0
+
+for number in range(20):
+    lock = locks.lock("left%d" % number, reentrant=number % 2 == 0, wait=5)
+    lease = lock.acquire() if number % 4 < 2 else lock.__enter__()
+    try:
+        with gevent.Timeout(0):
+            lease.release() if number % 4 < 2 else lock.__exit__(None, None, None)
+    except gevent.Timeout:
+        told["interrupted"] += 1
+        try:
+            with lock as again:
+                gevent.sleep(0.02)
+                told["without the lock"] += not again.held
+        except HoldfastError as error:
+            told["waited for itself"] += 1
+"""
+
+
+@FIRST
+def test_a_timeout_while_a_lease_is_left(three: Cluster, first: bool) -> None:
+    """The release goes on in the background. A block that enters again does not join what is being given back."""
+    told = ran(LEFT, three, first)
+    assert (told["without the lock"], told["waited for itself"]) == (0, 0)
+    assert told["interrupted"] > 5
+
+
+def test_a_lease_that_is_joined_while_it_is_left_is_seen(three: Cluster) -> None:
+    fault = """
+from holdfast.sync.lease import Lease
+Lease._leaving = False
+"""
+    told = ran(fault + LEFT, three, True)
+    assert told["without the lock"] + told["waited for itself"] > 0
+
+
 @FIRST
 def test_the_end_of_the_program_releases(three: Cluster, first: bool) -> None:
     ran(

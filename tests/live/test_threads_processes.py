@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -328,3 +329,114 @@ def test_programs_that_import_holdfast_start_nothing(three: Cluster) -> None:
     status, out, errors = run(source, three)
     assert (status, errors) == (0, "")
     assert out.split() == ["True"] * 3
+
+
+# ------------------------------------------------ a fork that Python is not told of
+
+# As a program that embeds Python forks, or an extension: the C library's `fork`, and none of Python's hooks.
+UNTOLD = """
+import ctypes
+fork = ctypes.PyDLL(None).fork
+
+def child(work):
+    number = fork()
+    if number == 0:
+        try:
+            work()
+        except BaseException as error:
+            say(type(error).__name__, error)
+        finally:
+            sys.stdout.flush()
+            os._exit(0)
+    _, status = os.waitpid(number, 0)
+    return os.waitstatus_to_exitcode(status)
+"""
+
+
+def untold(body: str, nodes: Cluster, **options: str) -> tuple[int, str, str]:
+    """Run a program that forks without telling Python."""
+    return run(UNTOLD + textwrap.dedent(body), nodes, **options)  # type: ignore[arg-type]
+
+
+USED = """
+    locks = Holdfast(ttl=1)
+    lease = locks.lock("parent's").acquire()
+    locks.ready()
+    time.sleep(0.2)
+    inbox = lease.token.split(":")[1]
+
+    def work():
+        wrong = 0
+        for access in ("state", "held", "remaining", "votes", "lost", "check", "extend", "release"):
+            try:
+                found = getattr(lease, access)
+                if callable(found):
+                    found()
+            except WrongProcess as error:
+                wrong += "forked" in str(error)
+        own = locks.lock("child's", wait=5).acquire()
+        say("child", wrong, own.held, own.token.split(":")[1] != inbox, locks.lock("parent's").try_acquire())
+        own.release()
+
+    status = child(work)
+    time.sleep(1.2)
+    say("parent", status, lease.held, lease.extend() > 0.5, lease.votes)
+    lease.release()
+    locks.close()
+"""
+
+
+def test_a_child_of_a_fork_that_python_was_not_told_of(three: Cluster) -> None:
+    status, out, errors = untold(USED, three)
+    assert (status, errors) == (0, "")
+    assert out.splitlines() == ["child 8 True True None", "parent 0 True True 3"]
+    until(lambda: three.holders("parent's") == three.holders("child's") == [None] * 3)
+
+
+@pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(0)"])
+def test_a_child_that_was_not_told_of_leaves_its_parents_connections_alone(three: Cluster, end: str) -> None:
+    """Neither what it drops, nor its use of the client, nor its end says a word on a connection of its parent's."""
+    body = f"""
+    locks = Holdfast(ttl=5)
+    lease = locks.lock("kept").acquire()
+    keeper = locks._driver.keeper
+    links = [it.sock.fileno() for it in keeper._links]
+    time.sleep(0.2)
+    number = fork()
+    if number == 0:
+        with locks.lock("other", wait=5):
+            pass
+        assert keeper._files == {{}} and keeper._bell == keeper._clapper == -1
+        del lease
+        gc.collect()
+        {end}
+    began = time.monotonic()
+    _, status = os.waitpid(number, 0)
+    say(os.waitstatus_to_exitcode(status), time.monotonic() - began < 4)
+    time.sleep(0.2)
+    say(lease.held, lease.extend() > 4, links == [it.sock.fileno() for it in keeper._links])
+    lease.release()
+    locks.close()
+    """
+    assert untold(body, three) == (0, "0 True\nTrue True True\n", "")
+
+
+def test_a_child_that_is_not_seen_to_be_one_hangs(three: Cluster) -> None:
+    """The fault: only Python's own hooks are looked at."""
+    body = """
+    from holdfast.drivers import threads
+    threads.getpid = lambda: 0
+    locks = Holdfast()
+    with locks.lock("hangs"):
+        pass
+    time.sleep(0.2)
+
+    def work():
+        signal.alarm(3)
+        with locks.lock("hangs", wait=1):
+            say("it does not")
+
+    say(child(work))
+    locks.close()
+    """
+    assert untold(body, three)[1] == f"{-signal.SIGALRM}\n"

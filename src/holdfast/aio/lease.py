@@ -54,7 +54,7 @@ class Lease(lease.Lease):
         super()._join(outer)
         self.claim = outer.claim
 
-    def _mine(self) -> None:
+    def _mine(self) -> bool:
         if self._driver.foreign:
             raise WrongProcess(f"the lease of {self.name!r} belongs to the process that this one was forked from: acquire the lock here")
         try:
@@ -63,6 +63,7 @@ class Lease(lease.Lease):
             loop = None
         if loop is not self._driver.loop:
             raise WrongLoop(f"the lease of {self.name!r} belongs to another event loop: use it there")
+        return False  # a release ends the claim before anything else can run in this loop
 
     def _new_event(self) -> LostEvent:
         return asyncio.Event()

@@ -812,8 +812,9 @@ class Claim:
 
     def counting(self, now: float, fence: int = 0) -> int:
         """How many nodes count now, and have this fence or a larger one. (For whoever looks from outside: changes nothing.)"""
-        if self.plain is not None:
-            return len(self.plain) if now < self._base and fence <= self.ticket else 0
+        # Read once: another thread may look while the keeper unfolds the claim, which takes the list away.
+        if (plain := self.plain) is not None:
+            return len(plain) if now < self._base and fence <= self.ticket else 0
         return sum(v.granted and now < v.bound and v.fence >= fence for v in self.votes)
 
 

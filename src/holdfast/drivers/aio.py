@@ -16,6 +16,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
+from os import getpid
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from ..clock import clock
@@ -121,7 +122,10 @@ class Driver:
     """All there is of a client in one event loop. Made in that loop, and gone with it; after a bug in the engine, gone at once."""
 
     def __init__(self, settings: Settings, access: Sequence[Access], tell: Listeners, telling: bool = False, version: str = "0") -> None:
-        self._access, self.settings, self._born = access, settings, len(FORKS)
+        # Of a fork that Python was not told of, nobody has heard yet.
+        _inherited()
+        self._access, self.settings = access, settings
+        self._born, self._process = len(FORKS), getpid()
         self.loop = asyncio.get_running_loop()
         self.crew = Crew(settings, os.urandom(16).hex().encode(), readwrite.undo, version)
         self.crew.record.telling = telling
@@ -171,12 +175,13 @@ class Driver:
     @property
     def foreign(self) -> bool:
         """Is this a forked child, and the driver its parent's?"""
-        return len(FORKS) != self._born
+        return len(FORKS) != self._born or getpid() != self._process
 
     @property
     def gone(self) -> bool:
         """Is it of no use any more in this process, so that an heir has to be made?"""
-        return self.failure is not None or len(FORKS) != self._born  # (every call of a lock asks this)
+        # (every call of a lock asks this)
+        return self.failure is not None or len(FORKS) != self._born or getpid() != self._process
 
     # ------------------------------------------------ for the face
 
@@ -394,6 +399,9 @@ class Driver:
 
     def let_go(self, claim: Want) -> None:
         """Give it back, or stop waiting for it. Waits for nothing: its bytes leave at the end of this turn at the latest."""
+        # A child of a fork that Python was not told of closes its parent's coroutines, but the lock is the parent's.
+        if getpid() != self._process:
+            return
         self._do(self.crew.end, claim, clock())
         if claim.done:
             self._leases.pop(claim, None)
@@ -626,7 +634,8 @@ class Driver:
 
 def _inherited() -> None:
     for driver in list(_drivers):
-        driver.forget_inherited()
+        if driver.foreign:
+            driver.forget_inherited()
 
 
 os.register_at_fork(after_in_child=_inherited)

@@ -13,6 +13,7 @@ The keeper gives up the interpreter only to sleep: what it sends and receives go
 from __future__ import annotations
 
 import atexit
+import enum
 import os
 import select
 import socket
@@ -23,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
+from os import getpid
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..clock import clock
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
 IDLE = 10.0  # seconds after which a keeper with nothing to keep ends: a process that forks should have no thread
 CHUNK = 65536
 GLANCE = 0.05  # seconds after which whoever may be cancelled by an event, or by the client's end, looks at it
+LOOK = 1.0  # seconds after which a caller that waits for the keeper looks whether the keeper still lives
+SLACK = 5.0  # seconds that the keeper may take longer to answer than the nodes may: the machine can be busy
+SWEEP = 1.0  # seconds between two sweeps for errands whose callers were interrupted before they could say that they end
 
 _keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
 _drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
@@ -69,6 +74,25 @@ class Cancel(Protocol):
         """Is the wait to end?"""
 
 
+class Phase(enum.Enum):
+    """How far the caller's side of an errand has come.
+
+    An errand goes through the phases in this order, may leave one out, and never goes back. Only callers write the
+    phase: the thread that acquires writes GIVEN before any other thread can have the lease, and LEAVING is the last.
+    """
+
+    # The caller waits for the lock.
+    WANTED = enum.auto()
+    # The caller has the lease: it may be entered again, extended and believed, and it is renewed.
+    GIVEN = enum.auto()
+    # The caller has given the lease up. From here on no block may join it and nobody may believe in it, whatever the
+    # keeper has heard so far.
+    LEAVING = enum.auto()
+
+
+WANTED, GIVEN, LEAVING = Phase
+
+
 class Errand(weakref.ref[Any]):
     """What a caller wants of the keeper on behalf of a lease: put into its deque once to begin, and once more to end.
 
@@ -76,8 +100,8 @@ class Errand(weakref.ref[Any]):
     """
 
     __slots__ = (
-        "claim", "confirm", "deadline", "delivered", "ended", "error", "gates", "give_up", "handed", "heed", "keeper", "last", "max_hold",
-        "patient", "recipes", "renew", "ttl",
+        "claim", "deadline", "ended", "error", "gates", "handed", "heed", "keeper", "leavers", "max_hold", "patient", "phase", "recipes",
+        "renew", "ttl",
     )  # fmt: skip
 
     claim: Want | None
@@ -90,12 +114,12 @@ class Errand(weakref.ref[Any]):
     patient: bool
     renew: bool
     gates: list[LockType]  # who waits for news; the keeper's own
-    last: LockType | None  # who waits for the end
-    give_up: bool  # its caller wants it to end, or to be given back
-    confirm: bool  # and waits for the nodes' answers
+    # Who waits for the end: a gate for each call of `release`, and whether that call waits for the nodes' answers.
+    # Callers append, the keeper takes. (Several threads may release the same lease at the same moment.)
+    leavers: list[tuple[LockType, bool]]
     handed: LockType  # taken by the caller who gets the lease, or by the keeper if it is lost before that: one of them is first
-    delivered: bool  # its caller has the lease
-    ended: bool
+    phase: Phase  # the callers' side
+    ended: bool  # the keeper's side: it has ended the claim, or never began one
     error: ConfigError | None  # why it could not even begin
 
 
@@ -132,8 +156,11 @@ class Keeper:
         self.failure: BaseException | None = None
         self.ident = 0
         self.aside = Aside(tell, self.crew.record, lambda most, complain, _: ThreadCalls(most, complain))
-        self._born, self._carrier = len(FORKS), carrier() if patched() else 0
+        self._carrier = carrier() if patched() else 0
+        self._born, self._process = len(FORKS), getpid()
         self._access, self._patience = access, settings.node_timeout
+        self.patience = settings.node_timeout + SLACK  # seconds after which callers no longer wait for an answer
+        self._swept = 0.0  # when the keeper last looked for errands that nobody told it to end
         self._running = allocate_lock()
         self._errands: dict[Want, Errand] = {}  # of all claims that are not over
         self._asking: dict[Round, LockType] = {}  # who waits for a round
@@ -157,7 +184,7 @@ class Keeper:
     @property
     def gone(self) -> bool:
         """Is nobody there any more, in this process?"""
-        return self.ended or len(FORKS) != self._born  # (every call of a lock asks this)
+        return self.ended or len(FORKS) != self._born or getpid() != self._process  # (every call of a lock asks this)
 
     @property
     def unused(self) -> bool:
@@ -167,7 +194,8 @@ class Keeper:
     @property
     def foreign(self) -> bool:
         """Is this a forked child, and the keeper its parent's?"""
-        return len(FORKS) != self._born
+        # Programs that embed Python fork without telling it (uWSGI does by default): then only the process id differs.
+        return len(FORKS) != self._born or getpid() != self._process
 
     @property
     def outdated(self) -> bool:
@@ -191,6 +219,9 @@ class Keeper:
         self._ring()
 
     def _ring(self) -> None:
+        # In a child of a fork that Python was not told of, the pipe is the parent's.
+        if getpid() != self._process:
+            return
         if self.asleep:
             try:
                 os.write(self._clapper, b"!")
@@ -199,19 +230,48 @@ class Keeper:
         elif not self._running.locked():
             start_new_thread(self.run, ())
 
-    def wait(self, gate: LockType, until: float = inf, cancel: Cancel | None = None) -> bool:
-        """Wait until the keeper opens the gate. False: it did not, by `until`, or `cancel` was set, or the keeper is gone."""
+    def wait(self, gate: LockType, until: float = inf, cancel: Cancel | None = None, patience: float = inf) -> bool:
+        """Wait until the keeper opens the gate.
+
+        Args:
+            gate: A lock that is held, which the keeper releases.
+            until: The moment at which the caller stops waiting, by `clock`.
+            cancel: Stops the wait, at most `GLANCE` seconds after it is set.
+            patience: Seconds after which the keeper is taken for blocked. Only time in which this process could run
+                counts: while it is stopped, the keeper is stopped, too.
+
+        Returns:
+            True if the keeper opened the gate. False if `until` or `patience` is over, `cancel` was set, or the keeper
+            is gone.
+
+        Raises:
+            Misuse: The caller is a finalizer on the keeper's own thread.
+        """
         if get_ident() == self.ident:
             # Callbacks have threads of their own, but the garbage collector runs finalizers on any thread, so also on this one.
             raise Misuse(
                 "a finalizer (`__del__`) cannot wait for a client on that client's own thread, where it was run by chance: "
                 "hand the work to another thread"
             )
-        while not gate.acquire(True, max(0.0, min(1.0 if cancel is None else GLANCE, until - clock()))):
-            if self.gone or clock() >= until or (cancel is not None and cancel.is_set()):
+        if getpid() != self._process:
+            return False
+        look = LOOK if cancel is None else GLANCE
+        while not gate.acquire(True, pause := max(0.0, min(look, until - clock(), patience))):
+            # One look counts as no more than the time that it was meant to take.
+            patience -= pause
+            if self.gone or patience <= 0.0 or clock() >= until or (cancel is not None and cancel.is_set()):
                 return False
             self._ring()  # whoever should have rung may have been interrupted
         return not self.gone
+
+    def silence(self, doing: str) -> HoldfastError:
+        """Why the keeper has not opened a gate: an error to raise, `from keeper.failure`."""
+        if self.gone:
+            return HoldfastError(f"this process was forked, or holdfast failed, {doing}")
+        return HoldfastError(
+            f"holdfast's background thread did not respond for {self.patience:.1f} s {doing}. "
+            "A callback (`on_lost`, `observer`) that does not return blocks that thread: hand long work to another thread"
+        )
 
     # ------------------------------------------------ the keeper's thread
 
@@ -281,6 +341,8 @@ class Keeper:
         if now >= crew.next_wake() and now < self._closed_by:  # (at the end nobody is judged: a reset would undo what was said last)
             self._hear(self.poll.poll(0), now)  # what lies unread is not late: read all that came until `now`
             crew.tick(now)
+            if now >= self._swept + SWEEP:
+                self._sweep(now)
         self._speak(now)
         for gate in self._flushed:
             gate.release()
@@ -302,15 +364,21 @@ class Keeper:
     def _do(self, what: Errand | Callable[[float], None], now: float) -> None:
         if not isinstance(what, Errand):
             what(now)
-        elif what.claim is None and not what.ended:
-            self._begin(what, now)
-        elif what.claim is not None and not what.ended:
-            self._end(what, what.claim, now)
-        elif what.give_up:
-            self._open(what)
+        else:
+            if what.claim is None and not what.ended:
+                self._begin(what, now)
+            elif what.claim is not None and not what.ended:
+                self._end(what, what.claim, now)
+            self._part(what)
+
+    def _sweep(self, now: float) -> None:
+        """End what callers gave up and could not say: an exception struck while they handled another one."""
+        self._swept = now
+        for errand in [it for it in self._errands.values() if it.phase is LEAVING and not it.ended]:
+            self._do(errand, now)
 
     def _begin(self, errand: Errand, now: float) -> None:
-        if errand.give_up or self.closing or errand() is None:  # interrupted before it began
+        if errand.phase is LEAVING or self.closing or errand() is None:  # interrupted before it began
             errand.ended = True
             self._open(errand)
             return
@@ -326,18 +394,21 @@ class Keeper:
         self.crew.begin(claim, now)
 
     def _end(self, errand: Errand, claim: Want, now: float) -> None:
-        if not errand.give_up and errand.delivered:  # its owner let the lease die: garbage collection never releases a lock
+        if errand.phase is GIVEN:  # its owner let the lease die: garbage collection never releases a lock
             claim.abandon()
             return
-        errand.ended, last = True, errand.last
-        errand.last = None
+        errand.ended = True
         self._open(errand)  # who waits for an extension waits no longer
-        confirm = errand.confirm and not claim.done
-        if last is not None:
-            (errand.gates if confirm else self._flushed).append(last)
-        self.crew.end(claim, now, confirm)
+        self.crew.end(claim, now, any(confirm for _, confirm in errand.leavers))
         if claim.done and claim not in self.crew.settled:
             self._errands.pop(claim, None)
+
+    def _part(self, errand: Errand) -> None:
+        """Whoever waits for the end of an errand that has ended waits for the bytes to leave, or for the nodes' answers."""
+        while errand.ended and errand.leavers:
+            gate, confirm = errand.leavers.pop()
+            answers = confirm and errand.claim is not None and not errand.claim.done
+            (errand.gates if answers else self._flushed).append(gate)
 
     def _settle(self) -> None:
         """Wake whose claims have news, and mark what is lost. Then have what users registered called, aside from this thread."""
@@ -370,9 +441,6 @@ class Keeper:
 
     def _open(self, errand: Errand) -> None:
         gates, errand.gates = errand.gates, []
-        if errand.ended and errand.last is not None:
-            gates.append(errand.last)
-            errand.last = None
         for gate in gates:
             gate.release()
 
@@ -573,7 +641,9 @@ class Keeper:
         self._errands.clear()
         for errand in errands:
             self._open(errand)
-        held = [it for it in errands if it.delivered and it.claim is not None and it.claim.state is HELD]
+            for gate, _ in errand.leavers:
+                gate.release()
+        held = [it for it in errands if it.phase is GIVEN and it.claim is not None and it.claim.state is HELD]
         self.aside.losses.put(_fell(held))
         self.aside.failed(error)
         for gate in [*self._flushed, *self._watchers, *self._asking.values()]:
@@ -584,13 +654,18 @@ class Keeper:
     def forget_inherited(self) -> None:
         """In a forked child: the sockets are the parent's. Closed, not reset, and nothing is said on them.
 
-        Once: in a child of the child these numbers are other files.
+        Once: in a child of the child these numbers are other files. (Of a fork that Python was not told of, several
+        threads may learn at the same moment: each file is taken by one of them.)
         """
-        for link in self._files.values():
+        while self._files:
+            try:
+                _, link = self._files.popitem()
+            except KeyError:
+                break
             link.sock.close()
-        files, self._bell, self._clapper = (self._bell, self._clapper), -1, -1
-        self._files.clear()
-        for file in files:
+        for name in ("_bell", "_clapper"):
+            file = vars(self).pop(name, -1)
+            setattr(self, name, -1)
             if file >= 0:
                 os.close(file)
 
@@ -609,6 +684,19 @@ def _fell(errands: Sequence[Errand]) -> list[Call]:
     return calls
 
 
+def _unsaid(errand: Errand) -> None:
+    """Log that a release has not left this process, because the keeper is blocked."""
+    import logging
+
+    names = ", ".join(dict.fromkeys(it.label for it in errand.recipes))
+    logging.getLogger("holdfast.lease").warning(
+        "the release of %r has not been sent for %.1f s: holdfast's background thread does not run. The lock is released when it "
+        "goes on, and ends with its ttl at the latest",
+        names,
+        errand.keeper.patience,
+    )
+
+
 class Driver:
     """What the sync face speaks to. Owns the current keeper, and finds its heir after a fork or a failure."""
 
@@ -623,6 +711,8 @@ class Driver:
     def keeper(self) -> Keeper:
         """The keeper of this process. (Two threads that find it gone agree on one heir: setdefault is one C call.)"""
         while ((keeper := self._keeper).gone or keeper.outdated) and not self.closed:
+            if keeper.foreign:
+                _inherited()
             self._keeper = vars(keeper).setdefault("heir", self._new())
         return keeper
 
@@ -650,35 +740,37 @@ class Driver:
         while True:
             self._check_open()
             keeper = self.keeper
+            # The claim itself ends the wait in time; a single try takes a third of its ttl at most.
+            patience = inf if wait is None else (wait or ttl) + keeper.patience
             errand = Errand(lease, keeper.asked.append)
             gate = allocate_lock()
             gate.acquire()
             errand.keeper, errand.claim, errand.recipes, errand.gates = keeper, None, recipes, [gate]
             errand.ttl, errand.deadline, errand.max_hold, errand.heed = ttl, deadline, max_hold, heed
             errand.patient, errand.renew = wait != 0, renew
-            errand.last, errand.handed, errand.error = None, allocate_lock(), None
-            errand.give_up = errand.confirm = errand.delivered = errand.ended = False
+            errand.leavers, errand.handed, errand.error = [], allocate_lock(), None
+            errand.phase, errand.ended = WANTED, False
             lease.errand = errand
             try:
                 keeper.ask(errand)
-                alive = keeper.wait(gate, cancel=cancel)
+                alive = keeper.wait(gate, cancel=cancel, patience=patience)
                 claim = self._claim_of(errand)
                 self._check_open()
                 if errand.error is not None:
                     raise errand.error
-                if not alive and not keeper.gone:
+                if not alive and cancel is not None and cancel.is_set() and not keeper.gone:
                     raise Cancelled(", ".join(dict.fromkeys(it.label for it in recipes)), clock() - began)
                 if not alive or claim is None:
-                    raise HoldfastError("this process was forked, or holdfast failed, while a lock was waited for") from keeper.failure
+                    raise keeper.silence("while a lock was waited for") from keeper.failure
                 if claim.refusal is not None:
                     raise claim.refusal
                 if claim.state is HELD and clock() < claim.until and errand.handed.acquire(False):
-                    errand.delivered = True
+                    errand.phase = GIVEN
                     return
-                errand.give_up = True  # held, and lost before anybody heard of it: once more
+                errand.phase = LEAVING  # held, and lost before anybody heard of it: once more
                 keeper.ask(errand)
             except BaseException:
-                errand.give_up = True
+                errand.phase = LEAVING
                 keeper.ask(errand)
                 raise
 
@@ -700,22 +792,32 @@ class Driver:
                 gate.release()
 
         keeper.ask(extend)
-        keeper.wait(gate)
+        if not keeper.wait(gate, patience=keeper.patience) and not keeper.gone:
+            raise keeper.silence("while a lease was extended")
 
     def release(self, errand: Errand, confirm: bool) -> int:
-        """Give it back. Returns when the bytes have left, so that a holder that computes on does not keep them from leaving.
+        """Give it back. Several threads may do so at the same moment.
 
-        `confirm`: when a majority has confirmed; returns how many nodes have.
+        Returns when the bytes have left, so that a holder that computes on does not keep them from leaving. If the
+        keeper is blocked, returns after `keeper.patience` seconds and logs a warning.
+
+        Args:
+            confirm: Return when a majority has confirmed, or cannot any longer.
+
+        Returns:
+            How many nodes have confirmed so far.
         """
         keeper, gate = errand.keeper, allocate_lock()
         gate.acquire()
         try:
-            errand.confirm, errand.last, errand.give_up = confirm, gate, True
+            # The phase first: once the keeper may have heard of it, nobody may join this lease any more.
+            errand.phase = LEAVING
+            errand.leavers.append((gate, confirm))
             keeper.ask(errand)
-            if get_ident() != keeper.ident:
-                keeper.wait(gate)
+            if get_ident() != keeper.ident and not keeper.wait(gate, patience=keeper.patience) and not keeper.gone:
+                _unsaid(errand)
         except BaseException:  # interrupted: it is given back all the same
-            errand.give_up = True
+            errand.phase = LEAVING
             keeper.ask(errand)
             raise
         return errand.claim.freed if errand.claim is not None else 0
@@ -726,10 +828,10 @@ class Driver:
         keeper, gate, told = self.keeper, allocate_lock(), list[Round]()
         gate.acquire()
         keeper.ask(partial(keeper.consult, asks, enough, told, gate))
-        alive = keeper.wait(gate)
+        alive = keeper.wait(gate, patience=keeper.patience)
         self._check_open()
         if not alive or not told:
-            raise HoldfastError("this process was forked, or holdfast failed, while nodes were asked") from keeper.failure
+            raise keeper.silence("while nodes were asked") from keeper.failure
         return told[0]
 
     def listen(self) -> Watch:
@@ -743,9 +845,9 @@ class Driver:
             gate.release()
 
         keeper.ask(listen)
-        if not keeper.wait(gate) or not made:
+        if not keeper.wait(gate, patience=keeper.patience) or not made:
             self._check_open()
-            raise HoldfastError("this process was forked, or holdfast failed, just now: try again") from keeper.failure
+            raise keeper.silence("just now") from keeper.failure
         return made[0]
 
     def sleep(self, seconds: float, cancel: Cancel | None = None, watch: Watch | None = None) -> bool:
@@ -874,7 +976,8 @@ def _closed_at_exit() -> None:
 
 def _inherited() -> None:
     for keeper in list(_keepers):
-        keeper.forget_inherited()
+        if keeper.foreign:
+            keeper.forget_inherited()
 
 
 os.register_at_fork(after_in_child=_inherited)

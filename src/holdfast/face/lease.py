@@ -90,11 +90,18 @@ class Lease(ABC):
     @property
     @abstractmethod
     def _going(self) -> bool:
-        """Is its claim held, in this process, by any that share it? (Also before it is acquired: then it is not.)"""
+        """May a block join this lease? Its claim is held, in this process, and nobody has begun to give it back.
+
+        False for a lease that is not acquired yet.
+        """
 
     @abstractmethod
-    def _mine(self) -> None:
-        """Raises Misuse if the caller may not use this lease: another process, another loop."""
+    def _mine(self) -> bool:
+        """Is it being given back, so that nobody may believe in it any longer? The nodes need not have heard of it yet.
+
+        Raises:
+            Misuse: The caller may not use this lease: it belongs to another process or event loop.
+        """
 
     @abstractmethod
     def _new_event(self) -> LostEvent: ...
@@ -123,10 +130,21 @@ class Lease(ABC):
 
     @abstractmethod
     def release(self, confirm: bool = False) -> int | Awaitable[int]:
-        """Give the lock back. Waits for no answer: what it had to say has left when it returns, and is said again after a reconnect.
+        """Release the lock. Idempotent.
 
-        With `confirm`, waits (at most `node_timeout`) until a majority has confirmed, and returns on how many nodes it is
-        certain; otherwise returns 0. Releasing twice is nothing; releasing a lost lease raises LockLost, once.
+        When it returns, the release has been sent, and is sent again after a reconnect. An exception that interrupts it
+        (Ctrl-C, a time limit, a cancellation) does not stop the release: from then on nobody can enter the lease again,
+        and `state` is RELEASED. Several threads may release the same lease at the same moment.
+
+        Args:
+            confirm: Wait until a majority of the nodes has confirmed, for at most `node_timeout`.
+
+        Returns:
+            With `confirm`, the number of nodes that have confirmed so far. Otherwise 0.
+
+        Raises:
+            LockLost: The lease was lost before. Raised once.
+            WrongProcess: The lease belongs to the process that this one was forked from.
         """
 
     # ------------------------------------------------ what it knows
@@ -197,13 +215,14 @@ class Lease(ABC):
         """HELD, DOUBT, LOST, RELEASED or OPEN, by the clock and not only by what was noticed."""
         if self._opened is not None:
             return OPEN
-        self._mine()
-        claim = self._claim
+        leaving, claim = self._mine(), self._claim
         if self._released or claim.state is core.OVER:
             return RELEASED
         if self._lost or claim.state is not core.HELD or clock() >= claim.until:
             self._lost = self._lost or claim.reason or ("max_hold" if claim.until >= claim.limit else "expired")
             return LOST
+        if leaving:
+            return RELEASED
         return DOUBT if claim.doubt else HELD
 
     @property
@@ -267,11 +286,12 @@ class Lease(ABC):
 
     def _join(self, root: Self) -> None:
         """Stand on the claim of a lease that is held by the same thread or task: whoever leaves last gives it back."""
-        self._root, self._joined, self._move = root, True, root._move
+        # The users first: a caller who is interrupted in here leaves again, and must not be the last to leave.
         if root._users is None:
             root._users = weakref.WeakSet([root])
         self._users = root._users
         self._users.add(self)
+        self._root, self._joined, self._move = root, True, root._move
 
     def _open(self, why: NoQuorum) -> events.Opened:
         """No quorum answers, and the body runs all the same."""
@@ -334,8 +354,9 @@ class Lease(ABC):
     def _extended(self) -> float:
         """How long it is good for after an extension; raises why it is not."""
         self.check()
-        if self._claim.setback is not None:
-            raise self._claim.setback
+        # Read once: another thread's extension may be confirmed meanwhile, which takes the setback away.
+        if (setback := self._claim.setback) is not None:
+            raise setback
         return self.remaining
 
     def _fell(self) -> list[Call]:
@@ -376,3 +397,10 @@ class Lease(ABC):
         """Give everything back without waiting for anything."""
         for part in self._parts:
             part._let_go()
+
+    def _unwind(self) -> None:
+        """Its caller was interrupted and will not give it back: do so here, without waiting for anything."""
+        if self._leaves():
+            self._let_all_go()
+        else:
+            self._released = True

@@ -115,8 +115,8 @@ def steps(lease: Part, sources: Sequence[Part], wait: float | None, **options: A
         for part, want in zip(parts, wants, strict=True):
             if any(it.fence < fence for it in want.claims):
                 yield partial(part._raise, fence)
-                if want.setback is not None:
-                    raise want.setback
+                if (setback := want.setback) is not None:
+                    raise setback
         move.whole = Whole(wants, fence)
         move.given()
         if _agreed(move.whole, wants, parts) or not move.falls():  # (it fell just now: the user has heard of it)

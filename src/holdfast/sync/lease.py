@@ -11,9 +11,9 @@ from _thread import allocate_lock
 from typing import TYPE_CHECKING
 
 from ..checks import Seconds
-from ..drivers.threads import Driver, Errand
+from ..drivers.threads import GIVEN, LEAVING, WANTED, Driver, Errand
 from ..engine.crew import Want
-from ..errors import WrongProcess
+from ..errors import HoldfastError, WrongProcess
 from ..face import lease
 from ..face.lease import LostEvent
 from ..face.moving import Whole
@@ -53,18 +53,26 @@ class Lease(lease.Lease):
     @property
     def _going(self) -> bool:
         errand = getattr(self, "errand", None)
-        return errand is not None and errand.delivered and not errand.keeper.foreign and self._in_time
+        if errand is None or errand.claim is None or errand.phase is WANTED or errand.keeper.foreign:
+            return False
+        return not self._leaving and self._in_time
+
+    @property
+    def _leaving(self) -> bool:
+        """Has a caller begun to give it back, or any part of it?"""
+        return any(part.errand.phase is LEAVING for part in self._parts)
 
     def _join(self, outer: Lease) -> None:
         super()._join(outer)
         self.errand = outer.errand
 
-    def _mine(self) -> None:
+    def _mine(self) -> bool:
         keeper = self.errand.keeper
         if keeper.foreign:
             raise WrongProcess(f"the lease of {self.name!r} belongs to the process that this one was forked from: acquire the lock here")
         if keeper.failure is not None and not self._lost:
             self._lost = "closed"
+        return self.errand.phase is LEAVING if self._move is None else self._leaving
 
     def _new_event(self) -> LostEvent:
         with _first:
@@ -87,11 +95,23 @@ class Lease(lease.Lease):
             self._extended()
 
     def release(self, confirm: bool = False) -> int:
-        if not self._ends():
-            return 0
-        certain = self._driver.release(self.errand, confirm) if self._move is None else self._release_all(confirm)
-        self._ended()
-        return certain
+        try:
+            if not self._interrupted and not self._ends():
+                return 0
+            certain = self._driver.release(self.errand, confirm) if self._move is None else self._release_all(confirm)
+            self._ended()
+            return certain
+        except HoldfastError:
+            raise
+        except BaseException:
+            # A signal's handler raised (Ctrl-C, a time limit). The lock is given back all the same.
+            self._unwind()
+            raise
+
+    @property
+    def _interrupted(self) -> bool:
+        """Has a release begun, here or in another thread, that has not told its caller the outcome? Then say it again."""
+        return self._opened is None and not self._released and not self._lost and self._mine()
 
     def _release_all(self, confirm: bool) -> int:
         try:
@@ -116,13 +136,13 @@ class Lease(lease.Lease):
 
     def _let_go(self) -> None:
         errand = getattr(self, "errand", None)
-        if errand is not None and not errand.ended:
-            errand.give_up = True
+        if errand is not None and errand.phase is not LEAVING:
+            errand.phase = LEAVING
             errand.keeper.ask(errand)
 
     def __del__(self) -> None:
         errand = getattr(self, "errand", None)
-        if errand is None or not errand.delivered or errand.give_up or errand.keeper.gone or self._joined:
+        if errand is None or errand.phase is not GIVEN or errand.keeper.gone or self._joined:
             return
         if self._in_time:
             errand.keeper.asked.append(errand)  # in any case: whoever records the warning gets hold of the lease again

@@ -54,18 +54,23 @@ class Lock(lock.Lock[Lease]):
     def _acquire(self, wait: float | None, stays: bool, cancel: threading.Event | None = None) -> Lease:
         terms, here = self._terms, itself()
         lease = self._kind(terms, self._driver)
-        outer = self._inside.found(here, terms, wait)
-        if outer is not None:
-            lease._join(outer)
-            if terms.ttl > outer._terms.ttl:
-                try:
+        try:
+            outer = self._inside.found(here, terms, wait)
+            if outer is not None:
+                lease._join(outer)
+                if terms.ttl > outer._terms.ttl:
                     lease.extend(terms.ttl)
-                except BaseException:
-                    lease._leaves()
-                    raise
+                return lease
+            if stays:
+                self._inside.enters(here, lease)
+            self._obtain(lease, wait, cancel)
             return lease
-        if stays:
-            self._inside.enters(here, lease)
+        except BaseException:
+            # Perhaps an interrupt (Ctrl-C, a time limit), when the lock was held already: nobody will get this lease.
+            lease._unwind()
+            raise
+
+    def _obtain(self, lease: Lease, wait: float | None, cancel: threading.Event | None) -> None:
         try:
             if self._agreements is not None and (plan := self._first(self._driver.settings)) is not None:
                 carry_out(plan, self._driver)
@@ -74,10 +79,9 @@ class Lock(lock.Lock[Lease]):
             else:
                 lease._obtain(wait, cancel)
         except NoQuorum as why:
-            if not terms.fail_open:
+            if not self._terms.fail_open:
                 raise
             self._driver.note(lease._open(why))
-        return lease
 
     def _move(self, lease: Lease, wait: float | None, cancel: threading.Event | None) -> None:
         try:
@@ -91,11 +95,15 @@ class Lock(lock.Lock[Lease]):
         here = self._here()
         stay, before = self._stay(), self._entered.get(here)
         lease = self._acquire(self._terms.wait, True)
-        if stay is not None:  # whoever stores the lease, no call follows: nothing can come between that and the block
-            stay.lease = lease
-        else:
-            self._entered[here] = lease, before
-        return lease
+        try:
+            if stay is not None:  # whoever stores the lease, no call follows: nothing can come between that and the block
+                stay.lease = lease
+            else:
+                self._entered[here] = lease, before
+            return lease
+        except BaseException:
+            lease._unwind()
+            raise
 
     if TYPE_CHECKING:  # what a type checker cannot see in a descriptor
 

@@ -1,0 +1,532 @@
+"""A lease that is being left: who may still join it, renew it, hand it on, and believe in it?
+
+An exception strikes at every single instruction of holdfast's own code while a lease is acquired, extended or released, as
+that of a signal's handler can. While the exception is being handled, its traceback keeps everything alive that it met on its
+way; that is when a lease which is about to be released was joined. The keeper is kept busy for a moment, so that it has not
+yet heard of what the interrupted caller said.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster, ask
+from contract.programs import run
+from proof import patches
+
+from holdfast import Holdfast, LeaseState, Lock
+from holdfast.drivers import threads
+from holdfast.embedded import Nodes
+from holdfast.errors import HoldfastError, LockBusy, LockLost, NoQuorum, NotHeld, SelfDeadlock
+from holdfast.sync import lease as leases
+from holdfast.sync.lock import Lock as LockOfThreads
+
+TTL = 20.0  # seconds: much longer than any step of these tests, so that a lock that is free was released
+SOON = 5.0
+BUSY = 0.002  # seconds for which the keeper hears nothing
+
+# The interpreter looks for signals when a function begins, when a call of C code returns and when a loop goes back:
+# between the return of a function and the instruction that stores what it returned, nothing can strike.
+NEVER = {"NOP", "RETURN_VALUE", "STORE_FAST"}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*dropped without a release:ResourceWarning")
+
+
+class Interrupt(BaseException):
+    """What a handler raises."""
+
+
+class Strike:
+    """In its block, raises Interrupt at one instruction of holdfast's own in this thread, counted from 1."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.count, self.where = at, 0, ""
+        self._never: dict[CodeType, set[int]] = {}
+
+    def __enter__(self) -> None:
+        sys.settrace(self._called)
+
+    def __exit__(self, *raised: object) -> None:
+        sys.settrace(None)
+
+    def _called(self, frame: FrameType, event: str, _: object) -> Any:
+        code = frame.f_code
+        # An exception in a finalizer reaches nobody.
+        if not frame.f_globals.get("__name__", "").startswith("holdfast.") or code.co_name == "__del__":
+            return None
+        if code not in self._never:
+            self._never[code] = {it.offset for it in dis.get_instructions(code) if it.opname in NEVER}
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._stepped
+
+    def _stepped(self, frame: FrameType, event: str, _: object) -> Any:
+        if event == "opcode" and frame.f_lasti not in self._never[frame.f_code]:
+            self.count += 1
+            if self.count == self.at:
+                sys.settrace(None)
+                self.where = frame.f_code.co_name
+                raise Interrupt(f"{self.where}, line {frame.f_lineno}")
+        return self._stepped
+
+
+@pytest.fixture(scope="module")
+def six() -> Iterator[Nodes]:
+    with Nodes(6) as nodes:
+        yield nodes
+
+
+class Place:
+    """A client, a rival, and the nodes. `moves`: names live on two sets of nodes, and a lease holds them on both."""
+
+    def __init__(self, nodes: Nodes, moves: bool) -> None:
+        self._nodes, self._serial = nodes.urls[: 6 if moves else 3], 0
+        sets: dict[str, Any] = {"a": nodes.urls[:3], "b": nodes.urls[3:]}
+        options: dict[str, Any] = {"fresh": nodes.run_ids, "ttl": TTL, "max_ttl": TTL}
+        if moves:
+            options |= {"shards": sets, "previous": {"a": sets["a"]}}
+        urls = () if moves else sets["a"]
+        self.moves, self.client, self.rival = moves, Holdfast(*urls, **options), Holdfast(*urls, **options)
+
+    def __enter__(self) -> Place:
+        self.client.ready()
+        self.rival.ready()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.client.close()
+        self.rival.close()
+
+    def name(self) -> str:
+        """A name that nobody has used; it moves, if names do here."""
+        while True:
+            self._serial += 1
+            name = f"left{self._serial}"
+            if not self.moves or self.client.shard_of(name) == "b":
+                return name
+
+    @property
+    def _keepers(self) -> list[threads.Keeper]:
+        return [it.keeper for it in self.client._drivers]
+
+    def busy(self) -> None:
+        """The keeper hears nothing for a moment."""
+        for keeper in self._keepers:
+            keeper.ask(lambda now: time.sleep(BUSY))
+
+    def heard(self) -> None:
+        """The keeper has heard all that it was told."""
+        for keeper in self._keepers:
+            heard = threading.Event()
+            keeper.ask(lambda now, heard=heard: heard.set())  # type: ignore[misc]
+            assert heard.wait(SOON)
+
+    def held(self, lease: Any) -> bool:
+        """Do the nodes say so, too, and does the keeper?"""
+        self.heard()
+        new = [ask(url, "GET", lease.name) for url in self._nodes[-3:]]
+        old = [ask(url, "GET", lease.name) for url in self._nodes[:3]] if self.moves else [""] * 3
+        return bool(lease.held) and new.count(lease.token) >= 2 and old.count(None) <= 1
+
+    def renewed(self) -> list[str]:
+        """The names that the client renews or waits for."""
+        return [it.recipe.label for keeper in self._keepers for it in list(keeper.crew.live.values()) if it._renew]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["one set", "names that move"])
+def place(request: pytest.FixtureRequest, six: Nodes) -> Iterator[Place]:
+    with Place(six, request.param) as place:
+        yield place
+
+
+# What is done while the interrupt strikes. Each is given the lock and the strike, and gives the lease to `got`.
+Got = list[Any]
+
+
+def releases(lock: Lock, strike: Strike, got: Got) -> None:
+    got.append(lock.acquire())
+    with strike:
+        got[0].release()
+
+
+def confirms(lock: Lock, strike: Strike, got: Got) -> None:
+    got.append(lock.acquire())
+    with strike:
+        got[0].release(confirm=True)
+
+
+def leaves(lock: Lock, strike: Strike, got: Got) -> None:
+    with ExitStack() as after:
+        with lock as lease:
+            got.append(lease)
+            del lease
+            after.enter_context(strike)
+
+
+def leaves_the_inner_block(lock: Lock, strike: Strike, got: Got) -> None:
+    with ExitStack() as after, lock as outer:
+        got.append(outer)
+        del outer
+        with lock as lease:
+            got.append(lease)
+            del lease
+            after.enter_context(strike)
+
+
+def extends(lock: Lock, strike: Strike, got: Got) -> None:
+    with lock as lease:
+        got.append(lease)
+        del lease
+        with strike:
+            got[0].extend()
+
+
+def acquires(lock: Lock, strike: Strike, got: Got) -> None:
+    with strike:
+        lease = lock.acquire()
+    got.append(lease)
+    lease.release()
+
+
+def enters(lock: Lock, strike: Strike, got: Got) -> None:
+    with ExitStack() as after:
+        after.enter_context(strike)
+        with lock as lease:
+            sys.settrace(None)
+            got.append(lease)
+
+
+def enters_again(lock: Lock, strike: Strike, got: Got) -> None:
+    with lock:
+        with ExitStack() as after:
+            after.enter_context(strike)
+            with lock as lease:
+                sys.settrace(None)
+                got.append(lease)
+
+
+Use = Callable[[Lock, Strike, Got], None]
+USES: tuple[Use, ...] = (releases, confirms, leaves, leaves_the_inner_block, extends, acquires, enters, enters_again)
+
+
+def struck(place: Place, use: Use, at: int, reentrant: bool) -> bool:
+    """Interrupt the use at one instruction, then ask who may do what. False: it was over before."""
+    name, strike, got = place.name(), Strike(at), Got()
+    lock = place.client.lock(name, reentrant=reentrant, wait=SOON)
+    place.busy()
+    try:
+        use(lock, strike, got)
+    except Interrupt as interrupt:
+        told = f"interrupted at instruction {at}: {interrupt}"
+        # Nobody but the block itself gives its lease back. (Before the release has begun, nothing can: see `Stay`.)
+        if use is leaves:
+            assert not got[0].held or strike.where in ("__call__", "_leave", "release"), f"{told}: it is not given back"
+        _asks(place, lock, got, told)
+    else:
+        return False
+    # The traceback is gone, and with it all that it kept. What was interrupted before it could say anything is not
+    # renewed, and ends with its ttl; all else is free now.
+    got.clear()
+    place.heard()
+    assert name not in place.renewed(), told
+    return True
+
+
+def _asks(place: Place, lock: Lock, got: Got, told: str) -> None:
+    believed = [lease for lease in got if lease.held]
+    # Who may join: a block that enters again really has the lock, and does not wait for itself.
+    if believed and not lock._terms.reentrant:
+        assert lock.try_acquire() is None, f"{told}: two are inside"
+    else:
+        try:
+            with lock as again:
+                assert place.held(again), f"{told}: a block runs without the lock"
+                assert all(it.held for it in believed), f"{told}: it was believed, and is no more"
+        except (LockBusy, SelfDeadlock) as error:
+            raise AssertionError(f"{told}: it waits for itself") from error
+    # Who may believe: whoever is told that it is held has it.
+    for lease in got:
+        if lease in believed:
+            assert place.held(lease), f"{told}: it is believed, and not held"
+        else:
+            with pytest.raises(NotHeld):
+                lease.check()
+            with pytest.raises(NotHeld):
+                lease.extend()
+    # Who may hand it on: given back, it is free for others long before its ttl is over.
+    for lease in got:
+        lease.release()
+    if got:
+        with place.rival.lock(lock.name, wait=SOON) as other:
+            assert other.held and not any(it.held for it in got), told
+
+
+def all_of(place: Place, use: Use, reentrant: bool, first: int = 1, step: int = 1) -> int:
+    """Interrupt the use at each of its instructions, or at every so manieth: at how many that was."""
+    use(place.client.lock(place.name(), reentrant=True, wait=SOON), Strike(0), Got())
+    count = 0
+    while struck(place, use, first + count * step, reentrant):
+        count += 1
+    return count
+
+
+AGAIN = (leaves_the_inner_block, enters_again)
+CASES = [(use, reentrant) for use in USES for reentrant in (True, False) if reentrant or use not in AGAIN]
+# Every instruction takes minutes: HOLDFAST_EVERY=1 tries each of them, and by default each case tries others.
+EVERY = int(os.environ.get("HOLDFAST_EVERY", "0"))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("use, reentrant", CASES, ids=lambda it: it.__name__ if callable(it) else "again" if it else "once")
+def test_at_whatever_instruction_it_is_interrupted(place: Place, use: Use, reentrant: bool) -> None:
+    step = EVERY or (23 if place.moves else 1 if use is releases and reentrant else 7)
+    assert all_of(place, use, reentrant, 1 + CASES.index((use, reentrant)) % step, step) > 10
+
+
+@pytest.fixture
+def still(six: Nodes) -> Iterator[Place]:
+    """A place of one set."""
+    with Place(six, False) as place:
+        yield place
+
+
+# Faults that let a lease which is being left be joined or believed, kept, or left to its ttl.
+FAULTS = {
+    "it may be joined": (leases.Lease, "_going", "not self._leaving and ", "", releases, True),
+    "it is waited for": (leases.Lease, "_going", "not self._leaving and ", "", leaves, False),
+    "it is believed": (leases.Lease, "_mine", "self.errand.phase is LEAVING if", "False if", releases, True),
+    "who is interrupted gives nothing back": (leases.Lease, "release", "self._unwind()", "pass", leaves, True),
+    "what was acquired is nobody's": (LockOfThreads, "_acquire", "lease._unwind()", "pass", acquires, False),
+    "what was entered is nobody's": (LockOfThreads, "__enter__", "lease._unwind()", "pass", enters, False),
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_lease_that_is_left_badly_is_seen(still: Place, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    kind, method, text, other, use, reentrant = FAULTS[fault]
+    patches.method(monkeypatch, kind, method, text, other)
+    with pytest.raises((AssertionError, pytest.fail.Exception, HoldfastError)):
+        all_of(still, use, reentrant)
+
+
+def test_what_was_interrupted_twice_is_found_by_the_keeper(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first exception strikes in the release, the second one while that is being handled: nothing was said."""
+    with Holdfast(*six.urls[:3], fresh=six.run_ids, ttl=1.5) as client, Holdfast(*six.urls[:3], fresh=six.run_ids) as rival:
+        lease = client.lock("twice").acquire()
+        keeper = client._driver.keeper
+        with monkeypatch.context() as patch:
+            patch.setattr(threads.Keeper, "ask", interrupts)
+            with pytest.raises(Interrupt):
+                lease.release()
+        assert lease.state is LeaseState.RELEASED and keeper.crew.live
+        with rival.lock("twice", wait=1.5 / 3 + threads.SWEEP + SOON) as other:
+            assert other.held
+        with monkeypatch.context() as patch:
+            patch.setattr(threads.Keeper, "_sweep", lambda keeper, now: None)
+            lease = client.lock("twice").acquire()
+            with pytest.MonkeyPatch.context() as again:
+                again.setattr(threads.Keeper, "ask", interrupts)
+                with pytest.raises(Interrupt):
+                    lease.release()
+            with pytest.raises(LockBusy):
+                rival.lock("twice", wait=1.5 * 2).acquire()
+            lease.release()  # said again
+        with rival.lock("twice", wait=SOON):
+            pass
+
+
+def interrupts(*_: object) -> None:
+    raise Interrupt
+
+
+def test_an_interrupted_release_can_be_repeated_and_tells_of_a_loss(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Holdfast(*six.urls[:3], fresh=six.run_ids, ttl=0.4) as client:
+        lease = client.lock("repeated", renew=False).acquire()
+        with monkeypatch.context() as patch:
+            patch.setattr(threads.Keeper, "ask", interrupts)
+            with pytest.raises(Interrupt):
+                lease.release()
+        assert lease.state is LeaseState.RELEASED
+        time.sleep(0.5)
+        assert lease.state is LeaseState.LOST
+        with pytest.raises(LockLost):
+            lease.release()
+        assert lease.state is LeaseState.RELEASED
+
+
+def test_a_setback_that_another_thread_s_extension_takes_away(still: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads extend the same lease. One looks why its own extension failed, and the other's is confirmed meanwhile."""
+    lease = still.client.lock(still.name()).acquire()
+    setbacks: list[NoQuorum | None] = [None, NoQuorum("left", 0.1, {}, 2, "extend")]
+
+    class Claim:
+        @property
+        def setback(self) -> NoQuorum | None:
+            return setbacks.pop()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leases.Lease, "check", lambda lease: None)
+        patch.setattr(leases.Lease, "_claim", Claim())
+        with pytest.raises(NoQuorum):
+            lease._extended()
+    lease.release()
+
+
+# ------------------------------------------------ several threads, one lease
+
+
+def together(*calls: Callable[[], object]) -> list[object]:
+    """Call these at the same moment, each in a thread: what they return or raise."""
+    barrier, outcomes = threading.Barrier(len(calls)), list[object]()
+
+    def call(what: Callable[[], object]) -> None:
+        barrier.wait(SOON)
+        try:
+            outcomes.append(what())
+        except BaseException as error:
+            outcomes.append(error)
+
+    users = [threading.Thread(target=call, args=[it], daemon=True) for it in calls]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join(SOON)
+    assert not any(it.is_alive() for it in users), "it hangs"
+    return outcomes
+
+
+def released_by_several(place: Place, confirm: bool) -> None:
+    lock = place.client.lock(place.name())
+    for _ in range(30):
+        lease = lock.acquire()
+        place.busy()
+        outcomes = together(*[partial(lease.release, confirm)] * 3)
+        assert all(isinstance(it, int) for it in outcomes), outcomes
+        assert lease.state is LeaseState.RELEASED
+        if confirm:
+            assert max(outcomes) >= 2  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("confirm", [False, True])
+def test_several_threads_release_the_same_lease(still: Place, confirm: bool) -> None:
+    released_by_several(still, confirm)
+
+
+def test_a_watchdog_releases_while_the_block_is_left(still: Place) -> None:
+    lock = still.client.lock(still.name())
+
+    def block(leaving: threading.Event) -> None:
+        with lock as lease:
+            watchdogs.append(lease.release)
+            entered.set()
+            leaving.wait(SOON)
+            still.busy()
+
+    for _ in range(30):
+        watchdogs: list[Callable[[], object]] = []
+        entered, leaving = threading.Event(), threading.Event()
+        user = threading.Thread(target=block, args=[leaving], daemon=True)
+        user.start()
+        assert entered.wait(SOON)
+        leaving.set()
+        together(*watchdogs)
+        user.join(SOON)
+        assert not user.is_alive(), "it hangs"
+
+
+def test_releases_that_share_a_gate_are_seen(still: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, other = "errand.leavers.append((gate, confirm))", "errand.leavers[:] = [(gate, confirm)]"
+    patches.method(monkeypatch, threads.Driver, "release", text, other)
+    monkeypatch.setattr(still.client._driver.keeper, "patience", 60.0)
+    with pytest.raises(AssertionError, match="it hangs"):
+        released_by_several(still, False)
+
+
+# ------------------------------------------------ a keeper that does not answer
+
+
+@pytest.fixture
+def blocked(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Holdfast, threading.Event]]:
+    """A client, and what keeps its keeper busy until it is set, as soon as somebody asks the keeper for something more."""
+    monkeypatch.setattr(threads, "SLACK", 0.3)
+    go_on = threading.Event()
+    with Holdfast(*six.urls[:3], fresh=six.run_ids, node_timeout=0.2) as client:
+        client.ready()
+        yield client, go_on
+        go_on.set()
+
+
+def bounded(call: Callable[[], object]) -> object:
+    """It ends soon, though the keeper does not answer: with what."""
+    (outcome,) = together(call)
+    return outcome
+
+
+def test_every_wait_for_a_keeper_that_is_blocked_is_bounded(
+    blocked: tuple[Holdfast, threading.Event], caplog: pytest.LogCaptureFixture
+) -> None:
+    client, go_on = blocked
+    lease, other = client.lock("blocked").acquire(), client.lock("other").acquire()
+    keeper = client._driver.keeper
+    keeper.ask(lambda now: go_on.wait(60) and None)
+    calls: dict[str, Callable[[], object]] = {
+        "extend": lease.extend,
+        "acquire": client.lock("third", wait=0.1).acquire,
+        "ask": lambda: client.inspect("third"),
+        "listen": client._driver.listen,
+    }
+    for name, call in calls.items():
+        error = bounded(call)
+        assert type(error) is HoldfastError and "did not respond" in str(error), (name, error)
+    assert lease.held
+    assert bounded(lease.release) == 0
+    assert bounded(lambda: other.release(confirm=True)) == 0
+    assert not lease.held and not other.held
+    assert [it.args for it in caplog.records if "has not been sent" in it.msg] == [("blocked", keeper.patience), ("other", keeper.patience)]
+    go_on.set()
+    for name in ("blocked", "other", "third"):
+        client.lock(name, wait=SOON).acquire().release()
+
+
+def test_a_wait_for_ever_is_seen(blocked: tuple[Holdfast, threading.Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    client, go_on = blocked
+    lease = client.lock("for ever").acquire()
+    client._driver.keeper.ask(lambda now: go_on.wait(60) and None)
+    patches.method(monkeypatch, threads.Keeper, "wait", "patience -= pause", "pass")
+    with pytest.raises(AssertionError, match="it hangs"):
+        bounded(lease.release)
+
+
+def test_while_a_process_is_stopped_the_keeper_is_not_late(six: Nodes) -> None:
+    """The time to be patient runs out while everything stands still: the keeper gets its time afterwards."""
+    source = """
+    from holdfast.drivers import threads
+    threads.SLACK = 2.3
+    with Holdfast(*URLS[:3], fresh=FRESH, ttl=20, max_ttl=20, node_timeout=0.2) as locks:
+        lease = locks.lock("stopped", wait=5).acquire()
+        keeper = locks._driver.keeper
+        keeper.ask(lambda now: time.sleep(0.5))
+        stop = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        wake = os.fork()
+        if wake == 0:
+            time.sleep(3.5)
+            os.kill(os.getppid(), signal.SIGCONT)
+            os._exit(0)
+        stop.start()
+        lease.release()
+        os.waitpid(wake, 0)
+        say(not lease.held)
+    """
+    status, out, errors = run(source, Cluster(six))
+    assert (status, out) == (0, "True\n")
+    assert "has not been sent" not in errors

@@ -1,0 +1,119 @@
+"""Under uWSGI, which forks its workers from the master without telling Python, unless it is told to.
+
+The client is used in the master, so that a worker inherits it with open connections and a thread that is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from contract.cluster import Cluster
+
+from holdfast.embedded import Nodes
+
+UWSGI = Path(sys.executable).with_name("uwsgi")
+
+pytestmark = pytest.mark.skipif(not UWSGI.exists(), reason="pyuwsgi has no wheel for this system")
+
+APPLICATION = """
+import os, time
+from holdfast import Holdfast
+from holdfast.drivers import threads
+from holdfast.errors import WrongProcess
+
+if os.environ.get("FAULT"):
+    threads.getpid = lambda: 0
+
+locks = Holdfast(ttl=30, node_timeout=1)
+leases = [locks.lock(f"master:{os.getpid()}").acquire()]
+loaded = os.getpid()
+locks.ready()
+# uWSGI's fork must not hit a moment in which holdfast's thread runs: the child would wait for the interpreter for ever.
+time.sleep(0.3)
+
+def application(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    with locks.lock("request", wait=10) as lease:
+        lease.check()
+        fence = lease.fence
+    inherited = loaded != os.getpid()
+    try:
+        mine = leases[0].held
+    except WrongProcess:
+        mine = None
+    return [f"{fence} {inherited} {mine}".encode()]
+"""
+
+CONFIGURATIONS = {
+    "by default": ([], "True None"),
+    "apps loaded in workers": (["--lazy-apps"], "False True"),
+    "threads": (["--enable-threads", "--threads", "2"], "True None"),
+    "workers that come and go": (["--cheaper", "1", "--enable-threads"], "True None"),
+    "python is told": (["--py-call-osafterfork", "--enable-threads"], "True None"),
+}
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    with Cluster(Nodes(3)) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def served(nodes: Cluster, where: Path, *options: str, **environment: str) -> Iterator[str]:
+    """An address at which uWSGI serves the application, with two workers."""
+    (where / "application_with_locks.py").write_text(APPLICATION)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    given = {"HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.fresh), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [str(UWSGI), "--http-socket", address, "--master", "--processes", "2", "--need-app", "--die-on-term", *options]
+    command += ["--wsgi", "application_with_locks"]
+    with open(where / "log", "wb") as log:
+        environment = {**os.environ, **given, **environment}
+        nothing = subprocess.DEVNULL
+        process = subprocess.Popen(
+            command, cwd=where, env=environment, stdout=log, stderr=log, stdin=nothing, start_new_session=True
+        )
+    try:
+        deadline = time.monotonic() + 20
+        while b"spawned uWSGI worker" not in (where / "log").read_bytes():
+            assert process.poll() is None and time.monotonic() < deadline, (where / "log").read_text()
+            time.sleep(0.05)
+        yield f"http://{address}/"
+    finally:
+        # The master, and workers that it may have left behind.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
+def asked(url: str, patience: float = 20.0) -> str:
+    with urllib.request.urlopen(url, timeout=patience) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_a_client_that_was_used_in_the_master_works_in_a_worker(three: Cluster, tmp_path: Path, configuration: str) -> None:
+    options, expected = CONFIGURATIONS[configuration]
+    with served(three, tmp_path, *options) as url:
+        answers = [asked(url).split(" ", 1) for _ in range(10)]
+    assert [it for _, it in answers] == [expected] * 10
+    fences = [int(it) for it, _ in answers]
+    assert fences == sorted(set(fences))
+
+
+def test_a_worker_that_does_not_compare_process_ids_hangs(three: Cluster, tmp_path: Path) -> None:
+    with served(three, tmp_path, FAULT="1") as url, pytest.raises(TimeoutError):
+        asked(url, 4)
