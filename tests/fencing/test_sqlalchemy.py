@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fencing import overtaking
 from fencing.databases import Database
-from sqlalchemy import Engine, ForeignKey, String, create_engine, delete, event, select, text, update
+from sqlalchemy import Engine, ForeignKey, String, create_engine, delete, event, insert, select, text, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.orm.exc import StaleDataError
@@ -188,15 +191,14 @@ def test_rows_carry_the_fence_and_refuse_late_holders(engine: Engine, session: S
 
 @pytest.mark.parametrize("later, error", [(7, StaleFence), (4, StaleDataError)], ids=["later", "earlier"])
 def test_a_row_that_was_changed_since_it_was_read(engine: Engine, session: Session, later: int, error: type[Exception]) -> None:
-    """It was read before anybody's last write: a late holder is refused as one, whoever is not late reads it again."""
+    """A holder that is late is refused as one. A holder that is not late reads the row again."""
     session.add(Account(id=1, value=0))
     session.commit()
-    with Session(engine, expire_on_commit=False) as other:
-        row = other.get_one(Account, 1)
-        other.commit()
-        with fenced(session, {"a": later}, table=None):
-            session.get_one(Account, 1).value = later
+    with Session(engine) as other:
         with pytest.raises(error) as raised, fenced(other, {"a": 5}, table=None):
+            row = other.get_one(Account, 1)
+            with fenced(session, {"a": later}, table=None):
+                session.get_one(Account, 1).value = later
             row.value = 5
         if isinstance(raised.value, StaleFence):
             assert (raised.value.fence, raised.value.seen) == (5, 7)
@@ -220,20 +222,46 @@ def test_a_change_outside_of_a_block_is_misuse(engine: Engine, session: Session)
     assert values(engine, "account") == [0]
 
 
-def test_a_change_in_bulk_needs_the_table(engine: Engine, session: Session) -> None:
+def test_a_change_in_bulk_compares_and_stamps_inside_of_a_block(engine: Engine, session: Session) -> None:
     session.add(Account(id=1, value=0))
     session.commit()
-    for statement in (update(Account).values(value=1), delete(Account)):
-        with pytest.raises(Misuse, match="a bulk change"):
+    for statement in (update(Account).values(value=1), delete(Account), update(Account.__table__).values(value=1)):
+        with pytest.raises(Misuse, match="a bulk change of Account .* only inside of `fenced`"):
             session.execute(statement)
         session.rollback()
-        with pytest.raises(Misuse, match="a bulk change"), fenced(session, {"a": 7}, table=None):
-            session.execute(statement)
     session.execute(update(Plain).values(value=1))
     session.rollback()
-    with fenced(session, {"a": 7}):
+    for fence, table in ((7, "holdfast_fences"), (8, None)):
+        with fenced(session, {"a": fence}, table=table):
+            row = session.get_one(Account, 1)
+            session.execute(update(Account).where(Account.value < fence).values(value=fence))
+            assert (row.value, row.fence) == (fence, fence)
+        assert values(engine, "account") == [fence]
+    with fenced(session, OPEN, unfenced=True):
         session.execute(update(Account).values(value=1))
-    assert values(engine, "account") == [1]
+    with fenced(session, {"a": 8}, table=None):
+        session.execute(delete(Account))
+    assert values(engine, "account") == []
+
+
+def test_a_change_in_bulk_that_cannot_compare_is_misuse(engine: Engine, session: Session) -> None:
+    session.add_all([Named(id=1, value=0), Account(id=1, value=0), Account(id=2, value=0)])
+    session.commit()
+    with pytest.raises(Misuse, match=r"does not know the locks of its rows \(`Named.fence_name`\)"), fenced(session, {"named:1": 7}):
+        session.execute(update(Named).values(value=1))
+    with pytest.raises(Misuse, match="does not know the locks"), fenced(session, {"named:1": 7}):
+        session.execute(insert(Named), [{"id": 3, "value": 0}])
+    with pytest.raises(Misuse, match=r"which of several locks protects its rows \(a, b\)"), fenced(session, {"a": 7, "b": 7}):
+        session.execute(update(Account).values(value=1))
+    with pytest.raises(Misuse, match="by primary keys"), fenced(session, {"a": 7}):
+        session.execute(update(Account), [{"id": 1, "value": 1}, {"id": 2, "value": 2}])
+    session.rollback()
+    for statement in (update(WORLD.Savings).values(interest=1), delete(WORLD.Savings)):
+        with pytest.raises(Misuse, match="of the table late_savings cannot compare the fences in late_account"), fenced(session, {"a": 7}):
+            session.execute(statement)
+    session.execute(insert(Named), [{"id": 3, "value": 0}])  # INSERT is free outside of a block
+    session.commit()
+    assert (values(engine, "account"), values(engine, "named")) == ([0, 0], [0, 0])
 
 
 def test_rows_with_a_lock_each(engine: Engine, session: Session) -> None:
@@ -311,24 +339,45 @@ async def test_tasks_have_the_same(database: Database, engine: Engine) -> None:
     assert values(engine, "account") == [9]
 
 
-# ------------------------------------------------ planted faults
+# ------------------------------------------------ late holders
+
+WORLD = overtaking.schema(module)
 
 
-def late_writes(engine: Engine) -> list[Any]:
-    """What is there when a late holder has done all that it can."""
-    for fence in (7, 5):
-        with Session(engine) as session:
-            try:
-                with fenced(session, {"a": fence}, table=None):
-                    session.merge(Account(id=1, value=fence))
-            except StaleFence:
-                session.rollback()
-    return values(engine, "account")
+@pytest.mark.parametrize("way", overtaking.WAYS)
+def test_a_late_holder_finds_no_way(engine: Engine, way: str) -> None:
+    overtaking.try_(overtaking.WAYS[way], WORLD, engine)
 
 
-def test_rows_without_their_listeners_are_noticed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert late_writes(engine) == [7]
-    Base.metadata.drop_all(engine)
-    Base.metadata.create_all(engine)
-    monkeypatch.setattr(module._Block, "stamps", lambda self, mapper, row: next(iter(self.fences.values())))
-    assert late_writes(engine) == [5]
+FAULTS = {
+    "objects do not expire": ("objects that were kept", "session.expire_all()", "pass"),
+    "a relationship is not compared": ("a relationship", "_compare(mapper, connection, row)\n\n\ndef", "pass\n\n\ndef"),
+    "an upsert is an INSERT": ("an upsert", "_see_upsert(statement, mapper)\n", "pass\n"),
+    "REPLACE is a word": ("an upsert", '"REPLACE" in', '"REPLACES" in'),
+    "a query only reads": ("a change inside of a query", "        _see_inner(statement)\n    return None", "        pass\n    return None"),
+    "a bulk update stamps nothing": ("objects after a bulk update", "compared.values({column.key: fence})", "compared"),
+    "a bulk change compares nothing": ("a bulk change", "compared = statement.where(column <= fence)", "compared = statement"),
+    "left-out rows are not looked for": ("a bulk change", "if seen is not None:\n        raise", "if False:\n        raise"),
+    "a bulk insert stamps nothing": ("objects after a bulk insert", "if held is not None:", "if False:"),
+    "merge inserts": ("making again what was deleted", "and not constructed", "and False"),
+    "a replaced row is a new one": ("replacing a row", "if replaced is not None and replaced is not row:", "if False:"),
+    "rows are not compared": ("objects after a bulk update", "if row.fence > fence:", "if False:"),
+    "the session's own database": ("another database", "return bool(session.binds", "return bool(False and session.binds"),
+    "a refusal can be caught": ("another database", "if self._failed is not None:", "if False:"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(engine: Engine, fault: str) -> None:
+    way, sound, broken = FAULTS[fault]
+    if fault == "REPLACE is a word" and engine.dialect.name != "sqlite":
+        return
+    source = Path(module.__file__).read_text()
+    assert source.count(sound) == 1
+    names: dict[str, Any] = {"__name__": module.__name__, "__package__": "holdfast.fencing"}
+    exec(source.replace(sound, broken), names)
+    try:
+        with pytest.raises((AssertionError, pytest.fail.Exception, SQLAlchemyError, Misuse)):
+            overtaking.try_(overtaking.WAYS[way], overtaking.schema(SimpleNamespace(**names)), engine)
+    finally:
+        event.remove(Session, "do_orm_execute", names["_executed"])
