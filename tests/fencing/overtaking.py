@@ -16,7 +16,7 @@ from sqlalchemy import Column, Engine, ForeignKey, Table, create_engine, delete,
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
-from holdfast import Misuse, StaleFence
+from holdfast import ConfigError, Misuse, StaleFence
 
 Way = Callable[[Any, Engine], None]
 
@@ -101,6 +101,13 @@ def write(world: Any, engine: Engine, fence: int, *, table: str | None = None, n
         session.get_one(world.Account, number).value = value or fence
 
 
+def refusal(world: Any, session: Session, fence: int, body: Callable[[Session], None], table: str | None = None) -> StaleFence:
+    """Run a body that a late holder must not finish."""
+    with session as late, pytest.raises(StaleFence) as refused, world.fenced(late, {"a": fence}, table=table):
+        body(late)
+    return refused.value
+
+
 def stored(world: Any, engine: Engine) -> tuple[int, int]:
     """The value and the fence of the account."""
     with Session(engine) as session:
@@ -133,12 +140,14 @@ def by_a_relationship(world: Any, engine: Engine) -> None:
     """The late holder has written before, so that the row's own columns do not change again."""
     for number, name, kind in ((1, "entries", world.Entry), (2, "tags", world.Tag)):
         write(world, engine, 7, number=number)
-        with Session(engine) as late:
-            with pytest.raises(StaleFence) as refused, world.fenced(late, {"a": 7}, table=None):
-                row = late.get_one(world.Account, number)
-                write(world, engine, 9, number=number)
-                getattr(row, name).append(kind())
-            assert (refused.value.fence, refused.value.seen) == (7, 9)
+
+        def appends(late: Session, number: int = number, name: str = name, kind: Any = kind) -> None:
+            row = late.get_one(world.Account, number)
+            write(world, engine, 9, number=number)
+            getattr(row, name).append(kind())
+
+        refused = refusal(world, Session(engine), 7, appends)
+        assert (refused.fence, refused.seen) == (7, 9)
         with Session(engine) as session:
             assert session.scalar(select(func.count()).select_from(kind)) == 0, f"{name} of a late holder"
         with Session(engine) as session, world.fenced(session, {"a": 9}, table=None):
@@ -151,11 +160,13 @@ def by_a_relationship(world: Any, engine: Engine) -> None:
 def by_a_column_of_a_subclass(world: Any, engine: Engine) -> None:
     """Its table is another one than that of the fence, which does not change."""
     write(world, engine, 7, number=2)
-    with Session(engine) as late:
-        with pytest.raises(StaleFence), world.fenced(late, {"a": 7}, table=None):
-            row = late.get_one(world.Savings, 2)
-            write(world, engine, 9, number=2)
-            row.interest = 5
+
+    def earns(late: Session) -> None:
+        row = late.get_one(world.Savings, 2)
+        write(world, engine, 9, number=2)
+        row.interest = 5
+
+    refusal(world, Session(engine), 7, earns)
     with Session(engine) as session:
         assert session.get_one(world.Savings, 2).interest == 1
 
@@ -264,35 +275,68 @@ def by_making_again_what_was_deleted(world: Any, engine: Engine) -> None:
 def by_replacing_a_row(world: Any, engine: Engine) -> None:
     """One flush deletes an object and adds another one with its key, which SQLAlchemy makes an UPDATE of."""
     write(world, engine, 9)
-    with Session(engine) as late, pytest.raises(StaleFence), world.fenced(late, {"a": 5}, table=None):
+
+    def replaces(late: Session) -> None:
         late.delete(late.get_one(world.Account, 1))
         late.add(world.Account(id=1, value=5))
+
+    refusal(world, Session(engine), 5, replaces)
     assert stored(world, engine) == (9, 9)
 
 
 def by_another_database(world: Any, engine: Engine) -> None:
     """The session's own database is another one than that of the class."""
     elsewhere = create_engine("sqlite://")
-    for fence in (9, 5):
-        for binds in ({"bind": elsewhere, "binds": {world.Plain: engine}}, {"binds": {world.Plain: engine}}):
-            with Session(**binds) as session:
-                if fence == 9:
-                    with world.fenced(session, {"a": fence}):
-                        session.get_one(world.Plain, 1).value = fence
-                else:
-                    with pytest.raises(StaleFence), world.fenced(session, {"a": fence}):
-                        session.get_one(world.Plain, 1).value = fence
-                    # A body that catches the refusal does not commit either.
-                    with pytest.raises(StaleFence), world.fenced(session, {"a": fence}):
-                        with pytest.raises(StaleFence):
-                            session.get(world.Plain, 1)
-                        session.merge(world.Plain(id=1, value=fence))
-                    with pytest.raises(StaleFence), world.fenced(session, {"a": fence}):
-                        with session.begin_nested() if "bind" not in binds else pytest.raises(StaleFence):
-                            session.get(world.Plain, 1)
+    table = "holdfast_fences"
+
+    class Routing(Session):
+        def get_bind(self, mapper: Any = None, **rest: Any) -> Any:
+            return elsewhere if mapper is None else engine
+
+    def sets(session: Session, fence: int = 5) -> None:
+        session.get_one(world.Plain, 1).value = fence
+
+    def sets_in_a_savepoint(session: Session) -> None:
+        with session.begin_nested():
+            sets(session)
+
+    def catches(session: Session) -> None:
+        with pytest.raises(StaleFence):
+            session.get(world.Plain, 1)
+        session.merge(world.Plain(id=1, value=5))
+
+    makers: list[Callable[[], Session]] = [
+        lambda: Session(bind=elsewhere, binds={world.Plain: engine}),
+        lambda: Session(binds={world.Plain: engine}),
+        Routing,
+    ]
+    for make in makers:
+        with make() as session, world.fenced(session, {"a": 9}, table=table):
+            sets(session, 9)
+            with session.begin_nested():
+                sets(session, 9)
+        for body in (sets, sets_in_a_savepoint, catches):
+            refusal(world, make(), 5, body, table)
     elsewhere.dispose()
     with Session(engine) as session:
         assert session.get_one(world.Plain, 1).value == 9
+    assert engine.pool.checkedout() == 0, "a connection is kept"  # type: ignore[attr-defined]
+
+
+def by_a_narrow_column(world: Any, engine: Engine) -> None:
+    """MySQL without its strict mode stores 2,147,483,647 for every fence."""
+    if engine.dialect.name not in ("mysql", "mariadb"):
+        return
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE late_account MODIFY fence int NOT NULL DEFAULT 0")
+    loose = create_engine(engine.url, connect_args={"sql_mode": ""})
+    for fence in (1_795_290_426_499_702, 1_795_290_426_499_701):
+        for row in (world.Account(id=1, value=9), world.Account(id=3, value=9)):
+            with Session(loose) as session, pytest.raises(ConfigError, match=r"late_account\.fence has stored 2147483647 for the fence"):
+                with world.fenced(session, {"a": fence}):
+                    session.merge(row)
+    loose.dispose()
+    assert stored(world, engine) == (100, 0)
 
 
 WAYS: dict[str, Way] = {name.removeprefix("by_").replace("_", " "): it for name, it in list(globals().items()) if name.startswith("by_")}

@@ -129,9 +129,9 @@ async def waits_as_a_thread_in_a_loop(kind: type[Seen]) -> None:
     task = asyncio.ensure_future(first())
     await asyncio.sleep(0)
     try:
-        with pytest.raises(Misuse, match="use `async with seen.aguard"), seen.guard({"b": 6}):
+        with pytest.raises(Misuse, match=r"use `async with seen\.aguard"), seen.guard({"b": 6}):
             raise AssertionError
-        with pytest.raises(Misuse, match="use `async with seen.aguard"):
+        with pytest.raises(Misuse, match=r"use `async with seen\.aguard"):
             await task
     finally:
         gone.set()

@@ -20,7 +20,7 @@ from .bearer import Fences, fence_of, fences_of
 
 DIALECTS = ("postgresql", "sqlite", "mysql", "mariadb")
 PARAMSTYLES = ("qmark", "format", "numeric", "numeric_dollar", "named", "pyformat")
-_NARROW = "its column is too narrow, a fence needs a whole number of 64 bits (bigint)"
+NARROW = "its column is too narrow, a fence needs a whole number of 64 bits (bigint)"
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", re.ASCII)
 
 # One statement, which takes the record's lock whether it changes it or not. A write that is not older than anything seen:
@@ -159,7 +159,7 @@ class FenceTable:
                 raise StaleFence(name, fence, written if read else seen)
             # Without its strict mode, MySQL stores the largest number that a narrow column holds. All fences would be equal.
             if seen < fence or not (read or written == fence):
-                raise ConfigError(f"{self.table} has stored {min(seen, written or seen)} for the fence {fence}: {_NARROW}")
+                raise ConfigError(f"{self.table} has stored {min(seen, written or seen)} for the fence {fence}: {NARROW}")
 
     def _forgetting(self, older_than: checks.Seconds) -> _Asking:
         oldest = time.time() - checks.seconds(older_than, "older_than")
@@ -240,7 +240,7 @@ class FenceColumn:
                 return
             if isinstance(stored, int | float | Decimal) and stored > fence:
                 raise StaleFence(name, fence, int(stored))
-        raise ConfigError(f"{self.table}.{self._column} has stored {checks.shown(stored)} for the fence {fence}: {_NARROW}")
+        raise ConfigError(f"{self.table}.{self._column} has stored {checks.shown(stored)} for the fence {fence}: {NARROW}")
 
     def __repr__(self) -> str:
         return f"<FenceColumn of {self.table!r} {self.dialect}>"

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, ref
 
 from ..checks import shown
 from ..errors import ConfigError, Misuse, StaleFence
 from .bearer import Fences, fence_of, fences_of
-from .sql import FenceTable
+from .sql import NARROW, FenceTable
 
 try:
     from sqlalchemy import (
@@ -24,6 +24,7 @@ try:
         Connection,
         CursorResult,
         Delete,
+        Engine,
         Insert,
         MetaData,
         Table,
@@ -374,6 +375,8 @@ def _table(dialect: str, table: str, paramstyle: str) -> FenceTable:
 
 # ---- objects: what the session flushes row by row
 
+_wide: WeakKeyDictionary[Engine, set[str]] = WeakKeyDictionary()  # tables that have stored a fence as it is
+
 
 def _block_of(row: Fenced) -> tuple[Session, _Block | None]:
     session = object_session(row)
@@ -428,6 +431,22 @@ def _compare(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
         raise StaleDataError(f"{row!r} was changed or deleted since it was read")
 
 
+def _stored(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
+    """Read back the first fence that goes into a table.
+
+    MySQL without its strict mode stores the largest number that a narrow column holds, and all fences would be equal.
+    """
+    if connection.dialect.name not in ("mysql", "mariadb") or not row.fence:
+        return
+    column, known = _column(mapper), _wide.setdefault(connection.engine, set())
+    if column.table.key not in known:
+        same = [key == it for key, it in zip(mapper.primary_key, mapper.primary_key_from_instance(row), strict=True)]
+        found = connection.scalar(select(column).where(*same))
+        if found != row.fence:
+            raise ConfigError(f"{column} has stored {found} for the fence {row.fence}: {NARROW}")
+        known.add(column.table.key)
+
+
 def _needed(block: _Block | None, row: object) -> _Block:
     if block is None:
         raise Misuse(f"{row!r} changes only under its lock: do it inside of `with fenced(session, lease)`")
@@ -444,12 +463,13 @@ def _column(mapper: Mapper[Any]) -> Any:
 
 _CHANGES = {"insert", "update", "delete"}
 _UPSERTS = {"on_conflict_do_update", "on_duplicate_key_update"}
-_mappers: WeakSet[Mapper[Any]] = WeakSet()
+_mappers: tuple[ref[Mapper[Any]], ...] = ()  # (replaced, never changed: other threads may be reading it)
 
 
 def _mapped(mapper: Mapper[Any], class_: type) -> None:
     """A class was declared. Until there is one, no session is watched: a watched statement costs microseconds."""
-    _mappers.add(mapper)
+    global _mappers
+    _mappers = (*(it for it in _mappers if it() is not None), ref(mapper))
     if not event.contains(Session, "do_orm_execute", _executed):
         event.listen(Session, "do_orm_execute", _executed)
 
@@ -473,7 +493,7 @@ def _executed(state: ORMExecuteState) -> Any:
 
 def _mapper_of(statement: Any) -> Mapper[Any] | None:
     """The mapper of the `Fenced` class whose table a statement changes."""
-    found = [it for it in _mappers if statement.table in it.tables]
+    found = [it for known in _mappers if (it := known()) is not None and statement.table in it.tables]
     # Classes that inherit share their parent's table, and the parent's mapper knows all of them.
     return min(found, key=lambda it: len(list(it.iterate_to_root())), default=None)
 
@@ -530,4 +550,6 @@ event.listen(Fenced, "init", _constructed, propagate=True)
 event.listen(Fenced, "before_insert", _inserted, propagate=True)
 event.listen(Fenced, "before_update", _changed, propagate=True)
 event.listen(Fenced, "before_delete", _deleted, propagate=True)
+event.listen(Fenced, "after_insert", _stored, propagate=True)
+event.listen(Fenced, "after_update", _stored, propagate=True)
 event.listen(Fenced, "instrument_class", _mapped, propagate=True)
