@@ -506,7 +506,7 @@ FAULTS = {
     "merge inserts": ("making again what was deleted", "and not constructed", "and False"),
     "a replaced row is a new one": ("replacing a row", "if replaced is not None and replaced is not row:", "if False:"),
     "rows are not compared": ("objects after a bulk update", "if row.fence > fence:", "if False:"),
-    "the session's own database": ("another database", "return bool(session.binds", "return bool(False and session.binds"),
+    "the session's own database": ("another database", "and _has_several_databases(session):", "and False:"),
     "a column is believed": ("a narrow column", "if found != row.fence:", "if False:"),
     "a refusal can be caught": ("another database", "if self._failed is not None:", "if False:"),
 }
