@@ -15,7 +15,7 @@ import pytest
 from fencing import overtaking
 from fencing.databases import Database
 from sqlalchemy import Engine, ForeignKey, String, create_engine, delete, event, insert, select, text, update
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import MissingGreenlet, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 from sqlalchemy.orm.exc import StaleDataError
@@ -317,6 +317,62 @@ def test_a_class_that_inherits_one(engine: Engine) -> None:
     Family.metadata.drop_all(engine)
 
 
+UNCOMPARED = """
+from sqlalchemy import BigInteger, ForeignKey
+from sqlalchemy.orm import DeclarativeBase, Mapped, configure_mappers, mapped_column
+from holdfast import ConfigError
+from holdfast.fencing.sqlalchemy import Fenced
+class Base(DeclarativeBase):
+    pass
+class Parent(Base):
+    __tablename__ = "parent"
+    id: Mapped[int] = mapped_column(primary_key=True)
+class Account({bases}):
+    __tablename__ = "account"
+    id: Mapped[int] = mapped_column({key}primary_key=True)
+    own: Mapped[int]
+    {rest}
+try:
+    configure_mappers()
+except ConfigError as error:
+    print(error)
+"""
+CHILD = {"bases": "Fenced, Parent", "key": 'ForeignKey("parent.id"), ', "rest": ""}
+OVERRIDING = {"bases": "Fenced, Base", "key": "", "rest": '__mapper_args__ = {"eager_defaults": True}'}
+ANOTHER = {
+    "bases": "Fenced, Base",
+    "key": "",
+    "rest": """
+    version: Mapped[int] = mapped_column()
+    __mapper_args__ = {"version_id_col": version, "version_id_generator": False}
+""",
+}
+MERGING = {
+    "bases": "Fenced, Base",
+    "key": "",
+    "rest": """
+    fence: Mapped[int] = mapped_column("fencing", BigInteger, default=0)
+    __mapper_args__ = {"eager_defaults": True, "version_id_col": fence, "version_id_generator": False}
+""",
+}
+
+
+@pytest.mark.parametrize("declared", [CHILD, OVERRIDING, ANOTHER], ids=["child", "overriding", "another column"])
+def test_a_class_whose_fence_would_not_be_compared_is_refused(declared: dict[str, str]) -> None:
+    assert run(UNCOMPARED.format(**declared)).startswith("the fences of Account would not be compared: merge its `__mapper_args__`")
+
+
+def test_a_class_that_merges_its_arguments_is_not() -> None:
+    assert run(UNCOMPARED.format(**MERGING)) == ""
+
+
+def test_a_class_that_is_not_looked_at_is_found() -> None:
+    """Planted: its version is not seen to be the fence."""
+    planted = "from holdfast.fencing import sqlalchemy\nfrom sqlalchemy import event\n"
+    planted += 'event.remove(Fenced, "mapper_configured", sqlalchemy._configured)\nclass Base('
+    assert run(UNCOMPARED.replace("class Base(", planted).format(**OVERRIDING)) == ""
+
+
 # ------------------------------------------------ other sessions
 
 
@@ -481,6 +537,25 @@ async def test_tasks_have_the_same(database: Database, engine: Engine) -> None:
             await connection.run_sync(guard, {"b": 7})
     await asynchronous.dispose()
     assert values(engine, "account") == [9]
+
+
+async def test_tasks_load_again_what_they_have_kept(database: Database, engine: Engine) -> None:
+    if not database.asynchronous:
+        return
+    asynchronous = create_async_engine(database.asynchronous)
+    async with AsyncSession(asynchronous, expire_on_commit=False) as session:
+        row = Plain(id=1, value=100)
+        async with fenced(session, {"a": 7}):
+            session.add(row)
+        with Session(engine) as other, fenced(other, {"a": 8}):
+            other.get_one(Plain, 1).value += 10
+        async with fenced(session, {"a": 9}):
+            with pytest.raises(MissingGreenlet):
+                row.value  # noqa: B018
+            await session.refresh(row)
+            row.value += 10
+    await asynchronous.dispose()
+    assert values(engine) == [120]
 
 
 # ------------------------------------------------ late holders

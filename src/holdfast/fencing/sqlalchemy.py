@@ -164,7 +164,8 @@ class Fenced:
 
     UPDATE and DELETE compare the fence that was read with the stored one (`version_id_col`), and UPDATE writes
     the holder's. If only a relationship of the row changed, an UPDATE of the fence alone compares it.
-    A class that has `__mapper_args__` of its own merges them with these.
+    A class that has `__mapper_args__` of its own merges them with these. Of classes that inherit from one another,
+    the topmost is `Fenced`.
 
     `session.execute(update(Account)...)` and `delete(Account)` compare and stamp all rows that they change.
     They are Misuse where the fence of a row is unknown: if the class overrides `fence_name`, if the lease has
@@ -178,6 +179,8 @@ class Fenced:
         StaleFence: The row has seen a later holder. Nothing is written.
         StaleDataError: SQLAlchemy's. An earlier holder changed the row after it was read. Read it again.
         Misuse: The row changes outside of `fenced`, under another lock, or in one of the ways above.
+        ConfigError: The class does not have the `__mapper_args__` of `Fenced`, or the column does not store the
+            fence as it is.
     """
 
     fence: Mapped[int] = mapped_column(BigInteger, nullable=False, insert_default=_inserted_fence, server_default="0")
@@ -474,6 +477,16 @@ def _mapped(mapper: Mapper[Any], class_: type) -> None:
         event.listen(Session, "do_orm_execute", _executed)
 
 
+def _configured(mapper: Mapper[Any], class_: type) -> None:
+    """A class is about to be used: see that the session compares its fence."""
+    column = mapper.version_id_col
+    if column is None or mapper.version_id_generator is not False or mapper.get_property_by_column(column).key != "fence":
+        raise ConfigError(
+            f"the fences of {class_.__name__} would not be compared: merge its `__mapper_args__` with `Fenced.__mapper_args__`, "
+            "and if it inherits from a mapped class, give `Fenced` to the topmost one"
+        )
+
+
 def _executed(state: ORMExecuteState) -> Any:
     """A session executes a statement: compare and stamp if it changes `Fenced` rows."""
     statement = state.statement
@@ -553,3 +566,4 @@ event.listen(Fenced, "before_delete", _deleted, propagate=True)
 event.listen(Fenced, "after_insert", _stored, propagate=True)
 event.listen(Fenced, "after_update", _stored, propagate=True)
 event.listen(Fenced, "instrument_class", _mapped, propagate=True)
+event.listen(Fenced, "mapper_configured", _configured, propagate=True)
