@@ -240,7 +240,7 @@ def test_a_row_refuses_late_holders(database: Database, cursor: Any) -> None:
         column.guard(cursor, 1, {"a": 6})
     assert (refused.value.name, refused.value.fence, refused.value.seen) == ("a", 6, 7)
     cursor.connection.rollback()
-    with pytest.raises(LookupError, match="data has no row whose id is 2"):
+    with pytest.raises(LookupError, match="data has no row 2"):
         column.guard(cursor, 2, {"a": 6})
     with pytest.raises(Misuse, match="several names"):
         column.guard(cursor, 1, {"a": 8, "b": 8})

@@ -1,4 +1,4 @@
-"""Fences between services: the header Fencing-Token, said by whoever holds a lock, and read by whoever owns what it protects.
+"""Fences between services: the header Fencing-Token, which the holder of a lock sends to the service that owns the data.
 
 Knows text. Must not know frameworks, or where a receiver remembers fences.
 
@@ -37,12 +37,20 @@ _LONGEST = 16_384  # characters that are read at all
 
 
 def header_of(lease: Fences) -> str:
-    """The header's value: what a lease, or `{name: fence}`, says. Raises Misuse for a lease that is OPEN: it has nothing to say."""
+    """Write the header's value for a lease, or `{name: fence}`.
+
+    Raises:
+        Misuse: The lease has no fence.
+    """
     return ", ".join(f'"{quote(name, safe=_LITERAL)}";fence="{fence}"' for name, fence in fences_of(lease).items())
 
 
 def fences_in(value: str) -> dict[str, int]:
-    """The fences that the header's value says, as `{name: fence}`. Raises BadFence if it cannot be read."""
+    """Read the header's value, as `{name: fence}`.
+
+    Raises:
+        BadFence: The value cannot be read, or has two fences for one name.
+    """
     fences: dict[str, int] = {}
     text, at = value.strip(" "), 0
     if len(text) > _LONGEST:
@@ -92,10 +100,19 @@ def received(headers: object, *names: str) -> dict[str, int]:
 
 
 def status_of(error: HoldfastError) -> int:
-    """How a receiver answers: StaleFence 412, a fence that is not said 428, one that cannot be read 400. Another error is raised again.
+    """Choose the status of the response to a request that was refused.
 
-    412 Precondition Failed, and not 409 Conflict: the fence is a condition that the client has set (nobody later was here) and that
-    does not hold; and a conflict is something that the client may solve and try again, which a late holder must not.
+    412 Precondition Failed rather than 409 Conflict: a client may solve a conflict and try again, which a late holder
+    must not.
+
+    Args:
+        error: What `received` or a guard has raised.
+
+    Returns:
+        412 for StaleFence, 428 for a fence that is missing, 400 for a header that cannot be read.
+
+    Raises:
+        HoldfastError: `error` itself, if it is another one.
     """
     if isinstance(error, StaleFence):
         return 412

@@ -229,7 +229,7 @@ class FenceColumn:
             if not self._returning:
                 rows = yield self._stamped.asks(rows=2, key=key)
             if not rows:
-                raise LookupError(f"{self.table} has no row whose {self._key} is {checks.shown(key)}")
+                raise LookupError(f"{self.table} has no row {checks.shown(key)} (compared with its column {self._key})")
             if len(rows) > 1:
                 raise Misuse(
                     f"several rows of {self.table} have {checks.shown(key)} as {self._key}: a fence is compared with one row, so "
