@@ -12,9 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Engine, ForeignKey, Table, create_engine, delete, func, insert, select, update
+from sqlalchemy import Column, Engine, ForeignKey, Table, create_engine, delete, func, insert, lambda_stmt, select, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column, relationship
 
 from holdfast import ConfigError, Misuse, StaleFence
 
@@ -213,9 +213,27 @@ def by_a_change_inside_of_a_query(world: Any, engine: Engine) -> None:
             select(world.Plain).where(world.Plain.id.in_(select(inner.c.id))),
             select(world.Plain).add_cte(inner),
             insert(world.Plain).from_select(["id", "value"], select(inner.c.id, inner.c.id)),
+            select(world.Account).from_statement(change),
+            lambda_stmt(lambda change=change: change, track_closure_variables=False),
         ):
             with Session(engine) as late, pytest.raises(Misuse, match="inside of another"), world.fenced(late, {"a": 5}, table=None):
                 late.execute(statement)
+        for statement in (select(world.Account).from_statement(change), insert(world.Plain).from_select(["id", "value"], inner.select())):
+            with Session(engine) as late, pytest.raises(Misuse, match="inside of another"):
+                late.execute(statement)
+    assert stored(world, engine) == (9, 9)
+
+
+def by_another_name(world: Any, engine: Engine) -> None:
+    """The statement names an alias, or the columns of another table than its own."""
+    write(world, engine, 9)
+    table = world.Account.__table__
+    both = update(world.Plain).where(world.Plain.id == world.Account.id).values({world.Account.value: 5})
+    for statement in (update(aliased(world.Account)).values(value=5), update(table.alias()).values(value=5), delete(table.alias()), both):
+        with Session(engine) as late, pytest.raises(Misuse, match="a bulk change of Account"), world.fenced(late, {"a": 5}, table=None):
+            late.execute(statement)
+        with Session(engine) as late, pytest.raises(Misuse, match="a bulk change of Account"):
+            late.execute(statement)
     assert stored(world, engine) == (9, 9)
 
 

@@ -492,21 +492,24 @@ def _executed(state: ORMExecuteState) -> Any:
     statement = state.statement
     block: _Block | None = state.session.info.get(_INSIDE)
     if isinstance(statement, Insert | Update | Delete):
-        mapper = _mapper_of(statement)
+        mapper = _mapper_of(statement.table)
         if mapper is not None:
             _see_upsert(statement, mapper)
-            _see_inner(statement)
-            return _inserts_all(state, block, mapper) if isinstance(statement, Insert) else _changes_all(state, block, mapper, statement)
         _see_inner(statement)
+        if mapper is not None:
+            return _inserts_all(state, block, mapper) if isinstance(statement, Insert) else _changes_all(state, block, mapper, statement)
+    elif state.is_insert or state.is_update or state.is_delete:
+        _see_inner(statement)  # (a lambda, or the source of objects)
     elif block is not None and not (state.is_column_load or state.is_relationship_load):
         # To look for changes inside of a SELECT takes as long as the statement does, so it is done in blocks only.
         _see_inner(statement)
     return None
 
 
-def _mapper_of(statement: Any) -> Mapper[Any] | None:
-    """The mapper of the `Fenced` class whose table a statement changes."""
-    found = [it for known in _mappers if (it := known()) is not None and statement.table in it.tables]
+def _mapper_of(target: Any) -> Mapper[Any] | None:
+    """The mapper of the `Fenced` class that has this table, or a table of which this is an alias."""
+    tables = [it for it in visitors.iterate(target) if isinstance(it, Table)]
+    found = [it for known in _mappers if (it := known()) is not None and any(table in it.tables for table in tables)]
     # Classes that inherit share their parent's table, and the parent's mapper knows all of them.
     return min(found, key=lambda it: len(list(it.iterate_to_root())), default=None)
 
@@ -518,11 +521,16 @@ def _see_upsert(statement: Any, mapper: Mapper[Any]) -> None:
 
 
 def _see_inner(statement: Any) -> None:
-    for it in visitors.iterate(statement):
-        if it is not statement and it.__visit_name__ in _CHANGES:
-            mapper = _mapper_of(it)
-            if mapper is not None:
-                _refuse(mapper, "inside of another statement compares no fences")
+    """Refuse a change of `Fenced` rows inside of a statement, and an UPDATE that sets columns of another table (in MySQL)."""
+    parts: Iterator[Any] = visitors.iterate(statement)
+    targets = [it.table for it in parts if it is not statement and it.__visit_name__ in _CHANGES]
+    if isinstance(statement, Update):
+        columns: Any = statement._values or {}
+        targets += [it.table for it in columns if getattr(it, "table", statement.table) != statement.table]
+    for target in targets:
+        mapper = _mapper_of(target)
+        if mapper is not None:
+            _refuse(mapper, "inside of another statement compares no fences")
 
 
 def _inserts_all(state: ORMExecuteState, block: _Block | None, mapper: Mapper[Any]) -> None:
@@ -542,7 +550,7 @@ def _changes_all(state: ORMExecuteState, block: _Block | None, mapper: Mapper[An
     if isinstance(state.parameters, list):
         _refuse(mapper, "by primary keys compares no fences")
     if statement.table != column.table:  # (a class's statement has a copy of its table, which equals it)
-        _refuse(mapper, f"of the table {statement.table} cannot compare the fences in {column.table}")
+        _refuse(mapper, f"that names another table than {column.table} compares no fences")
     where = statement.whereclause
     compared = statement.where(column <= fence)
     result = state.invoke_statement(compared.values({column.key: fence}) if isinstance(statement, Update) else compared)
