@@ -574,7 +574,7 @@ FAULTS = {
     "REPLACE is a word": ("an upsert", '"REPLACE" in', '"REPLACES" in'),
     "an alias is no table": ("another name", "if isinstance(it, Table)]", "if it is target and isinstance(it, Table)]"),
     "one table is set": ("another name", "if isinstance(statement, Update):", "if False:"),
-    "a source only reads": ("a change inside of a query", "elif state.is_insert or state.is_update or state.is_delete:", "elif False:"),
+    "a source only reads": ("a change inside of a query", "        _see_inner(statement)\n    elif block", "        pass\n    elif block"),
     "a query only reads": ("a change inside of a query", "        _see_inner(statement)\n    return None", "        pass\n    return None"),
     "a bulk update stamps nothing": ("objects after a bulk update", "compared.values({column.key: fence})", "compared"),
     "a bulk change compares nothing": ("a bulk change", "compared = statement.where(column <= fence)", "compared = statement"),

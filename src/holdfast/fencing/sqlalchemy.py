@@ -498,8 +498,9 @@ def _executed(state: ORMExecuteState) -> Any:
         _see_inner(statement)
         if mapper is not None:
             return _inserts_all(state, block, mapper) if isinstance(statement, Insert) else _changes_all(state, block, mapper, statement)
-    elif state.is_insert or state.is_update or state.is_delete:
-        _see_inner(statement)  # (a lambda, or the source of objects)
+    elif state.is_insert or state.is_update or state.is_delete or statement.__visit_name__ == "orm_from_statement":
+        # A lambda, or the source of objects. (The first releases of SQLAlchemy 2.0 do not call the latter an update.)
+        _see_inner(statement)
     elif block is not None and not (state.is_column_load or state.is_relationship_load):
         # To look for changes inside of a SELECT takes as long as the statement does, so it is done in blocks only.
         _see_inner(statement)
