@@ -1,6 +1,6 @@
 """Builds the wheel, installs each extra alone in a fresh environment, and runs what the extra is for: `./task extras`.
 
-The environments get the newest packages, as a new user's does, and not those of constraints.txt. That is how a package is
+The environments get the newest packages, as a new user's does, and not those of constraints.txt. So a package is
 noticed that no longer brings what it used to bring. In .venv the extras hide such a gap from each other.
 """
 
@@ -127,7 +127,14 @@ def _run(words: list[str | Path], cwd: Path = ROOT) -> None:
     hidden = ("PYTHONPATH", "HOLDFAST_SERVER", "VIRTUAL_ENV")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     subprocess.run(
-        words, cwd=cwd, env=environment, check=True, timeout=PATIENCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        words,
+        cwd=cwd,
+        env=environment,
+        check=True,
+        timeout=PATIENCE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 

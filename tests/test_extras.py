@@ -1,4 +1,7 @@
-"""What `./task extras` checks, and that it checks all of it. (That the extras work is for CI: it takes a network and a minute.)"""
+"""What `./task extras` checks, and that it checks all of it.
+
+That the extras work is for CI, because it takes a network and a minute.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ def test_a_program_runs_where_everything_is_installed(extra: str, tmp_path: Path
 
 def test_an_installation_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: an environment without what an extra should have brought."""
-    monkeypatch.setattr(extras, "_run", lambda words, cwd=tmp_path: subprocess.run(words, check=True, stdout=-1, stderr=-2, text=True))
+    monkeypatch.setattr(
+        extras, "_run", lambda words, cwd=tmp_path: subprocess.run(words, check=True, stdout=-1, stderr=-2, text=True)
+    )
     monkeypatch.setattr(extras.shutil, "which", lambda name: None)
     told = extras.check(tmp_path / "holdfast-0-py3-none-any.whl", tmp_path, "redis")
     assert told is not None

@@ -12,7 +12,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Engine, ForeignKey, Table, create_engine, delete, func, insert, lambda_stmt, select, update
+from sqlalchemy import (
+    Column,
+    Engine,
+    ForeignKey,
+    Table,
+    create_engine,
+    delete,
+    func,
+    insert,
+    lambda_stmt,
+    select,
+    update,
+)
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column, relationship
 
@@ -101,7 +113,9 @@ def write(world: Any, engine: Engine, fence: int, *, table: str | None = None, n
         session.get_one(world.Account, number).value = value or fence
 
 
-def refusal(world: Any, session: Session, fence: int, body: Callable[[Session], None], table: str | None = None) -> StaleFence:
+def refusal(
+    world: Any, session: Session, fence: int, body: Callable[[Session], None], table: str | None = None
+) -> StaleFence:
     """Run a body that a late holder must not finish."""
     with session as late, pytest.raises(StaleFence) as refused, world.fenced(late, {"a": fence}, table=table):
         body(late)
@@ -187,7 +201,11 @@ def by_an_upsert(world: Any, engine: Engine) -> None:
         upserts = [mysql.insert(world.Account).values(row).on_duplicate_key_update(value=5)]
     for upsert in upserts:
         for table in (None, "holdfast_fences"):
-            with Session(engine) as late, pytest.raises(Misuse, match="inserts or updates"), world.fenced(late, {"a": 5}, table=table):
+            with (
+                Session(engine) as late,
+                pytest.raises(Misuse, match="inserts or updates"),
+                world.fenced(late, {"a": 5}, table=table),
+            ):
                 late.execute(upsert)
         with Session(engine) as late, pytest.raises(Misuse, match="inserts or updates"):
             late.execute(upsert)
@@ -216,9 +234,16 @@ def by_a_change_inside_of_a_query(world: Any, engine: Engine) -> None:
             select(world.Account).from_statement(change),
             lambda_stmt(lambda change=change: change, track_closure_variables=False),
         ):
-            with Session(engine) as late, pytest.raises(Misuse, match="inside of another"), world.fenced(late, {"a": 5}, table=None):
+            with (
+                Session(engine) as late,
+                pytest.raises(Misuse, match="inside of another"),
+                world.fenced(late, {"a": 5}, table=None),
+            ):
                 late.execute(statement)
-        for statement in (select(world.Account).from_statement(change), insert(world.Plain).from_select(["id", "value"], inner.select())):
+        for statement in (
+            select(world.Account).from_statement(change),
+            insert(world.Plain).from_select(["id", "value"], inner.select()),
+        ):
             with Session(engine) as late, pytest.raises(Misuse, match="inside of another"):
                 late.execute(statement)
     assert stored(world, engine) == (9, 9)
@@ -229,8 +254,17 @@ def by_another_name(world: Any, engine: Engine) -> None:
     write(world, engine, 9)
     table = world.Account.__table__
     both = update(world.Plain).where(world.Plain.id == world.Account.id).values({world.Account.value: 5})
-    for statement in (update(aliased(world.Account)).values(value=5), update(table.alias()).values(value=5), delete(table.alias()), both):
-        with Session(engine) as late, pytest.raises(Misuse, match="a bulk change of Account"), world.fenced(late, {"a": 5}, table=None):
+    for statement in (
+        update(aliased(world.Account)).values(value=5),
+        update(table.alias()).values(value=5),
+        delete(table.alias()),
+        both,
+    ):
+        with (
+            Session(engine) as late,
+            pytest.raises(Misuse, match="a bulk change of Account"),
+            world.fenced(late, {"a": 5}, table=None),
+        ):
             late.execute(statement)
         with Session(engine) as late, pytest.raises(Misuse, match="a bulk change of Account"):
             late.execute(statement)
@@ -253,9 +287,17 @@ def by_a_bulk_change(world: Any, engine: Engine) -> None:
     write(world, engine, 9)
     for entity in (world.Account, world.Account.__table__):
         first = (entity.c if isinstance(entity, Table) else entity).id == 1
-        for statement in (update(entity).values(value=5), delete(entity).where(first), update(entity).where(first).values(value=5)):
+        for statement in (
+            update(entity).values(value=5),
+            delete(entity).where(first),
+            update(entity).where(first).values(value=5),
+        ):
             for table in (None, "holdfast_fences"):
-                with Session(engine) as late, pytest.raises(StaleFence) as refused, world.fenced(late, {"a": 5}, table=table):
+                with (
+                    Session(engine) as late,
+                    pytest.raises(StaleFence) as refused,
+                    world.fenced(late, {"a": 5}, table=table),
+                ):
                     late.execute(statement)
                 assert (refused.value.name, refused.value.fence, refused.value.seen) == ("a", 5, 9)
     assert stored(world, engine) == (9, 9)
@@ -284,7 +326,11 @@ def by_making_again_what_was_deleted(world: Any, engine: Engine) -> None:
     with Session(engine) as session, world.fenced(session, {"a": 9}, table=None):
         session.delete(session.get_one(world.Account, 1))
     for it in (row, world.Account(id=1, value=5)):
-        with Session(engine) as late, pytest.raises(Misuse, match="deleted by a later"), world.fenced(late, {"a": 5}, table=None):
+        with (
+            Session(engine) as late,
+            pytest.raises(Misuse, match="deleted by a later"),
+            world.fenced(late, {"a": 5}, table=None),
+        ):
             late.merge(it)
     with Session(engine) as session:
         assert session.get(world.Account, 1) is None
@@ -350,11 +396,16 @@ def by_a_narrow_column(world: Any, engine: Engine) -> None:
     loose = create_engine(engine.url, connect_args={"sql_mode": ""})
     for fence in (1_795_290_426_499_702, 1_795_290_426_499_701):
         for row in (world.Account(id=1, value=9), world.Account(id=3, value=9)):
-            with Session(loose) as session, pytest.raises(ConfigError, match=r"late_account\.fence has stored 2147483647 for the fence"):
+            with (
+                Session(loose) as session,
+                pytest.raises(ConfigError, match=r"late_account\.fence has stored 2147483647 for the fence"),
+            ):
                 with world.fenced(session, {"a": fence}):
                     session.merge(row)
     loose.dispose()
     assert stored(world, engine) == (100, 0)
 
 
-WAYS: dict[str, Way] = {name.removeprefix("by_").replace("_", " "): it for name, it in list(globals().items()) if name.startswith("by_")}
+WAYS: dict[str, Way] = {
+    name.removeprefix("by_").replace("_", " "): it for name, it in list(globals().items()) if name.startswith("by_")
+}

@@ -194,12 +194,13 @@ def test_rows_carry_the_fence_and_refuse_late_holders(engine: Engine, session: S
 
 
 @pytest.mark.parametrize("later, error", [(7, StaleFence), (4, StaleDataError)], ids=["later", "earlier"])
-def test_a_row_that_was_changed_since_it_was_read(engine: Engine, session: Session, later: int, error: type[Exception]) -> None:
+def test_a_row_that_was_changed_since_it_was_read(
+    engine: Engine, session: Session, later: int, error: type[Exception]
+) -> None:
     """A holder that is late is refused as one. A holder that is not late reads the row again."""
     session.add(Account(id=1, value=0))
     session.commit()
     with Session(engine) as other:
-
 
         def body() -> None:
             with fenced(other, {"a": 5}, table=None):
@@ -257,11 +258,17 @@ def test_a_change_in_bulk_compares_and_stamps_inside_of_a_block(engine: Engine, 
 def test_a_change_in_bulk_that_cannot_compare_is_misuse(engine: Engine, session: Session) -> None:
     session.add_all([Named(id=1, value=0), Account(id=1, value=0), Account(id=2, value=0)])
     session.commit()
-    with pytest.raises(Misuse, match=r"does not know the locks of its rows \(`Named.fence_name`\)"), fenced(session, {"named:1": 7}):
+    with (
+        pytest.raises(Misuse, match=r"does not know the locks of its rows \(`Named.fence_name`\)"),
+        fenced(session, {"named:1": 7}),
+    ):
         session.execute(update(Named).values(value=1))
     with pytest.raises(Misuse, match="does not know the locks"), fenced(session, {"named:1": 7}):
         session.execute(insert(Named), [{"id": 3, "value": 0}])
-    with pytest.raises(Misuse, match=r"which of several locks protects its rows \(a, b\)"), fenced(session, {"a": 7, "b": 7}):
+    with (
+        pytest.raises(Misuse, match=r"which of several locks protects its rows \(a, b\)"),
+        fenced(session, {"a": 7, "b": 7}),
+    ):
         session.execute(update(Account).values(value=1))
     with pytest.raises(Misuse, match="by primary keys"), fenced(session, {"a": 7}):
         session.execute(update(Account), [{"id": 1, "value": 1}, {"id": 2, "value": 2}])
@@ -359,7 +366,9 @@ MERGING = {
 
 @pytest.mark.parametrize("declared", [CHILD, OVERRIDING, ANOTHER], ids=["child", "overriding", "another column"])
 def test_a_class_whose_fence_would_not_be_compared_is_refused(declared: dict[str, str]) -> None:
-    assert run(UNCOMPARED.format(**declared)).startswith("the fences of Account would not be compared: merge its `__mapper_args__`")
+    assert run(UNCOMPARED.format(**declared)).startswith(
+        "the fences of Account would not be compared: merge its `__mapper_args__`"
+    )
 
 
 def test_a_class_that_merges_its_arguments_is_not() -> None:
@@ -422,7 +431,9 @@ async def test_an_asynchronous_session_with_several_databases(database: Database
 
 @pytest.mark.parametrize("given", [None, object(), sessionmaker()], ids=["None", "object", "sessionmaker"])
 def test_what_is_no_session(given: Any) -> None:
-    with pytest.raises(ConfigError, match="`fenced` takes a Session, AsyncSession, scoped_session or async_scoped_session, not"):
+    with pytest.raises(
+        ConfigError, match="`fenced` takes a Session, AsyncSession, scoped_session or async_scoped_session, not"
+    ):
         fenced(given, {"a": 7})
 
 
@@ -447,7 +458,10 @@ except ImportError as error:
     print(error, error.name)
 """
         )
-        assert said == 'holdfast.fencing.sqlalchemy needs SQLAlchemy 2.0 or newer: pip install "holdfast[sqlalchemy]" sqlalchemy\n'
+        assert (
+            said
+            == 'holdfast.fencing.sqlalchemy needs SQLAlchemy 2.0 or newer: pip install "holdfast[sqlalchemy]" sqlalchemy\n'
+        )
 
 
 def test_without_greenlet_threads_have_their_fences() -> None:
@@ -574,11 +588,27 @@ FAULTS = {
     "REPLACE is a word": ("an upsert", '"REPLACE" in', '"REPLACES" in'),
     "an alias is no table": ("another name", "if isinstance(it, Table)]", "if it is target and isinstance(it, Table)]"),
     "one table is set": ("another name", "if isinstance(statement, Update):", "if False:"),
-    "a source only reads": ("a change inside of a query", "        _see_inner(statement)\n    elif block", "        pass\n    elif block"),
-    "a query only reads": ("a change inside of a query", "        _see_inner(statement)\n    return None", "        pass\n    return None"),
+    "a source only reads": (
+        "a change inside of a query",
+        "        _see_inner(statement)\n    elif block",
+        "        pass\n    elif block",
+    ),
+    "a query only reads": (
+        "a change inside of a query",
+        "        _see_inner(statement)\n    return None",
+        "        pass\n    return None",
+    ),
     "a bulk update stamps nothing": ("objects after a bulk update", "compared.values({column.key: fence})", "compared"),
-    "a bulk change compares nothing": ("a bulk change", "compared = statement.where(column <= fence)", "compared = statement"),
-    "left-out rows are not looked for": ("a bulk change", "if seen is not None:\n        raise", "if False:\n        raise"),
+    "a bulk change compares nothing": (
+        "a bulk change",
+        "compared = statement.where(column <= fence)",
+        "compared = statement",
+    ),
+    "left-out rows are not looked for": (
+        "a bulk change",
+        "if seen is not None:\n        raise",
+        "if False:\n        raise",
+    ),
     "a bulk insert stamps nothing": ("objects after a bulk insert", "if held is not None:", "if False:"),
     "merge inserts": ("making again what was deleted", "and not constructed", "and False"),
     "a replaced row is a new one": ("replacing a row", "if replaced is not None and replaced is not row:", "if False:"),

@@ -6,8 +6,8 @@
     from holdfast.fencing.http import received               # services: the header Fencing-Token
     from holdfast.fencing import Seen                        # what lives in this process
 
-Each takes a lease, or `{name: fence}`, remembers the highest fence of each name, and raises StaleFence for a lower one. Then
-nothing is written. Knows errors and checks. Must not know clients: a service that receives fences needs none.
+Each takes a lease, or `{name: fence}`, remembers the highest fence of each name, and raises StaleFence for a lower
+one. Then nothing is written. Knows errors and checks. Must not know clients: a service that receives fences needs none.
 """
 
 from .bearer import Bearer, Fences

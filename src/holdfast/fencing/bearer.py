@@ -17,7 +17,10 @@ LONGEST = 512  # bytes of a lock's name
 
 @runtime_checkable
 class Bearer(Protocol):
-    """Anything with a lock's `name` and its `fence`: a lease of holdfast, of one name or of several (`fences`), or another lock's."""
+    """Anything with a lock's `name` and its `fence`: a lease of holdfast, or another lock's.
+
+    A lease of several names has `fences`, too.
+    """
 
     @property
     def name(self) -> str:
@@ -50,12 +53,12 @@ def fences_of(given: Fences, unfenced: bool = False) -> dict[str, int]:
     elif isinstance(given, Bearer):
         found = {given.name: given.fence}
     else:
-        raise ConfigError(f"a lease, or {{name: fence}}, bears a fence, and {checks.shown(given)} does not: pass one of them")
+        raise ConfigError(f"a lease, or {{name: fence}}, bears a fence; {checks.shown(given)} does not: pass either")
     fences = {checks.text(name, "a lock's name", most=LONGEST): _fence(it) for name, it in sorted(found.items()) if it is not None}
     if not fences and not unfenced:
         raise Misuse(
-            f"{checks.shown(given)} bears no fence: it was granted without servers (`fail_open`), so no one can tell whether it is "
-            "stale. Pass `unfenced=True` to go on unchecked."
+            f"{checks.shown(given)} bears no fence: it was granted without servers (`fail_open`), so no one can tell "
+            "whether it is stale. Pass `unfenced=True` to go on unchecked."
         )
     return fences
 
@@ -64,7 +67,8 @@ def fence_of(given: Fences, unfenced: bool = False) -> tuple[str, int] | None:
     """The only name and its fence, as `fences_of`. None for a lease without a fence. Misuse for several names."""
     fences = fences_of(given, unfenced)
     if len(fences) > 1:
-        raise Misuse(f"the lease holds several names ({', '.join(fences)}), and this takes one: pass {{name: lease.fences[name]}}")
+        held = ", ".join(fences)
+        raise Misuse(f"the lease holds several names ({held}), and this takes one: pass {{name: lease.fences[name]}}")
     return next(iter(fences.items()), None)
 
 

@@ -1,4 +1,4 @@
-"""Fences between services: the header Fencing-Token, which the holder of a lock sends to the service that owns the data.
+"""Fences between services: the header Fencing-Token, which a lock's holder sends to the service that owns the data.
 
 Knows text. Must not know frameworks, or where a receiver remembers fences.
 
@@ -128,7 +128,9 @@ def _value(headers: object) -> str | None:
     lines: Any = headers
     if not isinstance(headers, list | tuple):
         # Starlette's and Werkzeug's; httpx's and Tornado's; the standard library's; aiohttp's.
-        every = next((it for name in ("getlist", "get_list", "get_all", "getall") if (it := getattr(headers, name, None))), None)
+        every = next(
+            (it for name in ("getlist", "get_list", "get_all", "getall") if (it := getattr(headers, name, None))), None
+        )
         if every is not None:
             try:
                 lines = every(FENCING_TOKEN) or []
@@ -137,7 +139,9 @@ def _value(headers: object) -> str | None:
         elif isinstance(headers, Mapping):
             lines = [it for name, it in headers.items() if str(name).lower() == FENCING_TOKEN.lower()]
     if not isinstance(lines, list | tuple) or not all(isinstance(it, str) for it in lines):
-        raise ConfigError(f"headers are a mapping, or the text of {FENCING_TOKEN}, or a list of such texts, not {shown(headers)}")
+        raise ConfigError(
+            f"headers are a mapping, or the text of {FENCING_TOKEN}, or a list of such texts, not {shown(headers)}"
+        )
     return ", ".join(it for it in lines if it.strip()) if lines else None
 
 

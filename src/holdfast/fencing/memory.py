@@ -70,7 +70,10 @@ class Seen:
             Misuse: This thread runs an event loop, this `Seen` is for tasks, or the lease has no fence.
         """
         if _loop_runs():
-            raise Misuse("this thread runs an event loop, which waiting here would stop for good: use `async with seen.aguard(lease)`")
+            raise Misuse(
+                "this thread runs an event loop, which waiting here would stop for good: "
+                "use `async with seen.aguard(lease)`"
+            )
         with ExitStack() as stack:
             for name, fence in fences_of(lease, unfenced).items():
                 record = stack.enter_context(self._record(name, threading.Lock))
@@ -147,7 +150,9 @@ def _loop_runs() -> bool:
 
 def _see_owner(record: _Record, name: str, caller: object) -> None:
     if record.owner == caller:
-        raise SelfDeadlock(f"this thread or task is inside with {shown(name)} already, and would wait for itself: enter it once")
+        raise SelfDeadlock(
+            f"this thread or task is inside with {shown(name)} already, and would wait for itself: enter it once"
+        )
 
 
 @contextmanager

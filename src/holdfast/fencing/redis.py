@@ -97,7 +97,10 @@ class FencedRedis:
 
     def _judged(self, answer: Any) -> Any:
         if not isinstance(answer, list):
-            raise Misuse(f"the client has answered {shown(answer)} instead of running the script now: pass one that waits for answers")
+            raise Misuse(
+                f"the client has answered {shown(answer)} instead of running the script now: "
+                "pass a client that waits for answers"
+            )
         if answer[0]:
             return answer[1] if len(answer) > 1 else None  # (nil ends a table)
         name, fence = list(self._fences.items())[answer[1] - 1]

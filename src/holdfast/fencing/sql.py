@@ -50,8 +50,8 @@ _CREATE = {
     "mysql": "name varbinary(512) PRIMARY KEY, seen bigint NOT NULL, written bigint NOT NULL) ENGINE=InnoDB",
 }
 
-# All rows that have the key are locked and shown, whether their fence is raised or is a later holder's. A condition on the
-# fence would leave a later holder's row out, and the guard would not see it beside another row with the same key.
+# All rows that have the key are locked and shown, whether their fence is raised or is a later holder's. A condition
+# on the fence would leave a later holder's row out, and the guard would not see it beside another row with the key.
 _STAMP = """
 UPDATE {table} SET {column} = CASE WHEN {column} > :fence THEN {column} ELSE :fence END WHERE {key} = :key"""
 _STAMPED = "SELECT {column} FROM {table} WHERE {key} = :key"
@@ -96,7 +96,9 @@ class FenceTable:
         def said(text: str) -> _Statement:
             return _Statement(text.format(table=table).strip(), dialect, paramstyle)
 
-        self._write, self._read = (said(_MYSQL_WRITE), said(_MYSQL_READ)) if self._mysql else (said(_WRITE), said(_READ))
+        self._write, self._read = (
+            (said(_MYSQL_WRITE), said(_MYSQL_READ)) if self._mysql else (said(_WRITE), said(_READ))
+        )
         self._look = said(_LOOK + (" FOR UPDATE" if self._mysql else ""))
         self._forget = said(_FORGET)
 
@@ -153,13 +155,18 @@ class FenceTable:
                 continue
             rows = yield self._look.asks(rows=1, name=key)
             if not rows:
-                raise ConfigError(f"{self.table} does not store the name {checks.shown(name)} as it is: create it with `FenceTable.ddl`")
+                raise ConfigError(
+                    f"{self.table} does not store the name {checks.shown(name)} as it is: "
+                    "create it with `FenceTable.ddl`"
+                )
             seen, written = rows[0]
             if fence < (written if read else seen):
                 raise StaleFence(name, fence, written if read else seen)
-            # Without its strict mode, MySQL stores the largest number that a narrow column holds. All fences would be equal.
+            # Without its strict mode, MySQL stores the largest number that a narrow column holds: all fences are equal.
             if seen < fence or not (read or written == fence):
-                raise ConfigError(f"{self.table} has stored {min(seen, written or seen)} for the fence {fence}: {NARROW}")
+                raise ConfigError(
+                    f"{self.table} has stored {min(seen, written or seen)} for the fence {fence}: {NARROW}"
+                )
 
     def _forgetting(self, older_than: checks.Seconds) -> _Asking:
         oldest = time.time() - checks.seconds(older_than, "older_than")
@@ -185,7 +192,9 @@ class FenceColumn:
         ConfigError: An argument is none of these.
     """
 
-    def __init__(self, dialect: str, table: str, *, key: str = "id", column: str = "fence", paramstyle: str | None = None) -> None:
+    def __init__(
+        self, dialect: str, table: str, *, key: str = "id", column: str = "fence", paramstyle: str | None = None
+    ) -> None:
         self.dialect, self.table = _known(dialect, DIALECTS, "a dialect"), _identifier(table)
         names = {"table": table, "key": _identifier(key), "column": _identifier(column)}
         self._key, self._column = key, column
@@ -193,7 +202,9 @@ class FenceColumn:
         self._returning = dialect == "postgresql"
         stamp = _STAMP.format(**names).strip() + (f" RETURNING {column}" if self._returning else "")
         self._stamp = _Statement(stamp, dialect, paramstyle)
-        self._stamped = _Statement(_STAMPED.format(**names) + ("" if dialect == "sqlite" else " FOR UPDATE"), dialect, paramstyle)
+        self._stamped = _Statement(
+            _STAMPED.format(**names) + ("" if dialect == "sqlite" else " FOR UPDATE"), dialect, paramstyle
+        )
 
     def guard(self, cursor: Cursor, key: object, lease: Fences, *, unfenced: bool = False) -> None:
         """Stamp the row with the fence, and keep others from it until this transaction ends. Then read it, and write.
@@ -232,22 +243,24 @@ class FenceColumn:
                 raise LookupError(f"{self.table} has no row {checks.shown(key)} (compared with its column {self._key})")
             if len(rows) > 1:
                 raise Misuse(
-                    f"several rows of {self.table} have {checks.shown(key)} as {self._key}: a fence is compared with one row, so "
-                    "pass the key of one, or use a FenceTable"
+                    f"several rows of {self.table} have {checks.shown(key)} as {self._key}: a fence is compared with one row, "
+                    "so pass the key of one, or use a FenceTable"
                 )
             (stored,) = rows[0]
             if stored == fence:
                 return
             if isinstance(stored, int | float | Decimal) and stored > fence:
                 raise StaleFence(name, fence, int(stored))
-        raise ConfigError(f"{self.table}.{self._column} has stored {checks.shown(stored)} for the fence {fence}: {NARROW}")
+        raise ConfigError(
+            f"{self.table}.{self._column} has stored {checks.shown(stored)} for the fence {fence}: {NARROW}"
+        )
 
     def __repr__(self) -> str:
         return f"<FenceColumn of {self.table!r} {self.dialect}>"
 
 
 class _Question(NamedTuple):
-    """A statement to execute. `rows`: the answer is a list of its first rows, at most so many; 0: how many rows it changed."""
+    """A statement to execute. `rows`: the answer is a list of at most so many rows. 0: how many rows it changed."""
 
     statement: str
     parameters: dict[str, object] | tuple[object, ...]
@@ -345,5 +358,7 @@ def _known(word: object, words: tuple[str, ...], what: str) -> str:
 
 def _identifier(name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigError(f"a name in the schema has letters, digits and _, with a schema's and a dot before it; not {checks.shown(name)}")
+        raise ConfigError(
+            f"a name in the schema has letters, digits and _, with a schema's and a dot before it; not {checks.shown(name)}"
+        )
     return name

@@ -50,7 +50,8 @@ try:
     from sqlalchemy.sql import visitors
 except ImportError as missing:
     raise ImportError(
-        'holdfast.fencing.sqlalchemy needs SQLAlchemy 2.0 or newer: pip install "holdfast[sqlalchemy]"', name="sqlalchemy"
+        'holdfast.fencing.sqlalchemy needs SQLAlchemy 2.0 or newer: pip install "holdfast[sqlalchemy]"',
+        name="sqlalchemy",
     ) from missing
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ __all__ = ["Fenced", "fence_table", "fenced", "guard"]
 
 _TABLE = "holdfast_fences"
 _INSIDE = "holdfast.fenced"  # in `session.info`: the block that the session is in
-_CONSTRUCTED = "holdfast.constructed"  # in a row's `InstanceState.info`: its constructor ran, and it was not inserted yet
+_CONSTRUCTED = (
+    "holdfast.constructed"  # in a row's `InstanceState.info`: its constructor ran, and it was not inserted yet
+)
 _FENCE = "holdfast_fence"  # an execution option: the fence that a bulk INSERT gives to its rows
 
 
@@ -72,7 +75,9 @@ def fence_table(metadata: MetaData, name: str = _TABLE) -> Table:
     return Table(name, metadata, Column("name", text, primary_key=True), *numbers)
 
 
-def guard(connection: Connection, lease: Fences, *, table: str = _TABLE, read: bool = False, unfenced: bool = False) -> None:
+def guard(
+    connection: Connection, lease: Fences, *, table: str = _TABLE, read: bool = False, unfenced: bool = False
+) -> None:
     """Guard a transaction of a connection, as `FenceTable.guard` does. Call it before the first read.
 
     Use `fenced` with a session: a session may hold objects that it read before this guard.
@@ -90,12 +95,19 @@ def guard(connection: Connection, lease: Fences, *, table: str = _TABLE, read: b
         ConfigError: The fence table cannot hold the fence or the name.
     """
     cursor = _Cursor(connection)
-    _table(connection.dialect.name, table, connection.dialect.paramstyle).guard(cursor, lease, read=read, unfenced=unfenced)
+    _table(connection.dialect.name, table, connection.dialect.paramstyle).guard(
+        cursor, lease, read=read, unfenced=unfenced
+    )
 
 
 @overload
 def fenced(
-    session: Session | scoped_session[Any], lease: Fences, *, table: str | None = ..., read: bool = ..., unfenced: bool = ...
+    session: Session | scoped_session[Any],
+    lease: Fences,
+    *,
+    table: str | None = ...,
+    read: bool = ...,
+    unfenced: bool = ...,
 ) -> AbstractContextManager[Session]: ...
 
 
@@ -150,7 +162,9 @@ def fenced(
     # Nobody can have an AsyncSession before its module was imported.
     asynchronous = sys.modules.get("sqlalchemy.ext.asyncio")
     if asynchronous is None or not isinstance(session, asynchronous.AsyncSession | asynchronous.async_scoped_session):
-        raise ConfigError(f"`fenced` takes a Session, AsyncSession, scoped_session or async_scoped_session, not {shown(session)}")
+        raise ConfigError(
+            f"`fenced` takes a Session, AsyncSession, scoped_session or async_scoped_session, not {shown(session)}"
+        )
     return _asynchronous(session, block)
 
 
@@ -269,7 +283,9 @@ class _Block:
         """The name and fence of all rows that a bulk change concerns; None if the lease is OPEN."""
         if not self.fences:
             return None
-        named = [it.class_.__name__ for it in mapper.self_and_descendants if it.class_.fence_name is not Fenced.fence_name]
+        named = [
+            it.class_.__name__ for it in mapper.self_and_descendants if it.class_.fence_name is not Fenced.fence_name
+        ]
         if named:
             _refuse(mapper, f"does not know the locks of its rows (`{named[0]}.fence_name`)")
         if len(self.fences) > 1:
@@ -399,8 +415,8 @@ def _inserted(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
         return
     if block.table is None and block.fences and not constructed:
         raise Misuse(
-            f"{row!r} is not in the database, and may have been deleted by a later holder: `merge` would make it again. "
-            "Pass a table to `fenced`, or `session.add` a new object if it never existed."
+            f"{row!r} is not in the database, and may have been deleted by a later holder: `merge` would make it "
+            "again. Pass a table to `fenced`, or `session.add` a new object if it never existed."
         )
     # A row that is deleted and made again in one flush is updated. Its fence is that of the deleted object.
     replaced = session.identity_map.get(mapper.identity_key_from_instance(row))
@@ -480,10 +496,14 @@ def _mapped(mapper: Mapper[Any], class_: type) -> None:
 def _configured(mapper: Mapper[Any], class_: type) -> None:
     """A class is about to be used: see that the session compares its fence."""
     column = mapper.version_id_col
-    if column is None or mapper.version_id_generator is not False or mapper.get_property_by_column(column).key != "fence":
+    if (
+        column is None
+        or mapper.version_id_generator is not False
+        or mapper.get_property_by_column(column).key != "fence"
+    ):
         raise ConfigError(
-            f"the fences of {class_.__name__} would not be compared: merge its `__mapper_args__` with `Fenced.__mapper_args__`, "
-            "and if it inherits from a mapped class, give `Fenced` to the topmost one"
+            f"the fences of {class_.__name__} would not be compared: merge its `__mapper_args__` with "
+            "`Fenced.__mapper_args__`, and if it inherits from a mapped class, give `Fenced` to the topmost one"
         )
 
 
@@ -497,7 +517,11 @@ def _executed(state: ORMExecuteState) -> Any:
             _see_upsert(statement, mapper)
         _see_inner(statement)
         if mapper is not None:
-            return _inserts_all(state, block, mapper) if isinstance(statement, Insert) else _changes_all(state, block, mapper, statement)
+            return (
+                _inserts_all(state, block, mapper)
+                if isinstance(statement, Insert)
+                else _changes_all(state, block, mapper, statement)
+            )
     elif state.is_insert or state.is_update or state.is_delete or statement.__visit_name__ == "orm_from_statement":
         # A lambda, or the source of objects. (The first releases of SQLAlchemy 2.0 do not call the latter an update.)
         _see_inner(statement)
@@ -522,7 +546,7 @@ def _see_upsert(statement: Any, mapper: Mapper[Any]) -> None:
 
 
 def _see_inner(statement: Any) -> None:
-    """Refuse a change of `Fenced` rows inside of a statement, and an UPDATE that sets columns of another table (in MySQL)."""
+    """Refuse a change of `Fenced` rows inside of a statement, and (for MySQL) of columns of another table."""
     parts: Iterator[Any] = visitors.iterate(statement)
     targets = [it.table for it in parts if it is not statement and it.__visit_name__ in _CHANGES]
     if isinstance(statement, Update):
