@@ -20,7 +20,7 @@ from zipfile import ZipFile
 
 ROOT = Path(__file__).parent.parent
 AT_ONCE = 2  # environments
-PATIENCE = 100.0  # seconds for each command
+PATIENCE = 180.0  # seconds for each command; on an idle machine the longest takes 10
 
 # What each extra is for, as a program. "" is the package without any.
 PROGRAMS = {
