@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import email.message
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import http_sfv
+import httpx
 import pytest
+import starlette.datastructures
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import BadFence, LockLost, Misuse, StaleFence
+from holdfast import BadFence, ConfigError, LockLost, Misuse, StaleFence
+from holdfast.fencing import http as module
 from holdfast.fencing.bearer import MOST
 from holdfast.fencing.http import FENCING_TOKEN, fences_in, header_of, received, status_of
 
@@ -115,6 +122,77 @@ def test_a_receiver_takes_the_fences_of_its_own_locks() -> None:
         with pytest.raises(BadFence, match="has to say the fence of the lock 'c'") as raised:
             received(value, "c")
         assert status_of(raised.value) == 428
+
+
+LINES: list[tuple[str, str]] = [("fencing-token", '"a";fence="5"'), ("other", "x"), ("fencing-token", '"a";fence="6"')]
+
+
+def standard(lines: list[tuple[str, str]]) -> Any:
+    message = email.message.Message()
+    for name, value in lines:
+        message[name] = value
+    return message
+
+
+class Multi(dict[str, Any]):
+    """As aiohttp's: `get` is the first line, `getall` all of them, and KeyError if there is none."""
+
+    def __init__(self, lines: list[tuple[str, str]]) -> None:
+        super().__init__(reversed(lines))
+        self._lines = lines
+
+    def getall(self, name: str) -> list[str]:
+        found = [value for key, value in self._lines if key == name.lower()]
+        if not found:
+            raise KeyError(name)
+        return found
+
+
+FRAMEWORKS: dict[str, Callable[[list[tuple[str, str]]], Any]] = {
+    "starlette": lambda lines: starlette.datastructures.Headers(raw=[(k.encode(), v.encode()) for k, v in lines]),
+    "httpx": httpx.Headers,
+    "the standard library": standard,
+    "aiohttp": Multi,
+    "lines": lambda lines: [value for name, value in lines if name == "fencing-token"],
+}
+
+
+def reads_all_lines(read: Callable[..., dict[str, int]], make: Callable[[list[tuple[str, str]]], Any]) -> None:
+    assert read(make(LINES[:2]), "a") == {"a": 5}
+    assert read(make([*LINES[:2], ("fencing-token", '"b";fence="6"'), LINES[0]]), "a", "b") == {"a": 5, "b": 6}
+    with pytest.raises(BadFence, match="two fences for 'a'") as raised:
+        read(make(LINES), "a")
+    assert status_of(raised.value) == 400
+    with pytest.raises(BadFence) as raised:
+        read(make(LINES[1:2]), "a")
+    assert status_of(raised.value) == 428
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_two_lines_that_contradict_each_other_are_refused(framework: str) -> None:
+    reads_all_lines(received, FRAMEWORKS[framework])
+
+
+def test_reading_the_first_line_only_is_found() -> None:
+    """Planted: what `headers.get` returns."""
+    source = Path(module.__file__).read_text()
+    sound = "lines = every(FENCING_TOKEN) or []"
+    assert source.count(sound) == 1
+    names: dict[str, Any] = {"__name__": module.__name__, "__package__": "holdfast.fencing"}
+    exec(source.replace(sound, "lines = (every(FENCING_TOKEN) or [])[:1]"), names)
+    with pytest.raises((BadFence, pytest.fail.Exception)):
+        reads_all_lines(names["received"], FRAMEWORKS["starlette"])
+
+
+def test_other_headers() -> None:
+    assert received({"Accept": "*/*", "FENCING-TOKEN": '"a";fence="5"'}, "a") == {"a": 5}
+    assert received(["", '"a";fence="5"'], "a") == {"a": 5}
+    for nothing in (None, "", {}, [], [""], {"Accept": "*/*"}):
+        with pytest.raises(BadFence, match="has to say the fence"):
+            received(nothing, "a")
+    for strange in (5, [b"x"], {"Fencing-Token": 5}, object()):
+        with pytest.raises(ConfigError, match="headers are a mapping"):
+            received(strange, "a")
 
 
 def test_what_a_receiver_answers() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from holdfast import ConfigError, Misuse, StaleFence
+from holdfast import ConfigError, Misuse, SelfDeadlock, StaleFence
 from holdfast.fencing import Seen, memory
 
 DAY = 86400
@@ -111,10 +111,55 @@ async def test_tasks_are_inside_one_after_another_and_one_that_is_cancelled_leav
 
 async def test_one_is_for_threads_or_for_tasks() -> None:
     seen = Seen(keep=None)
-    assert passes(seen, 5)
+    assert await asyncio.to_thread(passes, seen, 5)
     with pytest.raises(Misuse, match="for threads"):
         async with seen.aguard({"a": 6}):
             raise AssertionError
+
+
+async def waits_as_a_thread_in_a_loop(kind: type[Seen]) -> None:
+    """Two tasks: the first waits for something inside, the second would wait for the first, and stop the loop."""
+    seen, entered, gone = kind(keep=None), asyncio.Event(), asyncio.Event()
+
+    async def first() -> None:
+        with seen.guard({"a": 5}):
+            entered.set()
+            await gone.wait()
+
+    task = asyncio.ensure_future(first())
+    await asyncio.sleep(0)
+    try:
+        with pytest.raises(Misuse, match=r"use `async with seen\.aguard"), seen.guard({"b": 6}):
+            raise AssertionError
+        with pytest.raises(Misuse, match=r"use `async with seen\.aguard"):
+            await task
+    finally:
+        gone.set()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_thread_s_guard_inside_of_a_loop_is_misuse() -> None:
+    await waits_as_a_thread_in_a_loop(Seen)
+
+
+async def test_who_is_inside_would_wait_for_itself() -> None:
+    seen = Seen(keep=None)
+
+    def again() -> None:
+        with seen.guard({"a": 5}):
+            with pytest.raises(SelfDeadlock, match="inside with 'a' already"), seen.guard({"b": 5, "a": 5}):
+                raise AssertionError
+        with seen.guard({"b": 5, "a": 5}):
+            pass
+
+    await asyncio.to_thread(again)
+    tasks = Seen(keep=None)
+    async with tasks.aguard({"a": 5}):
+        with pytest.raises(SelfDeadlock, match="inside with 'a' already"):
+            async with tasks.aguard({"a": 5}):
+                raise AssertionError
+    async with tasks.aguard({"a": 5}):
+        pass
 
 
 def test_a_fence_that_is_older_than_what_is_remembered_is_refused() -> None:
@@ -177,15 +222,23 @@ FAULTS = {
 }
 
 
+def with_a_fault(sound: str, broken: str) -> Any:
+    source = Path(memory.__file__).read_text()
+    assert source.count(sound) == 1
+    names: dict[str, Any] = {"__name__": memory.__name__, "__package__": "holdfast.fencing"}
+    exec(source.replace(sound, broken), names)
+    return names["Seen"]
+
+
+async def test_a_guard_that_does_not_look_for_a_loop_is_found() -> None:
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        await waits_as_a_thread_in_a_loop(with_a_fault("if _loop_runs():", "if False:"))
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(fault: str) -> None:
-    sound, broken = FAULTS[fault]
-    source = Path(memory.__file__).read_text()
-    assert source.count(sound) == 1
-    names = {"__name__": memory.__name__, "__package__": "holdfast.fencing"}
-    exec(source.replace(sound, broken), names)
-    kind: Any = names["Seen"]
+    kind = with_a_fault(*FAULTS[fault])
 
     @settings(max_examples=2000, deadline=None, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False)
     @given(STEPS)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.cluster
+import redis.cluster
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -81,6 +83,36 @@ async def test_tasks_have_the_same(store: Nodes, client: redis.Redis) -> None:
         with pytest.raises(StaleFence):
             await FencedRedis(asynchronous, {"a": fence - 1}).delete("key")
     assert client.get("key") == "x"
+
+
+def late_by_a_pipeline(client: Any) -> None:
+    """A late holder queues its write, and nobody looks at the script's answer."""
+    fence = now()
+    FencedRedis(client, {"a": fence}).set("key", "later")
+    with client.pipeline() as pipeline:
+        with pytest.raises(Misuse, match="a pipeline answers later"):
+            FencedRedis(pipeline, {"a": fence - 1}).set("key", "late")
+        assert len(pipeline) == 0
+
+
+def test_a_pipeline_is_misuse(store: Nodes, client: redis.Redis) -> None:
+    late_by_a_pipeline(client)
+    with pytest.raises(Misuse, match="a pipeline answers later"):
+        FencedRedis(redis.asyncio.Redis.from_url(store.urls[0]).pipeline(), {"a": now()})
+    for kind in (redis.cluster.ClusterPipeline, redis.asyncio.cluster.ClusterPipeline):
+        with pytest.raises(Misuse, match="a pipeline answers later"):
+            FencedRedis(kind.__new__(kind), {"a": now()})
+
+
+def test_a_client_that_answers_later_is_misuse(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted, too: a pipeline that is not known as one queues the write, and is refused then."""
+
+    class Later(redis.Redis):
+        def execute_command(self, *words: Any, **options: Any) -> Any:
+            return self
+
+    with Later() as later, pytest.raises(Misuse, match="instead of running the script now"):
+        FencedRedis(later, {"a": now()}).set("key", "x")
 
 
 def test_several_names_all_or_none(client: redis.Redis) -> None:

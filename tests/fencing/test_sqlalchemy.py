@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fencing import overtaking
 from fencing.databases import Database
-from sqlalchemy import Engine, ForeignKey, String, create_engine, delete, event, select, text, update
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy import Engine, ForeignKey, String, create_engine, delete, event, insert, inspect, select, text, update
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 from sqlalchemy.orm.exc import StaleDataError
 
-from holdfast import Misuse, StaleFence
+from holdfast import ConfigError, Misuse, StaleFence
 from holdfast.fencing import FenceTable
 from holdfast.fencing import sqlalchemy as module
 from holdfast.fencing.sqlalchemy import Fenced, fence_table, fenced, guard
@@ -187,17 +194,23 @@ def test_rows_carry_the_fence_and_refuse_late_holders(engine: Engine, session: S
 
 
 @pytest.mark.parametrize("later, error", [(7, StaleFence), (4, StaleDataError)], ids=["later", "earlier"])
-def test_a_row_that_was_changed_since_it_was_read(engine: Engine, session: Session, later: int, error: type[Exception]) -> None:
-    """It was read before anybody's last write: a late holder is refused as one, whoever is not late reads it again."""
+def test_a_row_that_was_changed_since_it_was_read(
+    engine: Engine, session: Session, later: int, error: type[Exception]
+) -> None:
+    """A holder that is late is refused as one. A holder that is not late reads the row again."""
     session.add(Account(id=1, value=0))
     session.commit()
-    with Session(engine, expire_on_commit=False) as other:
-        row = other.get_one(Account, 1)
-        other.commit()
-        with fenced(session, {"a": later}, table=None):
-            session.get_one(Account, 1).value = later
-        with pytest.raises(error) as raised, fenced(other, {"a": 5}, table=None):
-            row.value = 5
+    with Session(engine) as other:
+
+        def body() -> None:
+            with fenced(other, {"a": 5}, table=None):
+                row = other.get_one(Account, 1)
+                with fenced(session, {"a": later}, table=None):
+                    session.get_one(Account, 1).value = later
+                row.value = 5
+
+        with pytest.raises(error) as raised:
+            body()
         if isinstance(raised.value, StaleFence):
             assert (raised.value.fence, raised.value.seen) == (5, 7)
     assert values(engine, "account") == [later]
@@ -220,20 +233,52 @@ def test_a_change_outside_of_a_block_is_misuse(engine: Engine, session: Session)
     assert values(engine, "account") == [0]
 
 
-def test_a_change_in_bulk_needs_the_table(engine: Engine, session: Session) -> None:
+def test_a_change_in_bulk_compares_and_stamps_inside_of_a_block(engine: Engine, session: Session) -> None:
     session.add(Account(id=1, value=0))
     session.commit()
-    for statement in (update(Account).values(value=1), delete(Account)):
-        with pytest.raises(Misuse, match="a bulk change"):
+    for statement in (update(Account).values(value=1), delete(Account), update(Account.__table__).values(value=1)):
+        with pytest.raises(Misuse, match=r"a bulk change of Account .* only inside of `fenced`"):
             session.execute(statement)
         session.rollback()
-        with pytest.raises(Misuse, match="a bulk change"), fenced(session, {"a": 7}, table=None):
-            session.execute(statement)
     session.execute(update(Plain).values(value=1))
     session.rollback()
-    with fenced(session, {"a": 7}):
+    for fence, table in ((7, "holdfast_fences"), (8, None)):
+        with fenced(session, {"a": fence}, table=table):
+            row = session.get_one(Account, 1)
+            session.execute(update(Account).where(Account.value < fence).values(value=fence))
+            assert (row.value, row.fence) == (fence, fence)
+        assert values(engine, "account") == [fence]
+    with fenced(session, OPEN, unfenced=True):
         session.execute(update(Account).values(value=1))
-    assert values(engine, "account") == [1]
+    with fenced(session, {"a": 8}, table=None):
+        session.execute(delete(Account))
+    assert values(engine, "account") == []
+
+
+def test_a_change_in_bulk_that_cannot_compare_is_misuse(engine: Engine, session: Session) -> None:
+    session.add_all([Named(id=1, value=0), Account(id=1, value=0), Account(id=2, value=0)])
+    session.commit()
+    with (
+        pytest.raises(Misuse, match=r"does not know the locks of its rows \(`Named.fence_name`\)"),
+        fenced(session, {"named:1": 7}),
+    ):
+        session.execute(update(Named).values(value=1))
+    with pytest.raises(Misuse, match="does not know the locks"), fenced(session, {"named:1": 7}):
+        session.execute(insert(Named), [{"id": 3, "value": 0}])
+    with (
+        pytest.raises(Misuse, match=r"which of several locks protects its rows \(a, b\)"),
+        fenced(session, {"a": 7, "b": 7}),
+    ):
+        session.execute(update(Account).values(value=1))
+    with pytest.raises(Misuse, match="by primary keys"), fenced(session, {"a": 7}):
+        session.execute(update(Account), [{"id": 1, "value": 1}, {"id": 2, "value": 2}])
+    session.rollback()
+    for statement in (update(WORLD.Savings).values(interest=1), delete(WORLD.Savings)):
+        with pytest.raises(Misuse, match="names another table than late_account"), fenced(session, {"a": 7}):
+            session.execute(statement)
+    session.execute(insert(Named), [{"id": 3, "value": 0}])  # INSERT is free outside of a block
+    session.commit()
+    assert (values(engine, "account"), values(engine, "named")) == ([0, 0], [0, 0])
 
 
 def test_rows_with_a_lock_each(engine: Engine, session: Session) -> None:
@@ -279,6 +324,203 @@ def test_a_class_that_inherits_one(engine: Engine) -> None:
     Family.metadata.drop_all(engine)
 
 
+UNCOMPARED = """
+from sqlalchemy import BigInteger, ForeignKey
+from sqlalchemy.orm import DeclarativeBase, Mapped, configure_mappers, mapped_column
+from holdfast import ConfigError
+from holdfast.fencing.sqlalchemy import Fenced
+class Base(DeclarativeBase):
+    pass
+class Parent(Base):
+    __tablename__ = "parent"
+    id: Mapped[int] = mapped_column(primary_key=True)
+class Account({bases}):
+    __tablename__ = "account"
+    id: Mapped[int] = mapped_column({key}primary_key=True)
+    own: Mapped[int]
+    {rest}
+try:
+    configure_mappers()
+except ConfigError as error:
+    print(error)
+"""
+CHILD = {"bases": "Fenced, Parent", "key": 'ForeignKey("parent.id"), ', "rest": ""}
+OVERRIDING = {"bases": "Fenced, Base", "key": "", "rest": '__mapper_args__ = {"eager_defaults": True}'}
+ANOTHER = {
+    "bases": "Fenced, Base",
+    "key": "",
+    "rest": """
+    version: Mapped[int] = mapped_column()
+    __mapper_args__ = {"version_id_col": version, "version_id_generator": False}
+""",
+}
+MERGING = {
+    "bases": "Fenced, Base",
+    "key": "",
+    "rest": """
+    fence: Mapped[int] = mapped_column("fencing", BigInteger, default=0)
+    __mapper_args__ = {"eager_defaults": True, "version_id_col": fence, "version_id_generator": False}
+""",
+}
+
+
+@pytest.mark.parametrize("declared", [CHILD, OVERRIDING, ANOTHER], ids=["child", "overriding", "another column"])
+def test_a_class_whose_fence_would_not_be_compared_is_refused(declared: dict[str, str]) -> None:
+    assert run(UNCOMPARED.format(**declared)).startswith(
+        "the fences of Account would not be compared: merge its `__mapper_args__`"
+    )
+
+
+def test_a_class_that_merges_its_arguments_is_not() -> None:
+    assert run(UNCOMPARED.format(**MERGING)) == ""
+
+
+def test_a_class_that_is_not_looked_at_is_found() -> None:
+    """Planted: its version is not seen to be the fence."""
+    planted = "from holdfast.fencing import sqlalchemy\nfrom sqlalchemy import event\n"
+    planted += 'event.remove(Fenced, "mapper_configured", sqlalchemy._configured)\nclass Base('
+    assert run(UNCOMPARED.replace("class Base(", planted).format(**OVERRIDING)) == ""
+
+
+# ------------------------------------------------ other sessions
+
+
+def test_registries_of_sessions(engine: Engine) -> None:
+    registry = scoped_session(sessionmaker(engine))
+    with fenced(registry, {"a": 7}) as session:
+        assert session is registry()
+        registry.add(Account(id=1, value=7))
+    with pytest.raises(StaleFence), fenced(registry, {"a": 5}):
+        raise AssertionError("the body does not run")
+    registry.execute(select(Account)).all()
+    with pytest.raises(Misuse, match="first statement"), fenced(registry, {"a": 7}):
+        raise AssertionError
+    registry.remove()
+    assert values(engine, "account") == [7]
+
+
+async def test_registries_of_asynchronous_sessions(database: Database, engine: Engine) -> None:
+    if not database.asynchronous:
+        return
+    asynchronous = create_async_engine(database.asynchronous)
+    registry = async_scoped_session(async_sessionmaker(asynchronous), scopefunc=asyncio.current_task)
+    async with fenced(registry, {"a": 7}) as session:
+        assert session is registry()
+        registry.add(Account(id=1, value=7))
+    with pytest.raises(StaleFence):
+        async with fenced(registry, {"a": 5}):
+            raise AssertionError("the body does not run")
+    await registry.remove()
+    await asynchronous.dispose()
+    assert values(engine, "account") == [7]
+
+
+async def test_an_asynchronous_session_with_several_databases(database: Database, engine: Engine) -> None:
+    if not database.asynchronous:
+        return
+    elsewhere, asynchronous = create_async_engine("sqlite+aiosqlite://"), create_async_engine(database.asynchronous)
+    for fence, error in ((7, None), (5, StaleFence)):
+        async with AsyncSession(bind=elsewhere, binds={Plain: asynchronous}) as session:
+            with pytest.raises(error) if error else nullcontext():
+                async with fenced(session, {"a": fence}):
+                    await session.merge(Plain(id=1, value=fence))
+    await elsewhere.dispose()
+    await asynchronous.dispose()
+    assert values(engine) == [7]
+
+
+@pytest.mark.parametrize("given", [None, object(), sessionmaker()], ids=["None", "object", "sessionmaker"])
+def test_what_is_no_session(given: Any) -> None:
+    with pytest.raises(
+        ConfigError, match="`fenced` takes a Session, AsyncSession, scoped_session or async_scoped_session, not"
+    ):
+        fenced(given, {"a": 7})
+
+
+# ------------------------------------------------ what is installed, and what it costs
+
+
+def run(program: str) -> str:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_without_sqlalchemy_the_error_says_what_to_install() -> None:
+    for missing in ("sqlalchemy", "sqlalchemy.orm"):
+        said = run(
+            f"""
+import sys
+sys.modules[{missing!r}] = None
+try:
+    import holdfast.fencing.sqlalchemy
+except ImportError as error:
+    print(error, error.name)
+"""
+        )
+        assert (
+            said
+            == 'holdfast.fencing.sqlalchemy needs SQLAlchemy 2.0 or newer: pip install "holdfast[sqlalchemy]" sqlalchemy\n'
+        )
+
+
+def test_without_greenlet_threads_have_their_fences() -> None:
+    run(
+        """
+import sys
+sys.modules["greenlet"] = None
+from sqlalchemy import create_engine, MetaData
+from sqlalchemy.orm import Session
+from holdfast import ConfigError
+from holdfast.fencing.sqlalchemy import fence_table, fenced
+metadata = MetaData()
+fence_table(metadata)
+engine = create_engine("sqlite://")
+metadata.create_all(engine)
+with Session(engine) as session, fenced(session, {"a": 7}):
+    pass
+try:
+    fenced(None, {"a": 7})
+except ConfigError:
+    pass
+else:
+    raise AssertionError
+"""
+    )
+
+
+WATCHED = """
+from sqlalchemy import event
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from holdfast.fencing import sqlalchemy as module
+def watched():
+    return len(list(Session().dispatch.do_orm_execute))
+class Base(DeclarativeBase):
+    pass
+class Plain(Base):
+    __tablename__ = "plain"
+    id: Mapped[int] = mapped_column(primary_key=True)
+print(watched())
+class Account(module.Fenced, Base):
+    __tablename__ = "account"
+    id: Mapped[int] = mapped_column(primary_key=True)
+class Other(Base, module.Fenced):
+    __tablename__ = "other"
+    id: Mapped[int] = mapped_column(primary_key=True)
+print(watched(), sorted(it().class_.__name__ for it in module._mappers))
+"""
+
+
+def test_no_statement_is_watched_before_a_class_needs_it() -> None:
+    assert run(WATCHED) == "0\n1 ['Account', 'Other']\n"
+
+
+def test_watching_from_the_import_on_is_found() -> None:
+    """Planted: as it was."""
+    planted = 'module.event.listen(Session, "do_orm_execute", module._executed)\nclass Base('
+    assert run(WATCHED.replace("class Base(", planted)) != "0\n1 ['Account', 'Other']\n"
+
+
 # ------------------------------------------------ asyncio
 
 
@@ -311,24 +553,86 @@ async def test_tasks_have_the_same(database: Database, engine: Engine) -> None:
     assert values(engine, "account") == [9]
 
 
-# ------------------------------------------------ planted faults
+async def test_tasks_load_again_what_they_have_kept(database: Database, engine: Engine) -> None:
+    if not database.asynchronous:
+        return
+    asynchronous = create_async_engine(database.asynchronous)
+    async with AsyncSession(asynchronous, expire_on_commit=False) as session:
+        row = Plain(id=1, value=100)
+        async with fenced(session, {"a": 7}):
+            session.add(row)
+        with Session(engine) as other, fenced(other, {"a": 8}):
+            other.get_one(Plain, 1).value += 10
+        async with fenced(session, {"a": 9}):
+            assert "value" in inspect(row).unloaded
+            await session.refresh(row)
+            row.value += 10
+    await asynchronous.dispose()
+    assert values(engine) == [120]
 
 
-def late_writes(engine: Engine) -> list[Any]:
-    """What is there when a late holder has done all that it can."""
-    for fence in (7, 5):
-        with Session(engine) as session:
-            try:
-                with fenced(session, {"a": fence}, table=None):
-                    session.merge(Account(id=1, value=fence))
-            except StaleFence:
-                session.rollback()
-    return values(engine, "account")
+# ------------------------------------------------ late holders
+
+WORLD = overtaking.schema(module)
 
 
-def test_rows_without_their_listeners_are_noticed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert late_writes(engine) == [7]
-    Base.metadata.drop_all(engine)
-    Base.metadata.create_all(engine)
-    monkeypatch.setattr(module._Block, "stamps", lambda self, mapper, row: next(iter(self.fences.values())))
-    assert late_writes(engine) == [5]
+@pytest.mark.parametrize("way", overtaking.WAYS)
+def test_a_late_holder_finds_no_way(engine: Engine, way: str) -> None:
+    overtaking.try_(overtaking.WAYS[way], WORLD, engine)
+
+
+FAULTS = {
+    "objects do not expire": ("objects that were kept", "session.expire_all()", "pass"),
+    "a relationship is not compared": ("a relationship", "_compare(mapper, connection, row)\n\n\ndef", "pass\n\n\ndef"),
+    "an upsert is an INSERT": ("an upsert", "_see_upsert(statement, mapper)\n", "pass\n"),
+    "REPLACE is a word": ("an upsert", '"REPLACE" in', '"REPLACES" in'),
+    "an alias is no table": ("another name", "if isinstance(it, Table)]", "if it is target and isinstance(it, Table)]"),
+    "one table is set": ("another name", "if isinstance(statement, Update):", "if False:"),
+    "a source only reads": (
+        "a change inside of a query",
+        "        _see_inner(statement)\n    elif block",
+        "        pass\n    elif block",
+    ),
+    "a query only reads": (
+        "a change inside of a query",
+        "        _see_inner(statement)\n    return None",
+        "        pass\n    return None",
+    ),
+    "a bulk update stamps nothing": ("objects after a bulk update", "compared.values({column.key: fence})", "compared"),
+    "a bulk change compares nothing": (
+        "a bulk change",
+        "compared = statement.where(column <= fence)",
+        "compared = statement",
+    ),
+    "left-out rows are not looked for": (
+        "a bulk change",
+        "if seen is not None:\n        raise",
+        "if False:\n        raise",
+    ),
+    "a bulk insert stamps nothing": ("objects after a bulk insert", "if held is not None:", "if False:"),
+    "merge inserts": ("making again what was deleted", "and not constructed", "and False"),
+    "a replaced row is a new one": ("replacing a row", "if replaced is not None and replaced is not row:", "if False:"),
+    "rows are not compared": ("objects after a bulk update", "if row.fence > fence:", "if False:"),
+    "the session's own database": ("another database", "and _has_several_databases(session):", "and False:"),
+    "a column is believed": ("a narrow column", "if found != row.fence:", "if False:"),
+    "a refusal can be caught": ("another database", "if self._failed is not None:", "if False:"),
+}
+
+
+ONLY = {"REPLACE is a word": "sqlite", "a column is believed": "mariadb"}  # faults that one dialect shows
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(engine: Engine, fault: str) -> None:
+    way, sound, broken = FAULTS[fault]
+    if engine.dialect.name != ONLY.get(fault, engine.dialect.name):
+        return
+    source = Path(module.__file__).read_text()
+    assert source.count(sound) == 1
+    names: dict[str, Any] = {"__name__": module.__name__, "__package__": "holdfast.fencing"}
+    exec(source.replace(sound, broken), names)
+    try:
+        with pytest.raises((AssertionError, pytest.fail.Exception, SQLAlchemyError, Misuse)):
+            overtaking.try_(overtaking.WAYS[way], overtaking.schema(SimpleNamespace(**names)), engine)
+    finally:
+        event.remove(Session, "do_orm_execute", names["_executed"])

@@ -1,4 +1,4 @@
-"""Who bears a fence: a lease, or what was handed on of it.
+"""What has a fence: a lease, or the fences that were taken from it.
 
 Knows what a lease says of itself. Must not know what is protected, or how.
 """
@@ -17,7 +17,10 @@ LONGEST = 512  # bytes of a lock's name
 
 @runtime_checkable
 class Bearer(Protocol):
-    """Whatever has a lock's `name` and its `fence`: a lease of holdfast, of one name or of several (`fences`), or another lock's."""
+    """Anything with a lock's `name` and its `fence`: a lease of holdfast, or another lock's.
+
+    A lease of several names has `fences`, too.
+    """
 
     @property
     def name(self) -> str:
@@ -28,13 +31,19 @@ class Bearer(Protocol):
         """The fencing token; None if nothing is held."""
 
 
-Fences = Bearer | Mapping[str, int]  # a lease, or its `fences` when they were handed on: {name: fence}
+Fences = Bearer | Mapping[str, int]  # a lease, or {name: fence}
 
 
 def fences_of(given: Fences, unfenced: bool = False) -> dict[str, int]:
-    """The fence of each name, in the order of names: whoever locks records in this order cannot deadlock with others who do.
+    """The fence of each name, in the order of names. Transactions that lock records in this order do not deadlock.
 
-    Empty for a lease that is OPEN, if `unfenced` allows that; else Misuse.
+    Args:
+        given: A lease, or `{name: fence}`.
+        unfenced: Return nothing for a lease without a fence (OPEN).
+
+    Raises:
+        Misuse: The lease has no fence, and `unfenced` is False.
+        ConfigError: `given` is neither, or a fence is no whole number from 1 to 2^53 - 1.
     """
     found: Mapping[str, int | None]
     if isinstance(given, Mapping):
@@ -44,21 +53,22 @@ def fences_of(given: Fences, unfenced: bool = False) -> dict[str, int]:
     elif isinstance(given, Bearer):
         found = {given.name: given.fence}
     else:
-        raise ConfigError(f"a lease, or {{name: fence}}, bears a fence; {checks.shown(given)} does not")
+        raise ConfigError(f"a lease, or {{name: fence}}, bears a fence; {checks.shown(given)} does not: pass either")
     fences = {checks.text(name, "a lock's name", most=LONGEST): _fence(it) for name, it in sorted(found.items()) if it is not None}
     if not fences and not unfenced:
         raise Misuse(
-            f"{checks.shown(given)} bears no fence: it is held by nobody (`fail_open`), and nobody can tell whether it is stale. "
-            "Do without the lock what can be done without it, or say `unfenced=True`."
+            f"{checks.shown(given)} bears no fence: it was granted without servers (`fail_open`), so no one can tell "
+            "whether it is stale. Pass `unfenced=True` to go on unchecked."
         )
     return fences
 
 
 def fence_of(given: Fences, unfenced: bool = False) -> tuple[str, int] | None:
-    """The only name and its fence; None for a lease that is OPEN, if `unfenced` allows that."""
+    """The only name and its fence, as `fences_of`. None for a lease without a fence. Misuse for several names."""
     fences = fences_of(given, unfenced)
     if len(fences) > 1:
-        raise Misuse(f"several names are held ({', '.join(fences)}), and this takes one: hand over {{name: lease.fences[name]}}")
+        held = ", ".join(fences)
+        raise Misuse(f"the lease holds several names ({held}), and this takes one: pass {{name: lease.fences[name]}}")
     return next(iter(fences.items()), None)
 
 

@@ -1,4 +1,4 @@
-"""Fences between services: the header Fencing-Token, said by whoever holds a lock, and read by whoever owns what it protects.
+"""Fences between services: the header Fencing-Token, which a lock's holder sends to the service that owns the data.
 
 Knows text. Must not know frameworks, or where a receiver remembers fences.
 
@@ -13,10 +13,12 @@ structured string has only ASCII. Members of several names are separated by comm
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote, unquote
 
 from ..checks import shown
-from ..errors import BadFence, HoldfastError, StaleFence
+from ..errors import BadFence, ConfigError, HoldfastError, StaleFence
 from .bearer import MOST, Fences, fences_of
 
 __all__ = ["FENCING_TOKEN", "fences_in", "header_of", "received", "status_of"]
@@ -35,12 +37,20 @@ _LONGEST = 16_384  # characters that are read at all
 
 
 def header_of(lease: Fences) -> str:
-    """The header's value: what a lease, or `{name: fence}`, says. Raises Misuse for a lease that is OPEN: it has nothing to say."""
+    """Write the header's value for a lease, or `{name: fence}`.
+
+    Raises:
+        Misuse: The lease has no fence.
+    """
     return ", ".join(f'"{quote(name, safe=_LITERAL)}";fence="{fence}"' for name, fence in fences_of(lease).items())
 
 
 def fences_in(value: str) -> dict[str, int]:
-    """The fences that the header's value says, as `{name: fence}`. Raises BadFence if it cannot be read."""
+    """Read the header's value, as `{name: fence}`.
+
+    Raises:
+        BadFence: The value cannot be read, or has two fences for one name.
+    """
     fences: dict[str, int] = {}
     text, at = value.strip(" "), 0
     if len(text) > _LONGEST:
@@ -60,13 +70,28 @@ def fences_in(value: str) -> dict[str, int]:
     return fences
 
 
-def received(value: str | None, *names: str) -> dict[str, int]:
-    """The fences that a request has to say: those of the locks `names`, which protect what it wants to change.
+def received(headers: object, *names: str) -> dict[str, int]:
+    """Read the fences of the locks that protect what a request wants to change.
 
-    `value`: of the header Fencing-Token; None if there is none. Hand the answer to a guard (`FenceTable`, `FencedRedis`, `Seen`, …), and
-    write inside of it: a fence that was compared and not remembered, in one step with the write, protects nothing.
-    Raises BadFence if the header is missing, cannot be read, or says no fence for one of the names.
+    Pass the result to a guard (`FenceTable`, `FencedRedis`, `Seen`), and write inside of it. A fence protects only
+    if one step compares it, remembers it and writes.
+
+    Pass the request's headers, and not `headers.get(FENCING_TOKEN)`: most frameworks return the first line there and
+    hide a second line that contradicts it.
+
+    Args:
+        headers: The headers as the framework has them (Starlette, FastAPI, Flask, Django, aiohttp, Tornado,
+            `http.server`), any other mapping, the header's value, a list of the values of its lines, or None.
+        names: The names of the locks.
+
+    Returns:
+        `{name: fence}`, with all names.
+
+    Raises:
+        BadFence: The header is missing, cannot be read, contradicts itself, or says no fence for one of the names.
+        ConfigError: `headers` is none of these.
     """
+    value = _value(headers)
     fences = {} if value is None else fences_in(value)
     missing = [name for name in names if name not in fences]
     if missing:
@@ -75,16 +100,49 @@ def received(value: str | None, *names: str) -> dict[str, int]:
 
 
 def status_of(error: HoldfastError) -> int:
-    """How a receiver answers: StaleFence 412, a fence that is not said 428, one that cannot be read 400. Another error is raised again.
+    """Choose the status of the response to a request that was refused.
 
-    412 Precondition Failed, and not 409 Conflict: the fence is a condition that the client has set (nobody later was here) and that
-    does not hold; and a conflict is something that the client may solve and try again, which a late holder must not.
+    412 Precondition Failed rather than 409 Conflict: a client may solve a conflict and try again, which a late holder
+    must not.
+
+    Args:
+        error: What `received` or a guard has raised.
+
+    Returns:
+        412 for StaleFence, 428 for a fence that is missing, 400 for a header that cannot be read.
+
+    Raises:
+        HoldfastError: `error` itself, if it is another one.
     """
     if isinstance(error, StaleFence):
         return 412
     if isinstance(error, BadFence):
         return 428 if error.said is None else 400
     raise error
+
+
+def _value(headers: object) -> str | None:
+    """The header's value: of all of its lines, as HTTP combines them; None if there is none."""
+    if headers is None or isinstance(headers, str):
+        return headers
+    lines: Any = headers
+    if not isinstance(headers, list | tuple):
+        # Starlette's and Werkzeug's; httpx's and Tornado's; the standard library's; aiohttp's.
+        every = next(
+            (it for name in ("getlist", "get_list", "get_all", "getall") if (it := getattr(headers, name, None))), None
+        )
+        if every is not None:
+            try:
+                lines = every(FENCING_TOKEN) or []
+            except KeyError:
+                lines = []
+        elif isinstance(headers, Mapping):
+            lines = [it for name, it in headers.items() if str(name).lower() == FENCING_TOKEN.lower()]
+    if not isinstance(lines, list | tuple) or not all(isinstance(it, str) for it in lines):
+        raise ConfigError(
+            f"headers are a mapping, or the text of {FENCING_TOKEN}, or a list of such texts, not {shown(headers)}"
+        )
+    return ", ".join(it for it in lines if it.strip()) if lines else None
 
 
 def _name(string: str, value: str) -> str:

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from ..checks import Seconds, seconds
-from ..errors import Misuse, StaleFence
+from ..checks import Seconds, seconds, shown
+from ..errors import Misuse, SelfDeadlock, StaleFence
 from .bearer import Fences, fences_of
 
 _SWEEP = 1024  # names, from which on there may be some to forget
@@ -26,14 +26,22 @@ class _Record:
     written: int = 0
     until: float = 0.0  # when it may be forgotten
     users: int = 0  # who is inside, or waits to be
+    owner: object = None  # the thread or task that is inside
 
 
 class Seen:
     """The highest fence that this process has seen of each name. It forgets with the process.
 
-    `keep`: for how many seconds a name is remembered after its last use. A fence counts microseconds since 1970, so one that is older
-    than that, and that nothing is remembered of, is refused: forgetting lets nobody in. None: for ever, and any numbers (other locks').
-    `clock`: seconds since 1970. One `Seen` is for all threads (`guard`), or for the tasks of one loop (`aguard`), not for both.
+    One `Seen` is for all threads (`guard`), or for the tasks of one event loop (`aguard`), not for both.
+
+    Args:
+        keep: Seconds for which a name is remembered after its last use, at least 1. A fence counts microseconds
+            since 1970. If nothing is remembered of a name, a fence that is older than `keep` is refused, so that
+            forgetting lets nobody in. None remembers for ever, and accepts numbers of other locks.
+        clock: Returns seconds since 1970.
+
+    Raises:
+        ConfigError: `keep` is no such time.
     """
 
     def __init__(self, *, keep: Seconds | None = 7 * 86400.0, clock: Callable[[], float] = time.time) -> None:
@@ -45,27 +53,47 @@ class Seen:
 
     @contextmanager
     def guard(self, lease: Fences, *, read: bool = False, unfenced: bool = False) -> Iterator[None]:
-        """Inside, nobody else is, with this name. Raises StaleFence if a later holder has been.
+        """Enter a block in which no other thread is with this name. Write inside of it.
 
-        The write belongs into the block: what is checked first and written after may be overtaken in between. `read` and `unfenced` as
-        for `FenceTable.guard`; readers, too, are inside one after another.
+        What you check first and write after the block may be overtaken in between. Readers, too, are inside one
+        after another. Inside of an event loop, use `aguard`: a thread that waits here would stop the loop, and
+        with it the task that it waits for.
+
+        Args:
+            lease: A lease, or `{name: fence}`.
+            read: The block only reads, see `FenceTable.guard`.
+            unfenced: Let a lease without a fence pass unchecked.
+
+        Raises:
+            StaleFence: A later holder has been here. The body does not run.
+            SelfDeadlock: This thread is inside with this name already.
+            Misuse: This thread runs an event loop, this `Seen` is for tasks, or the lease has no fence.
         """
+        if _loop_runs():
+            raise Misuse(
+                "this thread runs an event loop, which waiting here would stop for good: "
+                "use `async with seen.aguard(lease)`"
+            )
         with ExitStack() as stack:
             for name, fence in fences_of(lease, unfenced).items():
                 record = stack.enter_context(self._record(name, threading.Lock))
                 assert isinstance(record.lock, type(self._latch))
+                _see_owner(record, name, threading.get_ident())
                 stack.enter_context(record.lock)
+                stack.enter_context(_inside(record, threading.get_ident()))
                 self._judge(name, fence, record, read)
             yield
 
     @asynccontextmanager
     async def aguard(self, lease: Fences, *, read: bool = False, unfenced: bool = False) -> AsyncIterator[None]:
-        """`guard`, for tasks."""
+        """Enter a block in which no other task is with this name: `guard`, for the tasks of one event loop."""
         async with AsyncExitStack() as stack:
             for name, fence in fences_of(lease, unfenced).items():
                 record = stack.enter_context(self._record(name, asyncio.Lock))
                 assert isinstance(record.lock, asyncio.Lock)
+                _see_owner(record, name, asyncio.current_task())
                 await stack.enter_async_context(record.lock)
+                stack.enter_context(_inside(record, asyncio.current_task()))
                 self._judge(name, fence, record, read)
             yield
 
@@ -110,3 +138,27 @@ class Seen:
         if self._keep is not None:
             # By then the floor is above it. (The millisecond is for what floats round off.)
             record.until = max(now, record.seen / 1_000_000) + self._keep + 0.001
+
+
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _see_owner(record: _Record, name: str, caller: object) -> None:
+    if record.owner == caller:
+        raise SelfDeadlock(
+            f"this thread or task is inside with {shown(name)} already, and would wait for itself: enter it once"
+        )
+
+
+@contextmanager
+def _inside(record: _Record, owner: object) -> Iterator[None]:
+    record.owner = owner
+    try:
+        yield
+    finally:
+        record.owner = None

@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checks import Seconds, seconds
-from ..errors import StaleFence
+from ..checks import Seconds, seconds, shown
+from ..errors import Misuse, StaleFence
 from .bearer import Fences, fences_of
 
 if TYPE_CHECKING:
@@ -25,18 +25,29 @@ _DELETE = "return redis.call('DEL', unpack(KEYS))"
 
 
 class FencedRedis:
-    """Writes to a Redis or Valkey (6.2 or later), each in one step with its check, for one lease.
+    """Writes to Redis or Valkey (6.2 or newer) that are refused if a later holder has been there.
 
-    `client`: your redis-py client, `redis.Redis` or `redis.asyncio.Redis`; with the latter every method is awaited. `lease`: a lease, or
-    `{name: fence}`. `read`: reads only, as for `FenceTable.guard`. `unfenced`: a lease that is OPEN writes without a check.
-    `record`: the key in which a name's fence is remembered; in a cluster it has to share a slot with what is written, by a hash tag.
+    Each method checks and writes in one step, a script. All methods are awaited if the client is of `redis.asyncio`.
+    A method raises StaleFence if a later holder has been there. Then nothing is written.
 
-    `keep`: for how many seconds a record outlives its last use; the same for all who write under a name. Expiring is safe: a fence counts
-    microseconds, and one that is older than `keep` is refused where nothing is remembered. So a lease writes at least once in `keep`.
-    None: for ever, and any numbers, of other locks too. What the server forgets otherwise (a restart without persistence, an eviction, a
-    replica that was promoted too early), or by a clock that is set back, lets in a late holder of the last `keep` seconds.
+    The server may forget a record early: it restarts without persistence, evicts the key, promotes a replica that
+    lacks it, or its clock is set back. Then a late holder of the last `keep` seconds is let in.
 
-    Every method raises StaleFence if a later holder has been there; then nothing is written.
+    Args:
+        client: Your client of redis-py, `redis.Redis` or `redis.asyncio.Redis`, or one for a cluster. Not a pipeline:
+            its answers come later, when nobody could refuse them.
+        lease: A lease, or `{name: fence}`.
+        keep: Seconds for which a record outlives its last use, at least 1. All who write under one name use the same.
+            A fence counts microseconds. Without a record, a fence that is older than `keep` is refused, so expiry
+            lets nobody in, and a lease has to write at least once in `keep` seconds. None remembers for ever, and
+            accepts numbers of other locks.
+        record: Makes the key of a name's record. In a cluster it needs the same hash tag as the data.
+        read: Only read, see `FenceTable.guard`.
+        unfenced: Let a lease without a fence pass unchecked.
+
+    Raises:
+        Misuse: The client is a pipeline, or the lease has no fence.
+        ConfigError: `keep` is no such time, or a fence no such number.
     """
 
     def __init__(
@@ -49,6 +60,8 @@ class FencedRedis:
         read: bool = False,
         unfenced: bool = False,
     ) -> None:
+        if any(it.__name__.endswith("Pipeline") for it in type(client).__mro__):
+            raise Misuse("a pipeline answers later, so that no late holder could be refused: pass the client itself")
         self._client: Any = client
         self._fences = fences_of(lease, unfenced)
         self._records = [record(name) for name in self._fences]
@@ -82,7 +95,12 @@ class FencedRedis:
     async def _judged_later(self, answer: Awaitable[Any]) -> Any:
         return self._judged(await answer)
 
-    def _judged(self, answer: list[Any]) -> Any:
+    def _judged(self, answer: Any) -> Any:
+        if not isinstance(answer, list):
+            raise Misuse(
+                f"the client has answered {shown(answer)} instead of running the script now: "
+                "pass a client that waits for answers"
+            )
         if answer[0]:
             return answer[1] if len(answer) > 1 else None  # (nil ends a table)
         name, fence = list(self._fences.items())[answer[1] - 1]

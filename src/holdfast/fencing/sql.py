@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple, Protocol
 
 from .. import checks
@@ -19,6 +20,7 @@ from .bearer import Fences, fence_of, fences_of
 
 DIALECTS = ("postgresql", "sqlite", "mysql", "mariadb")
 PARAMSTYLES = ("qmark", "format", "numeric", "numeric_dollar", "named", "pyformat")
+NARROW = "its column is too narrow, a fence needs a whole number of 64 bits (bigint)"
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", re.ASCII)
 
 # One statement, which takes the record's lock whether it changes it or not. A write that is not older than anything seen:
@@ -48,7 +50,10 @@ _CREATE = {
     "mysql": "name varbinary(512) PRIMARY KEY, seen bigint NOT NULL, written bigint NOT NULL) ENGINE=InnoDB",
 }
 
-_STAMP = "UPDATE {table} SET {column} = :fence WHERE {key} = :key AND ({column} IS NULL OR {column} <= :fence)"
+# All rows that have the key are locked and shown, whether their fence is raised or is a later holder's. A condition
+# on the fence would leave a later holder's row out, and the guard would not see it beside another row with the key.
+_STAMP = """
+UPDATE {table} SET {column} = CASE WHEN {column} > :fence THEN {column} ELSE :fence END WHERE {key} = :key"""
 _STAMPED = "SELECT {column} FROM {table} WHERE {key} = :key"
 
 
@@ -67,12 +72,19 @@ class Cursor(Protocol):
 
 
 class FenceTable:
-    """A table of its own that remembers, for each name, the highest fence it has seen; for whatever else lies in the same database.
+    """A table that remembers the highest fence of each lock's name, for any data in the same database.
 
-    `dialect`: postgresql, sqlite, mysql or mariadb; `table`: its name; `paramstyle`: how the driver marks parameters (its module says so,
-    such as `psycopg.paramstyle`; default: `?` for SQLite, `%s` elsewhere). `ddl` creates it. Immutable, and safe everywhere.
+    Call `guard` first in the transaction, then read, then write, then commit, all on one connection. `ddl` is the
+    statement that creates the table. An instance never changes, and all threads and tasks may share it.
 
-    The duty of whoever guards: `guard` first in the transaction, then read, then write, then commit, all on one connection.
+    Args:
+        dialect: `postgresql`, `sqlite`, `mysql` or `mariadb`.
+        table: The table's name, with or without a schema.
+        paramstyle: How the driver marks parameters, such as `psycopg.paramstyle`. The default is `?` for SQLite
+            and `%s` elsewhere.
+
+    Raises:
+        ConfigError: An argument is none of these.
     """
 
     def __init__(self, dialect: str, *, table: str = "holdfast_fences", paramstyle: str | None = None) -> None:
@@ -84,20 +96,30 @@ class FenceTable:
         def said(text: str) -> _Statement:
             return _Statement(text.format(table=table).strip(), dialect, paramstyle)
 
-        self._write, self._read = (said(_MYSQL_WRITE), said(_MYSQL_READ)) if self._mysql else (said(_WRITE), said(_READ))
+        self._write, self._read = (
+            (said(_MYSQL_WRITE), said(_MYSQL_READ)) if self._mysql else (said(_WRITE), said(_READ))
+        )
         self._look = said(_LOOK + (" FOR UPDATE" if self._mysql else ""))
         self._forget = said(_FORGET)
 
     def guard(self, cursor: Cursor, lease: Fences, *, read: bool = False, unfenced: bool = False) -> None:
-        """Refuse a late holder, and keep all later ones waiting until this transaction ends.
+        """Refuse a late holder, and keep later holders waiting until this transaction ends.
 
-        `cursor`: of the transaction that will write; `lease`: a lease, or `{name: fence}`; `read`: what follows only reads (for the
-        readers of a read-write lock: refused below the highest fence that *wrote*, and writes below it are refused from now on);
-        `unfenced`: a lease that is OPEN may go on without a check.
+        The same fence may come again, as often as its holder likes. The database's own errors are yours to handle:
+        above READ COMMITTED, a transaction that met another one fails, and you repeat all of it.
 
-        Raises StaleFence if a later holder has been here: roll back. The same fence may come again, as often as it likes. Raises Misuse
-        if the connection commits each statement by itself (as far as its driver tells), for then the guard was over before the write.
-        The database's own errors are the caller's: above READ COMMITTED a transaction that met another one fails, and is repeated whole.
+        Args:
+            cursor: A cursor of the transaction that will write.
+            lease: A lease, or `{name: fence}`.
+            read: The transaction only reads. The reader of a read-write lock is refused below the highest fence
+                that wrote, and writes below the reader's fence are refused from now on.
+            unfenced: Let a lease without a fence (`fail_open`) pass unchecked.
+
+        Raises:
+            StaleFence: A later holder has been here. Roll back.
+            Misuse: The connection commits each statement by itself, as far as its driver tells, so that the guard
+                was over before the write. Or the lease has no fence.
+            ConfigError: The table does not store the fence or the name as they are.
         """
         if fences := fences_of(lease, unfenced):
             _asked(cursor, self._guarding(fences, read))
@@ -110,10 +132,14 @@ class FenceTable:
             _in_transaction(cursor)
 
     def forget(self, cursor: Cursor, older_than: checks.Seconds) -> None:
-        """Delete the records of names that no holder of the last `older_than` seconds was here for.
+        """Delete the records of names that nobody has used for `older_than` seconds.
 
-        A record that is gone refuses nobody: let it be days longer than anything of yours can be late. A fence tells its age because it
-        counts microseconds (of holdfast's locks; other numbers would all be deleted).
+        A record that is deleted refuses nobody, so choose days more than anything of yours can be late. A fence
+        tells its age because it counts microseconds. Numbers that do not, of other locks, would all be deleted.
+
+        Args:
+            cursor: A cursor of a transaction that you commit.
+            older_than: Seconds, or a timedelta.
         """
         _asked(cursor, self._forgetting(older_than))
 
@@ -127,9 +153,20 @@ class FenceTable:
             raised = yield (self._read if read else self._write).asks(name=key, fence=fence)
             if raised == 1 and not self._mysql:  # (a driver that does not count says -1)
                 continue
-            seen, written = yield self._look.asks(row=True, name=key)
+            rows = yield self._look.asks(rows=1, name=key)
+            if not rows:
+                raise ConfigError(
+                    f"{self.table} does not store the name {checks.shown(name)} as it is: "
+                    "create it with `FenceTable.ddl`"
+                )
+            seen, written = rows[0]
             if fence < (written if read else seen):
                 raise StaleFence(name, fence, written if read else seen)
+            # Without its strict mode, MySQL stores the largest number that a narrow column holds: all fences are equal.
+            if seen < fence or not (read or written == fence):
+                raise ConfigError(
+                    f"{self.table} has stored {min(seen, written or seen)} for the fence {fence}: {NARROW}"
+                )
 
     def _forgetting(self, older_than: checks.Seconds) -> _Asking:
         oldest = time.time() - checks.seconds(older_than, "older_than")
@@ -140,23 +177,50 @@ class FenceTable:
 
 
 class FenceColumn:
-    """A column of your own table that remembers the highest fence that each row has seen, and costs no table of its own.
+    """A column of your own table that remembers the highest fence that each row has seen.
 
-    `table`, `key`, `column`: names in your schema; the column is a whole number of 64 bits, null or 0 at first. It knows no names: each row
-    is protected by one lock. `dialect` and `paramstyle` as for `FenceTable`.
+    It knows no names: one lock protects each row. An instance never changes, and all threads and tasks may share it.
+
+    Args:
+        dialect: `postgresql`, `sqlite`, `mysql` or `mariadb`.
+        table: Your table's name, with or without a schema.
+        key: The column that finds the row. No two rows have the same.
+        column: The column for the fence: a whole number of 64 bits, null or 0 at first.
+        paramstyle: As for `FenceTable`.
+
+    Raises:
+        ConfigError: An argument is none of these.
     """
 
-    def __init__(self, dialect: str, table: str, *, key: str = "id", column: str = "fence", paramstyle: str | None = None) -> None:
+    def __init__(
+        self, dialect: str, table: str, *, key: str = "id", column: str = "fence", paramstyle: str | None = None
+    ) -> None:
         self.dialect, self.table = _known(dialect, DIALECTS, "a dialect"), _identifier(table)
         names = {"table": table, "key": _identifier(key), "column": _identifier(column)}
-        self._stamp = _Statement(_STAMP.format(**names), dialect, paramstyle)
-        self._stamped = _Statement(_STAMPED.format(**names) + ("" if dialect == "sqlite" else " FOR UPDATE"), dialect, paramstyle)
+        self._key, self._column = key, column
+        # PostgreSQL shows the rows in the statement that changes them. MySQL cannot, and SQLite only since 3.35.
+        self._returning = dialect == "postgresql"
+        stamp = _STAMP.format(**names).strip() + (f" RETURNING {column}" if self._returning else "")
+        self._stamp = _Statement(stamp, dialect, paramstyle)
+        self._stamped = _Statement(
+            _STAMPED.format(**names) + ("" if dialect == "sqlite" else " FOR UPDATE"), dialect, paramstyle
+        )
 
     def guard(self, cursor: Cursor, key: object, lease: Fences, *, unfenced: bool = False) -> None:
-        """Stamp the row with the fence, and keep all others from it until this transaction ends; then read it, and write.
+        """Stamp the row with the fence, and keep others from it until this transaction ends. Then read it, and write.
 
-        Raises StaleFence if the row has seen a later holder: roll back. Raises LookupError if there is no such row, and Misuse as
-        `FenceTable.guard` does.
+        Args:
+            cursor: A cursor of the transaction that will write.
+            key: Which row.
+            lease: A lease of one name, or `{name: fence}`.
+            unfenced: Let a lease without a fence (`fail_open`) pass unchecked.
+
+        Raises:
+            StaleFence: The row has seen a later holder. Roll back.
+            LookupError: No row has this key.
+            Misuse: Several rows have this key, the lease has several names or no fence, or the connection commits
+                each statement by itself, as far as its driver tells. Roll back.
+            ConfigError: The column does not store the fence as it is. Roll back.
         """
         if borne := fence_of(lease, unfenced):
             _asked(cursor, self._guarding(key, *borne))
@@ -169,26 +233,38 @@ class FenceColumn:
             _in_transaction(cursor)
 
     def _guarding(self, key: object, name: str, fence: int) -> _Asking:
-        while (yield self._stamp.asks(key=key, fence=fence)) < 1:
-            row = yield self._stamped.asks(row=True, key=key)
-            if row is None:
-                raise LookupError(f"{self.table} has no row {checks.shown(key)}")
-            if row[0] == fence:  # MySQL does not count a row that has it already
+        stored: Any = None
+        # The second time is for a row that came between the two statements of the first.
+        for _ in range(2):
+            rows = yield self._stamp.asks(rows=2 if self._returning else 0, key=key, fence=fence)
+            if not self._returning:
+                rows = yield self._stamped.asks(rows=2, key=key)
+            if not rows:
+                raise LookupError(f"{self.table} has no row {checks.shown(key)} (compared with its column {self._key})")
+            if len(rows) > 1:
+                raise Misuse(
+                    f"several rows of {self.table} have {checks.shown(key)} as {self._key}: a fence is compared with one row, "
+                    "so pass the key of one, or use a FenceTable"
+                )
+            (stored,) = rows[0]
+            if stored == fence:
                 return
-            if row[0] is not None and row[0] > fence:
-                raise StaleFence(name, fence, row[0])
-            # The row came between the two statements. It is ours to change now.
+            if isinstance(stored, int | float | Decimal) and stored > fence:
+                raise StaleFence(name, fence, int(stored))
+        raise ConfigError(
+            f"{self.table}.{self._column} has stored {checks.shown(stored)} for the fence {fence}: {NARROW}"
+        )
 
     def __repr__(self) -> str:
         return f"<FenceColumn of {self.table!r} {self.dialect}>"
 
 
 class _Question(NamedTuple):
-    """A statement to execute. `row`: the answer is its first row; else, how many rows it changed."""
+    """A statement to execute. `rows`: the answer is a list of at most so many rows. 0: how many rows it changed."""
 
     statement: str
     parameters: dict[str, object] | tuple[object, ...]
-    row: bool
+    rows: int
 
 
 _Asking = Generator[_Question, Any, None]
@@ -216,32 +292,45 @@ class _Statement:
 
         self._text = re.sub(r":(\w+)", mark, text)
 
-    def asks(self, *, row: bool = False, **values: object) -> _Question:
-        return _Question(self._text, values if self._named else tuple(values[it] for it in self._order), row)
+    def asks(self, *, rows: int = 0, **values: object) -> _Question:
+        return _Question(self._text, values if self._named else tuple(values[it] for it in self._order), rows)
 
 
 def _asked(cursor: Cursor, asking: _Asking) -> None:
     """Execute what is asked, and hand back the answers."""
-    answer = None
+    answer: Any = None
     try:
         while True:
             question = asking.send(answer)
             cursor.execute(question.statement, question.parameters)
-            answer = cursor.fetchone() if question.row else cursor.rowcount
+            answer = cursor.rowcount
+            if question.rows:
+                answer = []
+                while len(answer) < question.rows and (row := cursor.fetchone()) is not None:
+                    answer.append(_values(row))
     except StopIteration:
         return
 
 
 async def _awaited(cursor: Cursor, asking: _Asking) -> None:
     """The same, where a cursor's methods are awaited."""
-    answer = None
+    answer: Any = None
     try:
         while True:
             question = asking.send(answer)
             await cursor.execute(question.statement, question.parameters)
-            answer = await cursor.fetchone() if question.row else cursor.rowcount
+            answer = cursor.rowcount
+            if question.rows:
+                answer = []
+                while len(answer) < question.rows and (row := await cursor.fetchone()) is not None:
+                    answer.append(_values(row))
     except StopIteration:
         return
+
+
+def _values(row: Any) -> Sequence[Any]:
+    """A row's values, in the order of the columns. (Cursors may be set to give mappings.)"""
+    return list(row.values()) if isinstance(row, Mapping) else row
 
 
 def _in_transaction(cursor: object) -> None:
@@ -269,5 +358,7 @@ def _known(word: object, words: tuple[str, ...], what: str) -> str:
 
 def _identifier(name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigError(f"a name in the schema has letters, digits and _, with a schema's and a dot before it; not {checks.shown(name)}")
+        raise ConfigError(
+            f"a name in the schema has letters, digits and _, with a schema's and a dot before it; not {checks.shown(name)}"
+        )
     return name

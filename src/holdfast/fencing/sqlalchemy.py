@@ -5,76 +5,199 @@ Knows SQLAlchemy 2, and the statements of `sql`. Must not know databases, but fo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from functools import lru_cache
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
+from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import BigInteger, Column, Connection, CursorResult, MetaData, Table, Text, event, select
-from sqlalchemy.dialects.mysql import VARBINARY
-from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import Mapped, Mapper, ORMExecuteState, Session, declared_attr, has_inherited_table, mapped_column, object_session
-from sqlalchemy.orm.exc import StaleDataError
-
-from ..errors import Misuse, StaleFence
+from ..checks import shown
+from ..errors import ConfigError, Misuse, StaleFence
 from .bearer import Fences, fence_of, fences_of
-from .sql import FenceTable
+from .sql import NARROW, FenceTable
+
+try:
+    from sqlalchemy import (
+        BigInteger,
+        Column,
+        Connection,
+        CursorResult,
+        Delete,
+        Engine,
+        Insert,
+        MetaData,
+        Table,
+        Text,
+        Update,
+        event,
+        inspect,
+        select,
+    )
+    from sqlalchemy.dialects.mysql import VARBINARY
+    from sqlalchemy.orm import (
+        Mapped,
+        Mapper,
+        ORMExecuteState,
+        Session,
+        declared_attr,
+        has_inherited_table,
+        mapped_column,
+        object_session,
+        scoped_session,
+    )
+    from sqlalchemy.orm.exc import StaleDataError
+    from sqlalchemy.sql import visitors
+except ImportError as missing:
+    raise ImportError(
+        'holdfast.fencing.sqlalchemy needs SQLAlchemy 2.0 or newer: pip install "holdfast[sqlalchemy]"',
+        name="sqlalchemy",
+    ) from missing
+
+if TYPE_CHECKING:
+    # Never imported here: it needs greenlet, which programs without asyncio may lack.
+    from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
 
 __all__ = ["Fenced", "fence_table", "fenced", "guard"]
 
 _TABLE = "holdfast_fences"
 _INSIDE = "holdfast.fenced"  # in `session.info`: the block that the session is in
+_CONSTRUCTED = (
+    "holdfast.constructed"  # in a row's `InstanceState.info`: its constructor ran, and it was not inserted yet
+)
+_FENCE = "holdfast_fence"  # an execution option: the fence that a bulk INSERT gives to its rows
 
 
 def fence_table(metadata: MetaData, name: str = _TABLE) -> Table:
-    """The table that `fenced` and `guard` remember fences in, for `metadata.create_all` and for migrations."""
+    """Declare the table that `fenced` and `guard` remember fences in, for `metadata.create_all` and for migrations."""
     text = Text().with_variant(Text(collation="C"), "postgresql").with_variant(VARBINARY(512), "mysql", "mariadb")
     numbers = (Column(it, BigInteger, nullable=False) for it in ("seen", "written"))
     return Table(name, metadata, Column("name", text, primary_key=True), *numbers)
 
 
-def guard(connection: Connection, lease: Fences, *, table: str = _TABLE, read: bool = False, unfenced: bool = False) -> None:
-    """`FenceTable.guard` on a connection of SQLAlchemy's, in its transaction."""
+def guard(
+    connection: Connection, lease: Fences, *, table: str = _TABLE, read: bool = False, unfenced: bool = False
+) -> None:
+    """Guard a transaction of a connection, as `FenceTable.guard` does. Call it before the first read.
+
+    Use `fenced` with a session: a session may hold objects that it read before this guard.
+
+    Args:
+        connection: The connection whose transaction will write.
+        lease: A lease, or `{name: fence}`.
+        table: The name of the fence table, see `fence_table`.
+        read: The transaction only reads, see `FenceTable.guard`.
+        unfenced: Let a lease without a fence pass unchecked, see `FenceTable.guard`.
+
+    Raises:
+        StaleFence: A later holder has been here. Roll back.
+        Misuse: The connection commits each statement by itself, or the lease has no fence.
+        ConfigError: The fence table cannot hold the fence or the name.
+    """
     cursor = _Cursor(connection)
-    _table(connection.dialect.name, table, connection.dialect.paramstyle).guard(cursor, lease, read=read, unfenced=unfenced)
+    _table(connection.dialect.name, table, connection.dialect.paramstyle).guard(
+        cursor, lease, read=read, unfenced=unfenced
+    )
 
 
 @overload
 def fenced(
-    session: Session, lease: Fences, *, table: str | None = ..., read: bool = ..., unfenced: bool = ...
+    session: Session | scoped_session[Any],
+    lease: Fences,
+    *,
+    table: str | None = ...,
+    read: bool = ...,
+    unfenced: bool = ...,
 ) -> AbstractContextManager[Session]: ...
 
 
 @overload
 def fenced(
-    session: AsyncSession, lease: Fences, *, table: str | None = ..., read: bool = ..., unfenced: bool = ...
+    session: AsyncSession | async_scoped_session[Any],
+    lease: Fences,
+    *,
+    table: str | None = ...,
+    read: bool = ...,
+    unfenced: bool = ...,
 ) -> AbstractAsyncContextManager[AsyncSession]: ...
 
 
 def fenced(
-    session: Session | AsyncSession, lease: Fences, *, table: str | None = _TABLE, read: bool = False, unfenced: bool = False
+    session: Session | scoped_session[Any] | AsyncSession | async_scoped_session[Any],
+    lease: Fences,
+    *,
+    table: str | None = _TABLE,
+    read: bool = False,
+    unfenced: bool = False,
 ) -> AbstractContextManager[Session] | AbstractAsyncContextManager[AsyncSession]:
-    """One transaction that begins with its guard: `with fenced(session, lease): …`, and with `async` for an AsyncSession.
+    """Run one transaction that begins with its guard: `with fenced(session, lease):`.
 
-    A late holder gets StaleFence, the body does not run, and nothing is written. It commits at the end of the block, as `session.begin()`
-    does. The session must not have begun before (Misuse; so add to it inside): what was read then may be older than an earlier holder's
-    last write. `table`: see `fence_table`; None leaves the check to the rows (`Fenced`) alone. `read`, `unfenced`: see `FenceTable.guard`.
+    Use `async with` for an AsyncSession. The block commits at its end, as `session.begin()` does, and rolls
+    back if anything is raised. All objects that the session holds expire when the block begins, so that every
+    read sees what earlier holders wrote. With asyncio, load an older object again before you read its
+    attributes: `await session.refresh(row)`.
+
+    A session with one database is guarded before the body runs. A session with several (`binds`, or a
+    `get_bind` of its own) is guarded in each database before its first statement there.
+
+    Args:
+        session: A Session, AsyncSession, scoped_session or async_scoped_session that has not begun a transaction.
+        lease: A lease, or `{name: fence}`.
+        table: The name of the fence table, see `fence_table`. None compares `Fenced` rows only.
+        read: The block only reads, see `FenceTable.guard`.
+        unfenced: Let a lease without a fence pass unchecked, see `FenceTable.guard`.
+
+    Returns:
+        A context manager that enters with the Session or AsyncSession.
+
+    Raises:
+        StaleFence: A later holder has been here. Nothing is written.
+        Misuse: The session has begun a transaction already, or commits each statement by itself, or the lease
+            has no fence.
+        ConfigError: `session` is something else, or the fence table cannot hold the fence or the name.
     """
     block = _Block(fences_of(lease, unfenced), table, read)
-    return _asynchronous(session, block) if isinstance(session, AsyncSession) else _synchronous(session, block)
+    if isinstance(session, Session | scoped_session):
+        return _synchronous(session, block)
+    # Nobody can have an AsyncSession before its module was imported.
+    asynchronous = sys.modules.get("sqlalchemy.ext.asyncio")
+    if asynchronous is None or not isinstance(session, asynchronous.AsyncSession | asynchronous.async_scoped_session):
+        raise ConfigError(
+            f"`fenced` takes a Session, AsyncSession, scoped_session or async_scoped_session, not {shown(session)}"
+        )
+    return _asynchronous(session, block)
+
+
+def _inserted_fence(context: Any) -> int:
+    """The fence of rows that a bulk INSERT makes. (Objects get theirs when the session flushes them.)"""
+    return int(context.execution_options.get(_FENCE, 0))
 
 
 class Fenced:
-    """A mixin for mapped classes: a column `fence`, and rows that change only inside of `fenced`, and for no late holder.
+    """A mixin for mapped classes: a column `fence`, and rows that change only inside of `fenced`.
 
-    UPDATE and DELETE compare the fence that was read with the one that is there, at no cost (it is SQLAlchemy's `version_id_col`), and
-    UPDATE writes the holder's. A row that has seen a later holder raises StaleFence; one that somebody else, who is not later, has changed
-    since it was read raises SQLAlchemy's StaleDataError: read it again. A change outside of `fenced` is Misuse, and so are bulk
-    UPDATE and DELETE, which compare nothing, unless the block's guard has its table. INSERT is free.
-    A class that has `__mapper_args__` of its own merges them with these.
+    UPDATE and DELETE compare the fence that was read with the stored one (`version_id_col`), and UPDATE writes
+    the holder's. If only a relationship of the row changed, an UPDATE of the fence alone compares it.
+    A class that has `__mapper_args__` of its own merges them with these. Of classes that inherit from one another,
+    the topmost is `Fenced`.
+
+    `session.execute(update(Account)...)` and `delete(Account)` compare and stamp all rows that they change.
+    They are Misuse where the fence of a row is unknown: if the class overrides `fence_name`, if the lease has
+    several names, and if an UPDATE by primary keys is given a list. An upsert, or a change inside of
+    another statement (a CTE), is Misuse too.
+
+    INSERT is free outside of a block. Inside, new rows get the holder's fence. With `table=None`, a deleted
+    row is not remembered: `session.merge` is Misuse if it finds no row, because a later holder may have deleted it.
+
+    Raises:
+        StaleFence: The row has seen a later holder. Nothing is written.
+        StaleDataError: SQLAlchemy's. An earlier holder changed the row after it was read. Read it again.
+        Misuse: The row changes outside of `fenced`, under another lock, or in one of the ways above.
+        ConfigError: The class does not have the `__mapper_args__` of `Fenced`, or the column does not store the
+            fence as it is.
     """
 
-    fence: Mapped[int] = mapped_column(BigInteger, nullable=False, default=0, server_default="0")
+    fence: Mapped[int] = mapped_column(BigInteger, nullable=False, insert_default=_inserted_fence, server_default="0")
 
     @declared_attr.directive
     @classmethod
@@ -82,7 +205,11 @@ class Fenced:
         return {} if has_inherited_table(cls) else {"version_id_col": cls.fence, "version_id_generator": False}
 
     def fence_name(self) -> str | None:
-        """The name of the lock that protects this row, such as f"account:{self.id}". None: the only one that the lease has."""
+        """Name the lock that protects this row, such as f"account:{self.id}".
+
+        Returns:
+            The name. None, the default, stands for the only name that the lease has.
+        """
         return None
 
 
@@ -101,6 +228,9 @@ class _Block:
     def __init__(self, fences: dict[str, int], table: str | None, read: bool) -> None:
         self.fences, self.table, self.read = fences, table, read
         self.rows: list[_Row] = []
+        self._guarded: list[Connection] = []
+        self._failed: Exception | None = None
+        self._listeners: tuple[tuple[str, Any], ...] = ()
 
     def begins(self, session: Session) -> None:
         if session.in_transaction():
@@ -108,21 +238,30 @@ class _Block:
                 "this session has begun a transaction, and the guard has to be its first statement: commit or roll back before `fenced`"
             )
         session.info[_INSIDE] = self
+        if self.table is not None and _has_several_databases(session):
+            # Which databases the body will use is not known yet. The session tells when it begins in one.
+            self._listeners = (("after_begin", self._guards_late), ("before_commit", self._refuses_commit))
+            for name, listener in self._listeners:
+                event.listen(session, name, listener)
 
     def guards(self, session: Session) -> None:
-        if self.table is not None:
-            guard(session.connection(), self.fences, table=self.table, read=self.read, unfenced=True)
+        if self.table is not None and not self._listeners:
+            self._guard(session.connection())
+        # After the guard: what listeners of `after_begin` have loaded before it is old, too.
+        session.expire_all()
 
     def explains(self, session: Session) -> None:
         """A row was not as it had been read: raises StaleFence if that was a later holder."""
+        self._stops_listening(session)
         with session.begin():
             for mapper, identity, name, fence in self.rows:
                 same = [column == it for column, it in zip(mapper.primary_key, identity, strict=True)]
-                seen = session.scalar(select(mapper.version_id_col).where(*same))  # type: ignore[arg-type]  # (it has one: see `Fenced`)
+                seen = session.scalar(select(_column(mapper)).where(*same), bind_arguments={"mapper": mapper})
                 if seen is not None and seen > fence:
                     raise StaleFence(name, fence, seen)
 
     def ends(self, session: Session) -> None:
+        self._stops_listening(session)
         session.info.pop(_INSIDE, None)
 
     def stamps(self, mapper: Mapper[Any], row: Fenced) -> int:
@@ -140,9 +279,47 @@ class _Block:
         self.rows.append(_Row(mapper, mapper.primary_key_from_instance(row), name, fence))
         return fence
 
+    def stamps_all(self, mapper: Mapper[Any]) -> tuple[str, int] | None:
+        """The name and fence of all rows that a bulk change concerns; None if the lease is OPEN."""
+        if not self.fences:
+            return None
+        named = [
+            it.class_.__name__ for it in mapper.self_and_descendants if it.class_.fence_name is not Fenced.fence_name
+        ]
+        if named:
+            _refuse(mapper, f"does not know the locks of its rows (`{named[0]}.fence_name`)")
+        if len(self.fences) > 1:
+            _refuse(mapper, f"does not know which of several locks protects its rows ({', '.join(self.fences)})")
+        return next(iter(self.fences.items()))
+
+    def _guard(self, connection: Connection) -> None:
+        assert self.table is not None
+        self._guarded.append(connection)
+        guard(connection, self.fences, table=self.table, read=self.read, unfenced=True)
+
+    def _guards_late(self, session: Session, transaction: object, connection: Connection) -> None:
+        """The session has begun in a database. (It says so again for each savepoint.)"""
+        if not any(it is connection for it in self._guarded):
+            try:
+                self._guard(connection)
+            except Exception as failed:
+                self._failed = failed
+                raise
+
+    def _refuses_commit(self, session: Session) -> None:
+        """The body may have caught what a late guard raised. It must not commit all the same."""
+        if self._failed is not None:
+            raise self._failed
+
+    def _stops_listening(self, session: Session) -> None:
+        for name, listener in self._listeners:
+            event.remove(session, name, listener)
+        self._listeners = ()
+
 
 @contextmanager
-def _synchronous(session: Session, block: _Block) -> Iterator[Session]:
+def _synchronous(given: Session | scoped_session[Any], block: _Block) -> Iterator[Session]:
+    session: Session = given() if isinstance(given, scoped_session) else given
     block.begins(session)
     try:
         with session.begin():
@@ -156,7 +333,9 @@ def _synchronous(session: Session, block: _Block) -> Iterator[Session]:
 
 
 @asynccontextmanager
-async def _asynchronous(session: AsyncSession, block: _Block) -> AsyncIterator[AsyncSession]:
+async def _asynchronous(given: AsyncSession | async_scoped_session[Any], block: _Block) -> AsyncIterator[AsyncSession]:
+    # (An AsyncSession is not callable: a registry of them is.)
+    session: AsyncSession = given() if callable(given) else given
     block.begins(session.sync_session)
     try:
         async with session.begin():
@@ -167,6 +346,14 @@ async def _asynchronous(session: AsyncSession, block: _Block) -> AsyncIterator[A
         raise
     finally:
         block.ends(session.sync_session)
+
+
+def _has_several_databases(session: Session) -> bool:
+    """Whether `session.connection()` may be to another database than a statement's."""
+    if type(session).get_bind is not Session.get_bind:
+        return True
+    # SQLAlchemy 2.0 keeps the binds of classes and tables to itself; 2.1 shows them.
+    return bool(session.binds if hasattr(session, "binds") else getattr(session, "_Session__binds", True))
 
 
 class _Cursor:
@@ -205,35 +392,78 @@ def _table(dialect: str, table: str, paramstyle: str) -> FenceTable:
     return FenceTable(dialect, table=table, paramstyle=paramstyle)
 
 
+# ---- objects: what the session flushes row by row
+
+_wide: WeakKeyDictionary[Engine, set[str]] = WeakKeyDictionary()  # tables that have stored a fence as it is
+
+
 def _block_of(row: Fenced) -> tuple[Session, _Block | None]:
     session = object_session(row)
     assert session is not None  # (it is being flushed)
     return session, session.info.get(_INSIDE)
 
 
+def _constructed(row: Fenced, args: object, kwargs: object) -> None:
+    inspect(row).info[_CONSTRUCTED] = True
+
+
 def _inserted(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
-    block = _block_of(row)[1]
+    session, block = _block_of(row)
+    constructed = inspect(row).info.pop(_CONSTRUCTED, False)
     row.fence = row.fence or 0
-    if block is not None:
-        row.fence = block.stamps(mapper, row)
+    if block is None:
+        return
+    if block.table is None and block.fences and not constructed:
+        raise Misuse(
+            f"{row!r} is not in the database, and may have been deleted by a later holder: `merge` would make it "
+            "again. Pass a table to `fenced`, or `session.add` a new object if it never existed."
+        )
+    # A row that is deleted and made again in one flush is updated. Its fence is that of the deleted object.
+    replaced = session.identity_map.get(mapper.identity_key_from_instance(row))
+    if replaced is not None and replaced is not row:
+        block.stamps(mapper, replaced)
+    row.fence = block.stamps(mapper, row)
 
 
 def _changed(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
     session, block = _block_of(row)
-    if session.is_modified(row):
-        row.fence = _needed(block, row).stamps(mapper, row)
+    if not session.is_modified(row):
+        return
+    block = _needed(block, row)
+    row.fence = block.stamps(mapper, row)
+    # The session sends an UPDATE, which compares, only if a column changes. A change of a relationship
+    # changes none if the row has this holder's fence already.
+    if block.fences and not any(inspect(row).attrs[it.key].history.added for it in mapper.column_attrs):
+        _compare(mapper, connection, row)
 
 
 def _deleted(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
     _needed(_block_of(row)[1], row).stamps(mapper, row)
 
 
-def _in_bulk(state: ORMExecuteState) -> None:
-    mapper = state.bind_mapper
-    if mapper is not None and (state.is_update or state.is_delete) and issubclass(mapper.class_, Fenced):
-        block = state.session.info.get(_INSIDE)
-        if block is None or block.table is None:
-            raise Misuse(f"a bulk change compares no fences of {mapper.class_.__name__}: do it inside of `fenced`, with a table")
+def _compare(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
+    """Lock a row that no UPDATE is sent for, and see that it still has the fence that was read."""
+    column = _column(mapper)
+    same = [key == it for key, it in zip(mapper.primary_key, mapper.primary_key_from_instance(row), strict=True)]
+    found = connection.execute(column.table.update().where(*same, column == row.fence).values({column: row.fence}))
+    if found.rowcount != 1:
+        raise StaleDataError(f"{row!r} was changed or deleted since it was read")
+
+
+def _stored(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
+    """Read back the first fence that goes into a table.
+
+    MySQL without its strict mode stores the largest number that a narrow column holds, and all fences would be equal.
+    """
+    if connection.dialect.name not in ("mysql", "mariadb") or not row.fence:
+        return
+    column, known = _column(mapper), _wide.setdefault(connection.engine, set())
+    if column.table.key not in known:
+        same = [key == it for key, it in zip(mapper.primary_key, mapper.primary_key_from_instance(row), strict=True)]
+        found = connection.scalar(select(column).where(*same))
+        if found != row.fence:
+            raise ConfigError(f"{column} has stored {found} for the fence {row.fence}: {NARROW}")
+        known.add(column.table.key)
 
 
 def _needed(block: _Block | None, row: object) -> _Block:
@@ -242,7 +472,131 @@ def _needed(block: _Block | None, row: object) -> _Block:
     return block
 
 
+def _column(mapper: Mapper[Any]) -> Any:
+    """The column `fence` of a class's table, or of that of the class it inherits from."""
+    assert mapper.version_id_col is not None
+    return mapper.version_id_col
+
+
+# ---- statements: what a session executes beside its objects
+
+_CHANGES = {"insert", "update", "delete"}
+_UPSERTS = {"on_conflict_do_update", "on_duplicate_key_update"}
+_mappers: tuple[ref[Mapper[Any]], ...] = ()  # (replaced, never changed: other threads may be reading it)
+
+
+def _mapped(mapper: Mapper[Any], class_: type) -> None:
+    """A class was declared. Until there is one, no session is watched: a watched statement costs microseconds."""
+    global _mappers
+    _mappers = (*(it for it in _mappers if it() is not None), ref(mapper))
+    if not event.contains(Session, "do_orm_execute", _executed):
+        event.listen(Session, "do_orm_execute", _executed)
+
+
+def _configured(mapper: Mapper[Any], class_: type) -> None:
+    """A class is about to be used: see that the session compares its fence."""
+    column = mapper.version_id_col
+    if (
+        column is None
+        or mapper.version_id_generator is not False
+        or mapper.get_property_by_column(column).key != "fence"
+    ):
+        raise ConfigError(
+            f"the fences of {class_.__name__} would not be compared: merge its `__mapper_args__` with "
+            "`Fenced.__mapper_args__`, and if it inherits from a mapped class, give `Fenced` to the topmost one"
+        )
+
+
+def _executed(state: ORMExecuteState) -> Any:
+    """A session executes a statement: compare and stamp if it changes `Fenced` rows."""
+    statement = state.statement
+    block: _Block | None = state.session.info.get(_INSIDE)
+    if isinstance(statement, Insert | Update | Delete):
+        mapper = _mapper_of(statement.table)
+        if mapper is not None:
+            _see_upsert(statement, mapper)
+        _see_inner(statement)
+        if mapper is not None:
+            return (
+                _inserts_all(state, block, mapper)
+                if isinstance(statement, Insert)
+                else _changes_all(state, block, mapper, statement)
+            )
+    elif state.is_insert or state.is_update or state.is_delete or statement.__visit_name__ == "orm_from_statement":
+        # A lambda, or the source of objects. (The first releases of SQLAlchemy 2.0 do not call the latter an update.)
+        _see_inner(statement)
+    elif block is not None and not (state.is_column_load or state.is_relationship_load):
+        # To look for changes inside of a SELECT takes as long as the statement does, so it is done in blocks only.
+        _see_inner(statement)
+    return None
+
+
+def _mapper_of(target: Any) -> Mapper[Any] | None:
+    """The mapper of the `Fenced` class that has this table, or a table of which this is an alias."""
+    tables = [it for it in visitors.iterate(target) if isinstance(it, Table)]
+    found = [it for known in _mappers if (it := known()) is not None and any(table in it.tables for table in tables)]
+    # Classes that inherit share their parent's table, and the parent's mapper knows all of them.
+    return min(found, key=lambda it: len(list(it.iterate_to_root())), default=None)
+
+
+def _see_upsert(statement: Any, mapper: Mapper[Any]) -> None:
+    replaces = any("REPLACE" in str(it).upper() for it, _ in statement._prefixes)
+    if replaces or any(it.__visit_name__ in _UPSERTS for it in visitors.iterate(statement)):
+        _refuse(mapper, "that inserts or updates compares no fences")
+
+
+def _see_inner(statement: Any) -> None:
+    """Refuse a change of `Fenced` rows inside of a statement, and (for MySQL) of columns of another table."""
+    parts: Iterator[Any] = visitors.iterate(statement)
+    targets = [it.table for it in parts if it is not statement and it.__visit_name__ in _CHANGES]
+    if isinstance(statement, Update):
+        columns: Any = statement._values or {}
+        targets += [it.table for it in columns if getattr(it, "table", statement.table) != statement.table]
+    for target in targets:
+        mapper = _mapper_of(target)
+        if mapper is not None:
+            _refuse(mapper, "inside of another statement compares no fences")
+
+
+def _inserts_all(state: ORMExecuteState, block: _Block | None, mapper: Mapper[Any]) -> None:
+    held = block.stamps_all(mapper) if block is not None else None
+    if held is not None:
+        state.update_execution_options(**{_FENCE: held[1]})
+
+
+def _changes_all(state: ORMExecuteState, block: _Block | None, mapper: Mapper[Any], statement: Any) -> Any:
+    if block is None:
+        _refuse(mapper, "compares fences only inside of `fenced`")
+    held = block.stamps_all(mapper)
+    if held is None:
+        return None
+    name, fence = held
+    column = _column(mapper)
+    if isinstance(state.parameters, list):
+        _refuse(mapper, "by primary keys compares no fences")
+    if statement.table != column.table:  # (a class's statement has a copy of its table, which equals it)
+        _refuse(mapper, f"that names another table than {column.table} compares no fences")
+    where = statement.whereclause
+    compared = statement.where(column <= fence)
+    result = state.invoke_statement(compared.values({column.key: fence}) if isinstance(statement, Update) else compared)
+    # Rows of later holders were left out. (FOR UPDATE: what is there now, even where the transaction reads a snapshot.)
+    later = select(column).where(column > fence, *([] if where is None else [where])).limit(1).with_for_update()
+    with state.session.no_autoflush:
+        seen = state.session.scalar(later, bind_arguments={"mapper": mapper, **state.bind_arguments})
+    if seen is not None:
+        raise StaleFence(name, fence, seen)
+    return result
+
+
+def _refuse(mapper: Mapper[Any], why: str) -> NoReturn:
+    raise Misuse(f"a bulk change of {mapper.class_.__name__} {why}: change the objects one by one inside of `fenced`")
+
+
+event.listen(Fenced, "init", _constructed, propagate=True)
 event.listen(Fenced, "before_insert", _inserted, propagate=True)
 event.listen(Fenced, "before_update", _changed, propagate=True)
 event.listen(Fenced, "before_delete", _deleted, propagate=True)
-event.listen(Session, "do_orm_execute", _in_bulk)
+event.listen(Fenced, "after_insert", _stored, propagate=True)
+event.listen(Fenced, "after_update", _stored, propagate=True)
+event.listen(Fenced, "instrument_class", _mapped, propagate=True)
+event.listen(Fenced, "mapper_configured", _configured, propagate=True)
