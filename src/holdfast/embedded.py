@@ -44,9 +44,9 @@ _PATIENCE = 30.0  # seconds for a server to answer; on an idle machine it takes 
 _LONGEST_PATH = 103
 _SOCKET = "socket"  # the name of a node's socket in the node's own folder
 
-# The run_ids of all servers that this process, or the process that it was forked from, has started with `Nodes.start`. Clients need no
-# restart guard for them: a server that has just been made has forgotten nothing.
-started: set[str] = set()
+# The run_ids of all servers that this process, or the process that it was forked from, has started with `Nodes.start`, by address.
+# Clients need no restart guard for them: a server that has just been made has forgotten nothing.
+started: dict[str, str] = {}
 
 # Becomes the server once the kernel (Linux) has been asked to kill it together with its parent: PR_SET_PDEATHSIG is 1, SIGKILL is 9. Not a
 # `preexec_fn`: that runs Python between fork and exec, where a lock that another thread held at the fork is never released.
@@ -138,7 +138,7 @@ class Nodes:
                 raise
             self.urls = tuple(server.url for server in self._servers)
             self.run_ids = frozenset(server.run_id for server in self._servers)
-            started.update(self.run_ids)
+            started.update(zip(self.urls, [server.run_id for server in self._servers], strict=True))
             self.version = self._servers[0].version
             return self
 
