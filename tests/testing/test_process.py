@@ -47,6 +47,7 @@ def test_a_paused_holder_writes_late_and_is_refused_by_its_fence() -> None:
         await asyncio.sleep(0.1)
         late.pause()
         assert late.paused
+        await asyncio.sleep(0.2)
         await simulation.process(holding(simulation, writer("other")))
         late.resume()
         assert not late.paused
@@ -140,15 +141,19 @@ def test_what_was_sent_before_a_crash_still_arrives() -> None:
     """A process that dies after it has released has released."""
     simulation = Simulation()
 
-    async def quick(lease: Lease) -> None:
-        pass
+    released = asyncio.Event()
+
+    async def user() -> None:
+        async with simulation.client() as locks:
+            async with locks.lock("x"):
+                pass
+            released.set()
+            await asyncio.sleep(60)
 
     async def main() -> None:
-        process = simulation.process(holding(simulation, quick))
-        while simulation.nodes[0].server.data[0].values.get(b"x") is None:
-            await asyncio.sleep(0.0001)
-        while any(node.holder(b"x") for node in simulation.nodes):
-            await asyncio.sleep(0.0001)
+        process = simulation.process(user())
+        await released.wait()
+        assert any(node.holder(b"x") for node in simulation.nodes), "the release is under way"
         process.crash()
         async with simulation.client() as locks:
             began = simulation.now
@@ -255,7 +260,7 @@ def test_whatever_happens_to_processes_no_law_is_broken(harm: str, seed: int) ->
     simulation.run(main())
     assert fences == sorted(set(fences))
     assert len(fences) >= 14
-    assert all(simulation.laws.looked[law] for law in ("exclusion", "fence", "majority", "silent"))
+    assert all(simulation.laws.looked[law] for law in ("exclusion", "fence", "majority"))
 
 
 def test_the_same_seed_is_the_same_history_with_processes_too() -> None:
@@ -349,11 +354,11 @@ def test_what_still_runs_at_the_end_is_cancelled_and_what_is_paused_is_crashed()
 
 def test_a_process_is_started_within_a_run() -> None:
     simulation = Simulation()
-    with pytest.raises(Misuse, match="simulation.run"):
+    with pytest.raises(Misuse, match=r"simulation\.run"):
         simulation.process(asyncio.sleep(1))
 
     async def main() -> None:
-        with pytest.raises(Misuse, match="simulation.run"):
+        with pytest.raises(Misuse, match=r"simulation\.run"):
             Simulation().process(asyncio.sleep(1))
 
     simulation.run(main())

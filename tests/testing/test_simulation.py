@@ -298,11 +298,11 @@ def test_a_client_is_of_no_use_outside_a_run(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sockets, "open_socket", dialled)
 
     async def outside() -> None:
-        with pytest.raises(Misuse, match="only in code that simulation.run"):
+        with pytest.raises(Misuse, match=r"only in code that simulation\.run"):
             await locks.lock("x").acquire()
-        with pytest.raises(Misuse, match="only in code that simulation.run"):
+        with pytest.raises(Misuse, match=r"only in code that simulation\.run"):
             await locks.ready()
-        with pytest.raises(Misuse, match="only in code that simulation.run"):
+        with pytest.raises(Misuse, match=r"only in code that simulation\.run"):
             locks.nodes()
         await locks.close()
 
