@@ -21,6 +21,7 @@ from ..errors import Misuse
 from .network import Link, Node
 from .world import World
 
+FIRST = 2e-5  # virtual seconds after it was resumed in which a process's tasks run, and its clients do not yet
 SOON = 1e-4  # virtual seconds that a process which was resumed has to catch up
 
 T = TypeVar("T")
@@ -55,6 +56,7 @@ class Process(Generic[T]):
         self.paused = self.crashed = False
         self.awaited = False  # does anybody learn of its error?
         self.died: Callable[[], object] = _nothing  # called when it is crashed
+        self.is_a_clients: Callable[[Callable[..., object]], bool] = _never  # is this callback one by which a client works?
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.plugs: weakref.WeakSet[Any] = weakref.WeakSet()
         self.remains: list[asyncio.Task[Any]] = []  # tasks of a crashed process: they never go on, and are thrown away after the run
@@ -64,6 +66,7 @@ class Process(Generic[T]):
         self._held: list[tuple[Callable[..., object], tuple[Any, ...], contextvars.Context]] = []
         self._until = inf  # when a pause ends
         self._resumed = -inf
+        self._behind = False  # it was resumed, and its clients do not work yet
         self._dark: dict[Node, float] = {}  # until when it cannot reach a node
 
     def __repr__(self) -> str:
@@ -78,8 +81,10 @@ class Process(Generic[T]):
     def pause(self, seconds: Seconds | None = None) -> None:
         """Stop the whole process, as SIGSTOP, a debugger or a suspended machine does. Its connections stay open.
 
-        Nothing of it runs: no task, no timer, no renewal. When it is resumed, each task goes on where it was, and what should have
-        happened meanwhile happens then. A process that pauses itself runs on to its next `await` that waits.
+        Nothing of it runs: no task, no timer, no renewal. When it is resumed, what should have happened meanwhile happens then. Its tasks
+        go on before its clients notice how late it is, as if the pause had struck in the middle of a task. So a task whose sleep is over
+        goes on for one step with a lease that another process may have by then. A process that pauses itself runs on to its next `await`
+        that waits.
 
         Args:
             seconds: Virtual seconds until it is resumed by itself. By default it stays paused until `resume()`.
@@ -100,10 +105,14 @@ class Process(Generic[T]):
         """Let a paused process go on. If it is not paused, this has no effect."""
         if self.paused and not self.crashed:
             self._world.note(self, "is resumed")
-            self.paused, self._resumed = False, self._world.now
+            self.paused, self._resumed, self._behind = False, self._world.now, True
             held, self._held = self._held, []
             for callback, arguments, context in held:
-                self._loop.call_soon(callback, *arguments, context=context)
+                if self.is_a_clients(callback):
+                    self._held.append((callback, arguments, context))
+                else:
+                    self._loop.call_soon(callback, *arguments, context=context)
+            self._world.after(FIRST, self._catch_up, self._world.now)
 
     def crash(self) -> None:
         """Kill the process, as SIGKILL or the loss of its machine's power does. It releases nothing, and its connections close.
@@ -180,7 +189,7 @@ class Process(Generic[T]):
 
     def run(self, callback: Callable[..., object], arguments: tuple[Any, ...], context: contextvars.Context) -> None:
         """Run this in its turn; or later, if the process is paused; or never."""
-        if self.paused:
+        if self.paused or (self._behind and self.is_a_clients(callback)):
             self._held.append((callback, arguments, context))
         elif not self.crashed:
             callback(*arguments)
@@ -211,6 +220,15 @@ class Process(Generic[T]):
                     pass
                 break
 
+    def _catch_up(self, resumed: float) -> None:
+        """Its clients may work again: what they should have done, in that order."""
+        if self.paused or self.crashed or self._resumed != resumed:
+            return
+        self._behind = False
+        held, self._held = self._held, []
+        for callback, arguments, context in held:
+            self._loop.call_soon(callback, *arguments, context=context)
+
     def _due(self) -> None:
         if self._world.now >= self._until:
             self.resume()
@@ -227,3 +245,7 @@ def owner_of(context: contextvars.Context | None) -> Process[Any] | None:
 
 def _nothing() -> None:
     pass
+
+
+def _never(callback: Callable[..., object]) -> bool:
+    return False

@@ -111,6 +111,7 @@ class Simulation:
             raise Misuse("simulation.process() is for code that simulation.run() runs: call it in there")
         process: Process[T] = Process(self.world, name or f"process {len(self._processes) + 1}", self.nodes)
         process.died = lambda: self._end_clients(process)
+        process.is_a_clients = _works
         self._processes.append(process)
         context = contextvars.copy_context()
         context.run(current.set, process)
@@ -568,6 +569,11 @@ def _is_a_drivers(timer: asyncio.TimerHandle) -> bool:
     if isinstance(getattr(callback, "__self__", None), Process):
         callback = arguments[0]
     return isinstance(getattr(callback, "__self__", None), driver.Driver)
+
+
+def _works(callback: Callable[..., object]) -> bool:
+    """Does a client work by this callback: does it hear of a node, or of the time?"""
+    return isinstance(getattr(callback, "__self__", None), driver.Driver | _Transport)
 
 
 def _is_a_clients(task: asyncio.Task[Any]) -> bool:
