@@ -19,19 +19,18 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
-from urllib.parse import quote
 
 import hiredis
 
 from .checks import shown
 from .errors import ConfigError, Misuse, WrongProcess
+from .folders import private
 
 __all__ = ["Nodes", "find_server"]
 
@@ -40,8 +39,6 @@ __all__ = ["Nodes", "find_server"]
 _PORTS = range(20_000, 30_000)
 _TRIES = 10  # ports for one server before giving up
 _PATIENCE = 30.0  # seconds for a server to answer; on an idle machine it takes 0.1
-# Bytes that fit into the address of a Unix socket on every system: macOS has room for 104, Linux for 108, both with a zero at the end.
-_LONGEST_PATH = 103
 _SOCKET = "socket"  # the name of a node's socket in the node's own folder
 
 # The run_ids of all servers that this process, or the process that it was forked from, has started with `Nodes.start`, by address.
@@ -123,7 +120,7 @@ class Nodes:
             if self._servers:
                 return self
             executable = find_server(self._given)
-            folder = Path(tempfile.mkdtemp(prefix="holdfast-", dir=_base(self._count)))  # which only this user can enter
+            folder = private(f"node-{self._count}/{_SOCKET}")
             self._owner = os.getpid()
             # Nodes that are dropped, or still there when the interpreter exits, are cleaned up as if they had been closed.
             self._finalizer = weakref.finalize(self, _clean_up, self._owner, self._servers, folder)
@@ -395,22 +392,6 @@ def _free_port() -> int:
             probe.bind(("127.0.0.1", port))
             return port
     raise ConfigError(f"no free port found between {_PORTS.start} and {_PORTS.stop}")
-
-
-def _base(count: int) -> str:
-    """The directory for the nodes' directory: the system's for temporary files, unless a socket's path in there would be too long.
-
-    Raises ConfigError if no directory is usable.
-    """
-    longest = f"/holdfast-{'x' * 8}/node-{count}/{_SOCKET}"
-    for base in (tempfile.gettempdir(), "/tmp"):
-        # In an address some characters have to be written with a percent sign, which not every client understands in a path.
-        if len(os.fsencode(base + longest)) <= _LONGEST_PATH and quote(base) == base and os.access(base, os.W_OK | os.X_OK):
-            return base
-    raise ConfigError(
-        f"no directory for the sockets of nodes: {tempfile.gettempdir()!r} is too long, or has special characters in it, and /tmp "
-        "cannot be written to. Set TMPDIR to a directory with a short name"
-    )
 
 
 def _connected(url: str) -> tuple[socket.socket, bytes]:

@@ -23,6 +23,7 @@ import pytest
 from holdfast import Holdfast, embedded
 from holdfast.embedded import Nodes, find_server
 from holdfast.errors import Closed, ConfigError, Misuse, NoQuorum, WrongProcess
+from holdfast.folders import private
 
 # How the kernel or a watcher is made to keep servers from outliving us: both are tried wherever both can be.
 ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a parent's death")
@@ -335,7 +336,7 @@ def test_a_folder_whose_path_no_socket_can_have_is_not_used(name: str, tmp_path:
         assert say(nodes.urls[0], "PING") == "+PONG"
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(ConfigError, match="Set TMPDIR to a directory with a short name"):
-        embedded._base(1)
+        private("node-1/socket")
 
 
 @pytest.mark.parametrize("tcp", [0, 1, None, "yes"])
