@@ -39,8 +39,13 @@ def test_two_clients_for_threads_have_the_lock_one_after_the_other() -> None:
             assert two.lock("x").try_acquire() is None
             with pytest.raises(LockBusy):
                 two.lock("x", wait=0.05).acquire()
-            waiting = threading.Thread(target=lambda: fences.append(two.lock("x", wait=20).acquire().fence))
             fences: list[int] = []
+
+            def waits() -> None:
+                with two.lock("x", wait=20) as later:
+                    fences.append(later.fence)
+
+            waiting = threading.Thread(target=waits)
             waiting.start()
             until(lambda: one.inspect("x").queue)
         waiting.join()
@@ -62,7 +67,7 @@ def test_other_primitives() -> None:
         assert locks.once("report", keep=60).run(lambda: 7) == 7
         with locks.semaphore("gpu", 2, wait=10), locks.semaphore("gpu", 2, wait=10):
             assert locks.semaphore("gpu", 2).try_acquire() is None
-        with locks.rwlock("r").read(wait=10), locks.rwlock("r").read(wait=10):
+        with locks.rwlock("r").read(wait=10), Holdfast(*nodes.urls) as other, other.rwlock("r").read(wait=10):
             assert locks.rwlock("r").write().try_acquire() is None
         assert locks.rate("api", 1, 60).take()
 
