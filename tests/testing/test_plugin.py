@@ -72,6 +72,14 @@ def holdfast_nodes():
 """
 
 
+ON_OTHERS = """
+def test_it(locks, holdfast_nodes):
+    assert "/node-" not in holdfast_nodes.urls[0]
+    with locks.lock("x"):
+        pass
+"""
+
+
 def ran(folder: Path, conftest: str, tests: str) -> str:
     (folder / "conftest.py").write_text(conftest)
     (folder / "test_it.py").write_text(tests)
@@ -86,8 +94,7 @@ def test_the_fixtures_on_real_nodes(tmp_path: Path) -> None:
 
 
 def test_the_fixtures_on_other_nodes(tmp_path: Path) -> None:
-    tests = "def test_it(locks, holdfast_nodes):\n    assert '/node-' not in holdfast_nodes.urls[0]\n    with locks.lock('x'):\n        pass\n"
-    told = ran(tmp_path, CONFTEST + OVERRIDDEN, tests)
+    told = ran(tmp_path, CONFTEST + OVERRIDDEN, ON_OTHERS)
     assert "1 passed" in told, told
 
 

@@ -108,10 +108,7 @@ class Process(Generic[T]):
             self.paused, self._resumed, self._behind = False, self._world.now, True
             held, self._held = self._held, []
             for callback, arguments, context in held:
-                if self.is_a_clients(callback):
-                    self._held.append((callback, arguments, context))
-                else:
-                    self._loop.call_soon(callback, *arguments, context=context)
+                self._loop.call_soon(callback, *arguments, context=context)  # (those by which clients work are held a little longer)
             self._world.after(FIRST, self._catch_up, self._world.now)
 
     def crash(self) -> None:

@@ -240,8 +240,6 @@ class Simulation:
             return True
         if not all(it.awaits_nothing for it in self._processes):
             return True
-        if any(node.dark > self.now or node._frozen > self.now for node in self.nodes):
-            return True
         claims = [claim for client in clients for claim in _claims(client)]
         if any(it._deadline < inf if it.state is not HELD else it.max_hold < inf for it in claims):
             return True
