@@ -111,7 +111,12 @@ PLANTED: dict[str, tuple[Plant, Callable[..., object]]] = {
         test_embedded.test_a_second_client_need_not_wait_for_a_guard,
     ),
     "a restarted node is taken for a fresh one": (
-        method(embedded.Nodes, "restart", "if not server.answered():", "if not server.answered() or started.update({server.url: server.run_id}):"),
+        method(
+            embedded.Nodes,
+            "restart",
+            "if not server.answered():",
+            "if not server.answered() or started.update({server.url: server.run_id}):",
+        ),
         test_embedded.test_a_node_that_was_restarted_is_guarded_all_the_same,
     ),
 }
