@@ -41,7 +41,8 @@ _TRIES = 10  # ports for one server before giving up
 _PATIENCE = 30.0  # seconds for a server to answer; on an idle machine it takes 0.1
 _SOCKET = "socket"  # the name of a node's socket in the node's own folder
 
-# The run_ids of all servers that this process, or the process that it was forked from, has started with `Nodes.start`, by address.
+# The run_ids of all servers that this process, or the process that it was forked from, has started with `Nodes.start`, by address
+# without a password.
 # Clients need no restart guard for them: a server that has just been made has forgotten nothing.
 started: dict[str, str] = {}
 
@@ -80,16 +81,14 @@ class Nodes:
         server: The server's executable. By default `find_server` looks for one.
         arguments: More arguments for the command line of every server.
         tcp: Listen on TCP ports of 127.0.0.1 instead of Unix sockets.
-
-    Attributes:
-        urls: The nodes' addresses in order, with passwords if they have any. Empty before `start()`.
-        run_ids: The run ids of the servers as `start()` started them. Empty before `start()`.
-        version: For example "valkey 9.1.2". Empty before `start()`.
     """
 
     urls: tuple[str, ...]
+    """The nodes' addresses in order, with passwords if they have any. Empty before `start()`."""
     run_ids: frozenset[str]
+    """The run ids of the servers as `start()` started them. Empty before `start()`."""
     version: str
+    """What the servers are, for example "valkey 9.1.2". Empty before `start()`."""
 
     def __init__(self, count: int = 5, *, server: str | None = None, arguments: Sequence[str] = (), tcp: bool = False) -> None:
         if type(count) is not int or count < 1:
@@ -135,7 +134,7 @@ class Nodes:
                 raise
             self.urls = tuple(server.url for server in self._servers)
             self.run_ids = frozenset(server.run_id for server in self._servers)
-            started.update(zip(self.urls, [server.run_id for server in self._servers], strict=True))
+            started.update({server.label: server.run_id for server in self._servers})
             self.version = self._servers[0].version
             return self
 
@@ -259,9 +258,12 @@ class _Server:
     @property
     def url(self) -> str:
         """Its address, with the password."""
-        if self._tcp:
-            return f"redis://:{self._password}@127.0.0.1:{self.port}"
-        return f"unix://{self._folder / _SOCKET}"
+        return f"redis://:{self._password}@127.0.0.1:{self.port}" if self._tcp else self.label
+
+    @property
+    def label(self) -> str:
+        """Its address, without the password."""
+        return f"redis://127.0.0.1:{self.port}" if self._tcp else f"unix://{self._folder / _SOCKET}"
 
     def spawn(self, port: int = 0) -> None:
         """Start the process, and wait for nothing. `port`: the one to take if it listens on TCP; 0 takes any that is free."""

@@ -360,6 +360,11 @@ def test_a_second_client_need_not_wait_for_a_guard() -> None:
     assert time.monotonic() < began + 10, "the guard is 32 s"
 
 
+def test_a_second_client_of_ports_need_not_wait_for_a_guard_either() -> None:
+    with Nodes(1, tcp=True) as nodes, Holdfast(*nodes.urls) as locks:
+        assert [it.state for it in locks.ready()] == ["up"]
+
+
 def test_a_client_of_another_process_need_not_wait_for_a_guard_either() -> None:
     source = "from holdfast import Holdfast\nwith Holdfast() as locks, locks.lock('x', wait=10) as lease: print(lease.votes)"
     with Nodes(3) as nodes:

@@ -107,7 +107,7 @@ PLANTED: dict[str, tuple[Plant, Callable[..., object]]] = {
         test_embedded.test_a_folder_whose_path_no_socket_can_have_is_not_used,
     ),
     "a second client waits for a guard": (
-        function(client._fresh, "if node in started", "if False"),
+        function(client._fresh, "if node.label in started", "if False"),
         test_embedded.test_a_second_client_need_not_wait_for_a_guard,
     ),
     "a restarted node is taken for a fresh one": (
@@ -115,7 +115,7 @@ PLANTED: dict[str, tuple[Plant, Callable[..., object]]] = {
             embedded.Nodes,
             "restart",
             "if not server.answered():",
-            "if not server.answered() or started.update({server.url: server.run_id}):",
+            "if not server.answered() or started.update({server.label: server.run_id}):",
         ),
         test_embedded.test_a_node_that_was_restarted_is_guarded_all_the_same,
     ),

@@ -656,7 +656,7 @@ def _fresh(shards: Iterable[Shard]) -> list[str]:
     """The run_ids of servers that need no guard: those that the environment lists, and those that this process has made itself."""
     embedded = sys.modules.get("holdfast.embedded")  # (if it was not imported, nothing was started)
     started: Mapping[str, str] = embedded.started if embedded is not None else {}
-    return [*environment.fresh(), *[started[node] for shard in shards for node in shard.nodes if node in started]]
+    return [*environment.fresh(), *[started[node.label] for shard in shards for node in shard.nodes if node.label in started]]
 
 
 def _myself() -> str:
