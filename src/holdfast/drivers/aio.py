@@ -642,7 +642,7 @@ def no_loop() -> Misuse:
             "trio.to_thread.run_sync(), or run this program on asyncio"
         )
     return Misuse(
-        "no event loop is running: call this in a coroutine that asyncio runs, such as with asyncio.run(), or use holdfast.Holdfast, the "
+        "no running event loop: call this in a coroutine that asyncio runs, such as with asyncio.run(), or use holdfast.Holdfast, the "
         "client for threads"
     )
 
