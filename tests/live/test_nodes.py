@@ -605,11 +605,11 @@ async def test_first_contact_with_a_fresh_server_says_what_to_do(
     face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that was started a moment ago is left alone for half a minute: a newcomer is told why, and how to go on."""
-    client = face.keep(face.kind(*three.urls))
+    client = face.keep(face.kind(*three.urls, fresh=()))
     advice = r"it started \d+ s ago and may have forgotten locks \(for development and CI, set HOLDFAST_RESTART_GUARD=off\)"
     with pytest.raises(NoQuorum, match=advice):
         await face.acquire(client.lock(name, wait=0.5))
     monkeypatch.setenv("HOLDFAST_RESTART_GUARD", "off")
-    lease = await face.acquire(face.keep(face.kind(*three.urls)).lock(name, wait=5))
+    lease = await face.acquire(face.keep(face.kind(*three.urls, fresh=())).lock(name, wait=5))
     assert lease.held
     await face.release(lease)
