@@ -293,11 +293,18 @@ async def test_connections_are_cut_all_the_time(nodes: Nodes, eye: Eye) -> None:
         await eye.gone(name, *owns)
 
 
+@pytest.fixture(scope="module")
+def ports() -> Iterator[Nodes]:
+    """Nodes at TCP ports, to which a connection takes more than one turn."""
+    with Nodes(5, tcp=True) as nodes:
+        yield nodes
+
+
 @pytest.mark.parametrize("after", range(0, 60, 4))
 @calm
-async def test_hung_up_while_dialling(nodes: Nodes, after: int) -> None:
+async def test_hung_up_while_dialling(ports: Nodes, after: int) -> None:
     """The crew gives a dial up, at any turn of it: the task ends, its socket too, and the next dial is another one."""
-    async with client(nodes) as locks:
+    async with client(ports) as locks:
         ready = asyncio.create_task(locks.ready(SOON))
         await turns(after)
         driver = driver_of(locks)
