@@ -25,9 +25,12 @@ class Wire:
     """One connection to one server, for the harness itself."""
 
     def __init__(self, url: str) -> None:
-        host, port = url.removeprefix("redis://").split(":")
+        login, _, place = url.removeprefix("redis://").rpartition("@")
+        host, port = place.split(":")
         self._socket = socket.create_connection((host, int(port)), timeout=30)
         self._reader = reader()
+        if login:
+            self.say(b"AUTH", login.removeprefix(":").encode())
 
     def say(self, *words: bytes) -> Any:
         """One command, and its answer."""
@@ -56,11 +59,35 @@ class Wire:
         self._socket.close()
 
 
+class Open(Nodes):
+    """Nodes at ports of loopback that ask for no password: not all contenders, and none of the floors, can send one.
+
+    While they run, every user of the machine can use them. They hold nothing but what is measured.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count, tcp=True)
+
+    def start(self) -> Self:
+        super().start()
+        urls = []
+        for url in self.urls:
+            wire = Wire(url)
+            wire.say(b"CONFIG", b"SET", b"requirepass", b"")
+            wire.close()
+            urls.append(f"redis://{url.rpartition('@')[2]}")
+        self.urls = tuple(urls)
+        return self
+
+    def restart(self, node: int) -> None:
+        raise NotImplementedError("a restarted node would ask for its password again")
+
+
 class Cluster:
     """Some nodes, with all floors' scripts loaded. `cores`: on which the servers run; nothing: anywhere."""
 
     def __init__(self, count: int, cores: Sequence[int] = ()) -> None:
-        self.nodes = Nodes(count)
+        self.nodes = Open(count)
         self._cores = cores
 
     def __enter__(self) -> Self:

@@ -20,13 +20,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from holdfast.embedded import Nodes
-
 HAS_C = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler (CI has one)")
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench import bars, catalogue, delay, environments, figures, growth, plot, quick, report, runner, scenarios  # noqa: E402  (after its place is known)
+from bench import bars, catalogue, cluster, delay, environments, figures, growth, plot, quick, report, runner, scenarios  # noqa: E402  (after its place is known)
 from bench.figures import Round, Rounds  # noqa: E402
 from bench.work import handover  # noqa: E402
 
@@ -272,8 +270,8 @@ def test_a_contender_that_fails_says_why_and_one_that_hangs_is_ended() -> None:
 
 
 @HAS_C
-def test_the_forwarder_adds_its_delay_and_passes_everything_on(nodes: Nodes) -> None:
-    with delay.Delay(nodes.urls[:1], 0.02) as slow:
+def test_the_forwarder_adds_its_delay_and_passes_everything_on() -> None:
+    with cluster.Open(1) as nodes, delay.Delay(nodes.urls, 0.02) as slow:
         assert slow.round_trip >= 0.02
         host, port = slow.urls[0].removeprefix("redis://").split(":")
         payload = b"x" * 3_000_000

@@ -18,11 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from holdfast.embedded import Nodes
-
 from .. import environments, plot, report
 from ..catalogue import BY_NAME
-from ..cluster import described
+from ..cluster import Open, described
 from . import experiment
 from .experiment import AIMED, NOBODY, RANDOM, WAYS, Outcome, Way
 
@@ -102,7 +100,7 @@ def run(
 ) -> tuple[list[Outcome], str]:
     """All of it; and what the servers are."""
     outcomes: list[Outcome] = []
-    with Nodes(5) as nodes, tempfile.TemporaryDirectory(prefix="holdfast-updates-") as folder:
+    with Open(5) as nodes, tempfile.TemporaryDirectory(prefix="holdfast-updates-") as folder:
         for condition in conditions:
             print(f"{condition}: {len(ways)} ways to lock, {clients} clients each, {seconds:g} s", flush=True)
             more = experiment.perform(condition, ways, nodes, Path(folder), clients=clients, seconds=seconds, seed=seed, blind=blind)

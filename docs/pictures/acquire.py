@@ -28,6 +28,7 @@ import hiredis
 import holdfast
 from holdfast import Holdfast
 from holdfast.drivers import sockets, unyielding
+from holdfast.embedded import Nodes
 from holdfast.scripts import RELEASE, REQUEST
 
 HUNG, DEAD, COUNT = 1, 3, 5  # nodes, counted from 0
@@ -131,11 +132,11 @@ def record() -> Trace:
     with (
         patch.object(sockets, "open_socket", _open_recorded),
         patch.multiple(unyielding, send=_not_without_the_socket, recv=_not_without_the_socket),
-        Holdfast.local(nodes=COUNT) as well,
-        Holdfast.local(nodes=COUNT) as locks,
+        Nodes(COUNT, tcp=True) as healthy_servers,
+        Nodes(COUNT, tcp=True) as servers,
+        Holdfast(*healthy_servers.urls) as well,
+        Holdfast(*servers.urls) as locks,
     ):
-        servers = locks.servers
-        assert servers is not None
         places = {int(url.rpartition(":")[2]): node for node, url in enumerate(locks.urls)}
         for _ in range(TRIES):  # the first ones find everything cold
             _acquire(well)

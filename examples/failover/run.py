@@ -12,6 +12,7 @@ import threading
 import time
 from contextlib import suppress
 from typing import Self
+from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import NoBackoff
@@ -73,10 +74,12 @@ class Relay:
 def replicated(in_time: bool) -> bool:
     """The lock on a primary with a replica. Does it have two holders in the end? `in_time`: replication does not lag."""
     print("A primary with a replica, and SET NX:")
-    with Nodes(2) as servers:
-        ports = [int(url.rpartition(":")[2]) for url in servers.urls]
-        primary, replica = (redis.Redis(port=port, retry=Retry(NoBackoff(), 0)) for port in ports)
-        with Relay(ports[0]) as relay:
+    with Nodes(2, tcp=True) as servers:
+        primary, replica = (redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0)) for url in servers.urls)
+        told = urlsplit(servers.urls[0])
+        assert told.port is not None and told.password is not None
+        with Relay(told.port) as relay:
+            replica.config_set("masterauth", told.password)
             primary.config_set("repl-diskless-sync-delay", 0)
             replica.replicaof("127.0.0.1", str(relay.port))
             wait_until(lambda: replica.info("replication").get("master_link_status") == "up", "the replica does not follow")

@@ -1,7 +1,10 @@
-"""Real servers on loopback, in a temporary directory, that never outlive the process which asked for them.
+"""Real servers in a temporary directory, that never outlive the process which asked for them.
 
-Knows processes, signals, ports, and what a server says of itself when it has started. Must not know locks, lanes or clients:
-these servers are for tests, demonstrations and a first look, and whoever talks to them brings a client.
+Knows processes, signals, sockets, and what a server says of itself when it has started. Must not know locks, lanes or clients:
+these servers are for tests, demonstrations and a first look, and their user brings a client.
+
+Only the user who started the servers can use them. They listen on Unix sockets in a directory that no other user can enter.
+With `tcp=True` they listen on loopback, which every user of the machine can reach, so they ask for a random password.
 """
 
 from __future__ import annotations
@@ -10,12 +13,12 @@ import contextlib
 import importlib.util
 import os
 import random
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import weakref
@@ -27,6 +30,7 @@ import hiredis
 
 from .checks import shown
 from .errors import ConfigError, Misuse, WrongProcess
+from .folders import private
 
 __all__ = ["Nodes", "find_server"]
 
@@ -35,6 +39,12 @@ __all__ = ["Nodes", "find_server"]
 _PORTS = range(20_000, 30_000)
 _TRIES = 10  # ports for one server before giving up
 _PATIENCE = 30.0  # seconds for a server to answer; on an idle machine it takes 0.1
+_SOCKET = "socket"  # the name of a node's socket in the node's own folder
+
+# The run_ids of all servers that this process, or the process that it was forked from, has started with `Nodes.start`, by address
+# without a password.
+# Clients need no restart guard for them: a server that has just been made has forgotten nothing.
+started: dict[str, str] = {}
 
 # Becomes the server once the kernel (Linux) has been asked to kill it together with its parent: PR_SET_PDEATHSIG is 1, SIGKILL is 9. Not a
 # `preexec_fn`: that runs Python between fork and exec, where a lock that another thread held at the fork is never released.
@@ -52,31 +62,52 @@ _WATCHER = 'read -r nothing; kill -KILL "$0"'
 
 
 class Nodes:
-    """Real servers on loopback, independent masters, which never outlive the process that asked for them.
+    """Real, independent servers that never outlive the process that asked for them.
 
-    `count`: how many; `server`: the server's executable (default: see `find_server`); `arguments`: more of its command line, for all
-    of them alike. They write nothing to disk but a log, so that a restarted node is an empty one (unless `arguments` say otherwise);
-    where their owner was killed, the log stays behind in the system's temporary directory.
-    Nothing starts before `start()`, or `with`. Threads may share the object; in another process than the one that started the servers,
-    such as a forked child, steering them raises WrongProcess. Nodes are counted from 0.
+    Nothing starts before `start()`, or `with`. The servers write nothing to disk but a log, so a restarted node is empty, unless
+    `arguments` say otherwise. If their owner is killed, the log stays behind in the system's temporary directory.
 
-    `urls`: of the nodes, in order; `version`: such as "valkey 9.1.2"; `run_ids`: of the servers as `start()` started them. Those servers
-    have forgotten nothing, so whoever uses them may waive the restart guard for these run ids, and for these only: a
-    node that was restarted has another one. All three are empty before `start()`.
+    Other users of the machine cannot use the servers: these listen on Unix sockets in a directory with mode 0700. With `tcp=True` they
+    listen on 127.0.0.1, and ask for a random password, which is in `urls` and in a file in that directory, and on no command line.
+
+    A client in this process needs no restart guard for these servers as `start()` started them. A client in another process needs none
+    if its environment has what `environment` says. A node that was restarted has another run id, and clients do wait for that one.
+
+    Threads may share the object. In another process than the one that started the servers, such as a forked child, steering them
+    raises WrongProcess. Nodes are counted from 0.
+
+    Args:
+        count: How many servers to start, at least 1.
+        server: The server's executable. By default `find_server` looks for one.
+        arguments: More arguments for the command line of every server.
+        tcp: Listen on TCP ports of 127.0.0.1 instead of Unix sockets.
     """
 
     urls: tuple[str, ...]
+    """The nodes' addresses in order, with passwords if they have any. Empty before `start()`."""
     run_ids: frozenset[str]
+    """The run ids of the servers as `start()` started them. Empty before `start()`."""
     version: str
+    """What the servers are, for example "valkey 9.1.2". Empty before `start()`."""
 
-    def __init__(self, count: int = 5, *, server: str | None = None, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, count: int = 5, *, server: str | None = None, arguments: Sequence[str] = (), tcp: bool = False) -> None:
         if type(count) is not int or count < 1:
             raise ConfigError(f"{shown(count)} nodes cannot be started: ask for at least one (five outlive the loss of two)")
-        self._count, self._given, self._arguments = count, server, tuple(arguments)
+        if type(tcp) is not bool:
+            raise ConfigError(f"tcp must be True or False, not {shown(tcp)}")
+        self._count, self._given, self._arguments, self._tcp = count, server, tuple(arguments), tcp
         self._servers: list[_Server] = []
         self._owner = 0
         self._lock = threading.Lock()  # a thread that kills and restarts nodes meets another that closes
         self.urls, self.run_ids, self.version = (), frozenset(), ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables with which `Holdfast()` in another process uses these nodes, without waiting for a restart guard.
+
+        They are HOLDFAST_NODES and HOLDFAST_FRESH. Pass them to a child process, or to `monkeypatch.setenv` in a test.
+        """
+        return {"HOLDFAST_NODES": " ".join(self.urls), "HOLDFAST_FRESH": " ".join(sorted(self.run_ids))}
 
     def start(self) -> Self:
         """Start all servers at once, and return when every one has answered; does nothing if they were started before.
@@ -88,21 +119,22 @@ class Nodes:
             if self._servers:
                 return self
             executable = find_server(self._given)
-            folder = Path(tempfile.mkdtemp(prefix="holdfast-"))
+            folder = private(f"node-{self._count}/{_SOCKET}")
             self._owner = os.getpid()
             # Nodes that are dropped, or still there when the interpreter exits, are cleaned up as if they had been closed.
             self._finalizer = weakref.finalize(self, _clean_up, self._owner, self._servers, folder)
             try:
                 for node in range(self._count):
-                    self._servers.append(_Server(executable, self._arguments, folder / f"node-{node}"))
-                    self._servers[-1].spawn(_free_port())
+                    self._servers.append(_Server(executable, self._arguments, folder / f"node-{node}", self._tcp))
+                    self._servers[-1].spawn()
                 for server in self._servers:
                     server.settle()
             except BaseException:
                 self._finalizer()
                 raise
-            self.urls = tuple(f"redis://127.0.0.1:{server.port}" for server in self._servers)
+            self.urls = tuple(server.url for server in self._servers)
             self.run_ids = frozenset(server.run_id for server in self._servers)
+            started.update({server.label: server.run_id for server in self._servers})
             self.version = self._servers[0].version
             return self
 
@@ -127,15 +159,18 @@ class Nodes:
             server.stop()
 
     def restart(self, node: int) -> None:
-        """Start a new, empty server on a node's port, and return when it has answered; the old one is killed if it still runs.
+        """Start a new, empty server at a node's address, and return when it has answered; the old one is killed if it still runs.
 
-        Its run id is not added to `run_ids`. Raises ConfigError if it does not start (with the end of its log).
+        Its run id is not added to `run_ids`, so clients leave it alone until their restart guard is over.
+
+        Raises:
+            ConfigError: The server does not start. The message has the end of its log.
         """
         with self._steered(node) as server:
             server.stop()
             server.spawn(server.port)
             if not server.answered():
-                raise ConfigError(f"node {node} cannot be restarted: somebody else has taken port {server.port} meanwhile")
+                raise ConfigError(f"node {node} cannot be restarted: another program has taken port {server.port} meanwhile")
 
     def freeze(self, node: int) -> None:
         """Stop a node with SIGSTOP, and return when it has stopped: its connections stay open, and it says nothing.
@@ -203,22 +238,43 @@ def _packaged(package: str, pattern: str) -> list[str | None]:
 
 
 class _Server:
-    """One server process; and the process that watches over it, where the kernel does not."""
+    """One server process; and the process that watches over it, where the kernel does not. `port`: 0 if it has none."""
 
-    def __init__(self, executable: str, arguments: tuple[str, ...], folder: Path) -> None:
-        self.port, self.run_id, self.version = 0, "", ""
-        self._executable, self._arguments, self._folder = executable, arguments, folder
+    def __init__(self, executable: str, arguments: tuple[str, ...], folder: Path, tcp: bool) -> None:
+        self.port = 0
+        self.run_id = self.version = ""
+        self._executable, self._arguments, self._folder, self._tcp = executable, arguments, folder, tcp
+        self._password = secrets.token_hex(16) if tcp else ""
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
         self._life = -1  # the write end of the watcher's pipe
         self._frozen = False
         folder.mkdir()
+        if tcp:
+            # Every user of the machine can read a command line, so the password is in a file.
+            self._settings.touch(mode=0o600)
+            self._settings.write_text(f"requirepass {self._password}\n")
 
-    def spawn(self, port: int) -> None:
-        """Start the process on `port`, and wait for nothing."""
-        self.port, self._frozen = port, False
-        command = [self._executable, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-        command += ["--dir", str(self._folder), "--daemonize", "no", "--loglevel", "warning", *self._arguments]
+    @property
+    def url(self) -> str:
+        """Its address, with the password."""
+        return f"redis://:{self._password}@127.0.0.1:{self.port}" if self._tcp else self.label
+
+    @property
+    def label(self) -> str:
+        """Its address, without the password."""
+        return f"redis://127.0.0.1:{self.port}" if self._tcp else f"unix://{self._folder / _SOCKET}"
+
+    def spawn(self, port: int = 0) -> None:
+        """Start the process, and wait for nothing. `port`: the one to take if it listens on TCP; 0 takes any that is free."""
+        self._frozen = False
+        if self._tcp:
+            self.port = port or _free_port()
+            command = [self._executable, str(self._settings), "--port", str(self.port), "--bind", "127.0.0.1"]
+        else:
+            command = [self._executable, "--port", "0", "--unixsocket", str(self._folder / _SOCKET), "--unixsocketperm", "700"]
+        command += ["--save", "", "--appendonly", "no", "--dir", str(self._folder), "--daemonize", "no", "--loglevel", "warning"]
+        command += self._arguments
         with open(self._log, "wb") as log:
             if _kernel_watches():
                 bound = [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid())]
@@ -244,26 +300,26 @@ class _Server:
             os.close(leave)
 
     def settle(self) -> None:
-        """Wait until the process has answered, moving it to another port where somebody else has this one."""
+        """Wait until the process has answered. Moves it to another port if another program has this one."""
         for _ in range(_TRIES):
             if self.answered():
                 return
-            self.spawn(_free_port())
+            self.spawn()
         self.stop()
         raise ConfigError(f"{self._executable} found no free port: {_TRIES} between {_PORTS.start} and {_PORTS.stop} were taken")
 
     def answered(self) -> bool:
-        """Wait until the process has answered, and note what it says of itself; false if somebody else has the port."""
+        """Wait until the process has answered, and note what it says of itself; false if another program has the port."""
         said: dict[str, str] = {}
         patience = time.monotonic() + _PATIENCE
         while time.monotonic() < patience:
             if self._process is None or self._process.poll() is not None:
                 self.stop()
-                if "in use" in self._told():
+                if self._tcp and "in use" in self._told():
                     return False
                 raise ConfigError(f"{self._executable} ended as soon as it was started; its log ends with:\n{self._told()}")
-            said = _greeting(self.port)
-            if said.get("process_id") == str(self._process.pid):  # else whoever answers has the port that ours will not get
+            said = _greeting(self.url)
+            if said.get("process_id") == str(self._process.pid):  # else the program that answers has the port that ours will not get
                 self.run_id, self.version = said["run_id"], _version(said)
                 return True
             time.sleep(0.003)
@@ -274,7 +330,7 @@ class _Server:
     def alive(self) -> subprocess.Popen[bytes]:
         """The process, if it lives."""
         if self._process is None or self._process.poll() is not None:
-            raise Misuse(f"the node on port {self.port} is dead: restart it first")
+            raise Misuse(f"{self._folder.name} is dead: restart it first")
         return self._process
 
     def freeze(self) -> None:
@@ -302,6 +358,10 @@ class _Server:
     @property
     def _log(self) -> Path:
         return self._folder / "log"
+
+    @property
+    def _settings(self) -> Path:
+        return self._folder / "conf"
 
     def _told(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
@@ -336,14 +396,32 @@ def _free_port() -> int:
     raise ConfigError(f"no free port found between {_PORTS.start} and {_PORTS.stop}")
 
 
-def _greeting(port: int) -> dict[str, str]:
-    """What the server on `port` says of itself, or under "refused" that it will not; {} if nobody answers in our language (yet)."""
+def _connected(url: str) -> tuple[socket.socket, bytes]:
+    """A connection to a server at one of our addresses, and what to say on it first. Raises OSError."""
+    scheme, _, place = url.partition("://")
+    if scheme == "unix":
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(0.5)
+            connection.connect(place)
+        except BaseException:
+            connection.close()
+            raise
+        return connection, b""
+    password, _, where = place.removeprefix(":").partition("@")
+    host, _, port = where.partition(":")
+    return socket.create_connection((host, int(port)), timeout=0.5), b"AUTH %b\r\n" % password.encode()
+
+
+def _greeting(url: str) -> dict[str, str]:
+    """What the server there says of itself, or under "refused" that it will not; {} if nobody answers in our language (yet)."""
     reader = hiredis.Reader(encoding="utf-8", errors="replace")
     replies: list[object] = []
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=0.5) as connection:
-            connection.sendall(b"PING\r\nINFO server\r\n")
-            while len(replies) < 2:
+        connection, first = _connected(url)
+        with connection:
+            connection.sendall(b"%bPING\r\nINFO server\r\n" % first)
+            while len(replies) < (3 if first else 2):
                 if not (chunk := connection.recv(65536)):
                     return {}
                 reader.feed(chunk)
@@ -351,6 +429,8 @@ def _greeting(port: int) -> dict[str, str]:
                     replies.append(reply)
     except (OSError, hiredis.ProtocolError):
         return {}
+    if first and replies.pop(0) != "OK":
+        return {"refused": "that its password is another one"}
     if replies[0] != "PONG":
         return {"refused": str(replies[0])}
     return dict(line.split(":", 1) for line in str(replies[1]).splitlines() if ":" in line)

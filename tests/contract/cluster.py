@@ -31,6 +31,8 @@ def asks(url: str, commands: Sequence[Sequence[object]], *, patience: float = 5.
     with socket.socket(socket.AF_UNIX if where.scheme == "unix" else socket.AF_INET) as connection:
         connection.settimeout(patience)
         connection.connect(where.path if where.scheme == "unix" else (where.hostname, where.port))
+        first = [("AUTH", where.password)] if where.password else []
+        commands = [*first, *commands]
         connection.sendall(b"".join(pack(*[str(it).encode() for it in words]) for words in commands))
         while len(answers) < len(commands):
             if (answer := reader.gets()) is not ...:
@@ -39,7 +41,7 @@ def asks(url: str, commands: Sequence[Sequence[object]], *, patience: float = 5.
                 reader.feed(data)
             else:
                 raise ConnectionError(f"{url} closed the connection")
-    return answers
+    return answers[len(first) :]
 
 
 class Cluster:

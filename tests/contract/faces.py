@@ -95,9 +95,9 @@ class Face(ABC):
         await self.until(lease.lost.is_set, within)
 
     @asynccontextmanager
-    async def nodes(self, count: int, *arguments: str) -> AsyncIterator[Cluster]:
+    async def nodes(self, count: int, *arguments: str, tcp: bool = False) -> AsyncIterator[Cluster]:
         """Nodes of the test's own."""
-        with Cluster(Nodes(count, arguments=arguments)) as cluster:
+        with Cluster(Nodes(count, arguments=arguments, tcp=tcp)) as cluster:
             try:
                 yield cluster
             finally:

@@ -50,7 +50,7 @@ async def test_ready_without_a_majority(face: Face, three: Cluster) -> None:
 
 
 async def test_b15_ready_complains_of_one_server_with_two_names(face: Face, three: Cluster) -> None:
-    twice = [three.urls[0], three.urls[1], three.urls[1].replace("127.0.0.1", "localhost")]
+    twice = [three.urls[0], three.urls[1], three.urls[1].replace("/node-", "/./node-")]
     client, began = face.keep(face.kind(*twice, fresh=three.fresh)), face.now()
     with pytest.raises(ConfigError, match="same server"):
         await face.ready(client)
@@ -327,12 +327,11 @@ async def test_local_brings_its_own_nodes(face: Face, name: str, monkeypatch: py
     monkeypatch.delenv("HOLDFAST_FRESH")
     pair = face.keep(face.kind())
     assert pair.urls == client.urls[:2]
-    with pytest.raises(NoQuorum, match="guarded"):  # nobody says that they are fresh
-        await face.acquire(pair.lock(name, wait=0))
+    await face.release(await face.acquire(pair.lock(name, wait=0)))  # this process has started them itself
     await nodes.kill(0)
     await face.release(await face.acquire(client.lock(name)))
     await face.close(client)
-    with pytest.raises(OSError, match="refused"):
+    with pytest.raises(OSError, match=r"refused|No such file"):
         nodes.ask(1, "PING")
 
 

@@ -116,7 +116,10 @@ class Eye:
     """Looks into the servers, on connections of its own that stay open. It blocks: a look takes part of a millisecond."""
 
     def __init__(self, nodes: Nodes) -> None:
-        self._connections = [socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=SOON) for url in nodes.urls]
+        self._connections = [socket.socket(socket.AF_UNIX) for _ in nodes.urls]
+        for connection, url in zip(self._connections, nodes.urls, strict=True):
+            connection.settimeout(SOON)
+            connection.connect(url.removeprefix("unix://"))
         self._readers = [hiredis.Reader(encoding="utf-8", errors="backslashreplace", notEnoughData=...) for _ in nodes.urls]
 
     def __enter__(self) -> Self:

@@ -239,7 +239,7 @@ async def test_a_frozen_node_is_hung_up_with_a_reset(own: Cluster, monkeypatch: 
     resets: list[Any] = []
 
     def reset(sock: socket.socket, plain: Any = sockets.reset) -> None:
-        resets.append(sock.getpeername()[1])
+        resets.append(sock.getpeername())
         plain(sock)
 
     monkeypatch.setattr(sockets, "reset", reset)
@@ -251,7 +251,7 @@ async def test_a_frozen_node_is_hung_up_with_a_reset(own: Cluster, monkeypatch: 
             lease = await locks.lock(some("reset")).acquire()
             await true(lambda: down.nodes)
             assert down.nodes == [own.urls[3]]
-            assert resets[0] == int(own.urls[3].rpartition(":")[2])
+            assert resets[0] == own.urls[3].removeprefix("unix://")
             await turns(2)
             assert link.transport is not None and link.transport.is_closing()
             assert lease.held
@@ -293,11 +293,18 @@ async def test_connections_are_cut_all_the_time(nodes: Nodes, eye: Eye) -> None:
         await eye.gone(name, *owns)
 
 
+@pytest.fixture(scope="module")
+def ports() -> Iterator[Nodes]:
+    """Nodes at TCP ports, to which a connection takes more than one turn."""
+    with Nodes(5, tcp=True) as nodes:
+        yield nodes
+
+
 @pytest.mark.parametrize("after", range(0, 60, 4))
 @calm
-async def test_hung_up_while_dialling(nodes: Nodes, after: int) -> None:
+async def test_hung_up_while_dialling(ports: Nodes, after: int) -> None:
     """The crew gives a dial up, at any turn of it: the task ends, its socket too, and the next dial is another one."""
-    async with client(nodes) as locks:
+    async with client(ports) as locks:
         ready = asyncio.create_task(locks.ready(SOON))
         await turns(after)
         driver = driver_of(locks)
@@ -549,35 +556,15 @@ async def test_a_reader_that_is_flooded_still_hears_of_its_losses(nodes: Nodes, 
 
 
 @calm
-async def test_unix_sockets(tmp_path: Any) -> None:
-    paths = [f"{tmp_path}/{i}.sock" for i in range(3)]
-    with Nodes(3) as nodes:
-        servers = [await _through(path, int(url.rpartition(":")[2])) for path, url in zip(paths, nodes.urls, strict=True)]
-        async with Holdfast(*[f"unix://{it}" for it in paths], fresh=nodes.run_ids) as locks:
-            await locks.ready(SOON)
-            async with locks.lock(some("unix")) as lease:
+@pytest.mark.parametrize("tcp", [True, False])
+async def test_ports_and_unix_sockets(tcp: bool) -> None:
+    with Nodes(3, tcp=tcp) as nodes:
+        async with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+            assert [it.state for it in await locks.ready(SOON)] == ["up"] * 3
+            assert all(it.startswith("redis://127.0.0.1:" if tcp else "unix:///") for it in locks.urls)
+            async with locks.lock(some("address")) as lease:
                 await true(lambda: lease.votes == 3)
-        for server in servers:
-            server.close()
         await true(lambda: len(asyncio.all_tasks()) == 1)
-
-
-async def _through(path: str, port: int) -> asyncio.Server:
-    """A unix socket that leads to a port."""
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65536):
-                writer.write(data)
-        except ConnectionError:
-            pass
-        writer.close()
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner, outer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(pump(reader, outer), pump(inner, writer))
-
-    return await asyncio.start_unix_server(talk, path)
 
 
 @calm
@@ -619,10 +606,10 @@ async def test_a_name_server_that_takes_its_time(nodes: Nodes, monkeypatch: pyte
 async def test_s03_connections_that_never_come_do_not_pile_up(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A black hole: each dial is given up after `node_timeout`, and nothing of it remains."""
     loop: Any = asyncio.get_running_loop()
-    connect, hole, dials = loop.sock_connect, int(nodes.urls[4].rpartition(":")[2]), [0]
+    connect, hole, dials = loop.sock_connect, nodes.urls[4].removeprefix("unix://"), [0]
 
     async def sock_connect(sock: socket.socket, where: Any) -> None:
-        if where[1] == hole:
+        if where == hole:
             dials[0] += 1
             await loop.create_future()
         await connect(sock, where)
@@ -639,7 +626,7 @@ async def test_s03_connections_that_never_come_do_not_pile_up(nodes: Nodes, monk
 
 @calm
 async def test_one_server_under_two_names(nodes: Nodes) -> None:
-    async with Holdfast(nodes.urls[0], nodes.urls[0].replace("127.0.0.1", "localhost"), nodes.urls[1], fresh=nodes.run_ids) as locks:
+    async with Holdfast(nodes.urls[0], nodes.urls[0].replace("/node-", "/./node-"), nodes.urls[1], fresh=nodes.run_ids) as locks:
         with pytest.raises(ConfigError, match="same server"):
             await locks.ready(SOON)
 

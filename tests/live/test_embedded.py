@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -15,12 +16,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from holdfast import Holdfast, embedded
 from holdfast.embedded import Nodes, find_server
-from holdfast.errors import Closed, ConfigError, Misuse, WrongProcess
+from holdfast.errors import Closed, ConfigError, Misuse, NoQuorum, WrongProcess
+from holdfast.folders import private
 
 # How the kernel or a watcher is made to keep servers from outliving us: both are tried wherever both can be.
 ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a parent's death")
@@ -30,16 +33,23 @@ FORCE = {"kernel": "", "watcher": "embedded._kernel_watches = lambda: False"}
 
 def say(url: str, *words: str, patience: float = 5.0) -> str:
     """Say one command to a node, inline; the first line of its answer. OSError if there is no connection, or no answer in time."""
-    port = int(url.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), timeout=patience) as connection:
-        connection.sendall(" ".join(words).encode() + b"\r\n")
-        with connection.makefile() as answer:
-            first = answer.readline().strip()
-            return answer.readline().strip() if first.startswith("$") and first != "$-1" else first
+    where = urlsplit(url)
+    with socket.socket(socket.AF_UNIX if where.scheme == "unix" else socket.AF_INET) as connection:
+        connection.settimeout(patience)
+        connection.connect(where.path if where.scheme == "unix" else (where.hostname, where.port))
+        with connection.makefile("rw") as talk:
+            if where.password:
+                talk.write(f"AUTH {where.password}\r\n")
+                talk.flush()
+                assert talk.readline() == "+OK\n"
+            talk.write(" ".join(words) + "\r\n")
+            talk.flush()
+            first = talk.readline().strip()
+            return talk.readline().strip() if first.startswith("$") and first != "$-1" else first
 
 
 def run_id(url: str) -> str:
-    return embedded._greeting(int(url.rpartition(":")[2]))["run_id"]
+    return embedded._greeting(url)["run_id"]
 
 
 def dead(url: str) -> bool:
@@ -208,16 +218,23 @@ def test_a_thread_that_starts_nodes_may_end_before_they_do() -> None:
         assert [say(url, "PING") for url in nodes.urls] == ["+PONG"] * 2
 
 
+def port_of(url: str) -> int:
+    port = urlsplit(url).port
+    assert port is not None
+    return port
+
+
 def test_a_port_that_somebody_has_is_not_used(watch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Nodes(1) as other, socket.socket() as silent:
+    with Nodes(1, tcp=True) as other, socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         free = embedded._free_port()
-        # One port where nobody answers, one where another server answers PING as ours would, and then a free one.
-        ports = iter([silent.getsockname()[1], int(other.urls[0].rpartition(":")[2]), free])
+        # One port where nobody answers, one where another server answers as ours would, and then a free one.
+        ports = iter([silent.getsockname()[1], port_of(other.urls[0]), free])
         monkeypatch.setattr(embedded, "_free_port", lambda: next(ports))
-        with Nodes(1) as nodes:
-            assert nodes.urls == (f"redis://127.0.0.1:{free}",)
+        monkeypatch.setattr(secrets, "token_hex", lambda size: urlsplit(other.urls[0]).password)
+        with Nodes(1, tcp=True) as nodes:
+            assert port_of(nodes.urls[0]) == free
             assert nodes.run_ids == {run_id(nodes.urls[0])} != other.run_ids
 
 
@@ -228,17 +245,153 @@ def test_where_all_ports_are_taken_an_error_says_so(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(embedded, "_free_port", lambda: taken.getsockname()[1])
         monkeypatch.setattr(embedded, "_TRIES", 2)
         with pytest.raises(ConfigError, match="no free port"):
-            Nodes(1).start()
+            Nodes(1, tcp=True).start()
 
 
 def test_a_node_whose_port_was_taken_meanwhile_cannot_be_restarted() -> None:
-    with Nodes(1) as nodes, socket.socket() as taken:
+    with Nodes(1, tcp=True) as nodes, socket.socket() as taken:
         nodes.kill(0)
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", int(nodes.urls[0].rpartition(":")[2])))
+        taken.bind(("127.0.0.1", port_of(nodes.urls[0])))
         taken.listen()
-        with pytest.raises(ConfigError, match="somebody else has taken port"):
+        with pytest.raises(ConfigError, match="another program has taken port"):
             nodes.restart(0)
+
+
+# ------------------------------------------------ other users of the machine
+
+
+def listening(pid: int) -> set[str]:
+    """The kinds of sockets at which a process listens, as the kernel says: "tcp" and "unix"."""
+    sockets = {os.readlink(it) for it in Path(f"/proc/{pid}/fd").iterdir() if os.path.islink(it)}
+    numbers = {it.removeprefix("socket:[").removesuffix("]") for it in sockets if it.startswith("socket:")}
+    found = set()
+    for kind, column, state, listens in (("tcp", 9, 3, "0A"), ("tcp6", 9, 3, "0A"), ("unix", 6, 3, "00010000")):
+        for line in Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[column] in numbers and words[state] == listens:
+                found.add(kind.removesuffix("6"))
+    return found
+
+
+@ONLY_LINUX
+def test_nodes_listen_only_where_no_other_user_can_connect() -> None:
+    with Nodes(2) as nodes:
+        for node, url in enumerate(nodes.urls):
+            assert listening(nodes.pid(node)) == {"unix"}
+            path = Path(url.removeprefix("unix://"))
+            assert path.is_socket()
+            assert path.parent.parent.stat().st_mode & 0o777 == 0o700
+            assert path.parent.parent.stat().st_uid == os.getuid()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("tcp", [True, False])
+def test_another_user_of_the_machine_cannot_use_the_nodes(tcp: bool) -> None:
+    """As on Redis 6.2, where a stranger had the server write a file into its owner's folder."""
+    attack = """
+import os, socket, sys
+os.setgid(65534)
+os.setuid(65534)
+family, where = (socket.AF_INET, ("127.0.0.1", int(sys.argv[1]))) if sys.argv[1].isdigit() else (socket.AF_UNIX, sys.argv[1])
+with socket.socket(family) as connection:
+    try:
+        connection.connect(where)
+        connection.sendall(b"CONFIG SET dbfilename stolen\\r\\n")
+        print(connection.recv(100).decode().split()[0])
+    except OSError as error:
+        print(type(error).__name__)
+"""
+    with Nodes(1, tcp=tcp) as nodes:
+        where = str(port_of(nodes.urls[0])) if tcp else nodes.urls[0].removeprefix("unix://")
+        told = subprocess.run([sys.executable, "-I", "-S", "-c", attack, where], capture_output=True, text=True, check=True).stdout
+        assert told.strip() == ("-NOAUTH" if tcp else "PermissionError")
+
+
+def test_ports_ask_for_a_password_that_no_command_line_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[str] = []
+    launch = embedded._launch
+    monkeypatch.setattr(embedded, "_launch", lambda command, *rest: (commands.append(" ".join(command)), launch(command, *rest))[1])
+    with Nodes(2, tcp=True) as nodes:
+        passwords = [urlsplit(url).password or "" for url in nodes.urls]
+        assert len(set(passwords)) == 2
+        assert all(len(it) == 32 for it in passwords)
+        for node, url in enumerate(nodes.urls):
+            bare = f"redis://{url.partition('@')[2]}"
+            assert say(bare, "CONFIG", "SET", "dbfilename", "stolen").startswith("-NOAUTH")
+            assert say(url, "PING") == "+PONG"
+            assert any(str(port_of(url)) in it for it in commands)
+            assert not any(passwords[node] in it for it in commands)
+        folder = nodes._servers[0]._folder
+        assert (folder / "conf").stat().st_mode & 0o777 == 0o600
+        nodes.restart(0)
+        assert say(nodes.urls[0], "PING") == "+PONG"
+
+
+@pytest.mark.parametrize("name", ["x" * 90, "has spaces", "50%"])
+def test_a_folder_whose_path_no_socket_can_have_is_not_used(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+    with Nodes(1) as nodes:
+        assert nodes.urls[0].startswith("unix:///tmp/holdfast-")
+        assert Path(nodes.urls[0].removeprefix("unix://")).parent.parent.stat().st_mode & 0o777 == 0o700
+        assert say(nodes.urls[0], "PING") == "+PONG"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ConfigError, match="Set TMPDIR to a directory with a short name"):
+        private("node-1/socket")
+
+
+@pytest.mark.parametrize("tcp", [0, 1, None, "yes"])
+def test_tcp_is_true_or_false(tcp: Any) -> None:
+    with pytest.raises(ConfigError, match="tcp must be True or False"):
+        Nodes(1, tcp=tcp)
+
+
+# ------------------------------------------------ clients of them
+
+
+def test_a_second_client_need_not_wait_for_a_guard() -> None:
+    began = time.monotonic()
+    with Holdfast.local(nodes=3) as locks, Holdfast(*locks.urls) as second, locks.lock("x") as lease:
+        assert second.lock("x").try_acquire() is None
+        lease.release()
+        with second.lock("x", wait=10) as later:
+            assert later.fence > lease.fence
+    assert time.monotonic() < began + 10, "the guard is 32 s"
+
+
+def test_a_second_client_of_ports_need_not_wait_for_a_guard_either() -> None:
+    with Nodes(1, tcp=True) as nodes, Holdfast(*nodes.urls) as locks:
+        assert [it.state for it in locks.ready()] == ["up"]
+
+
+def test_a_client_of_another_process_need_not_wait_for_a_guard_either() -> None:
+    source = "from holdfast import Holdfast\nwith Holdfast() as locks, locks.lock('x', wait=10) as lease: print(lease.votes)"
+    with Nodes(3) as nodes:
+        environment = {**os.environ, **nodes.environment}
+        ran = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True, timeout=30)
+        assert ran.stderr == ""
+        assert int(ran.stdout) >= 2
+
+
+def test_a_node_that_was_restarted_is_guarded_all_the_same() -> None:
+    with Nodes(3) as nodes:
+        nodes.restart(0)
+        with Holdfast(*nodes.urls) as locks:
+            assert [it.state for it in locks.ready()] == ["guarded", "up", "up"]
+
+
+def test_who_names_fresh_servers_names_them_all() -> None:
+    with Nodes(1) as nodes, Holdfast(*nodes.urls, fresh=()) as locks, pytest.raises(NoQuorum, match="guarded"):
+        locks.ready(0.5)
+
+
+def test_servers_of_others_are_guarded() -> None:
+    """What this process has not started may have forgotten something."""
+    watch = "kernel" if sys.platform == "linux" else "watcher"
+    with program(watch, "import sys; sys.stdin.read()") as (_, urls), Holdfast(*urls) as locks:
+        with pytest.raises(NoQuorum, match="guarded"):
+            locks.ready(0.5)
 
 
 def test_free_ports_are_outside_the_ephemeral_range_and_bound_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +422,9 @@ def test_a_server_that_refuses_to_answer_is_told_with_its_words(monkeypatch: pyt
 def test_arguments_reach_every_server() -> None:
     with Nodes(2, arguments=["--maxclients", "77"]) as nodes:
         for url in nodes.urls:
-            with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5) as connection:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(5)
+                connection.connect(url.removeprefix("unix://"))
                 connection.sendall(b"CONFIG GET maxclients\r\n")
                 assert b"\r\n77\r\n" in connection.recv(1000)
 

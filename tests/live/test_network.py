@@ -31,7 +31,7 @@ class Way:
     """The way to one node, which can be lost, blocked, or lead elsewhere. Runs in the test's loop."""
 
     def __init__(self, url: str) -> None:
-        self.port = int(url.rpartition(":")[2])
+        self.path = url.removeprefix("unix://")
         self.lose_answer_to = b""  # the connection is cut after the node has executed such a command, and before its answer is through
         self.keep_back = b""  # such a command, and everything after it on that connection, is kept until `deliver`
         self.lost = 0
@@ -75,7 +75,7 @@ class Way:
         self._open.add(writer)
         there: asyncio.StreamWriter | None = None
         try:
-            back, there = await asyncio.open_connection("127.0.0.1", self.port)
+            back, there = await asyncio.open_unix_connection(self.path)
             self._there.append(there)
             doomed = asyncio.Event()
             answers = asyncio.create_task(self._answers(back, writer, doomed))
@@ -332,7 +332,7 @@ async def test_s34_an_address_that_leads_to_another_server_is_guarded(face: Face
         client = await connected(face, three, through, ttl=1, max_ttl=1, outage=30, observer=heard.append)
         lease = await face.acquire(client.lock(name))
         await face.until(lambda: lease.votes == 3)
-        through[0].port = int(spare.urls[0].rpartition(":")[2])
+        through[0].path = spare.urls[0].removeprefix("unix://")
         through[0].cut()
         await face.until(lambda: client.nodes()[0].state == "guarded")
         assert client.nodes()[0].run_id == ask(spare.urls[0], "INFO", "server").partition("run_id:")[2][:40]

@@ -290,7 +290,7 @@ async def test_s12_nodes_that_refuse(face: Face, three: Cluster, name: str, refu
 
 async def test_s12_nodes_of_a_cluster_that_do_not_serve_the_name(face: Face, name: str) -> None:
     """Each says CLUSTERDOWN, as it would say MOVED or TRYAGAIN: nobody can know, and nothing is left."""
-    async with face.nodes(3, "--cluster-enabled", "yes") as nodes:
+    async with face.nodes(3, "--cluster-enabled", "yes", tcp=True) as nodes:
         client = await face.connected(nodes, outage=0.3)
         for wait in (0, 30):
             began = face.now()
@@ -428,11 +428,10 @@ async def test_s10_clients_that_differ_are_warned_once(
 
 
 async def test_unix_sockets(face: Face, name: str) -> None:
-    async with face.nodes(3, "--unixsocket", "sock") as nodes:
-        urls = [f"unix://{server._folder}/sock" for server in nodes.nodes._servers]
-        assert ask(urls[0], "PING") == "PONG"
-        client = face.keep(face.kind(*urls, fresh=nodes.fresh))
-        assert [it.node for it in await face.ready(client)] == urls
+    async with face.nodes(3) as nodes:
+        assert all(it.startswith("unix:///") for it in nodes.urls)
+        client = face.keep(face.kind(*nodes.urls, fresh=nodes.fresh))
+        assert tuple(it.node for it in await face.ready(client)) == nodes.urls
         lease = await face.acquire(client.lock(name))
         await face.until(lambda: nodes.holders(name) == [lease.token] * 3)
         other = face.client(nodes)
@@ -444,7 +443,7 @@ async def test_unix_sockets(face: Face, name: str) -> None:
 
 
 async def test_a_database_of_its_own(face: Face, three: Cluster, name: str) -> None:
-    client = face.keep(face.kind(*[f"{it}/3" for it in three.urls], fresh=three.fresh))
+    client = face.keep(face.kind(*[f"{it}?db=3" for it in three.urls], fresh=three.fresh))
     await face.ready(client)
     lease = await face.acquire(client.lock(name))
     assert three.holders(name) == [None] * 3
@@ -621,11 +620,11 @@ async def test_first_contact_with_a_fresh_server_says_what_to_do(
     face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that was started a moment ago is left alone for half a minute: a newcomer is told why, and how to go on."""
-    client = face.keep(face.kind(*three.urls))
+    client = face.keep(face.kind(*three.urls, fresh=()))
     advice = r"it started \d+ s ago and may have forgotten locks \(for development and CI, set HOLDFAST_RESTART_GUARD=off\)"
     with pytest.raises(NoQuorum, match=advice):
         await face.acquire(client.lock(name, wait=0.5))
     monkeypatch.setenv("HOLDFAST_RESTART_GUARD", "off")
-    lease = await face.acquire(face.keep(face.kind(*three.urls)).lock(name, wait=5))
+    lease = await face.acquire(face.keep(face.kind(*three.urls, fresh=())).lock(name, wait=5))
     assert lease.held
     await face.release(lease)

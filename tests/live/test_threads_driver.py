@@ -36,6 +36,13 @@ def three() -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def ports() -> Iterator[Cluster]:
+    """The same, with names of hosts in their addresses."""
+    with Cluster(Nodes(3, tcp=True)) as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def client(three: Cluster) -> Iterator[Holdfast]:
     with connected(three) as client:
@@ -467,9 +474,9 @@ def test_a_lease_that_was_released_by_another_thread_in_its_block(client: Holdfa
 # ------------------------------------------------ addresses
 
 
-def test_names_are_resolved_and_every_place_is_tried(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    urls = [it.replace("127.0.0.1", "localhost") for it in three.urls]
-    with Holdfast(*urls, fresh=three.fresh) as client, client.lock("places", wait=5):
+def test_names_are_resolved_and_every_place_is_tried(ports: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = [it.replace("127.0.0.1", "localhost") for it in ports.urls]
+    with Holdfast(*urls, fresh=ports.fresh) as client, client.lock("places", wait=5):
         pass
 
     def places(address: Any) -> list[tuple[int, Any]]:
@@ -478,16 +485,16 @@ def test_names_are_resolved_and_every_place_is_tried(three: Cluster, monkeypatch
 
     real = sockets.places
     monkeypatch.setattr(sockets, "places", places)
-    for where in (urls, three.urls):
-        with Holdfast(*where, fresh=three.fresh) as client, client.lock("places", wait=5) as lease:
+    for where in (urls, ports.urls):
+        with Holdfast(*where, fresh=ports.fresh) as client, client.lock("places", wait=5) as lease:
             assert lease.held
     monkeypatch.setattr(sockets, "places", lambda address: [])
-    with Holdfast(*three.urls) as client, pytest.raises(HoldfastError, match="has no address"):
+    with Holdfast(*ports.urls) as client, pytest.raises(HoldfastError, match="has no address"):
         client.lock("places", wait=0).acquire()
 
 
 @ONLY_LINUX
-def test_s03_a_slow_name_server_is_not_asked_again_and_again(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s03_a_slow_name_server_is_not_asked_again_and_again(ports: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(address: Any) -> list[tuple[int, Any]]:
         asked.append(address)
         time.sleep(0.8)
@@ -495,9 +502,9 @@ def test_s03_a_slow_name_server_is_not_asked_again_and_again(three: Cluster, mon
 
     real, asked = sockets.places, list[Any]()
     monkeypatch.setattr(sockets, "places", slow)
-    urls = [it.replace("127.0.0.1", "localhost") for it in three.urls]
+    urls = [it.replace("127.0.0.1", "localhost") for it in ports.urls]
     before = things()[0]
-    with Holdfast(*urls, fresh=three.fresh, node_timeout=0.05, outage=20) as client:
+    with Holdfast(*urls, fresh=ports.fresh, node_timeout=0.05, outage=20) as client:
         waiter = threading.Thread(target=lambda: client.lock("slow", wait=15).acquire().release())
         waiter.start()
         time.sleep(0.6)

@@ -350,13 +350,14 @@ async def test_a_host_is_compared_by_its_name(face: Face, proxy: Proxy) -> None:
         await face.ready(client(face, proxy, [it.replace("127.0.0.1", "localhost") for it in proxy.trusted]))
 
 
-async def test_a_server_without_tls(face: Face, three: Cluster, name: str) -> None:
+async def test_a_server_without_tls(face: Face) -> None:
     """It hears a greeting that is no command of its own, and waits for the rest of it."""
-    one = face.keep(face.kind(*[it.replace("redis:", "rediss:") for it in three.urls], node_timeout=0.2, outage=0.1))
-    with pytest.raises(NoQuorum):
-        await face.ready(one, 0.3)
-    told = "no connection within 0.2 s (TLS included: does it speak that on this port?)"
-    await face.until(lambda: all(str(it.cause) == told for it in one.nodes()))
+    async with face.nodes(3, tcp=True) as nodes:
+        one = face.keep(face.kind(*[it.replace("redis:", "rediss:") for it in nodes.urls], node_timeout=0.2, outage=0.1))
+        with pytest.raises(NoQuorum):
+            await face.ready(one, 0.3)
+        told = "no connection within 0.2 s (TLS included: does it speak that on this port?)"
+        await face.until(lambda: all(str(it.cause) == told for it in one.nodes()))
 
 
 @asynccontextmanager

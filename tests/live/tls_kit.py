@@ -169,7 +169,7 @@ class Proxy(Front):
         self._listeners: list[Listener] = []
 
     async def _listen(self, node: int) -> int:
-        self._listeners.append(Listener(partial(self._talk, int(self.nodes.urls[node].rpartition(":")[2]))))
+        self._listeners.append(Listener(partial(self._talk, self.nodes.urls[node].removeprefix("unix://"))))
         return await self._listeners[-1].open()
 
     async def show(self, paper: Paper, demand: bool = False, most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> None:
@@ -185,9 +185,9 @@ class Proxy(Front):
         for listener in self._listeners:
             await listener.close()
 
-    async def _talk(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _talk(self, path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await writer.start_tls(self._context)
-        inner, outer = await asyncio.open_connection("127.0.0.1", port)
+        inner, outer = await asyncio.open_unix_connection(path)
         backwards = asyncio.create_task(self._pump(inner, writer))
         self.ended.append(await self._pump(reader, outer))
         writer.transport.abort()

@@ -301,11 +301,12 @@ class Real:
     """A real server."""
 
     def __init__(self, url: str) -> None:
-        self.port = int(url.rpartition(":")[2])
+        self.path = url.removeprefix("unix://")
 
     def connect(self) -> Client:
-        end = socket.create_connection(("127.0.0.1", self.port), timeout=10)
-        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        end = socket.socket(socket.AF_UNIX)
+        end.settimeout(10)
+        end.connect(self.path)
         return Client(end.sendall, lambda: end.recv(1 << 16), end.close)
 
     def pass_time(self, seconds: float) -> None:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
+import anyio.to_thread
 import pytest
 
-from holdfast import LockBusy, LockLost
+import holdfast
+from holdfast import LockBusy, LockLost, Misuse
 from holdfast.aio import Holdfast
 from holdfast.drivers import aio as driver
-from holdfast.testing.simulation import Simulation
+from holdfast.drivers import sockets
+from holdfast.errors import ConfigError
+from holdfast.testing.simulation import Simulation, Stuck
 from holdfast.testing.world import Violation
 
 
@@ -161,3 +169,173 @@ def test_outside_of_it_everything_is_as_it_was() -> None:
     before: dict[str, Any] = {name: getattr(driver, name) for name in ("clock", "os", "time")}
     Simulation().run(asyncio.sleep(1.0))
     assert {name: getattr(driver, name) for name in before} == before
+
+
+# ------------------------------------------------ what never ends
+
+
+def deadlock(simulation: Simulation, **options: Any) -> Coroutine[Any, Any, None]:
+    """Two tasks each hold what the other waits for."""
+
+    async def takes(first: str, second: str) -> None:
+        async with simulation.client() as locks, locks.lock(first):
+            await asyncio.sleep(1)
+            async with locks.lock(second, **options):
+                pass
+
+    async def main() -> None:
+        await asyncio.gather(takes("a", "b"), takes("b", "a"))
+
+    return main()
+
+
+def test_a_deadlock_of_the_application_ends_and_names_the_tasks_and_their_locks() -> None:
+    simulation = Simulation()
+    with pytest.raises(Stuck) as raised:
+        simulation.run(deadlock(simulation))
+    assert simulation.now < 200
+    told = str(raised.value)
+    assert "nothing is left to happen but that leases are renewed" in told
+    for name in "ab":
+        assert f"waits for the lock '{name}', which another client holds" in told
+    assert told.count("takes at test_simulation.py:") == 2
+    assert "main at test_simulation.py:" in told
+    assert "in the simulated world of seed 0" in "\n".join(raised.value.__notes__)
+
+
+def test_a_wait_that_ends_is_no_deadlock() -> None:
+    simulation = Simulation()
+    with pytest.raises(LockBusy):
+        simulation.run(deadlock(simulation, wait=1000))
+    assert simulation.now > 1000
+
+
+def test_a_hold_that_ends_is_no_deadlock() -> None:
+    simulation = Simulation()
+
+    async def main() -> None:
+        async with simulation.client() as one, simulation.client() as two:
+            lease = await one.lock("x", max_hold=1000).acquire()
+            async with two.lock("x"):
+                assert simulation.now > 1000
+            assert not lease.held
+
+    simulation.run(main())
+
+
+def test_nodes_that_come_back_are_no_deadlock() -> None:
+    simulation = Simulation()
+
+    async def main() -> None:
+        async with simulation.client(outage=3000) as locks:
+            for node in simulation.nodes:
+                node.vanish(1000)
+            async with locks.lock("x"):
+                assert simulation.now > 1000
+
+    simulation.run(main())
+
+
+def test_a_long_sleep_beside_a_lock_is_no_deadlock() -> None:
+    simulation = Simulation()
+
+    async def main() -> None:
+        async with simulation.client() as locks, locks.lock("x"):
+            await asyncio.sleep(3000)
+
+    simulation.run(main())
+    assert simulation.now > 3000
+
+
+def test_a_run_has_a_limit() -> None:
+    simulation = Simulation()
+
+    async def main() -> None:
+        async with simulation.client() as locks, locks.lock("x"):
+            await asyncio.sleep(3600)
+
+    with pytest.raises(Stuck, match=r"(?s)not ended by its limit, at 60 s.*Task-\d+: .*main at test_simulation.py:"):
+        simulation.run(main(), limit=60)
+    assert simulation.now < 125, "what its end takes"
+    simulation.run(asyncio.sleep(50), limit=60)  # counts from now
+    simulation.run(asyncio.sleep(8000), limit=timedelta(hours=3))
+    with pytest.raises(Stuck, match="limit"):
+        simulation.run(asyncio.sleep(8000))
+
+
+@pytest.mark.parametrize("limit", [0, -1, "1", None, float("inf")])
+def test_a_limit_is_checked(limit: Any) -> None:
+    with pytest.raises(ConfigError, match="limit is"):
+        Simulation().run(asyncio.sleep(1), limit=limit)
+
+
+def test_what_waits_on_after_it_was_cancelled_ends_as_well() -> None:
+    simulation = Simulation()
+
+    async def stubborn() -> None:
+        async with simulation.client() as locks, locks.lock("x"):
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    pass
+
+    with pytest.raises(Stuck):
+        simulation.run(stubborn(), limit=60)
+    gc.collect()
+
+
+# ------------------------------------------------ the real world
+
+
+def test_a_client_is_of_no_use_outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation()
+    locks = simulation.client()
+
+    def dialled(*_: object) -> None:
+        raise AssertionError("a real socket was opened")
+
+    monkeypatch.setattr(sockets, "open_socket", dialled)
+
+    async def outside() -> None:
+        with pytest.raises(Misuse, match=r"only in code that simulation\.run"):
+            await locks.lock("x").acquire()
+        with pytest.raises(Misuse, match=r"only in code that simulation\.run"):
+            await locks.ready()
+        with pytest.raises(Misuse, match=r"only in code that simulation\.run"):
+            locks.nodes()
+        await locks.close()
+
+    asyncio.run(outside())
+    Simulation(seed=2).run(outside())
+    monkeypatch.undo()
+
+    async def inside() -> None:
+        async with simulation.client() as again, again.lock("x"):
+            pass
+
+    simulation.run(inside())
+
+
+def test_threads_of_any_kind_are_refused() -> None:
+    pool = ThreadPoolExecutor(1)
+    pool.submit(int).result()  # it has a thread that waits
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(RuntimeError, match="not in virtual time"):
+            await anyio.to_thread.run_sync(int)
+        with pytest.raises(RuntimeError, match="not in virtual time"):
+            threading.Thread(target=int).start()
+        with pytest.raises(RuntimeError, match="not in virtual time"):
+            await loop.run_in_executor(pool, int)
+        with pytest.raises(RuntimeError, match="not in virtual time"):
+            pool.submit(loop.call_soon_threadsafe, int).result()
+        with pytest.raises(RuntimeError, match="not in virtual time"):
+            holdfast.Holdfast("redis://192.0.2.1").lock("x", wait=1).acquire()
+
+    Simulation().run(main())
+    pool.shutdown()
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()

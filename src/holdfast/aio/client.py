@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
 
 from ..checks import Seconds, seconds
 from ..clock import clock
-from ..drivers.aio import Driver
+from ..drivers.aio import Driver, no_loop
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
 from ..errors import CLOSED, Closed
@@ -96,7 +96,11 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
 
     def _driver(self, at: int = 0) -> Driver:
         """That of the running loop, and of this process, for one set of nodes; those of loops that were closed are forgotten."""
-        loop, drivers = asyncio.get_running_loop(), self._loops[at]
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise no_loop() from None
+        drivers = self._loops[at]
         driver = drivers.get(loop)
         if driver is None or driver.gone or (driver.closed and not self._closed):
             if self._closed:
@@ -146,8 +150,11 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         return tuple(found)
 
     async def close(self) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise no_loop() from None
         self._closed = True
-        loop = asyncio.get_running_loop()
         mine = [drivers[loop] for drivers in self._loops if loop in drivers]
         try:
             await (mine[0].close() if len(mine) == 1 else asyncio.gather(*[it.close() for it in mine]))

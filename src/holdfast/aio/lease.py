@@ -159,8 +159,11 @@ class Lease(lease.Lease):
         super()._falls()
 
     def __del__(self) -> None:
-        claim, driver = getattr(self, "claim", None), self._driver
-        if claim is None or self._joined or driver.closed or driver.gone:
+        claim = getattr(self, "claim", None)
+        if claim is None:  # it was never held; perhaps it was never even made, if a signal handler or a lack of memory struck meanwhile
+            return
+        driver = self._driver
+        if self._joined or driver.closed or driver.gone:
             return
         if claim.state is core.HELD and clock() < claim.until:
             claim.abandon()  # first: whoever records the warning keeps this lease

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..drivers.aio import Driver
+from ..drivers.aio import Driver, no_loop
 from ..errors import LockBusy, NoQuorum
 from ..face import lock
 from ..face.agreements import Agreements
@@ -105,7 +105,10 @@ class Lock(lock.Lock[Lease]):
         return Locked(always(self))(function)
 
     def _here(self) -> asyncio.Task[Any] | None:
-        return asyncio.current_task()
+        try:
+            return asyncio.current_task()
+        except RuntimeError:
+            raise no_loop() from None
 
     async def _leave(self, lease: Lease, error: BaseException | None) -> None:
         await lease._leave(error)

@@ -9,15 +9,17 @@ one write a node.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import socket
+import sys
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from os import getpid
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from ..clock import clock
 from ..core.claim import HELD, LOST, OVER
@@ -26,7 +28,7 @@ from ..core.round import Answers, Round
 from ..engine.crew import Crew, NodeStatus, Want, Watch
 from ..engine.record import Stats
 from ..engine.settings import Settings
-from ..errors import CLOSED, Closed, HoldfastError
+from ..errors import CLOSED, Closed, HoldfastError, Misuse
 from ..events import Event
 from ..recipes import readwrite
 from ..wire.address import Address
@@ -42,9 +44,24 @@ if TYPE_CHECKING:
 CHUNK = 65536
 LATE = 0.005  # seconds after which a loop that comes to its timer was busy with something else
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
+
+
+def _whole(turn: Callable[Concatenate[Driver, P], None]) -> Callable[Concatenate[Driver, P], None]:
+    """What the loop calls is done whole, or the driver is over: a signal handler's exception must not leave a timer unset for ever."""
+
+    @functools.wraps(turn)
+    def called(self: Driver, *arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            turn(self, *arguments, **options)
+        except BaseException as error:
+            self._die(error)
+            raise
+
+    return cast("Callable[Concatenate[Driver, P], None]", called)
 
 
 class Lease(Protocol):
@@ -388,12 +405,18 @@ class Driver:
         self._shut()
         leases, self._leases = self._leases, {}
         self.aside.losses.put(_fell(found for claim, found in leases.items() if claim.state is not OVER))
-        if isinstance(error, Exception):
+        if _raised_by_a_handler(error):
+            self.aside.interrupted(error)
+        elif isinstance(error, Exception):
             self.aside.failed(error)
 
     def _check_open(self) -> None:
-        if self.failure is not None:
-            raise HoldfastError("holdfast failed: its log says more, please report it. Leases are lost; try again") from self.failure
+        if (failure := self.failure) is not None:
+            if isinstance(failure, Exception) and not _raised_by_a_handler(failure):
+                raise HoldfastError("holdfast failed: its log says more, please report it. Leases are lost; try again") from failure
+            raise HoldfastError(
+                f"{type(failure).__name__} interrupted holdfast while it was at work in this event loop: its leases are lost; try again"
+            ) from failure
         if self.closed:
             raise Closed(CLOSED)
 
@@ -425,6 +448,7 @@ class Driver:
         if self._links[link.node] is link:
             self._do(self.crew.lost, link.node, clock(), cause)
 
+    @_whole
     def _tick(self) -> None:
         """Time has passed. What lies unread is not late: the loop reads once more before anybody is judged by this `now`.
 
@@ -437,6 +461,7 @@ class Driver:
         self._look(now, due)
         self.loop.call_soon(self.loop.call_soon, self._judge, now)
 
+    @_whole
     def _judge(self, now: float) -> None:
         self._look(clock(), now)
         unread = [it for it in self._links if it is not None and it.full]
@@ -472,9 +497,9 @@ class Driver:
         try:
             outcome = what(*arguments)
             self._work()
-        except BaseException as error:  # a bug; or Ctrl-C, and nobody knows what it has left half done
+        except BaseException as error:  # a bug; or a signal handler's, such as Ctrl-C, and nobody knows what it has left half done
             self._die(error)
-            if not isinstance(error, Exception):
+            if not isinstance(error, Exception) or _raised_by_a_handler(error):
                 raise
             return None
         return outcome
@@ -496,9 +521,13 @@ class Driver:
             self._shut()
 
     def _turned(self) -> None:
-        if self.crew.spoke:
-            self._do(self._flush)
-        self._turning = False
+        try:
+            if self.crew.spoke:
+                self._do(self._flush)
+            self._turning = False
+        except BaseException as error:  # (as `_whole` does it, without another call in every turn in which something is said)
+            self._die(error)
+            raise
 
     def _flush(self) -> None:
         """Send what lanes have to say, in one write a node."""
@@ -639,6 +668,34 @@ def _inherited() -> None:
 
 
 os.register_at_fork(after_in_child=_inherited)
+
+
+def no_loop() -> Misuse:
+    """The error for a call where no event loop of asyncio runs."""
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_run():
+        return Misuse(
+            "holdfast.aio runs on asyncio and uvloop, and trio is running here: use the client for threads, holdfast.Holdfast, in "
+            "trio.to_thread.run_sync(), or run this program on asyncio"
+        )
+    return Misuse(
+        "no running event loop: call this in a coroutine that asyncio runs, such as with asyncio.run(), or use holdfast.Holdfast, the "
+        "client for threads"
+    )
+
+
+def _raised_by_a_handler(error: BaseException) -> bool:
+    """Did a function raise this that Python called for a signal, in the middle of ours?
+
+    Python gives such a function the frame that it has interrupted, which no other call does.
+    """
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        interrupted, at = at.tb_frame, at.tb_next
+        for value in at.tb_frame.f_locals.values():
+            if value is interrupted or (isinstance(value, tuple) and any(it is interrupted for it in value)):
+                return True
+    return False
 
 
 def _fell(leases: Iterable[weakref.ref[Any]]) -> list[Call]:

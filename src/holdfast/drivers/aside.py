@@ -216,6 +216,10 @@ class Aside(Generic[C]):
         """Write to the log that the engine failed."""
         self.lines.add((_fail, error))
 
+    def interrupted(self, error: BaseException) -> None:
+        """Write to the log that a signal handler raised this in the middle of the engine's work."""
+        self.lines.add((_interrupted, error))
+
     def _complain(self, function: Callable[[Any], object], error: BaseException) -> None:
         self.lines.put([(_report, (function, error))])
 
@@ -253,6 +257,16 @@ def _fail(error: BaseException) -> None:
     import logging
 
     logging.getLogger("holdfast").critical("holdfast's engine failed: leases are lost, please report this", exc_info=error)
+
+
+def _interrupted(error: BaseException) -> None:
+    import logging
+
+    logging.getLogger("holdfast").warning(
+        "a signal handler raised %s while holdfast was at work: the leases of this event loop are lost. Install it with "
+        "loop.add_signal_handler(), which waits until the loop is free, or have it set a flag instead of raising",
+        type(error).__name__,
+    )
 
 
 def _print(function: Callable[[Any], object], error: BaseException) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -71,9 +72,9 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
     `restart_guard`: how long a node that restarted is left alone, since it may have forgotten leases (default max_ttl + 2, the
     least; None switches it off: only for tests, and nodes with `appendfsync always`); `outage`: how long a majority may be away
     before waiting ends with NoQuorum (default: ttl); `owner`: who this is, for operators (default host:pid); `fresh`: run_ids of
-    servers that were just made and need no guard (default: those in HOLDFAST_FRESH); `observer`: is called with every event, one at
-    a time: on a thread of its own, or with asyncio on the event loop, where it may be a coroutine function. It delays no renewal (a plain
-    function that blocks the event loop does). What it raises is logged.
+    servers that were just made and need no guard (default: those in HOLDFAST_FRESH, and those of the embedded servers that this process
+    has started); `observer`: is called with every event, one at a time: on a thread of its own, or with asyncio on the event loop,
+    where it may be a coroutine function. It delays no renewal (a plain function that blocks the event loop does). What it raises is logged.
 
     `ssl`: an SSLContext for all `rediss://` nodes, instead of the `ssl_...` options of their addresses (default: certificates and host
     names are verified, with the system's authorities). `credentials`: is called before each connection with the node's address (in
@@ -119,18 +120,18 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
             told["owner"] = owner
         defaults = {"ttl": 10.0, "max_ttl": 30.0, "prefix": "", "restart_guard": DEFAULT_GUARD, "owner": _myself()}
         unset = not nodes and shards is None and not environment.nodes()
-        options = {
+        options: dict[str, Any] = {
             **defaults,
             **environment.options(),
             **told,
             "node_timeout": node_timeout,
             "outage": outage,
-            "fresh": environment.fresh() if fresh is None else fresh,
             "unset": unset,
         }
         listed = "" if nodes or shards is not None or unset else environment.previous()
-        former = sharding.listed(listed) if previous is None else previous
-        self._sites = Sites(_sets(nodes, shards), _former(former), options, ssl, credentials)
+        now, before = _sets(nodes, shards), _former(sharding.listed(listed) if previous is None else previous)
+        options["fresh"] = _fresh((*now, *before)) if fresh is None else fresh
+        self._sites = Sites(now, before, options, ssl, credentials)
         self.settings: Settings = self._sites.all[0].settings
         self._teller = Teller(observer)
         self._agreements = Agreements()
@@ -538,11 +539,21 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
 
     @classmethod
     def local(cls, nodes: int = 5, shards: int = 1, **options: Any) -> Self:
-        """A client of `nodes` real servers of its own, on loopback, in a temporary directory, stopped at `close()`.
+        """Start real servers in a temporary directory, and make a client of them. Closing the client stops them.
 
-        Starting takes some tenths of a second. Other processes reach them by the environment variables HOLDFAST_NODES and
-        HOLDFAST_FRESH, set to `" ".join(locks.urls)` and `" ".join(locks.fresh)`. Needs the extra `local`, or a Redis or
-        Valkey server on PATH. `shards`: so many sets of so many servers, called "1", "2" and so on; `options`: the client's own.
+        Starting takes some tenths of a second. The servers listen on Unix sockets that other users of the machine cannot open.
+        More clients in this process are made with `Holdfast(*locks.urls)`, and need not wait for a restart guard. For other processes
+        `locks.servers.environment` has the environment variables to set.
+
+        Needs the extra `local`, or a Redis or Valkey server on PATH.
+
+        Args:
+            nodes: How many servers to start for each set.
+            shards: How many sets of servers to start. They are called "1", "2" and so on.
+            options: The client's own options.
+
+        Raises:
+            ConfigError: An option cannot work, or there is no server to start.
         """
         from ..embedded import Nodes
 
@@ -654,6 +665,13 @@ def _flat(nodes: Iterable[str | Iterable[str]]) -> list[str]:
     for it in nodes:
         found += [it] if isinstance(it, str | bytes) or not isinstance(it, Iterable) else it
     return found
+
+
+def _fresh(shards: Iterable[Shard]) -> list[str]:
+    """The run_ids of servers that need no guard: those that the environment lists, and those that this process has made itself."""
+    embedded = sys.modules.get("holdfast.embedded")  # (if it was not imported, nothing was started)
+    started: Mapping[str, str] = embedded.started if embedded is not None else {}
+    return [*environment.fresh(), *[started[node.label] for shard in shards for node in shard.nodes if node.label in started]]
 
 
 def _myself() -> str:

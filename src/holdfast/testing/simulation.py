@@ -8,11 +8,13 @@ An hour of sleeping takes no time, the same seed is the same history, and the la
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import selectors
 import socket
+import threading
 import time
-from collections.abc import Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from math import inf
 from types import SimpleNamespace
@@ -20,14 +22,21 @@ from typing import Any, TypeVar, cast
 
 from ..aio import Holdfast
 from ..aio import lease as aio_lease
+from ..checks import Seconds, seconds
+from ..core.claim import HELD, Claim
 from ..drivers import aio as driver
-from ..drivers import turns
+from ..drivers import greenlets, turns
+from ..drivers import threads as threads_driver
+from ..errors import Misuse
 from ..face import lease as face_lease
 from .faults import Faults, Plan
 from .laws import Laws
 from .network import WALL, Link, Node
+from .process import Crashed, Process, current, owner_of
 from .timeline import timeline
 from .world import Clock, Violation, World
+
+__all__ = ["Crashed", "Process", "Simulation", "Stuck"]
 
 T = TypeVar("T")
 
@@ -35,6 +44,16 @@ HOSTS = "192.0.2.{}"  # addresses that are nobody's, and that no name server is 
 PORT = 6379
 TURN = 1e-6  # seconds that a turn of the loop takes: whoever looks again and again lives to see something
 LAST = 40  # lines of a failure's timeline
+LIMIT = 7_200.0  # virtual seconds that a run may take, unless it is told otherwise
+GRACE = 60.0  # virtual seconds that tasks have to end, when a run has failed
+GLANCE = 1.0  # virtual seconds between two looks at whether any task gets on
+NO_THREADS = "threads are not in virtual time: nobody can wait for one in a simulated world"
+OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
+
+
+class Stuck(RuntimeError):
+    """The simulated code will never end, or has not ended in time. The message names the tasks that wait, and for what."""
 
 
 class Simulation:
@@ -54,24 +73,88 @@ class Simulation:
         self._seen: dict[driver.Driver, _Client] = {}
         self._faults: Faults | None = None
         self._watched = True
+        self._processes: list[Process[Any]] = []
+        self.loop: _Loop | None = None  # that of this run
+        self.ends = inf  # when this run has taken too long, in the world's time
+        self._looked = self._since = 0.0  # when it was last looked at whether a task gets on; since when none does
+        self._waited: dict[asyncio.Task[Any], object] = {}  # the tasks of then, and what each waited for
 
     def client(self, **options: Any) -> Holdfast:
-        """A client of these nodes, as a process of its own would have one. `options`: its own."""
-        return Holdfast(*self.urls, **options)
+        """Make a client of these nodes. It can be used inside `run` only.
+
+        Each process needs clients of its own, as it would in the real world.
+
+        Args:
+            options: The client's options, as for `holdfast.aio.Holdfast`.
+
+        Raises:
+            Misuse: Later, when the client is used outside `run`, or by another process than the first that used it.
+        """
+        return _Inhabitant(self, options)
+
+    def process(self, main: Coroutine[Any, Any, T], name: str = "") -> Process[T]:
+        """Start a process of its own: tasks that can be paused, crashed or cut off from nodes, apart from all others.
+
+        Everything that the coroutine starts belongs to the process: its tasks, its timers, and the clients that it uses. Await the
+        process for the result. If nobody does, `run` raises the error with which the process ended.
+
+        Args:
+            main: What the process does.
+            name: What errors and the timeline call it. By default "process 1", "process 2" and so on.
+
+        Raises:
+            Misuse: This was called outside `run`.
+        """
+        loop = asyncio._get_running_loop()
+        if not (isinstance(loop, _Loop) and loop.simulation is self):
+            main.close()
+            raise Misuse("simulation.process() is for code that simulation.run() runs: call it in there")
+        process: Process[T] = Process(self.world, name or f"process {len(self._processes) + 1}", self.nodes)
+        process.died = lambda: self._end_clients(process)
+        process.is_a_clients = _works
+        self._processes.append(process)
+        context = contextvars.copy_context()
+        context.run(current.set, process)
+        task = loop.create_task(main, name=process.name, context=context)
+        task.add_done_callback(process.ended)
+        return process
 
     @property
     def now(self) -> float:
         """Seconds since the world began."""
         return self.world.now
 
-    def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run this to its end, and all that it sets off. Returns what it returns, and raises what it raises.
+    def run(self, main: Coroutine[Any, Any, T], *, limit: Seconds = LIMIT) -> T:
+        """Run a coroutine in virtual time to its end, and all that it sets off.
 
-        Also raises `world.Violation` if a law of the lock is broken, and RuntimeError if everybody waits and nothing is left to happen.
+        Args:
+            main: The coroutine. Processes that are still paused when it returns are crashed, and other tasks are cancelled.
+            limit: Virtual seconds that it may take, > 0. Default: 7200, two hours.
+
+        Returns:
+            What the coroutine returns.
+
+        Raises:
+            Stuck: Every task waits, and nothing that could wake one will ever happen, such as in a deadlock of two tasks that each hold
+                what the other waits for; or the limit is over. The message names the tasks, and the locks they wait for.
+            Violation: A law of the lock is broken. That is a bug in holdfast.
+            BaseException: Whatever the coroutine raises, or a process that nobody awaits.
         """
         try:
+            self._begin(seconds(limit, "limit", least=TURN))
+        except BaseException:
+            main.close()
+            raise
+        try:
             with self._patched(), asyncio.Runner(loop_factory=lambda: _Loop(self)) as runner:
-                return runner.run(main)
+                try:
+                    outcome = runner.run(main)
+                    for process in self._processes:
+                        if (failure := process.failure) is not None:
+                            raise failure
+                    return outcome
+                finally:
+                    self._finish()
         except BaseException as error:
             error.add_note(f"in the simulated world of seed {self.seed}, at {self.now:.6f} s; what had happened, last:")
             error.add_note("\n".join(timeline(self.world, LAST)))
@@ -96,6 +179,110 @@ class Simulation:
         return "\n".join(timeline(self.world, last))
 
     # ------------------------------------------------ within
+
+    def _begin(self, limit: float) -> None:
+        self.ends = self.now + limit
+        self._looked = self._since = self.now
+        self._waited = {}
+        self._processes.clear()
+
+    def _finish(self) -> None:
+        """The main task is done: whatever is paused will not go on, and the dead are buried."""
+        for process in self._processes:
+            if process.paused:
+                process.crash()
+        for process in self._processes:
+            process.bury()
+
+    def use(self, client: driver.Driver) -> None:
+        """The running code uses this client: it is its process's from now on."""
+        shown = self._seen.setdefault(client, _Client(self.world))
+        process = current.get()
+        if not shown.used:
+            shown.used, shown.process = True, process
+        elif shown.process is not process:
+            used, here = ("the code outside all processes" if it is None else str(it) for it in (shown.process, process))
+            raise Misuse(f"this client belongs to {used}, and {here} uses it: make one with simulation.client() in each process")
+
+    def _end_clients(self, process: Process[Any]) -> None:
+        """The clients of a crashed process say nothing more."""
+        for client, shown in self._seen.items():
+            if shown.process is process:
+                client.closed = True
+                client._shut()
+
+    def overdue(self) -> Stuck | None:
+        """The error to raise if the run has taken too long."""
+        if self.now < self.ends:
+            return None
+        return self._stuck(f"the run has not ended by its limit, at {self.ends:g} s")
+
+    def deadlock(self, loop: _Loop, nothing_left: bool) -> Stuck | None:
+        """The error to raise if no task can ever get on: because nothing is left to happen, or leases are renewed for ever."""
+        if nothing_left and self.now < self.ends:
+            return self._stuck("everybody waits, and nothing is left to happen")
+        if self.now < self._looked + GLANCE:
+            return None
+        self._looked = self.now
+        waited = {task: getattr(task, "_fut_waiter", None) for task in self._tasks()}
+        if waited.keys() != self._waited.keys() or any(self._waited[task] is not it for task, it in waited.items()):
+            self._waited, self._since = waited, self.now
+            return None
+        clients = [it for it in self._seen if it.loop is loop]
+        longest = max([max(it.settings.guard or 0.0, it.settings.outage, it.settings.max_ttl) for it in clients], default=0.0)
+        if self.now < self._since + 2 * longest + GLANCE or self._comes(loop, clients):
+            return None
+        return self._stuck("everybody waits, and nothing is left to happen but that leases are renewed")
+
+    def _comes(self, loop: _Loop, clients: Collection[driver.Driver]) -> bool:
+        """Will something happen by itself, sooner or later?"""
+        if self._faults is not None and not self._faults.over:
+            return True
+        if not all(it.awaits_nothing for it in self._processes):
+            return True
+        claims = [claim for client in clients for claim in _claims(client)]
+        if any(it._deadline < inf if it.state is not HELD else it.max_hold < inf for it in claims):
+            return True
+        return any(not it.cancelled() and not _is_a_drivers(it) for it in loop._scheduled)  # type: ignore[attr-defined]
+
+    def _stuck(self, why: str) -> Stuck:
+        told = [f"{why}. These tasks wait:"] + [f"  {self._told(task)}" for task in self._tasks()]
+        told += [f"  {it} is paused" for it in self._processes if it.paused]
+        self.ends, self._since = self.now + GRACE, self.now  # for what their end takes
+        return Stuck("\n".join(told))
+
+    def _tasks(self) -> list[asyncio.Task[Any]]:
+        """The tasks that are not the clients' own, in the order of their names."""
+        found = [it for it in asyncio.all_tasks(self.loop) if not _is_a_clients(it)]
+        return sorted(found, key=lambda it: (len(it.get_name()), it.get_name()))
+
+    def _told(self, task: asyncio.Task[Any]) -> str:
+        """Where a task waits, and for which lock."""
+        coroutine: Any = task.get_coro()
+        name, where = getattr(coroutine, "__qualname__", repr(coroutine)), ""
+        while coroutine is not None:
+            frames = (getattr(coroutine, kind, None) for kind in ("cr_frame", "gi_frame", "ag_frame"))
+            frame = next((it for it in frames if it is not None), None)
+            if frame is not None and not frame.f_code.co_filename.startswith((OURS, ASYNCIO)):
+                name, where = frame.f_code.co_qualname, f" at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+            within = (getattr(coroutine, kind, None) for kind in ("cr_await", "gi_yieldfrom", "ag_await"))
+            coroutine = next((it for it in within if it is not None), None)
+        return f"{task.get_name()}: {name}{where}{self._wanted(task)}"
+
+    def _wanted(self, task: asyncio.Task[Any]) -> str:
+        waiter = getattr(task, "_fut_waiter", None)
+        for client in self._seen:
+            for want, waiters in client._waiters.items():
+                if waiter is not None and any(it is waiter for it in waiters):
+                    return " waits for " + ", ".join(f"the lock {it.recipe.label!r}{self._holder(it, client)}" for it in want.claims)
+        return ""
+
+    def _holder(self, wanted: Claim, client: driver.Driver) -> str:
+        for other, shown in self._seen.items():
+            if any(it.state is HELD and it.recipe.name == wanted.recipe.name for it in _claims(other)):
+                who = shown.process if shown.process is not None else "the same client" if other is client else "another client"
+                return f", which {who} holds"
+        return ""
 
     def look_away(self) -> None:
         """A law is broken: the clients may still end in peace."""
@@ -138,6 +325,8 @@ class Simulation:
             (aio_lease, "clock", now),
             (driver, "os", SimpleNamespace(**{**vars(os), "urandom": dice.randbytes})),
             (driver, "time", SimpleNamespace(**{**vars(time), "time": lambda: WALL + self.world.now})),
+            (threading.Thread, "start", _refused(threading.Thread.start)),  # (anyio has workers of its own, and so may others)
+            (threads_driver, "start_new_thread", _refused(greenlets.start_new_thread)),  # (a client for threads would dial in earnest)
         ]
         before = [(module, name, getattr(module, name)) for module, name, _ in instead]
         for module, name, value in instead:
@@ -150,12 +339,36 @@ class Simulation:
 
 
 class _Client:
-    """What the laws see of a client: its clock; and that its process runs."""
-
-    dead = stopped = False
+    """What the laws see of a client: its clock; and whether its process runs. `used`: is it known which process is its own?"""
 
     def __init__(self, world: World) -> None:
         self.clock = Clock(world, 0.0)
+        self.process: Process[Any] | None = None
+        self.used = False
+
+    @property
+    def dead(self) -> bool:
+        return self.process is not None and self.process.crashed
+
+    @property
+    def stopped(self) -> bool:
+        return self.process is not None and self.process.stopped
+
+
+class _Inhabitant(Holdfast):
+    """A client that is of use in its world only. (In another loop it would dial the nodes' addresses in the real world.)"""
+
+    def __init__(self, simulation: Simulation, options: dict[str, Any]) -> None:
+        super().__init__(*simulation.urls, **options)
+        self._simulation = simulation
+
+    def _driver(self, at: int = 0) -> driver.Driver:
+        loop = asyncio._get_running_loop()
+        if not (isinstance(loop, _Loop) and loop.simulation is self._simulation):
+            raise Misuse("a client of a simulation can be used only in code that simulation.run() runs: it has no nodes outside")
+        found = super()._driver(at)
+        self._simulation.use(found)
+        return found
 
 
 class _Selector(selectors.SelectSelector):
@@ -169,16 +382,20 @@ class _Selector(selectors.SelectSelector):
             self.loop.simulation.look()
             world.run(world.now + TURN)
             self._wait(world, ready, timeout)
+            if (error := self.loop.simulation.overdue()) is not None:
+                raise error
         except Violation:
             self.loop.simulation.look_away()
             raise
         return []
 
     def _wait(self, world: World, ready: Collection[object], timeout: float | None) -> None:
+        simulation = self.loop.simulation
         if timeout is None or timeout > 0:
-            world.run(inf if timeout is None else world.now + timeout, lambda: bool(ready))
-            if timeout is None and not ready:
-                raise RuntimeError("everybody waits, and nothing is left to happen")
+            until = inf if timeout is None else min(world.now + timeout, simulation.ends)
+            world.run(until, lambda: bool(ready) or world.now >= simulation.ends)
+            if not ready and (error := simulation.deadlock(self.loop, nothing_left=timeout is None)) is not None:
+                raise error
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -186,6 +403,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
+        simulation.loop = self
         self._opened: dict[socket.socket, _Transport] = {}
         selector = _Selector()
         selector.loop = self
@@ -195,13 +413,49 @@ class _Loop(asyncio.SelectorEventLoop):
         return self.simulation.world.now
 
     def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override]  # (it takes all, and does nothing)
-        raise RuntimeError("threads are not in virtual time: nobody can wait for one in a simulated world")
+        raise RuntimeError(NO_THREADS)
+
+    def call_soon_threadsafe(  # type: ignore[override]  # (as above)
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        if asyncio._get_running_loop() is not self:
+            raise RuntimeError(NO_THREADS)
+        return self.call_soon(callback, *args, context=context)
+
+    # What belongs to a process is run by it: when it is not paused, and not after its crash.
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        if (process := owner_of(context)) is None:
+            return super().call_soon(callback, *args, context=context)
+        context = contextvars.copy_context() if context is None else context
+        return super().call_soon(process.run, callback, args, context, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        if (process := owner_of(context)) is None:
+            return super().call_at(when, callback, *args, context=context)
+        context = contextvars.copy_context() if context is None else context
+        return super().call_at(when, process.run, callback, args, context, context=context)
+
+    def create_task(self, coro: Any, *, context: contextvars.Context | None = None, **options: Any) -> Any:
+        task = super().create_task(coro, context=context, **options)
+        if (process := owner_of(context)) is not None:
+            process.tasks.add(task)
+        return task
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
         node = next((it for it in self.simulation.nodes if address[:2] == (HOSTS.format(it.index + 1), PORT)), None)
         if node is None:
             raise ConnectionRefusedError(f"nobody is at {address} in a simulated world")
+        process = current.get()
+        if process is not None:
+            await process.path_to(node)
         transport = _Transport(self, node, sock)
+        if process is not None:
+            process.plugs.add(transport)
         try:
             await transport.opened
         except BaseException:
@@ -225,6 +479,7 @@ class _Transport(asyncio.Transport):
         self.loop, self.sock, self.opened = loop, sock, loop.create_future()
         self.protocol: driver.Link | None = None
         self._over = False
+        self._context = contextvars.copy_context()  # of the process to which what is heard belongs
         self.link = Link(loop.simulation.world, self, node)
 
     def __repr__(self) -> str:
@@ -233,7 +488,14 @@ class _Transport(asyncio.Transport):
     def begins(self, protocol: driver.Link) -> None:
         """Whose it is."""
         self.protocol = protocol
+        self.loop.simulation.use(protocol.driver)
         protocol.connection_made(self)
+
+    def pull(self) -> None:
+        """The process is dead: its kernel closes the connection."""
+        self.link.hang_up()
+        self._over = True
+        self.sock.close()
 
     # ------------------------------------------------ what the world says
 
@@ -242,13 +504,13 @@ class _Transport(asyncio.Transport):
             self.opened.set_result(None)
 
     def heard(self, link: Link, data: bytes) -> None:
-        self.loop.call_soon(self._read, data)
+        self.loop.call_soon(self._read, data, context=self._context)
 
     def lost(self, link: Link, cause: Exception) -> None:
         if not self.opened.done():
             self.opened.set_exception(cause)
         else:
-            self.loop.call_soon(self._end, cause)
+            self.loop.call_soon(self._end, cause, context=self._context)
 
     def _read(self, data: bytes) -> None:
         while data and self.protocol is not None and not self._over:
@@ -274,7 +536,7 @@ class _Transport(asyncio.Transport):
 
     def abort(self) -> None:
         self.link.hang_up()
-        self.loop.call_soon(self._end, None)
+        self.loop.call_soon(self._end, None, context=self._context)
 
     close = abort
 
@@ -283,6 +545,40 @@ class _Transport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+
+def _refused(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, but not in a simulated world."""
+
+    def begin(*arguments: Any) -> Any:
+        if isinstance(asyncio._get_running_loop(), _Loop):
+            raise RuntimeError(NO_THREADS)
+        return plain(*arguments)
+
+    return begin
+
+
+def _claims(client: driver.Driver) -> list[Claim]:
+    return list(client.crew.live.values())
+
+
+def _is_a_drivers(timer: asyncio.TimerHandle) -> bool:
+    """Is it a timer of a client's, which goes on for ever?"""
+    callback, arguments = cast(Any, timer)._callback, cast(Any, timer)._args
+    if isinstance(getattr(callback, "__self__", None), Process):
+        callback = arguments[0]
+    return isinstance(getattr(callback, "__self__", None), driver.Driver)
+
+
+def _works(callback: Callable[..., object]) -> bool:
+    """Does a client work by this callback: does it hear of a node, or of the time?"""
+    return isinstance(getattr(callback, "__self__", None), driver.Driver | _Transport)
+
+
+def _is_a_clients(task: asyncio.Task[Any]) -> bool:
+    """Does a client connect with it?"""
+    code = getattr(task.get_coro(), "cr_code", None)
+    return code is not None and code.co_filename == driver.__file__
 
 
 def _nobody() -> None:

@@ -1,0 +1,248 @@
+"""A process in a simulated world: tasks that are paused, killed and cut off from nodes together, apart from all others.
+
+Knows event loops, contexts and links to nodes. Must not know locks, drivers or faces.
+
+A task, a timer or a callback belongs to the process in whose context it was made, as every task inherits its parent's context. The loop
+asks that process before it runs anything of it: a paused process keeps what was to be run, and a crashed one drops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import weakref
+from collections.abc import Callable, Collection, Generator
+from math import inf
+from typing import Any, Generic, Protocol, TypeVar
+
+from .. import checks
+from ..checks import Seconds
+from ..errors import Misuse
+from .network import Link, Node
+from .world import World
+
+FIRST = 2e-5  # virtual seconds after it was resumed in which a process's tasks run, and its clients do not yet
+SOON = 1e-4  # virtual seconds that a process which was resumed has to catch up
+
+T = TypeVar("T")
+
+current: contextvars.ContextVar[Process[Any] | None] = contextvars.ContextVar("process", default=None)
+
+
+class Crashed(RuntimeError):
+    """The process was crashed before it had a result."""
+
+
+class Plug(Protocol):
+    """One connection of a process."""
+
+    link: Link
+
+    def pull(self) -> None:
+        """The process is dead: its kernel closes the connection."""
+
+
+class Process(Generic[T]):
+    """A process of its own in a simulated world, made by `Simulation.process`. Await it for its result.
+
+    Attributes:
+        name: What errors and the timeline call it.
+        paused: Whether it is paused now.
+        crashed: Whether it was crashed.
+    """
+
+    def __init__(self, world: World, name: str, nodes: Collection[Node]) -> None:
+        self.name = name
+        self.paused = self.crashed = False
+        self.awaited = False  # does anybody learn of its error?
+        self.died: Callable[[], object] = _nothing  # called when it is crashed
+        self.is_a_clients: Callable[[Callable[..., object]], bool] = _never  # is this callback one by which a client works?
+        self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self.plugs: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.remains: list[asyncio.Task[Any]] = []  # tasks of a crashed process: they never go on, and are thrown away after the run
+        self._world, self._nodes = world, nodes
+        self._loop = asyncio.get_running_loop()
+        self._outcome: asyncio.Future[T] = self._loop.create_future()
+        self._held: list[tuple[Callable[..., object], tuple[Any, ...], contextvars.Context]] = []
+        self._until = inf  # when a pause ends
+        self._resumed = -inf
+        self._behind = False  # it was resumed, and its clients do not work yet
+        self._dark: dict[Node, float] = {}  # until when it cannot reach a node
+
+    def __repr__(self) -> str:
+        return f"process {self.name!r}"
+
+    def __await__(self) -> Generator[Any, None, T]:
+        self.awaited = True
+        return asyncio.shield(self._outcome).__await__()
+
+    # ------------------------------------------------ what happens to it
+
+    def pause(self, seconds: Seconds | None = None) -> None:
+        """Stop the whole process, as SIGSTOP, a debugger or a suspended machine does. Its connections stay open.
+
+        Nothing of it runs: no task, no timer, no renewal. When it is resumed, what should have happened meanwhile happens then. Its tasks
+        go on before its clients notice how late it is, as if the pause had struck in the middle of a task. So a task whose sleep is over
+        goes on for one step with a lease that another process may have by then. A process that pauses itself runs on to its next `await`
+        that waits.
+
+        Args:
+            seconds: Virtual seconds until it is resumed by itself. By default it stays paused until `resume()`.
+
+        Raises:
+            Misuse: The process was crashed.
+        """
+        self._check_alive()
+        length = inf if seconds is None else checks.seconds(seconds, "seconds")
+        self._world.note(self, "is paused" if length == inf else f"is paused for {length:.3f} s")
+        until = self._world.now + length
+        self._until = max(self._until, until) if self.paused else until
+        self.paused = True
+        if self._until < inf:
+            self._world.at(self._until, self._due)
+
+    def resume(self) -> None:
+        """Let a paused process go on. If it is not paused, this has no effect."""
+        if self.paused and not self.crashed:
+            self._world.note(self, "is resumed")
+            self.paused, self._resumed, self._behind = False, self._world.now, True
+            held, self._held = self._held, []
+            for callback, arguments, context in held:
+                self._loop.call_soon(callback, *arguments, context=context)  # (those by which clients work are held a little longer)
+            self._world.after(FIRST, self._catch_up, self._world.now)
+
+    def crash(self) -> None:
+        """Kill the process, as SIGKILL or the loss of its machine's power does. It releases nothing, and its connections close.
+
+        No code of it runs any more while the simulation does. (After the run, Python throws its tasks away. Only then do their
+        `finally` blocks run, and they can reach no node.) Awaiting a crashed process raises `Crashed`.
+
+        Raises:
+            Misuse: The process tried to crash itself. The code after the call would still run, so another process must do it.
+        """
+        if current.get() is self:
+            raise Misuse(f"{self} cannot crash itself, as the code after the call would still run: crash it from outside")
+        if self.crashed:
+            return
+        self._world.note(self, "is crashed")
+        self.crashed, self.paused = True, False
+        self._held.clear()
+        self.remains = [task for task in self.tasks if not task.done()]
+        for task in self.remains:
+            asyncio.tasks._unregister_task(task)  # nobody waits for their end
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self.died()
+        for plug in list(self.plugs):
+            plug.pull()
+        if not self._outcome.done():
+            self._outcome.set_exception(Crashed(f"{self} was crashed"))
+            self._outcome.exception()  # whoever crashed it knows
+
+    def cut_off(self, seconds: Seconds, nodes: Collection[Node] | None = None) -> None:
+        """Drop every packet between this process and some nodes for a while. Other processes can reach them all the same.
+
+        Open connections to these nodes stay half open, as after any such break: the client notices, and connects again.
+
+        Args:
+            seconds: Virtual seconds until the process can connect again.
+            nodes: From which nodes it is cut off. By default from all.
+
+        Raises:
+            Misuse: The process was crashed.
+        """
+        self._check_alive()
+        length = checks.seconds(seconds, "seconds")
+        nodes = self._nodes if nodes is None else nodes
+        self._world.note(self, f"cannot reach {', '.join(map(str, nodes))} for {length:.3f} s")
+        for node in nodes:
+            self._dark[node] = max(self._world.now + length, self._dark.get(node, 0.0))
+        for plug in list(self.plugs):
+            if plug.link.node in nodes:
+                plug.link.deaf = plug.link.mute = True
+
+    # ------------------------------------------------ for the simulation
+
+    @property
+    def stopped(self) -> bool:
+        """Can it not be expected to have noticed anything: because it does not run, or has only just begun to again?"""
+        return self.crashed or self.paused or self._world.now < self._resumed + SOON
+
+    @property
+    def awaits_nothing(self) -> bool:
+        """Will neither a pause nor a cut end by itself?"""
+        return not (self.paused and self._until < inf) and all(until <= self._world.now for until in self._dark.values())
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error with which it ended, if nobody awaits it."""
+        if self.awaited or self.crashed or not self._outcome.done() or self._outcome.cancelled():
+            return None
+        return self._outcome.exception()
+
+    async def path_to(self, node: Node) -> None:
+        """Wait until it can reach this node. (A client that dials meanwhile gives up, and tries again.)"""
+        if (dark := self._dark.get(node, 0.0) - self._world.now) > 0:
+            await asyncio.sleep(dark)
+
+    def run(self, callback: Callable[..., object], arguments: tuple[Any, ...], context: contextvars.Context) -> None:
+        """Run this in its turn; or later, if the process is paused; or never."""
+        if self.paused or (self._behind and self.is_a_clients(callback)):
+            self._held.append((callback, arguments, context))
+        elif not self.crashed:
+            callback(*arguments)
+
+    def ended(self, task: asyncio.Task[T]) -> None:
+        """Its first task is done."""
+        if self._outcome.done():
+            return
+        if task.cancelled():
+            self._outcome.cancel()
+        elif (error := task.exception()) is not None:
+            self._outcome.set_exception(error)
+            self._outcome.exception()  # (if nobody awaits it, `run` raises it)
+        else:
+            self._outcome.set_result(task.result())
+
+    def bury(self) -> None:
+        """Throw away the tasks of a crashed process."""
+        remains, self.remains = self.remains, []
+        for task in remains:
+            coroutine: Any = task.get_coro()
+            for _ in range(10):  # (a `finally` that awaits makes the next attempt necessary)
+                try:
+                    coroutine.close()
+                except RuntimeError:
+                    continue
+                except BaseException:  # the process is dead: nobody hears what it says
+                    pass
+                break
+
+    def _catch_up(self, resumed: float) -> None:
+        """Its clients may work again: what they should have done, in that order."""
+        if self.paused or self.crashed or self._resumed != resumed:
+            return
+        self._behind = False
+        held, self._held = self._held, []
+        for callback, arguments, context in held:
+            self._loop.call_soon(callback, *arguments, context=context)
+
+    def _due(self) -> None:
+        if self._world.now >= self._until:
+            self.resume()
+
+    def _check_alive(self) -> None:
+        if self.crashed:
+            raise Misuse(f"{self} was crashed already")
+
+
+def owner_of(context: contextvars.Context | None) -> Process[Any] | None:
+    """The process to which something belongs that is to be run in this context; None: the context of the caller."""
+    return current.get() if context is None else context.get(current)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _never(callback: Callable[..., object]) -> bool:
+    return False

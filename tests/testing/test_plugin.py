@@ -1,0 +1,112 @@
+"""The pytest fixtures, used by pytest in a process of its own, as users' tests use them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.plugin import Clients
+
+CONFTEST = 'pytest_plugins = ["holdfast.testing.plugin"]\n'
+
+TESTS = """
+import asyncio, time
+import pytest
+from holdfast import Holdfast
+import holdfast.aio
+
+began = time.monotonic()
+nodes = set()
+kept = []
+
+@pytest.mark.parametrize("turn", range(3))
+def test_threads(locks, holdfast_client, holdfast_nodes, turn):
+    nodes.add(holdfast_nodes.urls)
+    assert locks.names() == []                      # nothing is left of the test before
+    kept.append(locks.lock("x").acquire())          # held until the test's clients are closed
+    assert holdfast_client().lock("x").try_acquire() is None
+    assert Holdfast(*holdfast_nodes.urls, prefix=holdfast_client.prefix).lock("x").try_acquire() is None
+
+def test_asyncio(alocks, locks, holdfast_client):
+    async def main():
+        async with alocks.lock("x"):
+            assert await holdfast_client.aio(ttl=2).lock("x").try_acquire() is None
+            assert await asyncio.to_thread(locks.lock("x").try_acquire) is None
+    asyncio.run(main())
+
+def test_a_loop_that_outlives_the_test(alocks, loop):
+    async def main():
+        kept.append(await alocks.lock("x").acquire())
+    loop.run_until_complete(main())
+
+def test_what_it_had_is_free(holdfast_client, loop):
+    assert asyncio.all_tasks(loop) == set()
+
+@pytest.fixture(scope="module")
+def loop():
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+def test_harm(lock_cluster):
+    lock_cluster.kill(0)
+    with Holdfast(*lock_cluster.urls) as locks, locks.lock("x", wait=10) as lease:
+        assert lease.votes <= 4
+
+def test_quickly():
+    assert len(nodes) == 1                          # for the session
+    assert time.monotonic() - began < 25            # nobody has waited for a restart guard of 32 s
+"""
+
+OVERRIDDEN = """
+import pytest
+from holdfast.testing import memory
+
+@pytest.fixture(scope="session")
+def holdfast_nodes():
+    with memory() as nodes:
+        yield nodes
+"""
+
+
+ON_OTHERS = """
+def test_it(locks, holdfast_nodes):
+    assert "/node-" not in holdfast_nodes.urls[0]
+    with locks.lock("x"):
+        pass
+"""
+
+
+def ran(folder: Path, conftest: str, tests: str) -> str:
+    (folder / "conftest.py").write_text(conftest)
+    (folder / "test_it.py").write_text(tests)
+    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings =\n    error\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", str(folder)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=55).stdout
+
+
+def test_the_fixtures_on_real_nodes(tmp_path: Path) -> None:
+    told = ran(tmp_path, CONFTEST, TESTS)
+    assert "8 passed" in told, told
+
+
+def test_the_fixtures_on_other_nodes(tmp_path: Path) -> None:
+    told = ran(tmp_path, CONFTEST + OVERRIDDEN, ON_OTHERS)
+    assert "1 passed" in told, told
+
+
+def test_nothing_is_loaded_by_a_run_that_did_not_ask(tmp_path: Path) -> None:
+    told = ran(tmp_path, "", "def test_it():\n    import sys\n    assert 'holdfast' not in sys.modules\n")
+    assert "1 passed" in told, told
+
+
+def test_each_test_has_a_prefix_of_its_own() -> None:
+    one, two = Clients(("redis://a",)), Clients(("redis://a",))
+    assert one.prefix != two.prefix
+    assert one().settings.prefix == one.aio().settings.prefix == one.prefix
+    assert one(prefix="mine:").settings.prefix == "mine:"
+    with pytest.raises(ValueError, match="ttl"):
+        one(ttl=0)
