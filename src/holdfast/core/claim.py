@@ -694,7 +694,8 @@ class Claim:
     # ------------------------------------------------ how it says things
 
     def _request(self, mode: bytes, ttl: float, now: float, watch: bool = False) -> Command:
-        return Command(self, mode, self.token, now, ttl, self._propose, watch=watch)
+        clock = self.ticket + int((now - self.began) * 1e6)
+        return Command(self, mode, self.token, now, ttl, self._propose, watch=watch, clock=clock)
 
     def _ask(self, nodes: Sequence[int], mode: bytes, now: float, ttl: float = 0.0, watch: bool = False) -> bool:
         if nodes:

@@ -343,7 +343,7 @@ class Crew:
                 if command.mode is RELEASE:
                     command.data = recipe.release(command.token)
                 else:
-                    command.data = recipe.request(command.token, command.ttl, command.mode, command.fence)
+                    command.data = recipe.request(command.token, command.ttl, command.mode, command.fence, command.clock)
                 if recipe.rider is not None and claim.fence and (command.mode is RELEASE) is not (claim.state is HELD):
                     self._say_along(recipe.rider(claim.fence, command.ttl), nodes, now)  # (before a release, on the same connections)
                 for node in nodes:
