@@ -73,19 +73,18 @@ class Node:
             self._waiters.clear()
         if command.mode == RELEASE:
             return self._release(command.token, now)
-        return self._request(command.token, ttl, command.mode, command.fence, now, max(command.fence, command.clock))
+        return self._request(command.token, ttl, command.mode, command.fence, now, command.clock)
 
     def _known(self, now: int) -> int:
         """What the fence stands at: the record, or what has to be above it by now (less 1: the floor may be granted)."""
         return self._fence if now <= self._forgotten else now * 1000 - self._horizon * 500 - 1
 
     def _grant(self, token: bytes, until: int, proposed: int, now: int, forgotten: int = 0) -> int:
-        """Grants it. The record of the fence outlives the lease. `forgotten`: when a record of the proposed one would expire, if told."""
+        """Grants it. The record of the fence is there for as long as the lease. `forgotten`: when the client lets it expire, if told."""
         self._fence = max(self._known(now) + 1, proposed)
-        if forgotten:
-            self._forgotten = forgotten + self._fence // 1000 - proposed // 1000
-        else:
-            self._forgotten = max(self._fence // 1000 + self._horizon, until)
+        self._forgotten = max(self._fence // 1000 + self._horizon, forgotten or until)
+        if forgotten and 4 * (until - now) > 3 * self._horizon and self._forgotten >= now:
+            self._forgotten = max(self._forgotten, until)
         self._name, self._until = token, until
         return self._fence
 
@@ -95,7 +94,7 @@ class Node:
             self._fence = max(self._known(now), proposed)
             self._forgotten = max(self._fence // 1000 + self._horizon, self._until)
         elif self._forgotten < self._until:
-            self._forgotten = self._until + self._horizon
+            self._forgotten = min(self._until + self._horizon, now + 2 * self._horizon)
 
     def _enqueue(self, token: bytes, deadline: int) -> bool:
         new = token not in self._waiters
@@ -122,7 +121,7 @@ class Node:
         holder = self.holder(now)
         # Where the name is free and nobody waits, the client has said when the record may expire.
         usual = not holder and not self._waiters
-        forgotten = clock // 1000 + max(self._horizon, self._horizon // 2 + ttl) if usual else 0
+        forgotten = max(proposed // 1000 + self._horizon, clock // 1000 + self._horizon * 5 // 4) if usual else 0
         if holder == token:
             lower = bool(self._waiters) and min(self._waiters) < token
             if not (mode == CEDE and lower):

@@ -66,7 +66,7 @@ class RWNode(Node):
         """A reader's fence: above every writer's here, and the same for as long as it holds."""
         self._fence = self._known(now)
         if self._forgotten < deadline:
-            self._forgotten = deadline + self._horizon
+            self._forgotten = min(deadline + self._horizon, now + 2 * self._horizon)
         fence = max(self._fence + 1, proposed)
         if fence > self._known_readers(now):
             self._rfence, self._rforgotten = fence, max(fence // 1000 + self._horizon, deadline)

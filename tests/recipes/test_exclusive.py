@@ -25,11 +25,6 @@ def sha(script: str) -> bytes:
     return hashlib.sha1((Path(holdfast.scripts.__file__).parent / f"{script}.lua").read_bytes()).hexdigest().encode()
 
 
-def kept(ttl: int) -> int:
-    """For how many milliseconds after its fence a record is kept: it outlives a lease of this length."""
-    return max(K, K // 2 + ttl)
-
-
 def packed(*words: bytes | str | int) -> bytes:
     """A command, packed naively."""
     data = b"*%d\r\n" % len(words)
@@ -252,7 +247,7 @@ def test_commands_are_what_a_naive_packer_makes(
     lock = Exclusive(name, ttl=own / 1000, horizon=horizon)
     for lease in (own, ttl):
         proposed = f"{fence:016}"
-        expiry = max(fence, clock) // 1000 + max(horizon, horizon // 2 + lease)
+        expiry = max(fence // 1000 + horizon, clock // 1000 + horizon * 5 // 4)
         whole = packed("EVALSHA", sha("request"), 4, *keys_of(key), token, lease, mode, proposed, horizon, expiry)
         assert lock.request(token, lease / 1000, mode, fence, clock) == whole
     release = packed("EVALSHA", sha("release"), 4, *keys_of(key), token, horizon)
@@ -262,7 +257,7 @@ def test_commands_are_what_a_naive_packer_makes(
 def test_a_request_and_a_release_in_full() -> None:
     lock = Exclusive("100%d", ttl=10, horizon=K)
     keys = b"$5\r\n100%d\r\n$13\r\n{100%d}:fence\r\n$13\r\n{100%d}:queue\r\n$15\r\n{100%d}:waiters\r\n"
-    arguments = b"$58\r\n%b\r\n$5\r\n10000\r\n$1\r\nw\r\n$16\r\n1700000000000000\r\n$5\r\n16000\r\n$13\r\n1700000018000\r\n" % TOKEN
+    arguments = b"$58\r\n%b\r\n$5\r\n10000\r\n$1\r\nw\r\n$16\r\n1700000000000000\r\n$5\r\n16000\r\n$13\r\n1700000016000\r\n" % TOKEN
     assert lock.request(TOKEN, 10, b"w", 1_700_000_000_000_000) == (
         b"*13\r\n$7\r\nEVALSHA\r\n$40\r\n" + sha("request") + b"\r\n$1\r\n4\r\n" + keys + arguments
     )
@@ -274,7 +269,7 @@ def test_a_request_and_a_release_in_full() -> None:
 @pytest.mark.parametrize("fence", [10**16, 2**53, 10**18])
 def test_a_fence_of_more_digits_is_packed_as_long_as_it_is(fence: int) -> None:
     keys = keys_of(b"a")
-    asked = packed("EVALSHA", sha("request"), 4, *keys, TOKEN, 10_000, b"w", f"{fence:016}", K, fence // 1000 + kept(10_000))
+    asked = packed("EVALSHA", sha("request"), 4, *keys, TOKEN, 10_000, b"w", f"{fence:016}", K, fence // 1000 + K)
     assert Exclusive("a", ttl=10, horizon=K).request(TOKEN, 10, b"w", fence) == asked
 
 
@@ -282,7 +277,7 @@ def test_a_fence_of_more_digits_is_packed_as_long_as_it_is(fence: int) -> None:
 def test_whatever_a_token_is_it_is_one_word(token: bytes) -> None:
     lock, keys = Exclusive("a", ttl=10, horizon=K), keys_of(b"a")
     assert undo(b"a", token, K) == packed("EVALSHA", sha("release"), 4, *keys, token, K)
-    assert lock.request(token, 10, b"w", 5) == packed("EVALSHA", sha("request"), 4, *keys, token, 10_000, b"w", f"{5:016}", K, kept(10_000))
+    assert lock.request(token, 10, b"w", 5) == packed("EVALSHA", sha("request"), 4, *keys, token, 10_000, b"w", f"{5:016}", K, K * 5 // 4)
 
 
 @pytest.mark.parametrize("name", ["%", "%b", "%%", "a%sb{%d}", "100%"])
@@ -295,7 +290,7 @@ def test_a_percent_sign_is_one(name: str) -> None:
     "ttl, told", [(0.05, 50), (1.001, 1001), (4.35, 4350), (8.2, 8200), (0.29, 290), (2.9996, 3000), (2.9994, 2999), (86400, 86_400_000)]
 )
 def test_a_ttl_is_told_in_milliseconds(ttl: float, told: int) -> None:
-    asked = packed("EVALSHA", sha("request"), 4, *keys_of(b"a"), TOKEN, told, b"w", f"{5:016}", K, kept(told))
+    asked = packed("EVALSHA", sha("request"), 4, *keys_of(b"a"), TOKEN, told, b"w", f"{5:016}", K, K * 5 // 4)
     assert Exclusive("a", ttl=ttl, horizon=K).request(TOKEN, ttl, b"w", 5) == asked  # packed in advance
     assert Exclusive("a", ttl=1, horizon=K).request(TOKEN, ttl, b"w", 5) == asked  # for an extension
 

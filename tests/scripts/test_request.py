@@ -75,11 +75,11 @@ def test_a_fence_that_ran_out_is_below_the_clock_floor(bench: Bench) -> None:
 
 def test_the_fence_is_kept_for_the_horizon_after_its_time(bench: Bench) -> None:
     token = bench.token(0)
-    bench.request(token, K // 2)
+    bench.request(token)
     assert about(bench.see().fence_left, 10**6 + K)  # base is 10**9 us ahead of the server
     early = bench.token(-5)
     bench.release(token)
-    bench.request(early, K // 2)  # by the other path: the fence is a number now, one more than it was
+    bench.request(early)  # by the other path: the fence is a number now, one more than it was
     assert about(bench.see().fence_left, 10**6 + K)
 
 
@@ -104,6 +104,20 @@ def test_the_fence_record_outlives_a_lease(bench: Bench) -> None:
                 bench.release(other, name=name)
             assert isinstance(bench.request(bench.token(ticket(bench, ago)), 2 * K, clock=bench.now() * 1000, name=name), Granted)
             assert bench.see(name).fence_left >= bench.see(name).holder_left > K
+            assert bench.see(name).fence_left <= 2 * K, "and is gone before a guard is over"
+
+
+def test_the_fence_record_outlives_a_third_of_a_lease_at_no_cost(bench: Bench) -> None:
+    """As long as the client's clock is within half the horizon of the server's; the next renewal then keeps it."""
+    for off in (-K // 2, 0, K // 2):
+        name = b"%d" % off
+        token = bench.token(ticket(bench, -off))
+        bench.request(token, K * 3 // 4, clock=(bench.now() + off) * 1000, name=name)
+        assert K * 2 // 3 < bench.see(name).fence_left < 2 * K
+        bench.release(token, name=name)
+        bench.operator.say("SET", keys(name)[1], token[:16], "PX", K // 8)
+        assert bench.request(bench.token(ticket(bench, K)), K * 3 // 4, clock=bench.now() * 1000, name=name) == Granted(int(token[:16]) + 1, 0, 1)
+        assert K * 2 // 3 < bench.see(name).fence_left < 2 * K
 
 
 def test_the_fence_record_outlives_the_lease_of_a_claim_that_waited_for_long(bench: Bench) -> None:
@@ -141,15 +155,16 @@ def test_the_fence_record_outlives_a_lease_that_was_waited_for(bench: Bench) -> 
 def test_a_renewal_keeps_the_fence_record(bench: Bench) -> None:
     token = bench.token(0)
     fence = bench.request(token, K)
-    for left in (K - 1000, 2 * K):
+    for left in (K // 2 - 1000, K * 3 // 2):
         bench.operator.say("PEXPIRE", keys(NAME)[1], left)
-        assert bench.request(token, K) == Granted(fence[0], 0, 0)
-        assert about(bench.see().fence_left, 2 * K), "by the horizon longer than the lease: the next renewals find it long enough"
-    bench.request(token, 3 * K)
-    assert about(bench.see().fence_left, 4 * K)
+        bench.operator.say("PEXPIRE", NAME, K // 4)
+        assert bench.request(token, K // 2) == Granted(fence[0], 0, 0)
+        assert about(bench.see().fence_left, K * 3 // 2), "by the horizon longer than the lease: the next renewals find it long enough"
+    bench.request(token, K * 7 // 4)
+    assert about(bench.see().fence_left, 2 * K), "but not for longer than a guard"
     bench.operator.say("PEXPIRE", keys(NAME)[1], 1000)
-    bench.request(token, K)
-    assert about(bench.see().fence_left, 4 * K), "for as long as the lease lasts, which an extension has made longer"
+    bench.request(token, K // 2)
+    assert about(bench.see().fence_left, 2 * K), "for as long as the lease lasts, which an extension has made longer"
 
 
 def test_a_renewal_that_raises_the_fence_keeps_its_record(bench: Bench) -> None:
@@ -159,7 +174,7 @@ def test_a_renewal_that_raises_the_fence_keeps_its_record(bench: Bench) -> None:
         bench.operator.say("SET", keys(NAME)[1], b"%016d" % (bench.base + ticket(bench, 6 * K)), "PX", LONG)
         raised = bench.base + ticket(bench, ago)
         assert bench.request(token, 2 * K, P=raised) == Granted(raised, 0, 0)
-        assert bench.see().fence_left >= bench.see().holder_left > K
+        assert about(bench.see().fence_left, 2 * K) and about(bench.see().holder_left, 2 * K)
 
 
 def test_round_fences_and_times_stay_numbers(bench: Bench) -> None:
@@ -192,6 +207,9 @@ def test_a_day_s_lease_is_renewed(bench: Bench) -> None:
     bench.request(token, 1000)
     bench.request(token, day)
     assert about(bench.see().holder_left, day)
+    bench.operator.say("PEXPIRE", keys(NAME)[1], 1000)
+    bench.request(token, day, K=day)
+    assert about(bench.see().fence_left, 2 * day)
     bench.request(waiter, day)
     assert about(bench.see().queue_left, day)
     bench.release(token)

@@ -31,7 +31,8 @@ end
 local function readF(P, deadline)                   -- a reader's fence, the same for as long as it holds: so the record has to last
     local F = getF(fence)
     -- (and K longer than it has to: the next ones find it long enough, and take the short way)
-    if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', text(deadline + K)) end
+    -- (but no longer than 2 K: see request.lua)
+    if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', text(math.min(deadline + K, now + 2 * K))) end
     F = math.max(F + 1, P)
     if F > getF(rfence) then setF(rfence, F, deadline) end
     return F

@@ -38,7 +38,7 @@ if holds(token) then
         if isReader(token) then return {readF(P, now + ttl), lower and 1 or 0, 0} end
         local F = tonumber(call('GET', fence) or 0)
         if F < P then F = setF(fence, math.max(getF(fence), P), now + left)
-        elseif call('PTTL', fence) < left then call('PEXPIRE', fence, text(left + K)) end   -- it outlives the lease: see request.lua
+        elseif call('PTTL', fence) < left then call('PEXPIRE', fence, text(math.min(left + K, 2 * K))) end   -- it outlives the lease: see request.lua
         return {F, lower and 1 or 0, 0}
     end
 elseif fits(token) and call('EXISTS', queue) == 0 then                  -- the usual case
