@@ -130,6 +130,11 @@ class Laws(Witness):
             else:
                 ended.append(claim)
         for claim in ended:
+            if claim in self.held and claim.state is LOST and claim.reason == "gap":
+                self.looked["unfounded"] += 1
+                if not any(self._has_missed(it) for it in _together(claim) if it in self.held):
+                    raise Violation(f"unfounded: {_of(claim)} is lost to a gap, though every node that had its token has it still")
+        for claim in ended:
             self._ends(claim)
 
     def executed(self, node: Node) -> None:
@@ -259,17 +264,12 @@ class Laws(Witness):
         if len(self.nodes) - len(held.own - safe) < self.least:
             held.taken, held.sure = now, -inf
 
-    def _is_founded(self, claim: Claim, held: Held) -> None:
-        """A node has lost the token since the claim was held, was killed with it, or an operator has taken it away there."""
-        self.looked["unfounded"] += 1
-        name, token = claim.recipe.name, claim.token
+    def _has_missed(self, claim: Claim) -> bool:
+        """Has a node lost the token since the claim was held, was one killed with it, or has an operator taken it away?"""
+        name, token, held = claim.recipe.name, claim.token, self.held[claim]
         began = held.driver.clock.when(claim.began)
-        founded = held.missed or any(
-            not _has(node, name, token) if node in held.own else _had(node, name, token) >= began or (token, node) in self.hands
-            for node in self.nodes
-        )
-        if not founded:
-            raise Violation(f"unfounded: {_of(claim)} is lost to a gap, though every node that had its token has it still")
+        missing = any(not _has(node, name, token) for node in held.own)
+        return held.missed or missing or any(_had(it, name, token) >= began or (token, it) in self.hands for it in self.nodes)
 
     def _keeps(self, node: Node, name: bytes, token: bytes) -> bool:
         """Did the node have the token when it was killed, so lately that nobody may use it yet? And has it given it to nobody since?"""
@@ -302,9 +302,7 @@ class Laws(Witness):
 
     def _ends(self, claim: Claim) -> None:
         driver, began = self.open.pop(claim)
-        held = self.held.pop(claim, None)
-        if held is not None and claim.state is LOST and claim.reason == "gap":
-            self._is_founded(claim, held)
+        self.held.pop(claim, None)
         self.tokens.add(claim.token)
         if not driver.dead:
             self.ended.append((self.world.now, claim, claim.state))
@@ -362,10 +360,14 @@ def _nothing() -> None:
     pass
 
 
+def _together(claim: Claim) -> Sequence[Claim]:
+    """All claims that are held, or wanted, together with it."""
+    return claim.company.claims if isinstance(claim.company, Goal) else [claim]
+
+
 def _names(claim: Claim) -> list[bytes]:
     """All that is wanted together with it."""
-    together = claim.company.claims if isinstance(claim.company, Goal) else [claim]
-    return [it.recipe.name for it in together]
+    return [it.recipe.name for it in _together(claim)]
 
 
 def _window(claim: Claim, begins: float, ends: float = inf) -> Window:
