@@ -26,6 +26,7 @@ from ..errors import ConfigError, NoQuorum
 from ..wire import lane as wire
 from ..wire.address import Address
 from ..wire.lane import Lane, Manners
+from ..wire.resp import pack
 from . import census
 from .census import Census
 from .record import Record, Stats
@@ -89,7 +90,9 @@ class Crew:
         self.spoke = False  # may lanes have something to send? (Said by them; taken back by a driver that has sent all.)
         self.record = Record()
         self.changes = 0  # how often something did that is nobody's in particular: a node's standing, what a watch is for, the end
-        self._ahead: float | None = None  # the nodes' clocks (their median) less `now`
+        self._ahead: float | None = None  # the clock that tickets are taken from, less `now`; None: ours, no node has told its own
+        self._checkup: Round | None = None  # that asks the nodes for their clocks again
+        self._checked = -inf  # when it was begun last
         self._told: list[object] = [None] * len(self.lanes)
         self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout, settings.spreads)
         self._timers: Timers[Claim | Round] = Timers()
@@ -107,20 +110,22 @@ class Crew:
         reach = self.reach
         if ttl / 3 < reach.patience:  # nothing may stay unanswered for longer than a third of a lease
             reach.patience = self._manners.patience = ttl / 3
-        ticket = self.mint.ticket(now + (self.record.epoch if self._ahead is None else self._ahead))
+        ticket = self.mint.ticket(now + self._clock)
         if len(recipes) == 1:
             return Claim(recipes[0], ttl, ticket, self.mint, reach, **terms)
 
-        def claims(recipes: Sequence[Recipe]) -> list[Claim]:
+        def claims(recipes: Sequence[Recipe], ticket: int) -> list[Claim]:
             return [Claim(it, ttl, ticket, self.mint, reach, **terms) for it in recipes]
 
         if isinstance(recipes, Some):
-            return Goal(claims(recipes.first(ticket)), lambda: claims(recipes.others(ticket)))
-        return Goal(claims(recipes))
+            # (The others have the ticket of the first, which may be another one by then.)
+            goal = Goal(claims(recipes.first(ticket), ticket), lambda: claims(recipes.others(ticket), goal.claims[0].ticket))
+            return goal
+        return Goal(claims(recipes, ticket))
 
     def listen(self, now: float) -> Watch:
         """A new watch, by its token: what nodes are told to tell it is no business of this."""
-        watch = Watch(self.mint.token(self.mint.ticket(now + self.record.epoch)))  # (its place in line means nothing)
+        watch = Watch(self.mint.token(self.mint.ticket(now + self._clock)))  # (its place in line means nothing)
         self.watches[watch.token] = watch
         return watch
 
@@ -331,6 +336,8 @@ class Crew:
         self._timers.disarm(round_)
         if round_ is self._census.round:
             self._compare(round_, now)
+        elif round_ is self._checkup:
+            self._clocks_told(round_, now)
         else:
             self.found.append(round_)
 
@@ -360,6 +367,12 @@ class Crew:
             for node in unfit:
                 warning = f"its key {claim.recipe.label!r} is no lock: this name is one vote short. Remove that key."
                 self.record.warn(self.reach.labels[node], warning, now)
+        if claim.absurd:
+            absurd, claim.absurd = claim.absurd, ()
+            for node in absurd:
+                about = f"the fence of {claim.recipe.label!r}"
+                self.record.warn(self.reach.labels[node], str(claim.votes[node].error), now, about)
+            self._check_clocks(now)
         if claim.news:
             claim.news = False
             self.record.news(claim, now)
@@ -397,13 +410,11 @@ class Crew:
             if twin is not lane and twin.run_id == lane.run_id and twin.line in (wire.GUARDED, wire.LOADING, wire.UP):
                 lane.bad = ConfigError(f"it is the same server as {twin.address.label}: a majority of one server means nothing")
                 return
-        told = sorted((it.ahead, it.blur) for it in self.lanes if it.ahead is not None)
-        ahead, blur = told[len(told) // 2]
-        # Processes of one machine would each be wrong by as much as their greeting took, and by that not be served in order: where what the
-        # nodes say leaves room for our own clock, that is what tickets are taken from.
-        self._ahead = self.record.epoch if abs(ahead - self.record.epoch) <= blur else ahead
         self._look_over(lane, now)
         self._compare_clocks(now)
+        self._judge_clocks(now)
+        if lane.bad is not None:
+            return
         if lane.wake <= now:
             self._open(lane, now)
         else:
@@ -433,11 +444,62 @@ class Crew:
                 warning = f"its clock is {abs(off):.0f} s {word} what others say: after a restart, fences may repeat. Set it (NTP)."
                 self.record.warn(label, warning, now, "clock")
 
+    @property
+    def _clock(self) -> float:
+        """The clock that tickets are taken from, less `now`."""
+        return self.record.epoch if self._ahead is None else self._ahead
+
+    def _judge_clocks(self, now: float) -> None:
+        """What time is it, by most clocks? A node whose clock is far from that is not used: its fences would be above, or below, all others'.
+
+        Each node has a voice, and where it has not told, our own clock has it: so no minority of nodes decides, and once a majority has told
+        its time, neither does our own clock. (Where their number is even, ours has one more. A node that is alone is always right.)
+        """
+        told = [(it.ahead, it.blur) for it in self.lanes if it.ahead is not None]
+        size, ours = len(self.lanes), (self.record.epoch, 0.0)
+        voices = sorted([*told, *[ours] * (size - len(told) + (size % 2 == 0))])
+        right, blur = voices[len(voices) // 2]
+        # Processes of one machine would each be wrong by as much as their greeting took, and by that not be served in order: where what the
+        # nodes say leaves room for our own clock, that is what tickets are taken from.
+        before, self._ahead = self._clock, self.record.epoch if abs(right - self.record.epoch) <= blur else right
+        far = self.settings.horizon / 2000
+        for lane in self.lanes:
+            if lane.ahead is not None and abs(off := lane.ahead - right) > far and lane.line in (wire.GUARDED, wire.LOADING, wire.UP):
+                word = "ahead of" if off > 0 else "behind"
+                lane.bad = ConnectionError(f"not used: its clock is {abs(off):.0f} s {word} what others say. Set it (NTP).")
+        if abs(self._ahead - before) > far:
+            self._moved(self._ahead - before, now)
+
+    def _moved(self, seconds: float, now: float) -> None:
+        """The clock that tickets were taken from was wrong: those who wait start over, with others."""
+        self.mint.forget()
+        for claim in list(self.live.values()):
+            if claim.moved(seconds, now):
+                self.act(claim, now)
+
+    def _check_clocks(self, now: float) -> None:
+        """Ask the nodes for their clocks again: they may have been set since they were connected to."""
+        if self._checkup is None and now >= self._checked + self._manners.patience:
+            self._checked = now
+            self._checkup = Round(dict.fromkeys(self.reach.up, pack(b"TIME")), self.reach, deadline=now + self._manners.patience)
+            self._consult(self._checkup, now)
+
+    def _clocks_told(self, round_: Round, now: float) -> None:
+        """The nodes have told their clocks again. What was measured when they were connected to is more exact, unless it is wrong by now."""
+        self._checkup = None
+        for node, reply in round_.answers.items():
+            self.lanes[node].told_time(reply, round_.began, now)
+        self._judge_clocks(now)
+        for lane in self.lanes:
+            if lane.bad is not None:
+                self.lost(lane.node, now, lane.bad)
+
     def _take_census(self, now: float) -> None:
         met = (wire.GUARDED, wire.LOADING, wire.UP)  # (a node that cannot be reached may be another run by now)
         data = self._census.question([it.run_id if it.line in met else "" for it in self.lanes], now)
         self._census.round = Round(dict.fromkeys(self.reach.up, data), self.reach, deadline=now + self._manners.patience)
         self._consult(self._census.round, now)
+        self._check_clocks(now)
 
     def _compare(self, round_: Round, now: float) -> None:
         """What others take for granted has come."""

@@ -185,6 +185,15 @@ class Lane(Generic[Q]):
 
     # ------------------------------------------------ what happens
 
+    def told_time(self, reply: object, sent: float, now: float) -> None:
+        """It was asked for its clock again, between `sent` and now: the new measure counts if the clock was set since the first one."""
+        time = _time(reply)
+        if time is None or self.ahead is None:
+            return
+        ahead, blur = time - (sent + now) / 2, (now - sent) / 2
+        if abs(ahead - self.ahead) > blur + self.blur:
+            self.ahead, self.blur = ahead, blur
+
     def received(self, data: bytes | bytearray | memoryview, now: float) -> None:
         """Tell everybody what these bytes say, in the order of the stream."""
         if self.line is not GREETING:  # (whose bytes are of a run that is not known yet)
@@ -304,11 +313,11 @@ class Lane(Generic[Q]):
             text = reply if isinstance(reply, str) else reply.decode("utf-8", "replace")
             self.facts.update((key, value) for key, colon, value in (it.partition(":") for it in text.splitlines()) if colon)
         elif word == "TIME":
-            seconds, microseconds = (_number(it) for it in reply) if isinstance(reply, list) and len(reply) == 2 else (None, None)
-            if seconds is None or microseconds is None:
+            time = _time(reply)
+            if time is None:
                 self.bad = ConnectionError(f"it tells no time: {reply!r}")
                 return
-            self.ahead, self.blur = seconds + microseconds / 1e6 - (sent + now) / 2, (now - sent) / 2
+            self.ahead, self.blur = time - (sent + now) / 2, (now - sent) / 2
             self._introduced(now)
         elif word == "SCRIPT LOAD" and not any(isinstance(it, Greeting) for it in self.ledger):
             self._opened = now
@@ -360,6 +369,12 @@ _ADVICE = {
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(_number(it) or 0 for it in text.split(".")[:2])
+
+
+def _time(reply: object) -> float | None:
+    """Seconds since 1970, by the answer to TIME; None if it is none."""
+    seconds, microseconds = (_number(it) for it in reply) if isinstance(reply, list) and len(reply) == 2 else (None, None)
+    return None if seconds is None or microseconds is None else seconds + microseconds / 1e6
 
 
 def _number(text: object) -> int | None:
