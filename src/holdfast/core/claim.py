@@ -256,7 +256,8 @@ class Claim:
         vote.sent, vote.error = command.sent, None
         vote.base = base = command.bound or quorum.bound(command.sent, command.ttl)
         command.bound = base  # (the same for all whom it was sent to)
-        if fence > self.latest(now) and (anew or self.state is not HELD):
+        # (Who holds the lock by this node's vote loses nothing if the record is damaged meanwhile: the token is there.)
+        if fence > self.latest(now) and (anew or not vote.granted or self.state is not HELD):
             return self._discounts(node, vote, fence, now)
         if fence:
             return self._granted(vote, fence, lower, base if anew or not vote.granted else max(base, vote.bound), now)

@@ -412,7 +412,8 @@ class Crew:
                 return
         self._look_over(lane, now)
         self._compare_clocks(now)
-        self._judge_clocks(now)
+        self._checked = now
+        self._judge_clocks(now, lane)
         if lane.bad is not None:
             return
         if lane.wake <= now:
@@ -441,7 +442,8 @@ class Crew:
         for label, ahead in told:
             if abs(off := ahead - right) > self.settings.horizon / 2000:
                 word = "ahead of" if off > 0 else "behind"
-                warning = f"its clock is {abs(off):.0f} s {word} what others say: after a restart, fences may repeat. Set it (NTP)."
+                danger = "it is not used" if len(self.lanes) > 1 else "after a restart, fences may repeat"
+                warning = f"its clock is {abs(off):.0f} s {word} what others say: {danger}. Set it (NTP)."
                 self.record.warn(label, warning, now, "clock")
 
     @property
@@ -449,11 +451,12 @@ class Crew:
         """The clock that tickets are taken from, less `now`."""
         return self.record.epoch if self._ahead is None else self._ahead
 
-    def _judge_clocks(self, now: float) -> None:
+    def _judge_clocks(self, now: float, new: Lane[Command] | None = None) -> None:
         """What time is it, by most clocks? A node whose clock is far from that is not used: its fences would be above, or below, all others'.
 
         Each node has a voice, and where it has not told, our own clock has it: so no minority of nodes decides, and once a majority has told
         its time, neither does our own clock. (Where their number is even, ours has one more. A node that is alone is always right.)
+        `new`: the lane that is just being introduced, which is hung up by whoever hears it.
         """
         told = [(it.ahead, it.blur) for it in self.lanes if it.ahead is not None]
         size, ours = len(self.lanes), (self.record.epoch, 0.0)
@@ -464,9 +467,14 @@ class Crew:
         before, self._ahead = self._clock, self.record.epoch if abs(right - self.record.epoch) <= blur else right
         far = self.settings.horizon / 2000
         for lane in self.lanes:
-            if lane.ahead is not None and abs(off := lane.ahead - right) > far and lane.line in (wire.GUARDED, wire.LOADING, wire.UP):
-                word = "ahead of" if off > 0 else "behind"
-                lane.bad = ConnectionError(f"not used: its clock is {abs(off):.0f} s {word} what others say. Set it (NTP).")
+            if lane.ahead is None or abs(off := lane.ahead - right) <= far or lane.line not in (wire.GUARDED, wire.LOADING, wire.UP):
+                continue
+            word = "ahead of" if off > 0 else "behind"
+            cause = ConnectionError(f"not used: its clock is {abs(off):.0f} s {word} what others say. Set it (NTP).")
+            if lane is new:
+                lane.bad = cause
+            else:
+                self.lost(lane.node, now, cause)
         if abs(self._ahead - before) > far:
             self._moved(self._ahead - before, now)
 
@@ -490,16 +498,14 @@ class Crew:
         for node, reply in round_.answers.items():
             self.lanes[node].told_time(reply, round_.began, now)
         self._judge_clocks(now)
-        for lane in self.lanes:
-            if lane.bad is not None:
-                self.lost(lane.node, now, lane.bad)
 
     def _take_census(self, now: float) -> None:
         met = (wire.GUARDED, wire.LOADING, wire.UP)  # (a node that cannot be reached may be another run by now)
         data = self._census.question([it.run_id if it.line in met else "" for it in self.lanes], now)
         self._census.round = Round(dict.fromkeys(self.reach.up, data), self.reach, deadline=now + self._manners.patience)
         self._consult(self._census.round, now)
-        self._check_clocks(now)
+        if now >= self._checked + census.AGAIN / 2:
+            self._check_clocks(now)
 
     def _compare(self, round_: Round, now: float) -> None:
         """What others take for granted has come."""
