@@ -800,7 +800,7 @@ def _no_lock(vote: Vote) -> bool:
 def _read(reply: object) -> tuple[int, int, int, bytes | None] | None:
     """An answer to a request: F, lower, fresh; or 0, PTTL, place, holder. None if that is not what a node has said."""
     if type(reply) is int:  # held before, and nobody waits (a boolean of RESP3 is no answer of ours)
-        return (reply, 0, 0, None) if 0 < reply < 2**53 else None
+        return (reply, 0, 0, None) if reply > 0 else None
     if isinstance(reply, bytes):  # granted now, with the P that it was sent, and nobody waits
         return (fence, 0, 1, None) if FENCE.fullmatch(reply) and 0 < (fence := int(reply)) < 2**53 else None
     if not isinstance(reply, list) or len(reply) < 3:
@@ -809,4 +809,4 @@ def _read(reply: object) -> tuple[int, int, int, bytes | None] | None:
     holder = reply[3] if len(reply) > 3 else None
     if not all(type(it) is int for it in (fence, second, third)) or not isinstance(holder, bytes | None):
         return None
-    return (fence, second, third, holder) if 0 <= fence < 2**53 else None
+    return (fence, second, third, holder) if fence >= 0 else None
