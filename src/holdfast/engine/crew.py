@@ -33,6 +33,8 @@ from .record import Record, Stats
 from .settings import Settings
 from .timers import Timers
 
+RECENT = 60.0  # seconds for which the measure of a node's clock is exact: no two clocks drift apart by much in a minute
+
 Want = Claim | Goal  # what a lease stands on
 
 
@@ -92,7 +94,7 @@ class Crew:
         self.changes = 0  # how often something did that is nobody's in particular: a node's standing, what a watch is for, the end
         self._ahead: float | None = None  # the clock that tickets are taken from, less `now`; None: ours, no node has told its own
         self._checkup: Round | None = None  # that asks the nodes for their clocks again
-        self._checked = -inf  # when it was begun last
+        self._checked, self._recheck = -inf, inf  # when it was begun last, and is due again
         self._told: list[object] = [None] * len(self.lanes)
         self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout, settings.spreads)
         self._timers: Timers[Claim | Round] = Timers()
@@ -132,6 +134,8 @@ class Crew:
     def begin(self, want: Want, now: float) -> None:
         """Ask for it."""
         self._census.used(now)
+        if now >= self._recheck:
+            self._check_clocks(now)
         claims = want.claims
         for claim in claims:
             self.live[claim.token] = claim
@@ -412,7 +416,7 @@ class Crew:
                 return
         self._look_over(lane, now)
         self._compare_clocks(now)
-        self._checked = now
+        self._recheck = min(self._recheck, now + census.AGAIN)
         self._judge_clocks(now, lane)
         if lane.bad is not None:
             return
@@ -466,8 +470,14 @@ class Crew:
         # nodes say leaves room for our own clock, that is what tickets are taken from.
         before, self._ahead = self._clock, self.record.epoch if abs(right - self.record.epoch) <= blur else right
         far = self.settings.horizon / 2000
+        old = [it for it in self.lanes if it.line is wire.UP and it.measured < now - RECENT]
         for lane in self.lanes:
             if lane.ahead is None or abs(off := lane.ahead - right) <= far or lane.line not in (wire.GUARDED, wire.LOADING, wire.UP):
+                continue
+            # Our own clock runs at another rate than theirs: measures of long ago prove nothing, and are taken again first.
+            if old:
+                self._check_clocks(now)
+            if lane in old:
                 continue
             word = "ahead of" if off > 0 else "behind"
             cause = ConnectionError(f"not used: its clock is {abs(off):.0f} s {word} what others say. Set it (NTP).")
@@ -489,6 +499,7 @@ class Crew:
         """Ask the nodes for their clocks again: they may have been set since they were connected to."""
         if self._checkup is None and now >= self._checked + self._manners.patience:
             self._checked = now
+            self._recheck = now + census.AGAIN
             self._checkup = Round(dict.fromkeys(self.reach.up, pack(b"TIME")), self.reach, deadline=now + self._manners.patience)
             self._consult(self._checkup, now)
 
@@ -504,8 +515,6 @@ class Crew:
         data = self._census.question([it.run_id if it.line in met else "" for it in self.lanes], now)
         self._census.round = Round(dict.fromkeys(self.reach.up, data), self.reach, deadline=now + self._manners.patience)
         self._consult(self._census.round, now)
-        if now >= self._checked + census.AGAIN / 2:
-            self._check_clocks(now)
 
     def _compare(self, round_: Round, now: float) -> None:
         """What others take for granted has come."""

@@ -132,6 +132,7 @@ class Lane(Generic[Q]):
         self.facts: dict[str, str] = {}  # what the server said of itself
         self.ahead: float | None = None  # the node's clock less ours, seconds
         self.blur = 0.0  # by how much that may be wrong, either way
+        self.measured = -inf  # and when it was measured
         self.run_id = ""
         self.uptime = 0  # of the server when it was last connected to, seconds
         self._known = 0.0  # since when this client knows that run of the server
@@ -190,6 +191,7 @@ class Lane(Generic[Q]):
         time = _time(reply)
         if time is None or self.ahead is None:
             return
+        self.measured = now
         ahead, blur = time - (sent + now) / 2, (now - sent) / 2
         if abs(ahead - self.ahead) > blur + self.blur:
             self.ahead, self.blur = ahead, blur
@@ -317,7 +319,7 @@ class Lane(Generic[Q]):
             if time is None:
                 self.bad = ConnectionError(f"it tells no time: {reply!r}")
                 return
-            self.ahead, self.blur = time - (sent + now) / 2, (now - sent) / 2
+            self.ahead, self.blur, self.measured = time - (sent + now) / 2, (now - sent) / 2, now
             self._introduced(now)
         elif word == "SCRIPT LOAD" and not any(isinstance(it, Greeting) for it in self.ledger):
             self._opened = now
