@@ -1036,7 +1036,8 @@ def test_who_begins_with_a_clock_that_is_wrong_has_the_nodes_time_before_anythin
     world = World(nodes)
     for node in world.nodes:
         node.ahead = off
-    wants = [world.claim(), world.want("b", "c"), world.crew.want(Slots("s", 2, 1, ttl=10, horizon=world.settings.horizon), 10.0, world.now)]
+    slots = Slots("s", 2, 1, ttl=10, horizon=world.settings.horizon)
+    wants = [world.claim(), world.want("b", "c"), world.crew.want(slots, 10.0, world.now)]
     world.crew.begin(wants[2], world.now)
     world.run(2.0)
     assert lines(world) == ["up"] * nodes
@@ -1094,7 +1095,7 @@ def test_nodes_whose_clocks_are_all_set_are_believed_and_who_waits_starts_over()
         floor = int((WALL + 3600.0) * 1e6)
         for node in world.nodes:
             node.ahead = 3608.0
-            node.answer = lambda asked: usual(asked.fence) if asked.fence > floor else granted(floor, fresh=1)
+            node.answer = lambda asked, least=floor: usual(asked.fence) if asked.fence > least else granted(least, fresh=1)
         claim = world.claim()
         world.run(0.1)
         assert claim.state is HELD

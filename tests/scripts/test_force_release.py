@@ -1,4 +1,7 @@
-"""What an operator's scripts do to fence records that no clock allows, on every kind of server. (The rest: tests/contract/test_looking.py.)"""
+"""What an operator's scripts do to fence records that no clock allows, on every kind of server.
+
+What else they do is in tests/contract/test_looking.py.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,11 @@ MUTANTS = {
     "repairs what is right": (FORCE_RELEASE, "if known and not ((tonumber(known) or math.huge) <= most)", "if known"),
     "makes a record": (FORCE_RELEASE, "if known and not", "if not known or not"),
     "stumbles over what is no number": (FORCE_RELEASE, "or math.huge", "or 0"),
-    "takes what is not a number for a small one": (FORCE_RELEASE, "not ((tonumber(known) or math.huge) <= most)", "(tonumber(known) or math.huge) > most"),
+    "takes what is not a number for a small one": (
+        FORCE_RELEASE,
+        "not ((tonumber(known) or math.huge) <= most)",
+        "(tonumber(known) or math.huge) > most",
+    ),
     "repairs for whom it was not meant": (FORCE_RELEASE, "if only ~= '' and holder ~= only then return false end\n", ""),
     "below what was counted": (FORCE_RELEASE, "(now + K) * 1000", "now * 1000"),
     "keeps it too short": (FORCE_RELEASE, "text(most), 'PXAT', text(now + 2 * K)", "text(most), 'PXAT', text(now + K)"),
@@ -92,7 +99,7 @@ MUTANTS = {
     "repairs no writer's": (RW_FORCE_RELEASE, "{fence, rfence}", "{rfence}"),
     "repairs no reader's": (RW_FORCE_RELEASE, "{fence, rfence}", "{fence}"),
     "repairs a writer's for whom it was not meant": (RW_FORCE_RELEASE, "only == '' and call('GET', key)", "call('GET', key)"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MUTANTS)

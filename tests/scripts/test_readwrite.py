@@ -623,7 +623,10 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "a raised fence's record runs out under its writer": ("math.max(getF(fence), P), now + left)", "math.max(getF(fence), P), now)"),
     "no clock floor": ("or now * 1000 - K * 500 - 1", "or 0"),
     "a reader's record runs out under it": (
-        "    if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', text(math.min(deadline + K, now + 2 * K))) end\n",
+        (
+            "    if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', "
+            "text(math.min(deadline + K, now + 2 * K))) end\n"
+        ),
         "",
     ),
     "a reader's record lasts no longer than it has to": ("text(math.min(deadline + K, now + 2 * K))", "text(deadline)"),

@@ -287,8 +287,11 @@ class Exploration(Stage):
     def _every_key_runs_out(self) -> None:
         """P-M1: after the longest lease, the fence's horizon, and what clients say of themselves, nothing is left."""
         begins = max(self.world.now, self.plan.seconds + LATEST)  # (a late command may have asked for a lease)
-        for clock in [it.clock for it in (*self.nodes, *self.drivers)]:
-            clock.becomes(1.0)  # in an hour they would differ by more than clocks do
+        # In an hour clocks of such rates would differ by more than clocks do.
+        for node in self.nodes:
+            node.clock.becomes(1.0)
+        for driver in self.drivers:
+            driver.clock.becomes(1.0)
         self.world.run(begins + 2 * self.guard + LIFE * (1 + 2 * RATE) + 0.5)  # (whoever has come back last has said it last)
         if self.laws.open:
             raise Violation(f"left over: {', '.join(claim.token.decode() for claim in self.laws.open)}")
