@@ -90,7 +90,8 @@ class Claim:
 
     __slots__ = (
         "__weakref__", "_asked", "_base", "_beat", "_dark", "_deadline", "_extended", "_goal", "_heard", "_heed", "_largest",
-        "_parting", "_propose", "_quorum", "_reach", "_renew", "_renewed", "_touched", "_usual", "absurd", "armed", "began", "company", "contended",
+        "_parting", "_propose", "_quorum", "_reach", "_renew", "_renewed", "_touched", "_usual", "absurd",
+        "armed", "began", "company", "contended",
         "doubt", "fence", "freed", "limit", "max_hold", "mint", "news", "notes", "patient", "plain", "queued", "reason", "recipe",
         "refusal", "routed", "sends", "setback", "since", "state", "ticket", "token", "ttl", "unfit", "until", "votes", "wake",
         "yes",

@@ -458,9 +458,9 @@ class Crew:
     def _judge_clocks(self, now: float, new: Lane[Command] | None = None) -> None:
         """What time is it, by most clocks? A node whose clock is far from that is not used: its fences would be above, or below, all others'.
 
-        Each node has a voice. Where a node has not told its time, our own clock has the voice, and where their number is even, ours has one
-        more. So no minority of nodes decides, and once a majority has told its time, neither does our own clock. A node that is alone is
-        always right. `new`: the lane that is just being introduced: its caller hangs it up.
+        Each node has a voice. Where a node has not told its time, our own clock has the voice, and where the number of nodes is even,
+        ours has one more. So no minority of nodes decides, and once a majority has told its time, neither does our own clock. A node
+        that is alone is always right. `new`: the lane that is just being introduced: its caller hangs it up.
         """
         told = [(it.ahead, it.blur) for it in self.lanes if it.ahead is not None]
         size, ours = len(self.lanes), (self.record.epoch, 0.0)
