@@ -734,7 +734,7 @@ class Claim:
     # ------------------------------------------------ how it says things
 
     def _request(self, mode: bytes, ttl: float, now: float, watch: bool = False) -> Command:
-        clock = self.ticket + int((now - self.began) * 1e6)
+        clock = self.ticket if now == self.began else self.ticket + int((now - self.began) * 1e6)
         return Command(self, mode, self.token, now, ttl, self._propose, watch=watch, clock=clock)
 
     def _ask(self, nodes: Sequence[int], mode: bytes, now: float, ttl: float = 0.0, watch: bool = False) -> bool:

@@ -112,7 +112,7 @@ class Crew:
         reach = self.reach
         if ttl / 3 < reach.patience:  # nothing may stay unanswered for longer than a third of a lease
             reach.patience = self._manners.patience = ttl / 3
-        ticket = self.mint.ticket(now + self._clock)
+        ticket = self.mint.ticket(now + (self.record.epoch if self._ahead is None else self._ahead))
         if len(recipes) == 1:
             return Claim(recipes[0], ttl, ticket, self.mint, reach, **terms)
 
@@ -456,7 +456,7 @@ class Crew:
         return self.record.epoch if self._ahead is None else self._ahead
 
     def _judge_clocks(self, now: float, new: Lane[Command] | None = None) -> None:
-        """What time is it, by most clocks? A node whose clock is far from that is not used: its fences would be above, or below, all others'.
+        """What time is it, by most clocks? A node whose clock is far from that is not used: its fences would be far from all others'.
 
         Each node has a voice. Where a node has not told its time, our own clock has the voice, and where the number of nodes is even,
         ours has one more. So no minority of nodes decides, and once a majority has told its time, neither does our own clock. A node
@@ -472,7 +472,8 @@ class Crew:
         far = self.settings.horizon / 2000
         old = [it for it in self.lanes if it.line is wire.UP and it.measured < now - RECENT]
         for lane in self.lanes:
-            if lane.ahead is None or abs(off := lane.ahead - right) <= far or lane.line not in (wire.GUARDED, wire.LOADING, wire.UP):
+            met = lane.line in (wire.GUARDED, wire.LOADING, wire.UP)
+            if lane.ahead is None or not met or abs(off := lane.ahead - right) <= far:
                 continue
             # Our own clock runs at another rate than theirs: measures of long ago prove nothing, and are taken again first.
             if old:

@@ -64,8 +64,8 @@ class Exclusive:
         lease = self._lease if ttl == self._ttl else _lease(ttl)
         # A node's clock may be half the horizon ahead of ours, or behind it. The record has to last there until the first renewal, and
         # for no longer than twice the horizon.
-        kept = max(fence // 1000 + self.horizon, clock // 1000 + self.horizon * 5 // 4)
-        proposed, expiry = b"%016d" % fence, b"%d" % kept
+        kept, least = clock // 1000 + self.horizon * 5 // 4, fence // 1000 + self.horizon
+        proposed, expiry = b"%016d" % fence, b"%d" % (kept if kept > least else least)
         return b"%b$%d\r\n%b\r\n%b$1\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (
             self._request, len(token), token, lease, mode, len(proposed), proposed, self._k, len(expiry), expiry)  # fmt: skip
 
