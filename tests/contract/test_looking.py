@@ -161,6 +161,33 @@ async def test_many_names_are_found_in_steps(face: Face, three: Cluster, name: s
     assert await face.call(client.names, f"{name}/*") == [f"{name}/{it:04d}" for it in range(2500)]
 
 
+async def test_a_fence_that_no_clock_allows_costs_one_vote_and_is_repaired_by_force(face: Face, five: Cluster, name: str) -> None:
+    """A record was damaged on one node, and then on most."""
+    client = await face.connected(five)
+    fence = keys_of(name.encode())[1].decode()
+
+    async def damage(*numbers: int) -> None:
+        for number in numbers:
+            five.ask(number, "SET", fence, str(2**53 - 3), "PX", "100000")
+
+    await damage(0)
+    for _ in range(3):
+        lease = await face.acquire(client.lock(name))
+        assert lease.fence < 2**52
+        await face.until(lambda: lease.votes == 4)  # noqa: B023
+        await face.release(lease, True)
+    assert five.ask(1, "GET", fence) == str(lease.fence), "it is written back to nobody"
+    await damage(1, 2)
+    with pytest.raises(NoQuorum, match=r"no clock|ahead of the clocks, and is not used") as caught:
+        await face.acquire(client.lock(name, wait=0.5))
+    assert sum("force_release() repairs the fence" in str(it) for it in caught.value.causes.values()) == 3
+    await face.call(client.force_release, name, "its fence was damaged")
+    last = await face.acquire(client.lock(name, wait=10))
+    assert lease.fence < last.fence < 2**52
+    await face.until(lambda: last.votes == 5)
+    await face.release(last)
+
+
 async def test_s20_taken_away_by_force(face: Face, five: Cluster, name: str) -> None:
     heard: list[Any] = []
     client, operator = await face.connected(five, ttl=20), await face.connected(five, owner="operator")

@@ -132,6 +132,7 @@ class Conversation:
         self.news = False  # did the last input bring news?
         self.notes: list[str] = []  # the names of the events that observers should hear
         self.unfit: list[int] = []  # the nodes that a warning should name
+        self.absurd: list[int] = []  # those that have told a fence that no clock allows
         self._before = WAITING
 
     # ------------------------------------------------ what the claim says
@@ -252,6 +253,11 @@ class Conversation:
         self._happened(True)
         return going
 
+    def moves(self, seconds: float, at: float | None = None) -> bool:
+        """The clock that its ticket was taken from was wrong by so much."""
+        self._at(at)
+        return self._happened(self.claim.moved(seconds, self.now))
+
     def downgrade(self, at: float | None = None) -> bool:
         self._at(at)
         going = self.claim.extend(self.claim.ttl, self.now, share=True)
@@ -309,7 +315,7 @@ class Conversation:
         self.news, claim.news = claim.news, False
         if not something:
             assert not claim.sends and not self.news, "it says that there is nothing to do"
-            assert not claim.notes and not claim.unfit, "observers are told late"
+            assert not claim.notes and not claim.unfit and not claim.absurd, "observers are told late"
             assert claim.done or claim.wake >= claim.armed, "nobody will wake it that early"
         if claim.state is not self._before:
             assert self.news or asked, "whoever waits is not told"
@@ -318,7 +324,8 @@ class Conversation:
         self.said = [*self.said, *said]
         self.notes += [it.__name__ for it in claim.notes]
         self.unfit += claim.unfit
-        claim.notes, claim.unfit = [], []
+        self.absurd += claim.absurd
+        claim.notes, claim.unfit, claim.absurd = [], [], []
         for nodes, command in said:
             for node in nodes:
                 if self.reach.standing[node] is UP:

@@ -73,17 +73,28 @@ class Node:
             self._waiters.clear()
         if command.mode == RELEASE:
             return self._release(command.token, now)
-        return self._request(command.token, ttl, command.mode, command.fence, now)
+        return self._request(command.token, ttl, command.mode, command.fence, now, command.clock)
 
     def _known(self, now: int) -> int:
         """What the fence stands at: the record, or what has to be above it by now (less 1: the floor may be granted)."""
         return self._fence if now <= self._forgotten else now * 1000 - self._horizon * 500 - 1
 
-    def _grant(self, token: bytes, until: int, proposed: int, now: int) -> int:
+    def _grant(self, token: bytes, until: int, proposed: int, now: int, forgotten: int = 0) -> int:
+        """Grants it. The record of the fence is there for as long as the lease. `forgotten`: when the client lets it expire, if told."""
         self._fence = max(self._known(now) + 1, proposed)
-        self._forgotten = self._fence // 1000 + self._horizon
+        self._forgotten = max(self._fence // 1000 + self._horizon, forgotten or until)
+        if forgotten and 4 * (until - now) > 3 * self._horizon and self._forgotten >= now:
+            self._forgotten = max(self._forgotten, until)
         self._name, self._until = token, until
         return self._fence
+
+    def _renew(self, proposed: int, now: int) -> None:
+        """Raises the fence to the proposed one, and has its record outlive the lease."""
+        if now > self._forgotten or self._fence < proposed:
+            self._fence = max(self._known(now), proposed)
+            self._forgotten = max(self._fence // 1000 + self._horizon, self._until)
+        elif self._forgotten < self._until:
+            self._forgotten = min(self._until + self._horizon, now + 2 * self._horizon)
 
     def _enqueue(self, token: bytes, deadline: int) -> bool:
         new = token not in self._waiters
@@ -91,13 +102,14 @@ class Node:
         self._queue_until = max(deadline, self._queue_until if len(self._waiters) > new else 0)
         return new
 
-    def _promote(self, now: int, caller: bytes = b"", proposed: int = 0) -> int:
+    def _promote(self, now: int, caller: bytes = b"", proposed: int = 0, forgotten: int = 0) -> int:
         while self._waiters:
             head = min(self._waiters)
             deadline = self._waiters.pop(head)
             if deadline <= now:
                 continue
-            fence = self._grant(head, min(deadline, now + 2 * self._horizon), proposed if head == caller else int(head[:16]), now)
+            until = min(deadline, now + 2 * self._horizon)
+            fence = self._grant(head, until, proposed if head == caller else int(head[:16]), now, forgotten)
             if head == caller:
                 return fence
             if self._publish(GRANTED, head, fence):
@@ -105,14 +117,16 @@ class Node:
             self._name = b""
         return 0
 
-    def _request(self, token: bytes, ttl: int, mode: bytes, proposed: int, now: int) -> object:
+    def _request(self, token: bytes, ttl: int, mode: bytes, proposed: int, now: int, clock: int) -> object:
         holder = self.holder(now)
+        # Where the name is free and nobody waits, the client has said when the record may expire.
+        usual = not holder and not self._waiters
+        forgotten = max(proposed // 1000 + self._horizon, clock // 1000 + self._horizon * 5 // 4) if usual else 0
         if holder == token:
             lower = bool(self._waiters) and min(self._waiters) < token
             if not (mode == CEDE and lower):
                 self._until = max(self._until, now + ttl)
-                self._fence = max(self._known(now), proposed)
-                self._forgotten = max(self._forgotten, self._fence // 1000 + self._horizon)
+                self._renew(proposed, now)
                 return [self._fence, 1, 0] if lower else self._fence
             self._enqueue(token, now + ttl)
             self._name = b""
@@ -122,13 +136,13 @@ class Node:
             if not holder:
                 fence = self._promote(now, token, proposed)  # (its own token can be in the queue only by a late command)
                 if not fence and not self.holder(now):
-                    fence = self._grant(token, now + ttl, proposed, now)
+                    fence = self._grant(token, now + ttl, proposed, now, forgotten)
                 if fence:
                     return b"%016d" % fence if fence == proposed else [fence, 0, 1]
         else:
             new = self._enqueue(token, now + ttl)
             if not holder:
-                if fence := self._promote(now, token, proposed):
+                if fence := self._promote(now, token, proposed, forgotten):
                     return b"%016d" % fence if fence == proposed else [fence, 0, 1]
             elif new and token < holder:
                 self._publish(INQUIRY, holder, 0)

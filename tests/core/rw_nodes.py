@@ -66,10 +66,10 @@ class RWNode(Node):
         """A reader's fence: above every writer's here, and the same for as long as it holds."""
         self._fence = self._known(now)
         if self._forgotten < deadline:
-            self._forgotten = deadline + self._horizon
+            self._forgotten = min(deadline + self._horizon, now + 2 * self._horizon)
         fence = max(self._fence + 1, proposed)
         if fence > self._known_readers(now):
-            self._rfence, self._rforgotten = fence, fence // 1000 + self._horizon
+            self._rfence, self._rforgotten = fence, max(fence // 1000 + self._horizon, deadline)
         return fence
 
     def _known_readers(self, now: int) -> int:
@@ -80,7 +80,7 @@ class RWNode(Node):
             fence = self._read(proposed, deadline, now)
         else:
             fence = self._fence = max(self._known(now) + 1, self._known_readers(now) + 1, proposed)
-            self._forgotten = fence // 1000 + self._horizon
+            self._forgotten = max(fence // 1000 + self._horizon, deadline)
         self._put(token, deadline)
         return fence
 
@@ -91,7 +91,7 @@ class RWNode(Node):
                 return
         self._name = b""
 
-    def _promote(self, now: int, caller: bytes = b"", proposed: int = 0) -> int:
+    def _promote(self, now: int, caller: bytes = b"", proposed: int = 0, forgotten: int = 0) -> int:
         got = 0
         while self._waiters:
             head = min(self._waiters)
@@ -112,7 +112,7 @@ class RWNode(Node):
         self._drop(now)
         return super().execute(command, now)
 
-    def _request(self, token: bytes, ttl: int, mode: bytes, proposed: int, now: int) -> object:
+    def _request(self, token: bytes, ttl: int, mode: bytes, proposed: int, now: int, clock: int) -> object:
         if reads(token) and self._name == twin(token):
             deadline = max(now + ttl, self._until)
             self._put(token, deadline)
@@ -125,8 +125,7 @@ class RWNode(Node):
                 self._put(token, now + ttl)
                 if reads(token):
                     return [self._read(proposed, now + ttl, now), int(lower), 0]
-                self._fence = max(self._known(now), proposed)
-                self._forgotten = max(self._forgotten, self._fence // 1000 + self._horizon)
+                self._renew(proposed, now)
                 return [self._fence, int(lower), 0]
             self._give_up(token)
             self._enqueue(token, now + ttl)

@@ -1611,10 +1611,11 @@ def test_S12_nodes_that_have_come_to_their_senses_are_no_outage() -> None:
 
 
 RUBBISH: list[object] = [
-    *(None, 0, -1, 2**53, 1.7, "OK", b"OK", b"0000000000000000", {}),  # neither list nor fence
+    *(None, 0, -1, 1.7, "OK", b"OK", b"0000000000000000", {}),  # neither list nor fence
     *([], [P], [P, 0], [P, None, 1], [P, 0, b"1"]),  # too short, or no numbers
     *([0, 5000, 0, "somebody"], [0, 5000, 0, 7]),  # a holder that is none
-    *([-P, 0, 1], [2**53, 0, 1], [1.7e15, 0, 1]),  # a fence that no node can count
+    *([-P, 0, 1], [1.7e15, 0, 1]),  # a fence that no node can count
+    *(True, [True, 0, 1], [P, False, True]),  # booleans of RESP3, which Python takes for numbers
     *(b"", b"-1700000000000000", b"01700000000000000", b"17e14", b"9999999999999999", [b"%016d" % P, 0, 1]),
 ]
 
@@ -2173,6 +2174,149 @@ def test_what_a_missing_answer_may_have_said_is_settled_by_the_next_one(held: He
     renewal(talk, {0: kept(), 1: kept(), 2: kept()})  # the node had the token all the time
     renewal(talk, {0: kept(), 1: granted(P + 1), 2: kept(LATER)})
     talk.held(P)
+
+
+# ---- fences that no clock allows
+
+MOST = P + HORIZON * 1500  # when it begins: half the horizon for either clock, and half for what was proposed
+
+
+@pytest.mark.parametrize("kind", ["granted now", "granted before", "pushed"])
+@pytest.mark.parametrize("above", [0, 1, 2**53 - 1 - MOST - 1_000_000, 2**60])
+def test_a_fence_that_no_clock_allows_is_neither_counted_nor_written_back(kind: str, above: int) -> None:
+    talk = Conversation(3)
+    talk.sends("request to 0 1 2")
+    talk.answers(0, usual(), at=0.1)
+    fence = MOST + 1_000_000 + above  # (a second has passed)
+    if kind == "pushed":
+        talk.answers(1, denied(), at=0.2)
+        talk.grants(1, fence, at=1.0)
+    else:
+        talk.answers(1, granted(fence) if kind == "granted now" else kept(fence), at=1.0)
+    assert talk.absurd == ([1] if above else [])
+    if not above:
+        talk.sends(f"request to 0 proposing {fence}")
+        talk.answers(0, kept(fence), at=1.1)
+        talk.held(fence)
+        return
+    talk.sends()
+    ahead = (fence - P) / 1e6 - 1.0
+    assert str(talk.claim.votes[1].error) == (
+        f"its fence of 'jobs' is {fence}, {ahead:.0f} s ahead of the clocks, and is not used. "
+        "Check the node's clock. If it is right, force_release() repairs the fence."
+    )
+    talk.answers(2, usual(), at=1.1)
+    talk.held(P)
+    talk.sends()
+
+
+def test_a_fence_may_be_as_late_as_it_is() -> None:
+    """Who has waited for long hears of fences that are later than its ticket."""
+    talk = Conversation(1)
+    talk.sends("request to 0")
+    talk.answers(0, denied(place=1), at=0.1)
+    late = P + 3_600_000_000
+    for beat in range(1, 1200):
+        talk.tick(BEAT * beat)
+        talk.sends("request to 0")
+        talk.answers(0, denied(place=1))
+    talk.grants(0, late, at=3598.0)
+    talk.held(late)
+
+
+def test_a_majority_whose_fences_no_clock_allows_is_an_outage_that_tells_why() -> None:
+    talk = Conversation(3, outage=2.0)
+    talk.sends("request to 0 1 2")
+    talk.answers(0, granted(MOST * 2), at=0.1)
+    talk.answers(1, granted(MOST * 3), at=0.1)
+    talk.waits()
+    talk.answers(2, usual(), at=0.1)
+    talk.wakes(2.1)
+    talk.sends("release to 0 1 2")
+    causes = talk.refused(NoQuorum).causes
+    assert all("force_release() repairs the fence" in str(causes[node]) for node in ("node0", "node1"))
+    assert talk.absurd == [0, 1]
+
+
+def test_a_try_is_over_when_too_few_fences_are_left_that_clocks_allow() -> None:
+    talk = Conversation(3, patient=False)
+    talk.sends("try to 0 1 2")
+    talk.answers(0, granted(MOST * 2), at=0.1)
+    talk.waits()
+    talk.answers(1, granted(MOST * 2), at=0.1)
+    talk.sends("release to 0 1 2")
+    talk.refused(NoQuorum)
+
+
+def test_a_fence_that_an_operator_has_repaired_counts() -> None:
+    talk = Conversation(3)
+    talk.sends("request to 0 1 2")
+    talk.answers(0, granted(MOST * 2), at=0.1)
+    talk.answers(1, usual(), at=0.1)
+    talk.takes(0, at=0.2)
+    talk.grants(0, P + HORIZON * 1000 + 1, at=0.3)
+    talk.sends(f"request to 1 proposing {P + HORIZON * 1000 + 1}")
+    talk.answers(1, kept(P + HORIZON * 1000 + 1), at=0.4)
+    talk.held(P + HORIZON * 1000 + 1)
+
+
+def test_a_holder_whose_node_grants_anew_with_a_fence_that_no_clock_allows_loses_that_vote(held: Held) -> None:
+    talk = held()
+    renewal(talk, {0: kept(), 1: granted(MOST * 2), 2: kept()})
+    talk.held(P)
+    assert talk.absurd == [1]
+    assert talk.claim.counting(talk.now) == 2
+    renewal(talk, {0: granted(P + 1)})
+    talk.lost("gap")
+
+
+def test_a_holder_counts_a_node_whose_record_was_damaged_while_it_has_the_token(held: Held) -> None:
+    talk = held()
+    renewal(talk, {0: kept(), 1: kept(MOST * 2), 2: kept()})
+    talk.held(P)
+    assert talk.absurd == []
+    assert talk.claim.counting(talk.now) == 3
+
+
+def test_a_holder_does_not_begin_to_count_a_node_whose_fence_no_clock_allows() -> None:
+    talk = Conversation(3)
+    talk.sends("request to 0 1 2")
+    for node in (0, 1):
+        talk.answers(node, usual(), at=0.1)
+    talk.answers(2, kept(MOST * 2), at=0.2)
+    assert talk.absurd == [2]
+    assert talk.claim.counting(talk.now) == 2
+
+
+# ---- a ticket of a clock that was wrong
+
+
+@pytest.mark.parametrize("seconds", [-3600.0, 3600.0])
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_ticket_of_a_clock_that_was_wrong_is_given_up_for_one_of_the_right_clock(seconds: float, patient: bool) -> None:
+    talk = Conversation(3, patient=patient, standing={2: HOPED})
+    word, moved = "request" if patient else "try", P + int(seconds * 1e6)
+    talk.sends(f"{word} to 0 1")
+    talk.answers(0, usual(), at=0.1)
+    assert talk.moves(seconds, at=0.2)
+    talk.sends(f"{word} to 0 1 proposing {moved}", "release old to 0 1")
+    assert talk.claim.ticket == moved == int(talk.claim.token[:16])
+    talk.answers(1, usual())  # to what was asked before
+    for node in (0, 1):
+        talk.answers(node, b"%016d" % moved, at=0.3)
+    talk.held(moved)
+    assert not talk.moves(5.0)
+    talk.sends()
+
+
+def test_who_has_asked_nobody_only_changes_its_ticket() -> None:
+    talk = Conversation(3, standing=dict.fromkeys(range(3), HOPED))
+    talk.sends()
+    assert talk.moves(-100.0, at=0.1)
+    talk.sends()
+    for node in (0, 1):
+        talk.joins(node)
+        talk.sends(f"request to {node} proposing {P - 100_000_000}")
 
 
 @pytest.mark.parametrize("nodes, fatal", [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)])

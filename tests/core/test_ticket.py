@@ -37,6 +37,13 @@ def test_a_clock_that_stands_still_or_goes_back_costs_a_microsecond_each() -> No
     assert [mint.ticket(time) for time in (5.0, 5.0, 4.0, 5.000003)] == [5_000_000, 5_000_001, 5_000_002, 5_000_003]
 
 
+def test_after_a_clock_that_was_wrong_tickets_begin_at_the_right_time() -> None:
+    mint = Mint(INBOX)
+    mint.ticket(7.0)
+    mint.forget()
+    assert [mint.ticket(time) for time in (5.0, 4.0)] == [5_000_000, 5_000_001]
+
+
 @pytest.mark.parametrize("time", [-5.0, 0.0, 9e9, 1e12])
 def test_a_clock_that_cannot_be_right_is_refused(time: float) -> None:
     """Below 2**53 a node's Lua counts in whole numbers; 16 digits are the token's width."""

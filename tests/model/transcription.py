@@ -72,9 +72,10 @@ class Transcription(ABC):
                     case "request":
                         mode = dice.choice((WAIT, WAIT, WAIT, TRY, CEDE, CEDE))
                         proposed = max(int(token[:16]), dice.choice((0, fence, fence + 1)))  # (never below its ticket)
-                        told.append(f"{mode!r} {token!r} {ttl} {proposed} at {now}")
-                        left = self.told(bench.request(token, ttl, mode.decode(), P=proposed))
-                        right = self.told(master.execute(Command(None, mode, token, 0.0, ttl / 1000, proposed), now))
+                        clock = dice.choice((0, now * 1000))
+                        told.append(f"{mode!r} {token!r} {ttl} {proposed} {clock} at {now}")
+                        left = self.told(bench.request(token, ttl, mode.decode(), P=proposed, clock=clock))
+                        right = self.told(master.execute(Command(None, mode, token, 0.0, ttl / 1000, proposed, clock=clock), now))
                         fence = max(fence, right[0])
                         seen[f"{mode.decode()} {self.says(token, right)}"] += 1
                     case "release":

@@ -283,6 +283,13 @@ ROWS = (
         model=("no clock floor",),
         simulator=("no clock floor",),
     ),
+    Row(
+        "the fence's record lasts as long as the lease",
+        "a healthy lease is lost",
+        script=("a renewal lets the fence's record run out", "a fence's record runs out under its lease"),
+        simulator=("the fence's record runs out under a lease",),
+    ),
+    Row("the fence's record is gone when a guard is over", "S2", script=("a renewal keeps the record for longer than a guard",)),
     Row("the guard (B11)", "V, S1", conversation=("the guard trusts any uptime",), model=("no guard",), simulator=("no guard",)),
     Row(
         "the guard after a promotion",

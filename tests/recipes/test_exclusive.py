@@ -237,17 +237,19 @@ fences = st.integers(0, 10**16 - 1)
 
 
 @patient
-@given(NAMES, tokens, milliseconds, milliseconds, st.sampled_from([b"w", b"t", b"c"]), fences, horizons)
-def test_commands_are_what_a_naive_packer_makes(name: str, token: bytes, own: int, ttl: int, mode: bytes, fence: int, horizon: int) -> None:
+@given(NAMES, tokens, milliseconds, milliseconds, st.sampled_from([b"w", b"t", b"c"]), fences, horizons, fences)
+def test_commands_are_what_a_naive_packer_makes(
+    name: str, token: bytes, own: int, ttl: int, mode: bytes, fence: int, horizon: int, clock: int
+) -> None:
     key = accepted(name)
     if key is None:
         return
     lock = Exclusive(name, ttl=own / 1000, horizon=horizon)
     for lease in (own, ttl):
         proposed = f"{fence:016}"
-        expiry = fence // 1000 + horizon
+        expiry = max(fence // 1000 + horizon, clock // 1000 + horizon * 5 // 4)
         whole = packed("EVALSHA", sha("request"), 4, *keys_of(key), token, lease, mode, proposed, horizon, expiry)
-        assert lock.request(token, lease / 1000, mode, fence) == whole
+        assert lock.request(token, lease / 1000, mode, fence, clock) == whole
     release = packed("EVALSHA", sha("release"), 4, *keys_of(key), token, horizon)
     assert lock.release(token) == release == undo(key, token, horizon)
 
@@ -275,7 +277,7 @@ def test_a_fence_of_more_digits_is_packed_as_long_as_it_is(fence: int) -> None:
 def test_whatever_a_token_is_it_is_one_word(token: bytes) -> None:
     lock, keys = Exclusive("a", ttl=10, horizon=K), keys_of(b"a")
     assert undo(b"a", token, K) == packed("EVALSHA", sha("release"), 4, *keys, token, K)
-    assert lock.request(token, 10, b"w", 5) == packed("EVALSHA", sha("request"), 4, *keys, token, 10_000, b"w", f"{5:016}", K, K)
+    assert lock.request(token, 10, b"w", 5) == packed("EVALSHA", sha("request"), 4, *keys, token, 10_000, b"w", f"{5:016}", K, K * 5 // 4)
 
 
 @pytest.mark.parametrize("name", ["%", "%b", "%%", "a%sb{%d}", "100%"])
@@ -288,7 +290,7 @@ def test_a_percent_sign_is_one(name: str) -> None:
     "ttl, told", [(0.05, 50), (1.001, 1001), (4.35, 4350), (8.2, 8200), (0.29, 290), (2.9996, 3000), (2.9994, 2999), (86400, 86_400_000)]
 )
 def test_a_ttl_is_told_in_milliseconds(ttl: float, told: int) -> None:
-    asked = packed("EVALSHA", sha("request"), 4, *keys_of(b"a"), TOKEN, told, b"w", f"{5:016}", K, K)
+    asked = packed("EVALSHA", sha("request"), 4, *keys_of(b"a"), TOKEN, told, b"w", f"{5:016}", K, K * 5 // 4)
     assert Exclusive("a", ttl=ttl, horizon=K).request(TOKEN, ttl, b"w", 5) == asked  # packed in advance
     assert Exclusive("a", ttl=1, horizon=K).request(TOKEN, ttl, b"w", 5) == asked  # for an extension
 

@@ -124,4 +124,5 @@ def test_stored_on_a_majority_or_not_or_nobody_knows(replies: list[int]) -> None
 def test_the_highest_fence_that_was_heard_of() -> None:
     assert highest({}) == 0
     assert highest({0: 5, 1: 9, 2: 7}) == 9
+    assert highest({0: 5, 1: 2**53 - 3, 2: True}) == 5, "a damaged record is not gone by"
     assert highest({0: said(1, 12), 1: kept(3, promise=0, fence=15), 2: [1]}) == 15

@@ -207,10 +207,11 @@ class Bench:
 
     # The scripts
 
-    def words(self, token: bytes, ttl: int = LONG, mode: str = "w", P: int = 0, K: int = K, name: bytes = NAME) -> Words:
-        """A request's command; P is the ticket unless given."""
+    def words(self, token: bytes, ttl: int = LONG, mode: str = "w", P: int = 0, K: int = K, name: bytes = NAME, clock: int = 0) -> Words:
+        """A request's command; P is the ticket unless given; `clock`: the time by the ticket's clock, in microseconds."""
         P = P or int(token[:16])
-        return "EVALSHA", self.request_script.sha, 4, *keys(name), token, ttl, mode, b"%016d" % P, K, P // 1000 + K
+        expiry = max(P // 1000 + K, clock // 1000 + K * 5 // 4)
+        return "EVALSHA", self.request_script.sha, 4, *keys(name), token, ttl, mode, b"%016d" % P, K, expiry
 
     def request(self, token: bytes, ttl: int = LONG, mode: str = "w", *, client: Client | None = None, **given: Any) -> Granted | Denied:
         reply = (client or self.client).say(*self.words(token, ttl, mode, **given))

@@ -51,7 +51,7 @@ class RWBench(Bench):
     def writer(self, ticket: int, inbox: bytes = INBOXES[0]) -> bytes:
         return self.token(ticket, inbox) + b":w"
 
-    def words(self, token: bytes, ttl: int = LONG, mode: str = "w", P: int = 0, K: int = K, name: bytes = NAME) -> Words:
+    def words(self, token: bytes, ttl: int = LONG, mode: str = "w", P: int = 0, K: int = K, name: bytes = NAME, clock: int = 0) -> Words:
         P = P or int(token[:16])
         return "EVALSHA", self.request_script.sha, 6, *rw_keys(name), token, K, ttl, mode, b"%016d" % P
 

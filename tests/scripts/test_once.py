@@ -143,6 +143,18 @@ def test_what_is_stored_is_seen(node: Node) -> None:
     assert later.copy is not None and later.copy.value == value
 
 
+def test_the_fence_record_outlives_the_lease(node: Node) -> None:
+    """Whatever a ballot makes of it: the one who holds the lock has its fence for as long as the lease lasts."""
+    token = node.bench.token(node.floor() - node.bench.base)
+    granted = node.bench.request(token, 3 * K, name=NAME)
+    assert isinstance(granted, Granted)
+    node.bench.operator.say("SET", FENCE, granted.fence - 10**9, "PX", KEEP)
+    assert node.look(granted.fence - 10**6).promised
+    assert node.see(FENCE)[1] > 2 * K
+    node.store(granted.fence - 10**6 + 1)
+    assert node.see(FENCE)[1] > 2 * K
+
+
 def test_where_a_promise_was_not_heard_a_store_is_one(node: Node) -> None:
     ballot, began = node.bench.base, node.bench.now()
     assert node.store(ballot) == ballot
@@ -255,17 +267,23 @@ MUTANTS: dict[str, tuple[Script, str, str]] = {
     "a promise that is not written": (LOOK, "promised, F = 1, math.max(F, ballot)", "promised = 1"),
     "a promise that lowers": (LOOK, "math.max(F, ballot)", "ballot"),
     "a promise without the clock floor": (LOOK, "t[1] * 1000000 + t[2] - K * 500 - 1", "0"),
-    "a promise that is forgotten early": (LOOK, "math.floor(F / 1000) + K", "math.floor(F / 1000)"),
+    "a promise that is forgotten early": (LOOK, "math.floor(F / 1000) + K, deadline", "math.floor(F / 1000), deadline"),
     "a look without a ballot writes": (LOOK, "if ballot > 0 then", "if true then"),
     "anybody's own ballot": (LOOK, " and call('GET', name) == token", ""),
     "an own ballot below others": (LOOK, "F <= ballot and ", ""),
     "an own ballot only once": (LOOK, "F <= ballot and", "F < ballot and"),
+    "a promise whose record runs out under the lease": (LOOK, "math.max(math.floor(F / 1000) + K, deadline)", "math.floor(F / 1000) + K"),
+    "a store whose record runs out under the lease": (
+        STORE,
+        "math.max(math.floor(ballot / 1000) + K, deadline)",
+        "math.floor(ballot / 1000) + K",
+    ),
     "a store that keeps no promise": (STORE, "if F > ballot then return F end", ""),
     "a store that refuses its own ballot": (STORE, "if F > ballot then", "if F >= ballot then"),
     "a store without the clock floor": (STORE, "t[1] * 1000000 + t[2] - K * 500 - 1", "0"),
     "a store that ignores what is there": (STORE, "F = math.max(F, kept)", ""),
     "a store that is no promise": (STORE, "call('SET', fence,", "call('SET', result,"),
-    "a store whose promise is forgotten early": (STORE, "math.floor(ballot / 1000) + K", "math.floor(ballot / 1000)"),
+    "a store whose promise is forgotten early": (STORE, "math.floor(ballot / 1000) + K, deadline", "math.floor(ballot / 1000), deadline"),
     "a store that counts anew": (STORE, "if kept == ballot then return ballot end", ""),
     "a store that tells nobody": (STORE, "ipairs(call('ZRANGE', queue, 0, -1))", "ipairs({})"),
     "a store that tells the first only": (STORE, "queue, 0, -1", "queue, 0, 0"),

@@ -476,12 +476,42 @@ def test_without_a_record_it_begins_at_the_clock_floor(rw: RWBench) -> None:
 
 def test_the_record_lasts_as_long_as_a_reader_that_stands_on_it(rw: RWBench) -> None:
     reader = rw.reader(1)
-    rw.request(reader, 3 * K)
-    assert about(rw.see().fence_left, 3 * K + K), "and as the horizon, for those who come later"
+    rw.request(reader, K // 2)
+    assert about(rw.see().fence_left, K // 2 + K), "and as the horizon, for those who come later"
     rw.release(reader)
     rw.operator.say("SET", rw_keys(NAME)[1], rw.base - 5, "PX", LONG // 2)
     rw.request(rw.reader(2), LONG)
-    assert about(rw.see().fence_left, LONG + K)
+    assert about(rw.see().fence_left, 2 * K), "but not for longer than a guard"
+
+
+def test_the_record_outlives_a_writers_lease(rw: RWBench) -> None:
+    """By the usual path, by the other one, from the queue, and with renewals; the ticket is just above the clock floor, or long over."""
+    rw.connect(INBOXES[0])
+    for path in ("usual", "other", "queue"):
+        for ago in (K // 2 - 500, 10 * K):
+            rw.operator.say("FLUSHALL")
+            writer, first = rw.writer((rw.now() - ago) * 1000 - rw.base), rw.reader(-rw.base + 1)
+            if path != "usual":
+                rw.operator.say("SET", NAME, "shared", "PX", LONG)  # (left behind by readers whose leases are over)
+            if path == "queue":
+                rw.request(first)
+                rw.request(writer, 2 * K)
+                rw.operator.say("DEL", *rw_keys(NAME)[1:2], rw_keys(NAME)[5])
+                rw.release(first)
+            else:
+                rw.request(writer, 2 * K)
+            seen = rw.see()
+            assert seen.holder == writer
+            assert seen.fence_left >= seen.holder_left > K, (path, ago)
+            fence = int(seen.fence or 0)
+            for left, kept in ((K // 2, K * 3 // 2), (2 * K, 2 * K)):
+                rw.operator.say("PEXPIRE", NAME, left)
+                rw.operator.say("PEXPIRE", rw_keys(NAME)[1], 1000)
+                assert rw.request(writer, 1000, P=fence) == (fence, 0, 0)
+                assert about(rw.see().fence_left, kept), "by the horizon longer than the lease, but not than a guard"
+            rw.operator.say("SET", rw_keys(NAME)[1], fence - 10**9, "PX", LONG)
+            assert rw.request(writer, 1000, P=fence - 10**8) == (fence - 10**8, 0, 0)
+            assert rw.see().fence_left >= rw.see().holder_left > K
 
 
 def test_what_a_reader_costs_where_nobody_writes(rw: RWBench) -> None:
@@ -508,9 +538,12 @@ def test_the_last_reader_whose_time_is_over_had_nothing_to_give_back(rw: RWBench
 def test_records_last_until_the_clock_floor_is_above_them(rw: RWBench) -> None:
     ahead = rw.base // 1000 - rw.now()
     writer = rw.writer(1)
-    rw.request(writer)
-    assert about(rw.see().fence_left, ahead + K)
-    rw.release(writer)
+    for path in ("usual", "other"):
+        if path == "other":
+            rw.operator.say("SET", NAME, "shared", "PX", LONG)  # (left behind by readers whose leases are over)
+        rw.request(writer)
+        assert about(rw.see().fence_left, ahead + K)
+        rw.release(writer)
     rw.request(rw.reader(2), 1000)
     assert about(rw.see().rfence_left, ahead + K)
 
@@ -595,7 +628,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "usually not above writers": ("if (F or floor) < P and (R", "if (R"),
     "usually not above readers": (" and (R or floor) < P then", " then"),
     "usually no clock floor": ("if (F or floor) < P and (R or floor) < P then", "if (F or 0) < P and (R or 0) < P then"),
-    "usually kept too short": ("math.floor(P / 1000) + K)", "math.floor(P / 1000))"),
+    "usually kept too short": ("math.floor(P / 1000) + K, deadline)", "math.floor(P / 1000), deadline)"),
+    "usually a writer's record runs out under it": ("math.max(math.floor(P / 1000) + K, deadline)", "math.floor(P / 1000) + K"),
     "a usual writer leaves no trace": ("            call('SET', KEYS[2], ARGV[5], 'PXAT', expiry)\n", ""),
     "a usual reader leaves no trace": ("            call('SET', KEYS[6], ARGV[5], 'PXAT', expiry)\n", ""),
     "a usual reader's record runs out under it": ("elseif F and call('PTTL', KEYS[2]) >= tonumber(ARGV[3]) then", "elseif F then"),
@@ -614,13 +648,25 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "lapsed readers count": ("    call('ZREMRANGEBYSCORE', readers, '-inf', text(now))\n", ""),
     "the last reader's lease ends for nobody": ("        call('DEL', name)\n        holder = false\n    end\nend", "    end\nend"),
     "fences as Lua writes numbers": ("return string.format('%.0f', number)", "return tostring(number)"),
-    "keeps a fence too short": ("text(math.floor(F / 1000) + K)", "text(math.floor(F / 1000))"),
+    "keeps a fence too short": ("text(math.max(math.floor(F / 1000) + K, deadline))", "text(deadline)"),
+    "a record runs out under its lease": ("text(math.max(math.floor(F / 1000) + K, deadline))", "text(math.floor(F / 1000) + K)"),
+    "a writer's renewal lets its record run out": (
+        "elseif call('PTTL', fence) < left then call('PEXPIRE', fence, text(math.min(left + K, 2 * K))) end",
+        "end",
+    ),
+    "a writer's renewal keeps its record for the ttl it asks for": ("math.max(ttl, call('PTTL', name))\n        put", "ttl\n        put"),
+    "a raised fence's record runs out under its writer": ("math.max(getF(fence), P), now + left)", "math.max(getF(fence), P), now)"),
     "no clock floor": ("or now * 1000 - K * 500 - 1", "or 0"),
     "a reader's record runs out under it": (
-        "    if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', text(deadline + K)) end\n",
+        (
+            "    if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', "
+            "text(math.min(deadline + K, now + 2 * K))) end\n"
+        ),
         "",
     ),
-    "a reader's record lasts no longer than it has to": ("'PXAT', text(deadline + K)) end", "'PXAT', text(deadline)) end"),
+    "a reader's record lasts no longer than it has to": ("text(math.min(deadline + K, now + 2 * K))", "text(deadline)"),
+    "a reader's record lasts for longer than a guard": ("text(math.min(deadline + K, now + 2 * K))", "text(deadline + K)"),
+    "a writer's record lasts for longer than a guard": ("text(math.min(left + K, 2 * K))", "text(left + K)"),
     "the only reader leaves, and is thought to be another": ("if #first == 2 and first[1] == ARGV[1] then", "if #first == 2 then"),
     "the only one is taken for the first of many": ("if #first == 2 and first[1] == ARGV[1] then", "if first[1] == ARGV[1] then"),
     "the only reader frees nothing": ("            call('DEL', KEYS[1], KEYS[5])\n", "            call('DEL', KEYS[5])\n"),
@@ -628,8 +674,11 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "the only reader held it, however late": ("return tonumber(first[2]) > now and 1 or 0", "return 1"),
     "a reader is not above the writers": ("F = math.max(F + 1, P)", "F = math.max(F, P)"),
     "a reader ignores the proposal": ("F = math.max(F + 1, P)", "F = F + 1"),
-    "a reader leaves no trace": ("    if F > getF(rfence) then setF(rfence, F) end\n", ""),
-    "a reader's trace is lowered": ("    if F > getF(rfence) then setF(rfence, F) end\n", "    setF(rfence, F)\n"),
+    "a reader leaves no trace": ("    if F > getF(rfence) then setF(rfence, F, deadline) end\n", ""),
+    "a reader's trace is lowered": (
+        "    if F > getF(rfence) then setF(rfence, F, deadline) end\n",
+        "    setF(rfence, F, deadline)\n",
+    ),
     "a late reader shortens all": ("local longer = fresh or deadline - now > call('PTTL', name)", "local longer = true"),
     "a long reader prolongs nothing": ("local longer = fresh or deadline - now > call('PTTL', name)", "local longer = fresh"),
     "those left behind come back": (
@@ -671,12 +720,12 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "a downgrade keeps readers out": ("    promote(P)\n    return {F, 0, 0}", "    return {F, 0, 0}"),
     "a downgrade without its fence": ("    local F = readF(P, deadline)\n    promote(P)", "    local F = getF(fence)\n    promote(P)"),
     "says nothing of lower tickets": ("{readF(P, now + ttl), lower and 1 or 0, 0}", "{readF(P, now + ttl), 0, 0}"),
-    "says nothing of lower tickets to writers": ("math.max(getF(fence), P)), lower and 1 or 0, 0}", "math.max(getF(fence), P)), 0, 0}"),
+    "says nothing of lower tickets to writers": ("        return {F, lower and 1 or 0, 0}\n", "        return {F, 0, 0}\n"),
     "no cede": ("if mode == 'c' and lower then", "if false then"),
     "cedes to nobody": ("if mode == 'c' and lower then", "if mode == 'c' then"),
     "cedes and leaves": ("        giveUp(token)\n        enqueue()\n", "        giveUp(token)\n"),
     "a renewal does not prolong": ("        put(token, now + ttl)\n", ""),
-    "a renewal lowers": ("F >= P and F or setF(fence, math.max(getF(fence), P))", "setF(fence, P)"),
+    "a renewal lowers": ("if F < P then F = setF(fence, math.max(getF(fence), P), now + left)", "if F ~= P then F = setF(fence, P, now)"),
     "passes those who wait": (
         "elseif fits(token) and call('EXISTS', queue) == 0 then                  -- the",
         "elseif fits(token) then  -- the",

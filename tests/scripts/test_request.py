@@ -84,8 +84,98 @@ def test_the_fence_is_kept_for_the_horizon_after_its_time(bench: Bench) -> None:
 
 
 def test_the_floor_is_kept_for_half_the_horizon(bench: Bench) -> None:
-    bench.request(bench.token(-bench.base + 5))
+    bench.request(bench.token(-bench.base + 5), SHORT)
     assert about(bench.see().fence_left, K // 2)
+
+
+def ticket(bench: Bench, ago: int) -> int:
+    """A ticket from so many milliseconds ago by the server's clock, as `Bench.token` takes it."""
+    return (bench.now() - ago) * 1000 - bench.base
+
+
+def test_the_fence_record_outlives_a_lease(bench: Bench) -> None:
+    """The ticket is of now, just above the clock floor, or from long ago; the name is fresh, or had another holder."""
+    for ago in (0, K // 2 - 500, 10 * K):
+        for known in (False, True):
+            name = b"%d %d" % (ago, known)
+            if known:
+                other = bench.token(ticket(bench, K // 2 - 400))
+                bench.request(other, SHORT, name=name)
+                bench.release(other, name=name)
+            assert isinstance(bench.request(bench.token(ticket(bench, ago)), 2 * K, clock=bench.now() * 1000, name=name), Granted)
+            assert bench.see(name).fence_left >= bench.see(name).holder_left > K
+            assert bench.see(name).fence_left <= 2 * K, "and is gone before a guard is over"
+
+
+def test_the_fence_record_outlives_a_third_of_a_lease_at_no_cost(bench: Bench) -> None:
+    """As long as the client's clock is within half the horizon of the server's; the next renewal then keeps it."""
+    for off in (-K // 2, 0, K // 2):
+        name = b"%d" % off
+        token = bench.token(ticket(bench, -off))
+        bench.request(token, K * 3 // 4, clock=(bench.now() + off) * 1000, name=name)
+        assert K * 2 // 3 < bench.see(name).fence_left < 2 * K
+        bench.release(token, name=name)
+        bench.operator.say("SET", keys(name)[1], token[:16], "PX", K // 8)
+        later = bench.token(ticket(bench, K))
+        assert bench.request(later, K * 3 // 4, clock=bench.now() * 1000, name=name) == Granted(int(token[:16]) + 1, 0, 1)
+        assert K * 2 // 3 < bench.see(name).fence_left < 2 * K
+
+
+def test_the_fence_record_outlives_the_lease_of_a_claim_that_waited_for_long(bench: Bench) -> None:
+    """The name is free, a record that was kept for an earlier lease is there, and the ticket is above it but long over."""
+    other, late = bench.token(ticket(bench, 4 * K)), bench.token(ticket(bench, 3 * K))
+    bench.request(other, LONG)
+    bench.operator.say("SET", keys(NAME)[1], other[:16], "PX", LONG)
+    bench.release(other)
+    assert bench.request(late, 2 * K, clock=bench.now() * 1000) == Granted(int(late[:16]), 0, 1)
+    assert bench.see().fence_left >= bench.see().holder_left > K
+
+
+def test_the_fence_record_outlives_a_lease_that_was_waited_for(bench: Bench) -> None:
+    bench.connect(INBOXES[0])
+    for path in ("handed on", "taken by a try", "taken as its own"):
+        name = path.encode()
+        waiter = bench.token(ticket(bench, 10 * K))
+        holder = bench.token(-bench.base + 1)
+        bench.request(holder, name=name)
+        if path != "taken by a try":
+            bench.request(waiter, 2 * K, name=name)
+        bench.operator.say("DEL", keys(name)[1])
+        if path == "handed on":
+            bench.release(holder, name=name)
+        else:
+            bench.operator.say("DEL", name)
+            bench.operator.say("ZADD", keys(name)[2], b"1", bench.token(-bench.base + 3))  # a waiter without a deadline has lapsed
+            bench.operator.say("PEXPIRE", keys(name)[2], LONG)
+            assert isinstance(bench.request(waiter, 2 * K, "t" if path == "taken by a try" else "w", name=name), Granted)
+        seen = bench.see(name)
+        assert seen.holder == waiter
+        assert seen.fence_left >= seen.holder_left > K, path
+
+
+def test_a_renewal_keeps_the_fence_record(bench: Bench) -> None:
+    token = bench.token(0)
+    fence = bench.request(token, K)
+    for left in (K // 2 - 1000, K * 3 // 2):
+        bench.operator.say("PEXPIRE", keys(NAME)[1], left)
+        bench.operator.say("PEXPIRE", NAME, K // 4)
+        assert bench.request(token, K // 2) == Granted(fence[0], 0, 0)
+        assert about(bench.see().fence_left, K * 3 // 2), "by the horizon longer than the lease: the next renewals find it long enough"
+    bench.request(token, K * 7 // 4)
+    assert about(bench.see().fence_left, 2 * K), "but not for longer than a guard"
+    bench.operator.say("PEXPIRE", keys(NAME)[1], 1000)
+    bench.request(token, K // 2)
+    assert about(bench.see().fence_left, 2 * K), "for as long as the lease lasts, which an extension has made longer"
+
+
+def test_a_renewal_that_raises_the_fence_keeps_its_record(bench: Bench) -> None:
+    token = bench.token(ticket(bench, 6 * K))
+    bench.request(token, 2 * K)
+    for ago in (5 * K, 4 * K):
+        bench.operator.say("SET", keys(NAME)[1], b"%016d" % (bench.base + ticket(bench, 6 * K)), "PX", LONG)
+        raised = bench.base + ticket(bench, ago)
+        assert bench.request(token, 2 * K, P=raised) == Granted(raised, 0, 0)
+        assert about(bench.see().fence_left, 2 * K) and about(bench.see().holder_left, 2 * K)
 
 
 def test_round_fences_and_times_stay_numbers(bench: Bench) -> None:
@@ -118,6 +208,9 @@ def test_a_day_s_lease_is_renewed(bench: Bench) -> None:
     bench.request(token, 1000)
     bench.request(token, day)
     assert about(bench.see().holder_left, day)
+    bench.operator.say("PEXPIRE", keys(NAME)[1], 1000)
+    bench.request(token, day, K=day)
+    assert about(bench.see().fence_left, 2 * day)
     bench.request(waiter, day)
     assert about(bench.see().queue_left, day)
     bench.release(token)

@@ -6,8 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sim.face import Holdfast
 
+from holdfast.core.claim import Claim
+from holdfast.engine.crew import Crew
 from holdfast.errors import LockLost
+from holdfast.events import Warned
+from holdfast.testing.world import Violation
 
 Build = Callable[..., Any]  # a Town, of sim.conftest
 
@@ -42,8 +47,61 @@ def test_a_node_whose_clock_is_set_forward_has_forgotten_its_locks(town: Build, 
     place.world.run(place.world.now + 20.0)
     assert lease.held is kept
     if kept:
-        assert lease.votes == nodes
+        assert lease.votes == nodes - stepped, "and is not used until it is set back"
         place.world.do(lease.release())
     else:
         with pytest.raises(LockLost):
             place.world.do(lease.release())
+
+
+def fences_by_a_clock_that_is_ahead(place: Any, used: bool) -> tuple[int, int]:
+    """Node 0 is constantly a minute ahead, and node 2 away. A's fence is of node 0's clock floor, written back to node 1, which restarts.
+
+    When its guard is over, node 2 is back, and node 0 goes away: B's fence is of a ticket. Returns the fences of both. `used`: can A
+    have the lock at all, with a node whose clock is right and one whose clock is not?
+    """
+    ahead, restarted, away = place.nodes
+    ahead.clock.step(60.0)
+    away.stop()
+    one, two = (Holdfast(place.world, place.nodes, place.laws, owner=owner) for owner in "ab")
+    trying = one.driver.run(one.lock("x", wait=60.0).acquire())
+    place.world.run(place.world.now + 2.0)
+    assert trying.done is used
+    if not used:
+        cause = one.nodes()[0].cause
+        assert "its clock is 60 s ahead of what others say" in str(cause)
+        away.start()  # (it may have forgotten what nobody can have had)
+    place.world.run(place.world.now + 60.0, lambda: trying.done)
+    lease = trying.result()
+    place.world.do(lease.release())
+    restarted.restart()
+    if used:
+        away.start()
+    place.world.run(place.world.now + 34.0)
+    ahead.stop()
+    return lease.fence, place.world.do(two.lock("x", wait=15.0).acquire()).fence
+
+
+def test_fences_grow_though_the_clock_of_one_node_is_far_ahead(town: Build) -> None:
+    first, second = fences_by_a_clock_that_is_ahead(town(3), used=False)
+    assert first < second
+
+
+def test_a_node_whose_clock_is_far_ahead_repeats_fences_if_it_is_used(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that is what the rule is there for."""
+    monkeypatch.setattr(Crew, "_judge_clocks", lambda *_: None)
+    monkeypatch.setattr(Claim, "latest", lambda *_: 2**53)
+    with pytest.raises(Violation, match=r"^fence: "):
+        fences_by_a_clock_that_is_ahead(town(3), used=True)
+
+
+def test_a_fence_of_a_node_whose_clock_is_far_ahead_is_not_written_back(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nobody has found out that its clock is."""
+    monkeypatch.setattr(Crew, "_judge_clocks", lambda *_: None)
+    place = town(3)
+    place.nodes[0].clock.step(60.0)
+    locks = place.client()
+    lease = place.world.do(locks.lock("x", wait=5.0).acquire())
+    place.world.run(place.world.now + 1.0)
+    assert lease.held and lease.votes == 2
+    assert sum(isinstance(it, Warned) and "its fence of 'x' is" in it.warning for it in locks.driver.told) == 1

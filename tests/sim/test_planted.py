@@ -144,6 +144,10 @@ PLANTED = {
     ),
     "a burnt cede is ignored": Planted(python(Claim, "_burn", ignored), HOLDS, "a late cede", 10),
     "the gap rule is off": Planted(python(Claim, "_gap", lambda _: lambda claim, vote, now: False), ("gap",), "hands on three", 5),
+    "the fence's record runs out under a lease": Planted(
+        lua(("request", "    if call('PTTL', fence) < left then call('PEXPIRE', fence, text(math.min(left + K, 2 * K))) end\n", "")),
+        ("unfounded",), "one", 2,
+    ),
     "lost is not decided first": Planted(read_first, ("risen",), "one", 5),
     "counting while ceding": Planted(python(Claim, "_cede", undecided), HOLDS, "calm five", 3),
     "no guard": Planted(no_guard, HOLDS, "five", 5),
@@ -156,7 +160,7 @@ PLANTED = {
     "quorum of 2 in 5": Planted(python(quorum, "majority", lambda _: lambda nodes: max(1, nodes // 2)), HOLDS, "five", 2),
     "validity counts from the answer": Planted(python(Claim, "answered", from_the_answer), HOLDS, "the last moment", 2),
     "a grant does not raise the fence": Planted(
-        lua(("request", "getF() + 1", "getF()"), ("request", "old + 1", "old"), ("request", "old < P", "old <= P"),
+        lua(("request", "getF() + 1", "getF()"), ("request", "old + 1", "old"), ("request", "old >= P", "old > P"),
             ("release", "F + 1", "F")), ("fence",), "three", 2,
     ),
     "release does not compare": Planted(lua(("release", "if holder == token then", "if holder then")), HOLDS, "three", 2),

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from sim.face import Holdfast
+from sim.test_planted import lua
 
 from holdfast.errors import LockBusy, LockLost, NoQuorum, NotHeld
 from holdfast.face.lease import DOUBT, HELD, LOST, RELEASED
 from holdfast.testing.faults import promote
+from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
 Build = Callable[..., Any]  # a Town, of sim.conftest
@@ -240,6 +242,56 @@ def test_a_majority_that_another_had_is_a_loss_also_where_an_answer_is_lost(town
         unwatched.setattr(place.world, "looks", [])  # the laws see it, too
         place.world.run(place.world.now + 5.0)
     assert lease.state is LOST
+
+
+@pytest.mark.parametrize("ttl", [10.0, 30.0])
+@pytest.mark.parametrize("nodes", [1, 3, 5])
+def test_a_short_silence_of_all_nodes_costs_nobody_the_lock_however_old_the_lease(town: Build, nodes: int, ttl: float) -> None:
+    """The answers to a renewal are lost with their connections, at any age of the lease; nobody else asks for the lock."""
+    for age in (1, 2, 3, 4, 5, 6, 8):
+        place = town(nodes, seed=age)
+        locks = place.client()
+        lease = place.world.do(locks.lock("x", ttl=ttl).acquire())
+        place.world.run(place.world.now + age * ttl * 0.33 - 0.4)
+        for node in place.nodes:
+            for link in node.links:
+                link.mute = True  # nodes hear what is said, and nobody hears them
+        place.world.run(place.world.now + 1.3)
+        for node in place.nodes:
+            for link in list(node.links):
+                link.cut()
+        place.world.run(place.world.now + 2 * ttl)
+        assert lease.held, f"{lease._lost}, {age * ttl * 0.33:.1f} s after it was acquired"
+
+
+def restarts_with_old_data(place: Any) -> None:
+    """The node forgets its last moments: another claim's grant. Before, it had kept the record of a long lease."""
+    node = place.nodes[0]
+    node.keeps = True
+    one, two = place.client(), place.client()
+    old = place.world.do(one.lock("x", ttl=30.0).acquire())
+    place.world.run(place.world.now + 51.0)
+    for link in node.links:
+        if link.end is two.driver:
+            link.deaf = link.mute = True
+    waits = two.driver.run(two.lock("x").acquire())  # its ticket is of now, and the node hears of it after its restart
+    place.world.run(place.world.now + 0.1)
+    place.world.do(old.release())
+    last = place.world.do(one.lock("x").acquire())
+    assert last.fence > old.fence
+    node.restart(0.05)
+    place.world.run(place.world.now + 34.0)
+    assert waits.result().fence > last.fence
+
+
+def test_a_node_that_restarts_with_old_data_goes_by_the_clock_floor_after_its_guard(town: Build) -> None:
+    restarts_with_old_data(town(1))
+
+
+def test_a_record_that_outlasts_the_guard_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    longer = lua(("request", "text(math.min(left + K, 2 * K))", "text(left + K)"))(monkeypatch)
+    with pytest.raises(Violation, match=r"^fence: "):
+        restarts_with_old_data(town(1, **longer))
 
 
 def test_minorities_one_after_another_are_taken_back(town: Build) -> None:

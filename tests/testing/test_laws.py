@@ -163,6 +163,36 @@ def test_a_gap_is_noticed(court: Court, monkeypatch: pytest.MonkeyPatch) -> None
     court.breaks("gap")
 
 
+def test_a_lease_is_lost_to_a_gap_only_if_a_node_has_lost_its_token(court: Court) -> None:
+    def loses() -> None:
+        court.claim.lose(court.one.clock(), "gap")
+        court.one.work()
+
+    court.world.after(0.1, loses)
+    court.breaks("unfounded")
+
+
+@pytest.mark.parametrize("how", ["by an operator", "killed", "run out, and granted again"])
+def test_a_gap_that_was_one_is_founded(court: Court, how: str) -> None:
+    node = court.nodes[2]
+    if how == "by an operator":
+        delete(court, 2, known=True)
+    elif how == "killed":
+        node.restart()
+    else:
+        node.tell(pack(b"PEXPIRE", b"L", b"1"))
+        for when in (0.0, 0.04):  # laws look after events: here are two
+            court.world.after(when, lambda: None)
+        court.later(0.02)
+        assert node.holder(b"L") == b""
+        node.tell(pack(b"SET", b"L", court.claim.token, b"PX", b"900"))
+    court.later(0.05)
+    court.claim.lose(court.one.clock(), "gap")
+    court.one.work()
+    assert court.laws.looked["unfounded"] == 1
+    court.later(0.5)
+
+
 def test_another_who_was_granted_it_meanwhile_is_noticed(court: Court, monkeypatch: pytest.MonkeyPatch) -> None:
     waiter = court.two.run(court.take(court.two))
     court.later(0.01)

@@ -75,6 +75,7 @@ class Claimed:
     until = max_hold = 1e9
     recipe = SimpleNamespace(name=b"L")
     token = b"somebody"
+    plain = ()
 
     def __init__(self, fence: int) -> None:
         self.fence, self.state = fence, WAITING

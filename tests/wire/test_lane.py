@@ -574,6 +574,23 @@ TIMES = {
 }
 
 
+def test_a_clock_is_measured_again() -> None:
+    lane = a_lane()
+    lane.told_time([b"5", b"0"], 1.0, 2.0)
+    assert lane.ahead is None, "nothing is known of it"
+    up(lane)
+    before = lane.ahead
+    assert before is not None
+    at = lane.measured
+    lane.told_time(ConnectionError("no"), at + 1.0, at + 2.0)
+    assert (lane.ahead, lane.measured) == (before, at)
+    told = before + at + 10.5
+    lane.told_time([b"%d" % told, b"%06d" % (told % 1 * 1e6)], at + 10.0, at + 11.0)
+    assert (lane.ahead, lane.measured) == (before, at + 11.0), "the first measure was more exact"
+    lane.told_time([b"%d" % (told + 60), b"%06d" % (told % 1 * 1e6)], at + 10.0, at + 11.0)
+    assert lane.ahead == pytest.approx(before + 60.0, abs=1e-3) and lane.blur == 0.5
+
+
 @pytest.mark.parametrize("which", TIMES)
 def test_a_server_that_does_not_tell_the_time_is_no_server(which: str) -> None:
     lane = a_lane()

@@ -92,7 +92,8 @@ class Claim:
 
     __slots__ = (
         "__weakref__", "_asked", "_base", "_beat", "_dark", "_deadline", "_extended", "_goal", "_heard", "_heed", "_largest",
-        "_parting", "_propose", "_quorum", "_reach", "_renew", "_renewed", "_touched", "_usual", "armed", "began", "company", "contended",
+        "_parting", "_propose", "_quorum", "_reach", "_renew", "_renewed", "_touched", "_usual", "absurd",
+        "armed", "began", "company", "contended",
         "doubt", "fence", "freed", "limit", "max_hold", "mint", "news", "notes", "patient", "plain", "queued", "reason", "recipe",
         "refusal", "routed", "sends", "setback", "since", "state", "ticket", "token", "ttl", "unfit", "until", "votes", "wake",
         "yes",
@@ -122,6 +123,8 @@ class Claim:
         self.notes: tuple[type[events.LockEvent], ...] = ()  # what observers should hear
         # Nodes that have just said that the name's key is no lock there, or another program's lock that never expires.
         self.unfit: tuple[int, ...] = ()
+        # Nodes that have just told a fence that no clock allows.
+        self.absurd: tuple[int, ...] = ()
         self.news = False  # the state changed by itself, or what the caller waits for came: tell
         self.doubt = self.contended = self.queued = False
         self.refusal: Exception | None = None  # why it came to nothing
@@ -263,6 +266,9 @@ class Claim:
         vote.sent, vote.error = command.sent, None
         vote.base = base = command.bound or quorum.bound(command.sent, command.ttl)
         command.bound = base  # (the same for all whom it was sent to)
+        # (Who holds the lock by this node's vote loses nothing if the record is damaged meanwhile: the token is there.)
+        if fence > self.latest(now) and (anew or not vote.granted or self.state is not HELD):
+            return self._discounts(node, vote, fence, now)
         if fence:
             return self._granted(vote, fence, lower, base if anew or not vote.granted else max(base, vote.bound), now)
         return self._denied(node, vote, second, third, holder, now, command.watch)
@@ -286,6 +292,28 @@ class Claim:
         if plain and not lower and not sunk:
             return False  # one more yes, and nothing to decide
         return self.check(now)
+
+    def latest(self, now: float) -> int:
+        """The largest fence that a node can have granted by now, if nothing is wrong with its fence record.
+
+        Clocks of nodes that are used are at most half the horizon from the median, ours is, too, and a fence that was proposed may be
+        another half above the clock of the client that did (`once`). What is above is not counted, and is proposed to nobody: a node's
+        record that was damaged, or written by a clock that is wrong, must not become the record of all nodes.
+        """
+        return self.ticket + int((now - self.began) * 1e6) + self._reach.horizon * 1500
+
+    def _discounts(self, node: int, vote: Vote, fence: int, now: float) -> bool:
+        """The node has granted a fence that no clock allows: it has no vote for this name."""
+        vote.granted = vote.lower = vote.denied = False
+        vote.bound, vote.fence, vote.wrote = 0.0, 0, 0
+        self._ends(vote)
+        ahead = (fence - self.ticket) / 1e6 - (now - self.began)
+        vote.error = ConfigError(
+            f"its fence of {self.recipe.label!r} is {fence}, {ahead:.0f} s ahead of the clocks, and is not used. "
+            "Check the node's clock. If it is right, force_release() repairs the fence."
+        )
+        self.absurd += (node,)
+        return self.check(now, "gap")
 
     def _denied(self, node: int, vote: Vote, left: int, place: int, holder: bytes | None, now: float, watch: bool) -> bool:
         """The node answers that another has it."""
@@ -327,6 +355,8 @@ class Claim:
             return self.check(now)
         if vote.since < inf and self._breaks(vote, now):
             return self.lose(now, "forced" if kind == TAKEN else "gap")
+        if kind == GRANTED and fence > self.latest(now):
+            return self._discounts(node, vote, fence, now)
         vote.granted = granted = kind == GRANTED and vote.sent > -inf  # before the first answer on this connection it has no bound
         vote.lower, vote.denied = False, kind == TAKEN
         if granted:
@@ -658,7 +688,7 @@ class Claim:
     @property
     def _stirs(self) -> bool:
         """Is there something to do: commands to send, news, or an earlier wake?"""
-        return bool(self.sends or self.news or self.notes or self.unfit) or self.wake < self.armed
+        return bool(self.sends or self.news or self.notes or self.unfit or self.absurd) or self.wake < self.armed
 
     def _late(self, now: float) -> bool:
         return self.state is HELD and now >= self.until
@@ -748,14 +778,26 @@ class Claim:
         old, before = self.token, self._touched
         self.token = self.mint.token(self.ticket) + self.recipe.kind
         self.votes, self.yes, self._touched = [Vote() for _ in self.votes], 0, ()
-        self._ask(self._reach.up, WAIT, now)
-        self.sends.append((before, Command(None, RELEASE, old, now)))
+        self._ask(self._reach.up, WAIT if self.patient else TRY, now)
+        if before:
+            self.sends.append((before, Command(None, RELEASE, old, now)))
         return True
+
+    def moved(self, seconds: float, now: float) -> bool:
+        """The clock that its ticket was taken from was wrong by so much: it starts over, with the ticket that it should have had."""
+        if self.state is not WAITING:
+            return False
+        if self.plain is not None:
+            self._unfold()
+        self.ticket += int(seconds * 1e6)
+        self._propose = self._largest = self.ticket
+        return self._start_over(now)
 
     # ------------------------------------------------ how it says things
 
     def _request(self, mode: bytes, ttl: float, now: float, watch: bool = False) -> Command:
-        return Command(self, mode, self.token, now, ttl, self._propose, watch=watch)
+        clock = self.ticket if now == self.began else self.ticket + int((now - self.began) * 1e6)
+        return Command(self, mode, self.token, now, ttl, self._propose, watch=watch, clock=clock)
 
     def _ask(self, nodes: Sequence[int], mode: bytes, now: float, ttl: float = 0.0, watch: bool = False) -> bool:
         if nodes:
@@ -831,14 +873,14 @@ def _text(value: bytes | None) -> str:
 
 def _read(reply: object) -> tuple[int, int, int, bytes | None] | None:
     """An answer to a request: F, lower, fresh; or 0, PTTL, place, holder. None if that is not what a node has said."""
-    if isinstance(reply, int):  # held before, and nobody waits
-        return (reply, 0, 0, None) if 0 < reply < 2**53 else None
+    if type(reply) is int:  # held before, and nobody waits (a boolean of RESP3 is no answer of ours)
+        return (reply, 0, 0, None) if reply > 0 else None
     if isinstance(reply, bytes):  # granted now, with the P that it was sent, and nobody waits
         return (fence, 0, 1, None) if FENCE.fullmatch(reply) and 0 < (fence := int(reply)) < 2**53 else None
     if not isinstance(reply, list) or len(reply) < 3:
         return None
     fence, second, third = reply[:3]
     holder = reply[3] if len(reply) > 3 else None
-    if not all(isinstance(it, int) for it in (fence, second, third)) or not isinstance(holder, bytes | None):
+    if not all(type(it) is int for it in (fence, second, third)) or not isinstance(holder, bytes | None):
         return None
-    return (fence, second, third, None if holder is None else holder[:SHOWN]) if 0 <= fence < 2**53 else None
+    return (fence, second, third, None if holder is None else holder[:SHOWN]) if fence >= 0 else None

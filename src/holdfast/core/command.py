@@ -40,8 +40,8 @@ class Recipe(Protocol):
     def rider(self) -> Callable[[int, float], bytes] | None:
         """What is said along with it while it is held: the bytes of that, by its fence, good for so many seconds (0: it is over)."""
 
-    def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
-        """The bytes of a request; `ttl` in seconds, `fence` the one proposed."""
+    def request(self, token: bytes, ttl: float, mode: bytes, fence: int, clock: int) -> bytes:
+        """The bytes of a request; `ttl` in seconds, `fence` the one proposed, `clock` the time by the ticket's clock, in microseconds."""
 
     def release(self, token: bytes) -> bytes:
         """The bytes of a release."""
@@ -58,10 +58,11 @@ class Command:
     """Something asked of one or more nodes: one object, and one packing, for all of them.
 
     `owner`: who wants the answer, or nobody; `sent`: a moment before its first byte left; `data`: its bytes, once packed; `watch`: the
-    node is to tell when what this reads has changed; `bound`: until when a grant that it brings counts, once somebody has reckoned that.
+    node is to tell when what this reads has changed; `bound`: until when a grant that it brings counts, once somebody has reckoned that;
+    `clock`: when it was sent by the clock of its owner's ticket, in microseconds (0: not known).
     """
 
-    __slots__ = ("bound", "data", "fence", "mode", "owner", "sent", "token", "ttl", "watch")
+    __slots__ = ("bound", "clock", "data", "fence", "mode", "owner", "sent", "token", "ttl", "watch")
 
     def __init__(
         self,
@@ -73,8 +74,9 @@ class Command:
         fence: int = 0,
         data: bytes = b"",
         watch: bool = False,
+        clock: int = 0,
     ) -> None:
-        self.watch, self.bound = watch, 0.0
+        self.watch, self.bound, self.clock = watch, 0.0, clock
         self.owner, self.mode, self.token, self.sent, self.ttl, self.fence, self.data = owner, mode, token, sent, ttl, fence, data
 
     @property

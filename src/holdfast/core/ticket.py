@@ -33,6 +33,10 @@ class Mint:
         self._ticket = max(self._ticket + 1, now)
         return self._ticket
 
+    def forget(self) -> None:
+        """The clock that tickets were taken from was wrong: the next one need not be above those before it."""
+        self._ticket = 0
+
     def token(self, ticket: int) -> bytes:
         """A token that nobody has had before, with this place in the queue. (A recipe's kind may follow.)"""
         self._serial = (self._serial + 1) % 2**32  # (it may begin anew: by then the tickets are other ones)

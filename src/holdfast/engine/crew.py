@@ -28,11 +28,14 @@ from ..errors import ConfigError, NoQuorum
 from ..wire import lane as wire
 from ..wire.address import Address
 from ..wire.lane import Lane, Manners
+from ..wire.resp import pack
 from . import census
 from .census import Census
 from .record import Record, Stats
 from .settings import SLACK, Settings
 from .timers import Timers
+
+RECENT = 60.0  # seconds for which the measure of a node's clock is exact: no two clocks drift apart by much in a minute
 
 Want = Claim | Goal  # what a lease stands on
 PROMOTED = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
@@ -94,7 +97,9 @@ class Crew:
         self.spoke = False  # may lanes have something to send? (Said by them; taken back by a driver that has sent all.)
         self.record = Record()
         self.changes = 0  # how often something did that is nobody's in particular: a node's standing, what a watch is for, the end
-        self._ahead: float | None = None  # the nodes' clocks (their median) less `now`
+        self._ahead: float | None = None  # the clock that tickets are taken from, less `now`; None: ours, no node has told its own
+        self._checkup: Round | None = None  # that asks the nodes for their clocks again
+        self._checked, self._recheck = -inf, inf  # when it was begun last, and is due again
         self._told: list[object] = [None] * len(self.lanes)
         self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout, settings.spreads)
         self._timers: Timers[Claim | Round] = Timers()
@@ -117,22 +122,26 @@ class Crew:
         if len(recipes) == 1:
             return Claim(recipes[0], ttl, ticket, self.mint, reach, **terms)
 
-        def claims(recipes: Sequence[Recipe]) -> list[Claim]:
+        def claims(recipes: Sequence[Recipe], ticket: int) -> list[Claim]:
             return [Claim(it, ttl, ticket, self.mint, reach, **terms) for it in recipes]
 
         if isinstance(recipes, Some):
-            return Goal(claims(recipes.first(ticket)), lambda: claims(recipes.others(ticket)))
-        return Goal(claims(recipes))
+            # (The others have the ticket of the first, which may be another one by then.)
+            goal = Goal(claims(recipes.first(ticket), ticket), lambda: claims(recipes.others(ticket), goal.claims[0].ticket))
+            return goal
+        return Goal(claims(recipes, ticket))
 
     def listen(self, now: float) -> Watch:
         """A new watch, by its token: what nodes are told to tell it is no business of this."""
-        watch = Watch(self.mint.token(self.mint.ticket(now + self.record.epoch)))  # (its place in line means nothing)
+        watch = Watch(self.mint.token(self.mint.ticket(now + self._clock)))  # (its place in line means nothing)
         self.watches[watch.token] = watch
         return watch
 
     def begin(self, want: Want, now: float) -> None:
         """Ask for it."""
         self._census.used(now)
+        if now >= self._recheck:
+            self._check_clocks(now)
         claims = want.claims
         for claim in claims:
             self.live[claim.token] = claim
@@ -361,6 +370,8 @@ class Crew:
         self._timers.disarm(round_)
         if round_ is self._census.round:
             self._compare(round_, now)
+        elif round_ is self._checkup:
+            self._clocks_told(round_, now)
         else:
             self.found.append(round_)
 
@@ -373,7 +384,7 @@ class Crew:
                 if command.mode is RELEASE:
                     command.data = recipe.release(command.token)
                 else:
-                    command.data = recipe.request(command.token, command.ttl, command.mode, command.fence)
+                    command.data = recipe.request(command.token, command.ttl, command.mode, command.fence, command.clock)
                 if recipe.rider is not None and claim.fence and (command.mode is RELEASE) is not (claim.state is HELD):
                     self._say_along(recipe.rider(claim.fence, command.ttl), nodes, now)  # (before a release, on the same connections)
                 for node in nodes:
@@ -389,6 +400,12 @@ class Crew:
             unfit, claim.unfit = claim.unfit, ()
             for node in unfit:  # (once for a name: its value may be another one each time)
                 self.record.warn(self.reach.labels[node], claim.warning(node), now, f"key {claim.recipe.part}")
+        if claim.absurd:
+            absurd, claim.absurd = claim.absurd, ()
+            for node in absurd:
+                about = f"the fence of {claim.recipe.label!r}"
+                self.record.warn(self.reach.labels[node], str(claim.votes[node].error), now, about)
+            self._check_clocks(now)
         if claim.news:
             claim.news = False
             self.record.news(claim, now)
@@ -474,13 +491,12 @@ class Crew:
             lane.bad = ConfigError(f"it is the same server as {twin.address.label}: a majority of one server means nothing")
             return
         self._runs[lane.run_id] = lane.node, inf
-        told = sorted((it.ahead, it.blur) for it in self.lanes if it.ahead is not None)
-        ahead, blur = told[len(told) // 2]
-        # Processes of one machine would each be wrong by as much as their greeting took, and by that not be served in order: where what the
-        # nodes say leaves room for our own clock, that is what tickets are taken from.
-        self._ahead = self.record.epoch if abs(ahead - self.record.epoch) <= blur else ahead
         self._look_over(lane, now)
         self._compare_clocks(now)
+        self._recheck = min(self._recheck, now + census.AGAIN)
+        self._judge_clocks(now, lane)
+        if lane.bad is not None:
+            return
         if lane.wake <= now:
             self._open(lane, now)
         else:
@@ -516,8 +532,69 @@ class Crew:
         for label, ahead in told:
             if abs(off := ahead - right) > self.settings.horizon / 2000:
                 word = "ahead of" if off > 0 else "behind"
-                warning = f"its clock is {abs(off):.0f} s {word} what others say: after a restart, fences may repeat. Set it (NTP)."
+                danger = "it is not used" if len(self.lanes) > 1 else "after a restart, fences may repeat"
+                warning = f"its clock is {abs(off):.0f} s {word} what others say: {danger}. Set it (NTP)."
                 self.record.warn(label, warning, now, "clock")
+
+    @property
+    def _clock(self) -> float:
+        """The clock that tickets are taken from, less `now`."""
+        return self.record.epoch if self._ahead is None else self._ahead
+
+    def _judge_clocks(self, now: float, new: Lane[Command] | None = None) -> None:
+        """What time is it, by most clocks? A node whose clock is far from that is not used: its fences would be far from all others'.
+
+        Each node has a voice. Where a node has not told its time, our own clock has the voice, and where the number of nodes is even,
+        ours has one more. So no minority of nodes decides, and once a majority has told its time, neither does our own clock. A node
+        that is alone is always right. `new`: the lane that is just being introduced: its caller hangs it up.
+        """
+        told = [(it.ahead, it.blur) for it in self.lanes if it.ahead is not None]
+        size, ours = len(self.lanes), (self.record.epoch, 0.0)
+        voices = sorted([*told, *[ours] * (size - len(told) + (size % 2 == 0))])
+        right, blur = voices[len(voices) // 2]
+        # Processes of one machine would each be wrong by as much as their greeting took, and by that not be served in order: where what the
+        # nodes say leaves room for our own clock, that is what tickets are taken from.
+        before, self._ahead = self._clock, self.record.epoch if abs(right - self.record.epoch) <= blur else right
+        far = self.settings.horizon / 2000
+        old = [it for it in self.lanes if it.line is wire.UP and it.measured < now - RECENT]
+        for lane in self.lanes:
+            if lane.ahead is None or lane.line not in wire.MET or abs(off := lane.ahead - right) <= far:
+                continue
+            # Our own clock runs at another rate than theirs: measures of long ago prove nothing, and are taken again first.
+            if old:
+                self._check_clocks(now)
+            if lane in old:
+                continue
+            word = "ahead of" if off > 0 else "behind"
+            cause = ConnectionError(f"not used: its clock is {abs(off):.0f} s {word} what others say. Set it (NTP).")
+            if lane is new:
+                lane.bad = cause
+            else:
+                self.lost(lane.node, now, cause)
+        if abs(self._ahead - before) > far:
+            self._moved(self._ahead - before, now)
+
+    def _moved(self, seconds: float, now: float) -> None:
+        """The clock that tickets were taken from was wrong: those who wait start over, with others."""
+        self.mint.forget()
+        for claim in list(self.live.values()):
+            if claim.moved(seconds, now):
+                self.act(claim, now)
+
+    def _check_clocks(self, now: float) -> None:
+        """Ask the nodes for their clocks again: they may have been set since they were connected to."""
+        if self._checkup is None and now >= self._checked + self._manners.patience:
+            self._checked = now
+            self._recheck = now + census.AGAIN
+            self._checkup = Round(dict.fromkeys(self.reach.up, pack(b"TIME")), self.reach, deadline=now + self.settings.node_timeout)
+            self._consult(self._checkup, now)
+
+    def _clocks_told(self, round_: Round, now: float) -> None:
+        """The nodes have told their clocks again. (What a lane measured as it was connected is more exact, unless it is wrong by now.)"""
+        self._checkup = None
+        for node, reply in round_.answers.items():
+            self.lanes[node].told_time(reply, round_.began, now)
+        self._judge_clocks(now)
 
     def _take_census(self, now: float) -> None:
         # (a node that cannot be reached may be another run by now)

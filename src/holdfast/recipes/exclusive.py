@@ -59,10 +59,13 @@ class Exclusive:
         self._request, self._release = _REQUEST + keys, _RELEASE + keys
         self._k, self._lease = _number(self.horizon), _lease(self._ttl)
 
-    def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
-        """The bytes of a request; `ttl` in seconds, `fence` the one proposed."""
+    def request(self, token: bytes, ttl: float, mode: bytes, fence: int, clock: int = 0) -> bytes:
+        """The bytes of a request; `ttl` in seconds, `fence` the one proposed, `clock` the time by the ticket's clock, in microseconds."""
         lease = self._lease if ttl == self._ttl else _lease(ttl)
-        proposed, expiry = b"%016d" % fence, b"%d" % (fence // 1000 + self.horizon)
+        # A node's clock may be half the horizon ahead of ours, or behind it. The record has to last there until the first renewal, and
+        # for no longer than twice the horizon.
+        kept = max(clock // 1000 + self.horizon * 5 // 4, fence // 1000 + self.horizon)
+        proposed, expiry = b"%016d" % fence, b"%d" % kept
         return b"%b$%d\r\n%b\r\n%b$1\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (
             self._request, len(token), token, lease, mode, len(proposed), proposed, self._k, len(expiry), expiry)  # fmt: skip
 

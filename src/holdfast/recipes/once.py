@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..core import quorum
+from ..core.ticket import LAST
 from ..scripts import LOOK, STORE, Script
 from ..wire.resp import pack
 from .exclusive import beside, keys_of
@@ -97,8 +98,9 @@ def stored(answers: Answers, ballot: int, nodes: int) -> bool | None:
 
 
 def highest(answers: Answers) -> int:
-    """The highest fence of which the answers tell, to a look or to a store."""
-    return max([it for it in answers.values() if isinstance(it, int)] + [it.fence for it in seen(answers)], default=0)
+    """The highest fence of which the answers tell, to a look or to a store. (One that no ticket can have is of a damaged record.)"""
+    told = [it for it in answers.values() if type(it) is int] + [it.fence for it in seen(answers)]
+    return max([it for it in told if it < LAST], default=0)
 
 
 def _copies(answers: Answers) -> list[Copy]:

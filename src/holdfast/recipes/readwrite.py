@@ -30,8 +30,8 @@ class ReadWrite:
         """What its fences are of: the lock."""
         return self.label
 
-    def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
-        """The bytes of a request; `ttl` in seconds, `fence` the one proposed."""
+    def request(self, token: bytes, ttl: float, mode: bytes, fence: int, clock: int = 0) -> bytes:
+        """The bytes of a request; `ttl` in seconds, `fence` the one proposed. (The script looks at the node's own clock.)"""
         lease, k = b"%d" % round(ttl * 1000), b"%d" % self.horizon
         return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$1\r\n%b\r\n$16\r\n%016d\r\n" % (
             self._request, len(token), token, len(k), k, len(lease), lease, mode, fence)  # fmt: skip

@@ -5,10 +5,19 @@
 --   K     the fence horizon in ms, half the guard
 --   only  the value that has to hold it, or nothing is done; empty: whatever does
 -- Answer: the value that held this node (its first 256 bytes), or null if nothing was taken from anybody
+--
+-- It also repairs a fence record that no clock allows: one further ahead of this node's clock than K, or no number. Clients count no
+-- fence of such a node. The record becomes now + K: every fence that was proposed by a clock that is used was below that, so every later
+-- fence is still greater than all that were ever counted.
 local name, fence, queue, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local call, K, only = redis.call, tonumber(ARGV[1]), ARGV[2]
 local holder = call('GET', name)
 if only ~= '' and holder ~= only then return false end
+local t = call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local function text(number) return string.format('%.0f', number) end
+local known, most = call('GET', fence), (now + K) * 1000
+if known and not ((tonumber(known) or math.huge) <= most) then call('SET', fence, text(most), 'PXAT', text(now + 2 * K)) end
 if holder == 'shared' or holder and string.match(holder, '^%d+:%x+:%x+:[rw]$') then return false end       -- rw_force_release's business
 if holder then
     call('DEL', name)
@@ -17,9 +26,6 @@ if holder then
     end
 end
 local answer = holder and string.sub(holder, 1, 256)
-local t = call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local function text(number) return string.format('%.0f', number) end
 while true do                                       -- promote, as in request.lua
     local head = call('ZPOPMIN', queue)[1]
     if not head then return answer end
@@ -28,8 +34,9 @@ while true do                                       -- promote, as in request.lu
     if deadline and deadline > now then
         local F = call('GET', fence)
         F = math.max(F and F + 1 or now * 1000 - K * 500, tonumber(string.sub(head, 1, 16)))
-        call('SET', fence, text(F), 'PXAT', text(math.floor(F / 1000) + K))
-        call('SET', name, head, 'PXAT', text(math.min(deadline, now + 2 * K)))
+        deadline = math.min(deadline, now + 2 * K)
+        call('SET', fence, text(F), 'PXAT', text(math.max(math.floor(F / 1000) + K, deadline)))
+        call('SET', name, head, 'PXAT', text(deadline))
         if redis.pcall('PUBLISH', string.sub(head, 18, 49), 'g ' .. head .. ' ' .. text(F) .. ' ' .. name) ~= 0 then return answer end
         call('DEL', name)
     end

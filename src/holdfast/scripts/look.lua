@@ -15,7 +15,9 @@ if ballot > 0 then
     F = tonumber(call('GET', fence) or '') or t[1] * 1000000 + t[2] - K * 500 - 1        -- no record: the clock floor
     if token == '' or F <= ballot and call('GET', name) == token then
         promised, F = 1, math.max(F, ballot)
-        call('SET', fence, string.format('%.0f', F), 'PXAT', string.format('%.0f', math.floor(F / 1000) + K))
+        local deadline = t[1] * 1000 + math.floor(t[2] / 1000) + call('PTTL', name)        -- of the lease, which its record outlives
+        local expiry = math.max(math.floor(F / 1000) + K, deadline)
+        call('SET', fence, string.format('%.0f', F), 'PXAT', string.format('%.0f', expiry))
     end
 end
 return {promised, F, call('PTTL', result), call('GET', result)}

@@ -25,8 +25,9 @@ while true do                                       -- promote, as in request.lu
     if deadline and deadline > now then
         local F = call('GET', fence)
         F = math.max(F and F + 1 or now * 1000 - K * 500, tonumber(string.sub(head, 1, 16)))
-        call('SET', fence, text(F), 'PXAT', text(math.floor(F / 1000) + K))
-        call('SET', name, head, 'PXAT', text(math.min(deadline, now + 2 * K)))
+        deadline = math.min(deadline, now + 2 * K)
+        call('SET', fence, text(F), 'PXAT', text(math.max(math.floor(F / 1000) + K, deadline)))
+        call('SET', name, head, 'PXAT', text(deadline))
         if redis.pcall('PUBLISH', string.sub(head, 18, 49), 'g ' .. head .. ' ' .. text(F) .. ' ' .. name) ~= 0 then return mine end
         call('DEL', name)
     end

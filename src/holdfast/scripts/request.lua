@@ -7,7 +7,12 @@
 --   mode   w wait, t try, c cede
 --   P      the fence proposed: the ticket; the largest F seen when writing back; the one agreed when renewing
 --   K      the fence horizon in ms, half the guard; the same for everybody, and 2 K is more than any ttl
---   PXAT   P in ms + K (an argument because the usual case below needs no other arithmetic)
+--   PXAT   when P's record may expire, in ms: P + K at least (an argument because the usual case below then needs no other arithmetic)
+--
+-- The fence record is there for as long as the lease of the token that holds the name. If it expired earlier, the next renewal would
+-- raise F by the clock floor, and if that answer were lost, the client could not tell the rise from a grant to another client.
+-- It is there for no longer than 2 K after it was written, or K after F. Otherwise a node that restarts with old data, and is guarded
+-- for 2 K, would go by a record that it still has, below a fence that it has forgotten, and not by the clock floor.
 -- Answer: {F, lower, fresh}  granted with fence F; lower = 1: a lower ticket waits here; fresh = 1: granted now, 0: held before
 --     or  P, as the text that it was: {P, 0, 1}.  The usual case: a table would cost as much as two more commands
 --     or  F, a number: {F, 0, 0}.  The same for the usual renewal
@@ -19,18 +24,26 @@ local call = redis.call
 -- The usual case, 3 calls (4 on a fresh name): free, and nobody waits.
 if call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
     if call('EXISTS', KEYS[3]) == 0 then
-        local P, old = tonumber(ARGV[4]), tonumber(call('SET', KEYS[2], ARGV[4], 'PXAT', ARGV[6], 'GET'))
-        if old and old < P then return ARGV[4] end
-        local K, least = tonumber(ARGV[5])
-        if old then
-            least = old + 1
-        else                                                            -- no record: the clock floor
-            local t = call('TIME')
-            least = t[1] * 1000000 + t[2] - K * 500
-            if least <= P then return ARGV[4] end
+        local P, K, answer = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[4]
+        local old = tonumber(call('SET', KEYS[2], ARGV[4], 'PXAT', ARGV[6], 'GET'))
+        if not old or old >= P then
+            local least
+            if old then
+                least = old + 1
+            else                                                        -- no record: the clock floor
+                local t = call('TIME')
+                least = t[1] * 1000000 + t[2] - K * 500
+            end
+            if least > P then
+                local expiry = math.max(math.floor(least / 1000) + K, tonumber(ARGV[6]))
+                call('SET', KEYS[2], string.format('%.0f', least), 'PXAT', string.format('%.0f', expiry))
+                answer = {least, 0, 1}
+            end
         end
-        call('SET', KEYS[2], string.format('%.0f', least), 'PXAT', string.format('%.0f', math.floor(least / 1000) + K))
-        return {least, 0, 1}
+        -- PXAT is long enough for the first renewals of any lease, but not for all of a long one.
+        local ttl = tonumber(ARGV[2])
+        if ttl * 4 > K * 3 and call('PTTL', KEYS[2]) < ttl then call('PEXPIRE', KEYS[2], ARGV[2]) end
+        return answer
     end
     call('DEL', KEYS[1])
 end
@@ -46,16 +59,21 @@ local function getF()                               -- what this node's fence st
     local F = call('GET', fence)
     return F and tonumber(F) or now * 1000 - K * 500 - 1
 end
-local function setF(F)                              -- gone only once the clock floor is above it
-    call('SET', fence, text(F), 'PXAT', text(math.floor(F / 1000) + K))
+local function setF(F, deadline)                    -- gone only once the clock floor is above it, and the lease is over
+    call('SET', fence, text(F), 'PXAT', text(math.max(math.floor(F / 1000) + K, deadline)))
     return F
 end
-local function raiseF()                             -- to P at least
-    local F = tonumber(call('GET', fence) or 0)
-    return F >= P and F or setF(math.max(getF(), P))
+local function keep(key)                            -- for the ttl at least: an expiry is never moved back.  Returns what is left, in ms
+    local left = call('PTTL', key)
+    if left >= ttl then return left end
+    call('PEXPIRE', key, ARGV[2])
+    return ttl
 end
-local function keep(key)                            -- for the ttl at least: an expiry is never moved back
-    if call('PTTL', key) < ttl then call('PEXPIRE', key, ARGV[2]) end
+local function keepF(left)                          -- raised to P at least, and kept for as long as the lease
+    local F = tonumber(call('GET', fence) or 0)
+    if F < P then return setF(math.max(getF(), P), now + left) end
+    if call('PTTL', fence) < left then call('PEXPIRE', fence, text(math.min(left + K, 2 * K))) end
+    return F
 end
 local function enqueue()                            -- or refresh; true if it was not in the queue
     local fresh, deadline = call('ZADD', queue, string.sub(token, 1, 16), token) == 1, now + ttl
@@ -75,9 +93,10 @@ local function promote()                            -- the lock key is free: ret
         call('HDEL', waiters, head)
         if deadline and deadline > now then
             local mine = head == token
-            local F = setF(math.max(getF() + 1, tonumber(string.sub(head, 1, 16)), mine and P or 0))
             -- not past now + 2 K, which is more than any ttl: the clock may have gone back since it queued
-            call('SET', name, head, 'PXAT', text(math.min(deadline, now + 2 * K)))
+            deadline = math.min(deadline, now + 2 * K)
+            local F = setF(math.max(getF() + 1, tonumber(string.sub(head, 1, 16)), mine and P or 0), deadline)
+            call('SET', name, head, 'PXAT', text(deadline))
             if mine then return F end
             -- nobody listens: its connection is gone, and it will ask again.  An error (ACL) is no reason not to grant.
             -- Concatenated: %s would cut a name at a NUL byte.
@@ -96,8 +115,7 @@ if holder == token then
         local F = promote()
         if F then return {F, 0, 1} end
     else
-        keep(name)
-        local F = raiseF()
+        local F = keepF(keep(name))
         return lower and {F, 1, 0} or F
     end
 elseif mode == 't' then
@@ -106,7 +124,7 @@ elseif mode == 't' then
         if F then return {F, 0, 1} end
         if call('EXISTS', name) == 0 then           -- those who waited are gone
             call('SET', name, token, 'PX', ARGV[2])
-            return {setF(math.max(getF() + 1, P)), 0, 1}
+            return {setF(math.max(getF() + 1, P), now + ttl), 0, 1}
         end
     end
 else

@@ -20,8 +20,8 @@ end
 
 local function isReader(it) return string.sub(it, -1) == 'r' end
 local function twin(it) return string.sub(it, 1, -2) .. 'w' end         -- the writer that a reader was before its downgrade
-local function setF(key, F)                         -- gone only once the clock floor is above it
-    call('SET', key, text(F), 'PXAT', text(math.floor(F / 1000) + K))
+local function setF(key, F, deadline)               -- gone only once the clock floor is above it, and the lease is over
+    call('SET', key, text(F), 'PXAT', text(math.max(math.floor(F / 1000) + K, deadline)))
     return F
 end
 local function getF(key)                            -- what this node's fence stands at
@@ -31,9 +31,10 @@ end
 local function readF(P, deadline)                   -- a reader's fence, the same for as long as it holds: so the record has to last
     local F = getF(fence)
     -- (and K longer than it has to: the next ones find it long enough, and take the short way)
-    if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', text(deadline + K)) end
+    -- (but no longer than 2 K: see request.lua)
+    if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', text(math.min(deadline + K, now + 2 * K))) end
     F = math.max(F + 1, P)
-    if F > getF(rfence) then setF(rfence, F) end
+    if F > getF(rfence) then setF(rfence, F, deadline) end
     return F
 end
 local function put(it, deadline)                    -- gives the node to a token, or prolongs its lease; never shortens
@@ -52,7 +53,7 @@ end
 local function grant(it, deadline, P)
     local F
     if isReader(it) then F = readF(P, deadline)
-    else F = setF(fence, math.max(getF(fence) + 1, getF(rfence) + 1, P)) end
+    else F = setF(fence, math.max(getF(fence) + 1, getF(rfence) + 1, P), deadline) end
     put(it, deadline)
     return F
 end

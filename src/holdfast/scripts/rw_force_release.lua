@@ -5,7 +5,13 @@
 --   only  the token that has to hold it, or nothing is taken; empty: from everybody, all readers of them
 --         Where nobody holds it (force_release has just removed another program's value), it is handed on in any case.
 -- Answer: a token that held this node, or null if nothing was taken from anybody, as where the holder is no reader and no writer of ours
-local only, taken = token, false
+--
+-- It also repairs fence records that no clock allows: see force_release.lua.
+local only, taken, most = token, false, (now + K) * 1000
+for _, key in ipairs({fence, rfence}) do
+    local known = only == '' and call('GET', key)
+    if known and not ((tonumber(known) or math.huge) <= most) then call('SET', key, text(most), 'PXAT', text(now + 2 * K)) end
+end
 local function ours(it) return string.match(it, '^%d+:%x+:%x+:[rw]$') end
 if holder then
     for _, it in ipairs(holder == 'shared' and call('ZRANGE', readers, 0, -1) or {holder}) do

@@ -8,15 +8,16 @@
 if redis.call('EXISTS', KEYS[1], KEYS[3], KEYS[5]) == 0 then
     local call, P, K = redis.call, tonumber(ARGV[5]), tonumber(ARGV[2])
     local t, F, R = call('TIME'), tonumber(call('GET', KEYS[2])), tonumber(call('GET', KEYS[6]))
+    local deadline = t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[3]
     local floor = t[1] * 1000000 + t[2] - K * 500
     if (F or floor) < P and (R or floor) < P then
-        local expiry = string.format('%.0f', math.floor(P / 1000) + K)
+        local expiry = string.format('%.0f', math.max(math.floor(P / 1000) + K, deadline))     -- (a fence record outlives the lease)
         if string.sub(ARGV[1], -1) == 'w' then
             call('SET', KEYS[2], ARGV[5], 'PXAT', expiry)
             call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
             return ARGV[5]
         elseif F and call('PTTL', KEYS[2]) >= tonumber(ARGV[3]) then
-            local deadline = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[3])
+            deadline = string.format('%.0f', deadline)
             call('SET', KEYS[6], ARGV[5], 'PXAT', expiry)
             call('SET', KEYS[1], 'shared', 'PXAT', deadline)
             call('ZADD', KEYS[5], deadline, ARGV[1])

@@ -33,10 +33,13 @@ if holds(token) then
         local F = promote(P)
         if F then return {F, 0, 1} end
     else
+        local left = math.max(ttl, call('PTTL', name))
         put(token, now + ttl)
         if isReader(token) then return {readF(P, now + ttl), lower and 1 or 0, 0} end
         local F = tonumber(call('GET', fence) or 0)
-        return {F >= P and F or setF(fence, math.max(getF(fence), P)), lower and 1 or 0, 0}
+        if F < P then F = setF(fence, math.max(getF(fence), P), now + left)
+        elseif call('PTTL', fence) < left then call('PEXPIRE', fence, text(math.min(left + K, 2 * K))) end   -- it outlives the lease: see request.lua
+        return {F, lower and 1 or 0, 0}
     end
 elseif fits(token) and call('EXISTS', queue) == 0 then                  -- the usual case
     local F = grant(token, now + ttl, P)

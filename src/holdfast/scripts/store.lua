@@ -14,7 +14,9 @@ local t = call('TIME')
 local F = tonumber(call('GET', fence) or '') or t[1] * 1000000 + t[2] - K * 500 - 1      -- no record: the clock floor
 F = math.max(F, kept)
 if F > ballot then return F end
-call('SET', fence, string.format('%.0f', ballot), 'PXAT', string.format('%.0f', math.floor(ballot / 1000) + K))
+local deadline = t[1] * 1000 + math.floor(t[2] / 1000) + call('PTTL', name)     -- of the lease, which its record outlives
+local expiry = math.max(math.floor(ballot / 1000) + K, deadline)
+call('SET', fence, string.format('%.0f', ballot), 'PXAT', string.format('%.0f', expiry))
 call('SET', result, ARGV[1] .. ' ' .. ARGV[4], 'PX', ARGV[3])
 for _, token in ipairs(call('ZRANGE', queue, 0, -1)) do
     redis.pcall('PUBLISH', string.sub(token, 18, 49), 'n ' .. token .. ' 0 ' .. name)    -- (forbidden (ACL): they look in their own time)

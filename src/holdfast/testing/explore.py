@@ -54,6 +54,15 @@ SHARED = (
 )
 
 
+# Worlds in which some clocks are wrong all the time: asked for by themselves, too.
+SKEWED = (
+    Plan(name="a wrong clock in three", nodes=3, clients=3, eager=0.6, restarts=0.1, cuts=0.5, skew=8.0, seconds=24.0, aim=("restarts",)),
+    Plan(name="wrong clocks in five", nodes=5, clients=3, restarts=0.2, skew=8.0, seconds=24.0, aim=("restarts when granted",)),
+    Plan(name="wrong clocks, mixed", nodes=5, clients=3, ttls=(0.3, 0.6, 1.0), mortal=True, skew=60.0, aim=("extended",)),
+    Plan(name="wrong clocks, calm", nodes=3, clients=4, calm=True, eager=0.2, seconds=9.0, skew=3600.0, aim=("held",)),
+)
+
+
 TRIP = 0.004  # seconds: there and back, at most, where nothing is wrong
 MEETING = 4  # messages that a client and a node exchange before anything is asked
 NAMES = ("L", "M", "{tag}N", "O")  # of locks; most worlds have one only
@@ -132,6 +141,8 @@ class Exploration(Stage):
 
     def _begin(self) -> None:
         driver = self.client(haste=0.0 if self.plan.calm else 0.1)
+        if self.plan.skew and (dice := self.world.chance.dice(f"the wall clock of client {self._clients}")).random() < 0.5:
+            driver.crew.record.epoch += dice.choice((-1.0, 1.0)) * self.plan.skew
         for _ in range(self.plan.each):
             self._users += 1
             driver.run(self._user(driver, self.world.chance.dice(f"user {self._users}")))
@@ -276,6 +287,11 @@ class Exploration(Stage):
     def _every_key_runs_out(self) -> None:
         """P-M1: after the longest lease, the fence's horizon, and what clients say of themselves, nothing is left."""
         begins = max(self.world.now, self.plan.seconds + LATEST)  # (a late command may have asked for a lease)
+        # In an hour clocks of such rates would differ by more than clocks do.
+        for node in self.nodes:
+            node.clock.becomes(1.0)
+        for driver in self.drivers:
+            driver.clock.becomes(1.0)
         self.world.run(begins + 2 * self.guard + LIFE * (1 + 2 * RATE) + 0.5)  # (whoever has come back last has said it last)
         if self.laws.open:
             raise Violation(f"left over: {', '.join(claim.token.decode() for claim in self.laws.open)}")
@@ -288,17 +304,20 @@ class Exploration(Stage):
 
 
 class Which(TypedDict, total=False):
-    """Which worlds seeds stand for. `quick`: shorter ones; `wild`: those of the swarm; `shared`: those of a read-write lock."""
+    """Which worlds seeds stand for. `quick`: shorter ones; `wild`: those of the swarm; `shared`: those of a read-write lock; `skewed`:
+    those in which some clocks are wrong all the time."""
 
     quick: bool
     wild: bool
     shared: bool
+    skewed: bool
 
 
-def plan_of(seed: int, *, quick: bool = False, wild: bool = False, shared: bool = False) -> Plan | None:
+def plan_of(seed: int, *, quick: bool = False, wild: bool = False, shared: bool = False, skewed: bool = False) -> Plan | None:
     """The plan of this seed's world, which is one of `Which`; None if that is a scene."""
-    if shared:
-        plan = SHARED[seed % len(SHARED)]
+    if shared or skewed:
+        plans = SHARED if shared else SKEWED
+        plan = plans[seed % len(plans)]
         return replace(plan, seconds=plan.seconds / 1.5) if quick else plan
     if wild:
         return swarm(seed)
@@ -308,9 +327,11 @@ def plan_of(seed: int, *, quick: bool = False, wild: bool = False, shared: bool 
     return replace(PLANS[which], seconds=PLANS[which].seconds / 1.5) if quick else PLANS[which]
 
 
-def explore(seed: int, *, quick: bool = False, wild: bool = False, shared: bool = False, **how: Unpack[How]) -> Stage:
+def explore(
+    seed: int, *, quick: bool = False, wild: bool = False, shared: bool = False, skewed: bool = False, **how: Unpack[How]
+) -> Stage:
     """The world of this seed, before anything has happened in it: see `plan_of`."""
-    plan = plan_of(seed, quick=quick, wild=wild, shared=shared)
+    plan = plan_of(seed, quick=quick, wild=wild, shared=shared, skewed=skewed)
     if plan is None:
         return SCENES[seed % len(WORLDS) - len(PLANS)](seed, **how)
     return Exploration(seed, plan, **how)

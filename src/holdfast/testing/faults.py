@@ -50,6 +50,7 @@ class Plan:
     calm: bool = False  # no faults at all
     mortal: bool = False  # clients are stopped and killed, users cancelled
     reads: float = 0.0  # how many users only read: the locks are read-write locks then
+    skew: float = 0.0  # seconds by which the clocks of some nodes, a minority, and of some clients are wrong, all the time
     aim: tuple[str, ...] = ()
     least: int = LEAST  # messages that have to be delivered in it, and a fault has to happen if it is not calm, or the run does not count
 
@@ -103,6 +104,9 @@ class Faults:
         self._highest = [it.clock.ahead for it in nodes]  # the most that each clock was ahead
         self._stepped = [-inf] * len(nodes)  # when each clock was last put forward
         self._busy: list[Node] = []  # those in trouble, in gentle worlds
+        self.right = nodes  # those whose clocks are right
+        if plan.skew:
+            self._skew()
         for node in nodes:
             node.keeps = plan.disks
         if plan.gentle:
@@ -113,13 +117,23 @@ class Faults:
             for node in nodes:
                 node.sent = self._sent
 
+    def _skew(self) -> None:
+        """The clocks of a minority are wrong, and stay so."""
+        dice = self.chance.dice("whose clocks are wrong")
+        wrong = dice.sample(self.nodes, dice.randint(1, self.few))
+        for node in wrong:
+            node.clock.step(dice.choice((-1.0, 1.0)) * dice.uniform(0.5, 1.0) * self.plan.skew)
+            self.world.note(node, f"has a clock that is wrong by {node.clock.ahead - WALL:+.1f} s")
+        self._highest = [it.clock.ahead for it in self.nodes]
+        self.right = [node for node in self.nodes if node not in wrong]
+
     def settle(self) -> None:
         """From now on a majority of the nodes is well, each of the others is broken until `end`, and nothing else goes wrong any more."""
         self.end()
         if self.plan.calm:
             return
         dice = self.chance.dice("who is well")
-        core = dice.sample(self.nodes, len(self.nodes) // 2 + 1)  # (counted here: what is tested may count wrongly)
+        core = dice.sample(self.right, len(self.nodes) // 2 + 1)  # (counted here: what is tested may count wrongly)
         for node in self.nodes:
             if node not in core and (broken := self.chance.strikes("nodes broken for ever")):
                 how = broken.choice(list(BROKEN))
@@ -131,6 +145,8 @@ class Faults:
         self.over, self.world.slow, self.ended = True, 0.0, min(self.ended, self.world.now)
         for node in self.nodes:
             node.heal()
+            if node not in self.right:
+                node.clock.step(WALL - node.clock.ahead)
         for driver in self.drivers:
             driver.go_on(now=True)
 

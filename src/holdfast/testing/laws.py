@@ -35,6 +35,7 @@ LAWS = {
     "counted": "P-V: a node that a client counts holds its token",
     "majority": "what is held is out of all others' reach: on so many nodes that no majority is left",
     "gap": "when a majority has lost the token, its holder knows as soon as every node has spoken since",
+    "unfounded": "a lease is lost to a gap only if a node that had its token has really lost it",
     "silent": "whose time is up is told so at that moment",
     "risen": "what was lost, released or refused stays so",
     "zombie": "nothing is asked for a token that was given back, lost or cancelled",
@@ -71,6 +72,8 @@ class Held:
     taken: float = -inf  # when too many nodes that it has had were lost, all at once; or another was granted the lock
     seen: int = -1  # what had happened to the nodes when they were last looked at for it
     sure: float = -inf  # until when, in the world's time, they are as they were then if nothing more happens to them
+    ends: dict[Node, float] = field(default_factory=dict)  # when their keys run out, in the world's time, as they were last looked at
+    missed: bool = False  # a node that it counted, or that has had its token since, was without it for a moment
 
 
 class Laws(Witness):
@@ -126,6 +129,11 @@ class Laws(Witness):
                     self._counts(claim, driver.clock())
             else:
                 ended.append(claim)
+        for claim in ended:
+            if claim in self.held and claim.state is LOST and claim.reason == "gap":
+                self.looked["unfounded"] += 1
+                if not any(self._has_missed(it) for it in _together(claim) if it in self.held):
+                    raise Violation(f"unfounded: {_of(claim)} is lost to a gap, though every node that had its token has it still")
         for claim in ended:
             self._ends(claim)
 
@@ -199,7 +207,9 @@ class Laws(Witness):
         self.looked["max_hold"] += claim.max_hold < inf
         if (earlier := self.fences.passed(window)) is not None:
             raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {earlier.fence}")
-        self.held[claim] = Held(driver)
+        self.held[claim] = held = Held(driver)
+        counted = claim.plain if claim.plain is not None else [i for i, vote in enumerate(claim.votes) if vote.granted]
+        held.own = {self.nodes[node] for node in counted}
         if self.calm is not None:
             self._in_order(claim, self.calm)
 
@@ -240,6 +250,8 @@ class Laws(Witness):
         kept = {node for node in self.nodes if node not in own and self._keeps(node, name, token)}
         safe = own | kept
         held.own |= own
+        held.missed |= len(own) < len(held.own) or any(held.ends.get(node, inf) <= self.world.now for node in own)
+        held.ends = {node: _runs_out(node, name, token) for node in own}
         sure = min([*[node.runs_out(name) for node in own], *[_had(node, name, token) + self.guard for node in kept]], default=-inf)
         held.sure = -inf if _reads(claim) else sure  # (a shared key outlives each of its readers)
         taken_away = self.taken_away.get(token, set())
@@ -251,6 +263,13 @@ class Laws(Witness):
                 raise Violation(f"majority: {_of(claim)} is held for {claim.until - now:.6f} s more, but has only {has}")
         if len(self.nodes) - len(held.own - safe) < self.least:
             held.taken, held.sure = now, -inf
+
+    def _has_missed(self, claim: Claim) -> bool:
+        """Has a node lost the token since the claim was held, was one killed with it, or has an operator taken it away?"""
+        name, token, held = claim.recipe.name, claim.token, self.held[claim]
+        began = held.driver.clock.when(claim.began)
+        missing = any(not _has(node, name, token) for node in held.own)
+        return held.missed or missing or any(_had(it, name, token) >= began or (token, it) in self.hands for it in self.nodes)
 
     def _keeps(self, node: Node, name: bytes, token: bytes) -> bool:
         """Did the node have the token when it was killed, so lately that nobody may use it yet? And has it given it to nobody since?"""
@@ -341,10 +360,14 @@ def _nothing() -> None:
     pass
 
 
+def _together(claim: Claim) -> Sequence[Claim]:
+    """All claims that are held, or wanted, together with it."""
+    return claim.company.claims if isinstance(claim.company, Goal) else [claim]
+
+
 def _names(claim: Claim) -> list[bytes]:
     """All that is wanted together with it."""
-    together = claim.company.claims if isinstance(claim.company, Goal) else [claim]
-    return [it.recipe.name for it in together]
+    return [it.recipe.name for it in _together(claim)]
 
 
 def _window(claim: Claim, begins: float, ends: float = inf) -> Window:
@@ -368,6 +391,13 @@ def _has(node: Node, name: bytes, token: bytes) -> bool:
         deadline = readers.score(token) if isinstance(readers, SortedSet) else None
         return deadline is not None and deadline > node.server.micros() // 1000
     return holder == token or (kind_of(token) == READER and holder == _twin(token))
+
+
+def _runs_out(node: Node, name: bytes, token: bytes) -> float:
+    """When, in the world's time, the node will be without the token, if nothing happens to it."""
+    if node.holder(name) == SHARED and isinstance(readers := node.server.data[0].values.get(rw_keys_of(name)[4]), SortedSet):
+        return node.clock.when((readers.score(token) or 0) / 1000)
+    return node.runs_out(name)
 
 
 def _had(node: Node, name: bytes, token: bytes) -> float:

@@ -171,6 +171,7 @@ class Lane(Generic[Q]):
         self.facts: dict[str, str] = {}  # what the server said of itself
         self.ahead: float | None = None  # the node's clock less ours, seconds
         self.blur = 0.0  # by how much that may be wrong, either way
+        self.measured = -inf  # and when it was measured
         self.trip = 0.0  # the shortest time that an answer on the latest connection took, seconds; 0: not measured yet
         self.run_id = ""
         self.uptime = 0  # of the server when it was last connected to, seconds
@@ -230,6 +231,16 @@ class Lane(Generic[Q]):
         return out[0] if len(out) == 1 else b"".join(out)
 
     # ------------------------------------------------ what happens
+
+    def told_time(self, reply: object, sent: float, now: float) -> None:
+        """It was asked for its clock again, between `sent` and now: the new measure counts if the clock was set since the first one."""
+        time = _time(reply)
+        if time is None or self.ahead is None:
+            return
+        self.measured = now
+        ahead, blur = time - (sent + now) / 2, (now - sent) / 2
+        if abs(ahead - self.ahead) > blur + self.blur:
+            self.ahead, self.blur = ahead, blur
 
     def received(self, data: bytes | bytearray | memoryview, now: float) -> None:
         """Tell everybody what these bytes say, in the order of the stream."""
@@ -368,11 +379,11 @@ class Lane(Generic[Q]):
             lines = (it.partition(":") for it in text.splitlines())
             self.facts.update((key, readable(value)) for key, _, value in lines if key in FACTS)
         elif word == "TIME":
-            seconds, microseconds = (_number(it) for it in reply) if isinstance(reply, list) and len(reply) == 2 else (None, None)
-            if seconds is None or microseconds is None:
+            time = _time(reply)
+            if time is None:
                 self.bad = ConnectionError(f"it tells no time: {readable(repr(reply))}")
                 return
-            self.ahead, self.blur = seconds + microseconds / 1e6 - (sent + now) / 2, (now - sent) / 2
+            self.ahead, self.blur, self.measured = time - (sent + now) / 2, (now - sent) / 2, now
             self.trip = now - sent
             self._introduced(now)
         elif word in ASIDE:
@@ -474,6 +485,12 @@ _ADVICE = {
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(_number(it) or 0 for it in text.split(".")[:2])
+
+
+def _time(reply: object) -> float | None:
+    """Seconds since 1970, by the answer to TIME; None if it is none."""
+    seconds, microseconds = (_number(it) for it in reply) if isinstance(reply, list) and len(reply) == 2 else (None, None)
+    return None if seconds is None or microseconds is None else seconds + microseconds / 1e6
 
 
 def _number(text: object) -> int | None:
