@@ -291,7 +291,9 @@ async def test_s12_nodes_that_refuse(face: Face, three: Cluster, name: str, refu
 async def test_s12_nodes_of_a_cluster_that_do_not_serve_the_name(face: Face, name: str) -> None:
     """Each says CLUSTERDOWN, as it would say MOVED or TRYAGAIN: nobody can know, and nothing is left."""
     async with face.nodes(3, "--cluster-enabled", "yes", tcp=True) as nodes:
-        client = await face.connected(nodes, outage=0.3)
+        client = face.client(nodes, outage=0.3)
+        with pytest.raises(NoQuorum, match="CLUSTERDOWN"):
+            await face.ready(client)
         for wait in (0, 30):
             began = face.now()
             with pytest.raises(NoQuorum) as caught:

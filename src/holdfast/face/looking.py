@@ -19,6 +19,7 @@ from ..recipes import looking
 from ..recipes.exclusive import key_of
 from ..recipes.looking import LockStatus
 from ..recipes.semaphore import Slots
+from ..wire.resp import Refusal
 from .plans import Ask, Plan
 
 
@@ -57,9 +58,9 @@ def writable(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[No
     """
     up = [at for at, node in enumerate(nodes) if node.state == "up"]
     seen = yield Ask(dict.fromkeys(up, looking.probe(settings.prefix)))
-    found = tuple(
-        node._replace(state="down", cause=seen.causes[at]) if at in seen.causes else node for at, node in enumerate(nodes)
-    )
+    # A connection that broke meanwhile says nothing about writes, and is made again.
+    refused = {at: cause for at, cause in seen.causes.items() if isinstance(cause, Refusal)}
+    found = tuple(node._replace(state="down", cause=refused[at]) if at in refused else node for at, node in enumerate(nodes))
     if sum(it.state == "up" for it in found) < quorum.majority(len(nodes)):
         causes = {it.node: it.cause for it in found if it.cause is not None}
         raise NoQuorum("a majority of the nodes", seen.ended - seen.began, causes, quorum.majority(len(nodes)), "write to")
