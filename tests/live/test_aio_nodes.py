@@ -439,6 +439,7 @@ async def test_release_with_confirmation_when_the_client_is_closed_meanwhile(own
         assert tasks[0].result() < 3
         assert isinstance(tasks[1].exception(), LockLost)
         assert isinstance(tasks[2].exception(), Closed)
+        assert isinstance(tasks[3].exception(), Closed)
 
 
 async def _two_that_need_nobody(locks: Holdfast, own: Cluster) -> tuple[Lease, Lease]:

@@ -511,7 +511,7 @@ async def test_m4_every_key_has_an_expiry_at_any_time_and_m1_nothing_stays(face:
     left = {it: ask(three.urls[0], "PTTL", it) for it in three.ask(0, "KEYS", "*")}
     for key in [it for it in left if "config" in str(it)]:
         assert 0 < left.pop(key) <= 3_600_000  # what clients say of themselves stays for an hour
-    assert all(0 < it <= 1500 for it in left.values())  # the fences stay for K, which is half the guard
+    assert all(0 < it <= 3000 for it in left.values()), left  # the fences stay for 2 K at most, which is the guard
 
 
 async def test_b40_waiting_costs_nothing(face: Face, five: Cluster, name: str) -> None:

@@ -28,7 +28,7 @@ async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
 @pytest.fixture
 async def pair(face: Face) -> AsyncIterator[Cluster]:
     """A primary, and a replica that has caught up with it."""
-    async with face.nodes(2) as cluster:
+    async with ports(face, 2) as cluster:
         replicate(cluster, 1, 0)
         await face.until(lambda: "master_link_status:up" in cluster.ask(1, "INFO", "replication"))
         yield cluster
@@ -46,6 +46,15 @@ def replicate(nodes: Cluster, replica: int, primary: int) -> None:
 def only(face: Face, nodes: Cluster, node: int, **options: Any) -> Any:
     """A client that uses this node alone."""
     return face.keep(face.kind(nodes.urls[node], **{"fresh": nodes.fresh, **options}))
+
+
+@asynccontextmanager
+async def ports(face: Face, count: int, *arguments: str) -> AsyncIterator[Cluster]:
+    """Nodes at ports without a password: replicas, members of a cluster and proxies have to reach them."""
+    async with face.nodes(count, *arguments, tcp=True) as cluster:
+        assert cluster.everywhere("CONFIG", "SET", "requirepass", "") == ["OK"] * count
+        cluster.nodes.urls = tuple(f"redis://{url.rpartition('@')[2]}" for url in cluster.urls)
+        yield cluster
 
 
 @asynccontextmanager
@@ -125,7 +134,7 @@ async def test_a_primary_with_a_replica_is_warned_of(face: Face, pair: Cluster, 
 
 
 async def test_a_cluster_of_several_shards_is_refused_and_one_of_a_single_shard_is_a_node(face: Face, name: str) -> None:
-    async with face.nodes(2, "--cluster-enabled", "yes") as nodes:
+    async with ports(face, 2, "--cluster-enabled", "yes") as nodes:
         assert nodes.ask(0, "CLUSTER", "ADDSLOTSRANGE", 0, 16383) == "OK"
         await face.until(lambda: "cluster_state:ok" in nodes.ask(0, "CLUSTER", "INFO"))
         alone = only(face, nodes, 0)
@@ -150,7 +159,7 @@ async def test_a_cluster_of_several_shards_is_refused_and_one_of_a_single_shard_
 
 
 async def test_a_server_counts_once_while_the_votes_of_its_other_address_last(face: Face, name: str) -> None:
-    async with face.nodes(3) as nodes, proxies(face, nodes) as ways:
+    async with ports(face, 3) as nodes, proxies(face, nodes) as ways:
         client = face.keep(face.kind(*[way.url for way in ways], fresh=nodes.fresh, ttl=2, max_ttl=5, outage=0.5))
         await face.ready(client)
         lease = await face.acquire(client.lock(name, renew=False))
@@ -169,7 +178,7 @@ async def test_a_server_counts_once_while_the_votes_of_its_other_address_last(fa
 
 
 async def test_a_set_that_is_named_by_other_addresses_is_the_same_set(face: Face, name: str) -> None:
-    async with face.nodes(3) as nodes, proxies(face, nodes) as ways:
+    async with ports(face, 3) as nodes, proxies(face, nodes) as ways:
         same, other = list(nodes.urls), [way.url for way in ways]
         client = face.keep(face.kind(shards={"new": same}, previous={"old": other}, fresh=nodes.fresh, ttl=2))
         old = face.keep(face.kind(shards={"old": other}, fresh=nodes.fresh, ttl=2))
@@ -185,7 +194,7 @@ async def test_a_name_would_wait_for_its_own_client_if_addresses_were_compared(
     face: Face, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(moving, "_same_servers", lambda source, lease: False)
-    async with face.nodes(1) as nodes, proxies(face, nodes) as ways:
+    async with ports(face, 1) as nodes, proxies(face, nodes) as ways:
         sets = {"shards": {"new": list(nodes.urls)}, "previous": {"old": [ways[0].url]}}
         client = face.keep(face.kind(**sets, fresh=nodes.fresh, ttl=2))
         with pytest.raises(LockBusy):
@@ -193,7 +202,7 @@ async def test_a_name_would_wait_for_its_own_client_if_addresses_were_compared(
 
 
 async def test_a_set_that_shares_some_servers_under_other_addresses_is_refused(face: Face, name: str) -> None:
-    async with face.nodes(4) as nodes, proxies(face, nodes) as ways:
+    async with ports(face, 4) as nodes, proxies(face, nodes) as ways:
         former = [way.url for way in ways[1:]]
         client = face.keep(face.kind(shards={"new": list(nodes.urls[:3])}, previous={"old": former}, fresh=nodes.fresh, ttl=2))
         with pytest.raises(ConfigError, match="have 2 servers in common, and must have all or none"):
@@ -201,7 +210,7 @@ async def test_a_set_that_shares_some_servers_under_other_addresses_is_refused(f
 
 
 async def test_sets_that_cannot_be_reached_are_no_quorum(face: Face, name: str) -> None:
-    async with face.nodes(3) as nodes:
+    async with ports(face, 3) as nodes:
         dead = [f"redis://127.0.0.1:{port}" for port in (1, 2, 3)]
         client = face.keep(face.kind(shards={"new": list(nodes.urls)}, previous={"old": dead}, fresh=nodes.fresh, ttl=2, outage=0.5))
         for wait in (None, 5, 0):
@@ -216,7 +225,7 @@ async def test_sets_that_cannot_be_reached_are_no_quorum(face: Face, name: str) 
 
 
 async def test_one_lock_with_a_short_ttl_does_not_ruin_its_client(face: Face, name: str) -> None:
-    async with face.nodes(3) as nodes, proxies(face, nodes, delay=0.01) as ways:
+    async with ports(face, 3) as nodes, proxies(face, nodes, delay=0.01) as ways:
         client = face.keep(face.kind(*[way.url for way in ways], fresh=nodes.fresh, outage=3))
         await face.ready(client)
         with pytest.raises(ConfigError, match=r"ttl=0\.05 is too short for these nodes: .* take [0-9.]+ ms") as caught:
@@ -233,7 +242,7 @@ async def test_one_lock_with_a_short_ttl_does_not_ruin_its_client(face: Face, na
 
 
 async def test_a_client_whose_own_ttl_is_too_short_hears_of_it_by_its_first_lock(face: Face, name: str) -> None:
-    async with face.nodes(3) as nodes, proxies(face, nodes, delay=0.02) as ways:
+    async with ports(face, 3) as nodes, proxies(face, nodes, delay=0.02) as ways:
         client = face.keep(face.kind(*[way.url for way in ways], fresh=nodes.fresh, ttl=0.05, outage=20))
         with pytest.raises(ConfigError, match=r"ttl=0\.05 is too short for these nodes"):
             await face.acquire(client.lock(name))
