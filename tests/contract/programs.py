@@ -20,7 +20,9 @@ from holdfast.errors import *
 URLS, FRESH = os.environ["HOLDFAST_NODES"].split(), os.environ["HOLDFAST_FRESH"].split()
 
 def say(*words):
-    print(*words, flush=True)
+    # One write: threads that say something at the same moment do not mix their lines.
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")
+    sys.stdout.flush()
 
 """
 
