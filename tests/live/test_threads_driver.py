@@ -86,7 +86,8 @@ def test_b48_a_thousand_locks_need_one_thread_and_leave_nothing(three: Cluster) 
     with connected(three, ttl=1) as client:
         before = things()
         leases = [client.lock(f"many{i}").acquire() for i in range(1000)]
-        assert things() == before
+        # A thread of an earlier test may end meanwhile.
+        assert all(now <= then for now, then in zip(things(), before, strict=True))
         time.sleep(1.1)
         assert all(it.held for it in leases), "all of them are renewed"
         names = [it.name for it in leases]

@@ -111,6 +111,19 @@ class Broken(Exception):
 # ---------------------------------------------------------------- claims as values
 
 
+class Asker(Claim):
+    """The shipped claim, in a world in which all clocks are right.
+
+    Moments of earlier steps become their order, so it cannot tell for how long it has asked, and which fence would be too late for
+    the clocks. None is, here. (Worlds with wrong clocks are the simulator's: `tests/sim/test_skew.py`.)
+    """
+
+    __slots__ = ()
+
+    def latest(self, now: float) -> int:
+        return 2**63
+
+
 class _Shape:
     """Takes a claim apart into a value, and puts it together again.
 
@@ -574,7 +587,7 @@ class _Crew:
         ticket = self.mint.ticket(EPOCH / 1000 + self.step * STEP + skew) + 1000 * number + 10 * self.client
         self.core = (*self.core[:1], number, *self.core[2:])
         patient = self.client not in bounds.tries
-        self.claim = Claim(self.recipe, TTL, ticket, self.mint, self.reach, patient=patient, renew=bounds.renew)
+        self.claim = Asker(self.recipe, TTL, ticket, self.mint, self.reach, patient=patient, renew=bounds.renew)
         self.claim.begin(self.now)
 
     def _answer(self, node: int, said: Any) -> int:
@@ -624,7 +637,7 @@ class _Crew:
     # ------------------------------------------------ a claim as a value
 
     def _put_together(self) -> Claim:
-        shape, claim = self.model.shape, object.__new__(Claim)
+        shape, claim = self.model.shape, object.__new__(Asker)
         for name, value in zip(shape.core, self.core[9], strict=True):
             setattr(claim, name, value)
         for name, value in shape.FOR_PEOPLE.items():

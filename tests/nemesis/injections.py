@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
+from bench.cluster import Open
 from holdfast import events
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
@@ -176,7 +177,7 @@ SHOWN = {CUT: "{} truncated", HELD: "{} kept", LATE: "{} late", RESET: "planned"
 async def everywhere(seed: int, seconds: float, tell: Callable[[str], None] = print, most: int | None = None) -> Outcome:
     """Sessions with all injections, some at once, for at most so many seconds; at most `most` sessions."""
     began, outcome, dice = time.monotonic(), Outcome(), random.Random(seed)
-    with Nodes(3) as nodes:
+    with Open(3) as nodes:
         outcome.lengths = await measured(nodes)
         plans = list(plan(outcome.lengths, dice))
         dice.shuffle(plans)

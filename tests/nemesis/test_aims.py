@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,12 +13,20 @@ from contract.cluster import ask
 from nemesis.aims import UNTIL_EARLY, Caught, Moment, Scout
 from nemesis.proxy import Proxy
 
+from bench.cluster import Open
 from holdfast.aio import Holdfast
 from holdfast.clock import clock
 from holdfast.embedded import Nodes
 
 TTL = 1.5
 NAME = "aims"
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    """Nodes at ports, which proxies can reach."""
+    with Open(5) as nodes:
+        yield nodes
 
 
 @asynccontextmanager

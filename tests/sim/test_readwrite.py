@@ -95,9 +95,9 @@ PLANTED = {
     ),
     "readers are not asked": Planted(lua("isReader(token) and {} or call('ZRANGE', readers, 0, -1)", "{}"), ("idle",), "readers, calm"),
     "a downgrade looks like a gap": Planted(
-        lua("    promote(P)\n    return {F, 0, 0}", "    promote(P)\n    return {F, 0, 1}"), ("lost",), "readers, calm"
+        lua("    promote(P)\n    return {F, 0, 0}", "    promote(P)\n    return {F, 0, 1}"), ("lost", "unfounded"), "readers, calm"
     ),
-    "a downgrade does not expect its fence": Planted(python("_share", forgetful), ("lost", "fence"), "readers, calm"),
+    "a downgrade does not expect its fence": Planted(python("_share", forgetful), ("lost", "unfounded", "fence"), "readers, calm"),
 }
 
 

@@ -75,7 +75,9 @@ def test_where_no_operator_is_no_law_has_to_look_at_what_he_does(
     assert main(["--seeds", "0..10", "--shared"]) == 0
     monkeypatch.setattr(script, "HANDS", ())
     assert main(["--seeds", "0..10", "--shared"]) == 2
-    assert "laws that had nothing to look at: gap, unfounded\n" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    # Whether a lease is lost to a gap in ten worlds is chance; an operator's hand is needed for the law "gap".
+    assert re.search("laws that had nothing to look at: gap(, unfounded)?\n", told)
 
 
 def test_what_is_not_the_same_each_time_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

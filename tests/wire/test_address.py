@@ -89,6 +89,7 @@ BAD = {
     "redis://h:port": "'redis://h' is no address of a node: its host, port or options cannot be read",
     "redis://h:70000": "'redis://h:70000': the port must be between 1 and 65535, not 70000",
     "redis://h:99999/1": "'redis://h:99999/1': the port must be between 1 and 65535, not 99999",
+    "redis://[h]:6379": "'redis://[h]:6379' is no address of a node: its host, port or options cannot be read",
     "redis://[::1": "'redis://[::1' is no address of a node: its host, port or options cannot be read",
     "redis://h?db": "'redis://h' is no address of a node: its host, port or options cannot be read",
     "redis://h/x": "'redis://h/...': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",

@@ -534,7 +534,9 @@ class Claim:
 
     def hold(self, fence: int, until: float, now: float) -> None:
         """It is held from now on."""
-        self.state, self.news, self.fence, self._propose, self.since = HELD, True, fence, fence, now
+        self.state, self.news, self.fence, self.since = HELD, True, fence, now
+        # Renewals propose this fence, so a node that stood below it and then says it was raised by us.
+        self._propose, self._largest = fence, max(self._largest, fence)
         for vote in self.votes:
             if vote.granted:
                 self._begins(vote, vote.since)

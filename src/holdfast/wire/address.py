@@ -139,7 +139,8 @@ def _read(url: object) -> Address:
         # (a plus is a plus: no form has been filled in here)
         pairs = parse_qsl(parts.query.replace("+", "%2B"), True, bool(parts.query), errors="strict")
     except ValueError:
-        if given := re.search(r"(?:^[^\[]*|\]):(\d+)$", shown.partition("://")[2].partition("/")[0]):
+        given = re.search(r":(\d+)$", shown.partition("://")[2].partition("/")[0])
+        if given and int(given[1]) > 65535:
             raise ConfigError(f"{shown!r}: the port must be between 1 and 65535, not {given[1]}") from None
         raise ConfigError(f"{shown!r} is no address of a node: its host, port or options cannot be read") from None
     secure = scheme in ("rediss", "valkeys")
