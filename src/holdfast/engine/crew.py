@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from .. import events, scripts
@@ -32,6 +32,7 @@ from .record import Record, Stats
 from .settings import Settings
 from .timers import Timers
 
+T = TypeVar("T")
 Want = Claim | Goal  # what a lease stands on
 
 
@@ -93,6 +94,7 @@ class Crew:
         self._told: list[object] = [None] * len(self.lanes)
         self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout, settings.spreads)
         self._timers: Timers[Claim | Round] = Timers()
+        self._bug: Exception | None = None  # raised by what a lane told us, and no failure of the lane
         self._pulse = -inf
 
     # ------------------------------------------------ what callers want
@@ -212,12 +214,20 @@ class Crew:
 
     def connected(self, node: int, now: float, address: Address | None = None) -> None:
         """A connection to the node can carry bytes. `address`: with the credentials of the moment, if there are such."""
-        self.lanes[node].connected(now, address)
+        lane = self.lanes[node]
+        self._try(lane, lane.connected, None, now, address)
+        if lane.bad is not None:
+            self.lost(node, now, lane.bad)
 
     def received(self, node: int, data: bytes | bytearray | memoryview, now: float) -> None:
         """The node sent this."""
         lane, before = self.lanes[node], self.lanes[node].line
-        lane.received(data, now)
+        try:
+            lane.received(data, now)
+        except Exception as error:
+            if error is self._bug:
+                raise
+            self.faulted(node, now, error)
         if lane.line is not before:
             if lane.line is wire.GUARDED:
                 self._introduced(lane, now)
@@ -229,8 +239,16 @@ class Crew:
     def lost(self, node: int, now: float, cause: Exception) -> None:
         """The connection to the node is gone, could not be made, or is no good: it is hung up."""
         lane = self.lanes[node]
-        cause = lane.explained(cause)
-        lane.broke(now)
+        if isinstance(cause, MemoryError):
+            cause = _failure(cause)
+        cause = self._try(lane, lane.explained, cause, cause)
+        try:
+            lane.broke(now)
+        except Exception as error:  # nobody knows in which state this has left the lane
+            cause = _failure(error)
+            lane.renounce(now)
+        if node in self.dials:
+            self.dials.remove(node)
         self.hangups.append(node)
         self._pulse = min(self._pulse, lane.wake)
         self._stands(lane, now, cause)
@@ -248,15 +266,54 @@ class Crew:
         if self._census.due <= now:
             self._take_census(now)
         if self._pulse <= now:
+            self._pulse = inf
             for lane in self.lanes:
-                if lane.late(now):
-                    self.lost(lane.node, now, lane.silence())
-                elif lane.line is wire.DOWN and lane.wake <= now:
-                    lane.dial(now)
-                    self.dials.append(lane.node)
-                elif lane.line is wire.GUARDED and lane.wake <= now:
-                    self._open(lane, now)
-            self._pulse = min(lane.due() for lane in self.lanes)
+                self._look_after(lane, now)
+            due = min([self._due(lane, now) for lane in self.lanes])
+            self._pulse = min(self._pulse, due)
+
+    def _look_after(self, lane: Lane[Command], now: float) -> None:
+        """Hang up, dial or open one lane, if it is time to. Whatever fails there is this lane's failure."""
+        late = self._try(lane, lane.late, False, now)
+        if lane.bad is None and late:
+            lane.bad = self._try(lane, lane.silence, None)
+        elif lane.bad is None and lane.line is wire.DOWN and lane.wake <= now:
+            self._try(lane, lane.dial, None, now)
+            self.dials.append(lane.node)
+        elif lane.bad is None and lane.line is wire.GUARDED and lane.wake <= now:
+            self._open(lane, now)
+        if lane.bad is not None:
+            self.lost(lane.node, now, lane.bad)
+
+    def _due(self, lane: Lane[Command], now: float) -> float:
+        """When to look after a lane next."""
+        due = self._try(lane, lane.due, inf)
+        if lane.bad is None:
+            return due
+        self.lost(lane.node, now, lane.bad)
+        return self.lanes[lane.node].wake
+
+    def faulted(self, node: int, now: float, error: Exception) -> None:
+        """Something of ours failed, or memory ran out, while it dealt with one node: the node is lost at the next tick, and no other."""
+        lane = self.lanes[node]
+        lane.bad = lane.bad or _failure(error)
+        self._pulse = min(self._pulse, now)
+
+    def _try(self, lane: Lane[Command], call: Callable[..., T], otherwise: T, *arguments: object) -> T:
+        """Call a method of a lane. What it raises makes the lane bad."""
+        try:
+            return call(*arguments)
+        except Exception as error:
+            lane.bad = lane.bad or _failure(error)
+            return otherwise
+
+    def _say(self, nodes: Sequence[int], command: Command) -> None:
+        """Have lanes say something. One that fails keeps no other from it."""
+        for node in nodes:
+            try:
+                self.lanes[node].say(command)
+            except Exception as error:
+                self.faulted(node, command.sent, error)
 
     def _renew_ahead(self, now: float) -> None:
         """Renewals that are due soon go along with those that are due, and are due together from then on: one write for all of them."""
@@ -268,7 +325,9 @@ class Crew:
     def excuse(self, now: float) -> None:
         """The driver was kept from sending for a while: no node's silence counts until now."""
         for lane in self.lanes:
-            lane.excuse(now)
+            self._try(lane, lane.excuse, None, now)
+            if lane.bad is not None:
+                self.lost(lane.node, now, lane.bad)
 
     def next_wake(self) -> float:
         """When to call `tick` at the latest."""
@@ -279,12 +338,23 @@ class Crew:
     def heard(self, node: int, question: Command, reply: object, now: float) -> None:
         """A node has answered a command."""
         owner = question.owner
-        if owner is not None and owner.answered(node, question, reply, now):
-            assert isinstance(owner, Claim | Round)  # nobody else owns commands
-            self._follow(owner, now)
+        try:
+            if owner is not None and owner.answered(node, question, reply, now):
+                assert isinstance(owner, Claim | Round)  # nobody else owns commands
+                self._follow(owner, now)
+        except Exception as error:
+            self._bug = error
+            raise
 
     def told(self, node: int, message: bytes, now: float) -> None:
         """A node has said something to this crew's inbox."""
+        try:
+            self._told_by(node, message, now)
+        except Exception as error:
+            self._bug = error
+            raise
+
+    def _told_by(self, node: int, message: bytes, now: float) -> None:
         parts = message.split(b" ", 3)
         if len(parts) != 4 or not TOKEN.fullmatch(parts[1]) or not FENCE.fullmatch(parts[2]):
             return  # nothing that our scripts say
@@ -300,14 +370,18 @@ class Crew:
             if claim.pushed(node, kind, int(fence), now):
                 self.act(claim, now)
         elif kind == GRANTED:  # one that nobody wants any more
-            self.lanes[node].say(Command(None, RELEASE, token, now, data=self._undo(key, token, self.settings.horizon)))
+            self._say((node,), Command(None, RELEASE, token, now, data=self._undo(key, token, self.settings.horizon)))
             self._expect(now)
 
     def changed(self, node: int, key: bytes | None, now: float) -> None:
         """Something happened to a key that a node was asked to watch; or, without a key, to all of them."""
-        for claim in [it for it in self.live.values() if key is None or it.recipe.name == key]:
-            if claim.changed(node, now):
-                self.act(claim, now)
+        try:
+            for claim in [it for it in self.live.values() if key is None or it.recipe.name == key]:
+                if claim.changed(node, now):
+                    self.act(claim, now)
+        except Exception as error:
+            self._bug = error
+            raise
 
     # ------------------------------------------------ within
 
@@ -320,7 +394,7 @@ class Crew:
     def _conduct(self, round_: Round, now: float) -> None:
         """Do what a round asks for."""
         for node, command in round_.sends:
-            self.lanes[node].say(command)
+            self._say((node,), command)
         if round_.sends:
             round_.sends.clear()
             self._expect(now)
@@ -338,7 +412,6 @@ class Crew:
         """Do what a claim asks for."""
         recipe = claim.recipe
         if claim.sends:
-            lanes = self.lanes
             for nodes, command in claim.sends:
                 if command.mode is RELEASE:
                     command.data = recipe.release(command.token)
@@ -346,8 +419,7 @@ class Crew:
                     command.data = recipe.request(command.token, command.ttl, command.mode, command.fence)
                 if recipe.rider is not None and claim.fence and (command.mode is RELEASE) is not (claim.state is HELD):
                     self._say_along(recipe.rider(claim.fence, command.ttl), nodes, now)  # (before a release, on the same connections)
-                for node in nodes:
-                    lanes[node].say(command)
+                self._say(nodes, command)
             claim.sends.clear()
             self._expect(now)
         if claim.token is not claim.routed:  # begun anew
@@ -382,9 +454,7 @@ class Crew:
 
     def _say_along(self, data: bytes, nodes: Sequence[int], now: float) -> None:
         """Say something whose answer nobody waits for."""
-        word = Command(None, READ, b"", now, data=data)
-        for node in nodes:
-            self.lanes[node].say(word)
+        self._say(nodes, Command(None, READ, b"", now, data=data))
         self._expect(now)
 
     def _expect(self, now: float) -> None:
@@ -447,8 +517,9 @@ class Crew:
                 self.record.warn(self.reach.labels[node], difference, now)
 
     def _open(self, lane: Lane[Command], now: float) -> None:
-        lane.opened(now)
-        self._stands(lane, now)
+        self._try(lane, lane.opened, None, now)
+        if lane.bad is None:
+            self._stands(lane, now)
 
     def _stands(self, lane: Lane[Command], now: float, cause: Exception | None = None) -> None:
         """How does the node stand, after something happened to its lane? Tell claims and observers if that is new."""
@@ -488,6 +559,17 @@ class Crew:
         for round_ in list(self.rounds):
             if round_.joined(node, now) or round_.tick(now):
                 self._conduct(round_, now)
+
+
+def _failure(error: Exception) -> ConnectionError:
+    """What failed, and where; but not its words, in which a password may be."""
+    kind, at = type(error).__name__, error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    if isinstance(error, MemoryError):
+        return ConnectionError("this process has no memory left for what the node says")
+    where = "" if at is None else f" in {at.tb_frame.f_code.co_qualname}, line {at.tb_lineno}"
+    return ConnectionError(f"holdfast failed on this node's connection ({kind}{where}); the other nodes go on. Please report this")
 
 
 def _software(facts: dict[str, str]) -> str:
