@@ -192,7 +192,7 @@ class Lane(Generic[Q]):
             self._heard = now
         node, listener, ledger = self.node, self.listener, self.ledger
         reader, gets = self._reader, self._reader.gets
-        if reader.inside or usual(data) is None:
+        if reader.unfinished or reader.inside or usual(data) is None:
             try:
                 reader.check(bytes(data))
             except Malformed as error:

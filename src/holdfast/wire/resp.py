@@ -43,7 +43,7 @@ class Reader:
     def check(self, data: bytes) -> None:
         """Look at every header in the bytes that come next. Lines end where they do for hiredis.
 
-        This may be left out if nothing is `inside`, and the bytes are `usual`.
+        This may be left out if nothing is `inside` or `unfinished`, and the bytes are `usual`.
 
         Raises:
             Malformed: A reply claims to be too large, or is too large and not complete. The bytes are not to be fed.
