@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 IDLE = 10.0  # seconds after which a keeper with nothing to keep ends: a process that forks should have no thread
 CHUNK = 65536
-GULP = 1 << 20  # bytes that are read from one node before the others have their turn
+GULP = 1 << 18  # bytes that are read from one node before the others have their turn
 GLANCE = 0.05  # seconds after which whoever may be cancelled by an event, or by the client's end, looks at it
 
 _keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()

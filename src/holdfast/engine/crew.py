@@ -276,7 +276,8 @@ class Crew:
         """Hang up, dial or open one lane, if it is time to. Whatever fails there is this lane's failure."""
         late = self._try(lane, lane.late, False, now)
         if lane.bad is None and late:
-            lane.bad = self._try(lane, lane.silence, None)
+            silence = self._try(lane, lane.silence, None)
+            lane.bad = lane.bad or silence
         elif lane.bad is None and lane.line is wire.DOWN and lane.wake <= now:
             self._try(lane, lane.dial, None, now)
             self.dials.append(lane.node)
