@@ -227,6 +227,7 @@ async def test_without_descriptors_leases_survive_and_the_error_names_the_cause(
             assert lease.held
     await face.until(lambda: client.nodes()[2].state == "up", 30)
     await face.release(lease)
+    await face.ready(other)  # (which dials again)
     await face.release(await face.acquire(other.lock(f"{name}.other", wait=10)))
 
 
