@@ -112,9 +112,13 @@ def test_what_a_string_says_is_no_header_however_it_is_cut(words: list[bytes], s
 )
 def test_a_header_that_claims_too_much_is_refused_before_it_is_read(data: bytes, size: int) -> None:
     parser = reader()
-    with pytest.raises(Malformed, match="of .* (bytes|items)"):
+
+    def hears() -> None:
         for piece in pieces(data, size):
             parser.check(piece)
+
+    with pytest.raises(Malformed, match=r"of .* (bytes|items)"):
+        hears()
 
 
 def test_as_much_as_a_node_may_say_is_not_refused() -> None:
@@ -128,13 +132,17 @@ def test_as_much_as_a_node_may_say_is_not_refused() -> None:
 def test_a_reply_that_never_ends_is_refused(piece: bytes) -> None:
     parser = reader()
     parser.check(b"*1000000\r\n")
-    with pytest.raises(Malformed, match="more than 33554432 bytes"):
+
+    def hears() -> None:
         for _ in range(33):
             parser.check(piece)
 
+    with pytest.raises(Malformed, match="more than 33554432 bytes"):
+        hears()
+
 
 @pytest.mark.parametrize(
-    ("data", "whether"),
+    "data, whether",
     [
         (b"$16\r\n1600000000000000\r\n", True),
         (b":1\r\n:-3\r\n+OK\r\n_\r\n", True),
