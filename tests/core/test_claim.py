@@ -2937,6 +2937,22 @@ def test_what_was_asked_for_the_writer_is_not_listened_to() -> None:
     talk.held(P + 1, until=good_until(3.0))
 
 
+def test_what_our_own_renewal_has_raised_to_the_agreed_fence_is_no_gap() -> None:
+    """Two nodes agree on a fence above the ticket, and the third is below it: the first renewal raises it there."""
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(1, granted(P + 2), at=0.1)
+    talk.answers(2, granted(P + 2), at=0.2)
+    talk.held(P + 2)
+    talk.answers(0, granted(P + 1), at=0.3)
+    talk.wakes()
+    talk.sends(f"request to 0 1 2 proposing {P + 2}")
+    talk.answers(0, kept(P + 2), at=talk.now + 0.1)
+    talk.answers(1, kept(P + 2))
+    talk.answers(2, kept(P + 2))
+    talk.held(P + 2)
+
+
 def test_what_a_write_back_under_way_has_raised_is_no_gap() -> None:
     talk = Conversation(kind=WRITER)
     talk.sends("request to 0 1 2")

@@ -25,6 +25,7 @@ from holdfast.errors import ConfigError, LockBusy, NoQuorum, Overtaken
 from holdfast.recipes.exclusive import Exclusive, undo
 from holdfast.recipes.semaphore import Slots
 from holdfast.wire.address import parse
+from holdfast.wire.lane import Lane
 from holdfast.wire.resp import pack
 
 
@@ -2512,3 +2513,115 @@ def test_a_node_that_cannot_be_spoken_to_hears_it_with_a_later_renewal() -> None
     world.run(4)
     assert [it for it, _ in said(world, 1)] == ["request", "SAYS", "SAYS", "request"]
     assert claim.state is HELD
+
+
+# ------------------------------------------------ what fails at one lane
+
+
+CALLS = sorted(name for name, it in vars(Lane).items() if callable(it) and not name.startswith("_") and name != "renounce")
+
+
+def plant(world: World, number: int, call: str, error: Exception) -> list[str]:
+    """Have this call of one node's lane raise, each time. What is returned grows with each call."""
+    called: list[str] = []
+
+    def raises(*_: object) -> Any:
+        called.append(call)
+        raise error
+
+    setattr(world.crew.lanes[number], call, raises)
+    return called
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_whatever_fails_at_one_lane_is_that_nodes_failure_and_leases_survive(call: str) -> None:
+    world = World().connect()
+    claim = world.claim(ttl=3.0)
+    world.run(0.1)
+    called = plant(world, 2, call, ZeroDivisionError("secret"))
+    # Two calls need an occasion: a claim that is refused for its round trip, and a fence that looks wrong.
+    if call == "measure":
+        world.crew._measure(world.now)
+    if call == "told_time":
+        world.crew._check_clocks(world.now)
+    if call == "take":  # (the world has no driver of its own that could contain this: as those do)
+        world.crew.faulted(2, world.now, ZeroDivisionError("secret"))
+        called.append(call)
+        del world.crew.lanes[2].take  # (the method of the class again)
+    world.run(2.0)
+    world.crew.excuse(world.now)
+    if not called or call == "explained":
+        world.cut(2)
+    world.run(2.0)
+    if not called:  # what only a silent node is told
+        world.nodes[2].mute = True
+    world.run(10.0)
+    assert called == [call] * len(called)
+    assert 1 <= len(called) < 200, "it is tried again and again, but not without a pause"
+    assert claim.state is HELD
+    assert len([it for it in claim.votes if it.granted]) >= 2
+    other = world.claim("b", ttl=3.0)
+    world.run(2.0)
+    assert other.state is HELD
+    told = [it for it in world.events if isinstance(it, events.NodeDown)]
+    assert told or call in ("excuse", "explained"), "these two fail once: such a node is dialled at once, and never counts as down"
+    assert {it.node for it in told} <= {world.crew.lanes[2].address.label}
+    assert not any("secret" in str(it.cause) for it in told)
+    world.end(claim)
+    world.end(other)
+    world.run(1.0)
+    assert world.nodes[0].holders == world.nodes[1].holders == {}
+
+
+def test_a_cause_of_ours_says_where_it_failed_and_not_what_was_said() -> None:
+    world = World().connect()
+    plant(world, 2, "say", KeyError("secret"))
+    world.claim(ttl=3.0)
+    world.run(0.01)
+    cause = str(world.crew.status(world.now)[2].cause)
+    assert cause.startswith("holdfast failed on this node's connection (KeyError in ")
+    assert "secret" not in cause
+
+
+def test_no_memory_is_called_so() -> None:
+    world = World().connect()
+    world.crew.lost(2, world.now, MemoryError())
+    world.crew.lost(2, world.now, MemoryError())
+    assert str(world.crew.status(world.now)[2].cause) == "this process has no memory left for what the node says"
+
+
+def test_what_was_never_raised_has_no_place() -> None:
+    world = World().connect()
+    world.crew.faulted(2, world.now, ZeroDivisionError())
+    assert str(world.crew.lanes[2].bad) == (
+        "holdfast failed on this node's connection (ZeroDivisionError); the other nodes go on. Please report this"
+    )
+    world.run(0.1)
+    assert world.nodes[2].connection == 2, "it is connected to again"
+
+
+@pytest.mark.parametrize("method", ["answered", "pushed", "changed"])
+def test_a_bug_of_what_knows_the_protocol_is_no_nodes_failure(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may believe in a claim any longer that has raised something: so the driver is told, and ends its leases."""
+    world = World().connect()
+    claim = world.claim()
+    world.run(0.1)
+    planted = ZeroDivisionError("planted")
+
+    def raises(*_: object, **__: object) -> Any:
+        raise planted
+
+    monkeypatch.setattr(Claim, method, raises)
+
+    def hears() -> None:
+        if method == "answered":
+            world.crew.extend(claim, 20.0, world.now)
+            world.run(1.0)
+        elif method == "pushed":
+            world.publishes(0, b"g %b 1600000000000000 a" % claim.token)
+        else:
+            world.says(0, b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n")
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        hears()
+    assert caught.value is planted

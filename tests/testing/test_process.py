@@ -8,14 +8,17 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+from proof import patches
 
 from holdfast import LockLost, Misuse, StaleFence
 from holdfast.aio import Holdfast
 from holdfast.aio.lease import Lease
+from holdfast.core.claim import Claim
 from holdfast.errors import ConfigError
 from holdfast.fencing import Seen
 from holdfast.testing.process import Process
 from holdfast.testing.simulation import Crashed, Simulation, Stuck
+from holdfast.testing.world import Violation
 
 Body = Callable[[Lease], Awaitable[object]]
 
@@ -279,6 +282,13 @@ def test_the_same_seed_is_the_same_history_with_processes_too() -> None:
         return simulation.world.fingerprint()
 
     assert prints(1) == prints(1) != prints(2)
+
+
+def test_a_fence_that_was_agreed_and_does_not_count_as_proposed_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A holder that takes what its own renewal has raised for a new grant loses a healthy lease."""
+    patches.method(monkeypatch, Claim, "hold", "fence, max(self._largest, fence)", "fence, self._largest")
+    with pytest.raises(Violation, match="^unfounded: "):
+        test_the_same_seed_is_the_same_history_with_processes_too()
 
 
 def test_the_timeline_tells_what_happened_to_a_process() -> None:

@@ -1031,6 +1031,39 @@ def test_what_is_no_answer_is_bad(which: str) -> None:
     assert log(lane) == []
 
 
+def test_what_is_larger_than_any_answer_is_refused_before_it_is_read() -> None:
+    lane = a_lane()
+    up(lane)
+    lane.say(Asked(b"?"))
+    lane.received(b"*2147", 1.0)
+    lane.received(b"483647\r\n", 1.0)
+    assert type(lane.bad) is ConnectionError
+    assert str(lane.bad) == "it sends more than any answer to this client can be: a list of 2147483647 items"
+    assert log(lane) == []
+
+
+def test_a_reply_that_never_ends_is_refused_though_each_piece_of_it_is_usual() -> None:
+    lane = a_lane()
+    up(lane)
+    lane.say(Asked(b"?"))
+    lane.received(b"*1000000\r\n", 1.0)
+    for _ in range(33):
+        assert lane.bad is None
+        lane.received(b"$1048560\r\n" + b"x" * 1048560 + b"\r\n", 1.0)
+    assert "a reply of more than 33554432 bytes" in str(lane.bad)
+
+
+def test_replies_that_end_may_be_as_many_as_there_are() -> None:
+    lane = a_lane()
+    up(lane)
+    for _ in range(40):
+        lane.say(Asked(b"?"))
+        for piece in (b"*1\r\n$1048560\r\n", b"x" * 1048560, b"\r\n"):
+            lane.received(piece, 1.0)
+    assert lane.bad is None
+    assert len(log(lane)) == 40
+
+
 INSERTS = (b"~1\r\n*0\r\n", b"*0\r\n", b">0\r\n", b"(99\r\n", b"|1\r\n+a\r\n+b\r\n", b"-\xff\r\n", b"$-1\r\n", b"=1\r\nt\r\n", b",nan\r\n")
 
 
@@ -1526,3 +1559,14 @@ def test_a_connection_on_which_the_scripts_were_never_taken_was_of_no_use(failed
     assert lane.line is (LOADING if failed else UP)
     lane.broke(11.0 + SHORT)
     assert lane.fails == failed + 1
+
+
+def test_the_last_resort_leaves_nothing_of_the_connection_and_keeps_what_the_guard_needs() -> None:
+    lane = a_lane(guard=60.0)
+    up(lane)
+    lane.say(Asked(b"release", again=True))
+    run = lane.run_id
+    lane.bad = ConnectionError("x")
+    lane.renounce(5.0)
+    assert (lane.line, lane.bad, lane.fails, lane.wake) == (DOWN, None, 1, 5.0 + 1.28)
+    assert (list(lane.ledger), lane.out, lane.unsaid, lane.run_id) == ([], [], [], run)

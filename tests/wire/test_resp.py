@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
-from holdfast.wire.resp import MORE, Malformed, Push, Refusal, pack, reader
+from holdfast.wire.resp import MORE, Malformed, Push, Refusal, pack, reader, usual
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
@@ -57,3 +57,100 @@ def test_what_is_no_resp_is_malformed(rubbish: bytes) -> None:
     parser.feed(rubbish)
     with pytest.raises(Malformed):
         parser.gets()
+
+
+# ------------------------------------------------ what is too large
+
+
+def pieces(data: bytes, size: int) -> list[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def heard(data: bytes, size: int) -> list[object]:
+    """What a reader makes of these bytes, looking at all of them."""
+    parser, read = reader(), list[object]()
+    for piece in pieces(data, size):
+        parser.check(piece)
+        parser.feed(piece)
+        while (reply := parser.gets()) is not MORE:
+            parser.unfinished = 0
+            read.append(reply)
+    assert not parser.inside
+    return read
+
+
+TEXTS = st.one_of(st.binary(max_size=40), st.sampled_from([b"*2147483647\r\n", b"\r\n$99999999999\r\n", b"\r", b"\n", b"x\r", b"-" * 40]))
+
+
+@patient
+@given(st.lists(TEXTS, min_size=1, max_size=9), st.integers(min_value=1, max_value=50))
+def test_what_a_string_says_is_no_header_however_it_is_cut(words: list[bytes], size: int) -> None:
+    data = pack(*words) + b"%1\r\n+" + b"long " * 20 + b"\r\n=7\r\ntxt:abc\r\n*-1\r\n$-1\r\n:1\r\n" + b"-ERR " + b"e" * 90 + b"\r\n"
+    told = [words, {b"long " * 20: b"abc"}, None, None, 1]
+    read = heard(data, size)
+    assert read[:-1] == told
+    assert type(read[-1]) is Refusal
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 100])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"*2147483647\r\n",
+        b"*1048577\r\n",
+        b"%1048577\r\n",
+        b"~1048577\r\n",
+        b">1048577\r\n",
+        b"*2\r\n*1048577\r\n",
+        b"$33554433\r\n",
+        b"=33554433\r\n",
+        b":1\r\n$4\r\n\r\n\r\n\r\n*2147483647\r\n",
+        b"+a\n$40\r\n*2147483647\r\n",  # a line feed alone ends no line: the header of a string is not one, and that of the list is
+        b"+a\r$40\r\n*2147483647\r\n",
+        b"*1\r\n-" + b"x" * 99 + b"\r\n*2147483647\r\n",
+    ],
+)
+def test_a_header_that_claims_too_much_is_refused_before_it_is_read(data: bytes, size: int) -> None:
+    parser = reader()
+
+    def hears() -> None:
+        for piece in pieces(data, size):
+            parser.check(piece)
+
+    with pytest.raises(Malformed, match=r"of .* (bytes|items)"):
+        hears()
+
+
+def test_as_much_as_a_node_may_say_is_not_refused() -> None:
+    parser = reader()
+    parser.check(b"*1048576\r\n")
+    parser.check(b"$33554432\r\n")
+    assert parser.inside
+
+
+@pytest.mark.parametrize("piece", [b"x" * (1 << 20), b"$1048560\r\n" + b"x" * 1048560 + b"\r\n"])
+def test_a_reply_that_never_ends_is_refused(piece: bytes) -> None:
+    parser = reader()
+    parser.check(b"*1000000\r\n")
+
+    def hears() -> None:
+        for _ in range(33):
+            parser.check(piece)
+
+    with pytest.raises(Malformed, match="more than 33554432 bytes"):
+        hears()
+
+
+@pytest.mark.parametrize(
+    "data, whether",
+    [
+        (b"$16\r\n1600000000000000\r\n", True),
+        (b":1\r\n:-3\r\n+OK\r\n_\r\n", True),
+        (b"$16\r\n1600000000000000\r\n*2147483647\r\n", False),
+        (b"*1\r\n", False),
+        (b"$16\r\n160000000000000", False),
+        (b"", False),
+    ],
+)
+def test_what_is_usual_has_no_header_that_could_be_large_and_is_complete(data: bytes, whether: bool) -> None:
+    assert (usual(memoryview(data)) is not None) is whether

@@ -85,6 +85,7 @@ class Link(asyncio.BufferedProtocol):
         self.open = driver.loop.create_future()  # bytes can flow
         self.over: Exception | None = None  # why there will be no more
         self.full = False  # did the last read fill the buffer? Then more may lie unread
+        self.left: int | None = None  # bytes that were unread when it was last to be judged, and still are; None: it was not looked yet
         self._buffer = bytearray(CHUNK)
         self._view = memoryview(self._buffer)
 
@@ -106,6 +107,8 @@ class Link(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.full = nbytes == CHUNK
+        if self.left is not None:
+            self.left -= nbytes
         data: memoryview | bytes = self._view[:nbytes]
         if (tunnel := self.tunnel) is not None:
             opened, data = tunnel.open, tunnel.received(data)
@@ -119,11 +122,23 @@ class Link(asyncio.BufferedProtocol):
             self._end(tunnel.fault)
             self.driver.failed(self, tunnel.fault)
 
+    def unread(self) -> bool:
+        """May something lie unread that lay there when this was asked first since `left` was None? A node may send without end."""
+        if self.full and self.left is None and (sock := self.sock) is not None:
+            self.left = sockets.unread(sock)
+        return self.full and (self.left or 0) > 0
+
     def write(self, data: bytes) -> None:
         """Send this, and whatever TLS has to say."""
         assert self.transport is not None
-        if (data := data if self.tunnel is None else self.tunnel.sealed(data)) and self.over is None:
-            self.transport.write(data)
+        try:
+            data = data if self.tunnel is None else self.tunnel.sealed(data)
+        except Exception as error:
+            self._end(error)
+            self.driver.loop.call_soon(self.driver.failed, self, error)  # (the crew may be in the middle of something)
+        else:
+            if data and self.over is None:
+                self.transport.write(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc or ConnectionError("it closed the connection"))
@@ -459,13 +474,16 @@ class Driver:
         if now > due + self.crew.patience / 8:  # the loop was busy for long: what was said last may have left only now
             self.crew.excuse(now)
         self._look(now, due)
+        for link in self._links:
+            if link is not None:
+                link.left = None
         self.loop.call_soon(self.loop.call_soon, self._judge, now)
 
     @_whole
     def _judge(self, now: float) -> None:
         self._look(clock(), now)
-        unread = [it for it in self._links if it is not None and it.full]
-        if unread:  # read on, until a read does not fill the buffer
+        unread = [it for it in self._links if it is not None and it.unread()]
+        if unread:  # read on, until a read does not fill the buffer, or all has been read that lay there now
             for link in unread:
                 link.full = False
             self.loop.call_soon(self.loop.call_soon, self._judge, now)
@@ -535,10 +553,13 @@ class Driver:
         crew.spoke = False
         for lane, link in zip(crew.lanes, self._links, strict=True):
             if lane.out and link is not None and link.transport is not None:
-                if link.tunnel is None:
-                    link.transport.write(lane.take())
-                else:
-                    link.write(lane.take())
+                try:
+                    if link.tunnel is None:
+                        link.transport.write(lane.take())
+                    else:
+                        link.write(lane.take())
+                except Exception as error:
+                    crew.faulted(lane.node, clock(), error)
         if self._flushed:
             self._wake(self._flushed)
 
@@ -644,8 +665,8 @@ class Driver:
             except OSError as error:  # a family that this machine has not
                 refusal = error
                 continue
-            link = Link(self, node, self._access[node].tunnel())
             try:
+                link = Link(self, node, self._access[node].tunnel())
                 await self.loop.sock_connect(sock, where)
                 if address.path:
                     await self.loop.create_unix_connection(lambda: link, sock=sock)  # noqa: B023 (called at once)

@@ -5,8 +5,11 @@ Knows socket options. Must not know who reads.
 
 from __future__ import annotations
 
+import array
+import fcntl
 import socket
 import struct
+import termios
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -46,13 +49,25 @@ def is_literal(address: Address) -> bool:
 def open_socket(family: int) -> socket.socket:
     """A socket that never blocks, sends at once, and notices in the end that the other side's machine is gone."""
     sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setblocking(False)
-    if family != socket.AF_UNIX:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_KEEPIDLE"):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE)
+    try:
+        sock.setblocking(False)
+        if family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if hasattr(socket, "TCP_KEEPIDLE"):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE)
+    except BaseException:
+        sock.close()
+        raise
     return sock
+
+
+def unread(sock: socket.socket) -> int:
+    """How many bytes lie unread in the kernel; 0 if it cannot tell."""
+    count = array.array("i", [0])
+    with suppress(OSError, ValueError):  # (a socket that was closed meanwhile)
+        fcntl.ioctl(sock.fileno(), termios.FIONREAD, count)
+    return count[0]
 
 
 def reset(sock: socket.socket) -> None:

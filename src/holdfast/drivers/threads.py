@@ -22,6 +22,7 @@ import weakref
 from _thread import LockType
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from math import inf
 from os import getpid
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 IDLE = 10.0  # seconds after which a keeper with nothing to keep ends: a process that forks should have no thread
 CHUNK = 65536
+GULP = 1 << 18  # bytes that are read from one node before the others have their turn
 GLANCE = 0.05  # seconds after which whoever may be cancelled by an event, or by the client's end, looks at it
 LOOK = 1.0  # seconds after which a caller that waits for the keeper looks whether the keeper still lives
 SLACK = 5.0  # seconds that the keeper may take longer to answer than the nodes may: the machine can be busy
@@ -228,7 +230,11 @@ class Keeper:
             except (BlockingIOError, OSError):  # it is full of rings; or just being closed, by a keeper that looks again
                 pass
         elif not self._running.locked():
-            start_new_thread(self.run, ())
+            try:
+                start_new_thread(self.run, ())
+            except RuntimeError as error:
+                advice = "This process, or its user, may have as many threads as the system allows"
+                raise HoldfastError(f"holdfast cannot start its background thread: {error}. {advice}") from error
 
     def wait(self, gate: LockType, until: float = inf, cancel: Cancel | None = None, patience: float = inf) -> bool:
         """Wait until the keeper opens the gate.
@@ -295,16 +301,14 @@ class Keeper:
                 return
 
     def _work(self) -> None:
-        self._bell, self._clapper = os.pipe()
-        os.set_blocking(self._bell, False)
-        os.set_blocking(self._clapper, False)
-        self.poll.register(self._bell, select.POLLIN)
         self._idle_since = inf
         try:
             while (self.crew.live and not self.closing) or not self._finished():  # (the usual answer first: this is asked at every turn)
+                if self._bell < 0:
+                    self._hang_bell()
                 self.asleep = True
                 pause = 0.0 if self.asked else self._pause(clock())
-                ready = self.poll.poll(pause * 1000)
+                ready = self._ready(pause)
                 self.asleep = False
                 if self.foreign:  # a greenlet lives on in the child of a fork; all that it had is the parent's
                     return
@@ -314,9 +318,28 @@ class Keeper:
             if not self.foreign:
                 self._shut()
 
+    def _hang_bell(self) -> None:
+        """Make what callers ring. Without descriptors there is none for a while: then the keeper looks at short intervals instead."""
+        try:
+            bell, clapper = os.pipe()
+        except OSError:
+            return
+        os.set_blocking(bell, False)
+        os.set_blocking(clapper, False)
+        self._bell, self._clapper = bell, clapper
+        self.poll.register(bell, select.POLLIN)
+
+    def _ready(self, pause: float) -> list[tuple[int, int]]:
+        """Wait for `pause` seconds at most. What can be read or written now?"""
+        try:
+            return self.poll.poll(pause * 1000)
+        except (OSError, MemoryError):  # the kernel has no memory, or a limit was lowered: connections that are made can be used
+            time.sleep(min(pause, GLANCE))
+            return [(file, select.POLLIN | select.POLLOUT) for file, link in self._files.items() if not link.opening]
+
     def _pause(self, now: float) -> float:
         wake = min(self.crew.next_wake(), self._idle_since + IDLE, self._closed_by)
-        return max(0.0, min(wake - now, 3600.0))
+        return max(0.0, min(wake - now, 3600.0 if self._bell >= 0 else GLANCE))
 
     def _finished(self) -> bool:
         """Is there nothing to keep? (What the nodes still owe is waited for: closing with unread bytes would reset releases.)"""
@@ -339,7 +362,7 @@ class Keeper:
         while self.asked:
             self._do(self.asked.popleft(), now)
         if now >= crew.next_wake() and now < self._closed_by:  # (at the end nobody is judged: a reset would undo what was said last)
-            self._hear(self.poll.poll(0), now)  # what lies unread is not late: read all that came until `now`
+            self._hear(self._ready(0.0), now, True)  # what lies unread is not late: read all that came until `now`
             crew.tick(now)
             if now >= self._swept + SWEEP:
                 self._sweep(now)
@@ -359,7 +382,12 @@ class Keeper:
             crew.spoke = False
             for lane in crew.lanes:
                 if lane.out and (link := links[lane.node]) is not None and not link.rest:
-                    self._send(link, lane.take(), now)
+                    try:
+                        data = lane.take()
+                    except Exception as error:
+                        crew.faulted(lane.node, now, error)
+                    else:
+                        self._send(link, data, now)
 
     def _do(self, what: Errand | Callable[[float], None], now: float) -> None:
         if not isinstance(what, Errand):
@@ -446,21 +474,23 @@ class Keeper:
 
     # ------------------------------------------------ sockets
 
-    def _hear(self, ready: list[tuple[int, int]], now: float) -> None:
+    def _hear(self, ready: list[tuple[int, int]], now: float, judging: bool = False) -> None:
+        """Read. `judging`: everything that lies unread, of however many bytes; but not for ever, where a node goes on and on."""
         for file, event in ready:
             if file == self._bell:
                 if self._calls.read(self._bell, self._place, CHUNK) < 0:
                     os.read(self._bell, CHUNK)
             elif (link := self._files.get(file)) is not None:
-                self._happened(link, event, now)
+                self._happened(link, event, now, judging)
                 if self.crew.hangups:  # perhaps this one: it is not lost twice
                     self._hang_up()
 
-    def _happened(self, link: Link, event: int, now: float) -> None:
+    def _happened(self, link: Link, event: int, now: float, judging: bool) -> None:
         if link.opening:
             self._opened(link, now)
             return
         if event & ~select.POLLOUT:
+            left = GULP
             while self._links[link.node] is link:
                 try:
                     size = self._calls.recv(link.file, self._place, CHUNK, 0)
@@ -468,7 +498,7 @@ class Keeper:
                         size = link.sock.recv_into(self._buffer)
                 except BlockingIOError:
                     break
-                except OSError as error:
+                except Exception as error:
                     self.crew.lost(link.node, now, error)
                     return
                 if not size:
@@ -478,6 +508,11 @@ class Keeper:
                 if self.crew.hangups:  # perhaps this one: not a byte more of it
                     self._hang_up()
                 if size < CHUNK:
+                    break
+                if judging:
+                    left, judging = max(left, sockets.unread(link.sock) + size), False
+                left -= size
+                if left <= 0:
                     break
         if event & select.POLLOUT and link.rest and self._links[link.node] is link:
             self._send(link, b"", now)
@@ -497,7 +532,11 @@ class Keeper:
             self.crew.lost(link.node, now, tunnel.fault)
 
     def _opened(self, link: Link, now: float) -> None:
-        code = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        try:
+            code = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        except OSError as error:
+            self.crew.lost(link.node, now, error)
+            return
         if not code:
             link.opening = False
             self.poll.modify(link.sock, select.POLLIN)
@@ -514,16 +553,16 @@ class Keeper:
 
     def _send(self, link: Link, data: bytes, now: float) -> None:
         """Send what has waited, then this; what does not fit waits."""
-        if link.tunnel is not None:
-            data = link.tunnel.sealed(data)
-        data = link.rest + data if link.rest else data
         try:
+            if link.tunnel is not None:
+                data = link.tunnel.sealed(data)
+            data = link.rest + data if link.rest else data
             count = self._calls.send(link.file, data, min(len(data), self._calls.MOST), 0)
             if count < 0:
                 count = link.sock.send(data)
         except BlockingIOError:
             count = 0
-        except OSError as error:
+        except Exception as error:
             self.crew.lost(link.node, now, error)
             return
         if count < len(data) or link.rest:
@@ -537,11 +576,17 @@ class Keeper:
         dials, self.crew.dials = self.crew.dials, []
         for node in dials:
             access = self._access[node]
-            if access.at_hand:
-                self._found(node, access.ask(), now)
-            elif node not in self._finding:  # (else the answer to the last attempt is good for this one, too)
-                self._finding.add(node)
-                start_new_thread(self._find, (node,))
+            try:
+                places = access.ask() if access.at_hand else None
+                if places is None and node not in self._finding:  # (else the answer to the last attempt is good for this one, too)
+                    self._finding.add(node)
+                    start_new_thread(self._find, (node,))
+            except Exception as error:  # no threads, no descriptors, no memory: whatever it is, no other node has it
+                self._finding.discard(node)
+                self.crew.lost(node, now, error)
+            else:
+                if places is not None:
+                    self._found(node, places, now)
 
     def _find(self, node: int) -> None:
         """A name server, or whoever knows the credentials, may take its time: it is asked by a thread of its own."""
@@ -563,15 +608,15 @@ class Keeper:
 
     def _dial(self, node: int, places: Places, address: Address, now: float) -> None:
         """Connect to the first place that does not refuse at once; if it refuses later, the others have their turn then."""
-        refusal = OSError(f"{address.label} has no address")
+        refusal: Exception = OSError(f"{address.label} has no address")
         for n in range(len(places)):
             try:
                 link = Link(node, places[n:], address, self._access[node].tunnel())
-            except OSError as error:
+            except Exception as error:
                 refusal = error
                 continue
-            self._links[node] = self._files[link.file] = link
             self.poll.register(link.sock, select.POLLOUT)
+            self._links[node] = self._files[link.file] = link
             return
         self.crew.lost(node, now, refusal)
 
@@ -585,19 +630,21 @@ class Keeper:
     def _drop(self, link: Link) -> None:
         self._links[link.node] = None
         del self._files[link.file]
-        self.poll.unregister(link.sock)
-        link.sock.close()
+        self.poll.unregister(link.file)
         link.file = -1  # (its number may soon be another's)
+        with suppress(OSError):  # (what the kernel complains of has been closed all the same)
+            link.sock.close()
 
     def _shut(self) -> None:
         """Close everything."""
         links = list(self._files.values())
         for link in links:
             self._drop(link)
-        self.poll.unregister(self._bell)
         bell, clapper, self._bell, self._clapper = self._bell, self._clapper, -1, -1
-        os.close(bell)
-        os.close(clapper)
+        if bell >= 0:
+            self.poll.unregister(bell)
+            os.close(bell)
+            os.close(clapper)
         if not self.ended:  # its lanes begin anew with the next run
             now = clock()
             for link in links:

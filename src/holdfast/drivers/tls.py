@@ -24,6 +24,8 @@ def context(tls: Tls, label: str) -> ssl.SSLContext:
         if tls.ca_path and not os.path.isdir(tls.ca_path):  # (OpenSSL would look there when it is too late)
             raise NotADirectoryError(f"{tls.ca_path!r} is no folder")
         made = ssl.create_default_context(cafile=tls.ca_certs or None, capath=tls.ca_path or None, cadata=tls.ca_data or None)
+        # A node that asks for new keys again and again would keep us busy with nothing else. No server asks for them.
+        made.options |= ssl.OP_NO_RENEGOTIATION
         made.check_hostname = tls.check_hostname
         made.verify_mode = ssl.CERT_REQUIRED if tls.verify else ssl.CERT_NONE
         if tls.certfile:
@@ -50,12 +52,13 @@ class Tunnel:
     `open`: both sides have agreed; `fault`: why nothing more will come of it. Both are for reading only.
     """
 
-    __slots__ = ("_host", "_in", "_out", "_tls", "fault", "open")
+    __slots__ = ("_host", "_in", "_kept", "_out", "_tls", "fault", "open")
 
     def __init__(self, context: ssl.SSLContext, address: Address) -> None:
         self._host = address.host.partition("%")[0]  # (the interface in an IPv6 address is nobody's name)
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_hostname=self._host)
+        self._kept = b""  # bytes that TLS does not take yet
         self.open = False
         self.fault: Exception | None = None
 
@@ -65,9 +68,9 @@ class Tunnel:
 
     def received(self, data: bytes | memoryview) -> bytes:
         """What these bytes meant. Afterwards look at `open`, at `fault`, and whether there is something `sealed` to be sent."""
-        self._in.write(data)
         meant = []
         try:
+            self._in.write(data)
             if not self.open:
                 self._tls.do_handshake()
                 self.open = True
@@ -76,19 +79,37 @@ class Tunnel:
             self.fault = ConnectionError("it closed the connection")
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLError as error:
+        except Exception as error:
             self.fault = self._told(error)
         return b"".join(meant)
 
     def sealed(self, data: bytes = b"") -> bytes:
-        """These bytes as they are to be sent, after whatever TLS itself has to say."""
-        rest = memoryview(data)
-        while rest:  # (Python has OpenSSL take all at once, but promises nothing)
-            rest = rest[self._tls.write(rest) :]
-        return self._out.read()
+        """These bytes as they are to be sent, after whatever TLS itself has to say.
 
-    def _told(self, error: ssl.SSLError) -> Exception:
+        TLS takes no bytes while it waits for the node, for example to agree on new keys. They are kept, and are the first to be
+        sealed the next time.
+
+        Raises:
+            Exception: What is wrong, in words. The connection is of no use any more.
+        """
+        try:
+            rest = memoryview(self._kept + data if self._kept else data)
+            self._kept = b""
+            while rest:  # (Python has OpenSSL take all at once, but promises nothing)
+                try:
+                    rest = rest[self._tls.write(rest) :]
+                except ssl.SSLWantReadError:
+                    self._kept = bytes(rest)
+                    break
+            return self._out.read()
+        except Exception as error:
+            failure = self._told(error)
+        raise failure
+
+    def _told(self, error: Exception) -> Exception:
         """The same in words, and without anything that cannot be pickled. A ConfigError is what time will not mend."""
+        if not isinstance(error, ssl.SSLError):
+            return ConnectionError(f"TLS failed: {str(error) or type(error).__name__}")
         if isinstance(error, ssl.SSLCertVerificationError):
             advice = _VERIFICATION.get(error.verify_code, "ssl_ca_certs names the authorities that are to be trusted")
             return ConfigError(f"its certificate is not good for {self._host}: {error.verify_message.rstrip('.')}; {advice}")

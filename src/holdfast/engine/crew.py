@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from .. import events, scripts
@@ -37,6 +37,7 @@ from .timers import Timers
 
 RECENT = 60.0  # seconds for which the measure of a node's clock is exact: no two clocks drift apart by much in a minute
 
+T = TypeVar("T")
 Want = Claim | Goal  # what a lease stands on
 PROMOTED = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
 
@@ -106,6 +107,7 @@ class Crew:
         self._brief = settings.node_timeout * 3  # a claim with a shorter ttl than this cannot wait for an answer that long
         self._briefs: Counter[float] = Counter()  # the ttls of such claims that live, and how many claims have each
         self._runs: dict[str, tuple[int, float]] = {}  # of each run of a server: its node, and when that last heard of it; inf: it does
+        self._bug: Exception | None = None  # raised by what a lane told us, and no failure of the lane
         self._pulse = -inf
 
     # ------------------------------------------------ what callers want
@@ -249,12 +251,20 @@ class Crew:
 
     def connected(self, node: int, now: float, address: Address | None = None) -> None:
         """A connection to the node can carry bytes. `address`: with the credentials of the moment, if there are such."""
-        self.lanes[node].connected(now, address)
+        lane = self.lanes[node]
+        self._try(lane, lane.connected, None, now, address)
+        if lane.bad is not None:
+            self.lost(node, now, lane.bad)
 
     def received(self, node: int, data: bytes | bytearray | memoryview, now: float) -> None:
         """The node sent this."""
         lane, before = self.lanes[node], self.lanes[node].line
-        lane.received(data, now)
+        try:
+            lane.received(data, now)
+        except Exception as error:
+            if error is self._bug:
+                raise
+            self.faulted(node, now, error)
         if lane.line is not before:
             if lane.line is wire.GUARDED:
                 self._introduced(lane, now)
@@ -266,10 +276,18 @@ class Crew:
     def lost(self, node: int, now: float, cause: Exception) -> None:
         """The connection to the node is gone, could not be made, or is no good: it is hung up."""
         lane = self.lanes[node]
-        cause = lane.explained(cause)
+        if isinstance(cause, MemoryError):
+            cause = _failure(cause)
+        cause = self._try(lane, lane.explained, cause, cause)
         if self._runs.get(lane.run_id) == (node, inf):
             self._runs[lane.run_id] = node, lane.heard
-        lane.broke(now)
+        try:
+            lane.broke(now)
+        except Exception as error:  # nobody knows in which state this has left the lane
+            cause = _failure(error)
+            lane.renounce(now)
+        if node in self.dials:
+            self.dials.remove(node)
         self.hangups.append(node)
         self._pulse = min(self._pulse, lane.wake)
         self._stands(lane, now, cause)
@@ -287,15 +305,56 @@ class Crew:
         if self._census.due <= now:
             self._take_census(now)
         if self._pulse <= now:
+            self._pulse = inf
             for lane in self.lanes:
-                if lane.late(now):
-                    self.lost(lane.node, now, lane.silence())
-                elif lane.line is wire.DOWN and lane.wake <= now:
-                    lane.dial(now)
-                    self.dials.append(lane.node)
-                elif lane.line is wire.GUARDED and lane.wake <= now:
-                    self._open(lane, now)
-            self._pulse = min(lane.due() for lane in self.lanes)
+                self._look_after(lane, now)
+            due = min([self._due(lane, now) for lane in self.lanes])
+            self._pulse = min(self._pulse, due)
+
+    def _look_after(self, lane: Lane[Command], now: float) -> None:
+        """Hang up, dial or open one lane, if it is time to. Whatever fails there is this lane's failure."""
+        late = self._try(lane, lane.late, False, now)
+        if lane.bad is None and late:
+            silence = self._try(lane, lane.silence, None)
+            # (a `silence` that fails sets it, too)
+            lane.bad = lane.bad or silence  # type: ignore[redundant-expr]
+        elif lane.bad is None and lane.line is wire.DOWN and lane.wake <= now:
+            self._try(lane, lane.dial, None, now)
+            self.dials.append(lane.node)
+        elif lane.bad is None and lane.line is wire.GUARDED and lane.wake <= now:
+            self._open(lane, now)
+        if lane.bad is not None:
+            self.lost(lane.node, now, lane.bad)
+
+    def _due(self, lane: Lane[Command], now: float) -> float:
+        """When to look after a lane next."""
+        due = self._try(lane, lane.due, inf)
+        if lane.bad is None:
+            return due
+        self.lost(lane.node, now, lane.bad)
+        return self.lanes[lane.node].wake
+
+    def faulted(self, node: int, now: float, error: Exception) -> None:
+        """Something of ours failed, or memory ran out, while it dealt with one node: the node is lost at the next tick, and no other."""
+        lane = self.lanes[node]
+        lane.bad = lane.bad or _failure(error)
+        self._pulse = min(self._pulse, now)
+
+    def _try(self, lane: Lane[Command], call: Callable[..., T], otherwise: T, *arguments: object) -> T:
+        """Call a method of a lane. What it raises makes the lane bad."""
+        try:
+            return call(*arguments)
+        except Exception as error:
+            lane.bad = lane.bad or _failure(error)
+            return otherwise
+
+    def _say(self, nodes: Sequence[int], command: Command) -> None:
+        """Have lanes say something. One that fails keeps no other from it."""
+        for node in nodes:
+            try:
+                self.lanes[node].say(command)
+            except Exception as error:
+                self.faulted(node, command.sent, error)
 
     def _renew_ahead(self, now: float) -> None:
         """Renewals that are due soon go along with those that are due, and are due together from then on: one write for all of them."""
@@ -307,7 +366,9 @@ class Crew:
     def excuse(self, now: float) -> None:
         """The driver was kept from sending for a while: no node's silence counts until now."""
         for lane in self.lanes:
-            lane.excuse(now)
+            self._try(lane, lane.excuse, None, now)
+            if lane.bad is not None:
+                self.lost(lane.node, now, lane.bad)
 
     def next_wake(self) -> float:
         """When to call `tick` at the latest."""
@@ -318,12 +379,23 @@ class Crew:
     def heard(self, node: int, question: Command, reply: object, now: float) -> None:
         """A node has answered a command."""
         owner = question.owner
-        if owner is not None and owner.answered(node, question, reply, now):
-            assert isinstance(owner, Claim | Round)  # nobody else owns commands
-            self._follow(owner, now)
+        try:
+            if owner is not None and owner.answered(node, question, reply, now):
+                assert isinstance(owner, Claim | Round)  # nobody else owns commands
+                self._follow(owner, now)
+        except Exception as error:
+            self._bug = error
+            raise
 
     def told(self, node: int, message: bytes, now: float) -> None:
         """A node has said something to this crew's inbox."""
+        try:
+            self._told_by(node, message, now)
+        except Exception as error:
+            self._bug = error
+            raise
+
+    def _told_by(self, node: int, message: bytes, now: float) -> None:
         parts = message.split(b" ", 3)
         if len(parts) != 4 or not TOKEN.fullmatch(parts[1]) or not FENCE.fullmatch(parts[2]):
             return  # nothing that our scripts say
@@ -339,14 +411,18 @@ class Crew:
             if claim.pushed(node, kind, int(fence), now):
                 self.act(claim, now)
         elif kind == GRANTED:  # one that nobody wants any more
-            self.lanes[node].say(Command(None, RELEASE, token, now, data=self._undo(key, token, self.settings.horizon)))
+            self._say((node,), Command(None, RELEASE, token, now, data=self._undo(key, token, self.settings.horizon)))
             self._expect(now)
 
     def changed(self, node: int, key: bytes | None, now: float) -> None:
         """Something happened to a key that a node was asked to watch; or, without a key, to every key of the node."""
-        for claim in [it for it in self.live.values() if key is None or it.recipe.name == key]:
-            if claim.changed(node, now, flushed=key is None):
-                self.act(claim, now)
+        try:
+            for claim in [it for it in self.live.values() if key is None or it.recipe.name == key]:
+                if claim.changed(node, now, flushed=key is None):
+                    self.act(claim, now)
+        except Exception as error:
+            self._bug = error
+            raise
 
     # ------------------------------------------------ within
 
@@ -359,7 +435,7 @@ class Crew:
     def _conduct(self, round_: Round, now: float) -> None:
         """Do what a round asks for."""
         for node, command in round_.sends:
-            self.lanes[node].say(command)
+            self._say((node,), command)
         if round_.sends:
             round_.sends.clear()
             self._expect(now)
@@ -387,8 +463,11 @@ class Crew:
                     command.data = recipe.request(command.token, command.ttl, command.mode, command.fence, command.clock)
                 if recipe.rider is not None and claim.fence and (command.mode is RELEASE) is not (claim.state is HELD):
                     self._say_along(recipe.rider(claim.fence, command.ttl), nodes, now)  # (before a release, on the same connections)
-                for node in nodes:
-                    lanes[node].say(command)
+                for node in nodes:  # (as `_say` does, without a call on the way of every acquire)
+                    try:
+                        lanes[node].say(command)
+                    except Exception as error:
+                        self.faulted(node, now, error)
             claim.sends.clear()
             self._expect(now)
         if claim.token is not claim.routed:  # begun anew
@@ -432,9 +511,7 @@ class Crew:
 
     def _say_along(self, data: bytes, nodes: Sequence[int], now: float) -> None:
         """Say something whose answer nobody waits for."""
-        word = Command(None, READ, b"", now, data=data)
-        for node in nodes:
-            self.lanes[node].say(word)
+        self._say(nodes, Command(None, READ, b"", now, data=data))
         self._expect(now)
 
     def _expect(self, now: float) -> None:
@@ -474,7 +551,7 @@ class Crew:
     def _measure(self, now: float) -> None:
         """A claim was refused for the round trip. Measure it again, so that a moment when this machine was busy does not count for ever."""
         for lane in self.lanes:
-            lane.measure(now)
+            self._try(lane, lane.measure, None, now)
         self._expect(now)
 
     def _twin(self, lane: Lane[Command], now: float) -> Lane[Command] | None:
@@ -593,7 +670,8 @@ class Crew:
         """The nodes have told their clocks again. (What a lane measured as it was connected is more exact, unless it is wrong by now.)"""
         self._checkup = None
         for node, reply in round_.answers.items():
-            self.lanes[node].told_time(reply, round_.began, now)
+            lane = self.lanes[node]
+            self._try(lane, lane.told_time, None, reply, round_.began, now)
         self._judge_clocks(now)
 
     def _take_census(self, now: float) -> None:
@@ -610,8 +688,9 @@ class Crew:
                 self.record.warn(self.reach.labels[node], difference, now)
 
     def _open(self, lane: Lane[Command], now: float) -> None:
-        lane.opened(now)
-        self._stands(lane, now)
+        self._try(lane, lane.opened, None, now)
+        if lane.bad is None:
+            self._stands(lane, now)
 
     def _stands(self, lane: Lane[Command], now: float, cause: Exception | None = None) -> None:
         """How does the node stand, after something happened to its lane? Tell claims and observers if that is new."""
@@ -660,6 +739,17 @@ class Crew:
         for round_ in list(self.rounds):
             if round_.joined(node, now) or round_.tick(now):
                 self._conduct(round_, now)
+
+
+def _failure(error: Exception) -> ConnectionError:
+    """What failed, and where; but not its words, in which a password may be."""
+    kind, at = type(error).__name__, error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    if isinstance(error, MemoryError):
+        return ConnectionError("this process has no memory left for what the node says")
+    where = "" if at is None else f" in {at.tb_frame.f_code.co_qualname}, line {at.tb_lineno}"
+    return ConnectionError(f"holdfast failed on this node's connection ({kind}{where}); the other nodes go on. Please report this")
 
 
 def _software(facts: dict[str, str]) -> str:

@@ -365,7 +365,11 @@ class Driver:
             self.links[node] = Link(self.world, self, self.nodes[node])
         for lane, link in zip(crew.lanes, self.links, strict=True):
             if lane.out and link is not None:
-                data = lane.take()
+                try:
+                    data = lane.take()
+                except Exception as error:
+                    crew.faulted(lane.node, self.clock(), error)
+                    continue
                 self.witness.sends(self, link.node, data)
                 link.send(data)
         if crew.settled or crew.found or crew.record.events or crew.changes != self._seen or (self.closed and self._watchers):

@@ -15,10 +15,11 @@ from typing import Generic, Protocol, TypeVar
 
 from ..errors import ConfigError, readable
 from .address import Address
-from .resp import MORE, Malformed, Push, Refusal, pack, reader
+from .resp import MORE, Malformed, Push, Refusal, pack, reader, usual
 
 OLDEST = (6, 2)  # the oldest server: GET as an option of SET, PXAT
 QUIET = 30.0  # a connection on which nothing was heard for so many seconds may have been cut by whoever is between: no fault of the node
+LONGEST_DELAY = 1.28  # seconds until a node that failed is dialled again
 SHORT = 1.0  # a connection that was of use for less than this many seconds counts as a failure
 PASSING = ("LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "ERR max number of clients")  # refusals that time will mend
 UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)  # hiredis's, for bytes that no server sends or no object can hold
@@ -247,8 +248,14 @@ class Lane(Generic[Q]):
         if self.line is not GREETING:  # (whose bytes are of a run that is not known yet)
             self.heard = now
         node, listener, ledger = self.node, self.listener, self.ledger
-        self._reader.feed(data)  # type: ignore[arg-type]  # (it takes any buffer, whatever its types say)
-        gets = self._reader.gets
+        reader, gets = self._reader, self._reader.gets
+        if reader.unfinished or reader.inside or usual(data) is None:
+            try:
+                reader.check(bytes(data))
+            except Malformed as error:
+                self.bad = ConnectionError(f"it sends more than any answer to this client can be: {error}")
+                return
+        reader.feed(data)  # type: ignore[arg-type]  # (it takes any buffer, whatever its types say)
         while self.bad is None:
             try:
                 reply = gets()
@@ -262,6 +269,7 @@ class Lane(Generic[Q]):
                 if not ledger:
                     self._pardoned = None  # (a quiet client would keep it, and the claim that it was asked for)
                 return
+            reader.unfinished = 0
             if type(reply) is Push:
                 self._pushed(reply, now)
                 continue
@@ -298,8 +306,15 @@ class Lane(Generic[Q]):
         self.ledger.clear()
         self.out.clear()
         self.line, self.bad, self._opened = DOWN, None, inf
-        delay = 0.01 * 2 ** min(self.fails, 7) if self.fails else 0.0  # at most 1.28 s
+        delay = min(0.01 * 2 ** min(self.fails, 7), LONGEST_DELAY) if self.fails else 0.0
         self.wake = now + delay * (0.5 + self.manners.jitter / 2)
+
+    def renounce(self, now: float) -> None:
+        """The last resort, after `broke` has failed: the same, by nothing that can fail. What was owed is not said again."""
+        self.ledger, self.out, self.unsaid = deque(), [], []
+        self.line, self.bad, self._opened = DOWN, None, inf
+        self.fails += 1
+        self.wake = now + LONGEST_DELAY
 
     def late(self, now: float) -> bool:
         """Has the node been silent for too long? To be asked only when everything that came has been read."""
