@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from math import inf, nan
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from contract.cluster import Cluster
@@ -18,6 +19,7 @@ from contract.simulated import Simulated
 from holdfast import Result, current
 from holdfast.errors import Closed, ConfigError, LockBusy, LockLost, Misuse, NoQuorum, SelfDeadlock
 from holdfast.face.values import MOST
+from holdfast.recipes.once import note
 
 
 class Job:
@@ -183,17 +185,69 @@ async def test_a_minority_may_be_away_or_frozen_or_have_forgotten(face: Face, th
 # ------------------------------------------------ what can be kept
 
 
-async def test_what_cannot_be_kept_counts_as_failed(face: Face, five: Cluster, name: str) -> None:
-    once = (await face.connected(five)).once(name, keep=60)
-    for wrong, told in [({1, 2}, "set"), (nan, "Out of range"), ("x" * MOST, f"it has {MOST + 2} bytes"), (object(), "object")]:
-        job = Job(face, lambda wrong=wrong: wrong)
+async def test_what_has_run_and_cannot_be_kept_is_not_run_again(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    wrongs = [({1, 2}, "set"), (datetime.now(UTC), "datetime"), (nan, "Out of range"), ("x" * MOST, f"it has {MOST + 2} bytes")]
+    for number, (wrong, told) in enumerate(wrongs):
+        once, job = client.once(f"{name}.{number}", keep=60), Job(face, lambda wrong=wrong: wrong)
         with pytest.raises(Misuse, match="has run, but its result cannot be kept") as caught:
             await run(face, once, job)
         assert told in str(caught.value)
+        assert "pass a `serializer=` that can keep it" in str(caught.value)
         assert len(str(caught.value)) < 1000
-        assert job.runs == 1
-        assert not await result(face, once)
+        again = Job(face)
+        for waits in (lambda once=once, again=again: run(face, once, again), lambda once=once: result(face, once)):
+            with pytest.raises(Misuse, match="was run before, but its result could not be kept") as caught:
+                await waits()
+            assert told in str(caught.value), "others are told why"
+        assert (job.runs, again.runs) == (1, 0)
+
+
+async def test_six_callers_and_one_charge(face: Face, five: Cluster, name: str) -> None:
+    """What a function returns may have something in it that JSON does not know. The customer is charged once all the same."""
+    clients = [await face.connected(five) for _ in range(2)]
+    job = Job(face, lambda: {"charged": datetime.now(UTC)}, takes=0.2)
+    told = await asyncio.gather(*[run(face, it.once(name, keep=60), job) for it in clients * 3], return_exceptions=True)
+    assert job.runs == 1
+    assert [type(it) for it in told] == [Misuse] * 6
+    assert sum("has run, but its result cannot be kept" in str(it) for it in told) == 1, "the caller whose function ran"
+    assert sum("was run before, but its result could not be kept" in str(it) for it in told) == 5
+    lefts = five.everywhere("PTTL", f"{{{name}[once]}}:result")
+    assert all(50_000 < it <= 60_000 for it in lefts), "for as long as a result would be"
+    await face.until(lambda: five.holders(f"{name}[once]") == [None] * 5)
+
+
+async def test_a_run_whose_result_cannot_be_kept_is_forgotten_in_time(face: Face, three: Cluster, name: str) -> None:
+    once, job = (await face.connected(three)).once(name, keep=0.5), Job(face, object)
+    with pytest.raises(Misuse):
+        await run(face, once, job)
+    await face.sleep(0.6)
+    assert not await result(face, once)
     assert await run(face, once, Job(face)) == "done"
+
+
+async def test_a_failure_that_is_no_result_is_still_a_failure(face: Face, five: Cluster, name: str) -> None:
+    """What a function raises, Misuse too, is its caller's own: it says nothing about a result."""
+    once = (await face.connected(five)).once(name, keep=60)
+
+    def fails() -> Any:
+        raise Misuse("of its own")
+
+    with pytest.raises(Misuse, match="of its own"):
+        await run(face, once, Job(face, fails))
+    assert await run(face, once, Job(face)) == "done"
+
+
+async def test_a_result_that_looks_like_the_note_is_none(face: Face, five: Cluster, name: str) -> None:
+    class Raw:
+        dumps = loads = staticmethod(bytes)
+
+    once, job = (await face.connected(five)).once(name, keep=60, serializer=Raw()), Job(face, lambda: note("forged"))
+    with pytest.raises(Misuse, match="begin like the note"):
+        await run(face, once, job)
+    with pytest.raises(Misuse, match="begin like the note"):
+        await run(face, once, job)
+    assert job.runs == 1
 
 
 async def test_all_are_told_what_was_kept_the_runner_too(face: Face, five: Cluster, name: str) -> None:
@@ -227,7 +281,7 @@ async def test_another_serializer(face: Face, five: Cluster, name: str) -> None:
 
     for value in ("none", "bytes"):
         with pytest.raises(Misuse, match="cannot make bytes of a value of type str"):
-            await run(face, client.once(f"{name}.odd", keep=60, serializer=Odd()), Job(face, lambda value=value: value))
+            await run(face, client.once(f"{name}.{value}", keep=60, serializer=Odd()), Job(face, lambda value=value: value))
 
 
 # ------------------------------------------------ schedules
@@ -250,7 +304,77 @@ async def test_once_in_each_slot(face: Face, five: Cluster, name: str) -> None:
     assert not await result(face, hourly), "the slot of now is another one"
     assert await run(face, hourly, job, 7) == [7]
     assert await run(face, hourly, job, 8) in ([7], [8]), "(an hour may just have ended)"
-    assert five.everywhere("EXISTS", f"{{{name}@{slot}[once]}}:result") == [1] * 5
+    assert five.everywhere("EXISTS", f"{{{name}[once 3600s {slot}]}}:result") == [1] * 5
+    assert f"{name}[once 3600s {slot}]" not in await face.call(client.names, f"{glob(name)}*"), "its lock was released"
+
+
+async def until_just_before(face: Face, five: Cluster, per: float) -> None:
+    """Until 20 ms before the next slot of this length begins, by a node's clock."""
+    seconds, micros = map(int, five.ask(0, "TIME"))
+    left = (per - 0.02 - (seconds + micros / 1e6)) % per
+    await face.sleep(left)
+
+
+async def test_calls_at_a_boundary_are_one_slot_s(face: Face, five: Cluster, name: str) -> None:
+    """A schedule fires on four hosts, whose clocks are some milliseconds apart: on some of them a little before the slot begins."""
+    clients, job = [await face.connected(five) for _ in range(4)], Job(face)
+    for turn in (1, 2):
+        await until_just_before(face, five, 2)
+        hosts = []
+        for client in clients:
+            hosts.append(asyncio.ensure_future(run(face, client.once(name, keep=60, per=2, slack=0.5), job)))
+            await face.sleep(0.015)
+        assert await asyncio.gather(*hosts) == ["done"] * 4
+        assert job.runs == turn, "neither nobody nor two"
+
+
+async def test_days_of_a_zone_are_slots(face: Face, five: Cluster, name: str) -> None:
+    client, job = await face.connected(five), Job(face, lambda *args: list(args))
+    daily = client.once(name, keep=timedelta(days=2), per="day", zone="Europe/Berlin")
+    assert (daily.per, daily.zone, daily.slack) == ("day", "Europe/Berlin", 10.0)
+    berlin, now = ZoneInfo("Europe/Berlin"), datetime.fromtimestamp(int(five.ask(0, "TIME")[0]), UTC)
+    midnight = datetime(now.year, 3, 31, tzinfo=berlin)
+    midnight -= timedelta(days=(midnight.weekday() + 1) % 7)  # the last Sunday of March, on which clocks are set forward
+    for number in range(-1, 3):
+        run_at = midnight + timedelta(days=number, hours=1, minutes=30)
+        assert await run(face, daily.at(run_at), job, number) == [number], "no day is skipped"
+        assert await run(face, daily.at(run_at + timedelta(hours=22)), job, 9) == [number]
+    assert job.runs == 4
+    weekly, monthly = (client.once(name, keep=timedelta(days=32), per=it) for it in ("week", "month"))
+    assert await run(face, weekly, job, "week") == await run(face, weekly, job, 9) == ["week"]
+    assert await run(face, monthly, job, "month") == await run(face, monthly, job, 9) == ["month"]
+    assert (await result(face, daily.at(midnight))).value == [0]
+    day = midnight.date()
+    assert five.everywhere("EXISTS", f"{{{name}[once day {day} Europe/Berlin]}}:result") == [1] * 5
+
+
+async def test_no_user_s_name_is_that_of_a_slot(face: Face, five: Cluster, name: str) -> None:
+    client, job = await face.connected(five), Job(face, lambda *args: list(args))
+    minutes = client.once(name, keep=60, per=60)
+    names = [f"{name}@0", f"{name}@60s 0", f"{name} 60s 0", f"{name}[60s 0]"]
+    assert [await run(face, client.once(it, keep=60), job, it) for it in names] == [[it] for it in names]
+    assert not await result(face, minutes.at(0))
+    assert await run(face, minutes.at(0), job, "slot") == ["slot"]
+    for wrong in (f"{name}[once 60s 0]", f"{name}[once day 2000-01-01 UTC]"):
+        for describe in (client.lock, lambda it: client.once(it, keep=60), lambda it: client.once(it, keep=60, per=60)):
+            with pytest.raises(ConfigError, match="looks like"):
+                describe(wrong)
+    taken = client.once(name, keep=7200, per=3600)
+    assert not await result(face, taken.at(0)), "nor is a slot of one schedule a slot of another"
+
+
+async def test_a_slot_s_lock_is_known_by_its_name(face: Face, five: Cluster, name: str) -> None:
+    client, job = await face.connected(five), Job(face, takes=0.5)
+    minutes = client.once(name, keep=60, per=60).at(0)
+    running = asyncio.ensure_future(run(face, minutes, job))
+    await face.until(lambda: job.runs)
+    lock = f"{name}[once 60s 0]"
+    assert lock in await face.call(client.names, f"{glob(name)}*")
+    assert (await face.call(client.inspect, lock)).holder == job.leases[0].token
+    with pytest.raises(LockBusy) as caught:
+        await run(face, client.once(name, keep=60, per=60, wait=0).at(0), job)
+    assert caught.value.name == name
+    assert await running == "done"
 
 
 async def test_the_arguments_are_all_the_function_s(face: Face, five: Cluster, name: str) -> None:
@@ -431,8 +555,17 @@ async def test_what_is_run_is_a_function_of_the_face(face: Face, five: Cluster, 
 GOOD: dict[str, Any] = {"key": "report", "keep": 60}
 BAD: list[tuple[dict[str, Any], str]] = [
     *[({"keep": it}, "keep is") for it in (0, -1, nan, inf, True, "60", None, 1e9)],
-    *[({"per": it}, "per is") for it in (0, -1, nan, True, "60")],
+    *[({"per": it}, "per is") for it in (0, -1, nan, True, "60", "days")],
     ({"per": 61}, "keep=60 is less than per=61"),
+    ({"per": "day"}, "keep=60 is less than a day, which can last 93600 s"),
+    ({"per": "day", "keep": 86400}, "at least keep=93600"),
+    ({"per": "week", "keep": 7 * 86400}, "less than a week"),
+    ({"per": "month", "keep": 31 * 86400}, "less than a month"),
+    ({"per": "day", "keep": 1e6, "zone": "Berlin"}, "knows no time zone 'Berlin'"),
+    ({"per": 60, "zone": "UTC"}, "zone= belongs to a calendar"),
+    ({"zone": "UTC"}, "zone= belongs to a schedule"),
+    ({"slack": 1}, "slack= belongs to a schedule"),
+    ({"per": 60, "slack": 31}, "slack is from 0 to 30"),
     ({"key": ""}, "needs a name"),
     ({"key": 5}, "text"),
     ({"key": b"a"}, "text"),
@@ -476,6 +609,10 @@ async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, f
     assert not job.runs
     assert repr(hourly) == "<Once 'report' keep=7200 per=3600>"
     assert repr(client.once(**GOOD)) == "<Once 'report' keep=60>"
+    daily = client.once("report", keep=100_000, per="day", zone="Asia/Tokyo")
+    assert repr(daily) == "<Once 'report' keep=100000 per='day' zone='Asia/Tokyo'>"
+    plain = client.once(**GOOD)
+    assert (plain.per, plain.zone, plain.slack, hourly.zone, hourly.slack) == (None, None, None, None, 10.0)
 
 
 async def test_it_lives_on_one_of_several_sets_of_nodes(face: Face) -> None:

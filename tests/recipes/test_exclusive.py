@@ -315,7 +315,7 @@ def test_what_another_primitive_locks_is_a_lock_of_its_own_too() -> None:
     lock, slot = Exclusive("a", prefix="p:", ttl=10, horizon=K, own="once"), Exclusive("{x}a", ttl=10, horizon=K, own="fill")
     assert (lock.name, lock.label, lock.part, lock.slot) == (b"p:a[once]", "a", "a[once]", None)
     assert (slot.name, slot.label, slot.part, slot.slot) == (b"{x}a[fill]", "{x}a", "{x}a[fill]", None)
-    for name in ("a[once]", "a[election]", "a[fill]"):
+    for name in ("a[once]", "a[election]", "a[fill]", "a[once 60s 5]", "a[once day 2026-11-22 Europe/Berlin]"):
         with pytest.raises(ConfigError, match="another primitive's lock"):
             key_of(name)
         assert key_of(name, parts=True) == name.encode()

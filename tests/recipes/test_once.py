@@ -11,7 +11,7 @@ from recipes.test_looking import words
 
 from holdfast.core import quorum
 from holdfast.recipes.exclusive import Exclusive
-from holdfast.recipes.once import Copy, Register, Seen, agreed, decided, highest, newest, promised, seen, stored
+from holdfast.recipes.once import Copy, Register, Seen, agreed, decided, highest, newest, note, noted, promised, seen, stored
 from holdfast.scripts import LOOK, STORE
 
 K = 16_000
@@ -94,6 +94,18 @@ def test_what_is_decided_stays_so(ballots: list[int], first: int) -> None:
     if decided(some, 5):
         assert (agreed(some, 5) is None) is (agreed(every, 5) is None)
     assert decided(every, 5)
+
+
+def test_a_note_stands_for_a_result_that_cannot_be_kept() -> None:
+    assert noted(note("it is a s\u00e9t")) == "it is a s\u00e9t"
+    assert noted(note("")) == ""
+    assert noted(note("cut").replace(b"cut", b"\xff")) == "\ufffd"
+    for result in (b"", b"null", b"1", b'"\\u0000holdfast"', b"\x80\x05N.", note("")[:-1]):
+        assert noted(result) is None
+    answers = {it: kept(B, note("why")) for it in range(3)}
+    found = agreed(answers, 3)
+    assert found is not None
+    assert noted(found.value) == "why", "it is kept like any result"
 
 
 def test_of_a_result_that_is_agreed_on_the_longest_life_counts() -> None:

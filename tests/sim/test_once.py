@@ -17,10 +17,12 @@ from sim.face import Holdfast, Once
 
 from holdfast import current
 from holdfast.core import quorum
-from holdfast.errors import LockLost, NoQuorum, NotAcquired
+from holdfast.errors import ConfigError, LockLost, Misuse, NoQuorum, NotAcquired
 from holdfast.face import once as turns
 from holdfast.face.once import Turn
 from holdfast.face.plans import Call
+from holdfast.face.schedule import Schedule
+from holdfast.face.values import Unfit
 from holdfast.recipes import once as recipes
 from holdfast.recipes.exclusive import keys_of
 from holdfast.recipes.once import Copy
@@ -31,7 +33,7 @@ from holdfast.wire.resp import pack
 Build = Callable[..., Town]
 TTL = 0.6
 KEYS = ("a", "b")
-SEEDS = range(30)
+SEEDS = range(30, 60)  # (with three nodes, none of the first thirty is told what ran for longer than a fence horizon)
 SECONDS = 10.0
 
 
@@ -459,6 +461,122 @@ def test_the_slot_is_that_of_the_nodes_median_clock(town: Build) -> None:
         assert calm.world.do(client.once("a", keep=10_000, per=600).run(calm.does)) == 2, "the next slot"
 
 
+def boundary(build: Build, seed: int, slack: float | None = None) -> list[int]:
+    """A schedule fires on four hosts, up to 20 ms before or after a slot begins. How often the job runs, boundary by boundary."""
+    calm = Calm(build, nodes=3, seed=seed, clients=4)
+    for node in calm.town.nodes:
+        node.clock.step(calm.world.dice.uniform(-0.005, 0.005))
+    runs = []
+    for _ in range(3):
+        begins = 60 - (WALL + calm.world.now) % 60
+        before, hosts = calm.runs, []
+        for client in calm.clients:
+            once = client.once("a", keep=1000, per=60, slack=slack)
+            after = begins + calm.world.dice.uniform(-0.02, 0.02)
+            hosts.append(client.driver.run(fires(calm, once, after)))
+        calm.world.run(calm.world.now + 70, lambda hosts=hosts: all(it.done for it in hosts))  # type: ignore[misc]
+        assert len({it.result() for it in hosts}) <= 2
+        runs.append(calm.runs - before)
+    return runs
+
+
+async def fires(calm: Calm, once: Any, after: float) -> int:
+    await calm.world.sleep(after)
+    told: int = await once.run(calm.does)
+    return told
+
+
+def test_a_schedule_that_fires_around_a_boundary_runs_once(town: Build) -> None:
+    for seed in range(10):
+        assert boundary(town, seed) == [1, 1, 1], seed
+    assert any(boundary(town, seed, slack=0.0) != [1, 1, 1] for seed in range(10)), "without slack this would fail"
+
+
+# ------------------------------------------------ results that cannot be kept
+
+
+def unfit(build: Build, seed: int, stops: bool = False) -> tuple[Calm, list[str]]:
+    """Six callers of a function whose result cannot be kept. What each is told: the beginning of its error."""
+    calm = Calm(build, seed=seed, nodes=3, takes=0.3)
+
+    async def charges(client: Any, after: float) -> str:
+        async def charge() -> object:
+            return {await calm.does()}
+
+        await calm.world.sleep(after)
+        try:
+            return str(await client.once("a", keep=1000).run(charge))
+        except (Misuse, ConfigError, LockLost) as error:
+            return str(error)
+
+    tasks = [it.driver.run(charges(it, calm.world.dice.uniform(0, 0.2))) for it in calm.clients for _ in range(2)]
+    if stops:
+        calm.world.run(calm.world.now + 0.25)
+        calm.town.nodes[seed % 3].restart()
+    return calm, calm.ends(tasks)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_what_cannot_be_kept_runs_once(town: Build, stops: bool) -> None:
+    for seed in range(10):
+        calm, told = unfit(town, seed, stops)
+        assert calm.runs == 1, seed
+        assert sum("'a' has run, but its result cannot be kept" in it for it in told) == 1, told
+        assert sum("'a' was run before, but its result could not be kept" in it for it in told) == 5, told
+
+
+def lost_unfit(build: Build) -> tuple[Calm, BaseException | None]:
+    """A process is stopped for longer than its ttl, while it runs what cannot be kept. What its caller is told."""
+    calm = Calm(build, nodes=3, clients=2, takes=0.3)
+    first, second = calm.clients
+
+    async def charge() -> object:
+        return {await calm.does()}
+
+    async def tries(client: Any) -> BaseException | None:
+        try:
+            await client.once("a", keep=1000).run(charge)
+        except (Misuse, LockLost) as error:
+            return error
+        return None
+
+    task = first.driver.run(tries(first))
+    calm.world.run(calm.world.now + 0.1)
+    first.driver.stop(TTL + 0.3)
+    [told] = calm.ends([task])
+    again = second.driver.run(tries(second))
+    assert "was run before" in str(calm.ends([again])[0])
+    return calm, told
+
+
+def test_what_cannot_be_kept_is_noted_under_a_lost_lease_too_if_nobody_has_looked_since(town: Build) -> None:
+    calm, told = lost_unfit(town)
+    assert isinstance(told, Misuse)
+    assert calm.runs == 1
+
+
+def test_a_caller_whose_note_comes_too_late_is_told_why_it_had_no_result(town: Build) -> None:
+    calm = Calm(town, clients=2, takes=0.3)
+    first, second = calm.clients
+
+    async def charge() -> object:
+        return {await calm.does()}
+
+    async def tries() -> LockLost:
+        with pytest.raises(LockLost) as caught:
+            await first.once("a", keep=1000).run(charge)
+        return caught.value
+
+    task = first.driver.run(tries())
+    calm.world.run(calm.world.now + 0.1)
+    other = calm.wants(second)
+    first.driver.stop(3 * TTL)
+    [lost, told] = calm.ends([task, other])
+    assert isinstance(lost.__cause__, Unfit)
+    assert told == 2
+    assert calm.all_at_once() == [2] * 10
+
+
 # ------------------------------------------------ planted faults
 
 
@@ -508,6 +626,34 @@ def waits_in_turn(build: Build) -> bool:
 
 def splits_slots(build: Build) -> bool:
     return any(len({*slots(build, seed)[1]}) > 1 for seed in range(3))
+
+
+def charges_again(build: Build) -> bool:
+    for seed in range(3):
+        calm, _ = unfit(build, seed)
+        if calm.runs > 1:
+            return True
+    return False
+
+
+def tells_a_note(build: Build) -> bool:
+    return any(any(not it.startswith(("'a' has run", "'a' was run")) for it in unfit(build, seed)[1]) for seed in range(3))
+
+
+def splits_a_boundary(build: Build) -> bool:
+    return any(boundary(build, seed) != [1, 1, 1] for seed in range(10))
+
+
+def forgets_that_it_ran(turn: Turn, outcome: object) -> bytes:
+    """What cannot be kept counts as failed."""
+    try:
+        return turns.packed(outcome, turn._deed.serializer)
+    except Unfit as why:
+        raise Misuse("failed") from why
+
+
+def exact(of: Any) -> Any:
+    return lambda schedule, micros, early=False: of(schedule, micros)
 
 
 def blind(turn: Turn, lease: Any) -> Any:
@@ -601,6 +747,9 @@ PLANTED: dict[str, tuple[Any, str, Callable[[Any], Any], Seen]] = {
     "a refusal is not understood": (recipes, "highest", lambda _: lambda answers: 0, breaks_the_law),
     "a ballot just above the clock floor": (Turn, "_promise", just_above, loses_its_lease),
     "a failure is kept as a result": (Once, "run", keeps_failures, breaks_the_law),
+    "what cannot be kept counts as failed": (Turn, "_written", lambda _: forgets_that_it_ran, charges_again),
+    "a note is read as a result": (recipes, "noted", lambda _: lambda value: None, tells_a_note),
+    "a slot begins on time, and no earlier": (Schedule, "of", exact, splits_a_boundary),
     "the slot of the asker's clock": (turns, "_time", lambda _: by_the_asker_s_clock(), splits_slots),
     "the slot of one node's clock": (turns, "_time", lambda _: by_one_node_s_clock, lambda build: not slot_is_right(build)),
 }

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .gathering import Terms as GatheringTerms
     from .once import Deed, Once
     from .rate import Limits, Rate
+    from .schedule import Calendar
     from .values import Serializer
 
 Sets = Mapping[str, Iterable[str]] | Iterable[Iterable[str]]  # of nodes: what each is called, and where its nodes are
@@ -431,7 +432,9 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         key: Name,
         *,
         keep: Seconds,
-        per: Seconds | None = None,
+        per: Seconds | Calendar | None = None,
+        zone: str | None = None,
+        slack: Seconds | None = None,
         ttl: Seconds | None = None,
         wait: Seconds | None = None,
         renew: bool = True,
@@ -439,18 +442,29 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         serializer: Serializer | None = None,
         on_lost: Callable[[Any], object] | None = None,
     ) -> O:
-        """The description of what is done once: of all who ask for it, one runs, and the others get its result. Sends nothing by itself.
+        """Describe something that is done once: of all callers, one runs it, and the others get its result. Sends nothing by itself.
 
-        `run(function, ...)` runs a function, or waits for whoever does, and returns the result; `result()` only looks for one; as a
-        decorator each call of a function is run once for its key, a template over the call's arguments, as with `locked`. `keep`: for how
-        long the result is known; who asks later than that runs anew. `per`: once in each slot of this length, for schedules that fire in
-        several processes; `at(time)` says for which time a run was meant, else it is the nodes' median clock that decides. `serializer`:
-        has `dumps` and `loads`, such as the module pickle (default: JSON); what it writes has 1 MB at most. The other options
-        are those of `lock`; while a function runs, its lock is held.
+        `run(function, ...)` runs a function, or waits for the caller that does, and returns the result. `result()` only looks for one.
+        As a decorator, it runs each call of a function once for its key, a template over the call's arguments, as with `locked`.
 
-        A run that raises is no run: the next caller tries. A runner that dies is replaced within its ttl. No two results are ever given
-        for a key, while the result is kept and a majority remembers it; the function itself may have run more than once, if its process
-        was cut off or stopped for longer than its ttl. `Once` says it exactly. Raises ConfigError for what cannot work.
+        If a run raises, the next caller tries. If the process that runs it dies, another caller runs it within the ttl. While the result
+        is kept and a majority remembers it, all callers get the same one. The function itself may have run more than once, if its
+        process was cut off or stopped for longer than its ttl. `Once` says it exactly.
+
+        Args:
+            key: The name, a template for decorated functions, or a function of a decorated function's arguments.
+            keep: Seconds for which the result is known, from 0.05 to 1e8. Later callers run again.
+            per: Run once in each slot of time, for schedules that fire in several processes: seconds, from 0.001 to 1e8, or "day",
+                "week" (from Monday) or "month" of a calendar. All callers must have the same `per`, `zone` and `slack`.
+            zone: The time zone of that calendar, such as "Europe/Berlin" (default: "UTC").
+            slack: A call within so many seconds before the next slot counts for that slot, unless it names its time by `at` (default: a
+                tenth of `per`, and at most 10 s; at most half of `per`).
+            ttl, wait, renew, max_hold, on_lost: As for `lock`. While a function runs, its lock is held.
+            serializer: Has `dumps` and `loads`, like the module pickle (default: JSON). A result has at most 1 MB.
+
+        Raises:
+            ConfigError: An option is wrong, or `keep` is shorter than a slot can be: 26 hours for "day", 7 days and 2 hours for "week",
+                31 days and 2 hours for "month".
         """
         from .once import deed
 
@@ -460,6 +474,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
                 key,
                 keep=keep,
                 per=per,
+                zone=zone,
+                slack=slack,
                 ttl=ttl,
                 wait=wait,
                 renew=renew,

@@ -8,14 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from .. import checks
 from ..checks import Seconds
 from ..core import quorum
 from ..core.round import Round
-from ..errors import ConfigError, LockLost, Misuse
+from ..errors import ConfigError, LockLost, Misuse, readable
 from ..recipes import once as recipes
 from ..recipes.exclusive import Exclusive, key_of
 from ..recipes.once import Copy, Register
@@ -24,14 +24,14 @@ from .decorating import Function, Kind, Name, kind_of_call, label
 from .lease import Lease
 from .looking import unheard
 from .plans import Ask, Pause, Plan
+from .schedule import EPOCH, SECOND, Schedule, schedule
 from .sites import Sites
 from .terms import Terms, terms
 from .values import JSON, Serializer, Unfit, checked, packed
 
-SHORTEST, LONGEST = 0.05, 1e8  # seconds, for which a result is kept; and of a slot
+SHORTEST = 0.05  # seconds, for which a result is kept
+LONGEST = 1e8
 LATEST = 1e11  # seconds since 1970: some thousand years
-SECOND = 1_000_000  # microseconds
-_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +49,23 @@ class Result:
 class Deed:
     """The options of what is done once, checked.
 
-    `keep`: milliseconds; `per`: microseconds, if there are slots; `slot`: which one, if the caller said; `terms`: those of its lock, whose
+    `keep`: milliseconds; `schedule`: if it has one; `slot`: of the schedule, if the caller said; `terms`: those of its lock, whose
     name depends on the slot; `serializer`: whose bytes are kept.
     """
 
     sites: Sites
     key: Name
     keep: int
-    per: int | None
-    slot: int | None
+    schedule: Schedule | None
+    slot: str | None
     terms: Terms
     serializer: Serializer
 
-    def lock(self, name: str) -> Exclusive:
-        """The lock under which it is done."""
+    def lock(self, name: str, slot: str | None = None) -> Exclusive:
+        """The lock under which it is done. Users cannot write the name of a slot's lock: it ends like those of other primitives."""
         settings = self.sites.all[0].settings
-        return Exclusive(name, prefix=settings.prefix, ttl=self.terms.ttl, horizon=settings.horizon, own="once")
+        own = "once" if slot is None else f"once {slot}"
+        return Exclusive(name, prefix=settings.prefix, ttl=self.terms.ttl, horizon=settings.horizon, own=own)
 
 
 def deed(
@@ -72,7 +73,9 @@ def deed(
     key: Name,
     *,
     keep: Seconds,
-    per: Seconds | None,
+    per: Seconds | str | None,
+    zone: str | None,
+    slack: Seconds | None,
     ttl: Seconds | None,
     wait: Seconds | None,
     renew: bool,
@@ -82,14 +85,15 @@ def deed(
 ) -> Deed:
     """Checked options. ConfigError says which is wrong, and what to write instead. (A template is looked at when it decorates.)"""
     kept = checks.seconds(keep, "keep", least=SHORTEST, most=LONGEST)
-    length = None if per is None else checks.seconds(per, "per", least=0.001, most=LONGEST)
-    if length is not None and kept < length:
+    slots = schedule(per, zone, slack)
+    if slots is not None and kept < slots.longest:
+        length = slots.per
+        said = f"a {length}, which can last {slots.longest:g} s" if isinstance(length, str) else f"per={length:g}"
         raise ConfigError(
-            f"keep={kept:g} is less than per={length:g}: the result would be forgotten within its slot, and it would run again. Keep it as "
-            "long as somebody may ask for it, which is `per` at the least"
+            f"keep={kept:g} is less than {said}: the result would be forgotten within its slot, and it would run again. Keep it as "
+            f"long as somebody may ask for it, and at least keep={slots.longest:g}"
         )
     held = terms(sites.all[0].settings, lambda ttl: (), ttl=ttl, wait=wait, renew=renew, max_hold=max_hold, on_lost=on_lost)
-    slots = None if length is None else round(length * SECOND)
     made = Deed(sites, key, round(kept * 1000), slots, None, held, JSON if serializer is None else checked(serializer))
     if not callable(key) and "{" not in str(key):
         made.lock(key)
@@ -98,17 +102,17 @@ def deed(
 
 def scheduled(options: Deed, time: object) -> Deed:
     """The same, for the slot in which this time is."""
-    if options.per is None:
+    if options.schedule is None:
         raise ConfigError("a time is said of a schedule: without `per=` there are no slots")
     if isinstance(time, datetime):
         if time.tzinfo is None:
             raise ConfigError(f"{time} has no time zone: say which moment is meant, as with datetime.now(timezone.utc)")
-        micros = (time - _EPOCH) // timedelta(microseconds=1)
+        micros = (time - EPOCH) // timedelta(microseconds=1)
     elif isinstance(time, bool) or not isinstance(time, int | float) or not -LATEST < time < LATEST:
         raise ConfigError(f"a time is a datetime, or seconds since 1970; not {checks.shown(time)}")
     else:
         micros = round(time * SECOND)
-    return replace(options, slot=micros // options.per)
+    return replace(options, slot=options.schedule.of(micros))
 
 
 def runs(function: Function, kind: Kind) -> None:
@@ -122,16 +126,16 @@ def runs(function: Function, kind: Kind) -> None:
 def begin(options: Deed) -> Plan[Turn]:
     """A caller's turn: which slot, and on which set of nodes. Asks the time where that is not said."""
     name = options.key
+    times = options.schedule
     if callable(name):
         raise ConfigError("a function of the arguments names what is decorated: to `run` something, or for a `result`, say the key itself")
     sites = options.sites
     key_of(name, sites.all[0].settings.prefix)
-    if options.per is not None:
-        slot = options.slot
-        if slot is None:
-            slot = (yield from _time(sites, name)) // options.per
-        name = f"{name}@{slot}"
-    return Turn(options, name, sites.settled(name, "once"))
+    shard = sites.settled(name, "once")
+    slot = options.slot
+    if times is not None and slot is None:
+        slot = times.of((yield from _time(sites, name)), early=True)
+    return Turn(options, name, shard, slot)
 
 
 def _time(sites: Sites, name: str) -> Plan[int]:
@@ -153,15 +157,18 @@ class Turn:
     if anything was. Both change together, so that whatever happens in between the one is good for the other.
     """
 
-    __slots__ = ("_ballot", "_began", "_deed", "_ended", "_left", "_nodes", "_recipe", "_register", "_shard", "_value", "kept", "partly")
+    __slots__ = (
+        "_ballot", "_began", "_deed", "_ended", "_left", "_nodes", "_recipe", "_register", "_shard", "_unfit", "_value", "kept", "partly"
+    )  # fmt: skip
 
-    def __init__(self, options: Deed, name: str, shard: int) -> None:
-        self._deed, self._recipe, self._shard = options, options.lock(name), shard
+    def __init__(self, options: Deed, name: str, shard: int, slot: str | None = None) -> None:
+        self._deed, self._recipe, self._shard = options, options.lock(name, slot), shard
         self._register = Register(self._recipe.name, self._recipe.horizon)
         self._nodes = len(options.sites.all[shard].settings.addresses)
         self._began = self._ended = 0.0
         self._ballot, self._left = 0, 0
         self._value: bytes | None = None  # what is to be kept, for so many more milliseconds
+        self._unfit: Unfit | None = None  # why what this one's function gave cannot be kept
         self.kept: bytes | None = None  # what certainly is
         self.partly = False  # some node has a result, and nobody knows whether it is one
 
@@ -176,8 +183,10 @@ class Turn:
 
     @property
     def value(self) -> Any:
-        """The result that is kept. ConfigError if it was kept in another way than it is read."""
+        """The result that is kept. ConfigError if it was kept in another way than it is read; Misuse if there was none that can be kept."""
         assert self.kept is not None
+        if (why := recipes.noted(self.kept)) is not None:
+            raise self._without_result(why) from self._unfit
         try:
             return self._deed.serializer.loads(self.kept)
         except Exception as error:
@@ -223,7 +232,7 @@ class Turn:
         if self.kept is None and self._value is not None:
             yield from self._stores()
         if self.kept is None:
-            raise lost
+            raise lost from (lost.__cause__ if self._unfit is None else self._unfit)
 
     def _settle(self, lease: Lease) -> Plan[None]:
         while True:
@@ -280,12 +289,28 @@ class Turn:
 
     def _written(self, outcome: object) -> bytes:
         try:
-            return packed(outcome, self._deed.serializer)
+            data = packed(outcome, self._deed.serializer)
+            if recipes.noted(data) is not None:
+                raise Unfit("its bytes begin like the note that stands for a result that cannot be kept")
         except Unfit as why:
-            raise Misuse(
-                f"{self._recipe.label!r} has run, but its result cannot be kept, so the run counts as failed, and the next caller runs "
-                f"again: {why}. Have it return what can be kept (None, if nobody needs a result), or give `serializer=` what can keep it"
-            ) from why
+            # It has run. If the run counted as failed, every other caller would run it again, and charge the customer again.
+            self._unfit = why
+            return recipes.note(readable(str(why)))
+        return data
+
+    def _without_result(self, why: str) -> Misuse:
+        name = self._recipe.part if self._deed.schedule is not None else self._recipe.label
+        if self._unfit is None:
+            return Misuse(
+                f"{name!r} was run before, but its result could not be kept, so there is none to return: {why}. It is not "
+                f"run again until its caller's `keep` is over ({self._deed.keep / 1000:g} s after the run, if that caller had "
+                "the same). To run it again now, use another key"
+            )
+        return Misuse(
+            f"{name!r} has run, but its result cannot be kept: {why}. It counts as done: no other caller runs it, and every "
+            "one gets an error like this. Have it return what can be kept (None, if nobody needs a result), or pass a "
+            "`serializer=` that can keep it. To run it again, use another key"
+        )
 
 
 # ------------------------------------------------ what users have
@@ -319,15 +344,34 @@ class Once(ABC):
         return self._deed.keep / 1000
 
     @property
-    def per(self) -> float | None:
-        """The length of its slots, in seconds, if it has any."""
-        return None if self._deed.per is None else self._deed.per / SECOND
+    def per(self) -> float | str | None:
+        """The length of its slots: in seconds, or "day", "week" or "month". None without slots."""
+        return None if self._deed.schedule is None else self._deed.schedule.per
+
+    @property
+    def zone(self) -> str | None:
+        """The time zone whose calendar its slots follow. None for slots of equal length, and without slots."""
+        return None if self._deed.schedule is None else self._deed.schedule.zone
+
+    @property
+    def slack(self) -> float | None:
+        """By how many seconds a slot begins early for a call without `at`. None without slots."""
+        return None if self._deed.schedule is None else self._deed.schedule.slack
 
     def at(self, time: datetime | float) -> Self:
-        """The same, for the slot of this time: that for which a run was scheduled, however late somebody comes to do it.
+        """The same description for one slot: the slot that `time` lies in.
 
-        `time`: a datetime with its zone, or seconds since 1970. Slots begin at multiples of `per` since 1970, UTC. Without `at` the slot
-        is that of the nodes' median clock, never of the caller's. Raises ConfigError where there are no slots.
+        Pass the time for which a run was scheduled, however late the call is. `slack` does not apply to it. Without `at`, the median
+        clock of the nodes decides, and never the caller's.
+
+        Args:
+            time: A datetime with a time zone, or seconds since 1970.
+
+        Returns:
+            A description whose `run` and `result` mean that slot.
+
+        Raises:
+            ConfigError: The description has no `per`, or the time is no time.
         """
         return self._with(scheduled(self._deed, time))
 
@@ -339,18 +383,32 @@ class Once(ABC):
         """Run the function with these arguments, unless that was done; or wait for whoever does. Returns the result that is kept.
 
         What all callers get was written by the serializer and read again, also the one whose function it was. The function runs inside of
-        the lock, and `current()` is its lease. What it raises is raised here, and here only. If the lease is lost meanwhile, LockLost is
-        raised, unless the result could be stored all the same. Otherwise raises as a lock does: LockBusy when `wait` ran out and somebody
-        else is still running, NoQuorum, SelfDeadlock; and Misuse if it has run and its result cannot be kept, which counts as failed.
+        the lock, and `current()` is its lease. What it raises is raised here, and here only.
+
+        Raises:
+            LockLost: The lease was lost while the function ran, and its result could not be stored all the same.
+            LockBusy: `wait` ran out while another caller was still running.
+            NoQuorum: Too few nodes answer.
+            SelfDeadlock: This thread or task is running it already.
+            Misuse: It has run, and its result cannot be kept. That counts as done: nobody runs it again while `keep` lasts, and every
+                later caller gets Misuse, too.
+            ConfigError: The function is none that this face runs, or the result was kept by another serializer.
         """
 
     @abstractmethod
     def result(self) -> Result | Awaitable[Result]:
-        """The result, without running anything: true if there is one, which is its `value`. Raises NoQuorum if too few nodes answer.
+        """Look for the result, without running anything. Does not wait for a run that is under way.
 
-        Does not wait for a run that is under way.
+        Returns:
+            A `Result`: true if there is one, which is its `value`.
+
+        Raises:
+            NoQuorum: Too few nodes answer.
+            Misuse: It has run, and its result could not be kept.
+            ConfigError: The result was kept by another serializer.
         """
 
     def __repr__(self) -> str:
-        per = "" if self.per is None else f" per={self.per:g}"
-        return f"<Once {self.key!r} keep={self.keep:g}{per}>"
+        per, zone = self.per, "" if self.zone is None else f" zone={self.zone!r}"
+        length = "" if per is None else f" per={per!r}" if isinstance(per, str) else f" per={per:g}"
+        return f"<Once {self.key!r} keep={self.keep:g}{length}{zone}>"

@@ -16,7 +16,7 @@ from ..scripts import RELEASE, REQUEST
 LONGEST = 512  # bytes of a name
 SHORTEST = 0.05  # seconds: a lease that is not over before anybody can use it
 _TAG = re.compile(rb"[^{]*\{([^}]+)\}", re.DOTALL)  # in which the server finds a hash tag
-_PART = re.compile(rb"\[(slot \d+|election|once|fill)\]\Z")  # what other primitives lock ends like this
+_PART = re.compile(rb"\[(slot \d+|election|once( [^\[\]]+)?|fill)\]\Z")  # what other primitives lock ends like this
 _OURS = re.compile(
     rb"\{[^}]+\}:(fence|queue|waiters|readers|rfence|rwqueue|rwwaiters|permits|rate|window|leader|watchers|result|cache|latch|barrier"
     rb"|arrived|awaited)",
@@ -27,8 +27,8 @@ _OURS = re.compile(
 class Exclusive:
     """What an exclusive lock says to a node. `name`: as the user wrote it; `horizon`: K, the fence horizon in ms. Immutable.
 
-    `slot`: which of a semaphore's slots it is, if it is one; `own`: what else it is for, election, once or fill. Either is a lock of its
-    own, whose name no user's lock can have.
+    `slot`: which of a semaphore's slots it is, if it is one; `own`: what else it is for, election, once (and which slot of its schedule)
+    or fill. Either is a lock of its own, whose name no user's lock can have.
     """
 
     __slots__ = ("_k", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name", "part", "slot")

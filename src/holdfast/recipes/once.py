@@ -2,6 +2,9 @@
 
 Knows `scripts/look.lua` and `scripts/store.lua`. Must not know which nodes there are, who asks, or what a result stands for.
 
+A function may have succeeded with a result that nobody can make bytes of. Then a note is kept in its place, like any other value: it has
+run, and there is nothing to return.
+
 A result has a ballot: whoever stores one has first looked on a majority, which thereby promises to store nothing lower, and stores what
 it has found there instead of its own. So of all results only one is ever on a majority with one ballot (Paxos, for one value).
 """
@@ -18,6 +21,7 @@ from ..scripts import LOOK, STORE, Script
 from ..wire.resp import pack
 from .exclusive import beside, keys_of
 
+_NOTE = b"\0holdfast: it has run, and its result could not be kept\0"  # (no JSON begins with a zero byte, and no pickle)
 _KEPT = re.compile(rb"(?!0{16})([0-9]{16}) (.*)", re.DOTALL)
 
 
@@ -58,6 +62,16 @@ class Register:
     def store(self, ballot: int, value: bytes, left: int) -> bytes:
         """The bytes that keep a result, for so many milliseconds."""
         return _evalsha(STORE, self._name, self._fence, self._queue, self._result, b"%016d" % ballot, self._horizon, b"%d" % left, value)
+
+
+def note(why: str) -> bytes:
+    """The value that is kept in place of a result that cannot be kept. `why`: it cannot."""
+    return _NOTE + why.encode()
+
+
+def noted(value: bytes) -> str | None:
+    """Why there is no result, if the value is such a note; None if it is a result."""
+    return value[len(_NOTE) :].decode("utf-8", "replace") if value.startswith(_NOTE) else None
 
 
 def seen(answers: Answers) -> list[Seen]:
