@@ -221,29 +221,24 @@ class Keeper:
     def discard(self, errand: Errand, event: Event | None) -> None:
         """End the renewal of a lease that its owner let die, and have observers and the log hear of it.
 
-        A finalizer calls this, on any thread and perhaps in the middle of anything. So this takes no lock, starts no thread and calls
-        nothing of the user's. While a lease is held, the keeper runs.
+        A finalizer calls this, on any thread and perhaps in the middle of anything. So this takes no lock, wakes no thread and calls
+        nothing of the user's. While a lease is held, the keeper wakes by itself about once a second.
         """
         self.asked.append(errand)
         if event is not None:
             self.asked.append(lambda now: self.crew.record.note(event))
-        if self.asleep:
-            self._strike()
 
     def _ring(self) -> None:
         # In a child of a fork that Python was not told of, the pipe is the parent's.
         if getpid() != self._process:
             return
         if self.asleep:
-            self._strike()
+            try:
+                os.write(self._clapper, b"!")
+            except (BlockingIOError, OSError):  # it is full of rings; or just being closed, by a keeper that looks again
+                pass
         elif not self._running.locked():
             start_new_thread(self.run, ())
-
-    def _strike(self) -> None:
-        try:
-            os.write(self._clapper, b"!")
-        except (BlockingIOError, OSError):  # it is full of rings; or just being closed, by a keeper that looks again
-            pass
 
     def wait(self, gate: LockType, until: float = inf, cancel: Cancel | None = None, patience: float = inf) -> bool:
         """Wait until the keeper opens the gate.
