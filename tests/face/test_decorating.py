@@ -417,7 +417,7 @@ def test_what_is_run_once_is_not_a_template_either(locks: Any) -> None:
         if locks is ASYNCIO:
             asyncio.run(outcome)
 
-    with pytest.raises(ConfigError, match="{day} is not filled in") as caught:
+    with pytest.raises(ConfigError, match=r"\{day\} is not filled in") as caught:
         run("report:{day}", of_the_face(locks))
     assert "once(f'report:{day}', ...).run(...)" in str(caught.value)
     assert "@locks.once('report:{day}', ...)" in str(caught.value)
@@ -425,7 +425,7 @@ def test_what_is_run_once_is_not_a_template_either(locks: Any) -> None:
 
 def test_the_key_of_what_is_run_is_looked_at() -> None:
     described = THREADS.once("report:{day}", keep=60)
-    with pytest.raises(ConfigError, match="{day} is not filled in"):
+    with pytest.raises(ConfigError, match=r"\{day\} is not filled in"):
         once.runs(plain, Kind.FUNCTION, described._deed)
     once.runs(functools.partial(plain, "tuesday"), Kind.FUNCTION, described._deed)
     once.runs(plain, Kind.FUNCTION, dataclasses.replace(described._deed, filled=True))
@@ -536,6 +536,9 @@ PLANTED: dict[str, tuple[Any, str, str, str, Callable[[], object]]] = {
     ),
     "what is run once takes its key literally": (
         once, "runs", "if not options.filled and", "if False and", test_the_key_of_what_is_run_is_looked_at
+    ),
+    "a value is taken for a template": (
+        once, "runs", "if not options.filled and", "if", test_the_key_of_what_is_run_is_looked_at
     ),
 }  # fmt: skip
 
