@@ -34,13 +34,23 @@ def test_an_event_says_when_in_a_time_that_everybody_understands(kind: type[Even
 
 
 def test_every_event_of_the_list_is_there() -> None:
-    kinds = "Attempt Queued Acquired Refused Renewed Doubt Lost Released NodeDown NodeUp NodeGuarded Warned Opened Forced"
+    kinds = "Attempt Queued Acquired Refused Renewed Doubt Lost Released NodeDown NodeUp NodeGuarded Warned Opened Forced Discarded"
     assert {kind.__name__ for kind in KINDS} == {*kinds.split(), "Event", "LockEvent", "LeaseEvent", "NodeEvent"}
     for kind in KINDS:
         names = {field.name for field in fields(kind)}
         assert ({"name", "token", "waited"} <= names) is issubclass(kind, LockEvent)
         assert ({"name", "token", "waited", "fence"} <= names) is issubclass(kind, LeaseEvent)
         assert ("node" in names) is issubclass(kind, NodeEvent)
+
+
+def test_a_discarded_lease_says_what_to_do_and_where_it_was_acquired_if_that_is_known() -> None:
+    event = events.Discarded(name="nightly", token="t", waited=0.5, fence=7, remaining=9.84)
+    says = (
+        "the lease on 'nightly' (fence 7) was discarded without release; it is no longer renewed and ends in 9.8 s. "
+        'Keep the lease that acquire() returns, or use "with".'
+    )
+    assert str(event) == says
+    assert str(replace(event, acquired="app.py:12")) == f"{says} It was acquired at app.py:12."
 
 
 def test_an_event_can_be_sent_elsewhere() -> None:

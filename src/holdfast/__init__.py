@@ -31,7 +31,7 @@ from .errors import (
     WrongProcess,
 )
 from .face import PRIMITIVES
-from .face.decorating import Options
+from .face.decorating import Options, PermitOptions, RateOptions
 from .face.lease import LeaseState
 from .later import later
 from .sync import Holdfast, Lease, Lock, RWLock, current
@@ -91,8 +91,10 @@ __all__ = [
     "Observation",
     "Once",
     "Options",
+    "PermitOptions",
     "RWLock",
     "Rate",
+    "RateOptions",
     "RateLimited",
     "Reader",
     "Result",

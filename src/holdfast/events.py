@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 __all__ = [
     "Acquired",
     "Attempt",
+    "Discarded",
     "Doubt",
     "Event",
     "LeaseEvent",
@@ -117,6 +118,26 @@ class Lost(LeaseEvent):
     """The lock is lost. `reason`: as in LockLost."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discarded(LeaseEvent):
+    """A lease was dropped without a release, so holdfast no longer renews it.
+
+    One event for a lease of several names, which are joined by commas; `fence` is then that of the first name. `remaining`: seconds
+    until the lease ends. `acquired`: the file and line that acquired it, if HOLDFAST_DEBUG or Python's development mode is on.
+    """
+
+    remaining: float
+    acquired: str | None = None
+
+    def __str__(self) -> str:
+        """What the log and the ResourceWarning say."""
+        where = "" if self.acquired is None else f" It was acquired at {self.acquired}."
+        return (
+            f"the lease on {self.name!r} (fence {self.fence}) was discarded without release; it is no longer renewed and ends in "
+            f'{self.remaining:.1f} s. Keep the lease that acquire() returns, or use "with".{where}'
+        )
 
 
 class Released(LeaseEvent):

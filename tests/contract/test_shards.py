@@ -488,5 +488,5 @@ async def test_a_lease_that_is_dropped_ends_with_its_ttl_on_both_sets(face: Face
         await face.acquire(rollout.both.lock(rollout.name))
         gc.collect()
         await face.until(lambda: told)
-    assert [str(it.message).partition(" was dropped")[0] for it in told] == [f"the lease of {rollout.name!r}"]
+    assert [str(it.message).partition(" (fence")[0] for it in told] == [f"the lease on {rollout.name!r}"]
     await rollout.free()

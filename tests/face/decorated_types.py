@@ -97,6 +97,31 @@ def of_threads() -> None:
     threads.locked("x", ttl="5")  # type: ignore[call-overload]
 
 
+@threads.permitted("x:{day}", 4, count=2)
+def permitted(day: int) -> str:
+    return ""
+
+
+@threads.read_locked("x:{day}", on_busy="skip")
+def skipped_reading(day: int) -> str:
+    return ""
+
+
+@threads.limited("x", 10, 60, key="{day}", burst=1)
+def limited(day: int) -> str:
+    return ""
+
+
+def of_templates() -> None:
+    assert_type(permitted(5), str)
+    assert_type(skipped_reading(5), str | None)
+    assert_type(limited(5), str)
+    threads.permitted("x", 4, reentrant=True)  # type: ignore[call-overload]
+    threads.write_locked("x", on_busy="pass")  # type: ignore[call-overload]
+    threads.limited("x", 10, 60, patience=5)  # type: ignore[call-arg]
+    limited("5")  # type: ignore[arg-type]
+
+
 @threads.filled("x:{day}", 60)
 def filled(day: int) -> str:
     return ""
@@ -135,7 +160,13 @@ async def iterator_async(day: int) -> AsyncIterator[int]:
     yield 1
 
 
+@asyncio.write_locked("x:{day}", on_busy="skip")
+async def skipped_writing_async(day: int) -> str:
+    return ""
+
+
 async def of_asyncio() -> None:
+    assert_type(await skipped_writing_async(5), str | None)
     assert_type(await literal_async(5, depth=1), str)
     assert_type(await skipped_async(5), str | None)
     assert_type(await filled_async(5), str)

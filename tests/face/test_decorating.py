@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -10,11 +11,14 @@ from datetime import date
 from typing import Any
 
 import pytest
+from proof import patches
 
 import holdfast
 import holdfast.aio
 from holdfast.errors import ConfigError, Misuse, NotHeld
-from holdfast.face.decorating import Current, Kind, Options, current, finished, kind_of, named
+from holdfast.face import agreements, decorating, once, rate
+from holdfast.face import lock as locking
+from holdfast.face.decorating import Current, Kind, Options, PermitOptions, RateOptions, current, finished, kind_of, named
 
 URLS = ("redis://a", "redis://b", "redis://c")
 THREADS, ASYNCIO = holdfast.Holdfast(*URLS), holdfast.aio.Holdfast(*URLS)
@@ -331,6 +335,223 @@ def test_type_checkers_know_the_options_that_lock_takes() -> None:
     options = {it.name: it.annotation for it in parameters if it.kind is it.KEYWORD_ONLY}
     known = {name: it.__forward_arg__ for name, it in Options.__annotations__.items()}
     assert known == options
+
+
+@pytest.mark.parametrize("options, method", [(PermitOptions, "semaphore"), (RateOptions, "rate")])
+def test_type_checkers_know_the_options_of_other_templates(options: Any, method: str) -> None:
+    parameters = inspect.signature(getattr(holdfast.Holdfast, method)).parameters.values()
+    taken = {it.name: it.annotation for it in parameters if it.kind is it.KEYWORD_ONLY and it.name != "key"}
+    assert {name: it.__forward_arg__ for name, it in options.__annotations__.items()} == taken
+
+
+# ------------------------------------------------ literal names with braces
+
+
+class Literal:
+    """A way to write a literal name: what it describes, and the decorator that a message shows instead."""
+
+    def __init__(self, describe: Callable[[Any, str], Any], instead: str) -> None:
+        self.describe, self.instead = describe, instead
+
+
+LITERALS = {
+    "lock": Literal(lambda locks, name: locks.lock(name), "@locks.locked({!r})"),
+    "semaphore": Literal(lambda locks, name: locks.semaphore(name, 4), "@locks.permitted({!r}, 4)"),
+    "read": Literal(lambda locks, name: locks.rwlock(name).read(), "@locks.read_locked({!r})"),
+    "write": Literal(lambda locks, name: locks.rwlock(name).write(), "@locks.write_locked({!r})"),
+    "rate": Literal(lambda locks, name: locks.rate("api", 10, 60, key=name), "@locks.limited('api', 10, 60, key={!r})"),
+    "several": Literal(lambda locks, name: locks.lock(name, "b"), "No decorator fills it: use a `with` block in the function"),
+    "election": Literal(lambda locks, name: locks.election(name), "No decorator fills it: use a `with` block in the function"),
+}
+EVERY_LITERAL = pytest.mark.parametrize("literal", LITERALS.values(), ids=LITERALS)
+
+
+def of_the_face(locks: Any) -> Any:
+    """A function of the face's own kind, with the parameters `day` and `depth`."""
+    return plain if locks is THREADS else coroutine
+
+
+@FACES
+@EVERY_LITERAL
+@pytest.mark.parametrize("name", ["order:{day}", "{day}:7", "{day.id}", "{day[0]}:x", "{x}:{day:%Y}", "{x:{depth}}", "{day!r}", "{0}:x"])
+def test_a_literal_name_that_looks_like_a_template_is_refused_where_it_decorates(locks: Any, literal: Literal, name: str) -> None:
+    with pytest.raises(ConfigError, match="is not filled in") as caught:
+        literal.describe(locks, name)(of_the_face(locks))
+    told = str(caught.value)
+    assert told.startswith(f"{name!r} is taken literally here, so all calls of {of_the_face(locks).__name__} would share it: {{")
+    assert literal.instead.format(name) in told
+    if "{!r}" in literal.instead:
+        assert literal.instead.format(name.replace("{", "{{").replace("}", "}}")) in told
+
+
+@FACES
+@EVERY_LITERAL
+@pytest.mark.parametrize("name", ["order", "{account}:7", "{{day}}", "{1}:x", "{account}:day", "{x.day}", "{account"])
+def test_braces_that_name_no_parameter_stay_a_tag(locks: Any, literal: Literal, name: str) -> None:
+    described = literal.describe(locks, name)
+    assert described(of_the_face(locks)).__wrapped__ is of_the_face(locks)
+    assert name in (described.names if hasattr(described, "names") else (described.key,))
+
+
+def test_what_a_message_shows_works() -> None:
+    """Both forms that the message shows: the template, and the literal name in doubled braces."""
+    assert name_of("order:{day}", plain, 5) == "order:5"
+    assert name_of("order:{{day}}", plain, 5) == "order:{day}"
+
+
+def test_positions_count_where_the_function_takes_any_number() -> None:
+    with pytest.raises(ConfigError, match=r"\{7\} is not filled in"):
+        THREADS.lock("{7}:x")(lambda *days: 5)
+    THREADS.lock("{7}:x")(lambda **days: 5)
+
+
+def test_a_function_that_does_not_tell_its_parameters_keeps_the_name() -> None:
+    secret = type("Secret", (), {"__call__": lambda self, day: 5, "__signature__": 5})()
+    THREADS.lock("{day}:x")(secret)
+
+
+@FACES
+def test_what_is_run_once_is_not_a_template_either(locks: Any) -> None:
+    def run(key: str, function: Any) -> None:
+        outcome = locks.once(key, keep=60).run(function, "tuesday")
+        if locks is ASYNCIO:
+            asyncio.run(outcome)
+
+    with pytest.raises(ConfigError, match=r"\{day\} is not filled in") as caught:
+        run("report:{day}", of_the_face(locks))
+    assert "once(f'report:{day}', ...).run(...)" in str(caught.value)
+    assert "@locks.once('report:{day}', ...)" in str(caught.value)
+
+
+def test_the_key_of_what_is_run_is_looked_at() -> None:
+    described = THREADS.once("report:{day}", keep=60)
+    with pytest.raises(ConfigError, match=r"\{day\} is not filled in"):
+        once.runs(plain, Kind.FUNCTION, described._deed)
+    once.runs(functools.partial(plain, "tuesday"), Kind.FUNCTION, described._deed)
+    once.runs(plain, Kind.FUNCTION, dataclasses.replace(described._deed, filled=True))
+
+
+# ------------------------------------------------ templates for what is no lock
+
+
+def asked(decorator: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """The description that a call of a decorated function uses."""
+    return decorator._choice(function)(*args, **kwargs)
+
+
+@FACES
+def test_each_call_uses_what_its_template_says(locks: Any) -> None:
+    function = of_the_face(locks)
+    for name in ("tenant:{day}", lambda day: f"tenant:{day}"):
+        permit = asked(locks.permitted(name, 4, count=2, wait=5, on_busy="skip"), function, 7)
+        assert (permit.name, permit._terms.recipes.permits, permit._terms.wait) == ("tenant:7", 4, 5)
+        for method, kind in (("read_locked", b"r"), ("write_locked", b"w")):
+            side = asked(getattr(locks, method)(name, wait=0, on_busy="skip"), function, 7)
+            twin = locks.rwlock("tenant:7").read() if kind == b"r" else locks.rwlock("tenant:7").write()
+            assert (side.name, side._terms.kind, side._terms.wait) == ("tenant:7", twin._terms.kind, 0)
+        limit = asked(locks.limited(name, 10, 60, wait=5), function, 7)
+        assert (limit.name, limit.key, limit.limit, limit.period, limit._limits.wait) == ("tenant:7", None, 10, 60, 5)
+    for key in ("{day}", lambda day: day):
+        limit = asked(locks.limited("api", 10, 60, key=key, algorithm="fixed window"), function, 7)
+        assert (limit.name, limit.key) == ("api", "7")
+    assert asked(locks.limited("api:{day}", 10, 60, key="{depth}"), function, 7, depth=2).key == "2"
+    assert asked(locks.limited("api:{day}", 10, 60, key=3), function, 7).key == "3"
+    assert asked(locks.limited("api", 10, 60), function, 7).key is None
+
+
+@FACES
+def test_what_cannot_work_is_said_where_a_template_is_written(locks: Any) -> None:
+    function = of_the_face(locks)
+    for wrong in (
+        lambda: locks.permitted("x:{day}", 0),
+        lambda: locks.permitted("x:{day}", 4, count=5),
+        lambda: locks.permitted("x:{day}", 4, patience=5),
+        lambda: locks.permitted("x:{day}", 4, on_busy="pass"),
+        lambda: locks.permitted(5, 4),
+        lambda: locks.permitted("", 4),
+        lambda: locks.read_locked("x:{day}", ttl=99),
+        lambda: locks.write_locked("x:{day}", on_busy="pass"),
+        lambda: locks.write_locked("x:{"),
+        lambda: locks.limited("x:{day}", 0, 60),
+        lambda: locks.limited("x:{day}", 10, 60, burst=0),
+        lambda: locks.limited("x", 10, 60, key="{"),
+        lambda: locks.limited("x", 10, 60, key=b"x"),
+        lambda: locks.limited("{{x}}", 10, 60),
+        lambda: locks.permitted("x:{dya}", 4)(function),
+        lambda: locks.read_locked("x:{dya}")(function),
+        lambda: locks.write_locked("x:{dya}")(function),
+        lambda: locks.limited("x:{dya}", 10, 60)(function),
+        lambda: locks.limited("x", 10, 60, key="{dya}")(function),
+    ):
+        with pytest.raises(ConfigError):
+            wrong()
+
+
+def test_a_name_and_a_key_are_called_what_they_are() -> None:
+    with pytest.raises(ConfigError, match="a semaphore's name is a template"):
+        THREADS.permitted(5, 4)  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match="a rate's name is a template"):
+        THREADS.limited(5, 10, 60)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="a rate's key is a template"):
+        THREADS.limited("x", 10, 60, key=b"x")  # type: ignore[arg-type]
+
+
+def test_a_client_does_not_remember_every_semaphore_that_a_template_has_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def remembered() -> list[str]:
+        kept = agreements.Agreements(lambda: 5.0)
+        for name in "abcbd":
+            plan = kept._agree(THREADS.semaphore(name, 4)._terms.recipes, THREADS.settings)
+            for _ in plan:
+                pass
+        return list(kept._good)
+
+    monkeypatch.setattr(agreements, "MOST", 2)
+    monkeypatch.setattr("holdfast.face.looking.agree", lambda settings, slots: iter(()))
+    assert remembered() == ["b", "d"]
+    patches.method(monkeypatch, agreements.Agreements, "_agree", "if len(self._good) > MOST:", "if False:")
+    assert len(remembered()) == 4
+
+
+# What is planted, and the test that finds it.
+PLANTED: dict[str, tuple[Any, str, str, str, Callable[[], object]]] = {
+    "a lock takes its name literally": (
+        locking.Lock, "_for", "unfilled(function, self.names, self._spelled)", "pass",
+        lambda: test_a_literal_name_that_looks_like_a_template_is_refused_where_it_decorates(THREADS, LITERALS["lock"], "order:{day}"),
+    ),
+    "a rate takes its key literally": (
+        rate.Rate, "_for", "unfilled(function, () if self.key is None else (self.key,), self._spelled)", "pass",
+        lambda: test_a_literal_name_that_looks_like_a_template_is_refused_where_it_decorates(THREADS, LITERALS["rate"], "order:{day}"),
+    ),
+    "every field is refused": (
+        decorating, "fillable", "if field in names or", "if True or",
+        lambda: test_braces_that_name_no_parameter_stay_a_tag(THREADS, LITERALS["lock"], "{account}:7"),
+    ),
+    "positions are not looked at": (
+        decorating, "fillable", "field.isdecimal()", "False",
+        lambda: test_a_literal_name_that_looks_like_a_template_is_refused_where_it_decorates(THREADS, LITERALS["lock"], "{0}:x"),
+    ),
+    "format specifications are not looked at": (
+        decorating, "_fields", "yield from _fields(spec or \"\")", "pass",
+        lambda: test_a_literal_name_that_looks_like_a_template_is_refused_where_it_decorates(THREADS, LITERALS["lock"], "{x:{depth}}"),
+    ),
+    "what is run once takes its key literally": (
+        once, "runs", "if not options.filled and", "if False and", test_the_key_of_what_is_run_is_looked_at
+    ),
+    "a value is taken for a template": (
+        once, "runs", "if not options.filled and", "if", test_the_key_of_what_is_run_is_looked_at
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, name, text, other, check = PLANTED[fault]
+    if isinstance(where, type):
+        patches.method(monkeypatch, where, name, text, other)
+    else:
+        patches.function(monkeypatch, getattr(where, name), text, other)
+    with pytest.raises((AssertionError, ConfigError, pytest.fail.Exception)):
+        check()
 
 
 # ------------------------------------------------ the current lease

@@ -22,6 +22,11 @@ SAID: dict[Event, tuple[str, int, str]] = {
     events.NodeUp(**NODE): ("node", logging.INFO, "redis://a:6379 is up"),
     events.Warned(**NODE, warning="it evicts"): ("node", logging.WARNING, "redis://a:6379: it evicts"),
     events.Doubt(**LOCK, fence=7, remaining=3.123): ("lease", logging.WARNING, "'invoice' was not confirmed; 3.12 s are left (fence 7)"),
+    events.Discarded(**LOCK, fence=7, remaining=9.84): (
+        "lease",
+        logging.WARNING,
+        "the lease on 'invoice' (fence 7) was discarded without release",
+    ),
     events.Lost(**LOCK, fence=7, reason="gap"): ("lease", logging.ERROR, "'invoice' is lost: gap (fence 7)"),
     events.Attempt(**LOCK): ("lease", logging.DEBUG, "Attempt("),
     events.Queued(**LOCK, holder="h"): ("lease", logging.DEBUG, "holder='h'"),

@@ -40,7 +40,7 @@ async def raised(kind: type[E], work: Coroutine[Any, Any, Any]) -> E:
 
 def dropped(things: list[Any]) -> None:
     """Drop the last reference to a lease."""
-    with pytest.warns(ResourceWarning, match="dropped without a release"):
+    with pytest.warns(ResourceWarning, match="discarded without release"):
         things.clear()
     gc.collect()
 

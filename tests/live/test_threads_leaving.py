@@ -39,7 +39,7 @@ BUSY = 0.002  # seconds for which the keeper hears nothing
 # between the return of a function and the instruction that stores what it returned, nothing can strike.
 NEVER = {"NOP", "RETURN_VALUE", "STORE_FAST"}
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*dropped without a release:ResourceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*discarded without release:ResourceWarning")
 
 
 class Interrupt(BaseException):

@@ -25,7 +25,7 @@ from ..face.plans import Plan
 from ..face.terms import Terms
 from ..version import VERSION
 from .asking import carry_out
-from .decorating import Filled, Locked, Skipping
+from .decorating import Filled, Limited, Locked, Skipping
 from .lease import Lease
 from .lock import Lock
 
@@ -46,7 +46,11 @@ T = TypeVar("T")
 
 class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once", "Latch", "Barrier"]):
     __doc__ = client.Client.__doc__
-    _locked, _skipping, _filled, _computes = Locked, Skipping, Filled, (Kind.FUNCTION, Kind.COROUTINE)
+    _locked = Locked
+    _skipping = Skipping
+    _filled = Filled
+    _limited = Limited
+    _computes = (Kind.FUNCTION, Kind.COROUTINE)
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()

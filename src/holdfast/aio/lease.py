@@ -166,6 +166,9 @@ class Lease(lease.Lease):
         if self._joined or driver.closed or driver.gone:
             return
         if claim.state is core.HELD and clock() < claim.until:
-            claim.abandon()  # first: whoever records the warning keeps this lease
-            if self._above is None:
-                warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)
+            # Before the warning, which may be recorded: that gets hold of the lease again.
+            claim.abandon()
+            told = self._dropped()
+            if told is not None:
+                driver.discarded(told)
+                warnings.warn(str(told), ResourceWarning, 2, self)

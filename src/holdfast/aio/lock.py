@@ -14,7 +14,6 @@ from ..drivers.aio import Driver, no_loop
 from ..errors import LockBusy, NoQuorum
 from ..face import lock
 from ..face.agreements import Agreements
-from ..face.decorating import always
 from ..face.inside import Inside
 from ..face.lock import Leave
 from ..face.moving import steps
@@ -102,7 +101,7 @@ class Lock(lock.Lock[Lease]):
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate a coroutine function or an async generator: each call holds the lock until it is over. `current()` gives its lease."""
-        return Locked(always(self))(function)
+        return Locked(self._for)(function)
 
     def _here(self) -> asyncio.Task[Any] | None:
         try:

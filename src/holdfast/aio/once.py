@@ -34,7 +34,7 @@ class Once(once.Once):
         return Once(options, self._lock, self._do)
 
     async def run(self, function: Body[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        runs(function, Kind.COROUTINE)
+        runs(function, Kind.COROUTINE, self._deed)
         turn: Turn = await self._do(begin(self._deed))
         while not await self._do(turn.read()):
             try:
@@ -63,4 +63,4 @@ class Once(once.Once):
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate a coroutine function: each call is run once, and gives its result. The key is a template, as with `locked`."""
-        return Single(named(self.key, lambda key: self._with(replace(self._deed, key=key))))(function)
+        return Single(named(self.key, lambda key: self._with(replace(self._deed, key=key, filled=True))))(function)

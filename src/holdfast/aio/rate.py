@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from ..drivers.aio import Driver
 from ..face import rate
-from ..face.decorating import always
 from ..face.rate import Allowance, Limits
 from .asking import carry_out
 from .decorating import Limited, P, W
@@ -31,4 +30,4 @@ class Rate(rate.Rate):
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate a coroutine function: each call waits until it is allowed, as long as `wait` says. RateLimited: it was not called."""
-        return Limited(always(self))(function)
+        return Limited(self._for)(function)

@@ -337,6 +337,16 @@ class Driver:
         """Something that no node has told: observers hear of it in its turn."""
         self._do(self.crew.record.note, event)
 
+    def discarded(self, event: Event) -> None:
+        """An owner let its lease die: observers and the log hear of it in the loop's next turn.
+
+        A finalizer calls this, on any thread and perhaps in the middle of anything. So the loop does the work.
+        """
+        try:
+            self.loop.call_soon_threadsafe(self.note, event)
+        except RuntimeError:  # the loop is closed
+            pass
+
     def stats(self) -> Stats:
         """What was done so far, in this loop."""
         return self.crew.stats()

@@ -220,6 +220,16 @@ class Keeper:
         self.asked.append(what)
         self._ring()
 
+    def discard(self, errand: Errand, event: Event | None) -> None:
+        """End the renewal of a lease that its owner let die, and have observers and the log hear of it.
+
+        A finalizer calls this, on any thread and perhaps in the middle of anything. So this takes no lock, wakes no thread and calls
+        nothing of the user's. While a lease is held, the keeper wakes by itself about once a second.
+        """
+        self.asked.append(errand)
+        if event is not None:
+            self.asked.append(lambda now: self.crew.record.note(event))
+
     def _ring(self) -> None:
         # In a child of a fork that Python was not told of, the pipe is the parent's.
         if getpid() != self._process:

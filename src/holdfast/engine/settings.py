@@ -44,7 +44,8 @@ class Settings(NamedTuple):
 
     `guard`: how long a restarted node is left alone (None: not at all); `outage`: how long a majority may be away before
     waiting ends; `fresh`: run_ids that need no guard; `shard`: what this set of nodes is called, where there are several; `spreads`:
-    the ways of spreading names over sets that this client keeps to, a digest of each.
+    the ways of spreading names over sets that this client keeps to, a digest of each; `debug`: leases remember the line that acquired
+    them.
     """
 
     # Empty only if the client was not told of any node: its locks can be described, and using one raises ConfigError.
@@ -59,6 +60,7 @@ class Settings(NamedTuple):
     fresh: frozenset[str]
     shard: str = ""
     spreads: tuple[str, ...] = ()
+    debug: bool = False
 
     @property
     def nodeless(self) -> ConfigError:
@@ -85,6 +87,7 @@ def settings(
     shard: str = "",
     spreads: tuple[str, ...] = (),
     unset: bool = False,
+    debug: bool = False,
 ) -> Settings:
     """Check a client's settings.
 
@@ -92,6 +95,7 @@ def settings(
         nodes: Addresses.
         unset: Nobody has named nodes, as in a program whose `--help` must work without them. No nodes are then allowed here,
             and refused where the client is used.
+        debug: Leases remember the line that acquired them.
 
     Raises:
         ConfigError: An option cannot work. The message names it and what to write instead.
@@ -135,6 +139,7 @@ def settings(
         fresh=frozenset(run_ids),
         shard=shard,
         spreads=spreads,
+        debug=debug,
     )
 
 

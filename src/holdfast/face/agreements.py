@@ -12,6 +12,8 @@ from ..engine.settings import Settings
 from ..recipes.semaphore import Slots
 from .plans import Plan
 
+MOST = 10_000  # semaphores that are remembered: a template can name any number of them
+
 
 class Agreements:
     """Of one client. What the nodes keep for `max_ttl` is said again after a third of that: so whoever says something else meets it."""
@@ -32,4 +34,15 @@ class Agreements:
 
         began = self._clock()
         yield from agree(settings, slots)
+        self._good.pop(slots.label, None)
         self._good[slots.label] = slots.permits, began + settings.max_ttl / 3
+        if len(self._good) > MOST:
+            self._forget_one()
+
+    def _forget_one(self) -> None:
+        """Forget the oldest. A semaphore that is used again is then asked about once more."""
+        try:
+            self._good.pop(next(iter(self._good)), None)
+        except RuntimeError:
+            # Another thread has changed it at this very moment, and forgets one itself, or the next call does.
+            pass

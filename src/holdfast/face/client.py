@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Self, TypeVar, U
 
 from .. import checks
 from ..checks import Seconds
+from ..core.command import READER, WRITER
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats
 from ..engine.settings import DEFAULT_GUARD, DEFAULT_MAX_TTL, DEFAULT_PREFIX, DEFAULT_TTL, Default, Settings
@@ -25,7 +26,7 @@ from ..wire.address import masked
 from . import environment
 from . import shards as sharding
 from .agreements import Agreements
-from .decorating import Choice, Kind, Name, Options, named
+from .decorating import Choice, Kind, Name, Options, PermitOptions, RateOptions, keyed, named
 from .lock import Lock
 from .rwlock import RWLock
 from .shards import Shard
@@ -128,6 +129,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
             "node_timeout": node_timeout,
             "outage": outage,
             "unset": unset,
+            "debug": environment.debug(),
         }
         listed = "" if nodes or shards is not None or unset else environment.previous()
         now, before = _sets(nodes, shards), _former(sharding.listed(listed) if previous is None else previous)
@@ -144,6 +146,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
     _locked: Callable[[Choice], D]
     _skipping: Callable[[Choice, bool], S]
     _filled: Callable[[Choice], Any]
+    _limited: Callable[[Choice], Any]
     _computes: Collection[Kind]  # the kinds of functions that a fill can call
 
     @abstractmethod
@@ -349,10 +352,119 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         function of this face's kinds; when the function is called, for a name that is none, before anything is sent.
         """
         self.lock("any", **options)  # says what is wrong with them now, and not at the first call
-        choice = named(name, partial(self.lock, **options))
+        return self._decorator(named(name, partial(self.lock, **options)), on_busy)
+
+    def _decorator(self, choice: Choice, on_busy: str) -> D | S:
         if on_busy not in ("raise", "skip"):
             raise ConfigError(f"on_busy is 'raise' or 'skip', not {on_busy!r}")
         return self._locked(choice) if on_busy == "raise" else self._skipping(choice, True)
+
+    @overload
+    def permitted(
+        self, name: Name, permits: int, *, on_busy: Literal["raise"] = "raise", **options: Unpack[PermitOptions]
+    ) -> D: ...
+    @overload
+    def permitted(self, name: Name, permits: int, *, on_busy: Literal["skip"], **options: Unpack[PermitOptions]) -> S: ...
+    def permitted(self, name: Name, permits: int, *, on_busy: str = "raise", **options: Unpack[PermitOptions]) -> D | S:
+        """Decorate a function so that each call holds a permit of the semaphore that its arguments name.
+
+        For a limit of its own for each tenant, say: `@locks.permitted("tenant:{tenant}", 4)`. In everything else the decorator
+        does what `locked` does, and the semaphore what `semaphore` does.
+
+        Args:
+            name: A template over the call's arguments, or a function of them that returns the name, as for `locked`.
+            permits: How many permits each of these semaphores has, from 1 to 1,000.
+            on_busy: With "skip", a call that would raise LockBusy does not run: a function returns None, a generator yields
+                nothing. Default: "raise".
+            options: Those of `semaphore`.
+
+        Returns:
+            A decorator.
+
+        Raises:
+            ConfigError: An option cannot work, or, when it decorates, the template has a field that is no parameter.
+        """
+        self.semaphore("any", permits, **options)  # says what is wrong with them now, and not at the first call
+        return self._decorator(named(name, lambda it: self.semaphore(it, permits, **options), "a semaphore's name"), on_busy)
+
+    @overload
+    def read_locked(self, name: Name, *, on_busy: Literal["raise"] = "raise", **options: Unpack[Options]) -> D: ...
+    @overload
+    def read_locked(self, name: Name, *, on_busy: Literal["skip"], **options: Unpack[Options]) -> S: ...
+    def read_locked(self, name: Name, *, on_busy: str = "raise", **options: Unpack[Options]) -> D | S:
+        """Decorate a function so that each call reads under the read-write lock that its arguments name.
+
+        In everything else the decorator does what `locked` does, and the lock what `rwlock(name).read()` does.
+
+        Args:
+            name: A template over the call's arguments, or a function of them that returns the name, as for `locked`.
+            on_busy: With "skip", a call that would raise LockBusy does not run: a function returns None, a generator yields
+                nothing. Default: "raise".
+            options: Those of `lock`.
+
+        Returns:
+            A decorator.
+
+        Raises:
+            ConfigError: An option cannot work, or, when it decorates, the template has a field that is no parameter.
+        """
+        return self._sided(name, READER, on_busy, options)
+
+    @overload
+    def write_locked(self, name: Name, *, on_busy: Literal["raise"] = "raise", **options: Unpack[Options]) -> D: ...
+    @overload
+    def write_locked(self, name: Name, *, on_busy: Literal["skip"], **options: Unpack[Options]) -> S: ...
+    def write_locked(self, name: Name, *, on_busy: str = "raise", **options: Unpack[Options]) -> D | S:
+        """Decorate a function so that each call writes under the read-write lock that its arguments name.
+
+        In everything else the decorator does what `locked` does, and the lock what `rwlock(name).write()` does.
+
+        Args:
+            name: A template over the call's arguments, or a function of them that returns the name, as for `locked`.
+            on_busy: With "skip", a call that would raise LockBusy does not run: a function returns None, a generator yields
+                nothing. Default: "raise".
+            options: Those of `lock`.
+
+        Returns:
+            A decorator.
+
+        Raises:
+            ConfigError: An option cannot work, or, when it decorates, the template has a field that is no parameter.
+        """
+        return self._sided(name, WRITER, on_busy, options)
+
+    def _sided(self, name: Name, kind: bytes, on_busy: str, options: Options) -> D | S:
+        self._side("any", kind, **options)  # says what is wrong with them now, and not at the first call
+        return self._decorator(named(name, lambda it: self._side(it, kind, **options)), on_busy)
+
+    def limited(
+        self, name: Name, limit: int, period: Seconds, *, key: Name | int | None = None, **options: Unpack[RateOptions]
+    ) -> Callable[[F], F]:
+        """Decorate a function so that each call waits for the rate that its arguments name.
+
+        For a limit of its own for each user, say: `@locks.limited("api", 10, 60, key="{user}")`. In everything else it does what
+        a `rate` does as a decorator.
+
+        Args:
+            name: A template over the call's arguments, or a function of them that returns the name, as for `locked`.
+            limit: How many calls are allowed in a period.
+            period: Seconds.
+            key: Each key has a limit of its own: a template, or a function, like the name; or a whole number. Default: no key.
+            options: Those of `rate`.
+
+        Returns:
+            A decorator.
+
+        Raises:
+            ConfigError: An option cannot work, or, when it decorates, a template has a field that is no parameter.
+        """
+        self.rate("any", limit, period, **options)  # says what is wrong with them now, and not at the first call
+        number = key if isinstance(key, int) else None
+        choice = named(name, lambda it: self.rate(it, limit, period, key=number, **options), "a rate's name")
+        if key is not None and not isinstance(key, int):
+            choice = keyed(name, key, lambda it, whose: self.rate(it, limit, period, key=whose, **options))
+        decorator: Callable[[F], F] = self._limited(choice)
+        return decorator
 
     def rate(
         self,

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import enum
 import inspect
+import re
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import cached_property, partialmethod, wraps
 from string import Formatter
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from .. import checks
 from ..checks import Seconds
 from ..errors import ConfigError, Misuse, NotHeld
 from .lease import Lease, LeaseState
-from .lock import Lock
 
-L = TypeVar("L", bound=Lock[Any])
 T = TypeVar("T")
 
 Function = Callable[..., Any]
@@ -42,6 +41,27 @@ class Options(TypedDict, total=False):
     reentrant: bool
     fail_open: bool
     on_lost: Callable[[Any], object] | None
+
+
+class PermitOptions(TypedDict, total=False):
+    """The options that `semaphore` and `permitted` have in common, as type checkers see them."""
+
+    count: int
+    ttl: Seconds | None
+    wait: Seconds | None
+    renew: bool
+    max_hold: Seconds | None
+    fail_open: bool
+    on_lost: Callable[[Any], object] | None
+
+
+class RateOptions(TypedDict, total=False):
+    """The options that `rate` and `limited` have in common, except for `key`, as type checkers see them."""
+
+    algorithm: Literal["gcra", "fixed window"]
+    burst: int | None
+    wait: Seconds | None
+    fail_open: bool
 
 
 # ------------------------------------------------ the current lease
@@ -178,19 +198,80 @@ def always(lock: object) -> Choice:
     return lambda function: lambda *args, **kwargs: lock
 
 
-def named(name: Name, lock: Callable[[str], Any]) -> Choice:
+def unfilled(function: Function, texts: Iterable[str], spelled: Callable[[str], str] | None) -> None:
+    """Refuse a literal name that was meant as a template: its braces name a parameter of the decorated function.
+
+    Braces in a literal name are a hash tag, which is useful with shards. Where they name no parameter, they stay one.
+
+    Args:
+        function: The decorated function.
+        texts: The names, or the key, which are the same for every call.
+        spelled: Writes the decorator that fills a template. None if there is no such decorator.
+
+    Raises:
+        ConfigError: A field names a parameter. The message shows the decorator to use instead.
+    """
+    for text in texts:
+        field = fillable(text, function)
+        if field is None:
+            continue
+        told = f"{text!r} is taken literally here, so all calls of {label(function)} would share it: {field} is not filled in"
+        if spelled is None:
+            raise ConfigError(f"{told}. No decorator fills it: use a `with` block in the function, with an f-string as the name")
+        literal = text.replace("{", "{{").replace("}", "}}")
+        raise ConfigError(
+            f"{told}. Write @locks.{spelled(text)}, which fills it from each call's arguments. If the braces belong to the name, "
+            f"write @locks.{spelled(literal)}"
+        )
+
+
+def fillable(text: str, function: Function) -> str | None:
+    """The first field of this text that would be filled from a call of the function, if the text were a template.
+
+    Returns:
+        The field in its braces. None if there is no such field, or the text is no template.
+    """
+    try:
+        fields = list(_fields(text))
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    names = {it.name for it in parameters}
+    rest = any(it.kind is it.VAR_POSITIONAL for it in parameters)
+    places = sum(it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD) for it in parameters)
+    for field in fields:
+        if field in names or (field.isdecimal() and (rest or int(field) < places)):
+            return f"{{{field}}}"
+    return None
+
+
+def _fields(text: str) -> Iterator[str]:
+    """The parameters that the fields of a template name, also those in format specifications."""
+    for _, field, spec, _ in _FORMATTER.parse(text):
+        if field is not None:
+            yield re.split(r"[.\[]", field, maxsplit=1)[0]
+            yield from _fields(spec or "")
+
+
+def named(name: Name, lock: Callable[[str], Any], what: str = "a lock's name") -> Choice:
     """The lock that a template, or a function of the call's arguments, names for each call.
 
-    `lock`: makes a description for a name. ConfigError for what can name nothing, whatever the arguments are.
+    Args:
+        name: The template, or the function.
+        lock: Makes a description for a name.
+        what: How messages call the name.
+
+    Raises:
+        ConfigError: It can name nothing, whatever the arguments are.
     """
     if callable(name):
         if kind_of_call(name) is not Kind.FUNCTION:
             raise ConfigError(
-                f"{label(name)} is {kind_of_call(name).value}: a lock's name comes from a plain function of the call's arguments"
+                f"{label(name)} is {kind_of_call(name).value}: {what} comes from a plain function of the call's arguments"
             )
         return lambda function: lambda *args, **kwargs: lock(name(*args, **kwargs))
     if not isinstance(name, str):
-        raise ConfigError(f"a lock's name is a template like 'report:{{day}}', or a function that returns it; not {name!r}")
+        raise ConfigError(f"{what} is a template like 'report:{{day}}', or a function that returns it; not {name!r}")
     try:
         _FORMATTER.vformat(name, _ANYTHING, _ANYTHING)
     except ValueError as error:
@@ -198,6 +279,22 @@ def named(name: Name, lock: Callable[[str], Any]) -> Choice:
     if all(field is None for _, field, _, _ in _FORMATTER.parse(name)):
         return always(lock(name.format()))
     return lambda function: _filled(name, function, lock)
+
+
+def keyed(name: Name, key: Name, rate: Callable[[str, str], Any]) -> Choice:
+    """The rate that two templates, or functions of the call's arguments, say for each call: one for its name, one for its key."""
+    names = named(name, _itself, "a rate's name")
+    keys = named(key, _itself, "a rate's key")
+
+    def choice(function: Function) -> LockOf:
+        name_of, key_of = names(function), keys(function)
+        return lambda *args, **kwargs: rate(name_of(*args, **kwargs), key_of(*args, **kwargs))
+
+    return choice
+
+
+def _itself(text: str) -> str:
+    return text
 
 
 def _filled(template: str, function: Function, lock: Callable[[str], Any]) -> LockOf:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from types import FrameType
 from typing import Any
 
 from .. import checks
@@ -18,6 +19,7 @@ from ..errors import ConfigError
 from ..wire.address import Url
 
 NODES, PREVIOUS, FRESH = "HOLDFAST_NODES", "HOLDFAST_PREVIOUS", "HOLDFAST_FRESH"
+DEBUG = "HOLDFAST_DEBUG"
 OFF = "off"
 
 
@@ -34,6 +36,29 @@ def previous() -> str:
 def fresh() -> list[str]:
     """The run ids in HOLDFAST_FRESH, separated by commas or spaces."""
     return os.environ.get(FRESH, "").replace(",", " ").split()
+
+
+def debug() -> bool:
+    """Is a lease to remember the line that acquired it? HOLDFAST_DEBUG says so, or else Python's development mode.
+
+    Raises:
+        ConfigError: HOLDFAST_DEBUG is neither 0 nor 1.
+    """
+    text = os.environ.get(DEBUG, "").strip()
+    if text not in ("", "0", "1"):
+        raise ConfigError(f"{DEBUG} must be 1 or 0, not {checks.shown(text)}")
+    return text == "1" or (not text and sys.flags.dev_mode)
+
+
+_PACKAGE = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}{os.sep}"
+
+
+def caller() -> str:
+    """The file and line of the innermost call that is not in holdfast, as "app.py:12"; "an unknown line" if all are."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+        frame = frame.f_back
+    return "an unknown line" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def options() -> dict[str, Any]:

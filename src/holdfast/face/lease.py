@@ -24,6 +24,7 @@ from ..engine.crew import Want
 from ..engine.settings import Settings, lease_of
 from ..errors import LockLost, Misuse, NoQuorum, NotHeld
 from ..recipes.exclusive import Exclusive
+from .environment import caller
 from .moving import Move, Whole
 from .terms import Terms
 
@@ -59,8 +60,8 @@ class Lease(ABC):
     """
 
     __slots__ = (
-        "__weakref__", "_above", "_event", "_joined", "_lost", "_move", "_opened", "_owner", "_released", "_root", "_settings", "_terms",
-        "_users",
+        "__weakref__", "_above", "_acquired", "_event", "_joined", "_lost", "_move", "_opened", "_owner", "_released", "_root", "_settings",
+        "_terms", "_users",
     )  # fmt: skip
 
     def __init__(self, terms: Terms, settings: Settings, above: Lease | None = None) -> None:
@@ -75,6 +76,7 @@ class Lease(ABC):
         self._users: weakref.WeakSet[Lease] | None = None  # of a shared one, and of those that share it: all that are not given back
         self._move: Move | None = None  # of names that move from one set of nodes to another: what is held besides its own claim
         self._above = None if above is None else weakref.ref(above)  # of such a part: the lease that stands on it
+        self._acquired = caller() if settings.debug else None  # the file and line of the user's call
 
     # ------------------------------------------------ what a face adds
 
@@ -310,6 +312,20 @@ class Lease(ABC):
             self._released = True
             return False
         return True
+
+    def _dropped(self) -> events.Discarded | None:
+        """Its owner let it die, and it is held: what to tell. None for a part of another lease, which is told of as a whole."""
+        if self._above is not None:
+            return None
+        return events.Discarded(
+            at=datetime.now(UTC),
+            name=self.name,
+            token=next(iter(self._claim.claims)).token.decode(),
+            waited=self.waited,
+            fence=next(iter(self.fences.values())),
+            remaining=max(0.0, self._claim.until - clock()),
+            acquired=self._acquired,
+        )
 
     @property
     def _overdue(self) -> float:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..core.command import READER, WRITER
 from ..engine.settings import Settings
 from ..errors import NotHeld
 from ..recipes.semaphore import Slots
 from .agreements import Agreements
+from .decorating import Function, LockOf, unfilled
 from .inside import Inside
 from .lease import Lease
 from .plans import Plan
@@ -80,6 +82,22 @@ class Lock(ABC, Generic[T]):
         """What its nodes have to be asked before it can be acquired."""
         slots = self._terms.recipes
         return self._agreements.due(slots, settings) if self._agreements is not None and isinstance(slots, Slots) else None
+
+    def _for(self, function: Function) -> LockOf:
+        """The lock for each call of a decorated function: this one, whatever the arguments are."""
+        unfilled(function, self.names, self._spelled)
+        return lambda *args, **kwargs: self
+
+    @property
+    def _spelled(self) -> Callable[[str], str] | None:
+        """Writes the decorator that fills a template for a lock like this one. None for several names: no decorator takes these."""
+        recipes = self._terms.recipes
+        if isinstance(recipes, Slots):
+            return lambda name: f"permitted({name!r}, {recipes.permits})"
+        if len(recipes) > 1:
+            return None
+        decorator = {READER: "read_locked", WRITER: "write_locked"}.get(self._terms.kind, "locked")
+        return lambda name: f"{decorator}({name!r})"
 
     @abstractmethod
     def _here(self) -> Hashable:

@@ -20,7 +20,7 @@ from ..recipes import once as recipes
 from ..recipes.exclusive import Exclusive, key_of
 from ..recipes.once import Copy, Register
 from ..wire.resp import pack
-from .decorating import Function, Kind, Name, kind_of_call, label
+from .decorating import Function, Kind, Name, fillable, kind_of_call, label
 from .lease import Lease
 from .looking import unheard
 from .plans import Ask, Pause, Plan
@@ -50,7 +50,8 @@ class Deed:
     """The options of what is done once, checked.
 
     `keep`: milliseconds; `schedule`: if it has one; `slot`: of the schedule, if the caller said; `terms`: those of its lock, whose
-    name depends on the slot; `serializer`: whose bytes are kept.
+    name depends on the slot; `serializer`: whose bytes are kept; `filled`: the key was filled from a call's arguments, so that
+    braces in it are part of a value.
     """
 
     sites: Sites
@@ -60,6 +61,7 @@ class Deed:
     slot: str | None
     terms: Terms
     serializer: Serializer
+    filled: bool = False
 
     def lock(self, name: str, slot: str | None = None) -> Exclusive:
         """The lock under which it is done. Users cannot write the name of a slot's lock: it ends like those of other primitives."""
@@ -115,12 +117,29 @@ def scheduled(options: Deed, time: object) -> Deed:
     return replace(options, slot=options.schedule.of(micros))
 
 
-def runs(function: Function, kind: Kind) -> None:
-    """ConfigError unless it is a function that this face runs."""
+def runs(function: Function, kind: Kind, options: Deed) -> None:
+    """Check what `run` is given.
+
+    Args:
+        function: What is to be run.
+        kind: The kind of functions that this face runs.
+        options: What is done once.
+
+    Raises:
+        ConfigError: It is no such function; or the key was meant as a template: its braces name a parameter of the function.
+    """
     if not callable(function):
         raise ConfigError(f"`run` is given a function and its arguments, not {checks.shown(function)}")
     if kind_of_call(function) is not kind:
         raise ConfigError(f"{label(function)} is {kind_of_call(function).value}, and what is run here is {kind.value}")
+    key = options.key
+    if not options.filled and isinstance(key, str) and "{" in key and (field := fillable(key, function)) is not None:
+        raise ConfigError(
+            f"`run` takes the key {key!r} as it is written, so all calls of {label(function)} would share one result: {field} is not "
+            f"filled in. Write once(f{key!r}, ...).run(...), or decorate the function with @locks.once({key!r}, ...), which fills it "
+            "from each call's arguments. If the braces belong to the key, run a function without that parameter: "
+            "functools.partial, with its positional arguments, makes one"
+        )
 
 
 def begin(options: Deed) -> Plan[Turn]:

@@ -20,6 +20,7 @@ from ..errors import Cancelled, ConfigError, NoQuorum, RateLimited
 from ..events import Opened
 from ..recipes import rate as recipes
 from ..recipes.rate import LASTS, MOST, SECOND, SHORTEST, Algorithm, Gcra, Told, Window
+from .decorating import Function, LockOf, unfilled
 from .plans import Ask, Pause, Plan
 from .terms import waiting
 
@@ -268,6 +269,14 @@ class Rate(ABC):
     def burst(self) -> int:
         """How many calls can be allowed at once."""
         return self._limits.algorithm.most
+
+    def _for(self, function: Function) -> LockOf:
+        """The rate for each call of a decorated function: this one, whatever the arguments are."""
+        unfilled(function, () if self.key is None else (self.key,), self._spelled)
+        return lambda *args, **kwargs: self
+
+    def _spelled(self, key: str) -> str:
+        return f"limited({self.name!r}, {self.limit}, {self.period:g}, key={key!r})"
 
     @abstractmethod
     def take(self, cost: int = 1) -> Allowance | Awaitable[Allowance]:

@@ -65,7 +65,7 @@ def _weight(event: Event) -> tuple[str, int]:
             return "node", _WARNING
         case events.Lost():
             return "lease", _ERROR
-        case events.Doubt() | events.Opened() | events.Forced():
+        case events.Doubt() | events.Opened() | events.Forced() | events.Discarded():
             return "lease", _WARNING
         case _:
             return "lease", _DEBUG

@@ -145,6 +145,8 @@ class Lease(lease.Lease):
         if errand is None or errand.phase is not GIVEN or errand.keeper.gone or self._joined:
             return
         if self._in_time:
-            errand.keeper.asked.append(errand)  # in any case: whoever records the warning gets hold of the lease again
-            if self._above is None:
-                warnings.warn(f"the lease of {self.name!r} was dropped without a release: it ends with its ttl", ResourceWarning, 2, self)
+            told = self._dropped()
+            # Before the warning, which may be recorded: that gets hold of the lease again.
+            errand.keeper.discard(errand, told)
+            if told is not None:
+                warnings.warn(str(told), ResourceWarning, 2, self)

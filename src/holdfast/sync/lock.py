@@ -15,7 +15,6 @@ from ..drivers.threads import Driver
 from ..errors import HoldfastError, LockBusy, NoQuorum
 from ..face import lock
 from ..face.agreements import Agreements
-from ..face.decorating import always
 from ..face.inside import Inside
 from ..face.lock import Leave
 from ..face.moving import steps
@@ -113,7 +112,7 @@ class Lock(lock.Lock[Lease]):
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function or a generator: each call holds the lock until it is over. `current()` gives its lease."""
-        return Locked(always(self))(function)
+        return Locked(self._for)(function)
 
     def _here(self) -> Identity:
         return itself()

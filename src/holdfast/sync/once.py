@@ -33,7 +33,7 @@ class Once(once.Once):
         return Once(options, self._lock, self._do)
 
     def run(self, function: Body[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        runs(function, Kind.FUNCTION)
+        runs(function, Kind.FUNCTION, self._deed)
         turn: Turn = self._do(begin(self._deed))
         while not self._do(turn.read()):
             try:
@@ -62,4 +62,4 @@ class Once(once.Once):
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function: each call is run once, and gives its result. The key is a template, as with `locked`."""
-        return Single(named(self.key, lambda key: self._with(replace(self._deed, key=key))))(function)
+        return Single(named(self.key, lambda key: self._with(replace(self._deed, key=key, filled=True))))(function)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from ..drivers.threads import Driver
 from ..face import rate
-from ..face.decorating import always
 from ..face.rate import Allowance, Limits
 from .asking import carry_out
 from .decorating import Limited, P, R
@@ -32,4 +31,4 @@ class Rate(rate.Rate):
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function: each call waits until it is allowed, as long as `wait` says. RateLimited: it was not called."""
-        return Limited(always(self))(function)
+        return Limited(self._for)(function)

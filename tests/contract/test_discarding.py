@@ -1,0 +1,250 @@
+"""A lease that is dropped without a release: what the log, observers and the ResourceWarning say, how soon, and who says it.
+
+The simulator takes no part: its leases have no finalizer.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import logging
+import re
+import threading
+import warnings
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import FACES, Asyncio, Face, Threads
+from proof import patches
+
+import holdfast
+import holdfast.aio.lease
+import holdfast.sync.lease
+from holdfast import events
+from holdfast.drivers import aio, threads
+from holdfast.errors import ConfigError
+from holdfast.face import lease as shared
+from holdfast.face.environment import caller
+
+LONG = 30.0  # seconds: of such a lease, renewals are 10 s apart
+SOON = 8.0  # seconds: before the next renewal
+SAYS = (
+    r"the lease on {name} \(fence {fence}\) was discarded without release; it is no longer renewed and ends in \d+\.\d s\. "
+    r'Keep the lease that acquire\(\) returns, or use "with"\.'
+)
+
+
+@pytest.fixture(params=FACES)
+async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
+    """A face, with its driver."""
+    face = FACES[request.param]()
+    yield face
+    await face.finish()
+
+
+class Told:
+    """What the log has from holdfast, and on which threads its handler was called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lines: list[logging.LogRecord] = []
+        self.threads: list[int] = []
+        handler = logging.Handler(logging.WARNING)
+        monkeypatch.setattr(handler, "emit", self._emit)
+        monkeypatch.setattr(logging.getLogger("holdfast"), "handlers", [handler])
+
+    def _emit(self, record: logging.LogRecord) -> None:
+        self.threads.append(threading.get_ident())
+        self.lines.append(record)
+
+    @property
+    def texts(self) -> list[str]:
+        return [it.getMessage() for it in self.lines if "discarded" in it.getMessage()]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    return Told(monkeypatch)
+
+
+async def dropped(face: Face, lock: Any) -> tuple[int, list[str]]:
+    """Acquire and drop the lease, as `if lock.acquire():` does. Its first fence, and the ResourceWarnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lease = await face.acquire(lock)
+        fence = next(iter(lease.fences.values()))
+        await face.sleep(0.3)  # until all nodes have answered
+        del lease
+        gc.collect()
+        await face.until(lambda: [it for it in caught if it.category is ResourceWarning], SOON)
+    return fence, [str(it.message) for it in caught if it.category is ResourceWarning]
+
+
+async def test_a_dropped_lease_is_logged_soon_and_once(face: Face, five: Cluster, name: str, told: Told) -> None:
+    seen: list[Any] = []
+    locks = await face.connected(five, max_ttl=LONG, ttl=LONG, observer=seen.append)
+    fence, warned = await dropped(face, locks.lock(name))
+    await face.until(lambda: told.texts, SOON)
+    await face.sleep(0.1)
+    says = SAYS.format(name=re.escape(repr(name)), fence=fence)
+    for texts in (told.texts, warned):
+        assert len(texts) == 1
+        assert re.fullmatch(says, texts[0]), texts
+    [line] = [it for it in told.lines if it.getMessage() in told.texts]
+    assert (line.name, line.levelno) == ("holdfast.lease", logging.WARNING)
+    await face.until(lambda: [it for it in seen if isinstance(it, events.Discarded)], SOON)
+    [event] = [it for it in seen if isinstance(it, events.Discarded)]
+    assert (event.name, event.fence, event.acquired) == (name, fence, None)
+    assert LONG / 2 < event.remaining <= LONG
+    assert five.holders(name) != [None] * 5, "garbage collection releases nothing"
+
+
+async def test_a_lease_of_several_names_and_a_permit_are_told_of_once(face: Face, five: Cluster, name: str, told: Told) -> None:
+    locks = await face.connected(five, max_ttl=LONG, ttl=LONG)
+    both, _ = await dropped(face, locks.lock(f"{name}.a", f"{name}.b"))
+    permit, _ = await dropped(face, locks.semaphore(f"{name}.s", 3, count=2))
+    await face.until(lambda: len(told.texts) == 2, SOON)
+    for text, label, fence in zip(told.texts, (f"{name}.a,{name}.b", f"{name}.s"), (both, permit), strict=True):
+        assert re.fullmatch(SAYS.format(name=re.escape(repr(label)), fence=fence), text)
+
+
+async def test_a_lease_that_was_released_or_lost_is_not_told_of(face: Face, five: Cluster, name: str, told: Told) -> None:
+    locks = await face.connected(five)
+    lease = await face.acquire(locks.lock(name))
+    await face.release(lease)
+    del lease
+    lease = await face.acquire(locks.lock(name, ttl=0.1, renew=False))
+    await face.until_lost(lease)
+    del lease
+
+    async def body(lease: Any) -> None:
+        assert lease.held
+
+    await face.within(locks.lock(name), body)
+    gc.collect()
+    await face.sleep(0.2)
+    assert told.texts == []
+
+
+async def test_nothing_of_the_user_s_runs_in_the_finalizer(face: Face, five: Cluster, name: str, told: Told) -> None:
+    """The log's handler and the observer are called aside: not where the lease dies, and not on the thread that renews."""
+    locks = await face.connected(five, max_ttl=LONG, ttl=LONG)
+    leases = [await face.acquire(locks.lock(name))]
+    inside: list[bool] = []
+    handler = logging.getLogger("holdfast").handlers[0]
+    emit = handler.emit
+
+    def emits(record: logging.LogRecord) -> None:
+        inside.append(dying[0])
+        emit(record)
+
+    handler.emit = emits  # type: ignore[method-assign]
+    dying = [True]
+    await face.sleep(0.3)  # until nobody else has it
+    with pytest.warns(ResourceWarning, match="discarded without release"):
+        leases.clear()
+    dying[0] = False
+    await face.until(lambda: told.texts, SOON)
+    if isinstance(face, Threads):
+        assert told.threads[-1] not in (threading.get_ident(), locks._driver.keeper.ident)
+    else:
+        assert inside == [False]
+
+
+async def test_debug_says_which_line_acquired_it(
+    face: Face, five: Cluster, name: str, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_DEBUG", "1")
+    locks = await face.connected(five, max_ttl=LONG, ttl=LONG)
+
+    def in_a_thread() -> None:
+        locks.lock(name).acquire()  # this line
+
+    async def in_a_task() -> None:
+        await locks.lock(name).acquire()  # this line
+
+    with pytest.warns(ResourceWarning, match="It was acquired at") as warned:
+        await face.call(in_a_thread if isinstance(face, Threads) else in_a_task)
+    code = (in_a_thread if isinstance(face, Threads) else in_a_task).__code__
+    where = f"It was acquired at {__file__}:{code.co_firstlineno + 1}."
+    await face.until(lambda: told.texts, SOON)
+    assert told.texts[0].endswith(where)
+    assert str(warned[0].message).endswith(where)
+
+
+async def test_without_debug_nobody_looks_at_frames(face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_DEBUG", "0")  # whatever mode the tests run in
+    locks = await face.connected(five)
+    lease = await face.acquire(locks.lock(name))
+    acquired = lease._acquired
+    await face.release(lease)
+    assert acquired is None
+
+
+def test_what_debug_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_DEBUG", "yes")
+    with pytest.raises(ConfigError, match="HOLDFAST_DEBUG must be 1 or 0, not 'yes'"):
+        holdfast.Holdfast("redis://a")
+
+
+def test_the_caller_is_the_first_frame_outside_of_holdfast() -> None:
+    here = caller()
+    assert here == f"{__file__}:{test_the_caller_is_the_first_frame_outside_of_holdfast.__code__.co_firstlineno + 1}"
+
+
+# ------------------------------------------------ planted faults
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+Check = Callable[..., Any]
+
+
+def _plant(kind: type, name: str, text: str, other: str) -> Plant:
+    return lambda monkeypatch: patches.method(monkeypatch, kind, name, text, other)
+
+
+SILENT = "self.asked.append(lambda now: self.crew.record.note(event))"
+LATER = "self.loop.call_soon_threadsafe(self.note, event)"
+PLANTED: dict[str, tuple[type[Face], Plant, Check]] = {
+    "threads: nobody is told": (Threads, _plant(threads.Keeper, "discard", SILENT, "pass"), test_a_dropped_lease_is_logged_soon_and_once),
+    "threads: told where it dies": (
+        Threads,
+        _plant(threads.Keeper, "discard", SILENT, "self.aside._listeners.log(event)"),
+        test_nothing_of_the_user_s_runs_in_the_finalizer,
+    ),
+    "asyncio: nobody is told": (Asyncio, _plant(aio.Driver, "discarded", LATER, "pass"), test_a_dropped_lease_is_logged_soon_and_once),
+    "asyncio: told where it dies": (
+        Asyncio,
+        _plant(aio.Driver, "discarded", LATER, "self.aside._listeners.log(event)"),
+        test_nothing_of_the_user_s_runs_in_the_finalizer,
+    ),
+    "threads: a lease that has ended is told of": (
+        Threads,
+        _plant(holdfast.sync.lease.Lease, "__del__", "if self._in_time:", "if True:"),
+        test_a_lease_that_was_released_or_lost_is_not_told_of,
+    ),
+    "asyncio: a lease that has ended is told of": (
+        Asyncio,
+        _plant(holdfast.aio.lease.Lease, "__del__", "claim.state is core.HELD and clock() < claim.until", "True"),
+        test_a_lease_that_was_released_or_lost_is_not_told_of,
+    ),
+    "everybody looks at frames": (
+        Threads,
+        _plant(shared.Lease, "__init__", "caller() if settings.debug else None", "caller()"),
+        test_without_debug_nobody_looks_at_frames,
+    ),
+}
+
+
+CASES = [pytest.param(face, fault, id=fault) for fault, (kind, _, _) in PLANTED.items() for face, it in FACES.items() if it is kind]
+
+
+@pytest.mark.parametrize("face, fault", CASES, indirect=["face"])
+async def test_a_planted_fault_is_found(face: Face, fault: str, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, plant, check = PLANTED[fault]
+    given = {"face": face, "five": five, "name": name, "told": Told(monkeypatch), "monkeypatch": monkeypatch}
+    plant(monkeypatch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            await check(**{it: given[it] for it in inspect.signature(check).parameters})
