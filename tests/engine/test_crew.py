@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from engine import world as world_
 from engine.world import ANOTHER, CEDE, INBOX, SCRIPTS, START, TRIP, TRY, WAIT, WALL, World, denied, granted, run_id, usual
+from proof import patches
 
 from holdfast import events
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
@@ -2571,6 +2572,23 @@ def test_whatever_fails_at_one_lane_is_that_nodes_failure_and_leases_survive(cal
     world.end(other)
     world.run(1.0)
     assert world.nodes[0].holders == world.nodes[1].holders == {}
+
+
+@pytest.mark.parametrize(
+    "method, text, other, call",
+    [
+        ("_try", "except Exception as error:", "except KeyError as error:", "late"),
+        ("received", "except Exception as error:", "except KeyError as error:", "received"),
+        ("lost", "except Exception as error:", "except KeyError as error:", "broke"),
+        ("act", "except Exception as error:", "except KeyError as error:", "say"),
+    ],
+)
+def test_a_failure_of_a_lane_that_is_not_contained_is_seen(
+    method: str, text: str, other: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patches.method(monkeypatch, Crew, method, text, other)
+    with pytest.raises(ZeroDivisionError):
+        test_whatever_fails_at_one_lane_is_that_nodes_failure_and_leases_survive(call)
 
 
 def test_a_cause_of_ours_says_where_it_failed_and_not_what_was_said() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
+from proof import patches
 
-from holdfast.wire.resp import MORE, Malformed, Push, Refusal, pack, reader, usual
+from holdfast.wire.resp import MORE, Malformed, Push, Reader, Refusal, pack, reader, usual
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
@@ -154,3 +157,34 @@ def test_a_reply_that_never_ends_is_refused(piece: bytes) -> None:
 )
 def test_what_is_usual_has_no_header_that_could_be_large_and_is_complete(data: bytes, whether: bool) -> None:
     assert (usual(memoryview(data)) is not None) is whether
+
+
+@pytest.mark.parametrize(
+    "name, text, other, seen_by",
+    [
+        ("_ended", "elif count > MOST:", "elif count > MOST << 20:", lambda: large(b"*2147483647\r\n")),
+        ("_ended", "if count > LONGEST:", "if count > LONGEST << 20:", lambda: large(b"$33554433\r\n")),
+        ("_ended", "self._skip = count + 2 if count >= 0 else 0", "pass", lambda: headers_in_strings()),
+        ("check", "if self.unfinished > LONGEST:", "if False:", lambda: endless()),
+        ("check", "head[:HEAD], data[-1:]", 'b"", data[-1:]', lambda: large(b"*2147483647\r\n", 2)),
+    ],
+    ids=["a long list", "a long string", "a string is skipped", "a reply without end", "a header in two pieces"],
+)
+def test_a_planted_fault_is_found(
+    name: str, text: str, other: str, seen_by: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patches.method(monkeypatch, Reader, name, text, other)
+    with pytest.raises((AssertionError, pytest.fail.Exception, Malformed)):
+        seen_by()
+
+
+def large(data: bytes, size: int = 100) -> None:
+    test_a_header_that_claims_too_much_is_refused_before_it_is_read(data, size)
+
+
+def headers_in_strings() -> None:
+    assert heard(pack(b"*2147483647\r\n"), 100) == [[b"*2147483647\r\n"]]
+
+
+def endless() -> None:
+    test_a_reply_that_never_ends_is_refused(b"x" * (1 << 20))
