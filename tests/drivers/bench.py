@@ -298,7 +298,9 @@ class Bench(ABC):
         vars(module).update(
             clock=self.time,
             time=SimpleNamespace(time=self.time.wall),
-            sockets=SimpleNamespace(**{**vars(sockets), "open_socket": lambda family: Socket(self)}),
+            sockets=SimpleNamespace(
+                **{**vars(sockets), "open_socket": lambda family: Socket(self), "unread": lambda sock: len(sock.unread)}
+            ),
         )
         given = self.settings()
         return module.Driver(given, accesses(given.addresses, None, None), Silent())

@@ -62,8 +62,8 @@ class Poll:
     modify = register
 
     def unregister(self, what: Any) -> None:
-        if isinstance(what, Socket):
-            del self._sockets[what.fileno()]
+        if what in self._sockets:
+            del self._sockets[what]
         else:
             self._real.unregister(what)
 

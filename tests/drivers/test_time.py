@@ -293,7 +293,7 @@ class Fault(NamedTuple):
     noticed: Scenario
 
 
-TWO_TURNS = "self._look(now, due)\n        self.loop.call_soon(self.loop.call_soon, self._judge, now)"
+TWO_TURNS = "                link.left = None\n        self.loop.call_soon(self.loop.call_soon, self._judge, now)"
 
 FAULTS = {
     "threads: judged by the time of the turn": Fault(
@@ -353,16 +353,16 @@ FAULTS = {
         a_lease_that_ran_out_on_its_way_is_not_handed_over,
     ),
     "threads: judged before all is read": Fault(
-        "threads", Damage("self._hear(self.poll.poll(0), now)", "pass"), what_lies_unread_is_not_late
+        "threads", Damage("self._hear(self._ready(0.0), now, True)", "pass"), what_lies_unread_is_not_late
     ),
     "asyncio: judged before all is read": Fault(
         "aio",
-        Damage(TWO_TURNS, "self._judge(now)"),
+        Damage(TWO_TURNS, "                link.left = None\n        self._judge(now)"),
         what_lies_unread_is_not_late,
     ),
     "asyncio: judged one turn too early": Fault(
         "aio",
-        Damage(TWO_TURNS, "self.loop.call_soon(self._judge, now)"),
+        Damage(TWO_TURNS, "                link.left = None\n        self.loop.call_soon(self._judge, now)"),
         what_lies_unread_is_not_late,
     ),
     "threads: read once": Fault(
@@ -383,12 +383,12 @@ FAULTS = {
     ),
     "threads: stopped, and judged at once": Fault(
         "threads",
-        Damage("self._hear(self.poll.poll(0), now)", "pass"),
+        Damage("self._hear(self._ready(0.0), now, True)", "pass"),
         a_process_that_was_stopped_for_less_than_its_lease_still_has_it,
     ),
     "asyncio: stopped, and judged at once": Fault(
         "aio",
-        Damage(TWO_TURNS, "self._judge(now)"),
+        Damage(TWO_TURNS, "                link.left = None\n        self._judge(now)"),
         a_process_that_was_stopped_for_less_than_its_lease_still_has_it,
     ),
 }

@@ -245,7 +245,7 @@ def test_a_loop_that_is_closed_without_further_ado(nodes: Nodes) -> None:
         del driver
         locks._loops[0].clear()
         gc.collect()
-    rest = [it for it in complaints.heard if "unclosed" not in it and "dropped without a release" not in it]
+    rest = [it for it in complaints.heard if "unclosed" not in it and "discarded without release" not in it]
     assert [it.splitlines()[0] for it in rest] == ["Task was destroyed but it is pending!"] * 2
 
 

@@ -14,16 +14,16 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import FACES, Face, Threads
 
+from bench.cluster import Open
 from holdfast import LeaseState
 from holdfast.drivers import threads
-from holdfast.embedded import Nodes
 from holdfast.errors import HoldfastError, NoQuorum
 from holdfast.wire.lane import Lane
 
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
+    with Cluster(Open(3)) as cluster:
         yield cluster
 
 

@@ -469,9 +469,9 @@ def test_calls_that_come_while_a_thread_ends_are_made() -> None:
     calls = ThreadCalls(100, lambda function, error: None)
     calls.end()  # it ends as soon as no call waits
     try:
-        for number in range(2000):
+        for number in range(500):
             calls.put([(made.append, number)])
-        until(lambda: len(made) == 2000 or len(calls.waiting) == 100)
+        until(lambda: len(made) == 500 or len(calls.waiting) == 100)
         until(lambda: not calls.waiting)
     finally:
         sys.setswitchinterval(before)

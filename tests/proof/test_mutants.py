@@ -79,7 +79,7 @@ CONVERSATIONS = {
         {"name": "x{t}:fence"},
     ),
     "a push is matched by its token only": Conversation(
-        patched(Crew, "told", "claim.recipe.name == key and ", ""),
+        patched(Crew, "_told_by", "claim.recipe.name == key and ", ""),
         test_crew.test_a_push_with_the_right_token_and_the_wrong_name_does_not_reach_the_claim,
     ),
     "a silent connection is kept for ever": Conversation(

@@ -150,7 +150,8 @@ def test_the_fence_record_outlives_a_lease_that_was_waited_for(bench: Bench) -> 
             assert isinstance(bench.request(waiter, 2 * K, "t" if path == "taken by a try" else "w", name=name), Granted)
         seen = bench.see(name)
         assert seen.holder == waiter
-        assert seen.fence_left >= seen.holder_left > K, path
+        # (the two are read one after the other)
+        assert seen.fence_left + 5 >= seen.holder_left > K, path
 
 
 def test_a_renewal_keeps_the_fence_record(bench: Bench) -> None:
