@@ -2643,3 +2643,24 @@ def test_a_bug_of_what_knows_the_protocol_is_no_nodes_failure(method: str, monke
     with pytest.raises(ZeroDivisionError) as caught:
         hears()
     assert caught.value is planted
+
+
+def test_measures_of_long_ago_are_taken_again_before_a_node_is_given_up() -> None:
+    world = World().connect()
+    world.run(70.0)
+    before = len(world.nodes[0].of("TIME"))
+    world.crew.lanes[0].ahead = (world.crew.lanes[0].ahead or 0.0) + 100.0
+    world.crew._judge_clocks(world.now)
+    assert lines(world) == ["up"] * 3
+    world.run(1.0)
+    assert len(world.nodes[0].of("TIME")) == before + 1
+    assert lines(world) == ["up"] * 3
+
+
+def test_a_lease_that_is_held_keeps_its_ticket_when_the_clock_is_corrected() -> None:
+    world = World().connect()
+    claim = world.claim()
+    world.run(0.5)
+    ticket = claim.ticket
+    world.crew._moved(3600.0, world.now)
+    assert (claim.state, claim.ticket) == (HELD, ticket)
