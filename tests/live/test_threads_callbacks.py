@@ -19,6 +19,7 @@ from live.test_threads_driver import ONLY_LINUX, connected, keeper_of, things, u
 from proof import patches
 
 from holdfast import Holdfast, LeaseState, events
+from holdfast.clock import clock
 from holdfast.drivers import aside, threads
 from holdfast.drivers.aside import ThreadCalls
 from holdfast.embedded import Nodes
@@ -217,9 +218,8 @@ def test_an_observer_hears_of_events_in_their_order_one_at_a_time(three: Cluster
 
 
 def test_events_for_a_slow_observer_are_bounded_and_losses_are_not(
-    three: Cluster, monkeypatch: pytest.MonkeyPatch, hung: Hung, caplog: pytest.LogCaptureFixture
+    three: Cluster, hung: Hung, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(aside, "MOST", 10)
     heard: list[events.Event] = []
     lost: list[Any] = []
 
@@ -232,6 +232,8 @@ def test_events_for_a_slow_observer_are_bounded_and_losses_are_not(
         lost.append(lease)
 
     with connected(three, observer=observer) as client:
+        # Only this queue: lines for the log that are dropped would be counted, too.
+        queues(client)[1].most = 10
         leases = [client.lock(f"many{i}", **SHORT, on_lost=on_lost).acquire() for i in range(30)]
         until(lambda: all(it.lost.is_set() for it in leases))
         until(lambda: client.stats().lost == 30)
@@ -461,21 +463,23 @@ def test_a_thread_without_calls_ends_and_another_one_begins(three: Cluster, monk
             until(lambda: events.Released in map(type, heard))
 
 
-def test_calls_that_come_while_a_thread_ends_are_made() -> None:
+def test_calls_that_come_while_a_thread_ends_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that is about to end and somebody who puts a call there must not miss each other."""
+    monkeypatch.setattr(aside, "IDLE", 1e-6)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     made: list[int] = []
-    calls = ThreadCalls(100, lambda function, error: None)
-    calls.end()  # it ends as soon as no call waits
+    calls = ThreadCalls(1, lambda function, error: None)
     try:
-        for number in range(500):
+        for number in range(2000):
             calls.put([(made.append, number)])
-        until(lambda: len(made) == 500 or len(calls.waiting) == 100)
-        until(lambda: not calls.waiting)
+            # Without a pause: the next call comes while the thread that made this one ends.
+            limit = clock() + 5
+            while len(made) <= number:
+                assert clock() < limit, f"call {number} was not made"
     finally:
         sys.setswitchinterval(before)
-    assert made == sorted(made)
+    assert made == list(range(2000))
 
 
 def test_a_lease_that_was_told_is_not_kept(three: Cluster) -> None:
@@ -548,8 +552,11 @@ FAULTS: dict[str, tuple[type, str, str, str, Callable[..., object]]] = {
     "a callback runs before the next lease is marked": (
         threads.Keeper, "_settle",
         "self.aside.losses.put(_fell(fallen))",
-        "[self.aside.losses.put(_fell([it])) for it in fallen]",
+        "[(self.aside.losses.put(_fell([it])), __import__('time').sleep(0.01)) for it in fallen]",
         test_all_leases_are_marked_before_any_callback_runs,
+    ),
+    "a thread that ends looks at its queue no more": (
+        ThreadCalls, "run", "while self.waiting and not", "if self.waiting and not", test_calls_that_come_while_a_thread_ends_are_made,
     ),
     "close waits for no callback": (
         threads.Driver, "_await_end", "calls.wait(until)", "pass", test_close_returns_when_callbacks_were_told,
@@ -565,6 +572,6 @@ def test_a_fault_is_seen(
 ) -> None:
     kind, name, text, other, test = FAULTS[fault]
     patches.method(monkeypatch, kind, name, text, other)
-    fixtures = {"three": three, "caplog": caplog, "capfd": capfd, "raised": ZeroDivisionError("a handler's")}
+    fixtures = {"three": three, "monkeypatch": monkeypatch, "caplog": caplog, "capfd": capfd, "raised": ZeroDivisionError("a handler's")}
     with pytest.raises((AssertionError, HoldfastError)):
         test(**{it: fixtures[it] for it in inspect.signature(test).parameters})
