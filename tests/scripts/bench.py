@@ -248,8 +248,9 @@ class Bench:
 
     def see(self, name: bytes = NAME) -> Seen:
         name, fence, queue, waiters = keys(name)
-        commands = ("GET", name), ("PTTL", name), ("GET", fence), ("PTTL", fence), ("PTTL", queue), ("PTTL", waiters), ("HGETALL", waiters)
-        holder, holder_left, F, fence_left, queue_left, waiters_left, deadlines = self.operator.batch(*commands)
+        # The fence's expiry first: what is read later has less time left, and a fence must outlive its holder.
+        commands = ("PTTL", fence), ("PTTL", name), ("GET", name), ("GET", fence), ("PTTL", queue), ("PTTL", waiters), ("HGETALL", waiters)
+        fence_left, holder_left, holder, F, queue_left, waiters_left, deadlines = self.operator.batch(*commands)
         line = self.operator.say("ZRANGE", queue, 0, -1, "WITHSCORES")
         now = self.now()
         assert {token for token, _ in line} == deadlines.keys(), "the queue and the waiters' deadlines go together"

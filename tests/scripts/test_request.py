@@ -103,8 +103,9 @@ def test_the_fence_record_outlives_a_lease(bench: Bench) -> None:
                 bench.request(other, SHORT, name=name)
                 bench.release(other, name=name)
             assert isinstance(bench.request(bench.token(ticket(bench, ago)), 2 * K, clock=bench.now() * 1000, name=name), Granted)
-            assert bench.see(name).fence_left >= bench.see(name).holder_left > K
-            assert bench.see(name).fence_left <= 2 * K, "and is gone before a guard is over"
+            seen = bench.see(name)
+            assert seen.fence_left >= seen.holder_left > K
+            assert seen.fence_left <= 2 * K, "and is gone before a guard is over"
 
 
 def test_the_fence_record_outlives_a_third_of_a_lease_at_no_cost(bench: Bench) -> None:
@@ -128,7 +129,8 @@ def test_the_fence_record_outlives_the_lease_of_a_claim_that_waited_for_long(ben
     bench.operator.say("SET", keys(NAME)[1], other[:16], "PX", LONG)
     bench.release(other)
     assert bench.request(late, 2 * K, clock=bench.now() * 1000) == Granted(int(late[:16]), 0, 1)
-    assert bench.see().fence_left >= bench.see().holder_left > K
+    seen = bench.see()
+    assert seen.fence_left >= seen.holder_left > K
 
 
 def test_the_fence_record_outlives_a_lease_that_was_waited_for(bench: Bench) -> None:
@@ -150,8 +152,7 @@ def test_the_fence_record_outlives_a_lease_that_was_waited_for(bench: Bench) -> 
             assert isinstance(bench.request(waiter, 2 * K, "t" if path == "taken by a try" else "w", name=name), Granted)
         seen = bench.see(name)
         assert seen.holder == waiter
-        # (the two are read one after the other)
-        assert seen.fence_left + 5 >= seen.holder_left > K, path
+        assert seen.fence_left >= seen.holder_left > K, path
 
 
 def test_a_renewal_keeps_the_fence_record(bench: Bench) -> None:
