@@ -7,8 +7,8 @@ import gc
 import logging
 import os
 import threading
-import traceback
 import time
+import traceback
 from typing import Any
 
 import pytest
@@ -169,7 +169,7 @@ def test_drivers_are_found_while_other_loops_come_and_go(nodes: Nodes) -> None:
             while clock() < stop or len(found) <= 20:
                 asyncio.run(main())
         except BaseException as error:
-            failures.append("".join(traceback.format_exception(error))); print(failures[-1])
+            failures.append("".join(traceback.format_exception(error)))
 
     threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:

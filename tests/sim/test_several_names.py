@@ -213,11 +213,12 @@ def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) ->
     fault, plan, law = PLANTED[name]
     known = fault(monkeypatch)
     found = []
-    for seed in range(3):
+    # In most worlds locks that do not make way soon wait for one another for ever, before one is served out of turn; not in 9.
+    for seed in (9, 0, 1, 2):
         try:
             Crowd(seed, plan, **known).run()
         except Violation as violation:
             found.append(violation.law)
             if found[-1] == law:
                 return
-    pytest.fail(f"not found in 3 worlds; other laws that were broken: {found}", pytrace=False)
+    pytest.fail(f"not found in 4 worlds; other laws that were broken: {found}", pytrace=False)
