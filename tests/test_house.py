@@ -35,6 +35,7 @@ FLOORS: dict[str, float] = {
     "recipes": 2,
     "later": 2.5,  # loads what the packages above show
     "clock": 2.5,  # the one that is no value: for drivers and faces
+    "living": 2.5,  # a set that threads may change while it is looked through
     "folders": 2.5,  # where Unix sockets may be, for nodes of our own
     "drivers": 3,
     "drivers.threads": 3,

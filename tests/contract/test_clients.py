@@ -167,13 +167,14 @@ async def test_an_observer_hears_of_a_lock_s_life_in_order(face: Face, five: Clu
     second = await waiter
     await face.release(second)
 
+    # The observer has a thread, or turns, of its own.
+    await face.until(lambda: Released in [type(it) for it in heard if getattr(it, "token", "") == second.token])
     locks = [it for it in heard if isinstance(it, LockEvent)]
     assert {it.name for it in locks} == {name}
     lives: dict[str, list[Any]] = {}
     for it in locks:
         assert abs(it.at - datetime.now(UTC)) < timedelta(seconds=30)
         lives.setdefault(it.token, []).append(it)
-    await face.until(lambda: Released in [type(it) for it in heard if getattr(it, "token", "") == second.token])
     first, then, tried = lives.values()
     assert [type(it) for it in first if not isinstance(it, Renewed)] == [Attempt, Acquired, Released]
     assert {it.fence for it in first[1:]} == {holder.fence}

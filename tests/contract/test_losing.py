@@ -44,6 +44,7 @@ async def test_b46_a_holder_is_told_before_anybody_else_holds_it(face: Face, thr
     await face.until(lambda: lease.state is LeaseState.LOST)
     assert (lease.held, lease.remaining) == (False, 0)
     assert not waiter.done()
+    await face.until(lambda: told)
     await three.thaw(1, 2)
     second = await waiter
     assert second.fence > lease.fence

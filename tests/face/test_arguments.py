@@ -262,7 +262,7 @@ RUN_IDS = st.one_of(
 def quiet() -> None:
     """The keepers of earlier tests' clients have ended: their threads and files would end while ours are counted."""
     gc.collect()
-    for keeper in list(threads._keepers):
+    for keeper in threads._keepers:
         ident = keeper.ident
         if keeper._running.acquire(timeout=threads.IDLE + 5):
             keeper._running.release()

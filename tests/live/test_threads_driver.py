@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -26,6 +27,9 @@ from holdfast.drivers import sockets, threads, unyielding
 from holdfast.embedded import Nodes
 from holdfast.engine.crew import Crew
 from holdfast.errors import Cancelled, HoldfastError, LockLost, NotHeld
+from holdfast.face import lease as face_lease
+from holdfast.living import Living
+from holdfast.sync import lease as lease_of_threads
 
 ONLY_LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="only Linux lists a process's threads and files")
 
@@ -554,3 +558,24 @@ def test_a_wait_is_cancelled_from_another_thread(three: Cluster, wait: float | N
             client.lock("cancelled").acquire(cancel=stop)
         lease.release()
         assert client.lock("cancelled").acquire(cancel=threading.Event()).release() == 0
+
+
+@pytest.mark.parametrize("kind", [Living, weakref.WeakSet])
+def test_a_loss_is_told_while_the_same_thread_enters_once_more(client: Holdfast, monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
+    """The background thread looks through all that share the lease while the user's thread adds to them. With a WeakSet, it fails."""
+    monkeypatch.setattr(face_lease, "Living", kind)
+    lock, late = client.lock("shared", ttl=0.3, renew=False, reentrant=True), list[Any]()
+    client.ready()
+    keeper = keeper_of(client)
+    mark = lease_of_threads.Lease._falls
+
+    def falls(lease: Any) -> None:
+        mark(lease)
+        late.append(type(lease).__new__(type(lease)))
+        lease._users.add(late[-1])
+
+    with pytest.raises(LockLost), lock as outer, lock as inner:
+        monkeypatch.setattr(lease_of_threads.Lease, "_falls", falls)
+        until(lambda: outer.state is LeaseState.LOST)
+        until(lambda: outer.lost.is_set() and inner.lost.is_set())
+    assert (keeper.failure is None) is (kind is Living)

@@ -60,14 +60,16 @@ class RWBench(Bench):
 
     def see(self, name: bytes = NAME) -> Seen:  # type: ignore[override]
         name, fence, queue, waiters, readers, rfence = rw_keys(name)
-        left = [("PTTL", it) for it in (name, readers, fence, rfence, queue, waiters)]
+        # The fences' expiries first: what is read later has less time left, and a fence must outlive its holder.
+        left = [("PTTL", it) for it in (fence, rfence, name, readers, queue, waiters)]
         said = self.operator.batch(*left, ("GET", name), ("GET", fence), ("GET", rfence), ("HGETALL", waiters))
         line, reading = self.operator.batch(*[("ZRANGE", it, 0, -1, "WITHSCORES") for it in (queue, readers)])
         now, deadlines = self.now(), said[9]
         assert {token for token, _ in line} == deadlines.keys(), "the queue and the waiters' deadlines go together"
         places = {token: Waiter(score, int(deadlines[token]) - now) for token, score in line}
         leases = {token: int(deadline) - now for token, deadline in reading}
-        return Seen(said[6], said[0], leases, said[1], said[7], said[2], said[8], said[3], places, said[4], said[5])
+        fence_left, rfence_left, holder_left, readers_left, queue_left, waiters_left, holder, F, readF, _ = said
+        return Seen(holder, holder_left, leases, readers_left, F, fence_left, readF, rfence_left, places, queue_left, waiters_left)
 
 
 def simulated(dialect: Dialect, scripts: tuple[Script, ...] = SHARED, kind: type[Server] = Server, now: float = 1_800_000_000.0) -> RWBench:

@@ -285,9 +285,9 @@ def test_who_tracks_a_key_hears_when_another_finds_that_it_ran_out(pair: tuple[B
     for bench in pair:
         tracker = bench.connect()
         tracker.say("CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP")
-        bench.operator.say("SET", "n", "v", "PX", 5)
-        tracker.batch(("CLIENT", "CACHING", "YES"), ("GET", "n"))
-        bench.place.pass_time(0.02)
+        bench.operator.say("SET", "n", "v", "PX", 200)
+        assert tracker.batch(("CLIENT", "CACHING", "YES"), ("GET", "n"))[1] == b"v", "it is there still, so that it is tracked"
+        bench.place.pass_time(0.22)
         assert bench.operator.say("GET", "n") is None  # by now at the latest the server has deleted it
         assert tracker.heard() == [([b"n"],)]
 

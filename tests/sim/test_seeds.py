@@ -34,7 +34,7 @@ def lives(seed: int) -> bool:
 def test_no_law_is_broken(world: str) -> None:
     first = WORLDS.index(world)
     count = sum([lives(first + turn * len(WORLDS)) for turn in range(EACH)])
-    assert count > EACH // 2, "what these worlds are aimed at hardly ever happens"
+    assert count * 2 >= EACH, "what these worlds are aimed at hardly ever happens"
 
 
 SWARM = range(24)

@@ -30,6 +30,7 @@ from ..engine.record import Stats
 from ..engine.settings import Settings
 from ..errors import CLOSED, Closed, HoldfastError, Misuse
 from ..events import Event
+from ..living import Living
 from ..recipes import readwrite
 from ..wire.address import Address
 from . import sockets
@@ -47,7 +48,7 @@ LATE = 0.005  # seconds after which a loop that comes to its timer was busy with
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
+_drivers: Living[Driver] = Living()
 
 
 def _whole(turn: Callable[Concatenate[Driver, P], None]) -> Callable[Concatenate[Driver, P], None]:
@@ -693,7 +694,7 @@ class Driver:
 
 
 def _inherited() -> None:
-    for driver in list(_drivers):
+    for driver in _drivers:
         if driver.foreign:
             driver.forget_inherited()
 

@@ -37,6 +37,7 @@ from ..engine.record import Stats
 from ..engine.settings import Settings
 from ..errors import CLOSED, Cancelled, Closed, ConfigError, HoldfastError, Misuse
 from ..events import Event
+from ..living import Living
 from ..recipes import readwrite
 from ..wire.address import Address
 from . import sockets
@@ -56,8 +57,8 @@ LOOK = 1.0  # seconds after which a caller that waits for the keeper looks wheth
 SLACK = 5.0  # seconds that the keeper may take longer to answer than the nodes may: the machine can be busy
 SWEEP = 1.0  # seconds between two sweeps for errands whose callers were interrupted before they could say that they end
 
-_keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
-_drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
+_keepers: Living[Keeper] = Living()
+_drivers: Living[Driver] = Living()
 
 
 class Lease(Protocol):
@@ -1027,12 +1028,12 @@ class Driver:
 
 
 def _closed_at_exit() -> None:
-    for driver in list(_drivers):
+    for driver in _drivers:
         driver.close()
 
 
 def _inherited() -> None:
-    for keeper in list(_keepers):
+    for keeper in _keepers:
         if keeper.foreign:
             keeper.forget_inherited()
 

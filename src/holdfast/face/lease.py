@@ -23,6 +23,7 @@ from ..drivers.aside import Call
 from ..engine.crew import Want
 from ..engine.settings import Settings, lease_of
 from ..errors import LockLost, Misuse, NoQuorum, NotHeld
+from ..living import Living
 from ..recipes.exclusive import Exclusive
 from .environment import caller
 from .moving import Move, Whole
@@ -73,7 +74,7 @@ class Lease(ABC):
         self._owner: weakref.ref[object] | None = None  # the thread or task that is inside
         self._root: Lease | None = None  # the lease that this one shares, where a lock is entered again, until it is given back
         self._joined = False  # has it shared one?
-        self._users: weakref.WeakSet[Lease] | None = None  # of a shared one, and of those that share it: all that are not given back
+        self._users: Living[Lease] | None = None  # of a shared one, and of those that share it: all that are not given back
         self._move: Move | None = None  # of names that move from one set of nodes to another: what is held besides its own claim
         self._above = None if above is None else weakref.ref(above)  # of such a part: the lease that stands on it
         self._acquired = caller() if settings.debug else None  # the file and line of the user's call
@@ -290,7 +291,7 @@ class Lease(ABC):
         """Stand on the claim of a lease that is held by the same thread or task: whoever leaves last gives it back."""
         # The users first: a caller who is interrupted in here leaves again, and must not be the last to leave.
         if root._users is None:
-            root._users = weakref.WeakSet([root])
+            root._users = Living([root])
         self._users = root._users
         self._users.add(self)
         self._root, self._joined, self._move = root, True, root._move
@@ -388,7 +389,7 @@ class Lease(ABC):
             if not self._move.falls():
                 return calls
             self._let_all_go()
-        for user in [self] if self._users is None else list(self._users):
+        for user in [self] if self._users is None else self._users:
             user._falls()
             if user._terms.on_lost is not None:
                 calls.append((user._terms.on_lost, user))

@@ -294,7 +294,7 @@ class Simulation:
         """Clients have done something: see whether all is as it must be."""
         if not self._watched:
             return
-        for client in list(driver._drivers):
+        for client in driver._drivers:
             if isinstance(client.loop, _Loop) and client.loop.simulation is self:
                 self._seen.setdefault(client, _Client(self.world))
         for client, shown in self._seen.items():
