@@ -574,8 +574,12 @@ def test_a_loss_is_told_while_the_same_thread_enters_once_more(client: Holdfast,
         late.append(type(lease).__new__(type(lease)))
         lease._users.add(late[-1])
 
-    with pytest.raises(LockLost), lock as outer, lock as inner:
-        monkeypatch.setattr(lease_of_threads.Lease, "_falls", falls)
-        until(lambda: outer.state is LeaseState.LOST)
-        until(lambda: outer.lost.is_set() and inner.lost.is_set())
+    def enter_twice() -> None:
+        with lock as outer, lock as inner:
+            monkeypatch.setattr(lease_of_threads.Lease, "_falls", falls)
+            until(lambda: outer.state is LeaseState.LOST)
+            until(lambda: outer.lost.is_set() and inner.lost.is_set())
+
+    with pytest.raises(LockLost):
+        enter_twice()
     assert (keeper.failure is None) is (kind is Living)
