@@ -14,7 +14,7 @@ import pytest
 from holdfast.embedded import Nodes
 
 FOLDER = Path(__file__).parents[2] / "examples"
-FILES = sorted(FOLDER.glob("*.py"))
+FILES = sorted(it for it in FOLDER.glob("*.py") if not it.name.startswith("_"))
 PATIENCE = 120.0  # seconds; none takes ten on an idle machine
 
 pytestmark = pytest.mark.timeout(PATIENCE + 30)
@@ -78,6 +78,18 @@ def test_a_broken_promise_is_noticed(file: Path) -> None:
     ended = run("-c", f"{head}{plant}\nsys.argv = [{str(file)!r}]\nrunpy.run_path({str(file)!r}, run_name='__main__')")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert len(ended.stdout.splitlines()) >= 1, "it broke before it had begun"
+
+
+def test_the_task_lists_all_examples_and_runs_the_one_that_is_named() -> None:
+    listed = run(str(FOLDER))
+    assert listed.returncode == 0
+    assert re.findall(r"/task example (\w+) ", listed.stdout) == [it.stem for it in FILES]
+    unknown = run(str(FOLDER), "no_such")
+    assert (unknown.returncode, unknown.stdout) == (64, "")
+    assert unknown.stderr.startswith("there is no example 'no_such'. There are: cached_operation, ")
+    one = run(str(FOLDER), "redis_lock_class")
+    assert one.returncode == 0, one.stderr
+    assert one.stdout == run(str(FOLDER / "redis_lock_class.py")).stdout
 
 
 def test_all_examples_are_listed() -> None:
