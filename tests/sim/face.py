@@ -200,17 +200,23 @@ class Lock(lock.Lock[Lease]):
 class Rate(rate.Rate):
     """The description of a rate in a simulated world."""
 
-    __slots__ = ("_driver",)
+    __slots__ = ("_drivers",)
 
-    def __init__(self, limits: Limits, driver: Driver) -> None:
+    def __init__(self, limits: Limits, drivers: Sequence[Driver]) -> None:
         super().__init__(limits)
-        self._driver = driver
+        self._drivers = drivers
 
     async def take(self, cost: int = 1) -> Allowance:
-        return await carry_out(rate.take(self._limits, cost), self._driver)
+        return await carry_out(rate.take(self._limits, cost), *self._drivers)
 
     async def acquire(self, cost: int = 1) -> Allowance:
-        return await carry_out(rate.acquire(self._limits, cost), self._driver)
+        return await carry_out(rate.acquire(self._limits, cost), *self._drivers)
+
+    async def peek(self, cost: int = 1) -> Allowance:
+        return await carry_out(rate.peek(self._limits, cost), *self._drivers)
+
+    async def reset(self) -> None:
+        await carry_out(rate.reset(self._limits), *self._drivers)
 
 
 class Leadership(election.Leadership, Lease):
@@ -385,8 +391,8 @@ class Holdfast(client.Client[Lock, Any, Any, Rate, Election, Once, Latch, Barrie
         at, sources = self._sites.placed(terms)
         return Lock(terms, self._inside, agreements, self._drivers[at], [(self._drivers[it], parts) for it, parts in sources])
 
-    def _limit(self, limits: Limits, at: int) -> Rate:
-        return Rate(limits, self._drivers[at])
+    def _limit(self, limits: Limits, at: Sequence[int]) -> Rate:
+        return Rate(limits, [self._drivers[it] for it in at])
 
     def _elect(self, terms: Terms, at: int) -> Election:
         return Election(terms, self._inside, None, self._drivers[at], [])

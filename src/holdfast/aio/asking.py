@@ -9,7 +9,7 @@ from inspect import isawaitable
 from typing import Any, TypeVar
 
 from ..drivers.aio import Driver
-from ..face.plans import Ask, Call, Listen, Pause, Plan, Step
+from ..face.plans import Ask, Call, Listen, Meet, Pause, Plan, Step
 
 T = TypeVar("T")
 
@@ -42,6 +42,9 @@ async def _do(step: Step, drivers: tuple[Driver, ...]) -> Any:
             return await drivers[0].sleep(step.seconds, step.watch)
         case Listen():
             return drivers[0].listen()
+        case Meet():
+            await drivers[step.shard].meet(step.within)
+            return drivers[step.shard].servers()
         case Call():
             found = step.call()
             return await found if isawaitable(found) else found

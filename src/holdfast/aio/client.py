@@ -6,7 +6,7 @@ Knows the asyncio driver, of which there is one for each event loop. Decides not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
@@ -63,10 +63,10 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         former = [(self._ways[it], parts) for it, parts in sources] if sources else ()
         return Lock(terms, self._inside, agreements, self._ways[at], former)
 
-    def _limit(self, limits: Limits, at: int) -> Rate:
+    def _limit(self, limits: Limits, at: Sequence[int]) -> Rate:
         from .rate import Rate
 
-        return Rate(limits, self._ways[at])
+        return Rate(limits, [self._ways[it] for it in at])
 
     def _elect(self, terms: Terms, at: int) -> Election:
         from .election import Election

@@ -156,7 +156,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
     def _describe(self, terms: Terms, agreements: Agreements | None = None) -> L: ...
 
     @abstractmethod
-    def _limit(self, limits: Limits, at: int) -> R: ...
+    def _limit(self, limits: Limits, at: Sequence[int]) -> R: ...
 
     @abstractmethod
     def _elect(self, terms: Terms, at: int) -> E: ...
@@ -438,7 +438,13 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         return self._decorator(named(name, lambda it: self._side(it, kind, **options)), on_busy)
 
     def limited(
-        self, name: Name, limit: int, period: Seconds, *, key: Name | int | None = None, **options: Unpack[RateOptions]
+        self,
+        name: Name,
+        limit: int | Sequence[tuple[int, Seconds]],
+        period: Seconds | None = None,
+        *,
+        key: Name | int | None = None,
+        **options: Unpack[RateOptions],
     ) -> Callable[[F], F]:
         """Decorate a function so that each call waits for the rate that its arguments name.
 
@@ -447,8 +453,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
 
         Args:
             name: A template over the call's arguments, or a function of them that returns the name, as for `locked`.
-            limit: How many calls are allowed in a period.
-            period: Seconds.
+            limit: How many calls are allowed in a period; or several limits, as for `rate`.
+            period: Seconds. Left out where there are several limits.
             key: Each key has a limit of its own: a template, or a function, like the name; or a whole number. Default: no key.
             options: Those of `rate`.
 
@@ -469,8 +475,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
     def rate(
         self,
         name: str,
-        limit: int,
-        period: Seconds,
+        limit: int | Sequence[tuple[int, Seconds]],
+        period: Seconds | None = None,
         *,
         key: str | int | None = None,
         algorithm: Literal["gcra", "fixed window"] = "gcra",
@@ -478,25 +484,45 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         wait: Seconds | None = None,
         fail_open: bool = False,
     ) -> R:
-        """The description of a rate: `limit` calls in `period` seconds, for all who use these nodes. Sends nothing by itself.
+        """Describe a rate: at most `limit` calls in `period` seconds, over all processes.
 
-        `take()` asks once, `acquire()` waits for as long as `wait` says (None for ever), and as a decorator each call of a function waits
-        so. `key`: each key has a limit of its own (a user, an address, a tenant); `algorithm`: "gcra", with which what was taken flows
-        back evenly, and `burst` calls (default: `limit`) may be taken at once; or "fixed window", `limit` in each window, which begins
-        with its first call, and which no call makes longer. All who use a rate should name the same limit, period and algorithm: each call
-        is judged by the numbers that it names. `fail_open`: where too few nodes answer, calls are allowed, and told why.
+        Sends nothing by itself. `take()` asks once, `acquire()` waits for its turn, `peek()` looks, `reset()` starts over.
+        As a decorator, each call of a function waits for its turn. With several limits a call is
+        counted by all of them or by none:
 
-        Without failures never more is allowed than that, and with them N / q times as much at most; `Rate` says it exactly. A period that
-        is longer than the restart guard (`max_ttl` + 2 s) is forgotten by a node that restarts empty: that counts as a failure, too.
-        Raises ConfigError for what cannot work.
+            locks.rate("api", [(10, 1), (1000, 3600)])
+
+        Each limit is counted by itself, whether it stands alone or with others. Changing a limit
+        begins a new count.
+
+        Without failures, no more calls are allowed than that. With failures, at most N / q times as
+        many are (`Rate` says it exactly). A node that restarts empty forgets what it counted over a
+        period that is longer than its restart guard (`max_ttl` + 2 s).
+
+        Args:
+            name: The rate's name, without braces.
+            limit: How many calls are allowed in a period, from 1 to 1e12; or up to 10 pairs of
+                calls and seconds.
+            period: Seconds, from 0.001 to 1e8. Left out where `limit` is a list of pairs.
+            key: Each key has limits of its own: a user, an address, a tenant. Default: no key.
+            algorithm: "gcra" (the default): calls flow back evenly. "fixed window": `limit` calls
+                in each window, which begins with its first call. No call makes a window longer.
+            burst: How many calls "gcra" allows at once (default: `limit`). Only with a single
+                limit.
+            wait: How many seconds `acquire()` waits. None: for ever (the default). 0: it tries
+                once.
+            fail_open: Allow calls when too few nodes answer. The Allowance says why.
+
+        Raises:
+            ConfigError: An option cannot work.
         """
         from .rate import limits
 
         checks.text(name, "a rate's name", most=LONGEST)
-        at = self._sites.home(name if key is None else f"{name}:{key}")
+        at = self._sites.counting(name if key is None else f"{name}:{key}")
         return self._limit(
             limits(
-                self._sites.all[at].settings,
+                [self._sites.all[it].settings for it in at],
                 name,
                 limit,
                 period,

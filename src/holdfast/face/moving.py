@@ -100,7 +100,7 @@ def steps(lease: Part, sources: Sequence[Part], wait: float | None, **options: A
     for part in (*sources, lease):
         yield partial(part._meet, wait, **options)
     # Two lists may name the same servers by different addresses. Held on both, the name would wait for its own client for ever.
-    sources = [it for it in sources if not _same_servers(it, lease)]
+    sources = [it for it in sources if not same_servers(it._servers(), lease._servers(), it._settings, lease._settings)]
     if not sources:
         yield partial(lease._obtain, None if wait is None else max(0.0, wait - (clock() - began)), **options)
         return
@@ -124,18 +124,27 @@ def steps(lease: Part, sources: Sequence[Part], wait: float | None, **options: A
         lease._let_all_go()  # lost before anybody had it: once more
 
 
-def _same_servers(source: Part, lease: Part) -> bool:
-    """Are the nodes of the former set the servers of the new one? ConfigError if only some of them are."""
-    theirs, ours, settings = source._servers(), lease._servers(), lease._settings
+def same_servers(theirs: frozenset[str], ours: frozenset[str], former: Settings, settings: Settings) -> bool:
+    """Are the nodes of the former set the servers of the new one?
+
+    Args:
+        theirs: The servers of the former set that have said which they are, by run_id.
+        ours: The same of the new set.
+        former: The former set.
+        settings: The new set.
+
+    Raises:
+        ConfigError: Only some of them are.
+    """
     common, size = theirs & ours, len(settings.addresses)
     if not common:
         return False
-    alike = size == len(source._settings.addresses) and len(theirs | ours) <= size
+    alike = size == len(former.addresses) and len(theirs | ours) <= size
     if alike and len(common) >= quorum.majority(size):
         return True
     raise ConfigError(
-        f"the set {settings.shard!r} and the former set {source._settings.shard!r} have {len(common)} servers in common, and must have "
-        f"all or none: {size} and {len(source._settings.addresses)} are named, {len(ours)} and {len(theirs)} have answered, and "
+        f"the set {settings.shard!r} and the former set {former.shard!r} have {len(common)} servers in common, and must have "
+        f"all or none: {size} and {len(former.addresses)} are named, {len(ours)} and {len(theirs)} have answered, and "
         f"{len(theirs | ours)} different ones (by run_id). Give the new set servers of its own, or the very same ones; if a node is "
         "down, start it"
     )

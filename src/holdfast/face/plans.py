@@ -41,6 +41,16 @@ class Listen:
     __slots__ = ()
 
 
+class Meet(NamedTuple):
+    """Learn which servers the nodes of a set are, waiting at most `within` seconds. The answer: their run_ids.
+
+    `shard`: the number of the set.
+    """
+
+    shard: int
+    within: float
+
+
 class Call:
     """Call this. The answer: what it returns; where that has to be awaited, it is."""
 
@@ -50,7 +60,7 @@ class Call:
         self.call = call
 
 
-Step = Ask | Pause | Listen | Call | Event  # (an event: observers are told)
+Step = Ask | Pause | Listen | Meet | Call | Event  # (an event: observers are told)
 Plan = Generator[Step, Any, T]
 
 
@@ -59,7 +69,7 @@ def of(shard: int, plan: Plan[T]) -> Plan[T]:
     try:
         step = next(plan)
         while True:
-            step = plan.send((yield step._replace(shard=shard) if isinstance(step, Ask) else step))
+            step = plan.send((yield step._replace(shard=shard) if isinstance(step, Ask | Meet) else step))
     except StopIteration as end:
         found: T = end.value
         return found

@@ -1,14 +1,15 @@
 """Rates: what they are told, what a call is allowed, and which nodes are asked in which order. Shared by both faces.
 
-Knows recipes, and that rounds have answers. Must not know who waits for them: a plan yields what is to be done (nodes asked, time let
-pass, observers told), and returns what came of it.
+Knows recipes, and that rounds have answers. Must not know who waits for them: a plan yields what is
+to be done (nodes asked, time let pass, observers told), and returns what came of it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from zlib import crc32
 
 from .. import checks
@@ -19,19 +20,29 @@ from ..engine.settings import Settings
 from ..errors import Cancelled, ConfigError, NoQuorum, RateLimited
 from ..events import Opened
 from ..recipes import rate as recipes
-from ..recipes.rate import LASTS, MOST, SECOND, SHORTEST, Algorithm, Gcra, Told, Window
+from ..recipes.rate import LASTS, MOST, MOST_LIMITS, SECOND, SHORTEST, TURN, Algorithm, Gcra, Limit, Told, Window
 from .decorating import Function, LockOf, unfilled
-from .plans import Ask, Pause, Plan
+from .moving import same_servers
+from .plans import Ask, Meet, Pause, Plan
 from .terms import waiting
+
+# Seconds. A caller that has just come reserves no turn that is further ahead, unless the period is longer.
+LEAD = 10.0
+
+Pairs = Sequence[tuple[int, Seconds]]  # limits: so many calls in so many seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """What a call was told. True if it is allowed.
+    """The answer to a call. True if the call is allowed.
 
-    `retry_after`: in how many seconds it may be allowed, at the earliest (0 if it is); `remaining`: how many more calls are left at this
-    moment; `reset_after`: in how many seconds all of them are, if nobody calls; `cause`: why too few nodes could tell, for a call that is
-    allowed all the same (`fail_open`), else None.
+    Attributes:
+        allowed: Whether the call is allowed.
+        retry_after: Seconds until the call may be allowed, at the earliest. 0 if it is allowed.
+        remaining: How many more calls are allowed at this moment.
+        reset_after: Seconds until all calls are available again, if nobody calls meanwhile.
+        cause: Why too few nodes answered, for a call that is allowed all the same (`fail_open`).
+            Otherwise None.
     """
 
     allowed: bool
@@ -44,26 +55,63 @@ class Allowance:
         return self.allowed
 
 
+class Place(NamedTuple):
+    """One set of nodes that counts calls.
+
+    `shard`: its number for plans; `order`: its nodes. The first one is asked before all others.
+    """
+
+    shard: int
+    order: Sequence[int]
+    labels: Sequence[str]
+    settings: Settings
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A rate's options, checked. `period` and `wait` in seconds; `order`: the nodes, the one that is asked first before all others."""
+    """A rate's options, checked.
+
+    Periods and `wait` are in seconds. `places` is one set of nodes; while the name moves, its old
+    set, then its new one.
+    """
 
     name: str
     key: str | None
-    limit: int
-    period: float
+    pairs: tuple[tuple[int, float], ...]
     wait: float | None
     fail_open: bool
+    keys: tuple[bytes, ...]
     algorithm: Algorithm
-    order: Sequence[int]
-    labels: Sequence[str]
+    places: Sequence[Place]
+
+    def patience(self, waited: float) -> int:
+        """How far ahead a caller may reserve a turn, in microseconds.
+
+        No further than it is going to wait: else the turn would be lost to everybody. And no
+        further than a while, to which the time is added that the caller has waited already: so the
+        turns of callers that die are few, and those who have come later do not get ahead.
+        """
+        ahead = self._lead + waited
+        return round((ahead if self.wait is None else min(ahead, max(0.0, self.wait - waited))) * SECOND)
+
+    def pause(self, waited: float, retry: float) -> float:
+        """For how long a caller that was refused waits before it asks again: until its call may be allowed, as a rule.
+
+        A caller whose turn is too far ahead to be reserved asks again on the way there.
+        """
+        gap = retry - self._lead - waited
+        return max(gap, self._lead, waited) / 2 if gap > 0 and self.algorithm.orderly else retry
+
+    @property
+    def _lead(self) -> float:
+        return max(LEAD, min(period for _, period in self.pairs))
 
 
 def limits(
-    settings: Settings,
+    sets: Sequence[Settings],
     name: str,
-    limit: int,
-    period: Seconds,
+    limit: int | Pairs,
+    period: Seconds | None,
     *,
     key: str | int | None,
     algorithm: str,
@@ -71,21 +119,29 @@ def limits(
     wait: Seconds | None,
     fail_open: bool,
 ) -> Limits:
-    """Checked options of a rate. ConfigError says which is wrong, and what to write instead."""
-    where = recipes.key_of(_kind(algorithm), name, settings.prefix, key)
-    calls = checks.whole(limit, "limit", most=MOST)
-    seconds = checks.seconds(period, "period", least=SHORTEST, most=LASTS)
-    labels = [it.label for it in settings.addresses]
+    """Check a rate's options.
+
+    Args:
+        sets: Where it is counted: its set of nodes; while its name moves, the old set, then the new
+            one.
+
+    Raises:
+        ConfigError: An option cannot work. The message says what to write instead.
+    """
+    kind = _kind(algorithm)
+    found = [_limit(kind, *pair, burst) for pair in _pairs(limit, period, burst)]
+    keys = tuple(recipes.key_of(kind, name, sets[0].prefix, key, it) for it in found)
+    if len(set(keys)) < len(keys):
+        raise ConfigError(f"a rate has the same limit twice: {', '.join(map(_shown, found))}. Once is enough")
     return Limits(
         name=name,
         key=None if key is None else str(key),
-        limit=calls,
-        period=seconds,
+        pairs=tuple((it.calls, it.period / SECOND) for it in found),
         wait=waiting(wait),
         fail_open=checks.flag(fail_open, "fail_open"),
-        algorithm=_algorithm(_kind(algorithm), where, calls, seconds, burst),
-        order=_order(where, labels),
-        labels=labels,
+        keys=keys,
+        algorithm=kind(keys, found),
+        places=tuple(_place(shard, f"{name}:{key}", settings) for shard, settings in enumerate(sets)),
     )
 
 
@@ -95,45 +151,80 @@ def _kind(algorithm: object) -> type[Gcra | Window]:
     return Gcra if algorithm == "gcra" else Window
 
 
-def _algorithm(kind: type[Gcra | Window], key: bytes, limit: int, seconds: float, burst: int | None) -> Algorithm:
-    period = round(seconds * SECOND)
-    if kind is Gcra:
-        most = limit if burst is None else checks.whole(burst, "burst", most=MOST)
-        if most * period > limit * LASTS * SECOND:
-            raise ConfigError(f"a burst of {most} takes longer than {checks.number(LASTS)} seconds to flow back: make it smaller")
-        return Gcra(key, limit, period, most)
+def _pairs(limit: object, period: object, burst: object) -> list[tuple[object, object]]:
+    """One limit, or several."""
+    if not isinstance(limit, Iterable) or isinstance(limit, str | bytes):
+        if period is None:
+            raise ConfigError("period is missing: give `limit, period`, or several limits as a list of such pairs")
+        return [(limit, period)]
+    if period is not None:
+        raise ConfigError(
+            f"several limits have a period each, as in [(10, 1), (1000, 3600)]: leave out period={checks.shown(period)}"
+        )
     if burst is not None:
-        raise ConfigError("a fixed window has no burst: all of its calls can be taken at once. Leave it out, or use algorithm='gcra'")
-    return Window(key, limit, period)
+        raise ConfigError("burst goes with a single limit. Among several, 60 calls in 60 s with burst=1 are (1, 1)")
+    pairs = list(limit)
+    if not 1 <= len(pairs) <= MOST_LIMITS:
+        raise ConfigError(f"a rate has 1 to {MOST_LIMITS} limits, not {len(pairs)}")
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ConfigError(f"a limit is a pair of calls and seconds, such as (10, 1), not {checks.shown(pair)}")
+    return [(calls, seconds) for calls, seconds in pairs]
 
 
-def _order(key: bytes, labels: Sequence[str]) -> list[int]:
-    """The nodes in an order that is the same for all clients, and not for all rates."""
+def _limit(kind: type[Gcra | Window], limit: object, period: object, burst: int | None) -> Limit:
+    calls = checks.whole(limit, "limit", most=MOST)
+    micros = round(checks.seconds(period, "period", least=SHORTEST, most=LASTS) * SECOND)
+    if kind is Window:
+        if burst is not None:
+            raise ConfigError(
+                "a fixed window has no burst: all of its calls can be taken at once. Leave it out, or use "
+                "algorithm='gcra'"
+            )
+        return Limit(calls, micros, calls)
+    most = calls if burst is None else checks.whole(burst, "burst", most=MOST)
+    if most * micros > calls * LASTS * SECOND:
+        raise ConfigError(
+            f"a burst of {most} takes longer than {checks.number(LASTS)} seconds to flow back: make it smaller"
+        )
+    return Limit(calls, micros, most)
+
+
+def _shown(limit: Limit) -> str:
+    return f"{limit.calls} in {limit.period / SECOND:g} s"
+
+
+def _place(shard: int, counted: str, settings: Settings) -> Place:
+    """A set of nodes, in an order that is the same for all clients, and not for all rates.
+
+    It is also the same for all limits of a name, since a call may be counted by several.
+    """
+    labels = [it.label for it in settings.addresses]
     order = sorted(range(len(labels)), key=labels.__getitem__)
     # A client that was told of no nodes can describe a rate, too.
-    first = crc32(key) % max(1, len(labels))
-    return order[first:] + order[:first]
+    first = crc32(counted.encode()) % max(1, len(labels))
+    return Place(shard, order[first:] + order[:first], labels, settings)
 
 
 # ------------------------------------------------ what is to be done
 
 
 class Tally:
-    """What the nodes have said to one call."""
+    """What the nodes of one set have said to one call."""
 
-    __slots__ = ("_cost", "_limits", "asked", "began", "causes", "ended", "told")
+    __slots__ = ("_cost", "_limits", "_place", "asked", "began", "causes", "ended", "told")
 
-    def __init__(self, limits: Limits, cost: int) -> None:
-        self._limits, self._cost = limits, cost
+    def __init__(self, limits: Limits, place: Place, cost: int) -> None:
+        self._limits, self._place, self._cost = limits, place, cost
         self.told: dict[int, Told] = {}
         self.causes: dict[int, Exception] = {}
         self.asked = 0  # how many nodes, in their order
         self.began = self.ended = 0.0
 
-    def ask(self, nodes: int) -> Plan[None]:
+    def ask(self, nodes: int, data: bytes) -> Plan[None]:
         """Ask the next so many."""
-        here = self._limits.order[self.asked : self.asked + nodes]
-        seen: Round = yield Ask(dict.fromkeys(here, self._limits.algorithm.take(self._cost)))
+        here = self._place.order[self.asked : self.asked + nodes]
+        seen: Round = yield Ask(dict.fromkeys(here, data), shard=self._place.shard)
         self.began, self.ended, self.asked = self.began or seen.began, seen.ended, self.asked + nodes
         self.causes.update(seen.causes)
         for node, reply in seen.answers.items():
@@ -143,101 +234,203 @@ class Tally:
             else:
                 self.told[node] = told
 
+    def take(self, patience: int) -> Plan[None]:
+        """Ask one node first, and the others if that says yes.
+
+        Callers that the first node lets through find the others as they found the first one. If all
+        were asked at once, callers who race for the last call would each get it on some nodes and
+        be refused by others, so that under load hardly anybody would be allowed.
+
+        The first node also keeps the line. The others look only at what was taken.
+        """
+        algorithm, size = self._limits.algorithm, len(self._place.order)
+        while not self.told and self.asked < size:
+            yield from self.ask(1, algorithm.take(self._cost, patience))
+        if not self.refused and self.asked < size:
+            yield from self.ask(size, algorithm.take(self._cost, TURN))
+
     @property
     def refused(self) -> bool:
-        """Has anybody said no?"""
+        """Has any node said no?"""
         return not all(it.allowed for it in self.told.values())
 
     @property
     def allowed(self) -> bool:
         """Have all said yes, and enough of them?"""
-        return quorum.unanimous(quorum.majority(len(self._limits.labels)), [it.allowed for it in self.told.values()])
+        return quorum.unanimous(self._quorum, [it.allowed for it in self.told.values()])
+
+    @property
+    def heard(self) -> bool:
+        """Have enough nodes answered?"""
+        return len(self.told) >= self._quorum
+
+    @property
+    def _quorum(self) -> int:
+        return quorum.majority(len(self._place.labels))
 
     def give_back(self) -> Plan[None]:
-        """Give back what was taken, and wait for nothing. Who has not answered keeps it: it may not even have been taken yet."""
+        """Give back what was taken, and wait for nothing.
+
+        A node that has not answered keeps it: it may not even have taken it yet.
+        """
         takers = {node: self._limits.algorithm.give(self._cost, it.at) for node, it in self.told.items() if it.allowed}
         if takers:
-            yield Ask(takers, lambda _: True)
+            yield Ask(takers, lambda _: True, self._place.shard)
 
-    def allowance(self) -> Allowance:
-        """What all that was said means."""
-        told = self.told.values()
-        return Allowance(
-            allowed=self.allowed,
-            retry_after=max(it.retry for it in told) / SECOND,
-            remaining=min(it.remaining for it in told),
-            reset_after=max(it.reset for it in told) / SECOND,
-        )
+    def unheard(self, doing: str) -> NoQuorum:
+        """Too few nodes have answered."""
+        causes: Mapping[str, Exception] = {self._place.labels[node]: cause for node, cause in self.causes.items()}
+        return NoQuorum(self._limits.name, self.ended - self.began, causes, self._quorum, doing)
 
-    def unheard(self) -> NoQuorum:
-        """Too few have answered."""
-        causes: Mapping[str, Exception] = {self._limits.labels[node]: cause for node, cause in self.causes.items()}
-        return NoQuorum(self._limits.name, self.ended - self.began, causes, quorum.majority(len(self._limits.labels)), "take from")
+
+def _allowance(told: Sequence[Told]) -> Allowance:
+    """What all answers mean together."""
+    return Allowance(
+        allowed=all(it.allowed for it in told),
+        retry_after=max(it.retry for it in told) / SECOND,
+        remaining=min(it.remaining for it in told),
+        reset_after=max(it.reset for it in told) / SECOND,
+    )
+
+
+class Attempt:
+    """One try to take a call, everywhere where it counts."""
+
+    __slots__ = ("_limits", "tallies")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.tallies: list[Tally] = []
+
+    @property
+    def told(self) -> list[Told]:
+        """Every node's answer."""
+        return [told for tally in self.tallies for told in tally.told.values()]
+
+    @property
+    def called(self) -> bool:
+        """Is it this caller's turn from now on? A node has reserved one for it, or has let it through to the others."""
+        return any(it.allowed or it.reserved for it in self.told)
+
+    def make(self, cost: int, patience: int) -> Plan[Allowance]:
+        """Take the call on one set after the other. The first one keeps the line."""
+        try:
+            places = yield from _places(self._limits)
+            for place in places:
+                tally = Tally(self._limits, place, cost)
+                self.tallies.append(tally)
+                yield from tally.take(TURN if place is not places[0] else patience)
+                if tally.refused:
+                    break
+                if not tally.allowed:
+                    raise tally.unheard("take from")
+        except NoQuorum as why:
+            if self._limits.fail_open:
+                yield Opened(name=self._limits.name, token="", waited=why.waited, error=why)
+                return Allowance(allowed=True, cause=why)
+            yield from self._give_back()
+            raise
+        allowance = _allowance(self.told)
+        if not allowance:
+            yield from self._give_back()
+        return allowance
+
+    def _give_back(self) -> Plan[None]:
+        for tally in self.tallies:
+            yield from tally.give_back()
+
+
+def _places(limits: Limits) -> Plan[Sequence[Place]]:
+    """The sets of nodes that count calls.
+
+    While a name moves there are two, unless both are the same servers, which would count each call twice.
+    """
+    if len(limits.places) == 1:
+        return limits.places
+    source, home = limits.places
+    theirs = yield Meet(source.shard, source.settings.node_timeout)
+    ours = yield Meet(home.shard, home.settings.node_timeout)
+    return (home,) if same_servers(theirs, ours, source.settings, home.settings) else limits.places
 
 
 def take(limits: Limits, cost: int) -> Plan[Allowance]:
     """One call, allowed or not."""
-    allowance, _ = yield from _try(limits, checked(limits, cost))
-    return allowance
+    return (yield from Attempt(limits).make(checked(limits, cost), 0))
 
 
 def acquire(limits: Limits, cost: int) -> Plan[Allowance]:
     """One call, when it is allowed. Never asks sooner than the nodes have told."""
     checked(limits, cost)
     began: float | None = None
+    waited, called = 0.0, False
     while True:
-        allowance, tally = yield from _try(limits, cost)
+        attempt = Attempt(limits)
+        allowance = yield from attempt.make(cost, TURN if called else limits.patience(waited))
         if allowance:
             return allowance
-        began = tally.began if began is None else began
-        waited = tally.ended - began
+        began = attempt.tallies[0].began if began is None else began
+        waited = attempt.tallies[-1].ended - began
         if limits.wait is not None and waited + allowance.retry_after > limits.wait:
-            raise RateLimited(limits.name, waited, limits.key, limits.limit, limits.period, allowance.retry_after)
-        if not (yield Pause(allowance.retry_after)):
+            calls, period = limits.pairs[max(attempt.told, key=lambda it: it.retry).limit]
+            raise RateLimited(limits.name, waited, limits.key, calls, period, allowance.retry_after)
+        called = called or attempt.called
+        retry = allowance.retry_after
+        if not (yield Pause(retry if called else limits.pause(waited, retry))):
             raise Cancelled(limits.name, waited)
 
 
+def peek(limits: Limits, cost: int) -> Plan[Allowance]:
+    """What `take` would answer."""
+    checked(limits, cost)
+    told: list[Told] = []
+    try:
+        for place in (yield from _places(limits)):
+            tally = Tally(limits, place, cost)
+            yield from tally.ask(len(place.order), limits.algorithm.peek(cost))
+            if not tally.heard:
+                raise tally.unheard("look at")
+            told += tally.told.values()
+    except NoQuorum as why:
+        if not limits.fail_open:
+            raise
+        return Allowance(allowed=True, cause=why)
+    return _allowance(told)
+
+
+def reset(limits: Limits) -> Plan[None]:
+    """Forget all that was taken."""
+    for place in limits.places:
+        tally = Tally(limits, place, 1)
+        seen: Round = yield Ask(dict.fromkeys(place.order, recipes.reset(limits.keys)), shard=place.shard)
+        tally.causes.update(seen.causes)
+        tally.began, tally.ended = seen.began, seen.ended
+        if len(seen.answers) < quorum.majority(len(place.labels)):
+            raise tally.unheard("reset")
+
+
 def checked(limits: Limits, cost: int) -> int:
-    """How many calls are wanted: as many as there can be."""
+    """How many calls are wanted: at most as many as there can be at once."""
     if checks.whole(cost, "cost", most=MOST) > limits.algorithm.most:
-        raise ConfigError(f"{limits.name!r} never has {cost} calls at once: at most {limits.algorithm.most}, its burst, or its limit")
+        most = limits.algorithm.most
+        raise ConfigError(f"{limits.name!r} never has {cost} calls at once: at most {most}, its burst, or its limit")
     return cost
-
-
-def _try(limits: Limits, cost: int) -> Plan[tuple[Allowance, Tally]]:
-    """Ask one node first, and the others if that says yes.
-
-    Whoever that lets through finds the others as it found the first one. If all were asked at once, callers who race for the last
-    call would each get it on some nodes and be refused by others, so that under load hardly anybody would be allowed.
-    """
-    tally = Tally(limits, cost)
-    while not tally.told and tally.asked < len(limits.order):
-        yield from tally.ask(1)
-    if not tally.refused and tally.asked < len(limits.order):
-        yield from tally.ask(len(limits.order))
-    if tally.allowed:
-        return tally.allowance(), tally
-    if tally.refused:
-        yield from tally.give_back()
-        return tally.allowance(), tally
-    why = tally.unheard()
-    if not limits.fail_open:
-        yield from tally.give_back()
-        raise why
-    yield Opened(name=limits.name, token="", waited=tally.ended - tally.began, error=why)
-    return Allowance(allowed=True, cause=why), tally
 
 
 # ------------------------------------------------ what users have
 
 
 class Rate(ABC):
-    """The description of a rate: immutable, shared by as many users as you like. `take` asks once, `acquire` waits.
+    """The description of a rate: immutable, and shared by as many users as you like.
 
-    Without failures, never more calls are allowed than the limit says; with them, N / q times as many at most (N nodes, of which q are a
-    majority): 5 / 3 of it with five nodes. GCRA: in any stretch of time as long as the period, less than `limit + burst` calls, by the
-    clock of any node. A fixed window: `limit` in each window; so twice as many may be close together, where two windows meet.
-    Callers who race may be refused a little early. A call whose answer is lost counts as taken, until it flows back by itself.
+    `take` asks once, `acquire` waits for its turn, `peek` looks, `reset` starts over. Used as a
+    decorator, each call of the function waits.
+
+    Without failures, no more calls are allowed than the limits say. With failures, at most N / q
+    times as many are (N nodes, of which q are a majority): 5 / 3 with five nodes. "gcra" allows
+    less than `limit + burst` calls in any stretch of time as long as the period, by the clock of
+    any node. "fixed window" allows `limit` calls in each window, so twice as many may be close
+    together where two windows meet. Callers who race may be refused a little early. A call whose
+    answer is lost counts as taken, until it flows back by itself.
     """
 
     __slots__ = ("_limits",)
@@ -252,22 +445,27 @@ class Rate(ABC):
 
     @property
     def key(self) -> str | None:
-        """Whose limit it is, if each has one."""
+        """The key that has these limits for itself. None if the rate has no key."""
         return self._limits.key
 
     @property
+    def limits(self) -> tuple[tuple[int, float], ...]:
+        """All limits: how many calls are allowed, in how many seconds."""
+        return self._limits.pairs
+
+    @property
     def limit(self) -> int:
-        """How many calls are allowed in a period."""
-        return self._limits.limit
+        """How many calls are allowed in a period. With several limits: the first one's."""
+        return self.limits[0][0]
 
     @property
     def period(self) -> float:
-        """The period, in seconds."""
-        return self._limits.period
+        """The period, in seconds. With several limits: the first one's."""
+        return self.limits[0][1]
 
     @property
     def burst(self) -> int:
-        """How many calls can be allowed at once."""
+        """How many calls can be allowed at once, by all limits."""
         return self._limits.algorithm.most
 
     def _for(self, function: Function) -> LockOf:
@@ -276,26 +474,85 @@ class Rate(ABC):
         return lambda *args, **kwargs: self
 
     def _spelled(self, key: str) -> str:
-        return f"limited({self.name!r}, {self.limit}, {self.period:g}, key={key!r})"
+        several = ", ".join(f"({limit}, {period:g})" for limit, period in self.limits)
+        limits = f"[{several}]" if len(self.limits) > 1 else several.strip("()")
+        return f"limited({self.name!r}, {limits}, key={key!r})"
 
     @abstractmethod
     def take(self, cost: int = 1) -> Allowance | Awaitable[Allowance]:
-        """Ask once whether a call is allowed, and take it if so: an Allowance, which is true or false. Never waits for its turn.
+        """Ask once whether a call is allowed, and count it if so. Does not wait for its turn.
 
-        `cost`: how many calls it counts as. Takes two round trips if it is allowed, one if it is not; a node that hangs is waited for,
-        at most `node_timeout`, and counts as down from then on. Raises NoQuorum if fewer than a majority answer, unless `fail_open`;
-        ConfigError if there are never so many calls at once.
+        Takes two round trips if the call is allowed and one if it is not. A node that hangs is
+        waited for once, at most `node_timeout`.
+
+        Args:
+            cost: How many calls this one counts as. All of them are taken, or none.
+
+        Returns:
+            An Allowance, which is true if the call is allowed.
+
+        Raises:
+            NoQuorum: Fewer than a majority of the nodes answered, and `fail_open` is off.
+            ConfigError: `cost` is more than can ever be allowed at once.
         """
 
     @abstractmethod
     def acquire(self, cost: int = 1) -> Allowance | Awaitable[Allowance]:
-        """Wait until the call is allowed, and take it, as long as the rate's `wait` says.
+        """Wait until the call is allowed, for at most the rate's `wait` seconds, and count it.
 
-        Asks again when the nodes have told that it may be allowed, and not before; those who wait have no order among themselves. Raises
-        RateLimited as soon as it is known that the time to wait will not do, and NoQuorum like `take`. Threads may hand over `cancel`, a
-        `threading.Event`: soon (50 ms) after another thread has set it, the wait ends with Cancelled.
+        With "gcra", callers that wait are served in the order in which they came: the nodes reserve
+        a turn for each. If the turn would come later than `wait` allows, the call is refused at
+        once, and nothing is reserved. docs/rate.md says what becomes of turns that nobody takes.
+        With "fixed window", callers that wait have no order.
+
+        Args:
+            cost: How many calls this one counts as.
+            cancel: Threads only: a `threading.Event`. Soon after it is set (50 ms), the wait ends
+                with Cancelled.
+
+        Returns:
+            An Allowance, which is true.
+
+        Raises:
+            RateLimited: The turn would come later than `wait` allows.
+            Cancelled: `cancel` was set.
+            NoQuorum: Fewer than a majority of the nodes answered, and `fail_open` is off.
+            ConfigError: `cost` is more than can ever be allowed at once.
+        """
+
+    @abstractmethod
+    def peek(self, cost: int = 1) -> Allowance | Awaitable[Allowance]:
+        """Tell what `take` would answer now, and count nothing.
+
+        Asks all nodes, in one round trip. The answer may be over when it arrives: to call only if
+        it is allowed, use `take`.
+
+        Args:
+            cost: How many calls it would count as.
+
+        Returns:
+            An Allowance. `remaining` is how many calls are allowed at this moment.
+
+        Raises:
+            NoQuorum: Fewer than a majority of the nodes answered, and `fail_open` is off.
+            ConfigError: `cost` is more than can ever be allowed at once.
+        """
+
+    @abstractmethod
+    def reset(self) -> Awaitable[None] | None:
+        """Forget all calls that were counted for these limits and this key, and all turns that are reserved.
+
+        A node that cannot be reached keeps its count until that has flowed back. A call that is
+        under way meanwhile may be counted before or after the reset. Callers that wait already keep
+        to the time that they were told.
+
+        Raises:
+            NoQuorum: Fewer than a majority of the nodes answered. Some may have been reset.
         """
 
     def __repr__(self) -> str:
         whose = "" if self.key is None else f" key={self.key!r}"
-        return f"<Rate {self.name!r}{whose} limit={self.limit} period={self.period:g} burst={self.burst}>"
+        if len(self.limits) == 1:
+            return f"<Rate {self.name!r}{whose} limit={self.limit} period={self.period:g} burst={self.burst}>"
+        several = ", ".join(f"{limit} in {period:g} s" for limit, period in self.limits)
+        return f"<Rate {self.name!r}{whose}: {several}>"

@@ -92,6 +92,15 @@ class Sites:
         """The set on which this name lives."""
         return self._spread.of(name)
 
+    def counting(self, name: str) -> list[int]:
+        """The sets on which calls of this name count, in the order in which all clients ask them.
+
+        While the name moves: its old set, then its new one.
+        """
+        home = self.home(name)
+        former = self._former[self._before.of(name)] if self._former else home
+        return [home] if former == home else [former, home]
+
     def settled(self, name: str, what: str) -> int:
         """The same, for what cannot be on two sets at once: ConfigError if the name moves just now. `what`: such as "semaphore"."""
         home = self.home(name)

@@ -1,13 +1,14 @@
-"""A rate: its key on a node, what is taken and given back as bytes, and what an answer means.
+"""A rate: its keys on a node, what is taken and given back as bytes, and what an answer means.
 
-Knows `scripts/gcra.lua` and `scripts/window.lua`, and counts exactly, in whole numbers. Must not know which nodes there are, or who waits.
+Knows `scripts/gcra.lua` and `scripts/window.lua`, and counts exactly, in whole numbers. Must not
+know which nodes there are, or who waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from .. import checks
 from ..errors import ConfigError
@@ -16,115 +17,224 @@ from ..wire.resp import pack
 
 LONGEST = 512  # bytes of a name, and of a key
 MOST = 10**12  # calls of a limit, or of a burst: nodes count up to 2**53
+MOST_LIMITS = 10  # limits of one rate: one script call has the keys of all of them
 SECOND = 1_000_000  # microseconds
 SHORTEST, LASTS = 0.001, 1e8  # seconds: of a period; and until nothing is owed any more
+
+# Instead of a patience: the caller's turn has come, so the node looks only at calls that were really taken.
+TURN = -1
+_TAKE, _PEEK = 0, -1  # what a script is asked to do; any other number is the moment of the take that is given back
+_REFUSED, _ALLOWED, _RESERVED = 0, 1, 2  # what it answers
+
+
+class Limit(NamedTuple):
+    """`calls` in `period` microseconds, `burst` of them at once. (In a fixed window, all of them.)"""
+
+    calls: int
+    period: int
+    burst: int
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One node's answer. `retry`, `reset`: microseconds until the same call may be allowed, and until nothing is owed; `remaining`: how
-    many calls are left now; `at`: what a giving back has to name."""
+    """One node's answer.
+
+    Attributes:
+        allowed: The call was taken; after a peek: it would be.
+        reserved: The call was not taken, but the node has reserved a turn for it, in `retry`
+        microseconds.
+        retry: Microseconds until the same call may be allowed. 0 if it is.
+        reset: Microseconds until nothing is owed.
+        remaining: How many calls are left now.
+        at: What giving the call back has to name: the moment of the take, or the end of each
+        limit's window.
+        limit: Which limit has the longest `retry`, by its index.
+    """
 
     allowed: bool
+    reserved: bool
     retry: int
     reset: int
     remaining: int
-    at: int
+    at: tuple[int, ...]
+    limit: int
 
 
 class Algorithm(Protocol):
-    """How a node counts. `most`: the calls that can be taken at once; `kept`: what its keys end with, as each keeps something else."""
+    """How a node counts.
+
+    Attributes:
+        most: How many calls can be taken at once.
+        kept: What the keys have after the name, as each algorithm keeps something else.
+        orderly: Can a caller reserve a turn?
+    """
 
     most: int
     kept: ClassVar[bytes]
+    orderly: ClassVar[bool]
 
-    def take(self, cost: int) -> bytes:
-        """The bytes that take so many calls."""
+    @staticmethod
+    def spelled(limit: Limit) -> bytes:
+        """How a limit stands in its key: limits that differ in anything have different keys."""
 
-    def give(self, cost: int, at: int) -> bytes:
-        """The bytes that give them back. `at`: as the answer told."""
+    def take(self, cost: int, patience: int = 0) -> bytes:
+        """The bytes that take `cost` calls, or reserve a turn at most `patience` microseconds ahead.
+
+        With TURN, the turn of the caller has come.
+        """
+
+    def peek(self, cost: int) -> bytes:
+        """The bytes that ask the same and change nothing."""
+
+    def give(self, cost: int, at: Sequence[int]) -> bytes:
+        """The bytes that give calls back. `at`: as the answer told."""
 
     def read(self, cost: int, reply: object) -> Told | None:
-        """What a node answered to who wanted so many; None if that is not what the script says."""
+        """What a node answered to a caller that wanted `cost` calls. None if the script never answers that."""
 
 
 class Gcra:
-    """The generic cell rate algorithm: what was taken flows back evenly, `limit` calls in a period; `burst` of them may be taken at once.
+    """The generic cell rate algorithm: what was taken flows back evenly, and `burst` calls may be taken at once.
 
-    It is kept as the time that is owed: a call owes period / limit. Microseconds are not fine enough for that: they are counted in
-    `limit` parts each, in which everything is whole.
+    A node keeps the time that is owed: a call owes period / calls. Whole microseconds are not exact
+    enough for that. So each one is divided into as many parts as the limit has calls, and
+    everything is a whole number of parts.
     """
 
-    __slots__ = ("_key", "_limit", "_period", "most")
+    __slots__ = ("_keys", "_limits", "most")
     kept: ClassVar[bytes] = b"rate"
+    orderly: ClassVar[bool] = True
 
-    def __init__(self, key: bytes, limit: int, period: int, burst: int) -> None:
-        self._key, self._limit, self._period, self.most = key, limit, period, burst
+    def __init__(self, keys: Sequence[bytes], limits: Sequence[Limit]) -> None:
+        self._keys, self._limits, self.most = keys, limits, min(it.burst for it in limits)
 
-    def _say(self, cost: int, at: int) -> bytes:
-        burst = divmod(self.most * self._period, self._limit)
-        return _evalsha(GCRA, self._key, self._limit, *divmod(cost * self._period, self._limit), *burst, at)
+    @staticmethod
+    def spelled(limit: Limit) -> bytes:
+        return b"%d/%b/%d" % (limit.calls, _in_seconds(limit.period), limit.burst)
 
-    def take(self, cost: int) -> bytes:
-        return self._say(cost, 0)
+    def _say(self, cost: int, what: int, patience: int) -> bytes:
+        numbers = [what, patience]
+        for calls, period, burst in self._limits:
+            numbers += [calls, *divmod(cost * period, calls), *divmod(burst * period, calls)]
+        return _evalsha(GCRA, self._keys, numbers)
 
-    def give(self, cost: int, at: int) -> bytes:
-        return self._say(cost, at)
+    def take(self, cost: int, patience: int = 0) -> bytes:
+        return self._say(cost, _TAKE, patience)
+
+    def peek(self, cost: int) -> bytes:
+        return self._say(cost, _PEEK, 0)
+
+    def give(self, cost: int, at: Sequence[int]) -> bytes:
+        return self._say(cost, at[0], 0)
 
     def read(self, cost: int, reply: object) -> Told | None:
-        if (numbers := _numbers(reply)) is None:
+        if (numbers := _numbers(reply, len(self._limits), _RESERVED)) is None:
             return None
-        allowed, micros, parts, now = numbers
-        owed = micros * self._limit + parts
-        left = self.most * self._period - owed
-        retry = 0 if allowed else max(_up(cost * self._period - left, self._limit), 0)
-        return Told(bool(allowed), retry, _up(owed, self._limit), max(left // self._period, 0), now)
+        verdict, now = numbers[:2]
+        retries, resets, remaining = [], [], []
+        for (calls, period, burst), micros, parts in zip(self._limits, numbers[2::2], numbers[3::2], strict=True):
+            owed = micros * calls + parts
+            left = burst * period - owed
+            retries.append(0 if verdict == _ALLOWED else max(_up(cost * period - left, calls), 0))
+            resets.append(_up(owed, calls))
+            remaining.append(max(left // period, 0))
+        return _told(verdict, retries, resets, remaining, (now,))
 
 
 class Window:
-    """The fixed window: `limit` calls in each window of a period's length, which begins with the first of them."""
+    """The fixed window: so many calls in each window of a period's length, which begins with the first of them."""
 
-    __slots__ = ("_key", "_period", "most")
+    __slots__ = ("_keys", "_limits", "most")
     kept: ClassVar[bytes] = b"window"
+    orderly: ClassVar[bool] = False
 
-    def __init__(self, key: bytes, limit: int, period: int) -> None:
-        self._key, self.most, self._period = key, limit, period
+    def __init__(self, keys: Sequence[bytes], limits: Sequence[Limit]) -> None:
+        self._keys, self._limits, self.most = keys, limits, min(it.calls for it in limits)
 
-    def take(self, cost: int) -> bytes:
-        return _evalsha(WINDOW, self._key, cost, self.most, self._period, 0)
+    @staticmethod
+    def spelled(limit: Limit) -> bytes:
+        return b"%d/%b" % (limit.calls, _in_seconds(limit.period))
 
-    def give(self, cost: int, at: int) -> bytes:
-        return _evalsha(WINDOW, self._key, cost, self.most, self._period, at)
+    def _say(self, cost: int, what: Sequence[int]) -> bytes:
+        numbers = [cost]
+        for (calls, period, _), at in zip(self._limits, what, strict=True):
+            numbers += [calls, period, at]
+        return _evalsha(WINDOW, self._keys, numbers)
+
+    def take(self, cost: int, patience: int = 0) -> bytes:
+        return self._say(cost, [_TAKE] * len(self._limits))
+
+    def peek(self, cost: int) -> bytes:
+        return self._say(cost, [_PEEK] * len(self._limits))
+
+    def give(self, cost: int, at: Sequence[int]) -> bytes:
+        return self._say(cost, at)
 
     def read(self, cost: int, reply: object) -> Told | None:
-        if (numbers := _numbers(reply)) is None:
+        if (numbers := _numbers(reply, len(self._limits), _ALLOWED)) is None:
             return None
-        allowed, left, taken, now = numbers
-        return Told(bool(allowed), 0 if allowed else left, left, max(self.most - taken, 0), now + left)
+        verdict, now = numbers[:2]
+        retries, resets, remaining = [], [], []
+        for (calls, _, _), left, taken in zip(self._limits, numbers[2::2], numbers[3::2], strict=True):
+            retries.append(left if verdict == _REFUSED and taken + cost > calls else 0)
+            resets.append(left if taken else 0)
+            remaining.append(max(calls - taken, 0))
+        return _told(verdict, retries, resets, remaining, tuple(now + it for it in numbers[2::2]))
 
 
-def key_of(kind: type[Algorithm], name: str, prefix: str, key: object) -> bytes:
-    """Where a rate is kept: in no other rate's key, whatever names and keys there are, and in none of a lock's."""
+def reset(keys: Sequence[bytes]) -> bytes:
+    """The bytes that forget what was taken, and every turn that is reserved."""
+    return pack(b"DEL", *keys)
+
+
+def key_of(kind: type[Algorithm], name: str, prefix: str, key: object, limit: Limit) -> bytes:
+    """Where one limit of a rate is kept.
+
+    No two limits share a key, whatever names and keys there are, and no lock has one of these keys.
+    The limit is part of it: counts of different limits cannot be compared, and would destroy each
+    other.
+    """
     checks.text(name, "a rate's name", most=LONGEST)
     if not name:
         raise ConfigError("a rate needs a name")
-    if "{" in name or "}" in name:  # (the first brace that closes ends the name: what follows is the key, with anything in it)
-        raise ConfigError(f"{name!r} cannot be a rate's name: it has a brace in it; what differs from call to call is its key (`key=`)")
-    own = b"{%b}:%b" % ((prefix + name).encode(), kind.kept)
+    # The first brace that closes ends the name. The limit follows, then the key, with anything in it.
+    if "{" in name or "}" in name:
+        raise ConfigError(
+            f"{name!r} cannot be a rate's name: it has a brace in it. Give what differs from call to call as `key=`"
+        )
+    own = b"{%b}:%b:%b" % ((prefix + name).encode(), kind.kept, kind.spelled(limit))
     if key is None:
         return own
-    text = str(key) if isinstance(key, int) and not isinstance(key, bool) else checks.text(key, "a rate's key", most=LONGEST)
+    number = isinstance(key, int) and not isinstance(key, bool)
+    text = str(key) if number else checks.text(key, "a rate's key", most=LONGEST)
     if not text:
-        raise ConfigError("a rate's key is empty: all who have none would share one limit. Leave it out if that is meant")
+        raise ConfigError("a rate's key is empty: all callers without one would share a limit. Leave it out to do so")
     return b"%b:%b" % (own, text.encode())
 
 
-def _evalsha(script: Script, key: bytes, *numbers: int) -> bytes:
-    return pack(b"EVALSHA", script.sha, b"1", key, *[b"%d" % it for it in numbers])
+def _in_seconds(micros: int) -> bytes:
+    """A period in seconds, exactly, with no more digits than it needs."""
+    whole, rest = divmod(micros, SECOND)
+    return b"%d" % whole + (b".%06d" % rest).rstrip(b"0").rstrip(b".")
 
 
-def _numbers(reply: object) -> Sequence[int] | None:
-    return reply if isinstance(reply, list) and len(reply) == 4 and all(type(it) is int for it in reply) else None
+def _evalsha(script: Script, keys: Sequence[bytes], numbers: Sequence[int]) -> bytes:
+    return pack(b"EVALSHA", script.sha, b"%d" % len(keys), *keys, *[b"%d" % it for it in numbers])
+
+
+def _numbers(reply: object, limits: int, verdicts: int) -> Sequence[int] | None:
+    """What a script of ours answers: a verdict, its clock, and two numbers for each limit."""
+    if not isinstance(reply, list) or len(reply) != 2 + 2 * limits or any(type(it) is not int for it in reply):
+        return None
+    return reply if 0 <= reply[0] <= verdicts else None
+
+
+def _told(
+    verdict: int, retries: Sequence[int], resets: Sequence[int], remaining: Sequence[int], at: tuple[int, ...]
+) -> Told:
+    """The answers of all limits, as one: a call is allowed when the last of them allows it."""
+    retry = max(retries)
+    return Told(verdict == _ALLOWED, verdict == _RESERVED, retry, max(resets), min(remaining), at, retries.index(retry))
 
 
 def _up(number: int, by: int) -> int:

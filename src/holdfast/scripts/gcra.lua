@@ -1,52 +1,122 @@
--- gcra: takes calls from an allowance that flows back evenly (the generic cell rate algorithm), or gives back what was taken.
+-- gcra: takes calls from limits that flow back evenly (the generic cell rate algorithm), from all
+-- of them or from none; reserves a turn; or gives back what was taken.
 --
--- KEYS  rate
--- ARGV  parts q r Q R at
---   parts  of one microsecond: as many as the limit has calls, so that every share of the period is a whole number of them
---   q r    what is taken, in microseconds and parts
---   Q R    the most that may be owed, the burst, in microseconds and parts
---   at     0: take. Else: give back what was taken at this moment, which that answer has told
--- Answer: {1 if allowed, 0 if not; what is owed now, in microseconds; and parts; now, in microseconds of this node's clock}
+-- KEYS  limit
+--   one for each limit of the rate
+-- ARGV  what patience parts q r Q R
+--   what      0: take. -1: answer as if to a take, and change nothing. Else: give back what was
+--             taken at this moment, as the answer told
+--   patience  for how many microseconds the caller would wait for a turn; 0: it does not wait; -1:
+--             its turn has come
+--   parts     of one microsecond: as many as the limit has calls, so that every share of the period
+--             is a whole number of them
+--   q r       what is taken, in microseconds and parts
+--   Q R       the most that may be owed, the burst, in microseconds and parts
+--   (the last five for each limit)
+-- Answer: {1 if allowed, 0 if not, 2 if a turn is reserved; now, in microseconds of this node's
+--          clock; for each limit: what is owed now, in microseconds; and parts}
+--         What is owed includes the turns that others have reserved, unless the caller's turn has
+--         come.
 --
--- The key holds the moment at which nothing will be owed: microseconds and parts. It expires then.
-local call, key = redis.call, KEYS[1]
-local parts, q, r = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local Q, R, at = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+-- A key holds the moment at which nothing will be owed: microseconds and parts; and, while turns
+-- are reserved, the end of the line: the moment, in microseconds, at which nothing would be owed if
+-- everybody in line had taken. It expires at the later one.
+--
+-- The line only decides who may ask when. A caller whose turn has come is judged by what was really
+-- taken, like everybody else: so the limit holds, whatever becomes of the line.
+local call, what, patience = redis.call, tonumber(ARGV[1]), tonumber(ARGV[2])
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
+local limits, fits, delay = {}, true, 0
 
-local free, rest = string.match(call('GET', key) or '', '^(%d+) (%d+)$')
-local owed = (tonumber(free) or 0) - now
-rest = math.min(tonumber(rest) or 0, parts - 1)     -- (the limit may have been another one)
-if owed < 0 then owed, rest = 0, 0 end
-
-local function keep()
-    if owed == 0 and rest == 0 then return call('DEL', key) end
-    free = now + owed
-    call('SET', key, string.format('%.0f %.0f', free, rest), 'PXAT', string.format('%.0f', math.floor(free / 1000) + 1))
+local function keep(it)
+    if it.owed == 0 and it.rest == 0 then
+        if it.line == 0 then return call('DEL', it.key) end
+    else
+        it.free = now + it.owed
+    end
+    local value = string.format('%.0f %.0f', it.free, it.rest)
+    if it.line > 0 then value = value .. string.format(' %.0f', it.line) end
+    call('SET', it.key, value, 'PXAT', string.format('%.0f', math.floor(math.max(it.free, it.line) / 1000) + 1))
 end
 
--- More than can be owed: the clock has gone back, or the burst is smaller than it was. Kept, or it would be so for as long as the step.
-if owed > Q or owed == Q and rest > R then
-    owed, rest = Q, R
-    keep()
-end
+for i, key in ipairs(KEYS) do
+    local parts, q, r = tonumber(ARGV[5 * i - 2]), tonumber(ARGV[5 * i - 1]), tonumber(ARGV[5 * i])
+    local Q, R = tonumber(ARGV[5 * i + 1]), tonumber(ARGV[5 * i + 2])
+    local free, rest, line = string.match(call('GET', key) or '', '^(%d+) (%d+) ?(%d*)$')
+    local it = {key = key, q = q, r = r, parts = parts, free = tonumber(free) or 0, line = tonumber(line) or 0}
+    it.owed, it.rest = it.free - now, math.min(tonumber(rest) or 0, parts - 1)
 
-if at == 0 then
-    local sum, more = owed + q, rest + r
+    -- Nothing has been owed for a tenth of a second, though callers had reserved turns: they died,
+    -- or gave up. The line is over.
+    if it.owed <= -100000 then it.line = 0 end
+    if it.owed < 0 then it.owed, it.rest = 0, 0 end
+
+    -- More than can be owed: the clock has gone back. Written down, or everybody would be refused
+    -- until it has caught up.
+    if it.owed > Q or it.owed == Q and it.rest > R then
+        it.line = math.max(it.line - (it.owed - Q), 0)
+        it.owed, it.rest = Q, R
+        if what >= 0 then keep(it) end
+    end
+    if it.line <= now + it.owed then it.line = 0 end
+
+    -- What this caller finds owed, and whether its call fits besides.
+    it.found, it.parted = it.owed, it.rest
+    if it.line > 0 and patience >= 0 then it.found, it.parted = it.line - now, 0 end
+    local sum, more = it.found + q, it.parted + r
     if more >= parts then sum, more = sum + 1, more - parts end
-    if sum > Q or sum == Q and more > R then return {0, owed, rest, now} end
-    owed, rest = sum, more
-    keep()
-    return {1, owed, rest, now}
+    if sum > Q or sum == Q and more > R then
+        fits = false
+        delay = math.max(delay, sum - Q + (more > R and 1 or 0))
+    end
+    limits[i] = it
 end
 
--- As much of it as cannot have flowed back by itself since: without it, the time may have passed while nothing was owed.
-local back = q - math.max(now - at, 0)
-if back >= 0 and owed + rest > 0 then
-    owed, rest = owed - back, rest - r
-    if rest < 0 then owed, rest = owed - 1, rest + parts end
-    if owed < 0 then owed, rest = 0, 0 end
-    keep()
+local function answer(verdict, owed, rest)
+    local told = {verdict, now}
+    for _, it in ipairs(limits) do
+        told[#told + 1] = it[owed]
+        told[#told + 1] = it[rest]
+    end
+    return told
 end
-return {1, owed, rest, now}
+
+if what > 0 then
+    for _, it in ipairs(limits) do
+        -- As much of it as cannot have flowed back by itself since: without it, the time may have
+        -- passed while nothing was owed.
+        local back = it.q - math.max(now - what, 0)
+        if back >= 0 and it.owed + it.rest > 0 then
+            it.owed, it.rest = it.owed - back, it.rest - it.r
+            if it.rest < 0 then it.owed, it.rest = it.owed - 1, it.rest + it.parts end
+            if it.owed < 0 then it.owed, it.rest = 0, 0 end
+            if it.owed == 0 and it.rest == 0 then it.free = now end
+            keep(it)
+        end
+    end
+    return answer(1, 'owed', 'rest')
+end
+
+if what < 0 then return answer(fits and 1 or 0, 'found', 'parted') end
+
+if fits then
+    for _, it in ipairs(limits) do
+        it.owed, it.rest = it.owed + it.q, it.rest + it.r
+        if it.rest >= it.parts then it.owed, it.rest = it.owed + 1, it.rest - it.parts end
+        -- (The call of a caller whose turn has come is in the line already.)
+        if it.line > 0 and patience >= 0 then it.line = it.line + it.q + (it.r > 0 and 1 or 0) end
+        it.found, it.parted = it.owed, it.rest
+        if it.line > now + it.owed then it.found, it.parted = it.line - now, 0 end
+        keep(it)
+    end
+    return answer(1, 'found', 'parted')
+end
+
+if delay > patience then return answer(0, 'found', 'parted') end
+
+for _, it in ipairs(limits) do
+    it.line = now + it.found + (it.parted > 0 and 1 or 0) + it.q + (it.r > 0 and 1 or 0)
+    keep(it)
+end
+return answer(2, 'found', 'parted')

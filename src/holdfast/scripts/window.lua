@@ -1,40 +1,63 @@
--- window: takes calls from an allowance for one window of time, which begins with its first call; or gives back what was taken.
+-- window: takes calls from limits for one window of time each, which begins with its first call:
+-- from all of them or from none. Or gives back what was taken.
 --
--- KEYS  rate
+-- KEYS  limit
+--   one for each limit of the rate
 -- ARGV  cost limit period at
 --   cost    how many calls are taken
 --   limit   how many there are in a window
 --   period  the length of a window, in microseconds
---   at      0: take. Else: give back what was taken in the window with this end, which that answer has told
--- Answer: {1 if allowed, 0 if not; what is left of the window, in microseconds; what was taken in it; now, in microseconds of this
---          node's clock}
+--   at      0: take. -1: answer as if to a take, and change nothing. Else: give back what was taken
+--           in the window with this end, which that answer has told
+--   (the last three for each limit)
+-- Answer: {1 if allowed, 0 if not; now, in microseconds of this node's clock;
+--          for each limit: what is left of the window, in microseconds; what was taken in it}
 --
--- The key holds the end of the window, in microseconds, and what was taken in it. It expires then; no call moves that end.
-local call, key = redis.call, KEYS[1]
-local cost, limit, period, at = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+-- A key holds the end of the window, in microseconds, and what was taken in it. It expires then; no
+-- call moves that end.
+local call, cost = redis.call, tonumber(ARGV[1])
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
+local limits, fits, what = {}, true, 0
 
-local ends, taken = string.match(call('GET', key) or '', '^(%d+) (%d+)$')
-ends, taken = tonumber(ends) or 0, tonumber(taken) or 0
-
-local function keep()
-    call('SET', key, string.format('%.0f %.0f', ends, taken), 'PXAT', string.format('%.0f', math.floor(ends / 1000) + 1))
+local function keep(it)
+    local expiry = string.format('%.0f', math.floor(it.ends / 1000) + 1)
+    call('SET', it.key, string.format('%.0f %.0f', it.ends, it.taken), 'PXAT', expiry)
 end
 
-if ends <= now then
-    ends, taken = now + period, 0
-elseif ends > now + period then                     -- the clock has gone back, or the period is shorter than it was
-    ends = now + period
-    keep()
+for i, key in ipairs(KEYS) do
+    local limit, period = tonumber(ARGV[3 * i - 1]), tonumber(ARGV[3 * i])
+    local ends, taken = string.match(call('GET', key) or '', '^(%d+) (%d+)$')
+    what = tonumber(ARGV[3 * i + 1])
+    local it = {key = key, at = what, ends = tonumber(ends) or 0, taken = tonumber(taken) or 0}
+    if it.ends <= now then
+        it.ends, it.taken = now + period, 0
+    elseif it.ends > now + period then                  -- the clock has gone back
+        it.ends = now + period
+        if what >= 0 then keep(it) end
+    end
+    if it.taken + cost > limit then fits = false end
+    limits[i] = it
 end
 
-if at == 0 then
-    if taken + cost > limit then return {0, ends - now, taken, now} end
-    taken = taken + cost
-    keep()
-elseif ends == at then
-    taken = math.max(taken - cost, 0)
-    keep()
+if what == 0 and fits then
+    for _, it in ipairs(limits) do
+        it.taken = it.taken + cost
+        keep(it)
+    end
+elseif what > 0 then
+    fits = true
+    for _, it in ipairs(limits) do
+        if it.ends == it.at then
+            it.taken = math.max(it.taken - cost, 0)
+            keep(it)
+        end
+    end
 end
-return {1, ends - now, taken, now}
+
+local told = {fits and 1 or 0, now}
+for _, it in ipairs(limits) do
+    told[#told + 1] = it.ends - now
+    told[#told + 1] = it.taken
+end
+return told

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ..drivers.threads import Cancel, Driver
-from ..face.plans import Ask, Call, Listen, Pause, Plan, Step
+from ..face.plans import Ask, Call, Listen, Meet, Pause, Plan, Step
 
 T = TypeVar("T")
 
@@ -43,6 +43,9 @@ def _do(step: Step, drivers: tuple[Driver, ...], cancel: Cancel | None) -> Any:
             return drivers[0].sleep(step.seconds, cancel, step.watch)
         case Listen():
             return drivers[0].listen()
+        case Meet():
+            drivers[step.shard].meet(step.within, cancel)
+            return drivers[step.shard].servers()
         case Call():
             return step.call()
         case event:

@@ -5,6 +5,7 @@ Knows the threads driver. Decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
@@ -59,10 +60,10 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         former = [(self._drivers[it], parts) for it, parts in sources] if sources else ()
         return Lock(terms, self._inside, agreements, self._drivers[at], former)
 
-    def _limit(self, limits: Limits, at: int) -> Rate:
+    def _limit(self, limits: Limits, at: Sequence[int]) -> Rate:
         from .rate import Rate
 
-        return Rate(limits, self._drivers[at])
+        return Rate(limits, [self._drivers[it] for it in at])
 
     def _elect(self, terms: Terms, at: int) -> Election:
         from .election import Election
