@@ -91,9 +91,24 @@ def test_the_head_comment_names_the_keys_and_arguments(script: Script) -> None:
     assert re.search(r"^-- Answer: ", head, re.MULTILINE)
 
 
-@pytest.mark.parametrize("script", OWN, ids=lambda script: script.name)
+ONCE_EACH = [it for it in OWN if it not in RATES]
+
+
+@pytest.mark.parametrize("script", ONCE_EACH, ids=lambda script: script.name)
 def test_the_body_uses_what_the_head_comment_names_and_nothing_else(script: Script) -> None:
     code = re.sub(r"--.*", "", script.source.decode())
     assert {int(number) for number in re.findall(r"KEYS\[(\d+)\]", code)} == set(range(1, script.keys + 1))
     assert {int(number) for number in re.findall(r"ARGV\[(\d+)\]", code)} == set(range(1, len(script.arguments) + 1))
     assert not re.search(r"(KEYS|ARGV)(?!\[\d+\])", code)
+
+
+@pytest.mark.parametrize("script, common", [(GCRA, 2), (WINDOW, 1)], ids=lambda it: getattr(it, "name", ""))
+def test_the_body_of_a_rate_uses_a_key_and_some_arguments_for_each_limit(script: Script, common: int) -> None:
+    code = re.sub(r"--.*", "", script.source.decode())
+    assert len(re.findall(r"\bKEYS\b", code)) == code.count("ipairs(KEYS)") == 1
+    assert {int(number) for number in re.findall(r"ARGV\[(\d+)\]", code)} == set(range(1, common + 1))
+    each = len(script.arguments) - common
+    places = re.findall(rf"ARGV\[{each} \* i(?: ([+-]) (\d+))?\]", code)
+    first = sorted(each + int(f"{sign}{number or 0}") for sign, number in places)
+    assert first == list(range(common + 1, len(script.arguments) + 1))
+    assert len(re.findall(r"ARGV\[", code)) == common + each

@@ -6,10 +6,11 @@ its own, which both have to obey; scripts with a fault break it.
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
 from typing import Any
@@ -17,86 +18,160 @@ from typing import Any
 import pytest
 from scripts.bench import Bench, Simulated, simulated
 
-from holdfast.recipes.rate import SECOND, Gcra, Told, Window
+from holdfast.recipes.rate import SECOND, TURN, Gcra, Limit, Told, Window, reset
 from holdfast.scripts import GCRA, WINDOW, Script
 from holdfast.testing.server import REDIS_7_2, VALKEY_9
 
-KEY = b"{mail}:rate"
+KEYS = [b"{mail}:rate:%d" % it for it in range(3)]
+KEY = KEYS[0]
 SEEDS = range(8)
 STEPS = 50
 RATES = [(1, 1), (3, 3), (3, 1), (7, 2), (5, 12), (1000, 1000), (10**6, 10**5)]  # limit and burst, in SPAN
 SPAN = 20_000  # microseconds: the period, short enough for real servers to see it pass
+GRACE = 100_000  # microseconds: a line is over when nothing has been owed for so long
+REFUSED, ALLOWED, RESERVED = range(3)
+
+
+def one(calls: int, period: int, burst: int | None = None) -> list[Limit]:
+    """A single limit."""
+    return [Limit(calls, period, calls if burst is None else burst)]
 
 
 # ------------------------------------------------ the same, in fractions
 
 
 @dataclass
-class GcraModel:
-    """What one key of gcra.lua is to hold: the moment at which nothing is owed, 0 if nothing is. Times in microseconds."""
+class Bucket:
+    """What one key of gcra.lua holds: when nothing is owed, and the end of the line; 0 if there is none. Times in microseconds."""
 
-    limit: int
-    period: int
-    burst: int
+    limit: Limit
     free: Fraction = Fraction(0)
+    line: int = 0
 
-    def _owed(self, now: int) -> Fraction:
-        if floor(self.free) // 1000 + 1 < now // 1000:  # it has expired, and stays away when the clock goes back
+    @property
+    def most(self) -> Fraction:
+        return self.share(self.limit.burst)
+
+    def share(self, cost: int) -> Fraction:
+        return Fraction(cost * self.limit.period, self.limit.calls)
+
+    def look(self, now: int, writes: bool = True) -> tuple[Fraction, int]:
+        """What is owed, and the end of a line that means anything."""
+        if max(floor(self.free), self.line) // 1000 + 1 < now // 1000:  # it has expired, and stays away when the clock goes back
+            self.free, self.line = Fraction(0), 0
+        owed, line = max(self.free - now, Fraction(0)), self.line
+        if floor(self.free) - now <= -GRACE:
+            line = 0
+        if owed > self.most:
+            line = max(line - (floor(owed) - floor(self.most)), 0)
+            owed = self.most
+            if writes:
+                self.keep(now, owed, line)
+        return owed, line if line > now + floor(owed) else 0
+
+    def keep(self, now: int, owed: Fraction, line: int) -> None:
+        if owed:
+            self.free = now + owed
+        elif not line:
             self.free = Fraction(0)
-        self.free = min(self.free, now + Fraction(self.burst * self.period, self.limit))
-        return max(self.free - now, Fraction(0))
+        else:
+            self.free = Fraction(floor(self.free) or now)
+        self.line = line
 
-    def take(self, cost: int, now: int) -> bool:
-        then = self._owed(now) + Fraction(cost * self.period, self.limit)
-        if allowed := then <= Fraction(self.burst * self.period, self.limit):
-            self.free = now + then
-        return allowed
-
-    def give(self, cost: int, at: int, now: int) -> None:
-        owed = self._owed(now)
-        if (back := Fraction(cost * self.period, self.limit) - max(now - at, 0)) > 0 and owed:
-            self.free = now + owed - back if owed > back else Fraction(0)
-
-    def kept(self, now: int) -> bytes:
-        """The key's value; empty: there need not be one."""
+    def kept(self) -> bytes:
         whole = floor(self.free)
-        return b"%d %d" % (whole, (self.free - whole) * self.limit) if self.free > now else b""
+        line = b" %d" % self.line if self.line else b""
+        return b"%d %d%b" % (whole, (self.free - whole) * self.limit.calls, line) if self.free else b""
+
+
+def up(owed: Fraction) -> int:
+    return -floor(-owed)
+
+
+@dataclass
+class GcraModel:
+    limits: Sequence[Limit]
+    buckets: list[Bucket] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.buckets = [Bucket(it) for it in self.limits]
+
+    def take(self, cost: int, now: int, patience: int = 0) -> int:
+        seen = [(it, *it.look(now)) for it in self.buckets]
+        found = [Fraction(line - now) if line and patience >= 0 else owed for _, owed, line in seen]
+        delay = max(owed + it.share(cost) - it.most for (it, _, _), owed in zip(seen, found, strict=True))
+        if delay <= 0:
+            for it, owed, line in seen:
+                follows = line and patience >= 0
+                it.keep(now, owed + it.share(cost), line + up(it.share(cost)) if follows else line)
+            return ALLOWED
+        if up(delay) > patience:
+            return REFUSED
+        for (it, owed, _), there in zip(seen, found, strict=True):
+            it.keep(now, owed, now + up(there) + up(it.share(cost)))
+        return RESERVED
+
+    def peek(self, cost: int, now: int) -> int:
+        seen = [(it, *it.look(now, writes=False)) for it in self.buckets]
+        return int(all((line - now if line else owed) + it.share(cost) <= it.most for it, owed, line in seen))
+
+    def give(self, cost: int, at: Sequence[int], now: int) -> None:
+        for it in self.buckets:
+            owed, line = it.look(now)
+            if (back := it.share(cost) - max(now - at[0], 0)) > 0 and owed:
+                it.keep(now, max(owed - back, Fraction(0)), line)
+                if owed <= back and line:
+                    it.free = Fraction(now)
+
+    def kept(self) -> list[bytes]:
+        return [it.kept() for it in self.buckets]
 
 
 @dataclass
 class WindowModel:
-    """What one key of window.lua is to hold: the end of the window, and what was taken in it."""
+    """What the keys of window.lua hold: the end of each limit's window, and what was taken in it."""
 
-    limit: int
-    period: int
-    burst: int = 0
-    end: int = 0
-    taken: int = 0
+    limits: Sequence[Limit]
+    ends: list[int] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
 
-    def _at(self, now: int) -> None:
-        if self.end // 1000 + 1 < now // 1000:
-            self.end = 0
-        if self.end <= now:
-            self.end, self.taken = now + self.period, 0
-        self.end = min(self.end, now + self.period)
+    def __post_init__(self) -> None:
+        self.ends = [0] * len(self.limits)
+        self.taken = [0] * len(self.limits)
 
-    def take(self, cost: int, now: int) -> bool:
-        before = self.end, self.taken
-        self._at(now)
-        if allowed := self.taken + cost <= self.limit:
-            self.taken += cost
-        elif before[0] <= now:
-            self.end, self.taken = before
-        return allowed
+    def _at(self, now: int, writes: bool = True) -> list[tuple[int, int]]:
+        found = []
+        for it, limit in enumerate(self.limits):
+            if self.ends[it] // 1000 + 1 < now // 1000:
+                self.ends[it] = 0
+            ends, taken = self.ends[it], self.taken[it]
+            if ends <= now:
+                ends, taken = now + limit.period, 0
+            elif ends > now + limit.period:
+                ends = now + limit.period
+                if writes:
+                    self.ends[it] = ends
+            found.append((ends, taken))
+        return found
 
-    def give(self, cost: int, at: int, now: int) -> None:
-        if self.end > now:  # (else there is nothing to give back to)
-            self._at(now)
-            if self.end == at:
-                self.taken = max(self.taken - cost, 0)
+    def take(self, cost: int, now: int, patience: int = 0) -> int:
+        found = self._at(now)
+        if any(taken + cost > limit.calls for (_, taken), limit in zip(found, self.limits, strict=True)):
+            return REFUSED
+        self.ends, self.taken = [ends for ends, _ in found], [taken + cost for _, taken in found]
+        return ALLOWED
 
-    def kept(self, now: int) -> bytes:
-        return b"%d %d" % (self.end, self.taken) if self.end > now else b""
+    def peek(self, cost: int, now: int) -> int:
+        found = self._at(now, writes=False)
+        return int(all(taken + cost <= limit.calls for (_, taken), limit in zip(found, self.limits, strict=True)))
+
+    def give(self, cost: int, at: Sequence[int], now: int) -> None:
+        for it, (ends, taken) in enumerate(self._at(now)):
+            if ends == at[it]:
+                self.ends[it], self.taken[it] = ends, max(taken - cost, 0)
+
+    def kept(self) -> list[bytes]:
+        return [b"%d %d" % it if it[0] else b"" for it in zip(self.ends, self.taken, strict=True)]
 
 
 Model = GcraModel | WindowModel
@@ -114,11 +189,11 @@ class Node:
         """As many histories as it has time for: a real server's takes as long as it says."""
         return SEEDS if isinstance(self.bench.place, Simulated) else range(2)
 
-    def algorithm(self, limit: int, period: int, burst: int) -> Gcra | Window:
-        return Gcra(KEY, limit, period, burst) if self.kind == "gcra" else Window(KEY, limit, period)
+    def algorithm(self, limits: Sequence[Limit]) -> Gcra | Window:
+        return (Gcra if self.kind == "gcra" else Window)(KEYS[: len(limits)], limits)
 
-    def model(self, limit: int, period: int, burst: int) -> Model:
-        return (GcraModel if self.kind == "gcra" else WindowModel)(limit, period, burst)
+    def model(self, limits: Sequence[Limit]) -> Model:
+        return (GcraModel if self.kind == "gcra" else WindowModel)(limits)
 
     def say(self, data: bytes) -> Any:
         words = data.split(b"\r\n")[2::2]
@@ -128,21 +203,32 @@ class Node:
         self.bench.mortal()
         return reply
 
-    def take(self, limit: int, period: int, burst: int, cost: int = 1) -> tuple[Told, int]:
-        """What is told, and the node's clock."""
-        algorithm = self.algorithm(limit, period, burst)
-        reply = self.say(algorithm.take(cost))
-        told = algorithm.read(cost, reply)
+    def _read(self, limits: Sequence[Limit], cost: int, data: bytes) -> tuple[Told, int]:
+        reply = self.say(data)
+        told = self.algorithm(limits).read(cost, reply)
         assert told is not None, reply
-        return told, reply[3]
+        return told, reply[1]
 
-    def give(self, limit: int, period: int, burst: int, cost: int, at: int) -> int:
+    def take(self, limits: Sequence[Limit], cost: int = 1, patience: int = 0) -> tuple[Told, int]:
+        """What is told, and the node's clock."""
+        return self._read(limits, cost, self.algorithm(limits).take(cost, patience))
+
+    def peek(self, limits: Sequence[Limit], cost: int = 1) -> tuple[Told, int]:
+        return self._read(limits, cost, self.algorithm(limits).peek(cost))
+
+    def give(self, limits: Sequence[Limit], cost: int, at: Sequence[int]) -> int:
         """Its clock."""
-        now: int = self.say(self.algorithm(limit, period, burst).give(cost, at))[3]
+        now: int = self.say(self.algorithm(limits).give(cost, at))[1]
         return now
 
     def passes(self, micros: float) -> None:
         self.bench.place.pass_time(micros / SECOND)
+
+    def forget(self) -> None:
+        self.bench.operator.say("DEL", *KEYS)
+
+    def holds(self) -> list[bytes | None]:
+        return list(self.bench.operator.batch(*[("GET", it) for it in KEYS]))
 
 
 @pytest.fixture(params=["gcra", "window"])
@@ -150,52 +236,70 @@ def node(request: pytest.FixtureRequest, bench: Bench) -> Node:
     return Node(bench, request.param)
 
 
+@pytest.fixture
+def even(bench: Bench) -> Node:
+    return Node(bench, "gcra")
+
+
 # ------------------------------------------------ it is what it should be
 
 
 def ends(value: bytes | None) -> int:
     """Until when a key's value means anything."""
-    return floor(float(value.split()[0])) if value else 0
+    words = (value or b"0").split()
+    return max(int(float(words[0])), int(float(words[2])) if len(words) > 2 else 0)
+
+
+def verdict(told: Told) -> int:
+    return RESERVED if told.reserved else int(told.allowed)
 
 
 def history(node: Node, seed: int) -> str | None:
-    """A random history on the server and in the model; where they differ first. Limits change, and on simulated servers clocks step."""
+    """A random history on the server and in the model; where they differ first. On simulated servers clocks step."""
     dice, steps = random.Random(seed), isinstance(node.bench.place, Simulated)
-    limit, burst = dice.choice(RATES)
-    model, period, taken = node.model(limit, SPAN, burst), SPAN, list[tuple[int, int]]()
-    node.bench.operator.say("DEL", KEY)
+    limits = []
+    for _ in range(dice.choice([1, 1, 2, 3])):
+        calls, burst = dice.choice(RATES)
+        limits.append(Limit(calls, dice.choice([SPAN, SPAN // 3, SPAN * 7]), burst if node.kind == "gcra" else calls))
+    model, taken, most = node.model(limits), list[tuple[int, Sequence[int]]](), node.algorithm(limits).most
+    node.forget()
     for step in range(STEPS):
         if dice.random() < 0.5:
-            node.passes(dice.choice([0, 1, SPAN / limit, SPAN / 5, SPAN * 1.5]) * dice.random())
+            node.passes(dice.choice([0, 1, SPAN / limits[0].calls, SPAN / 5, SPAN * 1.5]) * dice.random())
+        if dice.random() < 0.03:
+            node.passes(GRACE + 2 * SPAN * dice.random())
         if steps and dice.random() < 0.1:
             node.passes(dice.uniform(-3, 3) * SPAN)
-        if dice.random() < 0.05:
-            limit, burst = dice.choice(RATES)
-            period = dice.choice([SPAN, SPAN // 3, SPAN * 7])
-            model.limit, model.burst, model.period = limit, burst, period
-            if isinstance(model, GcraModel):  # what is left of a part is of the old limit
-                model.free = Fraction(floor(model.free))
-                node.bench.operator.say("DEL", KEY)
-                model.free = Fraction(0)
-        most = node.algorithm(limit, period, burst).most
+        cost = dice.choice([1, 1, 1, min(2, most), dice.randint(1, most)])
+        before = node.holds()
         if taken and dice.random() < 0.3:
             cost, at = taken.pop(dice.randrange(len(taken)))
-            now = node.give(limit, period, burst, cost, at)
+            now = node.give(limits, cost, at)
             model.give(cost, at, now)
+        elif dice.random() < 0.2:
+            told, now = node.peek(limits, cost)
+            if verdict(told) != model.peek(cost, now):
+                return f"seed {seed}, step {step}: {told} of a peek at {now}, {model}"
+            if any(it not in (was, None) for it, was in zip(node.holds(), before, strict=True)):
+                return f"seed {seed}, step {step}: a peek has changed {before}"
+            continue
         else:
-            cost = dice.choice([1, 1, 1, min(2, most), dice.randint(1, most)])
-            told, now = node.take(limit, period, burst, cost)
-            if told.allowed is not model.take(cost, now):
-                return f"seed {seed}, step {step}: {told} at {now}, {model}"
+            patience = dice.choice([0, TURN, dice.randrange(4 * SPAN)])
+            told, now = node.take(limits, cost, patience)
+            if verdict(told) != model.take(cost, now, patience):
+                return f"seed {seed}, step {step}: {told} at {now}, patience {patience}, {model}"
+            if told.reserved and not 1 <= told.retry <= patience:
+                return f"seed {seed}, step {step}: {told}, beyond {patience}"
             if told.allowed:
                 taken.append((cost, told.at))
-        value, left = node.bench.operator.batch(("GET", KEY), ("PTTL", KEY))
-        wanted, clock = model.kept(now), node.bench.now()
-        if ends(value) > now or ends(wanted) // 1000 > clock:  # (else it may be there or not: it means nothing)
-            if value != wanted:
-                return f"seed {seed}, step {step}: holds {value!r} at {now}, not {wanted!r}"
-        if value is not None and not left <= int(value.split()[0]) // 1000 + 1 - now // 1000:
-            return f"seed {seed}, step {step}: {value!r} stays for {left} ms"
+        holds, clock = node.holds(), node.bench.now()
+        for key, value, wanted in zip(KEYS, holds, model.kept(), strict=False):
+            if ends(value) > now or ends(wanted) // 1000 > clock:  # (else it may be there or not: it means nothing)
+                if value != wanted:
+                    return f"seed {seed}, step {step}: holds {value!r} at {now}, not {wanted!r}"
+            left = node.bench.operator.say("PTTL", key)
+            if value is not None and not left <= ends(value) // 1000 + 1 - now // 1000:
+                return f"seed {seed}, step {step}: {value!r} stays for {left} ms"
     return None
 
 
@@ -208,31 +312,37 @@ def test_a_history_is_what_it_is_in_fractions(node: Node) -> None:
 
 
 def excess(node: Node, seed: int) -> str | None:
-    """Where more was allowed, and not given back, than may be; None if nowhere. Callers come in bursts and evenly; some give back late.
+    """Where more was allowed, and not given back, than may be; None if nowhere. Callers come in bursts and evenly, some reserve turns, and
+    some give back late.
 
     GCRA: in any stretch of a period less than limit + burst. Window: in each no more than the limit, and windows do not overlap.
     """
     dice = random.Random(seed)
-    limit, burst = dice.choice([(1, 1), (3, 3), (3, 1), (7, 2), (5, 12)])
+    limits = []
+    for factor in dice.choice([(1,), (1, 3)]):
+        calls, burst = dice.choice([(1, 1), (3, 3), (3, 1), (7, 2), (5, 12)])
+        limits.append(Limit(calls * factor, SPAN * factor, burst if node.kind == "gcra" else calls * factor))
     kept: list[tuple[int, int]] = []  # when, and how much
-    owing: list[tuple[int, int, int]] = []
-    node.bench.operator.say("DEL", KEY)
+    owing: list[tuple[int, int, Sequence[int]]] = []
+    most = node.algorithm(limits).most
+    node.forget()
     for _ in range(2 * STEPS):
-        node.passes(dice.choice([0, 0, 1, SPAN / limit / 2, SPAN / limit, SPAN / 4]))
-        cost = dice.choice([1, 1, 1, min(2, burst, limit)])
-        told, now = node.take(limit, SPAN, burst, cost)
+        node.passes(dice.choice([0, 0, 1, SPAN / limits[0].calls / 2, SPAN / limits[0].calls, SPAN / 4]))
+        cost = dice.choice([1, 1, 1, min(2, most)])
+        told, now = node.take(limits, cost, dice.choice([0, 0, TURN, SPAN]))
         if told.allowed:
             kept.append((now, cost))
             if dice.random() < 0.4:
                 owing.append((now, cost, told.at))
         if owing and dice.random() < 0.5:
             when, cost, at = owing.pop(0)
-            node.give(limit, SPAN, burst, cost, at)
+            node.give(limits, cost, at)
             kept.remove((when, cost))
-    least = limit + burst - 1 if node.kind == "gcra" else 2 * limit
-    for start, _ in kept:
-        if (count := sum(cost for when, cost in kept if start <= when < start + SPAN)) > least:
-            return f"seed {seed}: {count} in a period of {limit} (burst {burst}), from {start}"
+    for calls, period, burst in limits:
+        least = calls + burst - 1 if node.kind == "gcra" else 2 * calls
+        for start, _ in kept:
+            if (count := sum(cost for when, cost in kept if start <= when < start + period)) > least:
+                return f"seed {seed}: {count} in a period of {calls} (burst {burst}), from {start}"
     return None
 
 
@@ -242,32 +352,177 @@ def test_never_more_is_allowed_than_may_be(node: Node) -> None:
 
 
 def test_all_of_a_burst_and_no_more(node: Node) -> None:
-    assert [node.take(3, 10 * SECOND, 3)[0].allowed for _ in range(5)] == [True, True, True, False, False]
-    node.bench.operator.say("DEL", KEY)
-    assert [node.take(3, 10 * SECOND, 3, cost)[0].allowed for cost in (2, 2, 1, 1)] == [True, False, True, False]
+    three = one(3, 10 * SECOND)
+    assert [node.take(three)[0].allowed for _ in range(5)] == [True, True, True, False, False]
+    node.forget()
+    assert [node.take(three, cost)[0].allowed for cost in (2, 2, 1, 1)] == [True, False, True, False]
+
+
+def all_or_none(node: Node) -> bool:
+    """Is a call that one limit refuses not counted by the others?"""
+    node.forget()
+    limits = [*one(9, 1000 * SECOND), *one(2, 1000 * SECOND), *one(8, 1000 * SECOND)]
+    told = [node.take(limits)[0] for _ in range(5)]
+    assert [it.allowed for it in told] == [True, True, False, False, False]
+    assert {it.limit for it in told[2:]} == {1}, "the one that is used up"
+    alone = [Gcra, Window][node.kind == "window"](KEYS[:1], limits[:1])
+    found = alone.read(1, node.say(alone.peek(1)))
+    assert found is not None
+    return found.remaining == 7
+
+
+def test_a_call_counts_for_all_limits_or_for_none(node: Node) -> None:
+    assert all_or_none(node)
+
+
+def test_all_limits_are_given_back(node: Node) -> None:
+    limits = [*one(9, 1000 * SECOND), *one(2, 1000 * SECOND)]
+    for _ in range(5):
+        told, _ = node.take(limits, 2)
+        assert told.allowed
+        node.give(limits, 2, told.at)
 
 
 def test_what_a_refused_caller_is_told_is_true(node: Node) -> None:
+    three = one(3, SPAN)
     for _ in range(3):
-        node.take(3, SPAN, 3)
+        node.take(three)
     for _ in range(10):
-        told, _ = node.take(3, SPAN, 3)
+        told, _ = node.take(three)
         if told.allowed:
             continue
         if isinstance(node.bench.place, Simulated):
             node.passes(told.retry - 5)
-            assert not node.take(3, SPAN, 3)[0].allowed, "not sooner"
+            assert not node.take(three)[0].allowed, "not sooner"
             node.passes(8)  # (its clock is a float)
         else:
             node.passes(told.retry)
-        assert node.take(3, SPAN, 3)[0].allowed
+        assert node.take(three)[0].allowed
+
+
+def looks(node: Node) -> bool:
+    """Does a peek tell what a take would, without taking?"""
+    node.forget()
+    three = one(3, 1000 * SECOND)
+    for left in (3, 2, 1):
+        told = [node.peek(three)[0] for _ in range(3)]
+        if [(it.allowed, it.remaining, it.retry) for it in told] != [(True, left, 0)] * 3:
+            return False
+        node.take(three)
+    told, _ = node.peek(three)
+    return not told.allowed and told.remaining == 0 and 0 < told.retry <= 1000 * SECOND
+
+
+def test_a_peek_tells_what_a_take_would_be_told(node: Node) -> None:
+    assert looks(node)
+
+
+def test_a_reset_begins_again(node: Node) -> None:
+    limits = [*one(2, 1000 * SECOND), *one(5, 1000 * SECOND)]
+    for _ in range(2):
+        assert [node.take(limits)[0].allowed for _ in range(3)] == [True, True, False]
+        node.take(limits, 1, 2000 * SECOND)  # (a turn, where there are any)
+        node.say(reset(KEYS[:2]))
+
+
+# ------------------------------------------------ turns
+
+HOUR = 3600 * SECOND
+
+
+def turns(node: Node, count: int, patience: int = 10 * HOUR) -> list[int]:
+    """The turns that so many callers get, of a limit of one call an hour that is used up: in how many hours, rounded."""
+    node.forget()
+    hourly = one(1, HOUR)
+    assert node.take(hourly)[0].allowed
+    told = [node.take(hourly, 1, patience)[0] for _ in range(count)]
+    return [round(it.retry / HOUR) if it.reserved else 0 for it in told]
+
+
+def test_each_caller_has_a_turn_of_its_own_in_order(even: Node) -> None:
+    assert turns(even, 4) == [1, 2, 3, 4]
+
+
+def test_nobody_gets_a_turn_for_which_it_would_not_wait(even: Node) -> None:
+    assert turns(even, 4, 5 * HOUR // 2) == [1, 2, 0, 0]
+    assert turns(even, 1, 0) == [0]
+
+
+def test_a_turn_of_several_limits_is_that_of_the_last_one(even: Node) -> None:
+    limits = [*one(5, SECOND), *one(1, HOUR)]
+    assert even.take(limits)[0].allowed
+    told, _ = even.take(limits, 1, 10 * HOUR)
+    assert told.reserved
+    assert round(told.retry / HOUR) == 1
+    assert told.limit == 1
+    quick = Gcra(KEYS[:1], limits[:1])
+    found = quick.read(1, even.say(quick.take(1)))
+    assert found is not None
+    assert found.allowed, "callers that only the short limit counts do not wait for the long one"
+
+
+def pushes_in(scripts: dict[bytes, Script] | None = None) -> tuple[bool, bool]:
+    """When a turn has come: does a caller without one get in before the caller whose turn it is? Does that one get in?"""
+    node = odd("gcra", scripts)
+    hourly = one(1, HOUR)
+    assert node.take(hourly)[0].allowed
+    for _ in range(3):
+        assert node.take(hourly, 1, 10 * HOUR)[0].reserved
+    node.passes(HOUR)
+    other = node.peek(hourly)[0].allowed or node.take(hourly)[0].allowed
+    return other, node.take(hourly, 1, TURN)[0].allowed
+
+
+def test_a_caller_without_a_turn_waits_behind_those_that_have_one() -> None:
+    assert pushes_in() == (False, True)
+
+
+def test_a_turn_is_judged_by_what_was_really_taken() -> None:
+    node, hourly = odd("gcra"), one(1, HOUR)
+    assert node.take(hourly)[0].allowed
+    assert node.take(hourly, 1, HOUR)[0].reserved
+    told, _ = node.take(hourly, 1, TURN)
+    assert not told.allowed
+    assert told.retry > HOUR - SECOND, "too soon"
+    node.passes(HOUR)
+    assert [node.take(hourly, 1, TURN)[0].allowed for _ in range(2)] == [True, False]
+
+
+def abandoned(scripts: dict[bytes, Script] | None = None) -> list[bool]:
+    """Nine callers reserve turns and never come. Is another one allowed: when the first turn has come; soon after; and once more?"""
+    node = odd("gcra", scripts)
+    hourly = one(1, HOUR)
+    node.take(hourly)
+    for _ in range(9):
+        assert node.take(hourly, 1, 100 * HOUR)[0].reserved
+    node.passes(HOUR + GRACE / 2)
+    told = [node.take(hourly)[0].allowed]
+    node.passes(GRACE)
+    return [*told, node.take(hourly)[0].allowed, node.take(hourly)[0].allowed]
+
+
+def test_a_line_that_nobody_comes_from_is_over_soon() -> None:
+    assert abandoned() == [False, True, False]
+
+
+def test_a_line_of_which_one_comes_goes_on() -> None:
+    node, hourly = odd("gcra"), one(1, HOUR)
+    node.take(hourly)
+    for _ in range(3):
+        assert node.take(hourly, 1, 100 * HOUR)[0].reserved
+    for _ in range(3):
+        node.passes(HOUR)
+        assert not node.take(hourly)[0].allowed
+        assert node.take(hourly, 1, TURN)[0].allowed
+    node.passes(HOUR)
+    assert node.take(hourly)[0].allowed
 
 
 def steady(node: Node, limit: int = 3, calls: int = 40) -> int:
     """How many calls of somebody who stays just below the limit are allowed."""
     allowed = 0
     for _ in range(calls):
-        allowed += node.take(limit, SPAN, limit)[0].allowed
+        allowed += node.take(one(limit, SPAN))[0].allowed
         node.passes(SPAN / limit + 1)
     return allowed
 
@@ -278,11 +533,12 @@ def test_who_stays_below_the_limit_is_never_refused(node: Node) -> None:
 
 def after_a_step_back(node: Node) -> float:
     """For how many periods everybody is refused after the clock went back by a thousand."""
-    while node.take(3, SPAN, 3)[0].allowed:
+    three = one(3, SPAN)
+    while node.take(three)[0].allowed:
         pass
     node.passes(-1000 * SPAN)
     for halves in range(2100):
-        if node.take(3, SPAN, 3)[0].allowed:
+        if node.take(three)[0].allowed:
             return halves / 2
         node.passes(SPAN / 2)
     raise AssertionError("never")
@@ -297,34 +553,48 @@ def test_a_clock_that_goes_back_refuses_for_a_period_at_most(kind: str) -> None:
     node = odd(kind)
     assert after_a_step_back(node) <= 1
     node.passes(1000 * SPAN)
-    assert [node.take(3, SPAN, 3)[0].allowed for _ in range(4)] == [True, True, True, False], "forward: as if nothing had been taken"
+    told = [node.take(one(3, SPAN))[0].allowed for _ in range(4)]
+    assert told == [True, True, True, False], "forward: as if nothing had been taken"
+
+
+def line_after_a_step_back(scripts: dict[bytes, Script] | None = None) -> int:
+    """How many periods long a line of ten periods is for those who come after the clock went back by a thousand."""
+    node, hourly = odd("gcra", scripts), one(1, HOUR)
+    node.take(hourly)
+    for _ in range(9):
+        assert node.take(hourly, 1, 100 * HOUR)[0].reserved
+    node.passes(-1000 * HOUR)
+    return round(node.take(hourly)[0].retry / HOUR)
+
+
+def test_a_clock_that_goes_back_takes_the_line_with_it() -> None:
+    assert line_after_a_step_back() == 10
 
 
 def test_numbers_as_servers_write_them_that_are_to_be_written_otherwise() -> None:
     """Redis 7.2.0 to 7.2.4 write large numbers with an exponent, and Lua does so above 2 ** 53 / 100."""
     for kind in ("gcra", "window"):
         node = Node(simulated(REDIS_7_2, now=1_800_000_000.0), kind)
-        for limit, period in ((10**12, 10**14), (1, 10**14), (10**12, 1000)):
-            node.bench.operator.say("DEL", KEY)
-            told, now = node.take(limit, period, limit, limit)
-            assert told.allowed
-            model = node.model(limit, period, limit)
-            model.take(limit, now)
-            assert node.bench.operator.say("GET", KEY) == model.kept(now)
+        for calls, period in ((10**12, 10**14), (1, 10**14), (10**12, 1000)):
+            node.forget()
+            limits = one(calls, period)
+            model = node.model(limits)
+            for patience, wanted in ((0, ALLOWED), (10**15, RESERVED if kind == "gcra" else REFUSED)):
+                told, now = node.take(limits, calls, patience)
+                assert verdict(told) == wanted == model.take(calls, now, patience)
+                assert node.holds()[:1] == model.kept()
 
 
 def test_what_somebody_else_has_written_there_is_as_if_nothing_were(node: Node) -> None:
-    for value in ("x", "1", "1 x", "", "1 2 3", "-1 5"):
+    for value in ("x", "1", "1 x", "", "1 2 3", "-1 5", "1 2 x", "1 2 3 4"):
         node.bench.operator.say("SET", KEY, value, "PX", 10_000)
-        assert node.take(3, 10 * SECOND, 3)[0].remaining == 2
+        assert node.take(one(3, 10 * SECOND))[0].remaining == 2
 
 
 # ------------------------------------------------ scripts with a fault
 
 
 def damaged(script: Script, there: str, instead: str) -> dict[bytes, Script]:
-    import hashlib
-
     assert script.source.count(there.encode()) == 1, there
     source = script.source.replace(there.encode(), instead.encode())
     return {script.sha: script._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())}
@@ -334,7 +604,7 @@ Found = Callable[[Node], bool]
 
 
 def breaks_the_law(node: Node) -> bool:
-    return any(excess(node, seed) for seed in SEEDS)
+    return any(excess(node, seed) for seed in range(3 * len(SEEDS)))
 
 
 def differs(node: Node) -> bool:
@@ -350,28 +620,97 @@ def hangs_back(node: Node) -> bool:
     return after_a_step_back(node) > 900
 
 
+def takes_halves(node: Node) -> bool:
+    return not all_or_none(node)
+
+
+def sees_wrong(node: Node) -> bool:
+    return not looks(node)
+
+
+def mixes_up_turns(node: Node) -> bool:
+    return turns(node, 4) != [1, 2, 3, 4]
+
+
+def reserves_too_much(node: Node) -> bool:
+    return turns(node, 4, 5 * HOUR // 2) != [1, 2, 0, 0]
+
+
+def lets_others_in(node: Node) -> bool:
+    return pushes_in(node.scripts)[0]
+
+
+def keeps_turns_out(node: Node) -> bool:
+    return not pushes_in(node.scripts)[1]
+
+
+def waits_for_the_dead(node: Node) -> bool:
+    return not abandoned(node.scripts)[1]
+
+
+def gives_up_a_line_at_once(node: Node) -> bool:
+    return abandoned(node.scripts)[0]
+
+
+def loses_the_line(node: Node) -> bool:
+    return line_after_a_step_back(node.scripts) > 900
+
+
 FAULTS: dict[str, tuple[Script, str, str, Found]] = {
-    "gives back what has flowed back already": (GCRA, "q - math.max(now - at, 0)", "q", breaks_the_law),
-    "gives back more if the clock goes back": (GCRA, "math.max(now - at, 0)", "(now - at)", differs),
-    "gives back only whole microseconds": (GCRA, "owed - back, rest - r", "owed - back, rest", differs),
-    "allows one call too many": (GCRA, "if sum > Q or sum == Q and more > R then", "if owed > Q then", breaks_the_law),
-    "forgets parts of microseconds": (GCRA, "owed, rest = sum, more", "owed, rest = sum, 0", differs),
-    "takes without writing it down": (GCRA, "    owed, rest = sum, more\n    keep()", "    owed, rest = sum, more", breaks_the_law),
-    "lets time pass twice": (GCRA, "(tonumber(free) or 0) - now", "(tonumber(free) or 0) - now - 2000", breaks_the_law),
-    "waits for a clock that went back": (GCRA, "    owed, rest = Q, R\n    keep()", "    owed, rest = Q, R", hangs_back),
-    "believes a clock that went back": (WINDOW, "elseif ends > now + period then", "elseif false then", hangs_back),
+    "gives back what has flowed back already": (GCRA, "it.q - math.max(now - what, 0)", "it.q", breaks_the_law),
+    "gives back more if the clock goes back": (GCRA, "math.max(now - what, 0)", "(now - what)", differs),
+    "gives back only whole microseconds": (GCRA, "it.owed - back, it.rest - it.r", "it.owed - back, it.rest", differs),
+    "allows one call too many": (
+        GCRA, "if sum > Q or sum == Q and more > R then", "if it.found > Q then", breaks_the_law,
+    ),
+    "forgets parts of microseconds": (
+        GCRA, "it.owed, it.rest = it.owed + it.q, it.rest + it.r", "it.owed, it.rest = it.owed + it.q, 0", differs,
+    ),
+    "takes without writing it down": (GCRA, "        keep(it)\n    end\n    return answer(1, 'found'", "    end\n    return answer(1, 'found'", breaks_the_law),
+    "lets time pass twice": (GCRA, "it.free - now, math.min", "it.free - now - 2000, math.min", breaks_the_law),
+    "waits for a clock that went back": (GCRA, "        if what >= 0 then keep(it) end\n", "", hangs_back),
+    "believes a clock that went back": (WINDOW, "elseif it.ends > now + period then", "elseif false then", hangs_back),
     "pushes the window forward with every call": (
-        WINDOW, "if taken + cost > limit then", "ends = now + period if taken + cost > limit then keep()", starves,
+        WINDOW, "    if it.taken + cost > limit then fits = false end",
+        "    it.ends = now + period if it.taken + cost > limit then fits = false keep(it) end", starves,
     ),
     "pushes the window forward with those that it allows": (
-        WINDOW, "    taken = taken + cost\n", "    taken, ends = taken + cost, now + period\n", differs,
+        WINDOW, "        it.taken = it.taken + cost\n", "        it.taken, it.ends = it.taken + cost, it.ends + 1000\n", differs,
     ),
-    "gives back in the wrong window": (WINDOW, "elseif ends == at then", "else", breaks_the_law),
-    "allows one more in a window": (WINDOW, "taken + cost > limit", "taken >= limit", breaks_the_law),
-    "begins a window too early": (WINDOW, "if ends <= now then", "if ends <= now + 9000 then", breaks_the_law),
-    "keeps for ever": (WINDOW, ", 'PXAT', string.format('%.0f', math.floor(ends / 1000) + 1)", "", differs),
-    "keeps for a day": (GCRA, "math.floor(free / 1000) + 1)", "math.floor(free / 1000) + 86400000)", differs),
-    "writes numbers as Lua does": (GCRA, "string.format('%.0f %.0f', free, rest)", "tostring(free) .. ' ' .. tostring(rest)", differs),
+    "gives back in the wrong window": (WINDOW, "if it.ends == it.at then", "if true then", breaks_the_law),
+    "allows one more in a window": (WINDOW, "it.taken + cost > limit", "it.taken >= limit", breaks_the_law),
+    "begins a window too early": (WINDOW, "if it.ends <= now then", "if it.ends <= now + 9000 then", breaks_the_law),
+    "keeps for ever": (WINDOW, ", 'PXAT', expiry)", ")", differs),
+    "keeps for a day": (GCRA, "it.line) / 1000) + 1)", "it.line) / 1000) + 86400000)", differs),
+    "writes numbers as Lua does": (
+        GCRA, "string.format('%.0f %.0f', it.free, it.rest)", "tostring(it.free) .. ' ' .. tostring(it.rest)", differs,
+    ),
+    "takes from the limits that allow it": (
+        GCRA, "        fits = false\n", "        fits = false limits[i - 1].owed = limits[i - 1].owed + 1e8 keep(limits[i - 1])\n",
+        takes_halves,
+    ),
+    "looks at the last limit only": (GCRA, "local sum, more =", "fits = true local sum, more =", breaks_the_law),
+    "looks at the last window only": (WINDOW, "if it.taken + cost > limit then", "fits = true if it.taken + cost > limit then", breaks_the_law),
+    "a peek takes": (GCRA, "if what < 0 then return", "if false then return", sees_wrong),
+    "a peek takes from a window": (WINDOW, "if what == 0 and fits then", "if what <= 0 and fits then", sees_wrong),
+    "a peek writes when the clock has gone back": (GCRA, "if what >= 0 then keep(it) end", "keep(it)", differs),
+    "a peek writes to a window when the clock has gone back": (WINDOW, "if what >= 0 then keep(it) end", "keep(it)", differs),
+    "gives two callers the same turn": (
+        GCRA, "(it.parted > 0 and 1 or 0) + it.q + (it.r > 0 and 1 or 0)", "(it.parted > 0 and 1 or 0)", mixes_up_turns,
+    ),
+    "reserves for ever": (GCRA, "if delay > patience then", "if patience <= 0 then", reserves_too_much),
+    "lets others in before a turn": (
+        GCRA, "if it.line > 0 and patience >= 0 then it.found", "if it.line > 0 and patience > 0 then it.found", lets_others_in,
+    ),
+    "makes a turn wait for the line": (
+        GCRA, "if it.line > 0 and patience >= 0 then it.found", "if it.line > 0 then it.found", keeps_turns_out,
+    ),
+    "counts a turn twice": (GCRA, "if it.line > 0 and patience >= 0 then it.line", "if it.line > 0 then it.line", differs),
+    "waits for the dead": (GCRA, "if it.owed <= -100000 then it.line = 0 end", "", waits_for_the_dead),
+    "gives up a line at once": (GCRA, "it.owed <= -100000", "it.owed <= 0", gives_up_a_line_at_once),
+    "leaves the line behind when the clock goes back": (
+        GCRA, "it.line = math.max(it.line - (it.owed - Q), 0)", "it.line = it.line", loses_the_line,
+    ),
 }  # fmt: skip
 
 
@@ -382,6 +721,10 @@ def test_a_sound_script_passes_all_of_it() -> None:
         assert not differs(node)
         assert not starves(odd(kind))
         assert not hangs_back(odd(kind))
+        assert not takes_halves(odd(kind))
+        assert not sees_wrong(odd(kind))
+    for wrong in (mixes_up_turns, reserves_too_much, lets_others_in, keeps_turns_out, waits_for_the_dead, gives_up_a_line_at_once, loses_the_line):
+        assert not wrong(odd("gcra")), wrong
 
 
 @pytest.mark.parametrize("fault", FAULTS)

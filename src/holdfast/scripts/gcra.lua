@@ -44,7 +44,7 @@ for i, key in ipairs(KEYS) do
     local parts, q, r = tonumber(ARGV[5 * i - 2]), tonumber(ARGV[5 * i - 1]), tonumber(ARGV[5 * i])
     local Q, R = tonumber(ARGV[5 * i + 1]), tonumber(ARGV[5 * i + 2])
     local free, rest, line = string.match(call('GET', key) or '', '^(%d+) (%d+) ?(%d*)$')
-    local it = {key = key, q = q, r = r, parts = parts, free = tonumber(free) or 0, line = tonumber(line) or 0}
+    local it = {key = key, q = q, r = r, parts = parts, free = tonumber(free) or now, line = tonumber(line) or 0}
     it.owed, it.rest = it.free - now, math.min(tonumber(rest) or 0, parts - 1)
 
     -- Nothing has been owed for a tenth of a second, though callers had reserved turns: they died,
