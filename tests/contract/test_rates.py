@@ -154,10 +154,10 @@ async def test_without_a_majority_nobody_can_know(face: Face, three: Cluster, na
 
 async def test_where_a_node_refuses_to_count_nobody_knows(face: Face, three: Cluster, name: str) -> None:
     client = await face.connected(three)
-    three.ask(0, "HSET", f"{{{name}}}:rate", "x", "y")
+    three.ask(0, "HSET", f"{{{name}}}:rate:2/1000/2", "x", "y")
     assert await face.call(client.rate(name, 2, 1000).take), "a minority"
-    three.ask(1, "HSET", f"{{{name}.2}}:rate", "x", "y")
-    three.ask(2, "HSET", f"{{{name}.2}}:rate", "x", "y")
+    three.ask(1, "HSET", f"{{{name}.2}}:rate:2/1000/2", "x", "y")
+    three.ask(2, "HSET", f"{{{name}.2}}:rate:2/1000/2", "x", "y")
     with pytest.raises(NoQuorum, match="WRONGTYPE"):
         await face.call(client.rate(f"{name}.2", 2, 1000).take)
 
@@ -165,8 +165,152 @@ async def test_where_a_node_refuses_to_count_nobody_knows(face: Face, three: Clu
 async def test_nothing_stays_for_ever(face: Face, three: Cluster, name: str) -> None:
     client = await face.connected(three)
     assert await face.call(client.rate(name, 10, 5).take)
-    for left in three.everywhere("PTTL", f"{{{name}}}:rate"):
+    for left in three.everywhere("PTTL", f"{{{name}}}:rate:10/5/10"):
         assert 0 < left <= 502, "until what was taken has flowed back, and no longer"
+
+
+# ------------------------------------------------ several limits
+
+
+@BOTH
+async def test_two_limits_on_one_name_do_not_destroy_each_other(face: Face, five: Cluster, name: str, algorithm: str) -> None:
+    """Each is counted by itself, as often as it is asked for in turn."""
+    client = await face.connected(five)
+    many, few = client.rate(name, 50, 1000, algorithm=algorithm), client.rate(name, 8, 3600, algorithm=algorithm)
+    told = [(bool(await face.call(many.take)), bool(await face.call(few.take))) for _ in range(20)]
+    assert [it for it, _ in told] == [True] * 20
+    assert [it for _, it in told] == [True] * 8 + [False] * 12
+
+
+@BOTH
+async def test_a_call_is_counted_by_all_limits_or_by_none(face: Face, five: Cluster, name: str, algorithm: str) -> None:
+    client = await face.connected(five)
+    both = client.rate(name, [(10, 1000), (3, 3600)], algorithm=algorithm)
+    ten, three = client.rate(name, 10, 1000, algorithm=algorithm), client.rate(name, 3, 3600, algorithm=algorithm)
+    told = [await face.call(both.take) for _ in range(6)]
+    assert [it.allowed for it in told] == [True] * 3 + [False] * 3
+    assert [it.remaining for it in told] == [2, 1, 0, 0, 0, 0]
+    assert all(1000 < it.retry_after <= 3600 for it in told[3:])
+    await face.sleep(0.1)
+    assert (await face.call(ten.peek)).remaining == 7, "those that were refused are counted by neither"
+    assert (await face.call(three.peek)).remaining == 0, "a limit is counted once, whether it stands alone or with others"
+    with pytest.raises(RateLimited, match="3 in 3600 s") as caught:
+        await face.call(client.rate(name, [(10, 1000), (3, 3600)], algorithm=algorithm, wait=5).acquire)
+    assert (caught.value.limit, caught.value.period) == (3, 3600.0), "the one that is used up"
+
+
+async def test_several_limits_are_described(face: Face, five: Cluster, name: str) -> None:
+    rate = face.client(five).rate(name, ((10, 1), [1000, timedelta(hours=1)]), key="ann")
+    assert rate.limits == ((10, 1.0), (1000, 3600.0))
+    assert (rate.limit, rate.period, rate.burst) == (10, 1.0, 10)
+    assert repr(rate) == f"<Rate {name!r} key='ann': 10 in 1 s, 1000 in 3600 s>"
+
+
+# ------------------------------------------------ looking, and starting over
+
+
+@BOTH
+async def test_a_peek_counts_nothing(face: Face, five: Cluster, name: str, algorithm: str) -> None:
+    rate = (await face.connected(five)).rate(name, 3, 1000, algorithm=algorithm)
+    for left in (3, 2, 1):
+        for _ in range(3):
+            told = await face.call(rate.peek)
+            assert (told.allowed, told.remaining, told.retry_after, told.cause) == (True, left, 0, None)
+        assert (told.reset_after == 0) is (left == 3)
+        assert (await face.call(rate.peek, left)).allowed
+        assert left == 3 or not (await face.call(rate.peek, left + 1)).allowed
+        assert await face.call(rate.take)
+        await face.sleep(0.05)  # (the last nodes may not have counted it yet)
+    told = await face.call(rate.peek)
+    assert (told.allowed, told.remaining) == (False, 0)
+    assert 0 < told.retry_after <= told.reset_after <= 1000
+    with pytest.raises(ConfigError, match="never has 4 calls at once"):
+        await face.call(rate.peek, 4)
+
+
+@BOTH
+async def test_a_reset_starts_over(face: Face, five: Cluster, name: str, algorithm: str) -> None:
+    client, other = await face.connected(five), await face.connected(five)
+    rate, same = (it.rate(name, [(2, 1000), (3, 5000)], algorithm=algorithm, key="ann") for it in (client, other))
+    else_ = client.rate(name, [(2, 1000), (3, 5000)], algorithm=algorithm, key="ben")
+    assert await face.call(else_.take)
+    for _ in range(2):
+        assert [bool(await face.call(rate.take)) for _ in range(3)] == [True, True, False]
+        assert await face.call(same.reset) is None
+        await face.sleep(0.05)
+    assert (await face.call(rate.peek)).remaining == 2
+    assert (await face.call(else_.peek)).remaining == 1, "of this key, and of no other"
+
+
+async def test_too_few_nodes_to_look_or_to_start_over(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three)
+    rate = client.rate(name, 2, 1000)
+    await three.kill(0)
+    await face.until(lambda: client.nodes()[0].state == "down")
+    assert (await face.call(rate.peek)).remaining == 2
+    assert await face.call(rate.reset) is None
+    await three.kill(1)
+    await face.until(lambda: client.nodes()[1].state == "down")
+    for waits, told in ((rate.peek, "could not look at"), (rate.reset, "could not reset")):
+        with pytest.raises(NoQuorum, match=told) as caught:
+            await face.call(waits)
+        assert set(caught.value.causes) == set(three.urls[:2])
+    opened = await face.call(client.rate(name, 2, 1000, fail_open=True).peek)
+    assert opened
+    assert isinstance(opened.cause, NoQuorum)
+
+
+# ------------------------------------------------ turns
+
+
+async def test_those_who_wait_are_served_in_order(face: Face, five: Cluster, name: str) -> None:
+    """And each asks for its turn once, and takes it once: 12 who polled would ask 12 times, then 11 times, and so on."""
+    client = await face.connected(five)
+    rate, served = client.rate(name, 5, 1, burst=1), list[int]()
+    assert await face.call(rate.take)
+    before = sum(five.calls())
+
+    async def one(number: int) -> None:
+        assert await face.call(rate.acquire)
+        served.append(number)
+
+    waiters = []
+    for number in range(12):
+        waiters.append(asyncio.create_task(one(number)))
+        await face.sleep(0.01)
+    assert not await face.call(rate.take), "nobody gets in before those who wait"
+    await asyncio.gather(*waiters)
+    assert served == sorted(served)
+    assert sum(five.calls()) - before <= 12 * (1 + 5) * 2, "a turn, then five nodes; some meet a node that is a little behind"
+
+
+async def test_a_turn_that_would_come_too_late_is_not_reserved(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    rate, short = client.rate(name, 1, 2.0), client.rate(name, 1, 2.0, wait=1)
+    assert await face.call(rate.take)
+    for _ in range(5):
+        with pytest.raises(RateLimited):
+            await face.call(short.acquire)
+    began = face.now()
+    assert await face.call(rate.acquire)
+    assert face.now() - began < 3, "those who were refused are not in line"
+
+
+async def test_who_gives_up_does_not_hold_up_others_for_long(face: Face, five: Cluster, name: str) -> None:
+    """Ten of them have reserved turns for ten seconds. Half a second after they have gone, and once the first turn has come, calls are free."""
+    if not isinstance(face, Asyncio):
+        return
+    client = await face.connected(five)
+    rate = client.rate(name, 1, 1.0)
+    assert await face.call(rate.take)
+    waiters = [asyncio.create_task(face.call(rate.acquire)) for _ in range(8)]
+    await face.sleep(0.3)
+    for waiter in waiters:
+        waiter.cancel()
+    await asyncio.gather(*waiters, return_exceptions=True)
+    assert not await face.call(rate.take)
+    await face.sleep(1.3)
+    assert await face.call(rate.take), "the line is over"
 
 
 GOOD: dict[str, Any] = {"name": "mail", "limit": 10, "period": 60}
@@ -186,6 +330,22 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"key": False}, "a rate's key is text"),
     ({"wait": -1}, "wait is"),
     ({"fail_open": 1}, "fail_open is True or False"),
+    ({"limit": [(10, 1)]}, "several limits have a period each"),
+    *[
+        ({"limit": it, "period": None, **more}, told)
+        for it, more, told in [
+            (10, {}, "period is missing"),
+            ([], {}, "a rate has 1 to 10 limits, not 0"),
+            ([(it, it) for it in range(1, 12)], {}, "a rate has 1 to 10 limits, not 11"),
+            ([10, 1], {}, "a limit is a pair of calls and seconds"),
+            ([(10, 1, 1)], {}, "a limit is a pair of calls and seconds"),
+            (["10"], {}, "a limit is a pair of calls and seconds"),
+            ([(10, 1), (0, 60)], {}, "limit is a whole number"),
+            ([(10, 1), (5, 0)], {}, "period is"),
+            ([(10, 1), (10, 1.0)], {}, "the same limit twice: 10 in 1 s, 10 in 1 s"),
+            ([(10, 1), (100, 60)], {"burst": 1}, "burst goes with a single limit"),
+        ]
+    ],
 ]
 
 
@@ -197,7 +357,7 @@ async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, f
             client.rate(**{**GOOD, **change})
     rate = client.rate(**GOOD)
     for cost in (0, -1, 11, True, 1.0, "1", None, 10**400):
-        for waits in (rate.take, rate.acquire):
+        for waits in (rate.take, rate.acquire, rate.peek):
             with pytest.raises(ConfigError):
                 await face.call(waits, cost)
     assert five.calls() == before

@@ -14,11 +14,13 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import FACES, Face
 from contract.simulated import Simulated, SimulatedCluster
+from proof import patches
 
 from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
 from holdfast.face import moving
 from holdfast.face.lease import HELD, LOST, OPEN, RELEASED
+from holdfast.face.sites import Sites
 from holdfast.recipes.exclusive import keys_of
 
 SETS = "ab"
@@ -420,6 +422,85 @@ async def test_names_of_several_former_sets_move_together(face: Face, sets: dict
             await face.release(got)
         await asyncio.gather(*[_often(face, client, random.Random(it).sample(names, 2)) for it in range(4)])
         await face.finish()
+
+
+# ------------------------------------------------ rates whose names move
+
+
+async def takes(face: Face, client: Any, name: str, times: int = 6, **options: Any) -> int:
+    """How many of so many calls are allowed, of five in a long time."""
+    rate = client.rate(name, 5, 1000, **options)
+    allowed = 0
+    for _ in range(times):
+        allowed += bool(await face.call(rate.take))
+    return allowed
+
+
+@pytest.mark.parametrize("algorithm", ["gcra", "fixed window"])
+async def test_calls_count_for_all_clients_while_a_name_moves(face: Face, rollout: Rollout, algorithm: str) -> None:
+    assert await takes(face, rollout.old, rollout.name, 2, algorithm=algorithm) == 2
+    assert await takes(face, rollout.both, rollout.name, algorithm=algorithm) == 3
+    assert await takes(face, rollout.old, rollout.name, algorithm=algorithm) == 0
+    assert await takes(face, rollout.new, rollout.name, algorithm=algorithm) == 2, "three of five are counted on the new set, too"
+    assert await takes(face, rollout.both, rollout.name, algorithm=algorithm) == 0
+
+
+async def test_a_call_that_the_new_set_refuses_is_not_counted_on_the_old_one(face: Face, rollout: Rollout) -> None:
+    assert await takes(face, rollout.new, rollout.name) == 5
+    assert await takes(face, rollout.both, rollout.name) == 0
+    await face.sleep(0.1)
+    assert await takes(face, rollout.old, rollout.name) == 5
+
+
+async def test_looking_and_starting_over_while_a_name_moves(face: Face, rollout: Rollout) -> None:
+    rate = rollout.both.rate(rollout.name, 5, 1000)
+    assert await takes(face, rollout.old, rollout.name, 1) == 1
+    assert (await face.call(rate.peek)).remaining == 4
+    assert await takes(face, rollout.new, rollout.name, 3) == 3
+    assert (await face.call(rate.peek)).remaining == 2
+    await face.call(rate.reset)
+    assert await takes(face, rollout.both, rollout.name) == 5
+    told = await face.call(rate.peek)
+    assert (told.allowed, told.remaining) == (False, 0)
+
+
+async def test_waiting_while_a_name_moves(face: Face, rollout: Rollout) -> None:
+    began = face.now()
+    for number in range(6):
+        client = (rollout.old, rollout.both)[number % 2]
+        assert await face.call(client.rate(rollout.name, 5, 1, burst=1).acquire)
+    assert face.now() - began >= 0.9
+
+
+async def test_a_rate_that_stays_is_counted_on_its_set_alone(face: Face, rollout: Rollout) -> None:
+    before = rollout.b.calls()
+    assert await takes(face, rollout.both, lives(rollout.new, "a", f"{rollout.name}/stays")) == 5
+    assert rollout.b.calls() == before
+
+
+async def test_a_rate_that_asks_one_set_is_found(face: Face, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: only the new set counts, as if nothing moved. Ten calls of five are allowed."""
+    patches.method(monkeypatch, Sites, "counting", "return [home] if former == home else [former, home]", "return [home]")
+    assert await takes(face, rollout.old, rollout.name) + await takes(face, rollout.both, rollout.name) == 10
+
+
+CANNOT_MOVE: dict[str, Any] = {
+    "semaphore": lambda client, name: client.semaphore(name, 2),
+    "read-write lock": lambda client, name: client.rwlock(name),
+    "election": lambda client, name: client.election(name),
+    "latch": lambda client, name: client.latch(name, 2),
+    "barrier": lambda client, name: client.barrier(name, 2),
+}
+
+
+@pytest.mark.parametrize("kind", CANNOT_MOVE)
+async def test_what_cannot_move_is_refused_when_it_is_described(face: Face, rollout: Rollout, kind: str) -> None:
+    before = rollout.a.calls(), rollout.b.calls()
+    with pytest.raises(ConfigError, match=f"{kind} '{rollout.name}' moves to another set of nodes, and cannot be used meanwhile"):
+        CANNOT_MOVE[kind](rollout.both, rollout.name)
+    assert (rollout.a.calls(), rollout.b.calls()) == before
+    for client in (rollout.old, rollout.new):
+        CANNOT_MOVE[kind](client, rollout.name)
 
 
 async def _often(face: Face, client: Any, names: list[str]) -> None:

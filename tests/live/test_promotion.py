@@ -15,7 +15,7 @@ from nemesis.proxy import Proxy
 
 from holdfast.errors import ConfigError, LockBusy, NoQuorum
 from holdfast.events import NodeGuarded, Warned
-from holdfast.face import moving
+from holdfast.face import moving, rate
 
 
 @pytest.fixture(params=FACES)
@@ -194,12 +194,25 @@ async def test_a_set_that_is_named_by_other_addresses_is_the_same_set(face: Face
 async def test_a_name_would_wait_for_its_own_client_if_addresses_were_compared(
     face: Face, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moving, "_same_servers", lambda source, lease: False)
+    monkeypatch.setattr(moving, "same_servers", lambda *sets: False)
     async with ports(face, 1) as nodes, proxies(face, nodes) as ways:
         sets = {"shards": {"new": list(nodes.urls)}, "previous": {"old": [ways[0].url]}}
         client = face.keep(face.kind(**sets, fresh=nodes.fresh, ttl=2))
         with pytest.raises(LockBusy):
             await face.acquire(client.lock(name, wait=0.5))
+
+
+async def test_a_rate_counts_once_on_a_set_that_is_named_by_other_addresses(
+    face: Face, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ports(face, 3) as nodes, proxies(face, nodes) as ways:
+        sets: dict[str, Any] = {"shards": {"new": list(nodes.urls)}, "previous": {"old": [way.url for way in ways]}}
+        client = face.keep(face.kind(**sets, fresh=nodes.fresh, ttl=2))
+        allowance = client.rate(name, 4, 1000)
+        assert [bool(await face.call(allowance.take)) for _ in range(5)] == [True] * 4 + [False]
+        monkeypatch.setattr(rate, "same_servers", lambda *sets: False)
+        twice = client.rate(f"{name}/twice", 4, 1000)
+        assert [bool(await face.call(twice.take)) for _ in range(3)] == [True, True, False], "what comparing addresses would do"
 
 
 async def test_a_set_that_shares_some_servers_under_other_addresses_is_refused(face: Face, name: str) -> None:
@@ -208,6 +221,8 @@ async def test_a_set_that_shares_some_servers_under_other_addresses_is_refused(f
         client = face.keep(face.kind(shards={"new": list(nodes.urls[:3])}, previous={"old": former}, fresh=nodes.fresh, ttl=2))
         with pytest.raises(ConfigError, match="have 2 servers in common, and must have all or none"):
             await face.acquire(client.lock(name, wait=5))
+        with pytest.raises(ConfigError, match="have 2 servers in common, and must have all or none"):
+            await face.call(client.rate(name, 4, 1000).take)
 
 
 async def test_sets_that_cannot_be_reached_are_no_quorum(face: Face, name: str) -> None:

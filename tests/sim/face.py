@@ -200,11 +200,11 @@ class Lock(lock.Lock[Lease]):
 class Rate(rate.Rate):
     """The description of a rate in a simulated world."""
 
-    __slots__ = ("_drivers",)
+    __slots__ = ("_driver", "_drivers")
 
     def __init__(self, limits: Limits, drivers: Sequence[Driver]) -> None:
         super().__init__(limits)
-        self._drivers = drivers
+        self._drivers, self._driver = drivers, drivers[-1]
 
     async def take(self, cost: int = 1) -> Allowance:
         return await carry_out(rate.take(self._limits, cost), *self._drivers)
