@@ -118,6 +118,10 @@ def test_a_call_that_is_allowed() -> None:
     assert window(3, SECOND).read(1, [1, NOW, 400_000, 2]) == told(True, 0, 400_000, 1, NOW + 400_000)
 
 
+def test_a_call_that_is_counted_ahead() -> None:
+    assert gcra(3, SECOND, 1).read(1, [3, NOW, 350_000, 0]) == told(True, 16_667, 350_000, 0, NOW)
+
+
 def test_a_call_behind_others_in_line_finds_nothing_left() -> None:
     assert gcra(1, SECOND, 2).read(1, [0, NOW, 5 * SECOND, 0]) == told(False, 4 * SECOND, 5 * SECOND, 0, NOW)
 
@@ -150,14 +154,15 @@ def test_an_answer_to_a_caller_that_does_not_know_the_numbers() -> None:
 ODD: list[object] = [None, b"OK", 1, [], [1, 2, 3], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6], [1, 2, b"3", 4]]
 
 
-@pytest.mark.parametrize("reply", [*ODD, [True, 1, 2, 3], [3, 1, 2, 3], [-1, 1, 2, 3]])
+@pytest.mark.parametrize("reply", [*ODD, [True, 1, 2, 3], [4, 1, 2, 3], [-1, 1, 2, 3]])
 @pytest.mark.parametrize("algorithm", [gcra(1, SECOND, 1), window(1, SECOND)], ids=["gcra", "window"])
 def test_what_no_script_of_ours_says(algorithm: Gcra | Window, reply: object) -> None:
     assert algorithm.read(1, reply) is None
 
 
 def test_a_window_reserves_nothing() -> None:
-    assert window(1, SECOND).read(1, [2, NOW, 400_000, 1]) is None
+    for verdict in (2, 3):
+        assert window(1, SECOND).read(1, [verdict, NOW, 400_000, 1]) is None
 
 
 # ------------------------------------------------ keys

@@ -29,7 +29,8 @@ STEPS = 50
 RATES = [(1, 1), (3, 3), (3, 1), (7, 2), (5, 12), (1000, 1000), (10**6, 10**5)]  # limit and burst, in SPAN
 SPAN = 20_000  # microseconds: the period, short enough for real servers to see it pass
 GRACE = 100_000  # microseconds: a line is over when nothing has been owed for so long
-REFUSED, ALLOWED, RESERVED = range(3)
+MOST = 100_000  # microseconds: as much is counted ahead at most
+REFUSED, ALLOWED, RESERVED, AHEAD = range(4)
 
 
 def one(calls: int, period: int, burst: int | None = None) -> list[Limit]:
@@ -62,7 +63,7 @@ class Bucket:
         owed, line = max(self.free - now, Fraction(0)), self.line
         if floor(self.free) - now <= -GRACE:
             line = 0
-        if owed > self.most:
+        if owed > self.most + MOST:
             line = max(line - (floor(owed) - floor(self.most)), 0)
             owed = self.most
             if writes:
@@ -100,11 +101,11 @@ class GcraModel:
         seen = [(it, *it.look(now)) for it in self.buckets]
         found = [Fraction(line - now) if line and patience >= 0 else owed for _, owed, line in seen]
         delay = max(owed + it.share(cost) - it.most for (it, _, _), owed in zip(seen, found, strict=True))
-        if delay <= 0:
+        if delay <= (min(MOST, TURN - patience) if patience < 0 else 0):
             for it, owed, line in seen:
                 follows = line and patience >= 0
                 it.keep(now, owed + it.share(cost), line + up(it.share(cost)) if follows else line)
-            return ALLOWED
+            return ALLOWED if delay <= 0 else AHEAD
         if up(delay) > patience:
             return REFUSED
         for (it, owed, _), there in zip(seen, found, strict=True):
@@ -118,7 +119,7 @@ class GcraModel:
     def give(self, cost: int, at: Sequence[int], now: int) -> None:
         for it in self.buckets:
             owed, line = it.look(now)
-            if (back := it.share(cost) - max(now - at[0], 0)) > 0 and owed:
+            if (back := it.share(cost) - max(now - at[0], 0)) > 0 and 0 < owed <= it.most:
                 it.keep(now, max(owed - back, Fraction(0)), line)
                 if owed <= back and line:
                     it.free = Fraction(now)
@@ -251,7 +252,7 @@ def ends(value: bytes | None) -> int:
 
 
 def verdict(told: Told) -> int:
-    return RESERVED if told.reserved else int(told.allowed)
+    return RESERVED if told.reserved else AHEAD if told.allowed and told.retry else int(told.allowed)
 
 
 def history(node: Node, seed: int) -> str | None:
@@ -269,7 +270,7 @@ def history(node: Node, seed: int) -> str | None:
         if dice.random() < 0.03:
             node.passes(GRACE + 2 * SPAN * dice.random())
         if steps and dice.random() < 0.1:
-            node.passes(dice.uniform(-3, 3) * SPAN)
+            node.passes(dice.uniform(-3, 3) * SPAN * dice.choice([1, 1, 10]))
         cost = dice.choice([1, 1, 1, min(2, most), dice.randint(1, most)])
         before = node.holds()
         if taken and dice.random() < 0.3:
@@ -284,11 +285,11 @@ def history(node: Node, seed: int) -> str | None:
                 return f"seed {seed}, step {step}: a peek has changed {before}"
             continue
         else:
-            patience = dice.choice([0, TURN, dice.randrange(4 * SPAN)])
+            patience = dice.choice([0, TURN, TURN - dice.randrange(8 * SPAN), dice.randrange(4 * SPAN)])
             told, now = node.take(limits, cost, patience)
             if verdict(told) != model.take(cost, now, patience):
                 return f"seed {seed}, step {step}: {told} at {now}, patience {patience}, {model}"
-            if told.reserved and not 1 <= told.retry <= patience:
+            if told.retry > abs(patience) and (told.reserved or told.allowed):
                 return f"seed {seed}, step {step}: {told}, beyond {patience}"
             if told.allowed:
                 taken.append((cost, told.at))
@@ -329,11 +330,11 @@ def excess(node: Node, seed: int) -> str | None:
     for _ in range(2 * STEPS):
         node.passes(dice.choice([0, 0, 1, SPAN / limits[0].calls / 2, SPAN / limits[0].calls, SPAN / 4]))
         cost = dice.choice([1, 1, 1, min(2, most)])
-        told, now = node.take(limits, cost, dice.choice([0, 0, TURN, SPAN]))
+        told, now = node.take(limits, cost, dice.choice([0, 0, TURN, TURN - SPAN, SPAN]))
         if told.allowed:
-            kept.append((now, cost))
+            kept.append((now + told.retry, cost))
             if dice.random() < 0.4:
-                owing.append((now, cost, told.at))
+                owing.append((now + told.retry, cost, told.at))
         if owing and dice.random() < 0.5:
             when, cost, at = owing.pop(0)
             node.give(limits, cost, at)
@@ -415,6 +416,22 @@ def looks(node: Node) -> bool:
 
 def test_a_peek_tells_what_a_take_would_be_told(node: Node) -> None:
     assert looks(node)
+
+
+def writes_when_it_looks(kind: str, scripts: dict[bytes, Script] | None = None) -> bool:
+    """Does a peek change what a node holds whose clock has gone back?"""
+    node, three = odd(kind, scripts), one(3, SPAN)
+    while node.take(three)[0].allowed:
+        pass
+    node.passes(-1000 * SPAN)
+    before = node.holds()
+    node.peek(three)
+    return node.holds() != before
+
+
+@pytest.mark.parametrize("kind", ["gcra", "window"])
+def test_a_peek_writes_nothing(kind: str) -> None:
+    assert not writes_when_it_looks(kind)
 
 
 def test_a_reset_begins_again(node: Node) -> None:
@@ -516,6 +533,35 @@ def test_a_line_of_which_one_comes_goes_on() -> None:
         assert node.take(hourly, 1, TURN)[0].allowed
     node.passes(HOUR)
     assert node.take(hourly)[0].allowed
+
+
+def counted_ahead(scripts: dict[bytes, Script] | None = None) -> list[tuple[bool, int]]:
+    """A call a second. Those whose turn has come come half a tenth of a second early: are they allowed, and when do they count?"""
+    node, each = odd("gcra", scripts), one(1, SECOND)
+    node.take(each)
+    told = []
+    for _ in range(3):
+        node.passes(SECOND - 50_000)
+        told.append(node.take(each, 1, TURN - MOST)[0])
+        assert not node.take(each, 1, TURN)[0].allowed
+        assert not node.take(each)[0].allowed
+        node.passes(50_000)
+    return [(it.allowed, round(it.retry, -3)) for it in told]
+
+
+def test_a_caller_may_come_a_moment_before_its_turn() -> None:
+    assert counted_ahead() == [(True, 50_000)] * 3
+
+
+def counted_far_ahead(scripts: dict[bytes, Script] | None = None) -> bool:
+    node, each = odd("gcra", scripts), one(1, SECOND)
+    node.take(each)
+    node.passes(SECOND - 150_000)
+    return node.take(each, 1, TURN - SECOND)[0].allowed
+
+
+def test_nobody_is_counted_further_ahead_than_a_moment() -> None:
+    assert not counted_far_ahead()
 
 
 def steady(node: Node, limit: int = 3, calls: int = 40) -> int:
@@ -628,6 +674,14 @@ def sees_wrong(node: Node) -> bool:
     return not looks(node)
 
 
+def writes(node: Node) -> bool:
+    return writes_when_it_looks(node.kind, node.scripts)
+
+
+def counts_far_ahead(node: Node) -> bool:
+    return counted_far_ahead(node.scripts)
+
+
 def mixes_up_turns(node: Node) -> bool:
     return turns(node, 4) != [1, 2, 3, 4]
 
@@ -652,6 +706,10 @@ def gives_up_a_line_at_once(node: Node) -> bool:
     return abandoned(node.scripts)[0]
 
 
+def counts_too_early(node: Node) -> bool:
+    return counted_ahead(node.scripts) != [(True, 50_000)] * 3
+
+
 def loses_the_line(node: Node) -> bool:
     return line_after_a_step_back(node.scripts) > 900
 
@@ -666,7 +724,9 @@ FAULTS: dict[str, tuple[Script, str, str, Found]] = {
     "forgets parts of microseconds": (
         GCRA, "it.owed, it.rest = it.owed + it.q, it.rest + it.r", "it.owed, it.rest = it.owed + it.q, 0", differs,
     ),
-    "takes without writing it down": (GCRA, "        keep(it)\n    end\n    return answer(1, 'found'", "    end\n    return answer(1, 'found'", breaks_the_law),
+    "takes without writing it down": (
+        GCRA, "        keep(it)\n    end\n    return answer(fits", "    end\n    return answer(fits", breaks_the_law,
+    ),
     "lets time pass twice": (GCRA, "it.free - now, math.min", "it.free - now - 2000, math.min", breaks_the_law),
     "waits for a clock that went back": (GCRA, "        if what >= 0 then keep(it) end\n", "", hangs_back),
     "believes a clock that went back": (WINDOW, "elseif it.ends > now + period then", "elseif false then", hangs_back),
@@ -693,8 +753,8 @@ FAULTS: dict[str, tuple[Script, str, str, Found]] = {
     "looks at the last window only": (WINDOW, "if it.taken + cost > limit then", "fits = true if it.taken + cost > limit then", breaks_the_law),
     "a peek takes": (GCRA, "if what < 0 then return", "if false then return", sees_wrong),
     "a peek takes from a window": (WINDOW, "if what == 0 and fits then", "if what <= 0 and fits then", sees_wrong),
-    "a peek writes when the clock has gone back": (GCRA, "if what >= 0 then keep(it) end", "keep(it)", differs),
-    "a peek writes to a window when the clock has gone back": (WINDOW, "if what >= 0 then keep(it) end", "keep(it)", differs),
+    "a peek writes when the clock has gone back": (GCRA, "if what >= 0 then keep(it) end", "keep(it)", writes),
+    "a peek writes to a window when the clock has gone back": (WINDOW, "if what >= 0 then keep(it) end", "keep(it)", writes),
     "gives two callers the same turn": (
         GCRA, "(it.parted > 0 and 1 or 0) + it.q + (it.r > 0 and 1 or 0)", "(it.parted > 0 and 1 or 0)", mixes_up_turns,
     ),
@@ -708,6 +768,14 @@ FAULTS: dict[str, tuple[Script, str, str, Found]] = {
     "counts a turn twice": (GCRA, "if it.line > 0 and patience >= 0 then it.line", "if it.line > 0 then it.line", differs),
     "waits for the dead": (GCRA, "if it.owed <= -100000 then it.line = 0 end", "", waits_for_the_dead),
     "gives up a line at once": (GCRA, "it.owed <= -100000", "it.owed <= 0", gives_up_a_line_at_once),
+    "says of a call that is counted ahead that it is allowed now": (
+        GCRA, "answer(fits and 1 or 3, 'found'", "answer(1, 'found'", counts_too_early,
+    ),
+    "counts calls ahead of those who do not ask for it": (
+        GCRA, "patience < 0 and math.min(-1 - patience, most) or 0", "most", differs,
+    ),
+    "gives back while calls are counted ahead": (GCRA, "+ it.rest > 0 and it.past then", "+ it.rest > 0 then", breaks_the_law),
+    "counts calls ahead without an end": (GCRA, "math.min(-1 - patience, most)", "-1 - patience", counts_far_ahead),
     "leaves the line behind when the clock goes back": (
         GCRA, "it.line = math.max(it.line - (it.owed - Q), 0)", "it.line = it.line", loses_the_line,
     ),
@@ -723,7 +791,7 @@ def test_a_sound_script_passes_all_of_it() -> None:
         assert not hangs_back(odd(kind))
         assert not takes_halves(odd(kind))
         assert not sees_wrong(odd(kind))
-    for wrong in (mixes_up_turns, reserves_too_much, lets_others_in, keeps_turns_out, waits_for_the_dead, gives_up_a_line_at_once, loses_the_line):
+    for wrong in {found for script, _, _, found in FAULTS.values() if script is GCRA}:
         assert not wrong(odd("gcra")), wrong
 
 

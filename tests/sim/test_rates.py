@@ -11,6 +11,7 @@ from math import floor
 from typing import Any
 
 import pytest
+from proof import patches
 from sim.conftest import Town
 from sim.face import Holdfast
 
@@ -31,12 +32,13 @@ class Crowd:
     options: dict[str, Any]
     callers: int = 2
     pause: float = 0.02
+    limits: tuple[Any, Any] = (LIMIT, PERIOD)
     allowed: list[float] = field(default_factory=list)
     refused: int = 0
     unknown: int = 0
 
     async def calls(self, client: Holdfast, seconds: float) -> None:
-        world, limit = self.town.world, client.rate("mail", LIMIT, PERIOD, **self.options)
+        world, limit = self.town.world, client.rate("mail", *self.limits, **self.options)
         await world.sleep(world.dice.uniform(0, self.pause))
         end = world.now + seconds
         while world.now < end:
@@ -200,6 +202,187 @@ def test_waiting_asks_when_it_was_told_to_and_not_before(town: Build) -> None:
     assert 1.5 < caught.value.retry_after <= 2
 
 
+# ------------------------------------------------ several limits
+
+
+def test_without_failures_never_more_than_any_limit(town: Build) -> None:
+    for seed in SEEDS:
+        here = town(5, seed)
+        clients = [here.client() for _ in range(3)]
+        callers = Crowd(here, {}, limits=([(LIMIT, PERIOD), (2 * LIMIT, 2.5)], None))
+        callers.run(clients, 5.0)
+        assert worst(callers.allowed, PERIOD - WAY) <= 2 * LIMIT - 1, seed
+        assert worst(callers.allowed, 2.5 - WAY) <= 4 * LIMIT - 1, seed
+        assert len(callers.allowed) >= 0.8 * (2 * LIMIT + 5.0 / 2.5 * 2 * LIMIT), "and nearly all of it is used"
+
+
+# ------------------------------------------------ turns
+
+
+@dataclass
+class Queue:
+    """Callers that wait, of several clients, who come one after the other. `served`: who, when, in that order."""
+
+    town: Town
+    options: dict[str, Any]
+    limit: tuple[Any, Any] = (LIMIT, PERIOD)
+    served: list[tuple[int, float]] = field(default_factory=list)
+    limited: int = 0
+    unknown: int = 0
+
+    async def waits(self, client: Holdfast, number: int, after: float) -> None:
+        await self.town.world.sleep(after)
+        try:
+            await client.rate("mail", *self.limit, **self.options).acquire()
+        except RateLimited:
+            self.limited += 1
+        except NoQuorum:
+            self.unknown += 1
+        else:
+            self.served.append((number, self.town.world.now))
+
+    def begin(self, clients: list[Holdfast], count: int, gap: float) -> list[Any]:
+        return [client.driver.run(self.waits(client, at, at * gap)) for at, client in zip(range(count), clients * count, strict=False)]
+
+    def run(self, count: int, gap: float, seconds: float) -> list[Any]:
+        tasks = self.begin([self.town.client() for _ in range(3)], count, gap)
+        self.town.world.run(self.town.world.now + seconds, lambda: all(it.done for it in tasks))
+        return tasks
+
+    @property
+    def commands(self) -> int:
+        return sum(node.server.calls[b"EVALSHA"] for node in self.town.nodes)
+
+
+def test_a_hundred_who_wait_cost_a_turn_and_a_take_each(town: Build) -> None:
+    """Twenty calls a second, and a hundred who want one each: those who polled asked more than six thousand times."""
+    here = town(5)
+    queue = Queue(here, {"burst": 1}, (20, 1.0))
+    tasks = queue.run(100, 0.001, 20)
+    assert all(it.done for it in tasks)
+    assert len(queue.served) == 100
+    assert queue.commands <= 100 * (1 + 5) * 1.5
+    moments = [at for _, at in queue.served]
+    assert worst(moments, 1.0 - WAY) <= 20, "and never more than the limit"
+    assert max(moments) - min(moments) <= 99 / 20 * 1.05 + 0.1, "and all of it is used"
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_they_are_served_in_the_order_in_which_they_came(town: Build, count: int) -> None:
+    for seed in SEEDS:
+        queue = Queue(town(count, seed), {"burst": 1})
+        queue.run(30, 0.03, 20)
+        order = [number for number, _ in queue.served]
+        assert len(order) == 30
+        assert order == sorted(order), seed
+
+
+def ahead_of_the_line(build: Build) -> int:
+    """How many of those who do not wait get in while others do."""
+    here = build(3)
+    queue = Queue(here, {})
+    tasks = queue.begin([here.client()], 20, 0.001)
+    here.world.run(here.world.now + 0.3)
+    client, allowed = here.client(), 0
+    for _ in range(200):
+        allowed += bool(here.world.do(client.rate("mail", LIMIT, PERIOD).take()))
+        here.world.run(here.world.now + 0.002)
+    here.world.run(here.world.now + 10, lambda: all(it.done for it in tasks))
+    assert len(queue.served) == 20
+    return allowed
+
+
+def test_nobody_gets_in_before_those_who_wait(town: Build) -> None:
+    assert ahead_of_the_line(town) == 0
+
+
+@pytest.mark.parametrize("fault", ["frozen", "cut", "away"])
+def test_with_failures_those_who_wait_are_served_and_never_more_than_may_be(town: Build, fault: str) -> None:
+    for seed in SEEDS:
+        here = town(5, seed)
+        world, dice = here.world, here.world.dice
+        queue = Queue(here, {"burst": 1})
+        tasks = queue.begin([here.client(node_timeout=0.1) for _ in range(3)], 20, 0.01)
+
+        def strike(here: Town = here, dice: Any = dice) -> None:
+            for node in dice.sample(here.nodes, 2):
+                if fault == "frozen":
+                    node.freeze(dice.uniform(0.05, 0.8))
+                elif fault == "cut":
+                    for link in list(node.links):
+                        link.cut(dice.choice([None, 0.0, 0.3]))
+                else:
+                    node.vanish(dice.uniform(0.05, 0.8))
+
+        for at in range(3):
+            world.at(world.now + at + 0.5, strike)
+        world.run(world.now + 60, lambda: all(it.done for it in tasks))
+        assert all(it.done for it in tasks)
+        assert len(queue.served) + queue.unknown == 20
+        assert len(queue.served) >= 10
+        assert worst([at for _, at in queue.served], PERIOD - 0.2) <= floor(5 / 3 * LIMIT), seed
+
+
+def far_ahead(build: Build, lead: float | None = None) -> float:
+    """Ninety callers want a call a second each, and die soon. How long does one that comes then wait?"""
+    here = build(3)
+    queue = Queue(here, {}, (1, 1.0))
+    doomed = here.client()
+    queue.begin([doomed], 90, 0.001)
+    here.world.run(here.world.now + 2.5)
+    doomed.driver.kill()
+    client, began = here.client(), here.world.now
+    here.world.do(client.rate("mail", 1, 1.0).acquire())
+    return here.world.now - began
+
+
+def test_turns_of_those_who_die_are_lost_for_a_while_at_most(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert far_ahead(town) <= 2 * rate.LEAD
+    monkeypatch.setattr(rate, "LEAD", 1e6)
+    assert far_ahead(town) > 60, "planted: turns are reserved as far ahead as anybody likes"
+
+
+def test_turns_far_ahead_are_reserved_later_and_everybody_is_served(town: Build) -> None:
+    """Sixty who want a call a second each: ten turns at first, then as many more as time goes by. Who came first is not starved."""
+    queue = Queue(town(3), {}, (1, 1.0))
+    tasks = queue.run(60, 0.01, 120)
+    assert all(it.done for it in tasks)
+    assert len(queue.served) == 60
+    assert queue.commands <= 60 * 14
+    moments = [at for _, at in queue.served]
+    assert max(moments) - min(moments) <= 70
+
+
+def test_who_cannot_wait_long_enough_reserves_nothing(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    def served(here: Town) -> tuple[int, float]:
+        queue = Queue(here, {"wait": 2.0}, (1, 1.0))
+        queue.run(10, 0.001, 30)
+        began = here.world.now
+        assert queue.limited + len(queue.served) == 10
+        here.world.do(here.client().rate("mail", 1, 1.0).acquire())
+        return queue.limited, here.world.now - began
+
+    limited, waited = served(town(3))
+    assert limited == 7
+    assert waited < 1.5
+    patches.method(monkeypatch, rate.Limits, "patience", "min(ahead, max(0.0, self.wait - waited))", "ahead")
+    assert served(town(3))[0] == 0, "planted: turns are reserved for which nobody wants to wait"
+
+
+def test_a_turn_that_has_come_and_is_not_known_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: whoever has waited for its turn asks for another one."""
+    patches.function(monkeypatch, rate.acquire, "turn if called else ", "")
+    queue = Queue(town(3), {"burst": 1})
+    queue.run(10, 0.001, 20)
+    assert len(queue.served) < 10 or [number for number, _ in queue.served] != sorted(number for number, _ in queue.served)
+
+
+def test_nodes_that_do_not_look_at_the_line_are_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: callers that do not wait ask as if their turn had come."""
+    patches.function(monkeypatch, rate.take, "make(checked(limits, cost), 0)", "make(checked(limits, cost), TURN - 100_000)")
+    assert ahead_of_the_line(town) > 0
+
+
 # ------------------------------------------------ planted faults
 
 
@@ -219,8 +402,12 @@ def rush(build: Build, seed: int, count: int = 5) -> tuple[int, int]:
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """All nodes are asked together, from the first on."""
-    really = rate.Tally.ask
-    monkeypatch.setattr(rate.Tally, "ask", lambda tally, nodes: really(tally, len(tally._limits.order)))
+
+
+    def take(tally: Any, patience: int, turn: int) -> Any:
+        yield from tally.ask(len(tally._place.order), tally._limits.algorithm.take(tally._cost))
+
+    monkeypatch.setattr(rate.Tally, "take", take)
 
 
 def nothing(tally: Any) -> Any:
@@ -262,7 +449,7 @@ def test_giving_back_to_nodes_that_did_not_answer_is_found(town: Build, monkeypa
 
     def everywhere(tally: Any) -> Any:
         algorithm, at = tally._limits.algorithm, next(iter(tally.told.values())).at
-        yield Ask(dict.fromkeys(tally._limits.order, algorithm.give(1, at)), lambda _: True)
+        yield Ask(dict.fromkeys(tally._place.order, algorithm.give(1, at)), lambda _: True)
 
     def more(seed: int) -> bool:
         here = town(3, seed)

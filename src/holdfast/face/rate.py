@@ -28,6 +28,9 @@ from .terms import waiting
 
 # Seconds. A caller that has just come reserves no turn that is further ahead, unless the period is longer.
 LEAD = 10.0
+# Seconds. A caller comes half as much before its turn, and a node counts its call up to so much ahead, for the moment of the turn.
+# If callers came when their turn is there, each would be late by the way to the node, and make all behind it late, too.
+EARLY = 0.1
 
 Pairs = Sequence[tuple[int, Seconds]]  # limits: so many calls in so many seconds
 
@@ -93,6 +96,11 @@ class Limits:
         """
         ahead = self._lead + waited
         return round((ahead if self.wait is None else min(ahead, max(0.0, self.wait - waited))) * SECOND)
+
+    def turn(self, waited: float) -> int:
+        """What nodes are told instead of a patience, once the turn has come: they may count the call a moment ahead."""
+        left = EARLY if self.wait is None else min(EARLY, max(0.0, self.wait - waited))
+        return TURN - round(left * SECOND)
 
     def pause(self, waited: float, retry: float) -> float:
         """For how long a caller that was refused waits before it asks again: until its call may be allowed, as a rule.
@@ -234,8 +242,8 @@ class Tally:
             else:
                 self.told[node] = told
 
-    def take(self, patience: int) -> Plan[None]:
-        """Ask one node first, and the others if that says yes.
+    def take(self, patience: int, turn: int) -> Plan[None]:
+        """Ask one node first, and the others if that says yes. `patience`, `turn`: what the first node is told, and the others.
 
         Callers that the first node lets through find the others as they found the first one. If all
         were asked at once, callers who race for the last call would each get it on some nodes and
@@ -247,7 +255,7 @@ class Tally:
         while not self.told and self.asked < size:
             yield from self.ask(1, algorithm.take(self._cost, patience))
         if not self.refused and self.asked < size:
-            yield from self.ask(size, algorithm.take(self._cost, TURN))
+            yield from self.ask(size, algorithm.take(self._cost, turn))
 
     @property
     def refused(self) -> bool:
@@ -283,11 +291,18 @@ class Tally:
         return NoQuorum(self._limits.name, self.ended - self.began, causes, self._quorum, doing)
 
 
-def _allowance(told: Sequence[Told]) -> Allowance:
+def _retry(told: Iterable[Told]) -> float:
+    """In how many seconds the call may be allowed by all of them."""
+    return max(it.retry for it in told) / SECOND
+
+
+def _allowance(tallies: Sequence[Tally]) -> Allowance:
     """What all answers mean together."""
+    told = [it for tally in tallies for it in tally.told.values()]
+    allowed = all(it.allowed for it in tallies)
     return Allowance(
-        allowed=all(it.allowed for it in told),
-        retry_after=max(it.retry for it in told) / SECOND,
+        allowed=allowed,
+        retry_after=0.0 if allowed else _retry(told),
         remaining=min(it.remaining for it in told),
         reset_after=max(it.reset for it in told) / SECOND,
     )
@@ -308,34 +323,45 @@ class Attempt:
         return [told for tally in self.tallies for told in tally.told.values()]
 
     @property
+    def retry(self) -> float:
+        """Seconds until the call is allowed by all nodes that have answered."""
+        return _retry(self.told) if self.told else 0.0
+
+    @property
+    def reserved(self) -> bool:
+        """Has a node reserved a turn?"""
+        return any(it.reserved for it in self.told)
+
+    @property
     def called(self) -> bool:
         """Is it this caller's turn from now on? A node has reserved one for it, or has let it through to the others."""
-        return any(it.allowed or it.reserved for it in self.told)
+        return self.reserved or any(it.allowed for it in self.told)
 
-    def make(self, cost: int, patience: int) -> Plan[Allowance]:
+    def make(self, cost: int, patience: int, turn: int = TURN) -> Plan[Allowance]:
         """Take the call on one set after the other. The first one keeps the line."""
         try:
             places = yield from _places(self._limits)
             for place in places:
                 tally = Tally(self._limits, place, cost)
                 self.tallies.append(tally)
-                yield from tally.take(TURN if place is not places[0] else patience)
-                if tally.refused:
-                    break
+                yield from tally.take(patience if place is places[0] else turn, turn)
                 if not tally.allowed:
+                    if tally.refused:
+                        break
                     raise tally.unheard("take from")
         except NoQuorum as why:
             if self._limits.fail_open:
                 yield Opened(name=self._limits.name, token="", waited=why.waited, error=why)
                 return Allowance(allowed=True, cause=why)
-            yield from self._give_back()
+            yield from self.give_back()
             raise
-        allowance = _allowance(self.told)
+        allowance = _allowance(self.tallies)
         if not allowance:
-            yield from self._give_back()
+            yield from self.give_back()
         return allowance
 
-    def _give_back(self) -> Plan[None]:
+    def give_back(self) -> Plan[None]:
+        """Give back whatever was taken."""
         for tally in self.tallies:
             yield from tally.give_back()
 
@@ -365,36 +391,43 @@ def acquire(limits: Limits, cost: int) -> Plan[Allowance]:
     waited, called = 0.0, False
     while True:
         attempt = Attempt(limits)
-        allowance = yield from attempt.make(cost, TURN if called else limits.patience(waited))
+        turn = limits.turn(waited)
+        allowance = yield from attempt.make(cost, turn if called else limits.patience(waited), turn)
         if allowance:
+            # (Some nodes may have counted it a moment ahead.)
+            if (early := attempt.retry) > 0 and not (yield Pause(early)):
+                yield from attempt.give_back()
+                raise Cancelled(limits.name, waited)
             return allowance
         began = attempt.tallies[0].began if began is None else began
         waited = attempt.tallies[-1].ended - began
-        if limits.wait is not None and waited + allowance.retry_after > limits.wait:
+        # (A turn that is reserved is within the time to wait, but for the way to the node.)
+        if limits.wait is not None and waited + allowance.retry_after > limits.wait and not attempt.reserved:
             calls, period = limits.pairs[max(attempt.told, key=lambda it: it.retry).limit]
             raise RateLimited(limits.name, waited, limits.key, calls, period, allowance.retry_after)
         called = called or attempt.called
         retry = allowance.retry_after
-        if not (yield Pause(retry if called else limits.pause(waited, retry))):
+        pause = max(0.0, retry - EARLY / 2) if called else limits.pause(waited, retry)
+        if not (yield Pause(pause)):
             raise Cancelled(limits.name, waited)
 
 
 def peek(limits: Limits, cost: int) -> Plan[Allowance]:
     """What `take` would answer."""
     checked(limits, cost)
-    told: list[Told] = []
+    tallies: list[Tally] = []
     try:
         for place in (yield from _places(limits)):
             tally = Tally(limits, place, cost)
+            tallies.append(tally)
             yield from tally.ask(len(place.order), limits.algorithm.peek(cost))
             if not tally.heard:
                 raise tally.unheard("look at")
-            told += tally.told.values()
     except NoQuorum as why:
         if not limits.fail_open:
             raise
         return Allowance(allowed=True, cause=why)
-    return _allowance(told)
+    return _allowance(tallies)
 
 
 def reset(limits: Limits) -> Plan[None]:

@@ -21,10 +21,11 @@ MOST_LIMITS = 10  # limits of one rate: one script call has the keys of all of t
 SECOND = 1_000_000  # microseconds
 SHORTEST, LASTS = 0.001, 1e8  # seconds: of a period; and until nothing is owed any more
 
-# Instead of a patience: the caller's turn has come, so the node looks only at calls that were really taken.
+# Instead of a patience: the caller's turn has come, so the node looks only at calls that were really taken. By as many microseconds
+# less, it may count the call ahead.
 TURN = -1
 _TAKE, _PEEK = 0, -1  # what a script is asked to do; any other number is the moment of the take that is given back
-_REFUSED, _ALLOWED, _RESERVED = 0, 1, 2  # what it answers
+_REFUSED, _ALLOWED, _RESERVED, _AHEAD = range(4)  # what it answers
 
 
 class Limit(NamedTuple):
@@ -43,7 +44,8 @@ class Told:
         allowed: The call was taken; after a peek: it would be.
         reserved: The call was not taken, but the node has reserved a turn for it, in `retry`
         microseconds.
-        retry: Microseconds until the same call may be allowed. 0 if it is.
+        retry: Microseconds until the same call may be allowed. If it was taken a moment ahead: until it
+            counts. Else 0.
         reset: Microseconds until nothing is owed.
         remaining: How many calls are left now.
         at: What giving the call back has to name: the moment of the take, or the end of each
@@ -128,14 +130,15 @@ class Gcra:
         return self._say(cost, at[0], 0)
 
     def read(self, cost: int, reply: object) -> Told | None:
-        if (numbers := _numbers(reply, len(self._limits), _RESERVED)) is None:
+        if (numbers := _numbers(reply, len(self._limits), _AHEAD)) is None:
             return None
         verdict, now = numbers[:2]
         retries, resets, remaining = [], [], []
         for (calls, period, burst), micros, parts in zip(self._limits, numbers[2::2], numbers[3::2], strict=True):
             owed = micros * calls + parts
             left = burst * period - owed
-            retries.append(0 if verdict == _ALLOWED else max(_up(cost * period - left, calls), 0))
+            more = 0 if verdict == _AHEAD else cost * period
+            retries.append(0 if verdict == _ALLOWED else max(_up(more - left, calls), 0))
             resets.append(_up(owed, calls))
             remaining.append(max(left // period, 0))
         return _told(verdict, retries, resets, remaining, (now,))
@@ -234,7 +237,7 @@ def _told(
 ) -> Told:
     """The answers of all limits, as one: a call is allowed when the last of them allows it."""
     retry = max(retries)
-    return Told(verdict == _ALLOWED, verdict == _RESERVED, retry, max(resets), min(remaining), at, retries.index(retry))
+    return Told(verdict in (_ALLOWED, _AHEAD), verdict == _RESERVED, retry, max(resets), min(remaining), at, retries.index(retry))
 
 
 def _up(number: int, by: int) -> int:

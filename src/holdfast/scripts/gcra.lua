@@ -7,13 +7,13 @@
 --   what      0: take. -1: answer as if to a take, and change nothing. Else: give back what was
 --             taken at this moment, as the answer told
 --   patience  for how many microseconds the caller would wait for a turn; 0: it does not wait; -1:
---             its turn has come
+--             its turn has come; -1 - x: the same, and the call may be counted x microseconds ahead
 --   parts     of one microsecond: as many as the limit has calls, so that every share of the period
 --             is a whole number of them
 --   q r       what is taken, in microseconds and parts
 --   Q R       the most that may be owed, the burst, in microseconds and parts
 --   (the last five for each limit)
--- Answer: {1 if allowed, 0 if not, 2 if a turn is reserved; now, in microseconds of this node's
+-- Answer: {1 if allowed, 0 if not, 2 if a turn is reserved, 3 if allowed and counted ahead; now, in microseconds of this node's
 --          clock; for each limit: what is owed now, in microseconds; and parts}
 --         What is owed includes the turns that others have reserved, unless the caller's turn has
 --         come.
@@ -23,10 +23,14 @@
 -- everybody in line had taken. It expires at the later one.
 --
 -- The line only decides who may ask when. A caller whose turn has come is judged by what was really
--- taken, like everybody else: so the limit holds, whatever becomes of the line.
+-- taken, like everybody else: so the limit holds, whatever becomes of the line. A call that is
+-- counted ahead counts for the first moment at which it fits: more is owed until then than the
+-- burst, and nobody else gets in before.
 local call, what, patience = redis.call, tonumber(ARGV[1]), tonumber(ARGV[2])
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
+local most = 100000                                 -- microseconds: as much is counted ahead at most
+local ahead = patience < 0 and math.min(-1 - patience, most) or 0
 local limits, fits, delay = {}, true, 0
 
 local function keep(it)
@@ -54,12 +58,14 @@ for i, key in ipairs(KEYS) do
 
     -- More than can be owed: the clock has gone back. Written down, or everybody would be refused
     -- until it has caught up.
-    if it.owed > Q or it.owed == Q and it.rest > R then
+    if it.owed > Q + most or it.owed == Q + most and it.rest > R then
         it.line = math.max(it.line - (it.owed - Q), 0)
         it.owed, it.rest = Q, R
         if what >= 0 then keep(it) end
     end
     if it.line <= now + it.owed then it.line = 0 end
+
+    it.past = it.owed < Q or it.owed == Q and it.rest <= R
 
     -- What this caller finds owed, and whether its call fits besides.
     it.found, it.parted = it.owed, it.rest
@@ -85,9 +91,10 @@ end
 if what > 0 then
     for _, it in ipairs(limits) do
         -- As much of it as cannot have flowed back by itself since: without it, the time may have
-        -- passed while nothing was owed.
+        -- passed while nothing was owed. Nothing while calls are counted ahead: those that came after
+        -- this one keep to their moments, and would be joined there by others.
         local back = it.q - math.max(now - what, 0)
-        if back >= 0 and it.owed + it.rest > 0 then
+        if back >= 0 and it.owed + it.rest > 0 and it.past then
             it.owed, it.rest = it.owed - back, it.rest - it.r
             if it.rest < 0 then it.owed, it.rest = it.owed - 1, it.rest + it.parts end
             if it.owed < 0 then it.owed, it.rest = 0, 0 end
@@ -100,17 +107,17 @@ end
 
 if what < 0 then return answer(fits and 1 or 0, 'found', 'parted') end
 
-if fits then
+if fits or delay <= ahead then
     for _, it in ipairs(limits) do
         it.owed, it.rest = it.owed + it.q, it.rest + it.r
         if it.rest >= it.parts then it.owed, it.rest = it.owed + 1, it.rest - it.parts end
         -- (The call of a caller whose turn has come is in the line already.)
         if it.line > 0 and patience >= 0 then it.line = it.line + it.q + (it.r > 0 and 1 or 0) end
         it.found, it.parted = it.owed, it.rest
-        if it.line > now + it.owed then it.found, it.parted = it.line - now, 0 end
+        if fits and it.line > now + it.owed then it.found, it.parted = it.line - now, 0 end
         keep(it)
     end
-    return answer(1, 'found', 'parted')
+    return answer(fits and 1 or 3, 'found', 'parted')
 end
 
 if delay > patience then return answer(0, 'found', 'parted') end
