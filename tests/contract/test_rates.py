@@ -297,7 +297,7 @@ async def test_a_turn_that_would_come_too_late_is_not_reserved(face: Face, five:
 
 
 async def test_who_gives_up_does_not_hold_up_others_for_long(face: Face, five: Cluster, name: str) -> None:
-    """Ten of them have reserved turns for ten seconds. Half a second after they have gone, and once the first turn has come, calls are free."""
+    """Eight have reserved turns for eight seconds. They go, nobody comes when the first turn has come, and the line is over."""
     if not isinstance(face, Asyncio):
         return
     client = await face.connected(five)

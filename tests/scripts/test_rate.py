@@ -750,7 +750,9 @@ FAULTS: dict[str, tuple[Script, str, str, Found]] = {
         takes_halves,
     ),
     "looks at the last limit only": (GCRA, "local sum, more =", "fits = true local sum, more =", breaks_the_law),
-    "looks at the last window only": (WINDOW, "if it.taken + cost > limit then", "fits = true if it.taken + cost > limit then", breaks_the_law),
+    "looks at the last window only": (
+        WINDOW, "if it.taken + cost > limit then", "fits = true if it.taken + cost > limit then", breaks_the_law,
+    ),
     "a peek takes": (GCRA, "if what < 0 then return", "if false then return", sees_wrong),
     "a peek takes from a window": (WINDOW, "if what == 0 and fits then", "if what <= 0 and fits then", sees_wrong),
     "a peek writes when the clock has gone back": (GCRA, "if what >= 0 then keep(it) end", "keep(it)", writes),

@@ -242,7 +242,8 @@ class Queue:
             self.served.append((number, self.town.world.now))
 
     def begin(self, clients: list[Holdfast], count: int, gap: float) -> list[Any]:
-        return [client.driver.run(self.waits(client, at, at * gap)) for at, client in zip(range(count), clients * count, strict=False)]
+        turns = zip(range(count), clients * count, strict=False)
+        return [client.driver.run(self.waits(client, at, at * gap)) for at, client in turns]
 
     def run(self, count: int, gap: float, seconds: float) -> list[Any]:
         tasks = self.begin([self.town.client() for _ in range(3)], count, gap)
@@ -316,7 +317,7 @@ def test_with_failures_those_who_wait_are_served_and_never_more_than_may_be(town
 
         for at in range(3):
             world.at(world.now + at + 0.5, strike)
-        world.run(world.now + 60, lambda: all(it.done for it in tasks))
+        world.run(world.now + 60, lambda tasks=tasks: all(it.done for it in tasks))  # type: ignore[misc]
         assert all(it.done for it in tasks)
         assert len(queue.served) + queue.unknown == 20
         assert len(queue.served) >= 10
@@ -374,7 +375,8 @@ def test_a_turn_that_has_come_and_is_not_known_is_found(town: Build, monkeypatch
     patches.function(monkeypatch, rate.acquire, "turn if called else ", "")
     queue = Queue(town(3), {"burst": 1})
     queue.run(10, 0.001, 20)
-    assert len(queue.served) < 10 or [number for number, _ in queue.served] != sorted(number for number, _ in queue.served)
+    order = [number for number, _ in queue.served]
+    assert len(order) < 10 or order != sorted(order)
 
 
 def test_nodes_that_do_not_look_at_the_line_are_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,7 +404,6 @@ def rush(build: Build, seed: int, count: int = 5) -> tuple[int, int]:
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """All nodes are asked together, from the first on."""
-
 
     def take(tally: Any, patience: int, turn: int) -> Any:
         yield from tally.ask(len(tally._place.order), tally._limits.algorithm.take(tally._cost))

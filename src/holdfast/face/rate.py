@@ -28,8 +28,9 @@ from .terms import waiting
 
 # Seconds. A caller that has just come reserves no turn that is further ahead, unless the period is longer.
 LEAD = 10.0
-# Seconds. A caller comes half as much before its turn, and a node counts its call up to so much ahead, for the moment of the turn.
-# If callers came when their turn is there, each would be late by the way to the node, and make all behind it late, too.
+# Seconds. A node counts a call at most so long before its turn, for the moment of the turn; callers
+# come half as long before it. If they came when it is there, each would be late by the way to the
+# node, and would make all behind it late, too.
 EARLY = 0.1
 
 Pairs = Sequence[tuple[int, Seconds]]  # limits: so many calls in so many seconds
@@ -97,15 +98,18 @@ class Limits:
         ahead = self._lead + waited
         return round((ahead if self.wait is None else min(ahead, max(0.0, self.wait - waited))) * SECOND)
 
-    def turn(self, waited: float) -> int:
-        """What nodes are told instead of a patience, once the turn has come: they may count the call a moment ahead."""
-        left = EARLY if self.wait is None else min(EARLY, max(0.0, self.wait - waited))
+    def turn(self, waited: float, called: bool) -> int:
+        """What nodes are told once the turn has come: that they may count the call a moment ahead.
+
+        `called`: a turn was reserved for the caller within its time to wait, so it waits for that moment.
+        """
+        left = EARLY if called or self.wait is None else min(EARLY, max(0.0, self.wait - waited))
         return TURN - round(left * SECOND)
 
     def pause(self, waited: float, retry: float) -> float:
-        """For how long a caller that was refused waits before it asks again: until its call may be allowed, as a rule.
+        """For how many seconds a caller that was refused waits before it asks again.
 
-        A caller whose turn is too far ahead to be reserved asks again on the way there.
+        As a rule, until its call may be allowed. A caller whose turn is too far ahead to be reserved asks again on the way there.
         """
         gap = retry - self._lead - waited
         return max(gap, self._lead, waited) / 2 if gap > 0 and self.algorithm.orderly else retry
@@ -243,7 +247,9 @@ class Tally:
                 self.told[node] = told
 
     def take(self, patience: int, turn: int) -> Plan[None]:
-        """Ask one node first, and the others if that says yes. `patience`, `turn`: what the first node is told, and the others.
+        """Ask one node first, and the others if that says yes.
+
+        `patience` and `turn` are what the first node is told, and what the others are told.
 
         Callers that the first node lets through find the others as they found the first one. If all
         were asked at once, callers who race for the last call would each get it on some nodes and
@@ -391,7 +397,7 @@ def acquire(limits: Limits, cost: int) -> Plan[Allowance]:
     waited, called = 0.0, False
     while True:
         attempt = Attempt(limits)
-        turn = limits.turn(waited)
+        turn = limits.turn(waited, called)
         allowance = yield from attempt.make(cost, turn if called else limits.patience(waited), turn)
         if allowance:
             # (Some nodes may have counted it a moment ahead.)

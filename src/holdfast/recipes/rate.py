@@ -21,8 +21,8 @@ MOST_LIMITS = 10  # limits of one rate: one script call has the keys of all of t
 SECOND = 1_000_000  # microseconds
 SHORTEST, LASTS = 0.001, 1e8  # seconds: of a period; and until nothing is owed any more
 
-# Instead of a patience: the caller's turn has come, so the node looks only at calls that were really taken. By as many microseconds
-# less, it may count the call ahead.
+# Instead of a patience: the caller's turn has come, so the node looks only at calls that were really
+# taken. TURN - x: the same, and the node may count the call x microseconds ahead.
 TURN = -1
 _TAKE, _PEEK = 0, -1  # what a script is asked to do; any other number is the moment of the take that is given back
 _REFUSED, _ALLOWED, _RESERVED, _AHEAD = range(4)  # what it answers
@@ -237,7 +237,8 @@ def _told(
 ) -> Told:
     """The answers of all limits, as one: a call is allowed when the last of them allows it."""
     retry = max(retries)
-    return Told(verdict in (_ALLOWED, _AHEAD), verdict == _RESERVED, retry, max(resets), min(remaining), at, retries.index(retry))
+    allowed = verdict in (_ALLOWED, _AHEAD)
+    return Told(allowed, verdict == _RESERVED, retry, max(resets), min(remaining), at, retries.index(retry))
 
 
 def _up(number: int, by: int) -> int:

@@ -13,8 +13,8 @@
 --   q r       what is taken, in microseconds and parts
 --   Q R       the most that may be owed, the burst, in microseconds and parts
 --   (the last five for each limit)
--- Answer: {1 if allowed, 0 if not, 2 if a turn is reserved, 3 if allowed and counted ahead; now, in microseconds of this node's
---          clock; for each limit: what is owed now, in microseconds; and parts}
+-- Answer: {1 if allowed, 0 if not, 2 if a turn is reserved, 3 if allowed and counted ahead; now, in
+--          microseconds of this node's clock; for each limit: what is owed now, in microseconds; and parts}
 --         What is owed includes the turns that others have reserved, unless the caller's turn has
 --         come.
 --
