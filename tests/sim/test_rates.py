@@ -18,6 +18,7 @@ from sim.face import Holdfast
 from holdfast.errors import NoQuorum, RateLimited
 from holdfast.face import rate
 from holdfast.face.plans import Ask
+from holdfast.recipes.rate import Gcra
 
 Build = Callable[..., Town]
 LIMIT, PERIOD = 5, 1.0
@@ -214,6 +215,21 @@ def test_without_failures_never_more_than_any_limit(town: Build) -> None:
         assert worst(callers.allowed, PERIOD - WAY) <= 2 * LIMIT - 1, seed
         assert worst(callers.allowed, 2.5 - WAY) <= 4 * LIMIT - 1, seed
         assert len(callers.allowed) >= 0.8 * (2 * LIMIT + 5.0 / 2.5 * 2 * LIMIT), "and nearly all of it is used"
+
+
+def two_limits(build: Build) -> tuple[int, int]:
+    """How many of twenty calls each are allowed by 50 in a long time, and by 8 in a longer one, asked for in turn on one name."""
+    here = build(3)
+    client = here.client()
+    limits = [client.rate("mail", 50, 1000), client.rate("mail", 8, 3600)]
+    told = [[bool(here.world.do(it.take())) for it in limits] for _ in range(20)]
+    return sum(many for many, _ in told), sum(few for _, few in told)
+
+
+def test_two_limits_on_one_name_are_counted_apart(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert two_limits(town) == (20, 8)
+    monkeypatch.setattr(Gcra, "spelled", staticmethod(lambda limit: b""))
+    assert two_limits(town) != (20, 8), "planted: one key for both"
 
 
 # ------------------------------------------------ turns
