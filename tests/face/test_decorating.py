@@ -360,6 +360,10 @@ LITERALS = {
     "read": Literal(lambda locks, name: locks.rwlock(name).read(), "@locks.read_locked({!r})"),
     "write": Literal(lambda locks, name: locks.rwlock(name).write(), "@locks.write_locked({!r})"),
     "rate": Literal(lambda locks, name: locks.rate("api", 10, 60, key=name), "@locks.limited('api', 10, 60, key={!r})"),
+    "rates": Literal(
+        lambda locks, name: locks.rate("api", [(10, 1), (100, 60)], key=name),
+        "@locks.limited('api', [(10, 1), (100, 60)], key={!r})",
+    ),
     "several": Literal(lambda locks, name: locks.lock(name, "b"), "No decorator fills it: use a `with` block in the function"),
     "election": Literal(lambda locks, name: locks.election(name), "No decorator fills it: use a `with` block in the function"),
 }
@@ -474,6 +478,7 @@ def test_what_cannot_work_is_said_where_a_template_is_written(locks: Any) -> Non
         lambda: locks.write_locked("x:{"),
         lambda: locks.limited("x:{day}", 0, 60),
         lambda: locks.limited("x:{day}", 10, 60, burst=0),
+        lambda: locks.limited("x:{day}", [(10, 60), (0, 1)]),
         lambda: locks.limited("x", 10, 60, key="{"),
         lambda: locks.limited("x", 10, 60, key=b"x"),
         lambda: locks.limited("{{x}}", 10, 60),

@@ -235,6 +235,12 @@ async def test_sets_that_cannot_be_reached_are_no_quorum(face: Face, name: str) 
                 await face.acquire(client.lock(name, wait=wait))
             assert face.now() - began < 4 and set(caught.value.causes) == set(dead)
         assert nodes.holders(name) == [None] * 3
+        for waits in (client.rate(name, 4, 1000).take, client.rate(name, 4, 1000).acquire, client.rate(name, 4, 1000).peek):
+            with pytest.raises(NoQuorum) as caught:
+                await face.call(waits)
+            assert set(caught.value.causes) == set(dead)
+        opened = await face.call(client.rate(name, 4, 1000, fail_open=True).take)
+        assert opened and isinstance(opened.cause, NoQuorum)
 
 
 # ------------------------------------------------ a short lease, and nodes that are far away
