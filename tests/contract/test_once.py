@@ -629,12 +629,83 @@ async def test_it_lives_on_one_of_several_sets_of_nodes(face: Face) -> None:
         hourly = client.once("hourly", keep=60, per=60)
         assert await run(face, hourly.at(0), job, 5) == (await result(face, hourly.at(59))).value == [5]
         await run(face, hourly, job, 6)
-        former = face.spread({"a": a, "b": b}, previous={"a": a})
-        moving = next(f"m{it}" for it in range(99) if former.shard_of(f"m{it}") == "b")
-        with pytest.raises(ConfigError, match=f"once '{moving}' moves to another set of nodes"):
-            await run(face, former.once(moving, keep=60), job)
-        with pytest.raises(ConfigError, match="moves to another set"):
-            await result(face, former.once(moving, keep=60))
+
+
+# ------------------------------------------------ keys that move to another set of nodes
+
+
+class Moving:
+    """Clients of before, in between, and of afterwards: set b is new. Some keys move there, and some stay."""
+
+    def __init__(self, face: Face, a: Cluster, b: Cluster, name: str) -> None:
+        sets: dict[str, Cluster] = {"a": a, "b": b}
+        before: dict[str, Cluster] = {"a": a}
+        self.old, self.both, self.new = face.spread(before), face.spread(sets, before), face.spread(sets)
+        names = [f"{name}/{number}" for number in range(200)]
+        stays, moves = ([it for it in names if self.new.shard_of(it) == shard] for shard in "ab")
+        self.keys = stays[:3] + moves[:7]
+        self.key = moves[0]
+
+
+async def test_no_key_that_moves_is_run_again(face: Face, name: str) -> None:
+    async with face.nodes(3) as a, face.nodes(1) as b:
+        moving, job = Moving(face, a, b, name), Job(face, lambda key: {"key": key})
+        for key in moving.keys:
+            assert await run(face, moving.old.once(key, keep=60), job, key) == {"key": key}
+        for client in (moving.both, moving.old, moving.new):
+            for key in moving.keys:
+                assert (await result(face, client.once(key, keep=60))).value == {"key": key}
+                assert await run(face, client.once(key, keep=60), job, 99) == {"key": key}
+        assert job.runs == len(moving.keys)
+
+
+async def test_what_is_run_in_between_is_known_before_and_after(face: Face, name: str) -> None:
+    async with face.nodes(3) as a, face.nodes(3) as b:
+        moving, job = Moving(face, a, b, name), Job(face, lambda: {"run": job.runs})
+        assert not await result(face, moving.both.once(moving.key, keep=60))
+        assert await run(face, moving.both.once(moving.key, keep=60), job) == {"run": 1}
+        for client in (moving.old, moving.new, moving.both):
+            assert await run(face, client.once(moving.key, keep=60), job) == {"run": 1}
+        hourly = moving.both.once(f"{moving.key}", keep=9000, per=3600).at(0)
+        assert await run(face, hourly, job) == {"run": 2}
+        assert (await result(face, moving.old.once(moving.key, keep=9000, per=3600).at(0))).value == {"run": 2}
+
+
+async def test_who_knows_both_sets_waits_for_a_run_on_the_old_one(face: Face, name: str) -> None:
+    async with face.nodes(3) as a, face.nodes(3) as b:
+        moving, job = Moving(face, a, b, name), Job(face, lambda: {"run": job.runs}, takes=0.4)
+        first = asyncio.create_task(run(face, moving.old.once(moving.key, keep=60), job))
+        await face.until(lambda: job.runs)
+        others = [asyncio.create_task(run(face, moving.both.once(moving.key, keep=60), job)) for _ in range(3)]
+        assert await asyncio.gather(first, *others) == [{"run": 1}] * 4
+        assert (await result(face, moving.new.once(moving.key, keep=60))).value == {"run": 1}
+
+
+async def test_what_is_forgotten_while_a_key_moves_is_forgotten_on_both_sets(face: Face, name: str) -> None:
+    async with face.nodes(3) as a, face.nodes(3) as b:
+        moving, job = Moving(face, a, b, name), Job(face, lambda: {"run": job.runs})
+        old, both, new = (it.once(moving.key, keep=60) for it in (moving.old, moving.both, moving.new))
+        assert await run(face, both, job) == {"run": 1}
+        assert await forget(face, old) is True
+        assert not await result(face, both), "the latest word counts, on whichever set it is"
+        assert await run(face, both, job) == {"run": 2}
+        assert await forget(face, both) is True
+        assert not await result(face, old)
+        assert not await result(face, new)
+        assert await run(face, old, job) == {"run": 3}
+        assert (await result(face, both)).value == {"run": 3}
+        assert (await result(face, new)).value == {"run": 3}
+
+
+async def test_while_a_key_moves_each_set_needs_its_majority(face: Face, name: str) -> None:
+    async with face.nodes(1) as a, face.nodes(1) as b:
+        moving, job = Moving(face, a, b, name), Job(face)
+        both = face.spread({"a": a, "b": b}, {"a": a}, outage=0.3)
+        assert await run(face, both.once(moving.key, keep=60), job) == "done"
+        await a.kill(0)
+        await face.until(lambda: [it.state for it in both.nodes()] == ["down", "up"])
+        with pytest.raises(NoQuorum):
+            await result(face, both.once(moving.key, keep=60))
 
 
 # ------------------------------------------------ results that are forgotten
