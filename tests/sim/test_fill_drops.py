@@ -127,7 +127,7 @@ def test_a_late_value_on_a_node_that_was_not_told_is_shown_to_nobody(town: Build
 
 
 def outlasted(build: Build) -> Found[int] | None:
-    """A value is dropped while a node is away, to which it comes only then, and a while later. What is shown when the others' time is up?"""
+    """A value is dropped while a node is away, and comes to that node a while later. What is shown when the others' time is up?"""
     here = build(3, 4)
     pantry = Pantry(here, ttl=5.0)
     described = pantry.fill(here.client(ttl=LEASE, node_timeout=0.3))
