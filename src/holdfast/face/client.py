@@ -36,8 +36,8 @@ from .terms import Terms, locks, side, terms
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+    from threading import Event
 
-    from ..drivers.threads import Cancel
     from ..embedded import Nodes
     from ..recipes.looking import LockStatus
     from .election import Election
@@ -555,7 +555,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         max_hold: Seconds | None = None,
         serializer: Serializer | None = None,
         on_lost: Callable[[Any], object] | None = None,
-        cancel: Cancel | None = None,
+        cancel: Event | None = None,
     ) -> O:
         """Describe something that is done once: of all callers, one runs it, and the others get its result. Sends nothing by itself.
 
