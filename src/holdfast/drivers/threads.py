@@ -886,7 +886,9 @@ class Driver:
             raise
         return errand.claim.freed if errand.claim is not None else 0
 
-    def ask(self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None, share: Hashable = None) -> Round:
+    def ask(
+        self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None, share: Hashable = None
+    ) -> Round:
         """Ask nodes something that is no lock; returns when it is over.
 
         That is after `node_timeout` at the latest, or after twice as long if it is shared: see `Crew.consult`.

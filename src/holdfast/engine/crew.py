@@ -103,7 +103,8 @@ class Crew:
         self._checked, self._recheck = -inf, inf  # when it was begun last, and is due again
         self._told: list[object] = [None] * len(self.lanes)
         self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout, settings.spreads)
-        self._shared: dict[Hashable, list[Round]] = {}  # by what they share: the round that is under way, and the one that comes next
+        # By what questions share: the round that is under way, and the one that comes next.
+        self._shared: dict[Hashable, list[Round]] = {}
         self._shares: dict[Round, Hashable] = {}  # the same, the other way round, of those that are under way
         self._timers: Timers[Claim | Round] = Timers()
         self._brief = settings.node_timeout * 3  # a claim with a shorter ttl than this cannot wait for an answer that long
@@ -182,7 +183,11 @@ class Crew:
             self.act(claim, now)
 
     def consult(
-        self, asks: Mapping[int, bytes], now: float, enough: Callable[[Answers], bool] | None = None, share: Hashable = None
+        self,
+        asks: Mapping[int, bytes],
+        now: float,
+        enough: Callable[[Answers], bool] | None = None,
+        share: Hashable = None,
     ) -> Round:
         """Ask nodes something that is no lock; news when it is over.
 
@@ -190,9 +195,10 @@ class Crew:
             asks: The bytes for each node.
             now: The time.
             enough: Need the others be waited for?
-            share: None, or what questions have in common that are to be answered together. One of them is under way at a time. All that
-                are asked meanwhile are one question, which goes out when that one is over. So each is asked after its caller came,
-                and what a hundred callers want at once crosses each connection twice at most.
+            share: None, or what questions have in common that are to be answered together. One of them is under way
+                at a time. All that are asked meanwhile are one question, which goes out when that one is over. So each
+                is asked after its caller came, and what a hundred callers want at once crosses each connection twice
+                at most.
 
         Returns:
             The round: over after `node_timeout` at the latest, or after twice as long if another one is under way.

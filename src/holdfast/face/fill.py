@@ -217,7 +217,8 @@ class OnNodes:
         # A value is as old as its lease: whoever slept through the end of it may come with what is long out of date.
         fresh = 0.0 if lease is None else self._ttl - lease._overdue
         if lease is not None and fresh >= SHORTEST:
-            put = self._cache.put(lease.fence, int(fresh * 1000), round(self._stale * 1000), round(self._ttl * 1000), data)
+            ttl, stale = round(self._ttl * 1000), round(self._stale * 1000)
+            put = self._cache.put(lease.fence, int(fresh * 1000), stale, ttl, data)
             try:
                 yield Ask(dict.fromkeys(range(len(self._labels)), put), lambda _: True)
             except HoldfastError:  # the client was closed meanwhile: then nobody finds it

@@ -100,7 +100,8 @@ def deed(
             f"long as somebody may ask for it, and at least keep={slots.longest:g}"
         )
     if cancel is not None and not callable(getattr(cancel, "is_set", None)):
-        raise ConfigError(f"cancel is an event, such as threading.Event(), which ends waiting when it is set; not {checks.shown(cancel)}")
+        given = checks.shown(cancel)
+        raise ConfigError(f"cancel is an event, such as threading.Event(), which ends waiting when it is set; not {given}")
     held = terms(sites.all[0].settings, lambda ttl: (), ttl=ttl, wait=wait, renew=renew, max_hold=max_hold, on_lost=on_lost)
     held = held._replace(cancel=cancel)
     made = Deed(sites, key, round(kept * 1000), slots, None, held, JSON if serializer is None else checked(serializer))
@@ -223,7 +224,8 @@ class Turn:
         """Those of the lock: with what is left of the time to wait, and an ear for whoever stores a result meanwhile."""
         wait = self._deed.terms.wait
         left = None if wait is None else max(0.0, wait - (self._ended - self._began))
-        return self._deed.terms._replace(recipes=(self._recipe,), wait=left, heed=quorum.majority(self._places[0].nodes))
+        heed = quorum.majority(self._places[0].nodes)
+        return self._deed.terms._replace(recipes=(self._recipe,), wait=left, heed=heed)
 
     @property
     def brief(self) -> Terms:
@@ -295,7 +297,8 @@ class Turn:
             if copy.void:
                 # Another caller has held the lock since, and had the result forgotten. To store one now would undo that.
                 self._value = None
-                raise LockLost(self._recipe.label, "expired", lease.fence, "its result was forgotten while the function still ran")
+                told = "its result was forgotten while the function still ran"
+                raise LockLost(self._recipe.label, "expired", lease.fence, told)
             return True
 
         yield from self._settle(lease, adopts)
@@ -355,7 +358,8 @@ class Turn:
             lease.check()
             commands = [self._register.look(ballot, token) for _, token in zip(self._places, tokens, strict=False)]
             rounds = yield from self._ask(commands, recipes.promised)
-            if all(recipes.promised(seen.answers, place.nodes) for place, seen in zip(self._places, rounds, strict=True)):
+            both = zip(self._places, rounds, strict=True)
+            if all(recipes.promised(seen.answers, place.nodes) for place, seen in both):
                 break
             above = max(recipes.highest(seen.answers) for seen in rounds)
             if own and above > ballot:
@@ -375,8 +379,13 @@ class Turn:
         ballot, value = self._ballot, self._value
         assert value is not None
         said = self._register.store(ballot, value, self._left)
-        rounds = yield from self._ask([said] * len(self._places), lambda answers, nodes: recipes.stored(answers, ballot, nodes) is not None)
-        stored = all(recipes.stored(seen.answers, ballot, place.nodes) for place, seen in zip(self._places, rounds, strict=True))
+
+        def known(answers: recipes.Answers, nodes: int) -> bool:
+            return recipes.stored(answers, ballot, nodes) is not None
+
+        rounds = yield from self._ask([said] * len(self._places), known)
+        both = zip(self._places, rounds, strict=True)
+        stored = all(recipes.stored(seen.answers, ballot, place.nodes) for place, seen in both)
         if stored:
             if value == recipes.FORGOTTEN:
                 self._forgotten = True
@@ -398,7 +407,8 @@ class Turn:
 
     def _agreed(self, rounds: Sequence[Round]) -> Copy | None:
         """The copy that every set has agreed on, under one ballot."""
-        return recipes.common(recipes.agreed(seen.answers, place.nodes) for place, seen in zip(self._places, rounds, strict=True))
+        both = zip(self._places, rounds, strict=True)
+        return recipes.common(recipes.agreed(seen.answers, place.nodes) for place, seen in both)
 
     def _is_result(self, agreed: Copy | None) -> bool:
         """Is what all have agreed on a result? Then it is kept."""
