@@ -14,7 +14,8 @@ import holdfast.sync
 # in threads; with asyncio, awaited
 WAITS = {"acquire", "try_acquire", "downgrade", "extend", "release", "ready", "close", "__enter__", "__exit__"}
 WAITS |= {"campaign", "resign", "publish", "leader", "arrive", "wait", "arrived", "is_open"}
-WAITS |= {"take", "run", "result", "get", "peek", "reset", "inspect", "locked_by", "is_locked", "names", "force_release"}
+WAITS |= {"take", "run", "result", "forget", "get", "peek", "reset", "invalidate", "inspect", "locked_by", "is_locked", "names"}
+WAITS |= {"force_release"}
 ONLY_ONE = {
     "Holdfast.aclose",  # what contextlib.aclosing calls
     "Lease.claim",  # what the drivers put there

@@ -73,7 +73,7 @@ async def test_what_was_computed_is_found(face: Face, five: Cluster, name: str) 
     for it in (fill, other.fill(name, timedelta(minutes=1), work.compute)):
         assert await face.call(it.get) == Found(value={"n": 1})
     await face.until(lambda: all(five.everywhere("GET", key(name))))
-    assert all(it.endswith(' 5000 {"n":1}') for it in five.everywhere("GET", key(name)))
+    assert all(it.endswith(':5000:60000 {"n":1}') for it in five.everywhere("GET", key(name)))
     assert all(55_000 < it <= 65_000 for it in five.everywhere("PTTL", key(name)))
     await face.until(lambda: five.holders(f"{name}[fill]") == [None] * 5)
 
@@ -232,7 +232,7 @@ async def test_a_minority_that_hangs_or_has_forgotten_is_no_matter(face: Face, t
     await three.freeze(0)
     began = face.now()
     assert await face.call(fill.get) == Found(value=1)
-    assert face.now() - began < 0.5, "one fresh answer is enough"
+    assert face.now() - began < 0.5, "a majority's answers are enough"
     await three.thaw(0)
     await three.restart(1)
     await face.until(lambda: [it.state for it in client.nodes()][1] != "up")
@@ -249,7 +249,9 @@ async def test_without_a_majority(face: Face, three: Cluster, name: str) -> None
     await three.kill(0, 1)
     await face.until(lambda: [it.state for it in client.nodes()] == ["down", "down", "up"])
     await face.sleep(0.2)
-    assert await face.call(client.fill(name, 60, work.compute).get) == Found(value=1), "a fresh value is one wherever it is"
+    fresh = await face.call(client.fill(name, 60, work.compute).get)
+    assert (fresh.value, fresh.stale, fresh.computed) == (1, False, False), "a fresh value is one wherever it is"
+    assert isinstance(fresh.cause, NoQuorum), "and who is given it is told that a majority was not heard"
     old = await face.call(client.fill(f"{name}.old", 60, work.compute, stale=60).get)
     assert (old.value, old.stale, old.computed) == (2, True, False), "and what is stale is better than nothing"
     assert isinstance(old.cause, NoQuorum)
@@ -333,6 +335,137 @@ async def test_what_it_costs(face: Face, five: Cluster, name: str) -> None:
 
     assert await cost() == [5] * 5, "two looks, the lock, the value, and the lock given back"
     assert await cost() == [1] * 5, "one look"
+
+
+# ------------------------------------------------ what is looked at, and what is dropped
+
+
+async def test_a_look_computes_nothing(face: Face, five: Cluster, name: str) -> None:
+    client, work = await face.connected(five), Work(face)
+    fill = client.fill(name, 0.3, work.compute, stale=60)
+    assert await face.call(fill.peek) is None
+    await face.call(fill.get)
+    assert await face.call(fill.peek) == Found(value=1)
+    await face.sleep(0.4)
+    assert await face.call(fill.peek) == Found(value=1, stale=True)
+    assert await face.call(client.fill(name, 0.3, work.compute).peek) is None, "without `stale`, nothing that is"
+    assert work.began == 1
+
+
+async def test_a_look_says_when_too_few_nodes_answer(face: Face, three: Cluster, name: str) -> None:
+    client, work = await face.connected(three), Work(face)
+    await face.call(client.fill(name, 60, work.compute).get)
+    await face.until(lambda: all(three.everywhere("GET", key(name))))
+    await three.kill(0, 1)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["down", "down", "up"])
+    found = await face.call(client.fill(name, 60, work.compute).peek)
+    assert (found.value, found.stale) == (1, False)
+    assert isinstance(found.cause, NoQuorum)
+    with pytest.raises(NoQuorum, match="could not look up"):
+        await face.call(client.fill(f"{name}.2", 60, work.compute).peek)
+    with pytest.raises(NoQuorum, match="could not invalidate"):
+        await face.call(client.fill(name, 60, work.compute).invalidate)
+
+
+async def test_a_value_that_is_dropped_is_computed_again(face: Face, five: Cluster, name: str) -> None:
+    client, other, work = await face.connected(five), await face.connected(five), Work(face)
+    fill = client.fill(name, 60, work.compute, stale=60)
+    await face.call(fill.invalidate)  # nothing is there yet
+    assert await face.call(fill.get) == Found(value=1, computed=True)
+    await face.call(other.fill(name, 60, work.compute).invalidate)
+    assert await face.call(fill.peek) is None, "nor is it shown as stale"
+    assert await face.call(fill.get) == Found(value=2, computed=True)
+    assert await face.call(other.fill(name, 60, work.compute).get) == Found(value=2)
+
+
+async def test_a_value_that_was_being_computed_is_not_kept(face: Face, five: Cluster, name: str) -> None:
+    client, work = await face.connected(five), Work(face)
+    fill = client.fill(name, 60, work.compute)
+    work.shut = True
+    computer = asyncio.create_task(face.call(fill.get))
+    await work.goes_on()
+    began = face.now()
+    await face.call(fill.invalidate)
+    assert face.now() - began < 5, "nobody is waited for"
+    work.shut = False
+    assert await computer == Found(value=1, computed=True), "its own caller gets it"
+    assert await face.call(fill.get) == Found(value=2, computed=True)
+    assert await face.call(fill.get) == Found(value=2)
+
+
+async def test_a_node_that_has_missed_it_shows_nothing(face: Face, three: Cluster, name: str) -> None:
+    client, work = await face.connected(three, node_timeout=0.3), Work(face)
+    fill = client.fill(name, 60, work.compute)
+    await face.call(fill.get)
+    await face.until(lambda: all(three.everywhere("GET", key(name))))
+    await three.freeze(0)
+    await face.call(client.fill(name, 60, work.compute).invalidate)
+    old = three.ask(1, "GET", key(name))
+    await three.thaw(0)
+    await face.until(lambda: all(it.state == "up" for it in client.nodes()))
+    three.ask(0, "SET", key(name), "1:0:60000 7", "PX", "60000")  # as one that has heard of nothing
+    assert old.endswith(":")
+    assert await face.call(fill.peek) is None
+    assert await face.call(fill.get) == Found(value=2, computed=True)
+
+
+async def test_each_caller_s_own_ttl_says_how_old_a_value_may_be(face: Face, five: Cluster, name: str) -> None:
+    client, work = await face.connected(five), Work(face)
+    patient = client.fill(name, 60, work.compute)
+    assert await face.call(patient.get) == Found(value=1, computed=True)
+    await face.sleep(0.5)
+    assert await face.call(patient.get) == Found(value=1)
+    hasty = client.fill(name, 0.4, work.compute)
+    assert await face.call(hasty.peek) is None
+    assert (await face.call(client.fill(name, 0.4, work.compute, stale=60).peek)).stale, "older than its ttl, and it may be shown"
+    assert await face.call(hasty.get) == Found(value=2, computed=True)
+    await face.sleep(0.5)
+    assert await face.call(patient.get) == Found(value=3, computed=True), "and nobody takes it for longer than whoever computed it said"
+
+
+async def test_in_a_mapping_whoever_computes_is_waited_for(face: Face, five: Cluster, name: str) -> None:
+    mine: dict[str, Any] = {}
+    client, work = await face.connected(five), Work(face)
+    fill = client.fill(name, 60, work.compute, cache=mine)
+    assert await face.call(fill.peek) is None
+    await face.call(fill.invalidate)
+    await face.call(fill.get)
+    assert await face.call(fill.peek) == Found(value=1)
+    await face.call(fill.invalidate)
+    assert not mine
+    work.shut = True
+    computer = asyncio.create_task(face.call(fill.get))
+    await work.goes_on()
+    with pytest.raises(LockBusy):
+        await face.call(client.fill(name, 60, work.compute, cache=mine, wait=0).invalidate)
+    waiter = asyncio.create_task(face.call(fill.invalidate))
+    await face.until(lambda: min(five.waiters(f"{name}[fill]")) == 1)
+    work.shut = False
+    assert (await computer).value == 2
+    await waiter
+    assert not mine, "what had been read before is not kept"
+    await face.until(lambda: five.holders(f"{name}[fill]") == [None] * 5)
+
+
+async def test_many_callers_of_one_process_share_what_they_ask(face: Face, three: Cluster, name: str) -> None:
+    client, work = await face.connected(three), Work(face, lambda count: "a" * 100_000)
+    fill = client.fill(name, 60, work.compute)
+    await face.call(fill.get)
+    await face.sleep(0.2)
+    before = three.calls()
+    if isinstance(face, Threads | Asyncio):
+        await three.freeze(0, 1, 2)
+        waiting = [asyncio.create_task(face.call(fill.get)) for _ in range(40)]
+        await face.sleep(0.3)
+        await three.thaw(0, 1, 2)
+        found = await asyncio.gather(*waiting)
+    else:
+        tasks = [client.driver.run(fill.get()) for _ in range(40)]
+        await face.until(lambda: all(it.done for it in tasks))
+        found = [it.result() for it in tasks]
+    assert {len(it.value) for it in found} == {100_000}
+    await face.sleep(0.1)
+    assert [now - then for now, then in zip(three.calls(), before, strict=True)] == [2] * 3
 
 
 # ------------------------------------------------ in a mapping

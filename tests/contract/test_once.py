@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -17,7 +18,7 @@ from contract.faces import Asyncio, Face, Threads
 from contract.simulated import Simulated
 
 from holdfast import Result, current
-from holdfast.errors import Closed, ConfigError, LockBusy, LockLost, Misuse, NoQuorum, SelfDeadlock
+from holdfast.errors import Cancelled, Closed, ConfigError, LockBusy, LockLost, Misuse, NoQuorum, SelfDeadlock
 from holdfast.face.values import MOST
 from holdfast.recipes.once import note
 
@@ -628,9 +629,224 @@ async def test_it_lives_on_one_of_several_sets_of_nodes(face: Face) -> None:
         hourly = client.once("hourly", keep=60, per=60)
         assert await run(face, hourly.at(0), job, 5) == (await result(face, hourly.at(59))).value == [5]
         await run(face, hourly, job, 6)
-        former = face.spread({"a": a, "b": b}, previous={"a": a})
-        moving = next(f"m{it}" for it in range(99) if former.shard_of(f"m{it}") == "b")
-        with pytest.raises(ConfigError, match=f"once '{moving}' moves to another set of nodes"):
-            await run(face, former.once(moving, keep=60), job)
-        with pytest.raises(ConfigError, match="moves to another set"):
-            await result(face, former.once(moving, keep=60))
+
+
+# ------------------------------------------------ keys that move to another set of nodes
+
+
+class Moving:
+    """Clients of before, in between, and of afterwards: set b is new. Some keys move there, and some stay."""
+
+    def __init__(self, face: Face, a: Cluster, b: Cluster, name: str) -> None:
+        sets: dict[str, Cluster] = {"a": a, "b": b}
+        before: dict[str, Cluster] = {"a": a}
+        self.old, self.both, self.new = face.spread(before), face.spread(sets, before), face.spread(sets)
+        names = [f"{name}/{number}" for number in range(200)]
+        stays, moves = ([it for it in names if self.new.shard_of(it) == shard] for shard in "ab")
+        self.keys = stays[:3] + moves[:7]
+        self.key = moves[0]
+
+
+async def test_no_key_that_moves_is_run_again(face: Face, name: str) -> None:
+    async with face.nodes(3) as a, face.nodes(1) as b:
+        moving, job = Moving(face, a, b, name), Job(face, lambda key: {"key": key})
+        for key in moving.keys:
+            assert await run(face, moving.old.once(key, keep=60), job, key) == {"key": key}
+        for client in (moving.both, moving.old, moving.new):
+            for key in moving.keys:
+                assert (await result(face, client.once(key, keep=60))).value == {"key": key}
+                assert await run(face, client.once(key, keep=60), job, 99) == {"key": key}
+        assert job.runs == len(moving.keys)
+
+
+async def test_what_is_run_in_between_is_known_before_and_after(face: Face, name: str) -> None:
+    async with face.nodes(3) as a, face.nodes(3) as b:
+        moving, job = Moving(face, a, b, name), Job(face, lambda: {"run": job.runs})
+        assert not await result(face, moving.both.once(moving.key, keep=60))
+        assert await run(face, moving.both.once(moving.key, keep=60), job) == {"run": 1}
+        for client in (moving.old, moving.new, moving.both):
+            assert await run(face, client.once(moving.key, keep=60), job) == {"run": 1}
+        hourly = moving.both.once(f"{moving.key}", keep=9000, per=3600).at(0)
+        assert await run(face, hourly, job) == {"run": 2}
+        assert (await result(face, moving.old.once(moving.key, keep=9000, per=3600).at(0))).value == {"run": 2}
+
+
+async def test_who_knows_both_sets_waits_for_a_run_on_the_old_one(face: Face, name: str) -> None:
+    async with face.nodes(3) as a, face.nodes(3) as b:
+        moving, job = Moving(face, a, b, name), Job(face, lambda: {"run": job.runs}, takes=0.4)
+        first = asyncio.create_task(run(face, moving.old.once(moving.key, keep=60), job))
+        await face.until(lambda: job.runs)
+        others = [asyncio.create_task(run(face, moving.both.once(moving.key, keep=60), job)) for _ in range(3)]
+        assert await asyncio.gather(first, *others) == [{"run": 1}] * 4
+        assert (await result(face, moving.new.once(moving.key, keep=60))).value == {"run": 1}
+
+
+async def test_what_is_forgotten_while_a_key_moves_is_forgotten_on_both_sets(face: Face, name: str) -> None:
+    async with face.nodes(3) as a, face.nodes(3) as b:
+        moving, job = Moving(face, a, b, name), Job(face, lambda: {"run": job.runs})
+        old, both, new = (it.once(moving.key, keep=60) for it in (moving.old, moving.both, moving.new))
+        assert await run(face, both, job) == {"run": 1}
+        assert await forget(face, old) is True
+        assert not await result(face, both), "the latest word counts, on whichever set it is"
+        assert await run(face, both, job) == {"run": 2}
+        assert await forget(face, both) is True
+        assert not await result(face, old)
+        assert not await result(face, new)
+        assert await run(face, old, job) == {"run": 3}
+        assert (await result(face, both)).value == {"run": 3}
+        assert (await result(face, new)).value == {"run": 3}
+
+
+async def test_while_a_key_moves_each_set_needs_its_majority(face: Face, name: str) -> None:
+    async with face.nodes(1) as a, face.nodes(1) as b:
+        moving, job = Moving(face, a, b, name), Job(face)
+        both = face.spread({"a": a, "b": b}, {"a": a}, outage=0.3)
+        assert await run(face, both.once(moving.key, keep=60), job) == "done"
+        await a.kill(0)
+        await face.until(lambda: [it.state for it in both.nodes()] == ["down", "up"])
+        with pytest.raises(NoQuorum):
+            await result(face, both.once(moving.key, keep=60))
+
+
+# ------------------------------------------------ results that are forgotten
+
+
+async def forget(face: Face, once: Any) -> bool:
+    """`once.forget()`"""
+    had: bool = await face.call(once.forget)
+    return had
+
+
+async def test_a_result_that_is_forgotten_is_made_again(face: Face, five: Cluster, name: str) -> None:
+    client, other = await face.connected(five), await face.connected(five)
+    once, job = client.once(name, keep=60), Job(face, lambda: {"run": job.runs})
+    assert await forget(face, once) is False, "there was nothing to forget"
+    assert await run(face, once, job) == {"run": 1}
+    assert await forget(face, other.once(name, keep=60)) is True
+    assert not await result(face, once)
+    assert await forget(face, once) is False
+    assert await run(face, other.once(name, keep=60), job) == {"run": 2}
+    assert (await result(face, once)).value == {"run": 2}
+    assert job.leases[1].fence > job.leases[0].fence
+    await face.until(lambda: five.holders(f"{name}[once]") == [None] * 5)
+
+
+async def test_what_could_not_be_kept_can_be_forgotten(face: Face, five: Cluster, name: str) -> None:
+    once, job = (await face.connected(five)).once(name, keep=60), Job(face, lambda: {1})
+    for count in (1, 2):
+        for _ in range(2):
+            with pytest.raises(Misuse, match=r"call `forget\(\)` first"):
+                await run(face, once, job)
+        assert job.runs == count
+        assert await forget(face, once) is True
+
+
+async def test_a_run_that_is_under_way_is_waited_for_and_its_result_is_forgotten(face: Face, five: Cluster, name: str) -> None:
+    client, other, job = await face.connected(five), await face.connected(five), Job(face, takes=0.3)
+    runner = asyncio.create_task(run(face, client.once(name, keep=60), job))
+    await face.until(lambda: job.runs)
+    with pytest.raises(LockBusy):
+        await forget(face, other.once(name, keep=60, wait=0))
+    assert await forget(face, other.once(name, keep=60)) is True
+    assert await runner == "done"
+    assert not await result(face, client.once(name, keep=60))
+    await face.until(lambda: five.waiters(f"{name}[once]") == [0] * 5)
+
+
+async def test_only_the_slot_is_forgotten(face: Face, five: Cluster, name: str) -> None:
+    hourly, job = (await face.connected(five)).once(name, keep=9000, per=3600), Job(face)
+    noon, later = hourly.at(3600 * 500), hourly.at(3600 * 501)
+    for it in (noon, later):
+        assert await run(face, it, job) == "done"
+    assert await forget(face, noon) is True
+    assert not await result(face, noon)
+    assert await result(face, later)
+
+
+async def test_nothing_can_be_forgotten_without_a_majority(face: Face, three: Cluster, name: str) -> None:
+    client, job = await face.connected(three, outage=0.3), Job(face)
+    once = client.once(name, keep=60)
+    assert await run(face, once, job) == "done"
+    await three.kill(0, 1)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["down", "down", "up"])
+    with pytest.raises(NoQuorum):
+        await forget(face, once)
+
+
+async def test_a_function_cannot_have_its_own_result_forgotten(face: Face, five: Cluster, name: str) -> None:
+    once = (await face.connected(five)).once(name, keep=60)
+    if isinstance(face, Threads):
+
+        def forgets() -> Any:
+            return once.forget()
+    else:
+
+        async def forgets() -> Any:  # type: ignore[misc]
+            return await once.forget()
+
+    with pytest.raises(SelfDeadlock):
+        await face.call(once.run, forgets)
+    assert not await result(face, once)
+
+
+# ------------------------------------------------ waiting that is ended
+
+
+async def test_waiting_for_another_s_run_can_be_ended(face: Face, five: Cluster, name: str) -> None:
+    client, job = await face.connected(five), Job(face, takes=0.5)
+    if not isinstance(face, Threads):
+        with pytest.raises(ConfigError, match=r"task\.cancel"):
+            client.once(name, keep=60, cancel=threading.Event())
+        return
+    stop = threading.Event()
+    once = client.once(name, keep=60, cancel=stop)
+    runner = asyncio.create_task(run(face, once, job))
+    await face.until(lambda: job.runs)
+    waiting = [asyncio.create_task(it) for it in (run(face, once, job), forget(face, once))]
+    await face.until(lambda: min(five.waiters(f"{name}[once]")) == 2)
+    stop.set()
+    for task in waiting:
+        with pytest.raises(Cancelled, match=name):
+            await task
+    assert await runner == "done", "a function that runs is not stopped, and its result is kept"
+    assert await run(face, once, job) == "done", "a result that is there is returned without waiting"
+    assert job.runs == 1
+    for wrong in (5, "stop", stop.is_set):
+        with pytest.raises(ConfigError, match=r"cancel is an event, such as threading\.Event\(\)"):
+            client.once(name, keep=60, cancel=wrong)
+    await face.until(lambda: five.waiters(f"{name}[once]") == [0] * 5)
+
+
+async def test_a_key_that_looks_like_a_slot_is_no_slot(face: Face, five: Cluster, name: str) -> None:
+    client, job = await face.connected(five), Job(face)
+    hourly = client.once(name, keep=9000, per=3600).at(0)
+    assert await run(face, hourly, job) == "done"
+    for key in (f"{name}@0", f"{name} 3600s 0", f"{name}:0"):
+        assert not await result(face, client.once(key, keep=60))
+    with pytest.raises(ConfigError, match="another primitive's lock"):
+        client.once(f"{name}[once 3600s 0]", keep=60)
+
+
+# ------------------------------------------------ many callers of one process
+
+
+async def test_many_callers_of_one_process_ask_each_node_one_question_at_a_time(face: Face, three: Cluster, name: str) -> None:
+    """The first one's, and one for all who come while that is under way."""
+    client, job = await face.connected(three), Job(face, lambda: "a" * 100_000)
+    once = client.once(name, keep=60)
+    large = await run(face, once, job)
+    await face.sleep(0.2)
+    before = three.calls()
+    if isinstance(face, Simulated):
+        tasks = [client.driver.run(once.result()) for _ in range(40)]
+        await face.until(lambda: all(it.done for it in tasks))
+        found = [it.result() for it in tasks]
+    else:
+        await three.freeze(0, 1, 2)
+        waiting = [asyncio.create_task(result(face, once)) for _ in range(40)]
+        await face.sleep(0.3)
+        await three.thaw(0, 1, 2)
+        found = await asyncio.gather(*waiting)
+    assert [it.value for it in found] == [large] * 40
+    await face.sleep(0.2)
+    assert [now - then for now, then in zip(three.calls(), before, strict=True)] == [2] * 3

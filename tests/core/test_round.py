@@ -235,3 +235,14 @@ def test_a_quorum_of_answers_is_sufficient(nodes: int, quorum: int) -> None:
         assert survey.round.sufficient is (node >= quorum)
         survey.answers(node, 0)
     assert survey.round.sufficient
+
+
+def test_it_may_be_put_off() -> None:
+    round_ = Round({0: b"ask"}, Reach(["node0"], 1.0, 9.0, 16_000), deadline=inf)
+    assert round_.wake == inf
+    round_.put_off(7.5)
+    assert (round_.deadline, round_.wake, round_.over) == (7.5, 7.5, False)
+    round_.begin(7.0)
+    assert not round_.tick(7.4)
+    assert round_.tick(7.5)
+    assert round_.over

@@ -1659,6 +1659,53 @@ def test_whoever_asks_may_have_enough() -> None:
     assert (world.found, nobody.over) == ([round_, nobody], True)
 
 
+def test_callers_who_ask_the_same_share_a_question_that_goes_out_after_they_came() -> None:
+    world = World().connect()
+    first = world.consult(0, 1, 2, share="a")
+    second = world.consult(0, 1, 2, share="a")
+    assert second is not first, "what is under way may have been answered before the second caller came"
+    assert world.consult(0, 1, 2, share="a") is second
+    other, own = world.consult(0, 1, 2, share="b"), world.consult(0, 1, 2)
+    assert len({first, second, other, own}) == 4
+    assert [len(node.of("PING")) for node in world.nodes] == [0, 0, 0]
+    world.run(TRIP)
+    assert [len(node.of("PING")) for node in world.nodes] == [3, 3, 3], "the first, and the two others"
+    world.run(TRIP)
+    assert (first.over, second.over, other.over, own.over) == (True, False, True, True)
+    third = world.consult(0, 1, 2, share="a")
+    assert third is not second
+    world.run(2 * TRIP)
+    assert (second.over, third.over) == (True, False)
+    assert second.began >= first.ended
+    world.run(2 * TRIP)
+    assert third.over
+    assert [len(node.of("PING")) for node in world.nodes] == [5, 5, 5]
+    assert world.found.count(second) == 1
+    world.run(60.0)
+    assert (world.crew._shared, world.crew._shares, world.crew.rounds, timers(world)) == ({}, {}, set(), 0)
+
+
+def test_a_shared_question_has_its_own_time() -> None:
+    """It is over after `node_timeout` at the latest, counted from when it goes out."""
+    world = World(node_timeout=0.7).connect()
+    world.nodes[1].mute = True
+    first = world.consult(0, 1, 2, share="a")
+    world.run(0.5)
+    second = world.consult(0, 1, 2, share="a")
+    world.run(0.21)
+    assert first.over
+    assert second.began == first.ended
+    assert second.deadline == second.began + 0.7
+
+
+def test_a_shared_question_that_is_over_at_once_is_in_nobody_s_way() -> None:
+    world = World().connect()
+    for _ in range(2):
+        nobody = world.consult(share="a")
+        assert nobody.over
+    assert world.crew._shared == {}
+
+
 # ------------------------------------------------ holders of another kind
 
 

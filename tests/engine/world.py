@@ -216,9 +216,9 @@ class World:
         self._send()
         return want
 
-    def consult(self, *numbers: int, enough: Callable[[Answers], bool] | None = None) -> Round:
+    def consult(self, *numbers: int, enough: Callable[[Answers], bool] | None = None, share: str | None = None) -> Round:
         """A round that asks these nodes for a word."""
-        round_ = self.crew.consult(dict.fromkeys(numbers, pack(b"PING")), self.now, enough)
+        round_ = self.crew.consult(dict.fromkeys(numbers, pack(b"PING")), self.now, enough, share)
         self._send()
         return round_
 

@@ -15,6 +15,9 @@ from contract.programs import program, run
 import holdfast.aio
 from holdfast import Holdfast, current
 from holdfast.embedded import Nodes
+from holdfast.engine.crew import Crew
+from holdfast.errors import NoQuorum
+from holdfast.events import NodeDown
 
 TTL = 1.0
 WORKERS, JOBS = 50, 10
@@ -161,3 +164,43 @@ def test_a_task_that_keeps_its_loop_from_running_past_its_lease(three: Cluster) 
             return told, (await once.result()).value
 
     assert asyncio.run(story()) == ("late", "late")
+
+
+LARGE = 900_000  # bytes; a hundred of them are more than a server keeps for a connection that subscribes: by default 32 MB
+
+
+async def many_tasks(three: Cluster, key: str) -> list[NodeDown]:
+    """A hundred tasks of one process want one large result, and one large value. The connections that were lost meanwhile."""
+    lost: list[NodeDown] = []
+
+    def observes(event: object) -> None:
+        if isinstance(event, NodeDown):
+            lost.append(event)
+
+    async with holdfast.aio.Holdfast(*three.urls, fresh=three.fresh, observer=observes) as locks:
+        await locks.ready()
+
+        async def makes() -> str:
+            return "a" * LARGE
+
+        once, fill = locks.once(key, keep=60), locks.fill(key, 60, makes)
+        for _ in range(2):
+            told = await asyncio.gather(*[once.run(makes) for _ in range(100)])
+            assert {len(it) for it in told} == {LARGE}
+            found = await asyncio.gather(*[fill.get() for _ in range(100)])
+            assert {len(it.value) for it in found} == {LARGE}
+    return lost
+
+
+def test_a_large_result_that_many_tasks_want_at_once_costs_no_connection(three: Cluster) -> None:
+    assert asyncio.run(many_tasks(three, "large")) == []
+
+
+def test_a_question_for_each_task_is_found(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    consult = Crew.consult
+    monkeypatch.setattr(Crew, "consult", lambda crew, asks, now, enough=None, share=None: consult(crew, asks, now, enough))
+    try:
+        lost = asyncio.run(many_tasks(three, "larger"))
+    except NoQuorum:
+        return
+    assert lost, "the servers have hung up"

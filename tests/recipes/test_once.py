@@ -11,7 +11,24 @@ from recipes.test_looking import words
 
 from holdfast.core import quorum
 from holdfast.recipes.exclusive import Exclusive
-from holdfast.recipes.once import Copy, Register, Seen, agreed, decided, highest, newest, note, noted, promised, seen, stored
+from holdfast.recipes.once import (
+    FORGOTTEN,
+    Copy,
+    Register,
+    Seen,
+    agreed,
+    common,
+    decided,
+    highest,
+    longest,
+    newest,
+    note,
+    noted,
+    promised,
+    reserved,
+    seen,
+    stored,
+)
 from holdfast.scripts import LOOK, STORE
 
 K = 16_000
@@ -138,3 +155,30 @@ def test_the_highest_fence_that_was_heard_of() -> None:
     assert highest({0: 5, 1: 9, 2: 7}) == 9
     assert highest({0: 5, 1: 2**53 - 3, 2: True}) == 5, "a damaged record is not gone by"
     assert highest({0: said(1, 12), 1: kept(3, promise=0, fence=15), 2: [1]}) == 15
+
+
+def test_a_note_stands_for_a_result_that_was_forgotten() -> None:
+    assert Copy(B, FORGOTTEN, 1).void
+    assert not Copy(B, b"1", 1).void
+    assert not Copy(B, note("why"), 1).void
+    assert noted(FORGOTTEN) is None
+
+
+def test_no_result_may_begin_like_a_note() -> None:
+    assert reserved(FORGOTTEN)
+    assert reserved(FORGOTTEN + b"1")
+    assert reserved(note("why"))
+    assert not reserved(b"1")
+    assert not reserved(b"\0")
+
+
+def test_what_all_sets_have_agreed_on_under_one_ballot() -> None:
+    one, other = Copy(B, b"1", 7), Copy(B + 1, b"1", 7)
+    assert common([one]) is common([one, Copy(B, b"1", 9)]) is one
+    for copies in ([None], [one, None], [None, one], [one, other], [None, None]):
+        assert common(copies) is None
+
+
+def test_how_long_any_copy_lasts() -> None:
+    assert longest({}) == longest({0: said(), 1: None}) == 0
+    assert longest({0: kept(B, left=500), 1: kept(B - 5, left=900), 2: said()}) == 900

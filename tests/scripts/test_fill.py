@@ -1,4 +1,4 @@
-"""The scripts of fills, on simulated and on real servers: what is kept, for how long, who is told; and each of their faults is noticed."""
+"""The scripts of fills, on simulated and on real servers: what is kept and dropped, for how long, who is told; and each of their faults."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import hiredis
 import pytest
 from recipes.test_looking import words
-from scripts.bench import INBOXES, LONG, NAME, SHORT, TOP, Bench, about, simulated
+from scripts.bench import INBOXES, LONG, NAME, SHORT, SLACK, TOP, Bench, about, simulated
 
 from holdfast.recipes.exclusive import Exclusive
 from holdfast.recipes.fill import Cache
-from holdfast.scripts import FILLS, PEEK, PUT, Script
+from holdfast.scripts import FILLS, PEEK, PUT, VOID, Script
 from holdfast.testing.server import REDIS_7_2
 
 CACHE = Cache(Exclusive(NAME.decode(), ttl=30.0, horizon=16_000))
@@ -32,8 +32,12 @@ def say(bench: Bench, data: bytes) -> Any:
     return reply
 
 
-def put(bench: Bench, fence: int, data: bytes, fresh: int = LONG, stale: int = 0) -> Any:
-    return say(bench, CACHE.put(fence, fresh, stale, data))
+def put(bench: Bench, fence: int, data: bytes, fresh: int = LONG, stale: int = 0, ttl: int | None = None) -> Any:
+    return say(bench, CACHE.put(fence, fresh, stale, fresh if ttl is None else ttl, data))
+
+
+def void(bench: Bench, fence: int = 0, lasts: int = LONG) -> Any:
+    return say(bench, CACHE.void(fence, lasts))
 
 
 def peek(bench: Bench) -> Any:
@@ -52,8 +56,8 @@ def test_nothing_is_there_at_first(bench: Bench) -> None:
 
 def test_what_is_put_is_there_for_its_time(bench: Bench) -> None:
     assert put(bench, 5, b"value") == 1
-    fresh, data = peek(bench)
-    assert data == b"value"
+    fresh, fence, ttl, data = peek(bench)
+    assert (fence, ttl, data) == (5, LONG, b"value")
     assert about(fresh, LONG)
     assert about(left(bench), LONG)
 
@@ -62,8 +66,8 @@ def test_stale_is_told_from_fresh_by_who_put_it(bench: Bench) -> None:
     put(bench, 5, b"value", SHORT, LONG)
     assert about(left(bench), LONG + SHORT)
     bench.lapse()
-    fresh, data = peek(bench)
-    assert data == b"value"
+    fresh, _, ttl, data = peek(bench)
+    assert (ttl, data) == (SHORT, b"value")
     assert -LONG < fresh <= 0, "for how long it has not been"
     put(bench, 6, b"newer", LONG, 2 * LONG)
     assert about(peek(bench)[0], LONG)
@@ -81,7 +85,7 @@ def test_a_later_holder_replaces_and_the_same_one_and_no_earlier_one(bench: Benc
     assert put(bench, 10, b"second") == 1, "as numbers"
     assert put(bench, 10, b"third") == 1
     assert put(bench, 9, b"late", 3 * LONG) == 0
-    assert peek(bench)[1] == b"third"
+    assert peek(bench)[3] == b"third"
     assert about(left(bench), LONG), "and it leaves no trace"
 
 
@@ -90,13 +94,13 @@ def test_fences_are_compared_to_the_last_digit(bench: Bench) -> None:
     assert put(bench, TOP - 2, b"lower") == 0
     assert put(bench, TOP, b"higher") == 1
     assert put(bench, TOP - 1, b"lower") == 0
-    assert peek(bench)[1] == b"higher"
+    assert peek(bench)[3] == b"higher"
 
 
 @pytest.mark.parametrize("data", [b"", b" ", b"0 0 ", b"\0\r\n\xff", bytes(range(256)) * 4096], ids=lambda data: str(len(data)))
 def test_a_value_may_be_anything(bench: Bench, data: bytes) -> None:
     put(bench, 5, data, LONG, 7)
-    assert peek(bench)[1] == data
+    assert peek(bench)[3] == data
     assert about(peek(bench)[0], LONG)
 
 
@@ -126,22 +130,94 @@ def test_it_is_kept_though_nobody_may_be_told(bench: Bench) -> None:
     bench.request(bench.token(2))
     with bench.mute():
         assert put(bench, 5, b"value") == 1
-    assert peek(bench)[1] == b"value"
+    assert peek(bench)[3] == b"value"
 
 
 def test_what_somebody_else_has_written_there_is_no_value_and_is_replaced(bench: Bench) -> None:
-    for text in (b"x", b"1", b"1 x", b"", b"x 1 y", b"1  y"):
+    for text in (b"x", b"1", b"1 x", b"", b"x 1 y", b"1  y", b"1 0 y", b"1:2 y", b"1:0:0", b":", b"1::", b"1:2:"):
         bench.operator.say("SET", KEY, text, "PX", LONG)
         assert peek(bench) is None, text
     assert put(bench, 5, b"value") == 1
-    assert peek(bench)[1] == b"value"
+    assert peek(bench)[3] == b"value"
 
 
 def test_a_key_of_another_type_is_an_error(bench: Bench) -> None:
     bench.operator.batch(("HSET", KEY, "a", "b"), ("PEXPIRE", KEY, LONG))
-    for reply in (peek(bench), put(bench, 5, b"value")):
+    for reply in (peek(bench), put(bench, 5, b"value"), void(bench), void(bench, 5)):
         assert isinstance(reply, hiredis.ReplyError)
         assert "WRONGTYPE" in str(reply)
+
+
+def test_its_age_is_told_by_what_is_missing_of_its_time(bench: Bench) -> None:
+    put(bench, 5, b"value", LONG, 0, 3 * LONG)
+    fresh, _, ttl, _ = peek(bench)
+    assert about(fresh, LONG)
+    assert ttl == 3 * LONG
+
+
+def test_what_replaces_a_value_that_stays_for_longer_stays_as_long_and_is_fresh_for_its_own_time(bench: Bench) -> None:
+    put(bench, 5, b"value", 3 * LONG)
+    put(bench, 6, b"newer", SHORT)
+    assert about(left(bench), 3 * LONG)
+    assert about(peek(bench)[0], SHORT)
+    assert peek(bench)[3] == b"newer"
+
+
+def test_the_highest_fence_is_that_of_the_lock_or_of_what_is_kept(bench: Bench) -> None:
+    fence, stays = void(bench)
+    assert abs(fence - (bench.now() * 1000 - CACHE.horizon * 500)) < SLACK * 1000, "without a record: the clock floor"
+    assert stays == 0
+    bench.operator.say("SET", b"{n}:fence", b"%d" % (TOP - 1), "PX", LONG)
+    assert void(bench) == [TOP - 1, 0]
+    put(bench, TOP, b"value")
+    fence, stays = void(bench)
+    assert fence == TOP
+    assert about(stays, LONG)
+    assert peek(bench)[3] == b"value", "it was only asked"
+    bench.operator.say("SET", b"{n}:fence", b"7", "PX", LONG)
+    bench.operator.say("DEL", KEY)
+    assert void(bench) == [7, 0], "a record counts, though it is below the clock floor"
+
+
+def test_what_was_dropped_is_gone_and_so_is_what_comes_late_of_the_same_fence_or_a_lower_one(bench: Bench) -> None:
+    put(bench, 5, b"value")
+    void(bench, 7)
+    assert peek(bench) == [0, 7]
+    for fence in (5, 6, 7):
+        assert put(bench, fence, b"late") == 0
+    assert peek(bench) == [0, 7]
+    assert put(bench, 8, b"new") == 1
+    assert peek(bench)[3] == b"new"
+
+
+def test_a_value_that_is_newer_than_the_note_stays(bench: Bench) -> None:
+    put(bench, 8, b"new")
+    void(bench, 7)
+    assert peek(bench)[3] == b"new"
+    void(bench, 8)
+    assert peek(bench) == [0, 8]
+    void(bench, 6)
+    assert peek(bench) == [0, 8]
+
+
+def test_a_note_stays_for_its_time_and_never_shorter_than_what_was_there(bench: Bench) -> None:
+    void(bench, 7, LONG)
+    assert about(left(bench), LONG)
+    void(bench, 8, SHORT)
+    assert about(left(bench), LONG)
+    void(bench, 8, 3 * LONG)
+    assert about(left(bench), 3 * LONG)
+    put(bench, 9, b"new", SHORT)
+    assert about(left(bench), 3 * LONG), "what replaces it hides older values as long as it would have"
+    assert about(peek(bench)[0], SHORT)
+
+
+def test_a_note_is_of_its_fence_to_the_last_digit(bench: Bench) -> None:
+    void(bench, TOP - 1, 10**11)
+    assert peek(bench) == [0, TOP - 1]
+    assert about(left(bench), 10**11)
+    assert put(bench, TOP - 1, b"late") == 0
+    assert put(bench, TOP, b"new") == 1
 
 
 # ------------------------------------------------ scripts with a fault
@@ -152,20 +228,33 @@ TESTS: list[Callable[[Bench], None]] = [
 TESTS += [lambda bench, data=data: test_a_value_may_be_anything(bench, data) for data in (b"0 0 ", b"\0\r\n\xff")]  # type: ignore[misc]
 
 FAULTS: dict[str, tuple[Script, str, str]] = {
-    "the last write wins": (PUT, "if there > tonumber(ARGV[1]) then return 0 end", ""),
-    "the same holder's is refused": (PUT, "there > tonumber", "there >= tonumber"),
-    "fences are compared as texts": (PUT, "if there > tonumber(ARGV[1])", "if tostring(there) > ARGV[1]"),
+    "the last write wins": (PUT, "above > fence or ", ""),
+    "the same holder's is refused": (PUT, "above == fence and string.match(there, '^%d+:$')", "above == fence"),
+    "the late value of a lease that was dropped is kept": (PUT, " or above == fence and string.match(there, '^%d+:$')", ""),
+    "fences are compared as texts": (PUT, "if above > fence or", "if tostring(above) > ARGV[1] or"),
     "nobody is told": (PUT, "call('ZRANGE', KEYS[3], 0, -1)", "{}"),
     "only the first is told": (PUT, "KEYS[3], 0, -1", "KEYS[3], 0, 0"),
     "it is told as a grant": (PUT, "'n ' .. token", "'g ' .. token"),
     "who may not be told spoils it": (PUT, "redis.pcall('PUBLISH'", "redis.call('PUBLISH'"),
-    "it is kept for as long as it is fresh": (PUT, "ARGV[2] + ARGV[3])", "ARGV[2])"),
-    "it is kept for ever": (PUT, ", 'PX', string.format('%.0f', ARGV[2] + ARGV[3])", ""),
-    "its time is a number": (PUT, "string.format('%.0f', ARGV[2] + ARGV[3])", "ARGV[2] + ARGV[3]"),
+    "it is kept for as long as it is fresh": (PUT, "math.max(ARGV[2] + ARGV[3], ", "math.max(ARGV[2], "),
+    "it is kept for ever": (PUT, ", 'PX', string.format('%.0f', lasts)", ""),
+    "its time is a number": (PUT, "string.format('%.0f', lasts))", "lasts)"),
+    "it hides older values for its own time only": (PUT, "math.max(ARGV[2] + ARGV[3], call('PTTL', cache))", "ARGV[2] + ARGV[3]"),
+    "it is fresh for as long as it hides older values": (PUT, "string.format('%.0f', lasts - ARGV[2])", "ARGV[3]"),
+    "its age is forgotten": (PUT, "':' .. ARGV[4] ..", "':' .. ARGV[2] .."),
     "stale is taken for fresh": (PEEK, "redis.call('PTTL', KEYS[1]) - stale", "redis.call('PTTL', KEYS[1])"),
-    "what is stale is not shown": (PEEK, "return stale and", "return stale and redis.call('PTTL', KEYS[1]) > tonumber(stale) and"),
-    "what is no value is one": (PEEK, "'^%d+ (%d+) ()'", "'(%d*) ?()'"),
+    "what is stale is not shown": (PEEK, "if fence then", "if fence and redis.call('PTTL', KEYS[1]) > tonumber(stale) then"),
+    "what is no value is one": (PEEK, "'^(%d+):(%d+):(%d+) ()'", "'(%d*):?(%d*):?(%d*) ?()'"),
     "the value ends at a blank": (PEEK, "string.sub(kept, at)", "string.match(kept, '%S*', at)"),
+    "a note is taken for nothing": (PEEK, "return fence and {0, tonumber(fence)}", "return nil"),
+    "a note replaces what is newer": (VOID, "fence > 0 and there <= fence", "fence > 0"),
+    "a note spares the value of its own fence": (VOID, "there <= fence", "there < fence"),
+    "to ask is to drop": (VOID, "fence > 0 and there <= fence", "there <= math.max(fence, there)"),
+    "what is kept does not count": (VOID, "math.max(F, there)", "F"),
+    "the lock's record does not count": (VOID, "math.max(F, there)", "there"),
+    "a note that ends early": (VOID, "math.max(ARGV[3], stays)", "ARGV[3]"),
+    "a note for as long as what was there": (VOID, "math.max(ARGV[3], stays)", "stays"),
+    "a note for ever": (VOID, ", 'PX', string.format('%.0f', math.max(ARGV[3], stays))", ""),
 }
 
 
@@ -181,7 +270,7 @@ def test_a_script_with_a_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPa
         with closing(simulated(REDIS_7_2)) as bench:
             try:
                 test(bench)
-            except (AssertionError, hiredis.ReplyError, TypeError):
+            except (AssertionError, hiredis.ReplyError, TypeError, IndexError):
                 found += 1
     assert found, fault
 

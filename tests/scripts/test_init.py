@@ -30,6 +30,7 @@ from holdfast.scripts import (
     RW_REQUEST,
     SHARED,
     STORE,
+    VOID,
     WATCH,
     WINDOW,
     Script,
@@ -74,8 +75,8 @@ def test_those_that_lanes_load() -> None:
     assert RATES == (GCRA, WINDOW)
     assert ELECTION == (ANNOUNCE, WATCH)
     assert ONCE == (LOOK, STORE)
-    assert FILLS == (PEEK, PUT)
-    names = ["request", "release", "permits", "gcra", "window", "announce", "watch", "look", "store", "peek", "put", "arrive"]
+    assert FILLS == (PEEK, PUT, VOID)
+    names = ["request", "release", "permits", "gcra", "window", "announce", "watch", "look", "store", "peek", "put", "void", "arrive"]
     assert [script.name for script in OWN] == names
 
 

@@ -301,11 +301,23 @@ class Once(once.Once):
         turn: Turn = await do(begin(self._deed))
         if not await do(turn.read(True)) and turn.partly:
             try:
-                async with self._client._describe(turn.terms._replace(wait=0.0)) as lease:
+                async with self._client._describe(turn.brief) as lease:
                     await do(turn.look(lease))
+            except Overtaken:
+                await do(turn.read(True))
             except (LockBusy, LockLost):
                 pass
         return turn.result
+
+    async def forget(self) -> bool:
+        do = self._client._look
+        turn: Turn = await do(begin(self._deed))
+        try:
+            async with self._client._describe(turn.alone) as lease:
+                await do(turn.forget(lease))
+        except LockLost as lost:
+            await do(turn.last(lost))
+        return turn.had
 
 
 class Fill(fill.Fill[Any]):
@@ -319,6 +331,12 @@ class Fill(fill.Fill[Any]):
 
     async def get(self) -> Found[Any]:
         return await carry_out(fill.get(self._fills, lambda wait: self._lock._acquire(wait, True)), self._driver)
+
+    async def peek(self) -> Found[Any] | None:
+        return await carry_out(fill.peek(self._fills), self._driver)
+
+    async def invalidate(self) -> None:
+        await carry_out(fill.invalidate(self._fills, lambda wait: self._lock._acquire(wait, True)), self._driver)
 
 
 class Latch(gathering.Latch):

@@ -674,11 +674,10 @@ def releases_first(turn: Turn, lease: Any, outcome: object) -> Any:
     turn.kept = turn._value
 
 
-def counts_anew(promise: Any) -> Any:
-    def prolongs(turn: Turn, *arguments: Any) -> Any:
-        found = yield from promise(turn, *arguments)
+def counts_anew(adopt: Any) -> Any:
+    def prolongs(turn: Turn, copy: Copy) -> None:
+        adopt(turn, copy)
         turn._left = turn._deed.keep
-        return found
 
     return prolongs
 
@@ -730,8 +729,8 @@ def loses_its_lease(build: Build) -> bool:
 
 
 def just_above(promise: Any) -> Any:
-    def lower(turn: Turn, lease: Any, ballot: int, token: bytes = b"") -> Any:
-        return promise(turn, lease, ballot - 500 * turn._recipe.horizon + 1 if token else ballot, token)
+    def lower(turn: Turn, lease: Any, ballot: int, own: bool = False) -> Any:
+        return promise(turn, lease, ballot - 500 * turn._recipe.horizon + 1 if own else ballot, own)
 
     return lower
 
@@ -741,7 +740,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[[Any], Any], Seen]] = {
     "a look before the lock only, though nothing fails": (Turn, "look", lambda _: blind, runs_twice),
     "a minority's copy is returned without being stored again": (recipes, "agreed", lambda _: believes_one, breaks_the_law),
     "stored after the release": (Turn, "keep", lambda _: releases_first, runs_twice),
-    "kept for as long again with each write-back": (Turn, "_promise", counts_anew, forgets),
+    "kept for as long again with each write-back": (Turn, "_adopt", counts_anew, forgets),
     "nothing is stored under a lost lease": (Turn, "last", lambda _: gives_up, throws_away),
     "those who wait do not listen": (Turn, "terms", deaf, waits_in_turn),
     "a refusal is not understood": (recipes, "highest", lambda _: lambda answers: 0, breaks_the_law),

@@ -44,6 +44,7 @@ class Lease:
 
     def __init__(self, fence: int, token: str) -> None:
         self.fence, self.token, self.lost = fence, token, False
+        self._parts = (self,)
 
     def check(self) -> None:
         if self.lost:
@@ -55,7 +56,7 @@ class Runner:
 
     def __init__(self, world: Orders, number: int, value: str) -> None:
         self.world, self.number, self.value = world, number, value
-        self.turn = Turn(world.deed, "n", 0)
+        self.turn = Turn(world.deed, "n", (0,))
         self.steps = self.play()
         self.ask: Ask | None = None
         self.answers: dict[int, object] = {}
@@ -76,7 +77,7 @@ class Runner:
                 try:
                     yield from self.turn.last(lost)
                 except LockLost:
-                    self.turn = Turn(self.world.deed, "n", 0)  # it comes again
+                    self.turn = Turn(self.world.deed, "n", (0,))  # it comes again
                     continue
             return
 
@@ -337,7 +338,7 @@ def test_a_ballot_of_one_s_own_goes_above_whatever_is_heard_of_later() -> None:
     """Between its choice and its arrival another fence may have come to be above it."""
     runner = Runner(Orders(0, runners=2), 9, "x")
     lease = runner.world.take(9)
-    plan: Any = runner.turn._promise(lease, 1000, lease.token.encode())  # type: ignore[arg-type]
+    plan: Any = runner.turn._promise(lease, 1000, own=True)  # type: ignore[arg-type]
     ask = next(plan)
     assert b"\r\n1000\r\n" in ask.asks[0]
     refusals = {0: [0, 1007, -2, None], 1: [0, 1003, -2, None]}

@@ -37,7 +37,7 @@ async def carry_out(plan: Plan[T], *drivers: Driver) -> T:
 async def _do(step: Step, drivers: tuple[Driver, ...]) -> Any:
     match step:
         case Ask():
-            return await drivers[step.shard].ask(step.asks, step.enough)
+            return await drivers[step.shard].ask(step.asks, step.enough, step.share)
         case Pause():
             return await drivers[0].sleep(step.seconds, step.watch)
         case Listen():

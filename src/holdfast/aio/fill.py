@@ -28,3 +28,9 @@ class Fill(fill.Fill[T]):
 
     async def get(self) -> Found[T]:
         return await carry_out(fill.get(self._fills, lambda wait: self._lock._acquire(wait, True)), self._driver())
+
+    async def peek(self) -> Found[T] | None:
+        return await carry_out(fill.peek(self._fills), self._driver())
+
+    async def invalidate(self) -> None:
+        await carry_out(fill.invalidate(self._fills, lambda wait: self._lock._acquire(wait, True)), self._driver())

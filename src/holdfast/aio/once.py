@@ -55,11 +55,22 @@ class Once(once.Once):
         turn: Turn = await self._do(begin(self._deed))
         if not await self._do(turn.read(True)) and turn.partly:
             try:
-                async with self._lock(turn.terms._replace(wait=0.0)) as lease:
+                async with self._lock(turn.brief) as lease:
                     await self._do(turn.look(lease))
+            except Overtaken:
+                await self._do(turn.read(True))
             except (LockBusy, LockLost):
                 pass
         return turn.result
+
+    async def forget(self) -> bool:
+        turn: Turn = await self._do(begin(self._deed))
+        try:
+            async with self._lock(turn.alone) as lease:
+                await self._do(turn.forget(lease))
+        except LockLost as lost:
+            await self._do(turn.last(lost))
+        return turn.had
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate a coroutine function: each call is run once, and gives its result. The key is a template, as with `locked`."""

@@ -41,6 +41,10 @@ class Round:
             self.joined(node, now)
         self._decide(now)
 
+    def put_off(self, deadline: float) -> None:
+        """It begins only now, and is over at this deadline."""
+        self.deadline = self.wake = deadline
+
     def answered(self, node: int, command: Command, reply: object, now: float) -> bool:
         """A node has answered. (What comes when it is over is too late: somebody may be reading.)"""
         if self.over:

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from os import getpid
@@ -271,13 +271,18 @@ class Driver:
             await waiter
         return claim.freed
 
-    async def ask(self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None) -> Round:
-        """Ask nodes something that is no lock; returns when it is over, after `node_timeout` at the latest."""
+    async def ask(
+        self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None, share: Hashable = None
+    ) -> Round:
+        """Ask nodes something that is no lock; returns when it is over.
+
+        That is after `node_timeout` at the latest, or after twice as long if it is shared: see `Crew.consult`.
+        """
         self._check_open()
-        round_ = self._do(self.crew.consult, asks, clock(), enough)
+        round_ = self._do(self.crew.consult, asks, clock(), enough, share)
         if round_ is not None and not round_.over:
             waiter = self.loop.create_future()
-            self._asking[round_] = [waiter]
+            self._asking.setdefault(round_, []).append(waiter)
             await waiter
         self._check_open()
         assert round_ is not None

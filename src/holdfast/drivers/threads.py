@@ -21,7 +21,7 @@ import time
 import weakref
 from _thread import LockType
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -166,7 +166,7 @@ class Keeper:
         self._swept = 0.0  # when the keeper last looked for errands that nobody told it to end
         self._running = allocate_lock()
         self._errands: dict[Want, Errand] = {}  # of all claims that are not over
-        self._asking: dict[Round, LockType] = {}  # who waits for a round
+        self._asking: dict[Round, list[LockType]] = {}  # who waits for a round
         self._fallen: list[Errand] = []
         self._links: list[Link | None] = [None] * len(access)
         self._files: dict[int, Link] = {}
@@ -463,7 +463,7 @@ class Keeper:
                     self._fallen.append(errand)
         crew.settled.clear()
         for round_ in crew.found:
-            if (gate := self._asking.pop(round_, None)) is not None:
+            for gate in self._asking.pop(round_, []):
                 gate.release()
         crew.found.clear()
         if crew.changes != self._seen:
@@ -671,14 +671,20 @@ class Keeper:
         self.crew.close(now)
 
     def consult(
-        self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None, told: list[Round], gate: LockType, now: float
+        self,
+        asks: Mapping[int, bytes],
+        enough: Callable[[Answers], bool] | None,
+        share: Hashable,
+        told: list[Round],
+        gate: LockType,
+        now: float,
     ) -> None:
         """Ask nodes something that is no lock; when it is over, open the gate."""
-        told.append(round_ := self.crew.consult(asks, now, enough))
+        told.append(round_ := self.crew.consult(asks, now, enough, share))
         if round_.over:
             gate.release()
         else:
-            self._asking[round_] = gate
+            self._asking.setdefault(round_, []).append(gate)
 
     def watch(self, gate: LockType, of: Watch | None, now: float) -> None:
         """Open the gate when a node's standing has changed, or when there is news for the watch."""
@@ -704,7 +710,7 @@ class Keeper:
         held = [it for it in errands if it.phase is GIVEN and it.claim is not None and it.claim.state is HELD]
         self.aside.losses.put(_fell(held))
         self.aside.failed(error)
-        for gate in [*self._flushed, *self._watchers, *self._asking.values()]:
+        for gate in [*self._flushed, *self._watchers, *[it for gates in self._asking.values() for it in gates]]:
             gate.release()
         self._flushed.clear()
         self._asking.clear()
@@ -880,12 +886,17 @@ class Driver:
             raise
         return errand.claim.freed if errand.claim is not None else 0
 
-    def ask(self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None) -> Round:
-        """Ask nodes something that is no lock; returns when it is over, after `node_timeout` at the latest."""
+    def ask(
+        self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None, share: Hashable = None
+    ) -> Round:
+        """Ask nodes something that is no lock; returns when it is over.
+
+        That is after `node_timeout` at the latest, or after twice as long if it is shared: see `Crew.consult`.
+        """
         self._check_open()
         keeper, gate, told = self.keeper, allocate_lock(), list[Round]()
         gate.acquire()
-        keeper.ask(partial(keeper.consult, asks, enough, told, gate))
+        keeper.ask(partial(keeper.consult, asks, enough, share, told, gate))
         alive = keeper.wait(gate, patience=keeper.patience)
         self._check_open()
         if not alive or not told:

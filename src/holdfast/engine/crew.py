@@ -11,7 +11,7 @@ bytes leave and after they were read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, inf
 from typing import Any, NamedTuple, TypeVar
@@ -103,6 +103,9 @@ class Crew:
         self._checked, self._recheck = -inf, inf  # when it was begun last, and is due again
         self._told: list[object] = [None] * len(self.lanes)
         self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout, settings.spreads)
+        # By what questions share: the round that is under way, and the one that comes next.
+        self._shared: dict[Hashable, list[Round]] = {}
+        self._shares: dict[Round, Hashable] = {}  # the same, the other way round, of those that are under way
         self._timers: Timers[Claim | Round] = Timers()
         self._brief = settings.node_timeout * 3  # a claim with a shorter ttl than this cannot wait for an answer that long
         self._briefs: Counter[float] = Counter()  # the ttls of such claims that live, and how many claims have each
@@ -179,9 +182,36 @@ class Crew:
         for claim in claims:
             self.act(claim, now)
 
-    def consult(self, asks: Mapping[int, bytes], now: float, enough: Callable[[Answers], bool] | None = None) -> Round:
-        """Ask nodes something that is no lock; news when it is over, after `node_timeout` at the latest."""
+    def consult(
+        self,
+        asks: Mapping[int, bytes],
+        now: float,
+        enough: Callable[[Answers], bool] | None = None,
+        share: Hashable = None,
+    ) -> Round:
+        """Ask nodes something that is no lock; news when it is over.
+
+        Args:
+            asks: The bytes for each node.
+            now: The time.
+            enough: Need the others be waited for?
+            share: None, or what questions have in common that are to be answered together. One of them is under way
+                at a time. All that are asked meanwhile are one question, which goes out when that one is over. So each
+                is asked after its caller came, and what a hundred callers want at once crosses each connection twice
+                at most.
+
+        Returns:
+            The round: over after `node_timeout` at the latest, or after twice as long if another one is under way.
+        """
+        line = self._shared.get(share)
+        if line is not None:
+            if len(line) == 1:
+                line.append(Round(asks, self.reach, deadline=inf, enough=enough))
+            return line[1]
         round_ = Round(asks, self.reach, deadline=now + self.settings.node_timeout, enough=enough)
+        if share is not None:
+            self._shared[share] = [round_]
+            self._shares[round_] = share
         self._consult(round_, now)
         return round_
 
@@ -450,6 +480,19 @@ class Crew:
             self._clocks_told(round_, now)
         else:
             self.found.append(round_)
+            self._next_of(round_, now)
+
+    def _next_of(self, round_: Round, now: float) -> None:
+        """Ask what callers have wanted while this shared question was under way."""
+        share = self._shares.pop(round_, None)
+        if share is None:
+            return
+        _, *waiting = self._shared.pop(share)
+        for it in waiting:
+            it.put_off(now + self.settings.node_timeout)
+            self._shared[share] = [it]
+            self._shares[it] = share
+            self._consult(it, now)
 
     def act(self, claim: Claim, now: float) -> None:
         """Do what a claim asks for."""

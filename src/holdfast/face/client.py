@@ -36,6 +36,7 @@ from .terms import Terms, locks, side, terms
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+    from threading import Event
 
     from ..embedded import Nodes
     from ..recipes.looking import LockStatus
@@ -148,6 +149,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
     _filled: Callable[[Choice], Any]
     _limited: Callable[[Choice], Any]
     _computes: Collection[Kind]  # the kinds of functions that a fill can call
+    _cancels = False  # can an event end the wait of its callers?
 
     @abstractmethod
     def _prepare(self) -> None: ...
@@ -579,10 +581,12 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         max_hold: Seconds | None = None,
         serializer: Serializer | None = None,
         on_lost: Callable[[Any], object] | None = None,
+        cancel: Event | None = None,
     ) -> O:
         """Describe something that is done once: of all callers, one runs it, and the others get its result. Sends nothing by itself.
 
         `run(function, ...)` runs a function, or waits for the caller that does, and returns the result. `result()` only looks for one.
+        `forget()` removes it, so that the next caller runs again.
         As a decorator, it runs each call of a function once for its key, a template over the call's arguments, as with `locked`.
 
         If a run raises, the next caller tries. If the process that runs it dies, another caller runs it within the ttl. While the result
@@ -599,6 +603,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
                 tenth of `per`, and at most 10 s; at most half of `per`).
             ttl, wait, renew, max_hold, on_lost: As for `lock`. While a function runs, its lock is held.
             serializer: Has `dumps` and `loads`, like the module pickle (default: JSON). A result has at most 1 MB.
+            cancel: For threads: an event, such as `threading.Event()`. Soon (50 ms) after another thread has set it, every call that
+                waits for another caller's run ends with Cancelled. It does not stop a function that runs. With asyncio, cancel the task.
 
         Raises:
             ConfigError: An option is wrong, or `keep` is shorter than a slot can be: 26 hours for "day", 7 days and 2 hours for "week",
@@ -606,6 +612,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         """
         from .once import deed
 
+        if cancel is not None and not self._cancels:
+            raise ConfigError("cancel= ends the wait of a thread. In asyncio, cancel the task that waits: task.cancel()")
         return self._once(
             deed(
                 self._sites,
@@ -620,6 +628,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
                 max_hold=max_hold,
                 serializer=serializer,
                 on_lost=on_lost,
+                cancel=cancel,
             )
         )
 

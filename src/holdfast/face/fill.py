@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -17,11 +17,12 @@ from typing import Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 from .. import checks
 from ..checks import Seconds
 from ..core import quorum
+from ..core.round import Round
 from ..engine.settings import Settings
 from ..errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, Overtaken
 from ..events import Opened
 from ..recipes.exclusive import Exclusive
-from ..recipes.fill import Cache, best, settled
+from ..recipes.fill import Cache, Heard, best, heard, settled
 from .decorating import Kind, finished, kind_of, label
 from .lease import Lease
 from .plans import Ask, Call, Plan
@@ -71,12 +72,20 @@ class Seen(NamedTuple):
 
 
 class Keeper(Protocol):
-    """Where a value is kept. `news`: so many places in it end the wait of those who wait for the value, when they have a new one."""
+    """Where a value is kept.
+
+    `news`: so many places in it end the wait of those who wait for the value, when they have a new one. `fenced`: does it refuse, after a
+    drop, what callers keep that began to compute earlier? If not, a value is dropped by the holder of the lock, when nobody computes.
+    """
 
     news: int
+    fenced: bool
 
     def look(self, news: bool = False) -> Plan[Seen]:
         """What there is. `news`: some node has said that there is something new: which one is not known."""
+
+    def drop(self) -> Plan[None]:
+        """Have what there is dropped, and whatever a caller keeps that began to compute earlier. NoQuorum if that is not certain."""
 
     def keep(self, value: Any, lease: Lease | None) -> Plan[Any]:
         """Keep what was computed under this lease, or under none; the value as others will see it."""
@@ -155,6 +164,7 @@ class OnNodes:
 
     __slots__ = ("_cache", "_labels", "_name", "_serializer", "_stale", "_ttl")
     news = 1
+    fenced = True
 
     def __init__(self, settings: Settings, name: str, lock: Exclusive, ttl: float, stale: float, serializer: Serializer) -> None:
         self._labels = [it.label for it in settings.addresses]
@@ -164,18 +174,40 @@ class OnNodes:
         size = len(self._labels)
         majority = quorum.majority(size)  # (whose having nothing means that no majority was given anything)
         needed = size if news else majority
-        seen = yield Ask(dict.fromkeys(range(size), self._cache.peek), lambda answers: settled(answers.values(), needed))
-        why = None
-        if not settled(seen.answers.values(), majority):
-            causes = {self._labels[node]: cause for node, cause in seen.causes.items()}
-            why = NoQuorum(self._name, seen.ended - seen.began, causes, majority, "look up")
+
+        def enough(answers: Mapping[int, object]) -> bool:
+            return settled(answers.values(), majority, needed)
+
+        # A value may be large, and many callers may want it at once: they share the answers.
+        seen = yield Ask(dict.fromkeys(range(size), self._cache.peek), enough, share=(self._cache.peek, news))
+        why = None if len(seen.answers) >= majority else self._unheard(seen, "look up")
         kept = best(seen.answers.values())
-        if kept is not None:
+        if kept is not None and kept.data is not None:
             try:
-                return Seen(self._serializer.loads(kept.data), kept.left, why)
+                return Seen(self._serializer.loads(kept.data), kept.left_for(self._ttl), why)
             except Exception:  # whoever kept it had another serializer, or other classes: it is computed anew
                 pass
         return Seen(cause=why)
+
+    def drop(self) -> Plan[None]:
+        told = yield from self._void(self._cache.void())
+        # A lease that was granted before is not above these fences: a majority has granted it, and a majority has told.
+        highest = max(it.fence for it in told)
+        lasts = max(round((self._ttl + self._stale) * 1000), *(it.stays for it in told)) + 4 * self._cache.horizon
+        yield from self._void(self._cache.void(highest, lasts))
+
+    def _void(self, command: bytes) -> Plan[list[Heard]]:
+        size = len(self._labels)
+        majority = quorum.majority(size)
+        seen = yield Ask(dict.fromkeys(range(size), command), lambda answers: len(answers) >= majority)
+        told = [it for reply in seen.answers.values() if (it := heard(reply)) is not None]
+        if len(told) < majority:
+            raise self._unheard(seen, "invalidate")
+        return told
+
+    def _unheard(self, seen: Round, what: str) -> NoQuorum:
+        causes = {self._labels[node]: cause for node, cause in seen.causes.items()}
+        return NoQuorum(self._name, seen.ended - seen.began, causes, quorum.majority(len(self._labels)), what)
 
     def keep(self, value: Any, lease: Lease | None) -> Plan[Any]:
         try:
@@ -185,7 +217,8 @@ class OnNodes:
         # A value is as old as its lease: whoever slept through the end of it may come with what is long out of date.
         fresh = 0.0 if lease is None else self._ttl - lease._overdue
         if lease is not None and fresh >= SHORTEST:
-            put = self._cache.put(lease.fence, int(fresh * 1000), round(self._stale * 1000), data)
+            ttl, stale = round(self._ttl * 1000), round(self._stale * 1000)
+            put = self._cache.put(lease.fence, int(fresh * 1000), stale, ttl, data)
             try:
                 yield Ask(dict.fromkeys(range(len(self._labels)), put), lambda _: True)
             except HoldfastError:  # the client was closed meanwhile: then nobody finds it
@@ -198,6 +231,7 @@ class InMapping:
 
     __slots__ = ("_key", "_mapping", "_ttl")
     news = 0
+    fenced = False
 
     def __init__(self, mapping: MutableMapping[str, Any], key: str, ttl: float) -> None:
         self._mapping, self._key, self._ttl = mapping, key, ttl
@@ -207,6 +241,9 @@ class InMapping:
             case (value, float() | int() as until):
                 return Seen(value, until - wall())
         return Seen()
+
+    def drop(self) -> Plan[None]:
+        yield Call(partial(self._mapping.pop, self._key, None))
 
     def keep(self, value: Any, lease: Lease | None) -> Plan[Any]:
         if lease is None or lease.held:  # (there is no fence that would tell the mapping of a later holder's value)
@@ -239,7 +276,31 @@ def get(asked: Fills, acquire: Callable[[float | None], Any]) -> Plan[Found[Any]
             return (yield from _open(asked, unheard))
         else:
             return (yield from _under(lease, asked, waited))
-    return Found(value=seen.value, waited=waited)
+    return Found(value=seen.value, waited=waited, cause=seen.cause)
+
+
+def peek(asked: Fills) -> Plan[Found[Any] | None]:
+    """The value, if there is one that may be shown. NoQuorum if there is none, and too few nodes answer to know."""
+    seen = yield from asked.keeper.look()
+    if seen.left > -asked.stale:
+        return Found(value=seen.value, stale=seen.left <= 0, cause=seen.cause)
+    if seen.cause is not None:
+        raise seen.cause
+    return None
+
+
+def invalidate(asked: Fills, acquire: Callable[[float | None], Any]) -> Plan[None]:
+    """Drop the value, and every value that somebody began to compute before now. `acquire`: as in `get`."""
+    if asked.keeper.fenced:
+        yield from asked.keeper.drop()
+        return
+    lease = yield Call(partial(acquire, asked.terms.wait))
+    try:
+        yield from asked.keeper.drop()
+    except BaseException:
+        lease._let_all_go()
+        raise
+    yield from _give_back(lease)
 
 
 def _under(lease: Lease, asked: Fills, waited: float) -> Plan[Found[Any]]:
@@ -256,11 +317,15 @@ def _under(lease: Lease, asked: Fills, waited: float) -> Plan[Found[Any]]:
     except BaseException:
         lease._let_all_go()
         raise
+    yield from _give_back(lease)
+    return found
+
+
+def _give_back(lease: Lease) -> Plan[None]:
     try:
         yield Call(lease.release)
-    except LockLost:  # what was computed is good all the same: somebody else may compute it once more
+    except LockLost:  # what was done is good all the same: somebody else may compute it once more
         pass
-    return found
 
 
 def _open(asked: Fills, why: NoQuorum) -> Plan[Found[Any]]:
@@ -311,6 +376,32 @@ class Fill(ABC, Generic[T]):
         `wait` has run out, NoQuorum when too few nodes answer to know (unless there is a stale value, or `fail_open`), SelfDeadlock inside
         of its own `compute`, ConfigError for a value that cannot be kept. Threads may hand over `cancel`, a `threading.Event`: soon (50 ms)
         after another thread has set it, waiting for the lock ends with Cancelled.
+        """
+
+    @abstractmethod
+    def peek(self) -> Found[T] | Awaitable[Found[T] | None] | None:
+        """Look at the value without computing one, and without waiting for a caller that computes.
+
+        Returns:
+            A Found, whose `stale` says whether the value is older than its ttl. None if there is no value that may be shown.
+
+        Raises:
+            NoQuorum: There is no such value on the nodes that answer, and too few answer to know.
+        """
+
+    @abstractmethod
+    def invalidate(self) -> Awaitable[None] | None:
+        """Drop the value, so that the next `get` computes a new one.
+
+        Call it after you have changed what the value is computed from. A caller that is computing at this moment may have read the old
+        data. It still gets its own value, which is not kept. Nobody who calls `get` later is given a value whose computing began before.
+
+        With `cache=`, a mapping cannot refuse late values. Then this waits for a caller that computes, for at most `wait` seconds.
+
+        Raises:
+            NoQuorum: Too few nodes answer. The value may be dropped, or not: call it again.
+            LockBusy: With `cache=`: `wait` ran out.
+            Cancelled: With `cache=`, in threads: the event given as `cancel` was set.
         """
 
     def __repr__(self) -> str:

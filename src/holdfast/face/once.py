@@ -6,10 +6,10 @@ Knows recipes, rounds, and what a lease tells. Must not know who waits, or how a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from .. import checks
 from ..checks import Seconds
@@ -28,6 +28,9 @@ from .schedule import EPOCH, SECOND, Schedule, schedule
 from .sites import Sites
 from .terms import Terms, terms
 from .values import JSON, Serializer, Unfit, checked, packed
+
+if TYPE_CHECKING:
+    from ..drivers.threads import Cancel
 
 SHORTEST = 0.05  # seconds, for which a result is kept
 LONGEST = 1e8
@@ -84,6 +87,7 @@ def deed(
     max_hold: Seconds | None,
     serializer: Serializer | None,
     on_lost: Callable[[Any], object] | None,
+    cancel: Cancel | None,
 ) -> Deed:
     """Checked options. ConfigError says which is wrong, and what to write instead. (A template is looked at when it decorates.)"""
     kept = checks.seconds(keep, "keep", least=SHORTEST, most=LONGEST)
@@ -95,7 +99,11 @@ def deed(
             f"keep={kept:g} is less than {said}: the result would be forgotten within its slot, and it would run again. Keep it as "
             f"long as somebody may ask for it, and at least keep={slots.longest:g}"
         )
+    if cancel is not None and not callable(getattr(cancel, "is_set", None)):
+        given = checks.shown(cancel)
+        raise ConfigError(f"cancel is an event, such as threading.Event(), which ends waiting when it is set; not {given}")
     held = terms(sites.all[0].settings, lambda ttl: (), ttl=ttl, wait=wait, renew=renew, max_hold=max_hold, on_lost=on_lost)
+    held = held._replace(cancel=cancel)
     made = Deed(sites, key, round(kept * 1000), slots, None, held, JSON if serializer is None else checked(serializer))
     if not callable(key) and "{" not in str(key):
         made.lock(key)
@@ -143,18 +151,17 @@ def runs(function: Function, kind: Kind, options: Deed) -> None:
 
 
 def begin(options: Deed) -> Plan[Turn]:
-    """A caller's turn: which slot, and on which set of nodes. Asks the time where that is not said."""
+    """A caller's turn: which slot, and on which sets of nodes. Asks the time where that is not said."""
     name = options.key
     times = options.schedule
     if callable(name):
         raise ConfigError("a function of the arguments names what is decorated: to `run` something, or for a `result`, say the key itself")
     sites = options.sites
     key_of(name, sites.all[0].settings.prefix)
-    shard = sites.settled(name, "once")
     slot = options.slot
     if times is not None and slot is None:
         slot = times.of((yield from _time(sites, name)), early=True)
-    return Turn(options, name, shard, slot)
+    return Turn(options, name, sites.homes(name), slot)
 
 
 def _time(sites: Sites, name: str) -> Plan[int]:
@@ -169,27 +176,46 @@ def _time(sites: Sites, name: str) -> Plan[int]:
     return told[len(told) // 2]
 
 
+class Place(NamedTuple):
+    """A set of nodes that keeps the result. `shard`: its number; `nodes`: how many nodes it has."""
+
+    shard: int
+    nodes: int
+
+
 class Turn:
     """One caller's turn: what it has read, what it has run, and what is kept.
 
     What is to be kept is first promised a majority's attention, by a ballot; the value that goes with the ballot is what was found then,
     if anything was. Both change together, so that whatever happens in between the one is good for the other.
+
+    While a key moves to another set of nodes, its result is kept on both sets. Each set promises and stores by itself, under one ballot,
+    and a result counts once both sets have it.
     """
 
     __slots__ = (
-        "_ballot", "_began", "_deed", "_ended", "_left", "_nodes", "_recipe", "_register", "_shard", "_unfit", "_value", "kept", "partly"
+        "_again", "_ballot", "_began", "_deed", "_ended", "_forgets", "_forgotten", "_left", "_longest", "_newest", "_places", "_recipe",
+        "_register", "_since", "_took", "_unfit", "_value", "had", "kept", "partly",
     )  # fmt: skip
 
-    def __init__(self, options: Deed, name: str, shard: int, slot: str | None = None) -> None:
-        self._deed, self._recipe, self._shard = options, options.lock(name, slot), shard
+    def __init__(self, options: Deed, name: str, shards: Sequence[int], slot: str | None = None) -> None:
+        self._deed, self._recipe = options, options.lock(name, slot)
         self._register = Register(self._recipe.name, self._recipe.horizon)
-        self._nodes = len(options.sites.all[shard].settings.addresses)
+        self._places = [Place(it, len(options.sites.all[it].settings.addresses)) for it in shards]
         self._began = self._ended = 0.0
-        self._ballot, self._left = 0, 0
+        self._ballot = 0
+        # What the last look has found: the newest copy, for how many milliseconds some node has one, and how many it took to look.
+        self._newest: Copy | None = None
+        self._longest = self._took = 0
+        # When it was time to run: the ballot that was promised then, and whether a result had been forgotten.
+        self._since, self._again = 0, False
         self._value: bytes | None = None  # what is to be kept, for so many more milliseconds
+        self._left = 0
         self._unfit: Unfit | None = None  # why what this one's function gave cannot be kept
+        self._forgets = self._forgotten = False  # is the result to be forgotten, and is it?
         self.kept: bytes | None = None  # what certainly is
         self.partly = False  # some node has a result, and nobody knows whether it is one
+        self.had = False  # there was a result to forget, or a part of one
 
     # ------------------------------------------------ what is known
 
@@ -198,7 +224,19 @@ class Turn:
         """Those of the lock: with what is left of the time to wait, and an ear for whoever stores a result meanwhile."""
         wait = self._deed.terms.wait
         left = None if wait is None else max(0.0, wait - (self._ended - self._began))
-        return self._deed.terms._replace(recipes=(self._recipe,), wait=left, heed=quorum.majority(self._nodes))
+        heed = quorum.majority(self._places[0].nodes)
+        return self._deed.terms._replace(recipes=(self._recipe,), wait=left, heed=heed)
+
+    @property
+    def brief(self) -> Terms:
+        """The same, for a caller that waits for no run: one try. While a key moves, callers that complete its result are waited for."""
+        patience = self._deed.sites.all[self._places[0].shard].settings.node_timeout
+        return self.terms._replace(wait=0.0 if len(self._places) == 1 else patience)
+
+    @property
+    def alone(self) -> Terms:
+        """The same, for a caller that waits for the lock and for nothing else."""
+        return self.terms._replace(heed=0)
 
     @property
     def value(self) -> Any:
@@ -222,95 +260,172 @@ class Turn:
 
     def read(self, surely: bool = False) -> Plan[bool]:
         """Is there a result? `surely`: NoQuorum if too few nodes answer to tell; else they may do so while the lock is waited for."""
-        nodes = self._nodes
-        seen = yield from self._ask(self._register.look(), lambda answers: recipes.decided(answers, nodes))
-        self._began, self._ended = self._began or seen.began, seen.ended
-        if surely and not seen.sufficient:
-            raise unheard(self._deed.sites.all[self._shard].settings, seen, self._recipe.label, "look for the result of")
-        self.partly = recipes.newest(seen.answers) is not None
-        return self._found(recipes.agreed(seen.answers, nodes))
+        rounds = yield from self._ask([self._register.look()] * len(self._places), recipes.decided, shared=True)
+        self._began, self._ended = self._began or rounds[0].began, rounds[-1].ended
+        for place, seen in zip(self._places, rounds, strict=True):
+            if surely and not seen.sufficient:
+                raise unheard(self._deed.sites.all[place.shard].settings, seen, self._recipe.label, "look for the result of")
+        agreed = self._agreed(rounds)
+        self.partly = agreed is None and _newest(rounds) is not None
+        return self._is_result(agreed)
 
     # ------------------------------------------------ while it is held
 
     def look(self, lease: Lease) -> Plan[bool]:
         """Is there a result after all? If any node has one, it is kept now, whoever had begun that. False: it is time to run."""
-        if (yield from self._promise(lease, lease.fence)):
-            return True
-        if self._value is None:
-            return False
-        yield from self._settle(lease)
+        agreed = yield from self._promise(lease, lease.fence)
+        while not self._is_result(agreed):
+            if agreed is not None or self._newest is None:
+                self._again, self._since, self._value = agreed is not None, self._ballot, None
+                return False
+            self._adopt(self._newest)
+            yield from self._settle(lease, lambda copy: True)
+            if self.kept is None:
+                # The note of a forgotten result is settled now, under this caller's ballot. A result needs another ballot.
+                agreed = yield from self._promise(lease, self._ballot + self._recipe.horizon * 500, own=True)
         return True
 
     def keep(self, lease: Lease, outcome: object) -> Plan[None]:
         """It has run: have this kept; or what somebody else, whose result this one has not seen, had stored before."""
         self._value, self._left = self._written(outcome), self._deed.keep
-        yield from self._settle(lease)
+
+        def adopts(copy: Copy) -> bool:
+            if copy.ballot <= self._since:
+                # It was there, or on its way, when this run began. What was forgotten before the run stays forgotten, and a note
+                # of a lower ballot is one that comes late.
+                return not (copy.void or self._again)
+            if copy.void:
+                # Another caller has held the lock since, and had the result forgotten. To store one now would undo that.
+                self._value = None
+                told = "its result was forgotten while the function still ran"
+                raise LockLost(self._recipe.label, "expired", lease.fence, told)
+            return True
+
+        yield from self._settle(lease, adopts)
+
+    def forget(self, lease: Lease) -> Plan[None]:
+        """Have the result forgotten, and with it whatever is stored late of an earlier run."""
+        self._forgets = True
+        yield from self._promise(lease, lease.fence)
+        self.had = self._newest is not None and not self._newest.void
+        # The note outlasts every copy: those that nodes have, and those that arrive late at nodes which have not promised. Such a node
+        # takes a copy for as long as the fence of its run is not too old, and keeps it for that run's `keep`.
+        self._value, self._left = recipes.FORGOTTEN, max(self._deed.keep, self._longest) + 4 * self._recipe.horizon
+        yield from self._settle(lease, lambda copy: False)
 
     def last(self, lost: LockLost) -> Plan[None]:
-        """The lease is lost. What had been run by then is kept all the same, if nobody newer has looked; else LockLost."""
-        if self.kept is None and self._value is not None:
+        """The lease is lost. What was to be kept by then is kept all the same, if nobody newer has looked; else LockLost."""
+        if not self._settled and self._value is not None:
             yield from self._stores()
-        if self.kept is None:
+        if not self._settled:
             raise lost from (lost.__cause__ if self._unfit is None else self._unfit)
 
-    def _settle(self, lease: Lease) -> Plan[None]:
+    @property
+    def _settled(self) -> bool:
+        """Is it done what this caller wants: is a result kept, or forgotten?"""
+        return self._forgotten if self._forgets else self.kept is not None
+
+    def _settle(self, lease: Lease, adopts: Callable[[Copy], bool]) -> Plan[None]:
+        """Have the value stored. `adopts`: is a copy that turns up meanwhile stored instead?"""
         while True:
             lease.check()
-            above = yield from self._stores()
-            if self.kept is not None:
+            stored, above = yield from self._stores()
+            if stored:
                 return
             if above > self._ballot:  # some clock floors are, as in a run that takes long: above them, by as much as claims take for such
-                if (yield from self._promise(lease, above + self._recipe.horizon * 500, lease.token.encode())):
-                    return
+                agreed = yield from self._promise(lease, above + self._recipe.horizon * 500, own=True)
+                if self._newest is not None and adopts(self._newest):
+                    self._adopt(self._newest)
+                    if self._is_result(agreed):
+                        return
             else:
                 yield self._breath
 
-    def _promise(self, lease: Lease, ballot: int, token: bytes = b"") -> Plan[bool]:
-        """Have a majority store nothing below the ballot any more, and see what it has: a result? Else what it has is what to keep."""
-        nodes = self._nodes
+    def _promise(self, lease: Lease, ballot: int, own: bool = False) -> Plan[Copy | None]:
+        """Have a majority store nothing below the ballot any more, and see what it has: what it has agreed on, and the newest copy.
+
+        Args:
+            lease: The lease of the lock. It is checked before each question.
+            ballot: The fence of the lease, or a number that this caller has chosen.
+            own: The caller has chosen it. Then nodes promise only while the lock is this caller's.
+
+        Returns:
+            The copy that all sets of nodes have agreed on, under one ballot. None if there is none.
+        """
+        new, old = lease._parts[-1], lease._parts[0]  # (while a key moves, its lock is another one on each set)
+        tokens = [it.token.encode() if own else b"" for it in (new, old)]
         while True:
             lease.check()
-            seen = yield from self._ask(self._register.look(ballot, token), lambda answers: recipes.promised(answers, nodes))
-            if recipes.promised(seen.answers, nodes):
+            commands = [self._register.look(ballot, token) for _, token in zip(self._places, tokens, strict=False)]
+            rounds = yield from self._ask(commands, recipes.promised)
+            both = zip(self._places, rounds, strict=True)
+            if all(recipes.promised(seen.answers, place.nodes) for place, seen in both):
                 break
-            if token and recipes.highest(seen.answers) > ballot:
-                ballot = recipes.highest(seen.answers) + self._recipe.horizon * 500
+            above = max(recipes.highest(seen.answers) for seen in rounds)
+            if own and above > ballot:
+                ballot = above + self._recipe.horizon * 500
             yield self._breath
-        self._ballot = ballot
-        if (copy := recipes.newest(seen.answers)) is not None:
-            self._value, self._left = copy.value, max(copy.left - round((seen.ended - seen.began) * 1000), 1)
-        return self._found(recipes.agreed(seen.answers, nodes))
+        self._ballot, self._newest = ballot, _newest(rounds)
+        self._took = round((rounds[-1].ended - rounds[0].began) * 1000)
+        self._longest = max(recipes.longest(seen.answers) for seen in rounds)
+        return self._agreed(rounds)
 
-    def _stores(self) -> Plan[int]:
-        """Store it, once. What is above its ballot somewhere, if anything is."""
-        ballot, value, nodes = self._ballot, self._value, self._nodes
+    def _adopt(self, copy: Copy) -> None:
+        """Take a copy for what is to be kept, with what is left of its time."""
+        self._value, self._left = copy.value, max(copy.left - self._took, 1)
+
+    def _stores(self) -> Plan[tuple[bool, int]]:
+        """Store it, once, on each set. Is it stored on all; and what is above its ballot somewhere, if anything is?"""
+        ballot, value = self._ballot, self._value
         assert value is not None
         said = self._register.store(ballot, value, self._left)
-        seen = yield from self._ask(said, lambda answers: recipes.stored(answers, ballot, nodes) is not None)
-        if recipes.stored(seen.answers, ballot, nodes):
-            self.kept = value
-        return recipes.highest(seen.answers)
+
+        def known(answers: recipes.Answers, nodes: int) -> bool:
+            return recipes.stored(answers, ballot, nodes) is not None
+
+        rounds = yield from self._ask([said] * len(self._places), known)
+        both = zip(self._places, rounds, strict=True)
+        stored = all(recipes.stored(seen.answers, ballot, place.nodes) for place, seen in both)
+        if stored:
+            if value == recipes.FORGOTTEN:
+                self._forgotten = True
+            else:
+                self.kept = value
+        return stored, max(recipes.highest(seen.answers) for seen in rounds)
 
     # ------------------------------------------------ both
 
-    def _ask(self, command: bytes, enough: Callable[[recipes.Answers], bool]) -> Generator[Any, Round, Round]:
-        return (yield Ask(dict.fromkeys(range(self._nodes), command), enough, self._shard))
+    def _ask(
+        self, commands: Sequence[bytes], enough: Callable[[recipes.Answers, int], bool], shared: bool = False
+    ) -> Generator[Any, Round, list[Round]]:
+        """Ask each set of nodes, one after the other. `shared`: callers that ask the same at the same time share the answers."""
+        rounds = []
+        for command, (shard, nodes) in zip(commands, self._places, strict=True):
+            asks = dict.fromkeys(range(nodes), command)
+            rounds.append((yield Ask(asks, _of(nodes, enough), shard, command if shared else None)))
+        return rounds
+
+    def _agreed(self, rounds: Sequence[Round]) -> Copy | None:
+        """The copy that every set has agreed on, under one ballot."""
+        both = zip(self._places, rounds, strict=True)
+        return recipes.common(recipes.agreed(seen.answers, place.nodes) for place, seen in both)
+
+    def _is_result(self, agreed: Copy | None) -> bool:
+        """Is what all have agreed on a result? Then it is kept."""
+        if agreed is not None and not agreed.void:
+            self.kept = agreed.value
+        return self.kept is not None
 
     @property
     def _breath(self) -> Pause:
         # before nodes that did not answer are asked again
         return Pause(self._deed.terms.ttl / 30)
 
-    def _found(self, copy: Copy | None) -> bool:
-        if copy is not None:
-            self.kept = copy.value
-        return copy is not None
-
     def _written(self, outcome: object) -> bytes:
         try:
             data = packed(outcome, self._deed.serializer)
-            if recipes.noted(data) is not None:
-                raise Unfit("its bytes begin like the note that stands for a result that cannot be kept")
+            if recipes.reserved(data):
+                raise Unfit("its bytes begin like the notes that holdfast keeps in place of results")
         except Unfit as why:
             # It has run. If the run counted as failed, every other caller would run it again, and charge the customer again.
             self._unfit = why
@@ -323,13 +438,23 @@ class Turn:
             return Misuse(
                 f"{name!r} was run before, but its result could not be kept, so there is none to return: {why}. It is not "
                 f"run again until its caller's `keep` is over ({self._deed.keep / 1000:g} s after the run, if that caller had "
-                "the same). To run it again now, use another key"
+                "the same). To run it again now, call `forget()` first, or use another key"
             )
         return Misuse(
             f"{name!r} has run, but its result cannot be kept: {why}. It counts as done: no other caller runs it, and every "
             "one gets an error like this. Have it return what can be kept (None, if nobody needs a result), or pass a "
-            "`serializer=` that can keep it. To run it again, use another key"
+            "`serializer=` that can keep it. To run it again, call `forget()` first, or use another key"
         )
+
+
+def _of(nodes: int, enough: Callable[[recipes.Answers, int], bool]) -> Callable[[recipes.Answers], bool]:
+    return lambda answers: enough(answers, nodes)
+
+
+def _newest(rounds: Sequence[Round]) -> Copy | None:
+    """The copy of the highest ballot on any set. (Ballots are fences, and while a key moves these grow over both sets.)"""
+    found = [copy for seen in rounds if (copy := recipes.newest(seen.answers)) is not None]
+    return max(found, key=lambda it: (it.ballot, it.left), default=None)
 
 
 # ------------------------------------------------ what users have
@@ -409,6 +534,7 @@ class Once(ABC):
             LockBusy: `wait` ran out while another caller was still running.
             NoQuorum: Too few nodes answer.
             SelfDeadlock: This thread or task is running it already.
+            Cancelled: The event given as `cancel` was set while another caller was still running.
             Misuse: It has run, and its result cannot be kept. That counts as done: nobody runs it again while `keep` lasts, and every
                 later caller gets Misuse, too.
             ConfigError: The function is none that this face runs, or the result was kept by another serializer.
@@ -425,6 +551,24 @@ class Once(ABC):
             NoQuorum: Too few nodes answer.
             Misuse: It has run, and its result could not be kept.
             ConfigError: The result was kept by another serializer.
+        """
+
+    @abstractmethod
+    def forget(self) -> bool | Awaitable[bool]:
+        """Forget the result, so that the next caller runs the function again.
+
+        If a caller is running the function, `forget` waits until that run has ended, for at most `wait` seconds, and then forgets its
+        result. A result that is stored late, by a run which began before, stays forgotten.
+
+        Returns:
+            True if there was a result, or a node had a copy of one. False if there was nothing to forget.
+
+        Raises:
+            LockBusy: `wait` ran out while another caller was still running.
+            NoQuorum: Too few nodes answer. The result may be forgotten, or not.
+            LockLost: The lease was lost before a majority had confirmed. The result may be forgotten, or not.
+            SelfDeadlock: This thread or task is running the function.
+            Cancelled: The event given as `cancel` was set while `forget` waited.
         """
 
     def __repr__(self) -> str:

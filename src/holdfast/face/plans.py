@@ -6,7 +6,7 @@ error thrown in, and returns what it was for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from ..core.round import Answers
@@ -20,12 +20,15 @@ TICK = 1e-6  # seconds: what is left of a wait, once it is no more than that, ma
 class Ask(NamedTuple):
     """Ask each of these nodes this. The answer: the Round, when it is over.
 
-    `enough`: need the others be waited for? `shard`: the number of the set of nodes that is asked.
+    `enough`: need the others be waited for? `shard`: the number of the set of nodes that is asked. `share`: callers whose questions have
+    the same share are answered together, so that a client never has more than one such question under way. These callers must ask the same
+    of the same nodes, need the same answers, and only read.
     """
 
     asks: Mapping[int, bytes]
     enough: Callable[[Answers], bool] | None = None
     shard: int = 0
+    share: Hashable = None
 
 
 class Pause(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from math import inf
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import checks
 from ..checks import Seconds
@@ -19,6 +19,9 @@ from ..recipes.exclusive import Exclusive
 from ..recipes.readwrite import ReadWrite
 from ..recipes.semaphore import Slots
 
+if TYPE_CHECKING:
+    from ..drivers.threads import Cancel
+
 LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can count
 
 
@@ -26,6 +29,7 @@ class Terms(NamedTuple):
     """A lock's options. Times in seconds; `wait` None: for ever, 0: one try; `max_hold` inf: no limit.
 
     `heed`: so many nodes that have news end the wait for it (Overtaken), 0: none do. For primitives that wait for what the holder makes.
+    `cancel`: ends the wait of a thread that enters the lock by `with`.
     """
 
     recipes: tuple[Recipe, ...] | Slots
@@ -37,6 +41,7 @@ class Terms(NamedTuple):
     fail_open: bool
     on_lost: Callable[[Any], object] | None
     heed: int = 0
+    cancel: Cancel | None = None
 
     @property
     def kind(self) -> bytes:

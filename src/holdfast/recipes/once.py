@@ -3,7 +3,8 @@
 Knows `scripts/look.lua` and `scripts/store.lua`. Must not know which nodes there are, who asks, or what a result stands for.
 
 A function may have succeeded with a result that nobody can make bytes of. Then a note is kept in its place, like any other value: it has
-run, and there is nothing to return.
+run, and there is nothing to return. When a caller has a result forgotten, another note replaces it: the function may run again. That note
+outlasts the result, so that a copy which arrives late, or which one node still has, does not bring the result back.
 
 A result has a ballot: whoever stores one has first looked on a majority, which thereby promises to store nothing lower, and stores what
 it has found there instead of its own. So of all results only one is ever on a majority with one ballot (Paxos, for one value).
@@ -12,7 +13,7 @@ it has found there instead of its own. So of all results only one is ever on a m
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..core import quorum
@@ -21,7 +22,9 @@ from ..scripts import LOOK, STORE, Script
 from ..wire.resp import pack
 from .exclusive import beside, keys_of
 
-_NOTE = b"\0holdfast: it has run, and its result could not be kept\0"  # (no JSON begins with a zero byte, and no pickle)
+_OURS = b"\0holdfast: "  # how all notes begin (no JSON begins with a zero byte, and no pickle)
+_NOTE = _OURS + b"it has run, and its result could not be kept\0"
+FORGOTTEN = _OURS + b"forgotten\0"  # the note that replaces a result
 _KEPT = re.compile(rb"(?!0{16})([0-9]{16}) (.*)", re.DOTALL)
 
 
@@ -32,6 +35,11 @@ class Copy:
     ballot: int
     value: bytes
     left: int
+
+    @property
+    def void(self) -> bool:
+        """Is it the note that replaces a forgotten result?"""
+        return self.value == FORGOTTEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,11 @@ def noted(value: bytes) -> str | None:
     return value[len(_NOTE) :].decode("utf-8", "replace") if value.startswith(_NOTE) else None
 
 
+def reserved(value: bytes) -> bool:
+    """Does the value begin like a note? Then it cannot be kept as a result."""
+    return value.startswith(_OURS)
+
+
 def seen(answers: Answers) -> list[Seen]:
     """What nodes have answered to a look; an answer that is none of the script's is left out."""
     return [it for it in map(_read, answers.values()) if it is not None]
@@ -84,6 +97,14 @@ def agreed(answers: Answers, nodes: int) -> Copy | None:
     copies = _copies(answers)
     ballot = quorum.agreed(quorum.majority(nodes), [it.ballot for it in copies])
     return max((it for it in copies if it.ballot == ballot), key=lambda it: it.left, default=None)
+
+
+def common(copies: Iterable[Copy | None]) -> Copy | None:
+    """The result, of which these are the copies that each set of nodes has agreed on: only if all have one, under the same ballot."""
+    found = list(copies)
+    if any(it is None or found[0] is None or it.ballot != found[0].ballot for it in found):
+        return None
+    return found[0]
 
 
 def decided(answers: Answers, nodes: int) -> bool:
@@ -101,6 +122,11 @@ def promised(answers: Answers, nodes: int) -> bool:
 def newest(answers: Answers) -> Copy | None:
     """The copy of the highest ballot, if there is any: the only one that a majority may have had."""
     return max(_copies(answers), key=lambda it: (it.ballot, it.left), default=None)
+
+
+def longest(answers: Answers) -> int:
+    """For how many milliseconds more some node will have a copy, whatever its ballot is; 0 if none has one."""
+    return max([it.left for it in _copies(answers)], default=0)
 
 
 def stored(answers: Answers, ballot: int, nodes: int) -> bool | None:

@@ -33,6 +33,7 @@ __all__ = [
     "RW_REQUEST",
     "SHARED",
     "STORE",
+    "VOID",
     "WATCH",
     "WINDOW",
     "Script",
@@ -69,7 +70,8 @@ WATCH = _script("watch", 2, "token", "ttl")
 LOOK = _script("look", 3, "ballot", "K", "token")
 STORE = _script("store", 4, "ballot", "K", "keep", "value")
 PEEK = _script("peek", 1)
-PUT = _script("put", 3, "fence", "fresh", "stale", "value")
+PUT = _script("put", 3, "fence", "fresh", "stale", "ttl", "value")
+VOID = _script("void", 2, "fence", "K", "lasts")
 ARRIVE = _script("arrive", 4, "count", "generation", "keep", "over", "birth", "known", "token", "ttl", "ids")
 
 RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else"))
@@ -86,7 +88,7 @@ SHARED = (RW_REQUEST, RW_RELEASE)  # of a read-write lock
 RATES = (GCRA, WINDOW)
 ELECTION = (ANNOUNCE, WATCH)
 ONCE = (LOOK, STORE)
-FILLS = (PEEK, PUT)
+FILLS = (PEEK, PUT, VOID)
 
 # Those that are called by their digests, in the order in which a lane loads them.
 LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE)

@@ -38,7 +38,7 @@ def carry_out(plan: Plan[T], *drivers: Driver, cancel: Cancel | None = None) -> 
 def _do(step: Step, drivers: tuple[Driver, ...], cancel: Cancel | None) -> Any:
     match step:
         case Ask():
-            return drivers[step.shard].ask(step.asks, step.enough)
+            return drivers[step.shard].ask(step.asks, step.enough, step.share)
         case Pause():
             return drivers[0].sleep(step.seconds, cancel, step.watch)
         case Listen():

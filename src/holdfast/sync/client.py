@@ -48,6 +48,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
     _filled = Filled
     _limited = Limited
     _computes = (Kind.FUNCTION,)
+    _cancels = True
 
     def _prepare(self) -> None:
         self._inside: Inside[Lease] = Inside()

@@ -29,3 +29,9 @@ class Fill(fill.Fill[T]):
 
     def get(self, cancel: threading.Event | None = None) -> Found[T]:
         return carry_out(fill.get(self._fills, lambda wait: self._lock._acquire(wait, True, cancel)), self._driver)
+
+    def peek(self) -> Found[T] | None:
+        return carry_out(fill.peek(self._fills), self._driver)
+
+    def invalidate(self, cancel: threading.Event | None = None) -> None:
+        carry_out(fill.invalidate(self._fills, lambda wait: self._lock._acquire(wait, True, cancel)), self._driver)

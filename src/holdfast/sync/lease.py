@@ -11,7 +11,7 @@ from _thread import allocate_lock
 from typing import TYPE_CHECKING
 
 from ..checks import Seconds
-from ..drivers.threads import GIVEN, LEAVING, WANTED, Driver, Errand
+from ..drivers.threads import GIVEN, LEAVING, WANTED, Cancel, Driver, Errand
 from ..engine.crew import Want
 from ..errors import HoldfastError, WrongProcess
 from ..face import lease
@@ -120,7 +120,7 @@ class Lease(lease.Lease):
             self._let_all_go()
             raise
 
-    def _obtain(self, wait: float | None, cancel: threading.Event | None = None) -> None:
+    def _obtain(self, wait: float | None, cancel: Cancel | None = None) -> None:
         terms = self._terms
         hold, heed = terms.max_hold, terms.heed
         self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=hold, heed=heed, cancel=cancel)
@@ -128,7 +128,7 @@ class Lease(lease.Lease):
     def _servers(self) -> frozenset[str]:
         return self._driver.servers()
 
-    def _meet(self, wait: float | None, cancel: threading.Event | None = None) -> None:
+    def _meet(self, wait: float | None, cancel: Cancel | None = None) -> None:
         self._driver.meet(self._acquaintance(wait), cancel)
 
     def _raise(self, fence: int) -> None:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..drivers.greenlets import Identity, itself
-from ..drivers.threads import Driver
+from ..drivers.threads import Cancel, Driver
 from ..errors import HoldfastError, LockBusy, NoQuorum
 from ..face import lock
 from ..face.agreements import Agreements
@@ -50,7 +50,7 @@ class Lock(lock.Lock[Lease]):
         except LockBusy:
             return None
 
-    def _acquire(self, wait: float | None, stays: bool, cancel: threading.Event | None = None) -> Lease:
+    def _acquire(self, wait: float | None, stays: bool, cancel: Cancel | None = None) -> Lease:
         terms, here = self._terms, itself()
         lease = self._kind(terms, self._driver)
         try:
@@ -69,7 +69,7 @@ class Lock(lock.Lock[Lease]):
             lease._unwind()
             raise
 
-    def _obtain(self, lease: Lease, wait: float | None, cancel: threading.Event | None) -> None:
+    def _obtain(self, lease: Lease, wait: float | None, cancel: Cancel | None) -> None:
         try:
             if self._agreements is not None and (plan := self._first(self._driver.settings)) is not None:
                 carry_out(plan, self._driver)
@@ -82,7 +82,7 @@ class Lock(lock.Lock[Lease]):
                 raise
             self._driver.note(lease._open(why))
 
-    def _move(self, lease: Lease, wait: float | None, cancel: threading.Event | None) -> None:
+    def _move(self, lease: Lease, wait: float | None, cancel: Cancel | None) -> None:
         try:
             for step in steps(lease, [Lease(terms, driver, lease) for driver, terms in self._sources], wait, cancel=cancel):
                 step()
@@ -93,7 +93,7 @@ class Lock(lock.Lock[Lease]):
     def __enter__(self) -> Lease:
         here = self._here()
         stay, before = self._stay(), self._entered.get(here)
-        lease = self._acquire(self._terms.wait, True)
+        lease = self._acquire(self._terms.wait, True, self._terms.cancel)
         try:
             if stay is not None:  # whoever stores the lease, no call follows: nothing can come between that and the block
                 stay.lease = lease

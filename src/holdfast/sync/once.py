@@ -54,11 +54,22 @@ class Once(once.Once):
         turn: Turn = self._do(begin(self._deed))
         if not self._do(turn.read(True)) and turn.partly:
             try:
-                with self._lock(turn.terms._replace(wait=0.0)) as lease:
+                with self._lock(turn.brief) as lease:
                     self._do(turn.look(lease))
+            except Overtaken:
+                self._do(turn.read(True))
             except (LockBusy, LockLost):
                 pass
         return turn.result
+
+    def forget(self) -> bool:
+        turn: Turn = self._do(begin(self._deed))
+        try:
+            with self._lock(turn.alone) as lease:
+                self._do(turn.forget(lease))
+        except LockLost as lost:
+            self._do(turn.last(lost))
+        return turn.had
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function: each call is run once, and gives its result. The key is a template, as with `locked`."""

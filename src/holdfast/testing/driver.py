@@ -9,7 +9,7 @@ and killed. Its users are tasks, which stop and die with it.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from math import inf
 from typing import Any, Protocol, TypeVar
 
@@ -211,12 +211,17 @@ class Driver:
         """End it, and wait for nothing: for whoever is interrupted."""
         self._end(claim)
 
-    async def ask(self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None) -> Round:
-        """Ask nodes something that is no lock; returns when it is over, after `node_timeout` at the latest."""
+    async def ask(
+        self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None, share: Hashable = None
+    ) -> Round:
+        """Ask nodes something that is no lock; returns when it is over.
+
+        That is after `node_timeout` at the latest, or after twice as long if it is shared: see `Crew.consult`.
+        """
         self._check_open()
-        round_ = self.crew.consult(asks, self.clock(), enough)
+        round_ = self.crew.consult(asks, self.clock(), enough, share)
         future: Future[None] = Future()
-        self._asking[round_] = [future]
+        self._asking.setdefault(round_, []).append(future)
         self.work()
         await future
         return round_
