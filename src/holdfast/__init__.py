@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from .face.once import Result
     from .face.rate import Allowance
     from .face.values import Serializer
-    from .recipes.looking import LockStatus, NodeView, Reader, Waiter
-    from .sync import Barrier, Election, Fill, Latch, Leadership, Observation, Once, Rate
+    from .recipes.looking import LockStatus, NodeView, PermitHolder, Reader, Waiter
+    from .sync import Barrier, Election, Fill, Latch, Leadership, Observation, Once, Rate, Semaphore
 else:
     __getattr__, __dir__ = later(
         __name__,
@@ -54,7 +54,7 @@ else:
             ".face.once": ["Result"],
             ".face.rate": ["Allowance"],
             ".face.values": ["Serializer"],
-            ".recipes.looking": ["LockStatus", "NodeView", "Reader", "Waiter"],
+            ".recipes.looking": ["LockStatus", "NodeView", "PermitHolder", "Reader", "Waiter"],
             ".sync": [name for names in PRIMITIVES.values() for name in names],
         },
     )
@@ -91,6 +91,7 @@ __all__ = [
     "Observation",
     "Once",
     "Options",
+    "PermitHolder",
     "PermitOptions",
     "RWLock",
     "Rate",
@@ -99,6 +100,7 @@ __all__ = [
     "Reader",
     "Result",
     "SelfDeadlock",
+    "Semaphore",
     "Serializer",
     "StaleFence",
     "Stats",

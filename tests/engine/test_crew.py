@@ -1190,6 +1190,53 @@ def test_all_slots_of_a_semaphore_have_the_ticket_that_counts() -> None:
     assert all(abs(it.fence / 1e6 - WALL + 3600.0) < 3.0 for node in world.nodes for it in node.of("request"))
 
 
+def semaphore(world: World, permits: int) -> Any:
+    """A request for one permit, which has begun."""
+    goal = world.crew.want(Slots("s", permits, 1, ttl=10, horizon=world.settings.horizon), 10.0, world.now)
+    world.crew.begin(goal, world.now)
+    return goal
+
+
+def test_the_size_of_a_semaphore_is_noted_beside_the_request_and_nobody_waits_for_the_answer() -> None:
+    world = World().connect()
+    before = [len(node.writes) for node in world.nodes]
+    goal = semaphore(world, 3)
+    world._send()
+    assert [len(node.writes) for node in world.nodes] == [it + 1 for it in before], "in the same write"
+    world.run(3 * TRIP)
+    assert goal.state is HELD
+    assert [node.values[b"{s}:permits"] for node in world.nodes] == [b"3"] * 3
+    assert (world.crew._sizes.asked, world.crew.rounds, world.found) == ({}, set(), [])
+    assert warnings(world) == []
+
+
+def test_a_semaphore_whose_size_was_not_noted_in_time_is_held_all_the_same() -> None:
+    world = World().connect()
+    world.cut(2, dialled="refuses")
+    goal = semaphore(world, 3)
+    world.run(2.0)
+    assert goal.state is HELD
+    assert (world.crew._sizes.asked, world.crew.rounds) == ({}, set())
+    assert b"{s}:permits" not in world.nodes[2].values
+
+
+def test_another_size_is_warned_of_once() -> None:
+    world = World().connect()
+    for node in world.nodes[1:]:
+        node.values[b"{s}:permits"] = b"4"
+    world.end(semaphore(world, 3))
+    world.run(1.0)
+    assert [node for node, _ in warnings(world)] == ["n1"], "every node says it, and one is enough"
+    assert "another client names 4 permits for semaphore 's', and this one 3" in warnings(world)[0][1]
+    for _ in range(2):
+        world.run(10.0)
+        world.nodes[1].values[b"{s}:permits"] = b"4"
+        world.end(semaphore(world, 3))
+        world.run(1.0)
+    assert world.nodes[1].values[b"{s}:permits"] == b"3", "it was noted again"
+    assert len(warnings(world)) == 1
+
+
 def test_a_node_whose_clock_is_set_while_it_is_connected_is_found_out_by_its_fence() -> None:
     world = World().connect()
     world.run(2.0)

@@ -124,3 +124,11 @@ def test_who_arrives() -> None:
             id_of(wrong)
     with pytest.raises(ConfigError, match="surrogate"):
         id_of("\ud800")
+
+
+def test_a_look_says_nothing_and_keeps_nothing() -> None:
+    said = words(latch("x").look(0))
+    assert said[:4] == [b"EVALSHA", ARRIVE.sha, b"4", b"{x}:latch"]
+    assert dict(zip(ARRIVE.arguments, said[7:], strict=True)) == {
+        "count": b"3", "generation": b"0", "keep": b"0", "over": b"0", "birth": b"0", "known": b"0", "token": b"", "ttl": b"0", "ids": b"",
+    }  # fmt: skip

@@ -33,6 +33,7 @@ from . import census
 from .census import Census
 from .record import Record, Stats
 from .settings import SLACK, Settings
+from .sizes import Sizes
 from .timers import Timers
 
 RECENT = 60.0  # seconds for which the measure of a node's clock is exact: no two clocks drift apart by much in a minute
@@ -103,6 +104,7 @@ class Crew:
         self._checked, self._recheck = -inf, inf  # when it was begun last, and is due again
         self._told: list[object] = [None] * len(self.lanes)
         self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout, settings.spreads)
+        self._sizes = Sizes(settings.max_ttl)
         self._timers: Timers[Claim | Round] = Timers()
         self._brief = settings.node_timeout * 3  # a claim with a shorter ttl than this cannot wait for an answer that long
         self._briefs: Counter[float] = Counter()  # the ttls of such claims that live, and how many claims have each
@@ -129,6 +131,7 @@ class Crew:
 
         if isinstance(recipes, Some):
             # (The others have the ticket of the first, which may be another one by then.)
+            self._sizes.wanted(recipes, now)
             goal = Goal(claims(recipes.first(ticket), ticket), lambda: claims(recipes.others(ticket), goal.claims[0].ticket))
             return goal
         return Goal(claims(recipes, ticket))
@@ -160,6 +163,8 @@ class Crew:
             self.record.happened(events.Attempt, claim, now)
         for claim in claims:
             self.act(claim, now)
+        if self._sizes.due:
+            self._note_sizes(now)
 
     def extend(self, want: Want, ttl: float, now: float, fence: int = 0, share: bool = False) -> bool:
         """Make it last at least `ttl` seconds from now, and raise the nodes' fences to this one; news when that is sure, or was not to be
@@ -446,6 +451,8 @@ class Crew:
         self._timers.disarm(round_)
         if round_ is self._census.round:
             self._compare(round_, now)
+        elif round_ in self._sizes.asked:
+            self._compare_sizes(round_, now)
         elif round_ is self._checkup:
             self._clocks_told(round_, now)
         else:
@@ -686,6 +693,20 @@ class Crew:
         for node, reply in round_.answers.items():
             if (difference := self._census.difference(reply, young)) and self._census.news(difference):
                 self.record.warn(self.reach.labels[node], difference, now)
+
+    def _note_sizes(self, now: float) -> None:
+        """Note the sizes of semaphores on all nodes. The bytes leave with the requests, and nobody waits for the answers."""
+        nodes = range(len(self.lanes))
+        for slots, data in self._sizes.questions():
+            round_ = Round(dict.fromkeys(nodes, data), self.reach, deadline=now + self.settings.node_timeout)
+            self._sizes.asked[round_] = slots
+            self._consult(round_, now)
+
+    def _compare_sizes(self, round_: Round, now: float) -> None:
+        """The nodes have told which size other clients noted."""
+        if (found := self._sizes.difference(round_)) is not None:
+            node, warning = found
+            self.record.warn(self.reach.labels[node], warning, now)
 
     def _open(self, lane: Lane[Command], now: float) -> None:
         self._try(lane, lane.opened, None, now)

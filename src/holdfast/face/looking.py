@@ -18,7 +18,6 @@ from ..events import Forced
 from ..recipes import looking
 from ..recipes.exclusive import key_of
 from ..recipes.looking import LockStatus
-from ..recipes.semaphore import Slots
 from ..wire.resp import Refusal
 from .plans import Ask, Plan
 
@@ -104,18 +103,6 @@ def force_release(settings: Settings, name: str, reason: str, only: str | None) 
     holder = max(holders, key=holders.count, default=None)
     text = None if holder is None else holder.decode("utf-8", "backslashreplace")
     return Forced(at=datetime.now(UTC), name=name, holder=text, nodes=len(holders), reason=reason)
-
-
-def agree(settings: Settings, slots: Slots) -> Plan[None]:
-    """See that others say the same of a semaphore's permits. NoQuorum where too few nodes answer to tell."""
-    size = len(settings.addresses)
-    asks = dict.fromkeys(range(size), slots.agrees(settings.max_ttl))
-    seen = yield Ask(asks, lambda answers: slots.agreed(answers, size) is not None)
-    match slots.agreed(seen.answers, size):
-        case False:
-            raise slots.disagreement(seen.answers)
-        case None:
-            raise unheard(settings, seen, slots.label, "acquire")
 
 
 def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Plan[Round]:

@@ -61,7 +61,7 @@ def _script(name: str, keys: int, *arguments: str, parts: Sequence[str] = ()) ->
 
 REQUEST = _script("request", 4, "token", "ttl", "mode", "P", "K", "PXAT")
 RELEASE = _script("release", 4, "token", "K")
-PERMITS = _script("permits", 1, "permits", "expiry")
+PERMITS = _script("permits", 1, "permits")
 GCRA = _script("gcra", 1, "parts", "q", "r", "Q", "R", "at")
 WINDOW = _script("window", 1, "cost", "limit", "period", "at")
 ANNOUNCE = _script("announce", 2, "term", "version", "ttl", "keep", "value")
