@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .engine.crew import NodeStatus
 from .engine.record import Stats
+from .engine.roll import Straggler
 from .errors import (
     BadFence,
     Cancelled,
@@ -104,6 +105,7 @@ __all__ = [
     "Serializer",
     "StaleFence",
     "Stats",
+    "Straggler",
     "Waiter",
     "WrongLoop",
     "WrongProcess",

@@ -29,7 +29,7 @@ def test_what_nobody_holds_is_left_out(bench: Bench) -> None:
 
 def test_each_slot_is_told_with_its_holder_and_for_how_long(bench: Bench) -> None:
     for slot in (0, 7, 11):
-        bench.operator.say("SET", POOL[slot].name, b"holder %d" % slot, "PX", 30_000 + slot)
+        bench.operator.say("SET", POOL[slot].name, b"holder %d" % slot, "PX", 30_000)
     answer = look(bench)
     assert (answer[::3], answer[1::3]) == ([0, 7, 11], [b"holder 0", b"holder 7", b"holder 11"])
     assert all(about(left, 30_000) for left in answer[2::3])

@@ -155,7 +155,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._ways):
             nodes = await driver().ready(max(0.0, deadline - clock()))
-            found += await self._look(self._sites.writable(at, nodes))
+            found += await self._look(self._sites.checked(at, nodes))
         return tuple(found)
 
     async def close(self) -> None:

@@ -32,6 +32,7 @@ from ..wire.resp import pack
 from . import census
 from .census import Census
 from .record import Record, Stats
+from .roll import Roll, Straggler
 from .settings import SLACK, Settings
 from .sizes import Sizes
 from .timers import Timers
@@ -44,8 +45,19 @@ PROMOTED = "it was a replica, was promoted lately, and may lack leases that its 
 
 
 class NodeStatus(NamedTuple):
-    """How a node is. `node`: its address; `state`: up, guarded, down or connecting; `cause`: why it is no use; `version`, `run_id`: of
-    its server, empty until it has told; `ahead`: its clock less ours, seconds; `shard`: its set of nodes, where there are several."""
+    """How a node is.
+
+    Attributes:
+        node: Its address, without a password.
+        state: "up", "guarded", "down" or "connecting".
+        cause: Why it is of no use, if it is not.
+        version: Of its server, such as "valkey 9.1.2"; empty until it has told.
+        run_id: Of its server; empty until it has told.
+        ahead: Its clock less this client's, in seconds; None until it has told.
+        shard: The name of its set of nodes, where there are several sets.
+        stragglers: The clients that use the node and do not know this client's list of sets. Those that reported last come first,
+            at most 16 of each list that clients know. None if the node has not told, or does not allow it.
+    """
 
     node: str
     state: str
@@ -54,6 +66,7 @@ class NodeStatus(NamedTuple):
     run_id: str
     ahead: float | None
     shard: str = ""
+    stragglers: tuple[Straggler, ...] | None = None
 
 
 class Watch:
@@ -103,7 +116,9 @@ class Crew:
         self._checkup: Round | None = None  # that asks the nodes for their clocks again
         self._checked, self._recheck = -inf, inf  # when it was begun last, and is due again
         self._told: list[object] = [None] * len(self.lanes)
-        self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout, settings.spreads)
+        self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout)
+        client = f"{settings.owner} {inbox[:8].decode()}"
+        self._roll = Roll(settings.prefix, client, settings.spreads, settings.leaving, len(self.lanes))
         self._sizes = Sizes(settings.max_ttl)
         self._timers: Timers[Claim | Round] = Timers()
         self._brief = settings.node_timeout * 3  # a claim with a shorter ttl than this cannot wait for an answer that long
@@ -202,6 +217,7 @@ class Crew:
             claim.close(now)
             self.record.ended(claim, before, now)
             self.act(claim, now)
+        self._roll.end()
         self.changes += 1
 
     @property
@@ -230,6 +246,7 @@ class Crew:
                 run_id=lane.run_id,
                 ahead=None if lane.ahead is None else lane.ahead - self.record.epoch,
                 shard=self.settings.shard,
+                stragglers=self._roll.stragglers(i, now),
             )
             for i, lane in enumerate(self.lanes)
         )
@@ -309,6 +326,8 @@ class Crew:
             self._renew_ahead(now)
         if self._census.due <= now:
             self._take_census(now)
+        if self._roll.due <= now:
+            self._sign(now)
         if self._pulse <= now:
             self._pulse = inf
             for lane in self.lanes:
@@ -377,7 +396,7 @@ class Crew:
 
     def next_wake(self) -> float:
         """When to call `tick` at the latest."""
-        return min(self._timers.due, self._pulse, self._census.due)
+        return min(self._timers.due, self._pulse, self._census.due, self._roll.due)
 
     # ------------------------------------------------ what lanes report
 
@@ -451,6 +470,8 @@ class Crew:
         self._timers.disarm(round_)
         if round_ is self._census.round:
             self._compare(round_, now)
+        elif round_ in self._roll.asked:
+            self._called(round_, now)
         elif round_ in self._sizes.asked:
             self._compare_sizes(round_, now)
         elif round_ is self._checkup:
@@ -694,6 +715,22 @@ class Crew:
             if (difference := self._census.difference(reply, young)) and self._census.news(difference):
                 self.record.warn(self.reach.labels[node], difference, now)
 
+    def _sign(self, now: float) -> None:
+        """Sign the roll, on the nodes on which that is due."""
+        if not (nodes := self._roll.asks(self.reach.up, now)):
+            return
+        data = self._roll.question()
+        round_ = Round(dict.fromkeys(nodes, data), self.reach, deadline=now + self.settings.node_timeout)
+        self._roll.asked.add(round_)
+        self._consult(round_, now)
+
+    def _called(self, round_: Round, now: float) -> None:
+        """Nodes have told who else is on their rolls."""
+        self._roll.asked.discard(round_)
+        for node, answer in round_.answers.items():
+            if warning := self._roll.told(node, answer, now):
+                self.record.warn(self.reach.labels[node], warning, now)
+
     def _note_sizes(self, now: float) -> None:
         """Note the sizes of semaphores on all nodes. The bytes leave with the requests, and nobody waits for the answers."""
         nodes = range(len(self.lanes))
@@ -746,8 +783,10 @@ class Crew:
                 self.record.note(replace(guarded, cause=PROMOTED) if lane.promoted else guarded)
             else:
                 self.record.note(events.NodeDown(at=at, node=label, cause=reach.causes[node] or ConnectionError("no connection")))
-        if standing is UP and self._briefs:
-            self._refuse_briefs(now)
+        if standing is UP:
+            self._roll.up(node, now)
+            if self._briefs:
+                self._refuse_briefs(now)
         for claim in list(self.live.values()):
             if standing is UP:
                 news = claim.joined(node, now)

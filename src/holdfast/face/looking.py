@@ -11,6 +11,7 @@ from .. import checks
 from ..core import quorum
 from ..core.round import Round
 from ..core.ticket import TOKEN
+from ..engine import roll
 from ..engine.crew import NodeStatus
 from ..engine.settings import Settings
 from ..errors import ConfigError, NoQuorum
@@ -64,6 +65,14 @@ def writable(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[No
         causes = {it.node: it.cause for it in found if it.cause is not None}
         raise NoQuorum("a majority of the nodes", seen.ended - seen.began, causes, quorum.majority(len(nodes)), "write to")
     return found
+
+
+def straggling(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
+    """See which clients use the nodes and do not know this client's list of sets. Of nodes that do not answer, nothing is told."""
+    up = [at for at, node in enumerate(nodes) if node.state == "up"]
+    seen = yield Ask(dict.fromkeys(up, roll.look(settings.prefix, settings.spreads)))
+    told = {at: roll.found(answer, settings.spreads, settings.leaving) for at, answer in seen.answers.items()}
+    return tuple(node._replace(stragglers=told.get(at)) for at, node in enumerate(nodes))
 
 
 def names(settings: Settings, pattern: str) -> Plan[list[str]]:

@@ -99,5 +99,6 @@ def id_of(value: object) -> bytes:
     """Who arrives, as nodes note it. ConfigError for what cannot be an id."""
     text = checks.text(value, "an id", most=LONGEST)
     if not text or "\0" in text:
-        raise ConfigError(f"an id has something in it, and no NUL; not {checks.shown(value)}. At a latch, leave it out for one that nobody else has")
+        shown = checks.shown(value)
+        raise ConfigError(f"an id is a text of 1 to {LONGEST} bytes without NUL, not {shown}. An arrival at a latch may have none")
     return text.encode()

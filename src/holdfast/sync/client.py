@@ -127,7 +127,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._drivers):
             nodes = driver.ready(max(0.0, deadline - clock()))
-            found += self._look(self._sites.writable(at, nodes))
+            found += self._look(self._sites.checked(at, nodes))
         return tuple(found)
 
     def close(self) -> None:
