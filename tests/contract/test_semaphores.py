@@ -128,6 +128,9 @@ async def test_clients_with_different_numbers_hold_no_more_than_the_largest(face
     await face.release(inside)
     lease = await waiting
     assert lease.slots == inside.slots
+    for it in (*held, lease):
+        if it.held:
+            await face.release(it)
 
 
 @pytest.mark.parametrize("before, after", [(2, 4), (4, 2)])
@@ -173,9 +176,11 @@ async def test_a_permit_is_waited_for_while_nodes_are_of_no_use(face: Face, thre
     waiting = asyncio.ensure_future(face.acquire(client.semaphore(name, 2, wait=25)))
     await face.sleep(1.0)
     assert not waiting.done()
-    await three.thaw(0, 1) if trouble == "freeze" else None
+    if trouble == "freeze":
+        await three.thaw(0, 1)
     lease = await waiting
     assert lease.held
+    await face.release(lease)
 
 
 async def test_a_disagreement_is_warned_of(face: Face, five: Cluster, name: str) -> None:

@@ -446,7 +446,11 @@ class Holdfast(client.Client[Lock, Any, Any, Rate, Election, Once, Latch, Barrie
         return await carry_out(plan, *self._drivers)
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
-        return tuple([node for it in self._drivers for node in await it.ready(seconds(wait, "wait"))])
+        found: list[NodeStatus] = []
+        for at, driver in enumerate(self._drivers):
+            nodes = await driver.ready(seconds(wait, "wait"))
+            found += await self._look(self._sites.checked(at, nodes))
+        return tuple(found)
 
     async def close(self) -> None:
         for it in self._drivers:
