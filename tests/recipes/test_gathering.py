@@ -114,8 +114,8 @@ def test_who_arrives() -> None:
     assert id_of("worker é 7") == "worker é 7".encode()
     assert id_of("x" * 512) == b"x" * 512
     for wrong, told in [
-        ("", "something in it"),
-        ("a\0b", "no NUL; not 'a"),
+        ("", "an id is a text of 1 to 512 bytes without NUL, not ''"),
+        ("a\0b", r"without NUL, not 'a"),
         ("x" * 513, "513 bytes"),
         (7, "an id is text, not 7"),
         (b"x", "is text"),

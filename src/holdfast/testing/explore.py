@@ -15,8 +15,8 @@ from typing import TypedDict, Unpack
 
 from ..core.claim import HELD, LOST
 from ..core.command import READER, WRITER, Recipe
-from ..engine.roll import LIFE
 from ..engine.crew import Want
+from ..engine.roll import LIFE
 from ..errors import Closed, ConfigError, NoQuorum, NotAcquired
 from ..recipes.readwrite import ReadWrite
 from .driver import Driver
