@@ -91,7 +91,7 @@ def test_nothing_is_sent_before_somebody_wants_something_but_the_greeting() -> N
     world.run(50.0)
     for node in world.nodes:
         assert node.connection == 1
-        assert node.writes[1:] == [SCRIPTS + signature(world), announced(world)]
+        assert node.writes[1:] == [SCRIPTS, announced(world) + signature(world)]
         assert b"".join(node.writes).count(b"HELLO") == 1
     assert (lines(world), world.crew.owing, rests(world)) == (["up"] * 3, False, True)
     assert b"$20\r\nholdfast:me:01234567\r\n" in world.nodes[0].writes[0] and b"\r\n1.2\r\n" in world.nodes[0].writes[0]
@@ -210,7 +210,7 @@ def test_only_a_tick_finds_a_node_late() -> None:
     assert crew.next_wake() < now
     world.now = now
     for node in range(3):
-        crew.received(node, usual(claim.ticket), now)  # what lies unread is not late
+        crew.received(node, usual(claim.ticket) + world.nodes[node].roll, now)  # what lies unread is not late
     assert [lane.line.name for lane in crew.lanes] == ["UP"] * 3
     crew.tick(now)
     assert crew.hangups == [] and lines(world) == ["up"] * 3
@@ -1482,11 +1482,27 @@ def test_the_roll_is_signed_with_the_first_request_and_once_a_minute() -> None:
     assert [round(then - START) for then, _, _ in world.nodes[0].signed] == [0, 60, 120, 180]
 
 
+@pytest.mark.parametrize("use", ["a claim", "a round"])
+def test_the_roll_is_signed_in_the_same_write_as_the_first_use(use: str) -> None:
+    world = World().connect()
+    assert [node.signed for node in world.nodes] == [[]] * 3
+    before = [len(node.writes) for node in world.nodes]
+    for _ in range(3):
+        if use == "a claim":
+            world.claim()
+        else:
+            world.consult(0, 1, 2)
+        world.run(3 * TRIP)
+    assert [len(node.signed) for node in world.nodes] == [1] * 3
+    assert [len(node.writes) for node in world.nodes] == [it + 3 for it in before]
+
+
 def test_a_node_that_is_back_is_signed_at_once_and_one_that_is_away_is_not() -> None:
     world = World().connect()
+    world.run(1.0)
     world.cut(0)
     world.cut(1, dialled="refuses")
-    world.run(1.0)
+    world.run(2.0)
     assert [len(node.signed) for node in world.nodes] == [2, 1, 1]
     world.run(100.0)
     assert [len(node.signed) for node in world.nodes] == [3, 1, 2]
@@ -1497,6 +1513,7 @@ def test_a_node_that_is_back_is_signed_at_once_and_one_that_is_away_is_not() -> 
 
 def test_a_crew_that_is_closed_signs_no_more() -> None:
     world = World().connect()
+    world.run(1.0)
     world.crew.close(world.now)
     world.run(500.0)
     assert [len(node.signed) for node in world.nodes] == [1] * 3
@@ -1510,7 +1527,7 @@ def test_clients_that_do_not_know_the_list_of_sets_are_shown_and_warned_of() -> 
     world.run(10.0)
     one, two, three = [it.stragglers for it in world.crew.status(world.now)]
     assert (one, three) == ((), None)
-    assert two is not None and [(it.owner, round(it.seen)) for it in two] == [("web-1:7", 15)]
+    assert two is not None and [(it.owner, round(it.seen)) for it in two] == [("web-1:7", 5 + 10 - 1)]
     assert [node for node, _ in warnings(world)] == ["n1"]
     assert "the former sets of nodes, or others: web-1:7" in warnings(world)[0][1]
     world.run(120.0)
@@ -1548,7 +1565,7 @@ def test_several_names_are_one_batch_a_node_and_one_round_trip() -> None:
     goal = world.want("a", "b", "c")
     assert isinstance(goal, Goal)
     assert [node.writes[2:] for node in world.nodes] == [[world.nodes[0].writes[2]]] * 3
-    assert world.nodes[0].writes[2].count(b"EVALSHA") == 3
+    assert world.nodes[0].writes[2].count(b"EVALSHA") == 4  # (the fourth signs the roll)
     world.run(2 * TRIP)
     assert (goal.state, goal.since, world.settled) == (HELD, START + 0.5 + 2 * TRIP, [goal])
     assert {it.token for it in goal.claims} == set(world.crew.live)
@@ -1995,7 +2012,7 @@ def test_timers_that_nobody_needs_are_swept_out_when_they_are_a_hundred_and_more
         assert unneeded <= 100 or unneeded * 2 <= timers(world)
         most = max(most, unneeded)
     assert most >= max(100, needed) - 2  # not sooner: each sweep looks at all
-    world.run(60.0)
+    world.run(50.0)
     assert all(it.state is HELD and it.until > world.now for it in kept)
     assert timers(world) == needed
 

@@ -65,6 +65,20 @@ def test_a_node_that_is_away_is_asked_when_it_is_back() -> None:
     assert here.asks([0, 1], 200.0) == [1]
 
 
+def test_it_is_signed_with_the_first_use_or_after_a_moment() -> None:
+    here = a_roll()
+    here.up(0, 11.0)
+    here.up(2, 11.5)
+    assert (here.fresh, here.due, here.asks([0, 2], 10.5)) == ({0, 2}, 11.0, [])
+    assert (here.asks([0, 2], 11.0), here.fresh, here.due) == ([0], {2}, 11.5)
+    here.used(11.2)
+    assert (here.due, here.asks([0, 2], 11.2), here.fresh) == (11.2, [2], set())
+    here.used(12.0)
+    assert here.due == 11.0 + EVERY
+    here.up(1, 13.0)
+    assert (here.asks([0, 2], 14.0), here.fresh) == ([], set()), "it is away again"
+
+
 def test_a_client_that_is_closed_signs_no_more() -> None:
     here = a_roll()
     here.up(0, 10.0)

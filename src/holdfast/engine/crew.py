@@ -180,6 +180,8 @@ class Crew:
             self.act(claim, now)
         if self._sizes.due:
             self._note_sizes(now)
+        if self._roll.fresh:
+            self._sign_first(now)
 
     def extend(self, want: Want, ttl: float, now: float, fence: int = 0, share: bool = False) -> bool:
         """Make it last at least `ttl` seconds from now, and raise the nodes' fences to this one; news when that is sure, or was not to be
@@ -203,6 +205,8 @@ class Crew:
         """Ask nodes something that is no lock; news when it is over, after `node_timeout` at the latest."""
         round_ = Round(asks, self.reach, deadline=now + self.settings.node_timeout, enough=enough)
         self._consult(round_, now)
+        if self._roll.fresh:
+            self._sign_first(now)
         return round_
 
     def _consult(self, round_: Round, now: float) -> None:
@@ -715,6 +719,11 @@ class Crew:
             if (difference := self._census.difference(reply, young)) and self._census.news(difference):
                 self.record.warn(self.reach.labels[node], difference, now)
 
+    def _sign_first(self, now: float) -> None:
+        """Sign the roll with the client's first use, in the same write."""
+        self._roll.used(now)
+        self._sign(now)
+
     def _sign(self, now: float) -> None:
         """Sign the roll, on the nodes on which that is due."""
         if not (nodes := self._roll.asks(self.reach.up, now)):
@@ -784,7 +793,7 @@ class Crew:
             else:
                 self.record.note(events.NodeDown(at=at, node=label, cause=reach.causes[node] or ConnectionError("no connection")))
         if standing is UP:
-            self._roll.up(node, now)
+            self._roll.up(node, now if self.live or self.rounds else now + self.settings.node_timeout)
             if self._briefs:
                 self._refuse_briefs(now)
         for claim in list(self.live.values()):

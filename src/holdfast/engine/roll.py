@@ -3,8 +3,8 @@
 Knows what is written there, and which clients must not go on beside this one. Must not know lanes or claims.
 
 While sets of nodes are changed, a client that knows only the old list and a client that knows only the new one would hold the same
-name at the same time. So each client signs the roll of each node when it connects, and once a minute after that, whether it is used or
-not. The answer tells of clients that know other lists. A node remembers a client for more than a day after it signed, so that jobs that
+name at the same time. So each client signs the roll of each node with its first use, and once a minute after that, whether it is used
+or not. The answer tells of clients that know other lists. A node remembers a client for more than a day after it signed, so that jobs that
 run for a moment and come back the next day are seen, too.
 """
 
@@ -53,6 +53,7 @@ class Roll:
 
     Attributes:
         due: When this client signs next, in seconds; inf: not before a node is connected.
+        fresh: The nodes that are connected, and on which it has not signed since.
         asked: The questions that are under way.
     """
 
@@ -66,14 +67,23 @@ class Roll:
         self._keys = keys(prefix)
         self._client, self._known, self._leaving = client, tuple(spreads) or (ALONE,), leaving
         self.asked: set[Round] = set()
+        self.fresh: set[int] = set()
         self._dues = [inf] * nodes
         self.due = inf
         self._seen: list[tuple[list[_Seen], float] | None] = [None] * nodes  # of each node: who was told, and when
         self._warned: dict[str, None] = {}  # clients that were warned of (a set, in order)
 
-    def up(self, node: int, now: float) -> None:
-        """The node can be spoken to. A program may live for less than a second, so it signs at once."""
-        self._dues[node] = self.due = now
+    def up(self, node: int, due: float) -> None:
+        """The node can be spoken to, and is signed on at `due`, or with the first use."""
+        self.fresh.add(node)
+        self._dues[node] = due
+        self.due = min(self._dues)
+
+    def used(self, now: float) -> None:
+        """The client is used. The program may live for less than a second, so it signs now."""
+        for node in self.fresh:
+            self._dues[node] = now
+        self.due = min(self._dues)
 
     def question(self) -> bytes:
         """The bytes that sign the roll, and ask who knows other lists."""
@@ -82,6 +92,7 @@ class Roll:
     def asks(self, up: Collection[int], now: float) -> list[int]:
         """The nodes to ask now, of those that can be spoken to. They are asked again after a while."""
         asked = [node for node, due in enumerate(self._dues) if due <= now and node in up]
+        self.fresh.difference_update([node for node, due in enumerate(self._dues) if due <= now])
         self._dues = [it if it > now else now + EVERY if node in up else inf for node, it in enumerate(self._dues)]
         self.due = min(self._dues)
         return asked
