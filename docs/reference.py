@@ -17,6 +17,7 @@ from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
 from types import MemberDescriptorType, ModuleType
+from typing import get_type_hints
 
 import pdoc
 
@@ -35,6 +36,8 @@ def build(folder: Path) -> None:
         footer_text=f"holdfast {holdfast.__version__}",
         show_source=False,
     )
+    # A NamedTuple keeps the types of its fields as text, and does not say in which module that text has a meaning.
+    holdfast.NodeStatus.__new__.__annotations__.update(get_type_hints(holdfast.NodeStatus))
     pdoc.pdoc(*MODULES, output_directory=folder)
 
 

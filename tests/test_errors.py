@@ -30,7 +30,7 @@ EVERY = [
     *(kind("so it is") for kind in PLAIN),
     LockBusy("a", 1.5, None, None),
     RateLimited("a", 1.5, None, 10, 60.0, 3.5),
-    NotAllArrived("a", 1.5, 2, 3),
+    NotAllArrived("a", 1.5, 2, 3, ("x", "y")),
     NoQuorum("a", 1.5, {"n1": OSError("refused"), "n2": ConfigError("too old")}, 2),
     Cancelled("a", 1.5),
     LockLost("a", "gap", 7),
@@ -118,7 +118,10 @@ def test_an_error_has_its_facts_on_the_other_side() -> None:
     assert str(limited).startswith(told)
     some = pickle.loads(pickle.dumps(NotAllArrived("a", 0.25, 2, 3)))
     assert (some.name, some.waited, some.arrived, some.count) == ("a", 0.25, 2, 3)
-    assert str(some).startswith("2 of 3 have arrived at 'a'; waited 0.250 s for the others.")
+    assert (some.ids, str(some).startswith("2 of 3 have arrived at 'a'; waited 0.250 s for the others.")) == ((), True)
+    some = pickle.loads(pickle.dumps(NotAllArrived("a", 0.25, 7, 9, ("x\n", *"bcdefg"))))
+    assert some.ids == ("x\n", *"bcdefg")
+    assert str(some).startswith(r"7 of 9 have arrived at 'a' ('x\\n', 'b', 'c', 'd', 'e' and 2 more); waited 0.250 s")
     unknown = pickle.loads(pickle.dumps(NoQuorum("a", 1.5, {"n1": ConnectionResetError("gone")}, 2)))
     assert (unknown.name, unknown.waited, type(unknown.causes["n1"])) == ("a", 1.5, ConnectionResetError)
     lost = pickle.loads(pickle.dumps(StaleFence("a", 7, 9)))

@@ -284,9 +284,10 @@ def test_importing_holdfast_loads_nothing_heavy() -> None:
 def test_importing_holdfast_loads_no_primitive_but_the_locks() -> None:
     others = {"holdfast.face.looking", "holdfast.face.values", "holdfast.recipes.looking"}
     others |= {f"holdfast.{part}.{it}" for part in ("face", "recipes", "sync") for it in ("election", "fill", "gathering", "once", "rate")}
+    others |= {f"holdfast.{part}.semaphore" for part in ("face", "sync")}
     assert sorted(loaded_by("import holdfast", PACKAGE.parent) & others) == []
     others.add("holdfast.face.schedule")
-    everything = "from holdfast import Barrier, Election, Fill, LockStatus, Once, Rate"
+    everything = "from holdfast import Barrier, Election, Fill, LockStatus, Once, Rate, Semaphore"
     assert sorted(others - loaded_by(everything, PACKAGE.parent)) == [], "these are not called so"
 
 

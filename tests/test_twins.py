@@ -13,7 +13,7 @@ import holdfast.sync
 
 # in threads; with asyncio, awaited
 WAITS = {"acquire", "try_acquire", "downgrade", "extend", "release", "ready", "close", "__enter__", "__exit__"}
-WAITS |= {"campaign", "resign", "publish", "leader", "arrive", "wait", "arrived", "is_open"}
+WAITS |= {"campaign", "resign", "publish", "leader", "arrive", "wait", "arrived", "is_open", "available", "holders"}
 WAITS |= {"take", "run", "result", "forget", "get", "peek", "reset", "invalidate", "inspect", "locked_by", "is_locked", "names"}
 WAITS |= {"force_release"}
 ONLY_ONE = {

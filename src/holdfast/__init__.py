@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .engine.crew import NodeStatus
 from .engine.record import Stats
+from .engine.roll import Straggler
 from .errors import (
     BadFence,
     Cancelled,
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
     from .face.once import Result
     from .face.rate import Allowance
     from .face.values import Serializer
-    from .recipes.looking import LockStatus, NodeView, Reader, Waiter
-    from .sync import Barrier, Election, Fill, Latch, Leadership, Observation, Once, Rate
+    from .recipes.looking import LockStatus, NodeView, PermitHolder, Reader, Waiter
+    from .sync import Barrier, Election, Fill, Latch, Leadership, Observation, Once, Rate, Semaphore
 else:
     __getattr__, __dir__ = later(
         __name__,
@@ -54,7 +55,7 @@ else:
             ".face.once": ["Result"],
             ".face.rate": ["Allowance"],
             ".face.values": ["Serializer"],
-            ".recipes.looking": ["LockStatus", "NodeView", "Reader", "Waiter"],
+            ".recipes.looking": ["LockStatus", "NodeView", "PermitHolder", "Reader", "Waiter"],
             ".sync": [name for names in PRIMITIVES.values() for name in names],
         },
     )
@@ -91,6 +92,7 @@ __all__ = [
     "Observation",
     "Once",
     "Options",
+    "PermitHolder",
     "PermitOptions",
     "RWLock",
     "Rate",
@@ -99,9 +101,11 @@ __all__ = [
     "Reader",
     "Result",
     "SelfDeadlock",
+    "Semaphore",
     "Serializer",
     "StaleFence",
     "Stats",
+    "Straggler",
     "Waiter",
     "WrongLoop",
     "WrongProcess",

@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 
+SHOWN = 5  # ids that a message lists
 LONGEST_TOLD = 400  # characters: the longest sentence that a server says of itself (MISCONF) stays whole
 
 
@@ -147,20 +148,27 @@ class RateLimited(NotAcquired, TimeoutError):
 
 
 class NotAllArrived(NotAcquired, TimeoutError):
-    """Others have yet to arrive, and the time to wait for them ran out. Whoever has arrived himself still counts.
+    """Others have yet to arrive, and the time to wait for them ran out. An arrival of the caller's own still counts.
 
-    `arrived`: how many have, as far as a majority of the nodes knows; `count`: how many have to.
+    Attributes:
+        arrived: How many have arrived, as far as a majority of the nodes knows.
+        count: How many have to arrive.
+        ids: The ids of those that have arrived. An arrival at a latch without an id counts in `arrived`, and is not listed here.
     """
 
     arrived: int
     count: int
+    ids: tuple[str, ...]
 
-    def __init__(self, name: str, waited: float, arrived: int, count: int) -> None:
+    def __init__(self, name: str, waited: float, arrived: int, count: int, ids: tuple[str, ...] = ()) -> None:
+        told = ", ".join(repr(readable(it, 64)) for it in ids[:SHOWN])
+        more = "" if len(ids) <= SHOWN else f" and {len(ids) - SHOWN} more"
+        here = f" ({told}{more})" if ids else ""
         super().__init__(
-            f"{arrived} of {count} have arrived at {name!r}; waited {waited:.3f} s for the others. Wait longer (`wait=`), or come back "
-            "later: who has arrived has done so."
+            f"{arrived} of {count} have arrived at {name!r}{here}; waited {waited:.3f} s for the others. Wait longer (`wait=`), or "
+            "come back later: an arrival stays."
         )
-        self.name, self.waited, self.arrived, self.count = name, waited, arrived, count
+        self.name, self.waited, self.arrived, self.count, self.ids = name, waited, arrived, count, ids
 
 
 class NoQuorum(NotAcquired):

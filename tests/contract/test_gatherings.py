@@ -75,9 +75,54 @@ async def test_another_number_is_refused(face: Face, five: Cluster, name: str) -
             await face.call(call)
     assert await face.call(client.latch(name, 3).arrived) == 1, "it has not arrived"
     with pytest.raises(NotAllArrived):
-        await face.call(client.barrier(name, 3, wait=0).wait)
+        await face.call(client.barrier(name, 3, wait=0).wait, "a")
     with pytest.raises(ConfigError, match=r"waits for 3 for others, and for 2 here.*the same `parties`"):
-        await face.call(other.barrier(name, 2).wait)
+        await face.call(other.barrier(name, 2).wait, "b")
+
+
+async def test_who_has_arrived_is_told_when_the_time_is_over(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    for who in ("linux", "macos"):
+        await face.call(client.latch(name, 4).arrive, who)
+    with pytest.raises(NotAllArrived, match=r"2 of 4 have arrived at .* \('linux', 'macos'\); waited") as caught:
+        await face.call(client.latch(name, 4, wait=0).wait)
+    assert set(caught.value.ids) == {"linux", "macos"}
+    await face.call(client.latch(name, 4).arrive)
+    with pytest.raises(NotAllArrived) as caught:
+        await face.call(client.latch(name, 4, wait=0).wait)
+    assert (caught.value.arrived, set(caught.value.ids)) == (3, {"linux", "macos"}), "one has no id"
+    with pytest.raises(NotAllArrived) as caught:
+        await face.call(client.barrier(name, 2, wait=0).wait, "only one")
+    assert caught.value.ids == ("only one",)
+
+
+async def test_a_look_at_a_latch_that_is_not_open_changes_nothing(face: Face, five: Cluster, name: str) -> None:
+    """Whoever looks with a wrong count, such as a monitor, does not decide how many have to arrive."""
+    client, monitor = await face.connected(five), await face.connected(five)
+    wrong = monitor.latch(name, 5)
+    assert (await face.call(wrong.is_open), await face.call(wrong.arrived)) == (False, 0)
+    assert five.everywhere("EXISTS", f"{{{name}}}:latch", f"{{{name}}}:arrived") == [0] * 5, "nothing was noted"
+    assert await face.call(client.latch(name, 2).arrive, "a") == 1
+    for key in (f"{{{name}}}:latch", f"{{{name}}}:arrived"):
+        five.everywhere("PEXPIRE", key, 50_000)
+    assert (await face.call(monitor.latch(name, 2).is_open), await face.call(monitor.latch(name, 2).arrived)) == (False, 1)
+    for key in (f"{{{name}}}:latch", f"{{{name}}}:arrived"):
+        assert max(five.everywhere("PTTL", key)) <= 50_000, "a look does not keep the latch for longer"
+    assert await face.call(client.latch(name, 2).arrive, "b") == 2
+    assert await face.call(monitor.latch(name, 2).is_open)
+
+
+async def test_a_look_tells_what_a_majority_has_not_heard_yet(face: Face, three: Cluster, name: str) -> None:
+    """One node alone has seen the last arrival: whoever is told so has the others know it, or the next one would be told otherwise."""
+    client = await face.connected(three)
+    await face.call(client.latch(name, 2).arrive, "a")
+    three.ask(0, "SET", f"{{{name}}}:latch", "2 1 1", "PX", 100_000)
+    await three.kill(2)
+    await face.until(lambda: client.nodes()[2].state == "down")
+    assert await face.call(client.latch(name, 2).is_open)
+    assert [three.ask(node, "GET", f"{{{name}}}:latch").split()[2] for node in (0, 1)] == ["1", "1"]
+    three.ask(0, "DEL", f"{{{name}}}:latch")
+    assert await face.call(client.latch(name, 2).is_open)
 
 
 async def test_what_a_minority_says_is_no_disagreement(face: Face, three: Cluster, name: str) -> None:
@@ -127,6 +172,10 @@ async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, f
         for who in ("", "a\0b", 7, b"x", "x" * 513, "\ud800", True):
             with pytest.raises(ConfigError, match="an id"):
                 await face.call(call, who)
+    with pytest.raises(ConfigError, match="an id is text, not None"):
+        await face.call(client.barrier("start", 3).wait, None)
+    with pytest.raises(TypeError, match="'id'"):
+        await face.call(client.barrier("start", 3).wait)
     assert five.calls() == before
 
 
@@ -134,7 +183,7 @@ async def test_nothing_stays_for_ever(face: Face, five: Cluster, name: str) -> N
     client = await face.connected(five)
     await face.call(client.latch(name, 2, keep=60).arrive)
     with pytest.raises(NotAllArrived):
-        await face.call(client.barrier(name, 2, keep=60, wait=0).wait)
+        await face.call(client.barrier(name, 2, keep=60, wait=0).wait, "a")
     for key, most in (("latch", 60), ("arrived", 60), ("barrier", 60), ("arrived0", 60), ("awaited0", client.settings.ttl)):
         for left in five.everywhere("PTTL", f"{{{name}}}:{key}"):
             assert 0 < left <= 1000 * most, key
@@ -146,10 +195,10 @@ async def test_nothing_stays_for_ever(face: Face, five: Cluster, name: str) -> N
 async def test_all_wait_for_all_again_and_again(face: Face, five: Cluster, name: str) -> None:
     barriers = [(await face.connected(five)).barrier(name, 3) for _ in range(3)]
     for generation in range(3):
-        early = [asyncio.create_task(face.call(it.wait)) for it in barriers[:2]]
+        early = [asyncio.create_task(face.call(it.wait, who)) for it, who in zip(barriers, "ab", strict=False)]
         await face.sleep(0.1)
         assert not any(it.done() for it in early)
-        assert await face.call(barriers[2].wait) == generation
+        assert await face.call(barriers[2].wait, "c") == generation
         assert await asyncio.gather(*early) == [generation] * 2
     assert (barriers[0].name, barriers[0].parties) == (name, 3)
     assert repr(barriers[0]) == f"<Barrier {name!r} parties=3>"
@@ -165,7 +214,7 @@ async def test_a_description_that_is_new_finds_the_generation(face: Face, five: 
 async def test_many_share_one_description(face: Face, five: Cluster, name: str) -> None:
     barrier = (await face.connected(five)).barrier(name, 4)
     for generation in range(2):
-        assert await asyncio.gather(*[face.call(barrier.wait) for _ in range(4)]) == [generation] * 4
+        assert await asyncio.gather(*[face.call(barrier.wait, who) for who in "abcd"]) == [generation] * 4
 
 
 async def test_who_gives_up_has_arrived_and_may_go_on(face: Face, five: Cluster, name: str) -> None:
@@ -174,9 +223,9 @@ async def test_who_gives_up_has_arrived_and_may_go_on(face: Face, five: Cluster,
     for generation in range(2):
         for _ in range(2):
             with pytest.raises(NotAllArrived, match="1 of 2 have arrived"):
-                await face.call(soon.wait)
-        assert await face.call(patient.wait) == generation, "it counts, and but once"
-        assert await face.call(soon.wait) == generation, "and it is told that this one is over, not the next"
+                await face.call(soon.wait, "a")
+        assert await face.call(patient.wait, "b") == generation, "it counts, and but once"
+        assert await face.call(soon.wait, "a") == generation, "and it is told that this one is over, not the next"
 
 
 async def test_who_begins_anew_with_its_id_is_the_same(face: Face, five: Cluster, name: str) -> None:
@@ -191,11 +240,15 @@ async def test_who_begins_anew_with_its_id_is_the_same(face: Face, five: Cluster
 
 
 async def test_one_too_many_is_told(face: Face, five: Cluster, name: str) -> None:
-    barriers = [(await face.connected(five)).barrier(name, 2) for _ in range(3)]
-    assert await asyncio.gather(*[face.call(it.wait) for it in barriers[:2]]) == [0, 0]
-    assert await asyncio.gather(*[face.call(it.wait) for it in barriers[1:]]) == [1, 1]
+    parties = {who: (await face.connected(five)).barrier(name, 2) for who in "abc"}
+
+    async def meet(*which: str) -> list[int]:
+        return await asyncio.gather(*[face.call(parties[it].wait, it) for it in which])
+
+    assert await meet("a", "b") == [0, 0]
+    assert await meet("b", "c") == [1, 1]
     with pytest.raises(Misuse, match=r"2 others have arrived in generation 1 of barrier .* too many take part"):
-        await face.call(barriers[0].wait)
+        await meet("a")
 
 
 # ------------------------------------------------ nodes that fail
@@ -206,10 +259,10 @@ async def test_a_minority_that_is_away_does_no_harm(face: Face, three: Cluster, 
     waiting = asyncio.create_task(face.call(client.latch(name, 2).wait))
     assert await face.call(other.latch(name, 2).arrive) == 1
     await three.kill(0)
-    meeting = asyncio.create_task(face.call(client.barrier(name, 2).wait))
+    meeting = asyncio.create_task(face.call(client.barrier(name, 2).wait, "a"))
     assert await face.call(other.latch(name, 2).arrive) == 2
     await waiting
-    assert await face.call(other.barrier(name, 2).wait) == await meeting == 0
+    assert await face.call(other.barrier(name, 2).wait, "b") == await meeting == 0
 
 
 async def test_a_node_that_hangs_is_not_waited_for(face: Face, three: Cluster, name: str) -> None:
@@ -249,14 +302,14 @@ async def test_without_a_majority_nobody_can_know(face: Face, three: Cluster, na
         with pytest.raises(NoQuorum, match=f"could not {doing} '{name}'") as caught:
             await face.call(call)
         assert set(caught.value.causes) == set(three.urls[:2])
-    for call in (latch.wait, barrier.wait):
+    for call, who in ((latch.wait, ()), (barrier.wait, ("a",))):
         began = face.now()
         with pytest.raises(NoQuorum, match="could not wait at"):
-            await face.call(call)
+            await face.call(call, *who)
         assert 0.4 < face.now() - began < 10, "for as long as `outage`"
-    for what in (client.latch(name, 2, wait=0), client.barrier(name, 2, wait=0)):
+    for what, who in ((client.latch(name, 2, wait=0), ()), (client.barrier(name, 2, wait=0), ("a",))):
         with pytest.raises(NoQuorum):
-            await face.call(what.wait)
+            await face.call(what.wait, *who)
 
 
 async def test_nodes_in_their_guard_are_waited_for(face: Face, three: Cluster, name: str) -> None:
@@ -285,12 +338,12 @@ async def test_a_thread_s_wait_is_ended_by_an_event(face: Face, five: Cluster, n
     client, stop = await face.connected(five), threading.Event()
     latch, barrier = client.latch(name, 2), client.barrier(name, 2)
     threading.Timer(0.2, stop.set).start()
-    for call, arguments in ((latch.wait, (stop,)), (barrier.wait, (None, stop))):
+    for call, arguments in ((latch.wait, (stop,)), (barrier.wait, ("a", stop))):
         with pytest.raises(Cancelled) as caught:
             await face.call(call, *arguments)
         assert caught.value.name == name
-    meeting = asyncio.create_task(face.call(barrier.wait))
-    assert await face.call((await face.connected(five)).barrier(name, 2).wait) == await meeting == 0, "it has arrived, and but once"
+    meeting = asyncio.create_task(face.call(barrier.wait, "a"))
+    assert await face.call((await face.connected(five)).barrier(name, 2).wait, "b") == await meeting == 0, "it has arrived, and but once"
 
 
 async def test_a_task_that_is_cancelled_has_arrived_and_but_once(face: Face, five: Cluster, name: str) -> None:
@@ -300,8 +353,8 @@ async def test_a_task_that_is_cancelled_has_arrived_and_but_once(face: Face, fiv
     barrier = client.barrier(name, 2)
     for _ in range(2):
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(barrier.wait(), 0.1)
-    assert await other.barrier(name, 2).wait() == await barrier.wait() == 0
+            await asyncio.wait_for(barrier.wait("a"), 0.1)
+    assert await other.barrier(name, 2).wait("b") == await barrier.wait("a") == 0
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(client.latch(name, 2).wait(), 0.1)
     await face.until(lambda: not client._driver().crew.watches)
@@ -310,10 +363,10 @@ async def test_a_task_that_is_cancelled_has_arrived_and_but_once(face: Face, fiv
 async def test_who_waits_when_the_client_is_closed(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
     latch, barrier = client.latch(name, 2), client.barrier(name, 2)
-    waiters = [asyncio.create_task(face.call(it)) for it in (latch.wait, barrier.wait)]
+    waiters = [asyncio.create_task(it) for it in (face.call(latch.wait), face.call(barrier.wait, "a"))]
     await face.sleep(0.2)
     await face.close(client)
-    for call in (*waiters, *[face.call(it) for it in (latch.arrive, latch.is_open, barrier.wait)]):
+    for call in (*waiters, face.call(latch.arrive), face.call(latch.is_open), face.call(barrier.wait, "a")):
         with pytest.raises(Closed):
             await call
 
@@ -328,7 +381,7 @@ async def test_it_lives_where_its_name_does(face: Face, three: Cluster, five: Cl
     assert {client.shard_of(it) for it in names} == {"a", "b"}
     for it in names:
         assert await face.call(client.latch(it, 1).arrive) == 1
-        assert await face.call(client.barrier(it, 1).wait) == 0
+        assert await face.call(client.barrier(it, 1).wait, "a") == 0
         home, elsewhere = (three, five) if client.shard_of(it) == "a" else (five, three)
         await face.until(lambda home=home, it=it: all(home.everywhere("EXISTS", f"{{{it}}}:latch", f"{{{it}}}:barrier")))
         assert set(elsewhere.everywhere("EXISTS", f"{{{it}}}:latch", f"{{{it}}}:barrier")) == {0}

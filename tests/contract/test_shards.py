@@ -8,6 +8,7 @@ import inspect
 import random
 import warnings
 from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from contract.simulated import Simulated, SimulatedCluster
 from proof import patches
 
 from holdfast.embedded import Nodes
+from holdfast.engine import roll
 from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
 from holdfast.face import moving
 from holdfast.face.lease import HELD, LOST, OPEN, RELEASED
@@ -545,19 +547,74 @@ async def test_clients_that_leave_out_a_step_are_seen(face: Face, rollout: Rollo
     assert register.overlaps
 
 
-async def test_clients_that_leave_out_a_step_are_warned(face: Face, sets: dict[str, Cluster]) -> None:
+async def test_clients_that_leave_out_a_step_are_warned(face: Face, sets: dict[str, Cluster], name: str) -> None:
     if not face.hears:
         return
-    told: list[Any] = []
-    before, options = {"a": sets["a"]}, {"prefix": f"{face.kind.__module__}:", "max_ttl": 2, "ttl": 1}
-    for shards, previous in ((before, None), (sets, before)):
-        await face.ready(face.spread(shards, previous, **options, observer=told.append))
-    await face.sleep(0.5)
-    assert not [it for it in told if type(it).__name__ == "Warned"]
-    await face.ready(face.spread(before, **options))
-    await face.sleep(0.5)
-    await face.ready(face.spread(sets, **options, observer=told.append))
-    await face.until(lambda: [it for it in told if "spreads names over other sets" in getattr(it, "warning", "")])
+    old, both, new = list[Any](), list[Any](), list[Any]()
+    before, options = {"a": sets["a"]}, {"prefix": f"{name}:", "max_ttl": 2, "ttl": 1}
+
+    def warned(told: list[Any]) -> list[str]:
+        return [it.warning for it in told if type(it).__name__ == "Warned"]
+
+    await face.ready(face.spread(before, **options, owner="old:1", observer=old.append))
+    await face.until(lambda: sets["a"].everywhere("ZCARD", f"{{holdfast}}:clients:{name}::0") == [1] * 3)
+    await face.ready(face.spread(sets, before, **options, owner="both:2", observer=both.append))
+    await face.until(lambda: warned(both))
+    [told] = warned(both)
+    assert told.startswith("it is used by clients that know only the former sets of nodes, or others: old:1. ")
+    await face.ready(face.spread(sets, **options, owner="new:3", observer=new.append))
+    await face.until(lambda: warned(new))
+    [told] = warned(new)
+    assert told.startswith("it is used by clients that spread names over other sets of nodes: old:1. ")
+    await face.sleep(0.3)
+    assert warned(old) == [], "those who know both are no danger to anybody, and of the new one it hears with its next signature"
+
+
+def left(nodes: Iterable[Any], shard: str = "") -> set[str] | None:
+    """The stragglers on the nodes of a set; None if a node has not told of any."""
+    found = [it.stragglers for it in nodes if shard in ("", it.shard)]
+    return None if None in found else {it.owner for them in found for it in them}
+
+
+@pytest.mark.parametrize("change", ["a set is added", "all nodes are replaced"])
+async def test_a_client_that_was_not_redeployed_is_shown_until_it_was(
+    face: Face, sets: dict[str, Cluster], name: str, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step 2 of a change: whoever knows both lists sees who knows only the old one, on the nodes that the old one names."""
+    if face.hears:
+        monkeypatch.setattr(roll, "EVERY", 0.3)
+    options = {"prefix": f"{name}:", "max_ttl": 2, "ttl": 1}
+    before = {"a": sets["a"]}
+    after = sets if change == "a set is added" else {"a": sets["b"]}
+    new_client, moves = face.spread(after, **options), partial(face.spread, after, before, **options)
+    await face.ready(new_client)
+    olds = [face.spread(before, owner=f"old:{it}", **options) for it in range(2)]
+    for it in olds:
+        await face.ready(it)
+    both = moves(owner="both:1")
+    shown = await face.ready(both)
+    where = shown[0].shard if change == "a set is added" else shown[-1].shard
+    assert left(shown, where) == {"old:0", "old:1"}
+    await face.until(lambda: left(both.nodes(), where) == {"old:0", "old:1"})
+    assert left(both.nodes()) == {"old:0", "old:1"}, "whoever knows only the new list is none, nor who knows both"
+    ages = {it.owner: it.seen for node in both.nodes() for it in node.stragglers}
+    assert all(0 <= it < 30 for it in ages.values())
+    await face.close(olds[1])
+    await face.sleep(1.0 if face.hears else 130.0)
+    seen = {it.owner: it.seen for node in both.nodes() for it in node.stragglers}
+    assert seen["old:1"] > seen["old:0"], "the one that has ended reports no more"
+    if not face.hears:
+        assert seen["old:0"] <= 120 < seen["old:1"]
+
+
+async def test_a_job_that_lives_for_a_moment_is_seen_afterwards(face: Face, sets: dict[str, Cluster], name: str) -> None:
+    options = {"prefix": f"{name}:", "max_ttl": 2, "ttl": 1}
+    job = face.spread({"a": sets["a"]}, owner="cron:7", **options)
+    await face.release(await face.acquire(job.lock(name)))
+    await face.close(job)
+    both = face.spread(sets, {"a": sets["a"]}, **options)
+    await face.ready(both)
+    await face.until(lambda: left(both.nodes()) == {"cron:7"})
 
 
 async def test_a_lease_that_is_dropped_ends_with_its_ttl_on_both_sets(face: Face, sets: dict[str, Cluster], name: str) -> None:

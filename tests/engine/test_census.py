@@ -13,8 +13,8 @@ RUNS = ["a" * 40, "b" * 40, "c" * 40]
 PATIENCE = 0.5
 
 
-def a_census(max_ttl: float = 30.0, prefix: str = "", spreads: tuple[str, ...] = ()) -> Census:
-    return Census(prefix, max_ttl, PATIENCE, spreads)
+def a_census(max_ttl: float = 30.0, prefix: str = "") -> Census:
+    return Census(prefix, max_ttl, PATIENCE)
 
 
 def said(runs: list[str], max_ttl: float = 30.0) -> bytes:
@@ -139,34 +139,6 @@ def test_whoever_cannot_reach_a_server_says_nothing_of_its_run() -> None:
     new = "d" * 40
     assert difference([*RUNS[:2], ""], said([*RUNS[:2], new])) == ""
     assert difference(RUNS, said([*RUNS[:2], new])) != ""
-
-
-OTHER_SETS = (
-    "another client spreads names over other sets of nodes: both may hold the same name. "
-    "Name the same sets everywhere; while they change, the former ones as `previous`."
-)
-
-
-@pytest.mark.parametrize(
-    "mine, theirs, found",
-    [
-        (("a1",), ("a1",), ""),
-        ((), ("a1",), OTHER_SETS),
-        (("a1",), (), OTHER_SETS),
-        (("a1",), ("b2",), OTHER_SETS),
-        (("b2", "a1"), ("a1",), ""),
-        (("b2", "a1"), ("b2",), ""),
-        (("b2", "0"), (), ""),
-        ((), ("b2", "0"), ""),
-        (("b2", "a1"), ("c3", "d4"), OTHER_SETS),
-    ],
-)
-def test_other_sets_are_a_difference_unless_they_are_being_changed(mine: tuple[str, ...], theirs: tuple[str, ...], found: str) -> None:
-    ours, other = a_census(spreads=mine), a_census(spreads=theirs)
-    ours.question(RUNS, 0.0)
-    words = hiredis.Reader()
-    words.feed(other.question(RUNS, 0.0))
-    assert ours.difference(words.gets()[2], []) == found
 
 
 def test_a_difference_is_news_once() -> None:

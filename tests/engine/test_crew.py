@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 from engine import world as world_
-from engine.world import ANOTHER, CEDE, INBOX, SCRIPTS, START, TRIP, TRY, WAIT, WALL, World, denied, granted, run_id, usual
+from engine.world import ANOTHER, CEDE, INBOX, SCRIPTS, START, TRIP, TRY, WAIT, WALL, World, bulk, denied, granted, run_id, usual
 from proof import patches
 
 from holdfast import events
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
 from holdfast.core.goal import Goal
+from holdfast.engine import roll
 from holdfast.engine.crew import Crew
 from holdfast.engine.record import Stats
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, Overtaken
@@ -64,6 +65,16 @@ def causes(claim: Claim) -> dict[str, str]:
 # ------------------------------------------------ connecting
 
 
+def signature(world: World) -> bytes:
+    """What the crew says when it signs the roll."""
+    return roll.Roll("", f"me {INBOX[:8].decode()}", (), False, 1).question()
+
+
+def rests(world: World) -> bool:
+    """Does nothing wake the crew but its next signature of the roll?"""
+    return world.now < world.crew.next_wake() == world.crew._roll.due
+
+
 def test_a_crew_begins_with_nothing() -> None:
     world = World()
     fresh = Crew(world.settings, INBOX, undo)
@@ -77,12 +88,12 @@ def test_a_crew_begins_with_nothing() -> None:
 def test_nothing_is_sent_before_somebody_wants_something_but_the_greeting() -> None:
     world = World()
     assert world.crew.next_wake() <= START  # nodes are dialled as soon as the crew runs
-    world.run(60.0)
+    world.run(50.0)
     for node in world.nodes:
         assert node.connection == 1
-        assert node.writes[1:] == [SCRIPTS, announced(world)]
+        assert node.writes[1:] == [SCRIPTS, announced(world) + signature(world)]
         assert b"".join(node.writes).count(b"HELLO") == 1
-    assert (lines(world), world.crew.owing, world.crew.next_wake()) == (["up"] * 3, False, inf)
+    assert (lines(world), world.crew.owing, rests(world)) == (["up"] * 3, False, True)
     assert b"$20\r\nholdfast:me:01234567\r\n" in world.nodes[0].writes[0] and b"\r\n1.2\r\n" in world.nodes[0].writes[0]
 
 
@@ -199,7 +210,7 @@ def test_only_a_tick_finds_a_node_late() -> None:
     assert crew.next_wake() < now
     world.now = now
     for node in range(3):
-        crew.received(node, usual(claim.ticket), now)  # what lies unread is not late
+        crew.received(node, usual(claim.ticket) + world.nodes[node].roll, now)  # what lies unread is not late
     assert [lane.line.name for lane in crew.lanes] == ["UP"] * 3
     crew.tick(now)
     assert crew.hangups == [] and lines(world) == ["up"] * 3
@@ -509,7 +520,7 @@ def test_a_grant_that_nobody_wants_is_given_back() -> None:
 def test_a_grant_that_is_given_back_and_not_answered_is_found_out() -> None:
     world = World().connect()
     world.run(5.0)
-    assert world.crew.next_wake() == inf
+    assert rests(world)
     world.nodes[0].mute = True
     world.publishes(0, b"g %b 5 a" % ANOTHER)
     world.run(1.0)
@@ -1190,6 +1201,53 @@ def test_all_slots_of_a_semaphore_have_the_ticket_that_counts() -> None:
     assert all(abs(it.fence / 1e6 - WALL + 3600.0) < 3.0 for node in world.nodes for it in node.of("request"))
 
 
+def semaphore(world: World, permits: int) -> Any:
+    """A request for one permit, which has begun."""
+    goal = world.crew.want(Slots("s", permits, 1, ttl=10, horizon=world.settings.horizon), 10.0, world.now)
+    world.crew.begin(goal, world.now)
+    return goal
+
+
+def test_the_size_of_a_semaphore_is_noted_beside_the_request_and_nobody_waits_for_the_answer() -> None:
+    world = World().connect()
+    before = [len(node.writes) for node in world.nodes]
+    goal = semaphore(world, 3)
+    world._send()
+    assert [len(node.writes) for node in world.nodes] == [it + 1 for it in before], "in the same write"
+    world.run(3 * TRIP)
+    assert goal.state is HELD
+    assert [node.values[b"{s}:permits"] for node in world.nodes] == [b"3"] * 3
+    assert (world.crew._sizes.asked, world.crew.rounds, world.found) == ({}, set(), [])
+    assert warnings(world) == []
+
+
+def test_a_semaphore_whose_size_was_not_noted_in_time_is_held_all_the_same() -> None:
+    world = World().connect()
+    world.cut(2, dialled="refuses")
+    goal = semaphore(world, 3)
+    world.run(2.0)
+    assert goal.state is HELD
+    assert (world.crew._sizes.asked, world.crew.rounds) == ({}, set())
+    assert b"{s}:permits" not in world.nodes[2].values
+
+
+def test_another_size_is_warned_of_once() -> None:
+    world = World().connect()
+    for node in world.nodes[1:]:
+        node.values[b"{s}:permits"] = b"4"
+    world.end(semaphore(world, 3))
+    world.run(1.0)
+    assert [node for node, _ in warnings(world)] == ["n1"], "every node says it, and one is enough"
+    assert "another client names 4 permits for semaphore 's', and this one 3" in warnings(world)[0][1]
+    for _ in range(2):
+        world.run(10.0)
+        world.nodes[1].values[b"{s}:permits"] = b"4"
+        world.end(semaphore(world, 3))
+        world.run(1.0)
+    assert world.nodes[1].values[b"{s}:permits"] == b"3", "it was noted again"
+    assert len(warnings(world)) == 1
+
+
 def test_a_node_whose_clock_is_set_while_it_is_connected_is_found_out_by_its_fence() -> None:
     world = World().connect()
     world.run(2.0)
@@ -1393,19 +1451,88 @@ def test_a_node_that_restarted_is_no_difference() -> None:
     assert (lines(other), warnings(one), warnings(other)) == (["up"] * 3, [], [])
 
 
-def test_an_idle_crew_says_nothing_again_and_is_not_woken() -> None:
+def test_an_idle_crew_says_nothing_again_but_that_it_lives() -> None:
     world = World().connect()
     world.run(2.0)
     said = [len(node.asked) for node in world.nodes]
-    assert world.crew.next_wake() == inf
+    assert rests(world)
     world.run(10_000.0)
     assert [len(node.asked) for node in world.nodes] == said
+    assert [len(node.signed) for node in world.nodes] == [1 + 10_000 // 60] * 3
     claim = world.claim()
     world.run(2.0)
     world.end(claim)
     world.run(60.0)
     assert [len(node.of("SET")) for node in world.nodes] == [2, 2, 2]
-    assert (world.crew.next_wake(), world.crew.rounds, world.found) == (inf, set(), [])
+    while world.crew._roll.asked:
+        world.run(1.0)
+    assert (rests(world), world.crew.rounds, world.found) == (True, set(), [])
+
+
+def test_the_roll_is_signed_with_the_first_request_and_once_a_minute() -> None:
+    """A program may live for less than a second."""
+    world = World()
+    claim = world.claim()
+    world.run(5 * TRIP)
+    assert claim.state is HELD
+    when = START + 4 * TRIP
+    assert [node.signed for node in world.nodes] == [[(when, b"me 01234567", b"0")]] * 3
+    assert [len(node.writes) for node in world.nodes] == [2] * 3, "in the same write"
+    world.run(200.0)
+    assert [round(then - START) for then, _, _ in world.nodes[0].signed] == [0, 60, 120, 180]
+
+
+@pytest.mark.parametrize("use", ["a claim", "a round"])
+def test_the_roll_is_signed_in_the_same_write_as_the_first_use(use: str) -> None:
+    world = World().connect()
+    assert [node.signed for node in world.nodes] == [[]] * 3
+    before = [len(node.writes) for node in world.nodes]
+    for _ in range(3):
+        if use == "a claim":
+            world.claim()
+        else:
+            world.consult(0, 1, 2)
+        world.run(3 * TRIP)
+    assert [len(node.signed) for node in world.nodes] == [1] * 3
+    assert [len(node.writes) for node in world.nodes] == [it + 3 for it in before]
+
+
+def test_a_node_that_is_back_is_signed_at_once_and_one_that_is_away_is_not() -> None:
+    world = World().connect()
+    world.run(1.0)
+    world.cut(0)
+    world.cut(1, dialled="refuses")
+    world.run(2.0)
+    assert [len(node.signed) for node in world.nodes] == [2, 1, 1]
+    world.run(100.0)
+    assert [len(node.signed) for node in world.nodes] == [3, 1, 2]
+    world.nodes[1].dialled = "accepts"
+    world.run(10.0)
+    assert len(world.nodes[1].signed) == 2
+
+
+def test_a_crew_that_is_closed_signs_no_more() -> None:
+    world = World().connect()
+    world.run(1.0)
+    world.crew.close(world.now)
+    world.run(500.0)
+    assert [len(node.signed) for node in world.nodes] == [1] * 3
+
+
+def test_clients_that_do_not_know_the_list_of_sets_are_shown_and_warned_of() -> None:
+    world = World(spreads=("a1", "b2"))
+    world.nodes[1].roll = b"*1\r\n*3\r\n" + bulk(b"b2") + bulk(b"web-1:7 0000000a") + b":5000\r\n"
+    world.nodes[2].roll = b"-NOPERM no\r\n"
+    assert [it.stragglers for it in world.crew.status(world.now)] == [None] * 3
+    world.run(10.0)
+    one, two, three = [it.stragglers for it in world.crew.status(world.now)]
+    assert (one, three) == ((), None)
+    assert two is not None and [(it.owner, round(it.seen)) for it in two] == [("web-1:7", 5 + 10 - 1)]
+    assert [node for node, _ in warnings(world)] == ["n1"]
+    assert "the former sets of nodes, or others: web-1:7" in warnings(world)[0][1]
+    world.run(120.0)
+    assert len(warnings(world)) == 1
+    assert world.crew._roll.asked == set()
 
 
 def test_nothing_is_said_to_a_node_that_is_guarded_or_away() -> None:
@@ -1438,7 +1565,7 @@ def test_several_names_are_one_batch_a_node_and_one_round_trip() -> None:
     goal = world.want("a", "b", "c")
     assert isinstance(goal, Goal)
     assert [node.writes[2:] for node in world.nodes] == [[world.nodes[0].writes[2]]] * 3
-    assert world.nodes[0].writes[2].count(b"EVALSHA") == 3
+    assert world.nodes[0].writes[2].count(b"EVALSHA") == 4  # (the fourth signs the roll)
     world.run(2 * TRIP)
     assert (goal.state, goal.since, world.settled) == (HELD, START + 0.5 + 2 * TRIP, [goal])
     assert {it.token for it in goal.claims} == set(world.crew.live)
@@ -1608,8 +1735,8 @@ def test_a_round_is_one_question_to_each_node() -> None:
     world.run(2 * TRIP)
     assert (world.found, round_.sufficient, round_.answers, round_.causes) == ([round_], True, dict.fromkeys(range(3), b"OK"), {})
     assert [len(node.of("PING")) for node in world.nodes] == [1, 1, 1]
-    world.run(60.0)
-    assert (world.found, world.crew.rounds, timers(world), world.crew.next_wake()) == ([round_], set(), 0, inf)
+    world.run(50.0)
+    assert (world.found, world.crew.rounds, timers(world), rests(world)) == ([round_], set(), 0, True)
 
 
 def test_a_round_before_anything_is_connected_waits_for_it() -> None:
@@ -1897,7 +2024,7 @@ def test_a_timer_that_an_earlier_one_has_taken_the_place_of_wakes_nobody(monkeyp
         node.answer = lambda asked: denied(left=left.get(asked.at, 60_000))
     claim = world.claim()
     world.run(0.4)
-    assert timers(world) == 2  # its heartbeat's, which nobody needs, and the earlier one
+    assert timers(world) == 3  # its heartbeat's and the signature's, which nobody needs, and the earlier one
     world.run(3.5)
     assert woken == [0.5, 3.33]  # once
     assert (claim.state, timers(world)) == (WAITING, 1)
@@ -1932,7 +2059,7 @@ def test_timers_that_nobody_needs_are_swept_out_when_they_are_a_hundred_and_more
         assert unneeded <= 100 or unneeded * 2 <= timers(world)
         most = max(most, unneeded)
     assert most >= max(100, needed) - 2  # not sooner: each sweep looks at all
-    world.run(60.0)
+    world.run(50.0)
     assert all(it.state is HELD and it.until > world.now for it in kept)
     assert timers(world) == needed
 
@@ -1940,7 +2067,7 @@ def test_timers_that_nobody_needs_are_swept_out_when_they_are_a_hundred_and_more
 def test_a_claim_needs_one_timer() -> None:
     world = World(1).connect()
     claim = world.claim(ttl=0.3)
-    world.run(60.0)
+    world.run(50.0)
     assert (claim.state, timers(world)) == (HELD, 1)
 
 
@@ -2467,8 +2594,10 @@ def test_after_any_storm_everything_is_put_in_order(seed: int) -> None:
     assert all(claim.state in (OVER, LOST) for claim in claims)
     assert all(claim in world.settled for claim in claims if claim.refusal is not None or claim.state is LOST)
     world.run(60.0)
+    for _ in range(10):  # (it signs the roll of each node once a minute, whatever happens)
+        world.run(0.0 if rests(world) and not timers(world) else 1.0)
     assert (lines(world), world.crew.live, world.crew.owing) == (["up"] * 5, {}, False)
-    assert (timers(world), world.crew.next_wake()) == (0, inf)
+    assert (timers(world), rests(world)) == (0, True)
 
 
 def test_the_driver_may_ask_for_patience_with_what_it_could_not_send() -> None:

@@ -24,7 +24,7 @@ from holdfast.engine.settings import DEFAULT_GUARD, settings
 from holdfast.events import Event
 from holdfast.recipes import exclusive
 from holdfast.recipes.exclusive import Exclusive
-from holdfast.scripts import LOADED, RELEASE, REQUEST
+from holdfast.scripts import LOADED, RELEASE, REQUEST, ROLL
 from holdfast.wire.resp import pack
 
 INBOX = b"0123456789abcdef0123456789abcdef"
@@ -85,7 +85,9 @@ class Node:
     answer: Callable[[Asked], bytes] = lambda asked: b""
     holders: dict[bytes, bytes] = field(default_factory=dict)
     values: dict[bytes, bytes] = field(default_factory=dict)  # what clients have said of themselves, by key
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)  # all but signatures of the roll
+    signed: list[tuple[float, bytes, bytes]] = field(default_factory=list)  # the roll: when, by whom, and which lists it knows
+    roll: bytes = b"*0\r\n"  # what it tells of the roll
     connection: int = 0  # the number of the last one
     linked: bool = False
     writes: list[bytes] = field(default_factory=list)  # of the last connection
@@ -108,6 +110,9 @@ class Node:
 
     def _answers(self, words: list[bytes], now: float) -> bytes:
         if words[0] == b"EVALSHA":
+            if words[1] == ROLL.sha:
+                self.signed.append((now, words[5], words[6]))
+                return self.roll
             if words[1] == REQUEST.sha:
                 token, ttl, mode, fence = words[7], int(words[8]), words[9], int(words[10])
                 self.asked.append(Asked("request", now, self.connection, words[3], token, ttl, mode, fence))

@@ -16,7 +16,7 @@ from proof import patches
 import holdfast
 import holdfast.aio
 from holdfast.errors import ConfigError, Misuse, NotHeld
-from holdfast.face import agreements, decorating, once, rate
+from holdfast.face import decorating, once, rate
 from holdfast.face import lock as locking
 from holdfast.face.decorating import Current, Kind, Options, PermitOptions, RateOptions, current, finished, kind_of, named
 
@@ -499,22 +499,6 @@ def test_a_name_and_a_key_are_called_what_they_are() -> None:
         THREADS.limited(5, 10, 60)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="a rate's key is a template"):
         THREADS.limited("x", 10, 60, key=b"x")  # type: ignore[arg-type]
-
-
-def test_a_client_does_not_remember_every_semaphore_that_a_template_has_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def remembered() -> list[str]:
-        kept = agreements.Agreements(lambda: 5.0)
-        for name in "abcbd":
-            plan = kept._agree(THREADS.semaphore(name, 4)._terms.recipes, THREADS.settings)
-            for _ in plan:
-                pass
-        return list(kept._good)
-
-    monkeypatch.setattr(agreements, "MOST", 2)
-    monkeypatch.setattr("holdfast.face.looking.agree", lambda settings, slots: iter(()))
-    assert remembered() == ["b", "d"]
-    patches.method(monkeypatch, agreements.Agreements, "_agree", "if len(self._good) > MOST:", "if False:")
-    assert len(remembered()) == 4
 
 
 # What is planted, and the test that finds it.

@@ -21,7 +21,8 @@ RULES = {line.split()[2]: line.split()[3:] for line in re.findall(r"^    (ACL SE
 GRANTS = [it for it in RULES["app"] if it[0] in "+~&"]
 
 # Without the first nothing is missing but what the document says; without the second something is, and there need not be an error.
-OPTIONAL = {"~{holdfast}:config:app:", "+client|setname", "+client|tracking", "+client|caching"}
+NOTES = {"~{holdfast}:config:app:", "~{holdfast}:lists:app:", "~{holdfast}:clients:app:*"}
+OPTIONAL = {*NOTES, "+client|setname", "+client|tracking", "+client|caching"}
 UNTOLD = {"+publish", "+del", "+zrem", "+hget", "+hdel"}
 REFUSED = re.compile(r"NOPERM|no permission|can't (run|access)|ACL failure")
 

@@ -114,8 +114,8 @@ def test_who_arrives() -> None:
     assert id_of("worker é 7") == "worker é 7".encode()
     assert id_of("x" * 512) == b"x" * 512
     for wrong, told in [
-        ("", "something in it"),
-        ("a\0b", "no NUL; not 'a"),
+        ("", "an id is a text of 1 to 512 bytes without NUL, not ''"),
+        ("a\0b", r"without NUL, not 'a"),
         ("x" * 513, "513 bytes"),
         (7, "an id is text, not 7"),
         (b"x", "is text"),
@@ -124,3 +124,11 @@ def test_who_arrives() -> None:
             id_of(wrong)
     with pytest.raises(ConfigError, match="surrogate"):
         id_of("\ud800")
+
+
+def test_a_look_says_nothing_and_keeps_nothing() -> None:
+    said = words(latch("x").look(0))
+    assert said[:4] == [b"EVALSHA", ARRIVE.sha, b"4", b"{x}:latch"]
+    assert dict(zip(ARRIVE.arguments, said[7:], strict=True)) == {
+        "count": b"3", "generation": b"0", "keep": b"0", "over": b"0", "birth": b"0", "known": b"0", "token": b"", "ttl": b"0", "ids": b"",
+    }  # fmt: skip

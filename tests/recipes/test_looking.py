@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import holdfast.scripts
 from holdfast.recipes import looking
 from holdfast.recipes.exclusive import keys_of
-from holdfast.recipes.looking import LockStatus, NodeView, Reader, Waiter
+from holdfast.recipes.looking import LockStatus, NodeView, PermitHolder, Reader, Waiter
 from holdfast.recipes.readwrite import rw_keys_of
+from holdfast.scripts import PERMITS
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
@@ -256,3 +257,41 @@ def test_what_no_script_of_ours_says(reply: object) -> None:
 def test_what_no_client_of_ours_wrote_is_passed_over() -> None:
     status = seen({it: [None, -2, b"many", 4, 0, b"alien", 5, TWO, b"soon", 5, 5, THREE, 1000, TWO] for it in range(3)})
     assert (status.fence, [it.token for it in status.queue], status.nodes[0].waiting) == (None, [THREE.decode()], 4)
+
+
+# ------------------------------------------------ permits
+
+
+def test_what_is_asked_of_permits() -> None:
+    assert words(looking.permits(b"app:pool", 4)) == [b"EVALSHA", PERMITS.sha, b"1", b"app:pool", b"4"]
+
+
+@pytest.mark.parametrize(
+    "answers, held, unknown",
+    [
+        ({}, {}, 3),
+        ({0: [], 1: []}, {}, 0),
+        ({0: []}, {}, 3),
+        ({0: [0, b"a", 900], 1: [0, b"a", 700], 2: []}, {0: (b"a", 700)}, 0),
+        ({0: [0, b"a", 900], 1: [0, b"a", 700], 2: [0, b"a", 800]}, {0: (b"a", 800)}, 0),
+        ({0: [0, b"a", -1], 1: [0, b"a", 700], 2: [0, b"a", 800]}, {0: (b"a", 800)}, 0),
+        ({0: [0, b"a", -1], 1: [0, b"a", -1], 2: [0, b"a", 800]}, {0: (b"a", -1)}, 0),
+        ({0: [2, b"a", 900, 1, b"b", 1], 1: [2, b"a", 900, 1, b"b", 2]}, {1: (b"b", 1), 2: (b"a", 900)}, 0),
+        ({0: [0, b"a", 900], 1: []}, {}, 1),
+        ({0: [0, b"a", 900], 1: [0, b"b", 900]}, {}, 1),
+        ({0: [0, b"a", 900], 1: [0, b"b", 900], 2: []}, {}, 0),
+        ({0: [], 1: [0, b"a"], 2: None}, {}, 3),
+        ({0: [], 1: [b"0", b"a", 1], 2: [0, 7, 1]}, {}, 3),
+        ({0: [], 1: [0, b"a", b"1"]}, {}, 3),
+    ],
+)
+def test_a_permit_is_held_by_what_is_on_a_majority(answers: dict[int, object], held: object, unknown: int) -> None:
+    assert looking.held(answers, 3, 3) == (held, unknown)
+
+
+def test_who_holds_permits_is_told_as_users_know_it() -> None:
+    found = looking.permit_holders("pool", {1: (ONE, 1500), 3: (ALIEN, -1)}, {ONE[17:25]: "host:7"})
+    assert found == (
+        PermitHolder(slot=1, name="pool[slot 1]", token=ONE.decode(), owner="host:7", left=1.5),
+        PermitHolder(slot=3, name="pool[slot 3]", token="alien\\xff", owner=None, left=None),
+    )

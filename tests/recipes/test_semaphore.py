@@ -1,4 +1,4 @@
-"""The slots of a semaphore: their names, which of them a ticket asks for first, and what nodes say of permits."""
+"""The slots of a semaphore: their names, which of them a ticket asks for first, and what is noted of their number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from recipes.test_looking import words
 from holdfast.errors import ConfigError
 from holdfast.recipes.exclusive import Exclusive, key_of, keys_of
 from holdfast.recipes.semaphore import MOST, Slots
-from holdfast.scripts import PERMITS
 
 K = 16_000
 
@@ -67,36 +66,31 @@ def test_more_than_there_are() -> None:
         pool(name="")
 
 
-def test_what_is_said_of_permits() -> None:
-    said = pool(prefix="app:").agrees(30.0)
-    assert words(said) == [b"EVALSHA", PERMITS.sha, b"1", b"{app:pool}:permits", b"5", b"30000"]
-    assert words(pool(name="{a}b").agrees(0.05))[3:] == [b"{a}:permits:{a}b", b"5", b"50"]
+def test_what_is_noted_of_the_number() -> None:
+    said = pool(prefix="app:").tells(30.0)
+    assert words(said) == [b"SET", b"{app:pool}:permits", b"5", b"PX", b"30000", b"GET"]
+    assert words(pool(name="{a}b").tells(0.05))[1:] == [b"{a}:permits:{a}b", b"5", b"PX", b"50", b"GET"]
+    assert pool(prefix="app:").key == b"app:pool"
 
 
-@pytest.mark.parametrize(
-    "answers, agreed",
-    [
-        ({}, None),
-        ({0: b"5", 1: b"5"}, None),
-        ({0: b"5", 1: b"5", 4: b"5"}, True),
-        ({0: b"5", 1: b"5", 2: b"4", 3: b"4", 4: b"5"}, True),
-        ({2: b"4", 3: b"4"}, None),
-        ({1: b"4", 2: b"4", 3: b"4"}, False),
-        ({1: b"4", 2: b"3", 3: 7}, False),
-    ],
-)
-def test_a_majority_has_to_say_the_same(answers: dict[int, object], agreed: bool | None) -> None:
-    assert pool().agreed(answers, 5) is agreed
+@pytest.mark.parametrize("before", [None, b"5", b"05", b"", b"x", b"4\n", b"-4", b"44444", 4, "4", Exception("NOPERM")])
+def test_an_equal_number_or_what_is_none_is_no_difference(before: object) -> None:
+    assert pool().differs(before) == ""
 
 
-def test_no_two_numbers_of_permits_have_a_majority() -> None:
-    answers = {0: b"5", 1: b"5", 2: b"4", 3: b"4"}
-    assert pool(5).agreed(answers, 4) is pool(4).agreed(answers, 4) is False
+def test_another_number_is_warned_of() -> None:
+    assert pool().differs(b"4") == (
+        "another client names 4 permits for semaphore 'pool', and this one 5: while both are in use, up to 5 permits can be held. "
+        "Unless you are changing the number just now, name the same one everywhere."
+    )
+    assert "up to 1000 permits can be held" in pool().differs(b"1000")
 
 
-def test_a_disagreement_says_who_says_what_and_what_to_do() -> None:
-    told = str(pool().disagreement({0: b"5", 1: b"4", 2: b"3", 3: 7, 4: b"4"}))
-    assert told.startswith("semaphore 'pool' has 3 or 4 or 7 permits for others, and 5 here")
-    assert "wait for max_ttl" in told
-    forged = str(pool().disagreement({0: b"5", 1: b"4\n\x1b[2J" * 10**6}))
-    assert "has 4\\n\\x1b[2J4\\n" in forged and forged.isprintable() and len(forged) < 700
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**53))
+def test_whoever_names_fewer_permits_uses_slots_of_whoever_names_more(few: int, more: int, ticket: int) -> None:
+    """So together they hold no more than the larger number, whichever slots each has."""
+    few, more = sorted((few, more))
+    small, large = pool(few), pool(more)
+    theirs = {it.name for it in large}
+    assert {it.name for it in [*small.first(ticket), *small.others(ticket)]} <= theirs
+    assert len(theirs) == more

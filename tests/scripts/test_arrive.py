@@ -198,6 +198,56 @@ def test_who_waits_is_kept_for_as_long_as_it_said(node: Node) -> None:
     assert node.bench.operator.say("ZRANGE", "{n}:awaited", 0, -1) == [other, one], "a deadline is never moved back"
 
 
+# ------------------------------------------------ who only looks
+
+
+def look(node: Node, generation: int = 0) -> Any:
+    """What is told to somebody who only looks; nothing on the node may have changed."""
+    operator = node.bench.operator
+    for key in node.kept():
+        operator.say("PEXPIRE", key, 20_000)
+    before = snapshot(node)
+    reader = hiredis.Reader()
+    reader.feed(node.recipe.look(generation))
+    words = reader.gets()
+    words[1] = node.script.sha
+    told = node.recipe.read(node.bench.client.say(*words))
+    assert snapshot(node) == before
+    assert all(operator.say("PTTL", key) <= 20_000 for key in node.kept()), "a look does not keep it for longer"
+    return told
+
+
+def snapshot(node: Node) -> dict[bytes, Any]:
+    """What stands in each key."""
+    operator = node.bench.operator
+    return {
+        it: operator.say("GET", it) if it.endswith((b"latch", b"barrier")) else operator.say("ZRANGE", it, 0, -1)
+        for it in node.kept()
+    }
+
+
+def test_a_look_where_nothing_is_notes_nothing(node: Node) -> None:
+    told = look(node)
+    assert (told.over, told.known, told.ids) == (0, 0, [])
+    assert node.kept() == set(), "the count neither"
+
+
+def test_a_look_tells_who_has_arrived(node: Node) -> None:
+    node.say([b"a"], token=node.watch(), ttl=TTL)
+    node.say([b"b"])
+    told = look(node)
+    assert (told.over, told.ids) == (0, [b"a", b"b"])
+    node.say([b"c"])
+    assert look(node)[:1] == (1,)
+    assert look(node).ids == []
+
+
+def test_a_look_with_another_count_is_told(node: Node) -> None:
+    node.say([b"a"])
+    other = Node(node.bench, LATCH, 5)
+    assert look(other) == "3"
+
+
 # ------------------------------------------------ barriers
 
 
@@ -327,6 +377,7 @@ FAULTS = {
     "keeps old sets": ("call('DEL', awaited, KEYS[4])", "call('DEL', awaited)"),
     "drops the set that tells who is late": ("call('DEL', awaited, KEYS[4])", "call('DEL', awaited, KEYS[4], arrived)"),
     "takes those who are late": ("if over > generation then", "if over > generation + 1 then"),
+    "a look notes the count": ("if keep == 0 then", "if false then"),
     "forgets who waits": ("call('ZADD', awaited, 'GT'", "call('DEL', awaited) call('ZADD', awaited, 'GT'"),
 }
 
@@ -334,4 +385,8 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_script_with_a_fault_is_found(fault: str) -> None:
     node = Node(simulated(VALKEY_9), BARRIER, 3, planted(*FAULTS[fault]))
+    if fault.startswith("a look"):
+        with pytest.raises((AssertionError, hiredis.ReplyError)):
+            test_a_look_where_nothing_is_notes_nothing(node)
+        return
     assert any(history(node, seed) for seed in SEEDS)

@@ -25,6 +25,7 @@ from holdfast.scripts import (
     RATES,
     RELEASE,
     REQUEST,
+    ROLL,
     RW_FORCE_RELEASE,
     RW_RELEASE,
     RW_REQUEST,
@@ -36,7 +37,7 @@ from holdfast.scripts import (
     Script,
 )
 
-OWN = (*EXCLUSIVE, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE)  # each of which is one file
+OWN = (*EXCLUSIVE, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL)  # each of which is one file
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
@@ -70,13 +71,13 @@ def test_a_script_of_read_write_locks_is_the_common_part_and_its_file(script: Sc
 
 def test_those_that_lanes_load() -> None:
     assert SHARED == (RW_REQUEST, RW_RELEASE)
-    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE) == LOADED
+    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL) == LOADED
     assert EXCLUSIVE == (REQUEST, RELEASE)
     assert RATES == (GCRA, WINDOW)
     assert ELECTION == (ANNOUNCE, WATCH)
     assert ONCE == (LOOK, STORE)
     assert FILLS == (PEEK, PUT, VOID)
-    names = ["request", "release", "permits", "gcra", "window", "announce", "watch", "look", "store", "peek", "put", "void", "arrive"]
+    names = ["request", "release", "permits", "gcra", "window", "announce", "watch", "look", "store", "peek", "put", "void", "arrive", "roll"]
     assert [script.name for script in OWN] == names
 
 

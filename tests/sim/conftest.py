@@ -26,7 +26,7 @@ class Town:
     def client(self, **options: Any) -> Holdfast:
         """One more client, in a process of its own; connected."""
         client = Holdfast(self.world, self.nodes, self.laws, **options)
-        self.world.do(client.ready())
+        self.world.do(client.driver.ready(5.0))
         return client
 
 

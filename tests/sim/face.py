@@ -13,8 +13,7 @@ from holdfast.checks import Seconds, seconds
 from holdfast.engine.crew import NodeStatus, Want
 from holdfast.engine.record import Stats, total
 from holdfast.errors import LockBusy, LockLost, NoQuorum, Overtaken
-from holdfast.face import client, election, fill, gathering, lease, lock, once, rate
-from holdfast.face.agreements import Agreements
+from holdfast.face import client, election, fill, gathering, lease, lock, once, rate, semaphore
 from holdfast.face.decorating import Current, Kind
 from holdfast.face.election import Leader, View, spoken
 from holdfast.face.fill import Fills, Found
@@ -25,6 +24,7 @@ from holdfast.face.once import Deed, Result, Turn, begin
 from holdfast.face.plans import Plan
 from holdfast.face.rate import Allowance, Limits
 from holdfast.face.terms import Terms
+from holdfast.recipes import looking
 from holdfast.recipes.looking import LockStatus
 from holdfast.testing.driver import Driver, Witness
 from holdfast.testing.network import Node
@@ -126,9 +126,9 @@ class Lock(lock.Lock[Lease]):
     _kind: type[Lease] = Lease
 
     def __init__(
-        self, terms: Terms, inside: Inside[Lease], agreements: Agreements | None, driver: Driver, sources: Sequence[tuple[Driver, Terms]]
+        self, terms: Terms, inside: Inside[Lease], driver: Driver, sources: Sequence[tuple[Driver, Terms]]
     ) -> None:
-        super().__init__(terms, inside, agreements)
+        super().__init__(terms, inside)
         self._driver, self._sources = driver, sources
 
     async def acquire(self) -> Lease:
@@ -156,8 +156,6 @@ class Lock(lock.Lock[Lease]):
         if stays:
             self._inside.enters(here, lease)
         try:
-            if self._agreements is not None and (plan := self._first(self._driver.settings)) is not None:
-                await carry_out(plan, self._driver)
             await (self._move(lease, wait) if self._sources else lease._obtain(wait))
         except NoQuorum as why:
             if not terms.fail_open:
@@ -195,6 +193,18 @@ class Lock(lock.Lock[Lease]):
             if error is None:
                 raise
             error.add_note(f"and {lost}")
+
+
+class Semaphore(Lock, semaphore.Semaphore[Lease]):
+    """The description of a semaphore in a simulated world."""
+
+    __slots__ = ()
+
+    async def available(self) -> int:
+        return await carry_out(semaphore.available(self._driver.settings, self._slots), self._driver)
+
+    async def holders(self) -> tuple[looking.PermitHolder, ...]:
+        return await carry_out(semaphore.holders(self._driver.settings, self._slots), self._driver)
 
 
 class Rate(rate.Rate):
@@ -370,11 +380,11 @@ class Barrier(gathering.Barrier):
         super().__init__(terms)
         self._driver = driver
 
-    async def wait(self, id: str | None = None) -> int:
+    async def wait(self, id: str) -> int:
         return await carry_out(gathering.meet(self._terms, self._progress, id), self._driver)
 
 
-class Holdfast(client.Client[Lock, Any, Any, Rate, Election, Once, Latch, Barrier]):
+class Holdfast(client.Client[Lock, Any, Any, Rate, Election, Once, Latch, Barrier, Semaphore]):
     """A client in a simulated world. `run` its users in `driver`. `shards`, `previous`: as users say them, but of nodes."""
 
     def __init__(
@@ -403,17 +413,19 @@ class Holdfast(client.Client[Lock, Any, Any, Rate, Election, Once, Latch, Barrie
             Driver(world, [known[it] for it in site.shard.nodes], site.settings, Clock(world, 0.0), witness) for site in self._sites.all
         ]
         self.driver = self._drivers[0]
-        self._agreements = Agreements(self.driver.clock)
 
-    def _describe(self, terms: Terms, agreements: Agreements | None = None) -> Lock:
+    def _describe(self, terms: Terms) -> Lock:
         at, sources = self._sites.placed(terms)
-        return Lock(terms, self._inside, agreements, self._drivers[at], [(self._drivers[it], parts) for it, parts in sources])
+        return Lock(terms, self._inside, self._drivers[at], [(self._drivers[it], parts) for it, parts in sources])
+
+    def _permit(self, terms: Terms) -> Semaphore:
+        return Semaphore(terms, self._inside, self._drivers[self._sites.placed(terms)[0]], ())
 
     def _limit(self, limits: Limits, at: Sequence[int]) -> Rate:
         return Rate(limits, [self._drivers[it] for it in at])
 
     def _elect(self, terms: Terms, at: int) -> Election:
-        return Election(terms, self._inside, None, self._drivers[at], [])
+        return Election(terms, self._inside, self._drivers[at], [])
 
     def _once(self, options: Deed) -> Once:
         return Once(options, self)
@@ -422,7 +434,7 @@ class Holdfast(client.Client[Lock, Any, Any, Rate, Election, Once, Latch, Barrie
 
     def fill(self, *arguments: Any, **options: Any) -> Fill:
         asked, at = self._fills(*arguments, **options)
-        return Fill(asked, Lock(asked.terms, self._inside, None, self._drivers[at], ()), self._drivers[at])
+        return Fill(asked, Lock(asked.terms, self._inside, self._drivers[at], ()), self._drivers[at])
 
     def _latch(self, terms: gathering.Terms, at: int) -> Latch:
         return Latch(terms, self._drivers[at])
@@ -458,7 +470,11 @@ class Holdfast(client.Client[Lock, Any, Any, Rate, Election, Once, Latch, Barrie
         return await carry_out(plan, *self._drivers)
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
-        return tuple([node for it in self._drivers for node in await it.ready(seconds(wait, "wait"))])
+        found: list[NodeStatus] = []
+        for at, driver in enumerate(self._drivers):
+            nodes = await driver.ready(seconds(wait, "wait"))
+            found += await self._look(self._sites.checked(at, nodes))
+        return tuple(found)
 
     async def close(self) -> None:
         for it in self._drivers:

@@ -279,7 +279,7 @@ class Meeting:
     """The parties of a barrier. `reach`: the generations, counted, in which each may have arrived; `passed`: how many each has passed."""
 
     town: Town
-    named: bool
+    fragile: bool
     reach: list[int] = field(default_factory=lambda: [0] * PARTIES)
     passed: list[int] = field(default_factory=lambda: [0] * PARTIES)
     crashes: int = 0
@@ -302,7 +302,7 @@ class Meeting:
             await world.sleep(dice.choice([0.0, 0.05, dice.uniform(0, 3.0)]))
             self.reach[number] = max(self.reach[number], self.passed[number] + 1)
             try:
-                generation = await barrier.wait(f"party {number}" if self.named else None)
+                generation = await barrier.wait(f"party {number}")
             except (NotAllArrived, NoQuorum):
                 continue
             if not again and generation != self.passed[number]:
@@ -311,15 +311,15 @@ class Meeting:
             self.passes(number, generation)
 
 
-def met(build: Build, seed: int, nodes: int = 5, named: bool | None = None) -> Meeting:
-    """A barrier in trouble; with ids of their own, parties crash as well, and begin anew."""
+def met(build: Build, seed: int, nodes: int = 5, fragile: bool | None = None) -> Meeting:
+    """A barrier in trouble; `fragile`: parties crash as well, and begin anew."""
     town = build(nodes, seed)
-    named = bool(seed % 2) if named is None else named
-    meeting = Meeting(town, named)
+    fragile = bool(seed % 2) if fragile is None else fragile
+    meeting = Meeting(town, fragile)
     try:
         return _met(town, meeting)
     except (Violation, AssertionError, Misuse) as broken:
-        raise Violation(f"{broken} (seed {seed}, named {named})") from broken
+        raise Violation(f"{broken} (seed {seed}, fragile {fragile})") from broken
 
 
 def _met(town: Town, meeting: Meeting) -> Meeting:
@@ -337,7 +337,7 @@ def _met(town: Town, meeting: Meeting) -> Meeting:
         heir = clients[number] = Holdfast(world, town.nodes, town.laws, **OPTIONS)
         tasks[number] = heir.driver.run(meeting.party(heir, number))
 
-    if meeting.named:
+    if meeting.fragile:
         for _ in range(2):
             world.after(dice.uniform(0, TROUBLE), crash)
     world.run(world.now + TROUBLE)
@@ -348,11 +348,11 @@ def _met(town: Town, meeting: Meeting) -> Meeting:
 
 
 @pytest.mark.parametrize("nodes", [3, 5])
-@pytest.mark.parametrize("named", [False, True])
-def test_a_barrier_keeps_its_promise_whatever_fails(town: Build, nodes: int, named: bool) -> None:
-    meetings = [met(town, seed, nodes, named) for seed in SEEDS]
+@pytest.mark.parametrize("fragile", [False, True])
+def test_a_barrier_keeps_its_promise_whatever_fails(town: Build, nodes: int, fragile: bool) -> None:
+    meetings = [met(town, seed, nodes, fragile) for seed in SEEDS]
     assert all(it.passed == [ROUNDS] * PARTIES for it in meetings)
-    assert not named or any(it.crashes for it in meetings)
+    assert not fragile or any(it.crashes for it in meetings)
 
 
 def rolling(build: Build) -> list[int]:
@@ -383,7 +383,7 @@ def test_who_is_one_too_many_is_told(town: Build) -> None:
     barriers = [it.barrier("meet", 2) for it in clients]
 
     def all_arrive(*which: int) -> list[Any]:
-        tasks = [clients[it].driver.run(caught(barriers[it].wait())) for it in which]
+        tasks = [clients[it].driver.run(caught(barriers[it].wait(f"{it}"))) for it in which]
         patiently(here, "", tasks)
         return [it.result() for it in tasks]
 
@@ -563,7 +563,7 @@ def test_a_planted_fault_of_a_latch_is_found(town: Build, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    "law, plant, named",
+    "law, plant, fragile",
     [
         ("early", counts_arrivals, True),
         ("early", believes_pushes, False),
@@ -572,9 +572,9 @@ def test_a_planted_fault_of_a_latch_is_found(town: Build, monkeypatch: pytest.Mo
     ],
     ids=lambda it: getattr(it, "__name__", it),
 )
-def test_a_planted_fault_of_a_barrier_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, law: str, plant: Any, named: bool) -> None:
+def test_a_planted_fault_of_a_barrier_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, law: str, plant: Any, fragile: bool) -> None:
     plant(monkeypatch)
-    goes_wrong(law, lambda seed: met(town, seed, 5, named))
+    goes_wrong(law, lambda seed: met(town, seed, 5, fragile))
 
 
 def test_arriving_in_one_round_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:

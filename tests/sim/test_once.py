@@ -584,7 +584,7 @@ Seen = Callable[[Build], bool]
 
 
 def breaks_the_law(build: Build) -> bool:
-    for seed in range(60):
+    for seed in range(240):
         try:
             Story(build, seed, 3, long=seed % 2 == 0).run()
         except Broken:

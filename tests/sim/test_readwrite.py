@@ -16,14 +16,17 @@ from holdfast.testing.server import Lua
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 
-EACH = 3  # seeds of each kind of world
+EACH = 3  # seeds of each kind of world; more, until what these worlds are aimed at has happened,
+MOST = 10  # but no more than these
 KEPT = (5,)  # a write-back was under way when a writer began its downgrade: what it raised looked like a gap
 
 
 @pytest.mark.parametrize("which", range(len(SHARED)), ids=lambda it: SHARED[it].name)
 def test_no_law_is_broken(which: int) -> None:
     count = 0
-    for seed in range(which, EACH * len(SHARED), len(SHARED)):
+    for number, seed in enumerate(range(which, MOST * len(SHARED), len(SHARED))):
+        if number >= EACH and count:
+            break
         stage = explore(seed, shared=True, quick=seed not in KEPT)
         try:
             stage.run()

@@ -1,6 +1,6 @@
 """What the nodes have in their hands.
 
-Knows INFO and SCAN. Must not know what the keys mean, but for one: what clients say of their settings stays for an hour.
+Knows INFO and SCAN. Must not know what the keys mean, but for those that stay for longer: what clients say of themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-SETTINGS = b"{holdfast}:config:"
+SETTINGS = (b"{holdfast}:config:", b"{holdfast}:lists:", b"{holdfast}:clients:")  # what clients say of themselves
 
 
 class Sample(NamedTuple):
@@ -40,7 +40,7 @@ class Node:
 
     def left(self) -> list[bytes]:
         """The keys that are there, but for the settings, which expire."""
-        return [key for key in self._client.scan_iter(count=1000) if key != SETTINGS or self._client.pttl(key) < 0]
+        return [key for key in self._client.scan_iter(count=1000) if not key.startswith(SETTINGS) or self._client.pttl(key) < 0]
 
     def plant(self) -> None:
         """A key that stays."""

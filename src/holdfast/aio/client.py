@@ -18,7 +18,6 @@ from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
 from ..errors import CLOSED, Closed
 from ..face import client
-from ..face.agreements import Agreements
 from ..face.decorating import Kind
 from ..face.inside import Inside
 from ..face.plans import Plan
@@ -40,11 +39,12 @@ if TYPE_CHECKING:
     from .gathering import Barrier, Latch
     from .once import Once
     from .rate import Rate
+    from .semaphore import Semaphore
 
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once", "Latch", "Barrier"]):
+class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once", "Latch", "Barrier", "Semaphore"]):
     __doc__ = client.Client.__doc__
     _locked = Locked
     _skipping = Skipping
@@ -58,10 +58,15 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         self._ways = tuple(partial(self._driver, at) for at in range(len(self._sites.all)))
         self._closed = False
 
-    def _describe(self, terms: Terms, agreements: Agreements | None = None) -> Lock:
+    def _describe(self, terms: Terms) -> Lock:
         at, sources = self._sites.placed(terms) if len(self._ways) > 1 else (0, ())
         former = [(self._ways[it], parts) for it, parts in sources] if sources else ()
-        return Lock(terms, self._inside, agreements, self._ways[at], former)
+        return Lock(terms, self._inside, self._ways[at], former)
+
+    def _permit(self, terms: Terms) -> Semaphore:
+        from .semaphore import Semaphore
+
+        return Semaphore(terms, self._inside, self._ways[self._sites.placed(terms)[0]])
 
     def _limit(self, limits: Limits, at: Sequence[int]) -> Rate:
         from .rate import Rate
@@ -71,7 +76,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
     def _elect(self, terms: Terms, at: int) -> Election:
         from .election import Election
 
-        return Election(terms, self._inside, None, self._ways[at])
+        return Election(terms, self._inside, self._ways[at])
 
     def _once(self, options: Deed) -> Once:
         from .once import Once
@@ -86,7 +91,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         from .fill import Fill
 
         asked, at = self._fills(key, ttl, compute, **options)
-        return Fill(asked, Lock(asked.terms, self._inside, None, self._ways[at]), self._ways[at])
+        return Fill(asked, Lock(asked.terms, self._inside, self._ways[at]), self._ways[at])
 
     def _latch(self, terms: GatheringTerms, at: int) -> Latch:
         from .gathering import Latch
@@ -150,7 +155,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._ways):
             nodes = await driver().ready(max(0.0, deadline - clock()))
-            found += await self._look(self._sites.writable(at, nodes))
+            found += await self._look(self._sites.checked(at, nodes))
         return tuple(found)
 
     async def close(self) -> None:

@@ -42,5 +42,5 @@ class Barrier(gathering.Barrier):
         super().__init__(terms)
         self._driver = driver
 
-    async def wait(self, id: str | None = None) -> int:
+    async def wait(self, id: str) -> int:
         return await carry_out(gathering.meet(self._terms, self._progress, id), self._driver())

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ..drivers.aio import Driver, no_loop
 from ..errors import LockBusy, NoQuorum
 from ..face import lock
-from ..face.agreements import Agreements
 from ..face.inside import Inside
 from ..face.lock import Leave
 from ..face.moving import steps
 from ..face.terms import Terms
-from .asking import carry_out
 from .decorating import Locked, P, W
 from .lease import Lease
 
@@ -32,11 +30,10 @@ class Lock(lock.Lock[Lease]):
         self,
         terms: Terms,
         inside: Inside[Lease],
-        agreements: Agreements | None,
         driver: Callable[[], Driver],
         sources: Sequence[tuple[Callable[[], Driver], Terms]] = (),
     ) -> None:
-        super().__init__(terms, inside, agreements)
+        super().__init__(terms, inside)
         self._driver = driver  # that of the running loop
         self._sources = sources  # of names that move: where they are taken before that, and which
 
@@ -65,8 +62,6 @@ class Lock(lock.Lock[Lease]):
         if stays:
             self._inside.enters(here, lease)
         try:
-            if self._agreements is not None and (plan := self._first(driver.settings)) is not None:
-                await carry_out(plan, driver)
             await (self._move(lease, wait) if self._sources else lease._obtain(wait))
         except NoQuorum as why:
             if not terms.fail_open:

@@ -22,7 +22,9 @@ from .command import Recipe
 
 
 class Some(Sequence[Recipe]):
-    """Recipes of which only some are needed, whichever."""
+    """Recipes of which only some are needed, whichever. `label`: what users call them together."""
+
+    label: str
 
     @abstractmethod
     def first(self, ticket: int) -> Sequence[Recipe]:
@@ -31,6 +33,14 @@ class Some(Sequence[Recipe]):
     @abstractmethod
     def others(self, ticket: int) -> Sequence[Recipe]:
         """All others, in the order in which it would like to have them."""
+
+    @abstractmethod
+    def tells(self, expiry: float) -> bytes:
+        """The bytes that note on a node how many there are, for `expiry` seconds. The answer is the note that was there."""
+
+    @abstractmethod
+    def differs(self, before: object) -> str:
+        """What to warn of, if another client has noted another number; empty if none has."""
 
 
 T = TypeVar("T", bound="Claim | Goal")

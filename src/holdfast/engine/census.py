@@ -2,9 +2,9 @@
 
 Knows what is written there, and what a difference means. Must not know lanes or claims.
 
-The guard and the fence horizon follow from `max_ttl`, a majority from the list of nodes, a name's place from the list of sets: two clients
-that differ in any of them are not kept apart by any protocol. So each writes them, for an hour, and reads what another had written: a
-difference is worth one warning.
+The guard and the fence horizon follow from `max_ttl`, and a majority from the list of nodes. No protocol keeps two clients apart that
+differ in either of them. So each client writes them, for an hour, and reads what another client wrote before. It warns once of each
+difference. (Which sets of nodes a client knows is on the roll, `engine/roll.py`.)
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ from ..wire.resp import pack
 
 LIFE = 3600  # seconds that it stays on the nodes
 AGAIN = 1200.0  # seconds after which a client that is in use says it again
-ALONE = "0"  # how names are spread over one set of nodes: not at all
-_SAID = re.compile(rb"v1 ([0-9]{1,12}) ([0-9]{1,4}) ([0-9a-f,]*)(?: ([0-9a-f,]+))?")
+_SAID = re.compile(rb"v1 ([0-9]{1,12}) ([0-9]{1,4}) ([0-9a-f,]*)")
 _SHOWN = 8  # digits of a run_id
 
 
 class Census:
-    """One client's part in it. `due`: when it is to be said; `round`: the one under way. Times in seconds. `spreads`: as in Settings."""
+    """One client's part in it. `due`: when it is to be said; `round`: the one under way. Times in seconds."""
 
-    def __init__(self, prefix: str, max_ttl: float, patience: float, spreads: Collection[str] = ()) -> None:
+    def __init__(self, prefix: str, max_ttl: float, patience: float) -> None:
         self._key, self._max_ttl, self._patience = b"{holdfast}:config:" + prefix.encode(), max_ttl, patience
-        self._spreads = f" {','.join(spreads)}".encode() if spreads else b""
         self._said = b""
         self.due, self._fades = inf, inf
         self.round: Round | None = None
@@ -47,7 +45,7 @@ class Census:
         """The bytes that say it, and ask what another has said. `run_ids`: one for each node, empty where it is not known now."""
         self.due, self._fades = inf, now + AGAIN
         known = ",".join(sorted(it[:_SHOWN] for it in run_ids if it)).encode()
-        self._said = b"v1 %d %d %b%b" % (round(self._max_ttl * 1000), len(run_ids), known, self._spreads)
+        self._said = b"v1 %d %d %b" % (round(self._max_ttl * 1000), len(run_ids), known)
         return pack(b"SET", self._key, self._said, b"PX", b"%d" % (LIFE * 1000), b"GET")
 
     def difference(self, theirs: object, young: Collection[str]) -> str:
@@ -66,11 +64,6 @@ class Census:
         if match[2] != mine[2]:
             them, us = int(match[2]), int(mine[2])
             return f"another client uses {them} nodes, this one {us}: their majorities need not meet. Name the same nodes everywhere."
-        if not _spreads(match) & _spreads(mine):
-            return (
-                "another client spreads names over other sets of nodes: both may hold the same name. "
-                "Name the same sets everywhere; while they change, the former ones as `previous`."
-            )
         known, others = (set(it[3].split(b",")) - {b""} for it in (mine, match))
         restarted = (known - others).intersection(it[:_SHOWN].encode() for it in young)
         if len(known | others) - len(restarted) > int(mine[2]):
@@ -83,7 +76,3 @@ class Census:
             return False
         self._told.add(difference)
         return True
-
-
-def _spreads(said: re.Match[bytes]) -> set[str]:
-    return set((said[4] or ALONE.encode()).decode().split(","))

@@ -32,7 +32,9 @@ from ..wire.resp import pack
 from . import census
 from .census import Census
 from .record import Record, Stats
+from .roll import Roll, Straggler
 from .settings import SLACK, Settings
+from .sizes import Sizes
 from .timers import Timers
 
 RECENT = 60.0  # seconds for which the measure of a node's clock is exact: no two clocks drift apart by much in a minute
@@ -43,8 +45,19 @@ PROMOTED = "it was a replica, was promoted lately, and may lack leases that its 
 
 
 class NodeStatus(NamedTuple):
-    """How a node is. `node`: its address; `state`: up, guarded, down or connecting; `cause`: why it is no use; `version`, `run_id`: of
-    its server, empty until it has told; `ahead`: its clock less ours, seconds; `shard`: its set of nodes, where there are several."""
+    """How a node is.
+
+    Attributes:
+        node: Its address, without a password.
+        state: "up", "guarded", "down" or "connecting".
+        cause: Why it is of no use, if it is not.
+        version: Of its server, such as "valkey 9.1.2"; empty until it has told.
+        run_id: Of its server; empty until it has told.
+        ahead: Its clock less this client's, in seconds; None until it has told.
+        shard: The name of its set of nodes, where there are several sets.
+        stragglers: The clients that use the node and do not know this client's list of sets. Those that reported last come first,
+            at most 16 of each list that clients know. None if the node has not told, or does not allow it.
+    """
 
     node: str
     state: str
@@ -53,6 +66,7 @@ class NodeStatus(NamedTuple):
     run_id: str
     ahead: float | None
     shard: str = ""
+    stragglers: tuple[Straggler, ...] | None = None
 
 
 class Watch:
@@ -102,7 +116,10 @@ class Crew:
         self._checkup: Round | None = None  # that asks the nodes for their clocks again
         self._checked, self._recheck = -inf, inf  # when it was begun last, and is due again
         self._told: list[object] = [None] * len(self.lanes)
-        self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout, settings.spreads)
+        self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout)
+        client = f"{settings.owner} {inbox[:8].decode()}"
+        self._roll = Roll(settings.prefix, client, settings.spreads, settings.leaving, len(self.lanes))
+        self._sizes = Sizes(settings.max_ttl)
         # By what questions share: the round that is under way, and the one that comes next.
         self._shared: dict[Hashable, list[Round]] = {}
         self._shares: dict[Round, Hashable] = {}  # the same, the other way round, of those that are under way
@@ -132,6 +149,7 @@ class Crew:
 
         if isinstance(recipes, Some):
             # (The others have the ticket of the first, which may be another one by then.)
+            self._sizes.wanted(recipes, now)
             goal = Goal(claims(recipes.first(ticket), ticket), lambda: claims(recipes.others(ticket), goal.claims[0].ticket))
             return goal
         return Goal(claims(recipes, ticket))
@@ -163,6 +181,10 @@ class Crew:
             self.record.happened(events.Attempt, claim, now)
         for claim in claims:
             self.act(claim, now)
+        if self._sizes.due:
+            self._note_sizes(now)
+        if self._roll.fresh:
+            self._sign_first(now)
 
     def extend(self, want: Want, ttl: float, now: float, fence: int = 0, share: bool = False) -> bool:
         """Make it last at least `ttl` seconds from now, and raise the nodes' fences to this one; news when that is sure, or was not to be
@@ -213,6 +235,8 @@ class Crew:
             self._shared[share] = [round_]
             self._shares[round_] = share
         self._consult(round_, now)
+        if self._roll.fresh:
+            self._sign_first(now)
         return round_
 
     def _consult(self, round_: Round, now: float) -> None:
@@ -227,6 +251,7 @@ class Crew:
             claim.close(now)
             self.record.ended(claim, before, now)
             self.act(claim, now)
+        self._roll.end()
         self.changes += 1
 
     @property
@@ -255,6 +280,7 @@ class Crew:
                 run_id=lane.run_id,
                 ahead=None if lane.ahead is None else lane.ahead - self.record.epoch,
                 shard=self.settings.shard,
+                stragglers=self._roll.stragglers(i, now),
             )
             for i, lane in enumerate(self.lanes)
         )
@@ -334,6 +360,8 @@ class Crew:
             self._renew_ahead(now)
         if self._census.due <= now:
             self._take_census(now)
+        if self._roll.due <= now:
+            self._sign(now)
         if self._pulse <= now:
             self._pulse = inf
             for lane in self.lanes:
@@ -402,7 +430,7 @@ class Crew:
 
     def next_wake(self) -> float:
         """When to call `tick` at the latest."""
-        return min(self._timers.due, self._pulse, self._census.due)
+        return min(self._timers.due, self._pulse, self._census.due, self._roll.due)
 
     # ------------------------------------------------ what lanes report
 
@@ -476,6 +504,10 @@ class Crew:
         self._timers.disarm(round_)
         if round_ is self._census.round:
             self._compare(round_, now)
+        elif round_ in self._roll.asked:
+            self._called(round_, now)
+        elif round_ in self._sizes.asked:
+            self._compare_sizes(round_, now)
         elif round_ is self._checkup:
             self._clocks_told(round_, now)
         else:
@@ -730,6 +762,41 @@ class Crew:
             if (difference := self._census.difference(reply, young)) and self._census.news(difference):
                 self.record.warn(self.reach.labels[node], difference, now)
 
+    def _sign_first(self, now: float) -> None:
+        """Sign the roll with the client's first use, in the same write."""
+        self._roll.used(now)
+        self._sign(now)
+
+    def _sign(self, now: float) -> None:
+        """Sign the roll, on the nodes on which that is due."""
+        if not (nodes := self._roll.asks(self.reach.up, now)):
+            return
+        data = self._roll.question()
+        round_ = Round(dict.fromkeys(nodes, data), self.reach, deadline=now + self.settings.node_timeout)
+        self._roll.asked.add(round_)
+        self._consult(round_, now)
+
+    def _called(self, round_: Round, now: float) -> None:
+        """Nodes have told who else is on their rolls."""
+        self._roll.asked.discard(round_)
+        for node, answer in round_.answers.items():
+            if warning := self._roll.told(node, answer, now):
+                self.record.warn(self.reach.labels[node], warning, now)
+
+    def _note_sizes(self, now: float) -> None:
+        """Note the sizes of semaphores on all nodes. The bytes leave with the requests, and nobody waits for the answers."""
+        nodes = range(len(self.lanes))
+        for slots, data in self._sizes.questions():
+            round_ = Round(dict.fromkeys(nodes, data), self.reach, deadline=now + self.settings.node_timeout)
+            self._sizes.asked[round_] = slots
+            self._consult(round_, now)
+
+    def _compare_sizes(self, round_: Round, now: float) -> None:
+        """The nodes have told which size other clients noted."""
+        if (found := self._sizes.difference(round_)) is not None:
+            node, warning = found
+            self.record.warn(self.reach.labels[node], warning, now)
+
     def _open(self, lane: Lane[Command], now: float) -> None:
         self._try(lane, lane.opened, None, now)
         if lane.bad is None:
@@ -768,8 +835,10 @@ class Crew:
                 self.record.note(replace(guarded, cause=PROMOTED) if lane.promoted else guarded)
             else:
                 self.record.note(events.NodeDown(at=at, node=label, cause=reach.causes[node] or ConnectionError("no connection")))
-        if standing is UP and self._briefs:
-            self._refuse_briefs(now)
+        if standing is UP:
+            self._roll.up(node, now if self.live or self.rounds else now + self.settings.node_timeout)
+            if self._briefs:
+                self._refuse_briefs(now)
         for claim in list(self.live.values()):
             if standing is UP:
                 news = claim.joined(node, now)

@@ -44,7 +44,8 @@ class Settings(NamedTuple):
 
     `guard`: how long a restarted node is left alone (None: not at all); `outage`: how long a majority may be away before
     waiting ends; `fresh`: run_ids that need no guard; `shard`: what this set of nodes is called, where there are several; `spreads`:
-    the ways of spreading names over sets that this client keeps to, a digest of each; `debug`: leases remember the line that acquired
+    the ways of spreading names over sets that this client keeps to, a digest of each, the current one first; `leaving`: is this set only
+    in the former list? `debug`: leases remember the line that acquired
     them.
     """
 
@@ -61,6 +62,7 @@ class Settings(NamedTuple):
     shard: str = ""
     spreads: tuple[str, ...] = ()
     debug: bool = False
+    leaving: bool = False
 
     @property
     def nodeless(self) -> ConfigError:
@@ -88,6 +90,7 @@ def settings(
     spreads: tuple[str, ...] = (),
     unset: bool = False,
     debug: bool = False,
+    leaving: bool = False,
 ) -> Settings:
     """Check a client's settings.
 
@@ -140,6 +143,7 @@ def settings(
         shard=shard,
         spreads=spreads,
         debug=debug,
+        leaving=leaving,
     )
 
 

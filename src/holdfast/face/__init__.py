@@ -10,4 +10,5 @@ PRIMITIVES = {
     ".gathering": ["Barrier", "Latch"],
     ".once": ["Once"],
     ".rate": ["Rate"],
+    ".semaphore": ["Semaphore"],
 }

@@ -25,7 +25,6 @@ from ..recipes.semaphore import Slots
 from ..wire.address import masked
 from . import environment
 from . import shards as sharding
-from .agreements import Agreements
 from .decorating import Choice, Kind, Name, Options, PermitOptions, RateOptions, keyed, named
 from .lock import Lock
 from .rwlock import RWLock
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from .once import Deed, Once
     from .rate import Limits, Rate
     from .schedule import Calendar
+    from .semaphore import Semaphore
     from .values import Serializer
 
 Sets = Mapping[str, Iterable[str]] | Iterable[Iterable[str]]  # of nodes: what each is called, and where its nodes are
@@ -59,10 +59,11 @@ E = TypeVar("E", bound="Election[Any]")
 O = TypeVar("O", bound="Once")  # noqa: E741 (what is done once)
 A = TypeVar("A", bound="Latch")
 B = TypeVar("B", bound="Barrier")
+M = TypeVar("M", bound="Semaphore[Any]")
 F = TypeVar("F", bound=Callable[..., Any])  # what is decorated
 
 
-class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
+class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
     """A client of N independent Redis or Valkey masters: describes locks on them. Connects with the first use.
 
     `nodes`: addresses, `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS or `unix:///path[?db=n]`, one by one or in an
@@ -138,7 +139,6 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         self._sites = Sites(now, before, options, ssl, credentials)
         self.settings: Settings = self._sites.all[0].settings
         self._teller = Teller(observer)
-        self._agreements = Agreements()
         self._servers: Nodes | None = None
         self._prepare()
 
@@ -155,7 +155,10 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
     def _prepare(self) -> None: ...
 
     @abstractmethod
-    def _describe(self, terms: Terms, agreements: Agreements | None = None) -> L: ...
+    def _describe(self, terms: Terms) -> L: ...
+
+    @abstractmethod
+    def _permit(self, terms: Terms) -> M: ...
 
     @abstractmethod
     def _limit(self, limits: Limits, at: Sequence[int]) -> R: ...
@@ -296,20 +299,32 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
         fail_open: bool = False,
         on_lost: Callable[[Any], object] | None = None,
         **unknown: Never,
-    ) -> L:
-        """The description of a semaphore, to be used like a lock: at most `permits` leases of it are held at the same time.
+    ) -> M:
+        """Describe a semaphore, of which at most `permits` permits are held at the same time. Sends nothing by itself.
 
-        `permits`: from 1 to 1,000; all who use the semaphore must name the same number (a ConfigError says so to those who do not, when
-        they acquire). `count`: how many of them one lease takes, all at once or none; nobody waits for another's half. The other options
-        are those of `lock`. Whoever waits is served in order, and a crashed holder's permits come back within its ttl.
+        It is used like a lock. Clients are served in order, and the permits of a client that crashed come back within its ttl.
 
-        Each permit is a numbered slot, and has one holder at most: `lease.slots` says which, and `lease.fence` is greater than that of
-        every earlier holder of that slot. So what a permit stands for (a connection, a GPU) can be guarded by its slot's fence.
-        The guarantee is that of `lock`: at most `permits` who may believe that they hold one, also while nodes fail. A thread or task
-        that holds a permit may take another one, and waits for itself if there is none. Waiting costs each node one place in line for
-        every slot: for hundreds of permits with many who wait, think of several semaphores. Raises ConfigError for what cannot work.
+        Each permit is a numbered slot with one holder at most. `lease.slots` says which ones a lease holds, and `lease.fence` is
+        greater than that of every earlier holder of that slot. So you can guard what a permit stands for (a connection, a GPU) by
+        the fence of its slot.
+
+        Name the same number of permits in all clients. A client uses the first `permits` slots. While clients name different
+        numbers, at most the largest of these numbers can be held, and clients log a warning. So you can change the number by a
+        rolling deployment.
+
+        A thread or task that holds a permit may take another one, and waits for itself if there is none. A client that waits has a
+        place in the queue of every slot. For hundreds of permits with many waiting clients, use several semaphores.
+
+        Args:
+            name: The semaphore's name.
+            permits: How many permits it has, from 1 to 1,000.
+            count: How many permits one lease takes, all at once or none. Nobody waits for another client's half (default: 1).
+            ttl, wait, renew, max_hold, fail_open, on_lost: As for `lock`.
+
+        Raises:
+            ConfigError: An option cannot work.
         """
-        return self._describe(
+        return self._permit(
             terms(
                 self.settings,
                 partial(Slots, name, permits, count, prefix=self.settings.prefix, horizon=self.settings.horizon),
@@ -320,8 +335,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B]):
                 fail_open=fail_open,
                 on_lost=on_lost,
                 **unknown,
-            ),
-            self._agreements,
+            )
         )
 
     def rwlock(self, name: str) -> RWLock[L]:

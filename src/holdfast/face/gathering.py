@@ -15,6 +15,7 @@ from .. import checks
 from ..checks import Seconds
 from ..core import quorum
 from ..core.round import Answers, Round
+from ..core.ticket import TOKEN
 from ..engine.crew import Watch
 from ..engine.settings import Settings
 from ..errors import Cancelled, Misuse, NoQuorum, NotAllArrived
@@ -128,6 +129,17 @@ class Sight:
 
         self._note((yield Ask(asks, enough)))
 
+    def glance(self) -> Plan[None]:
+        """Ask in one round who has arrived, and change nothing on the nodes."""
+        terms = self._terms
+        recipe, needed = terms.recipe, terms.needed
+
+        def enough(answers: Answers) -> bool:
+            return sum(isinstance(recipe.read(it), Told) for it in answers.values()) >= needed
+
+        asks = dict.fromkeys(range(len(terms.settings.addresses)), recipe.look(self.generation))
+        self._note((yield Ask(asks, enough)))
+
     def _news(self, known: set[bytes]) -> Sequence[bytes]:
         """What a node that has told of these is to be told."""
         return [it for it in self.ids if it not in known] if len(known) < len(self.ids) else ()
@@ -166,7 +178,7 @@ class Sight:
         name, count = self._terms.recipe.name, self._terms.recipe.count
         return Misuse(
             f"{count} others have arrived in generation {self.generation} of barrier {name!r}, which is for {count}: too many take part, "
-            "or one has begun anew without an id of its own. Give each party an id that it keeps (`wait(id)`)."
+            "or one of them has come back with another id. Give each party one id, which it keeps when it is restarted."
         )
 
     def unheard(self, doing: str, waited: float) -> NoQuorum:
@@ -205,7 +217,9 @@ class Patience:
         waited, dark = sight.ended - self._began, 0.0 if self._dark is None else sight.ended - self._dark
         left = inf if terms.wait is None else terms.wait - waited
         if left <= TICK and sight.answered:
-            raise NotAllArrived(terms.recipe.name, waited, sight.arrived, terms.recipe.count)
+            # (an arrival without an id stands there by a token, which means nothing to anybody)
+            here = tuple(it.decode("utf-8", "backslashreplace") for it in sight.ids if not TOKEN.fullmatch(it))
+            raise NotAllArrived(terms.recipe.name, waited, sight.arrived, terms.recipe.count, here)
         hope = inf if self._dark is None else settings.outage - dark
         if left <= TICK or hope <= TICK:
             raise sight.unheard("wait at", waited)
@@ -222,7 +236,27 @@ def arrive(terms: Terms, id: str | None) -> Plan[int]:
 
 def arrived(terms: Terms) -> Plan[int]:
     """How many have arrived at a latch."""
-    return (yield from _settled(Sight(terms), "look at"))
+    return (yield from _seen(terms)).arrived
+
+
+def is_open(terms: Terms) -> Plan[bool]:
+    """Have all arrived at a latch?"""
+    return (yield from _seen(terms)).over
+
+
+def _seen(terms: Terms) -> Plan[Sight]:
+    """Look at a latch. As long as it may be closed, this changes nothing on the nodes.
+
+    If some nodes know that all have arrived, and no majority does, the others are told so. Without that, the caller might be told
+    that the latch is open, and somebody who asks later that it is not. All that these nodes note was decided before.
+    """
+    sight = Sight(terms)
+    yield from sight.glance()
+    if sight.full and not sight.over:
+        yield from sight.settle()
+    if not sight.answered:
+        raise sight.unheard("look at", sight.ended - sight.began)
+    return sight
 
 
 def _settled(sight: Sight, doing: str) -> Plan[int]:
@@ -230,13 +264,6 @@ def _settled(sight: Sight, doing: str) -> Plan[int]:
     if not sight.answered:
         raise sight.unheard(doing, sight.ended - sight.began)
     return sight.arrived
-
-
-def is_open(terms: Terms) -> Plan[bool]:
-    """Have all arrived at a latch?"""
-    sight = Sight(terms)
-    yield from _settled(sight, "look at")
-    return sight.over
 
 
 def wait(terms: Terms) -> Plan[None]:
@@ -250,41 +277,34 @@ def wait(terms: Terms) -> Plan[None]:
 
 
 class Progress:
-    """How far those have come who use one description of a barrier.
+    """How far the parties have come that share one description of a barrier.
 
-    `over`: so many generations, as far as they know. Whoever gave up waiting has arrived all the same, and goes on there when it comes
-    again.
+    A party that gave up waiting has arrived all the same, and goes on there when it comes again.
+
+    Attributes:
+        over: How many generations are over, as far as they know.
     """
 
-    __slots__ = ("_left", "_nameless", "over")
+    __slots__ = ("_left", "over")
 
     def __init__(self) -> None:
         self.over = 0
-        self._left: dict[bytes, int] = {}  # who gave up waiting, in which generation
-        self._nameless: list[bytes] = []  # those of them who had no ids of their own
+        self._left: dict[bytes, int] = {}  # the parties that gave up waiting, and in which generation
 
-    def begins(self, me: bytes | None, token: bytes) -> tuple[bytes, int | None]:
-        """Who comes now, and in which generation it has arrived already. `me`: its own id; `token`: else this would be one."""
-        if me is None:
-            try:
-                me = self._nameless.pop()
-            except IndexError:
-                return token, None
-        return me, self._left.pop(me, None)
+    def begins(self, me: bytes) -> int | None:
+        """The generation in which this party has arrived already, if it gave up waiting there."""
+        return self._left.pop(me, None)
 
-    def gives_up(self, me: bytes, generation: int, nameless: bool) -> None:
-        """Somebody waits no longer."""
+    def gives_up(self, me: bytes, generation: int) -> None:
+        """A party waits no longer."""
         self._left[me] = generation
-        if nameless:
-            self._nameless.append(me)
 
 
-def meet(terms: Terms, progress: Progress, id: str | None) -> Plan[int]:
+def meet(terms: Terms, progress: Progress, id: str) -> Plan[int]:
     """Wait for all at a barrier. Which generation that was."""
-    own = None if id is None else id_of(id)
-    watch = yield Listen()
-    patience = Patience(terms, watch)
-    me, generation = progress.begins(own, watch.token)
+    me = id_of(id)
+    patience = Patience(terms, (yield Listen()))
+    generation = progress.begins(me)
     if generation is None and progress.over:  # all before it have been passed from here, and this one needs whoever comes here
         generation = progress.over
     sight = Sight(terms) if generation is None else Sight(terms, generation, me)
@@ -301,7 +321,7 @@ def meet(terms: Terms, progress: Progress, id: str | None) -> Plan[int]:
                 yield from patience.pause(sight)
     except BaseException:
         if not sight.looks:
-            progress.gives_up(me, sight.generation, own is None)
+            progress.gives_up(me, sight.generation)
         raise
     progress.over = max(progress.over, sight.generation + 1)
     return sight.generation
@@ -350,23 +370,41 @@ class Latch(ABC, _Description):
 
     @abstractmethod
     def wait(self) -> Awaitable[None] | None:
-        """Wait until the latch is open, as long as its `wait` says. Returns at once if it is.
+        """Wait until the latch is open, for at most the latch's `wait` seconds. Returns at once if it is open.
 
-        Asks nothing while nothing happens, but for one look every ttl/3. Raises NotAllArrived, which says how many have, when the
-        time is over; NoQuorum when no majority has answered for as long as the client's `outage`, or by then. Threads may hand over
-        `cancel`, a `threading.Event`: soon (50 ms) after another thread has set it, the wait ends with Cancelled.
+        A waiter asks the nodes once every ttl / 3, and is told by them when the latch opens. Threads may pass `cancel`, a
+        `threading.Event`: at most 50 ms after another thread has set it, the wait ends with Cancelled.
+
+        Raises:
+            NotAllArrived: The time to wait is over. The error says how many have arrived, and their ids.
+            NoQuorum: No majority has answered for the client's `outage`, or by the end of the time to wait.
         """
 
     @abstractmethod
     def arrived(self) -> int | Awaitable[int]:
-        """How many have arrived, as far as is known: all who were confirmed, perhaps some whose arrival is under way. Waits for nobody.
+        """Count those who have arrived. Does not wait for anybody, and does not change a latch that is not open.
 
-        Takes a round trip. Raises NoQuorum if fewer than a majority answer.
+        Takes one round trip. The latch's `count` is not agreed on by this call, and `keep` does not begin again.
+
+        Returns:
+            How many have arrived: all whose arrival was confirmed, and perhaps some whose arrival is under way.
+
+        Raises:
+            NoQuorum: Fewer than a majority of the nodes answered.
+            ConfigError: Others use the latch with another count.
         """
 
     @abstractmethod
     def is_open(self) -> bool | Awaitable[bool]:
-        """Have all arrived? Like `arrived`."""
+        """Tell whether all have arrived. Does not wait for anybody, and does not change a latch that is not open.
+
+        Takes one round trip. The latch's `count` is not agreed on by this call, and `keep` does not begin again. Once the latch was
+        open for anybody, it is open for everybody who asks later.
+
+        Raises:
+            NoQuorum: Fewer than a majority of the nodes answered.
+            ConfigError: Others use the latch with another count.
+        """
 
     def __repr__(self) -> str:
         return f"<Latch {self.name!r} count={self.count}>"
@@ -375,8 +413,8 @@ class Latch(ABC, _Description):
 class Barrier(ABC, _Description):
     """The description of a barrier, at which so many parties wait for each other, again and again: once a generation.
 
-    Nobody passes before all parties have arrived; no two of them are ever more than one generation apart. It is not told when a party
-    dies before it arrives: `wait=` says how long the others wait. Each party has a description of its own, or an id.
+    Nobody passes before all parties have arrived, and no two of them are ever more than one generation apart. A barrier does not
+    notice that a party died before it arrived: `wait=` says how long the others wait.
     """
 
     __slots__ = ("_progress",)
@@ -391,14 +429,24 @@ class Barrier(ABC, _Description):
         return self._terms.recipe.count
 
     @abstractmethod
-    def wait(self, id: str | None = None) -> int | Awaitable[int]:
-        """Arrive, and wait until all parties have, as long as the barrier's `wait` says. Returns the generation, counted from 0.
+    def wait(self, id: str) -> int | Awaitable[int]:
+        """Arrive, and wait until all parties have arrived, for at most the barrier's `wait` seconds.
 
-        `id`: which party this is, a text of up to 512 bytes, for one that may have to begin anew: while not all have come, the same id is
-        the same arrival. Whoever gives up has arrived all the same: to wait again, with this description, or the same id, is to
-        go on. Raises NotAllArrived, which says how many have, when the time is over; NoQuorum when no majority has
-        answered for as long as the client's `outage`, or by then; Misuse if all parties have arrived without this one: too many
-        take part. ConfigError for what is no id, and if others use the barrier with another number of parties. `cancel`: as of a latch.
+        A party that gives up has arrived all the same. If it waits again, with the same id, it goes on where it was. Threads may pass
+        `cancel`, as to a latch's `wait`.
+
+        Args:
+            id: The name of this party, a text of 1 to 512 bytes, and another one than any other party's. While not all have arrived,
+                the same id is the same arrival: so a party that is restarted keeps its id.
+
+        Returns:
+            The generation, counted from 0.
+
+        Raises:
+            NotAllArrived: The time to wait is over. The error says how many have arrived, and their ids.
+            NoQuorum: No majority has answered for the client's `outage`, or by the end of the time to wait.
+            Misuse: All parties have arrived without this one, so too many take part.
+            ConfigError: The id cannot be one, or others use the barrier with another number of parties.
         """
 
     def __repr__(self) -> str:

@@ -12,14 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..core.command import READER, WRITER
-from ..engine.settings import Settings
 from ..errors import NotHeld
 from ..recipes.semaphore import Slots
-from .agreements import Agreements
 from .decorating import Function, LockOf, unfilled
 from .inside import Inside
 from .lease import Lease
-from .plans import Plan
 from .terms import Terms
 
 T = TypeVar("T", bound=Lease)
@@ -28,10 +25,10 @@ T = TypeVar("T", bound=Lease)
 class Lock(ABC, Generic[T]):
     """The description of a lock: immutable, shared by as many users as you like. `with` and `acquire` give a Lease."""
 
-    __slots__ = ("__weakref__", "_agreements", "_entered", "_inside", "_stays", "_terms")
+    __slots__ = ("__weakref__", "_entered", "_inside", "_stays", "_terms")
 
-    def __init__(self, terms: Terms, inside: Inside[T], agreements: Agreements | None) -> None:
-        self._terms, self._inside, self._agreements = terms, inside, agreements
+    def __init__(self, terms: Terms, inside: Inside[T]) -> None:
+        self._terms, self._inside = terms, inside
         self._stays: dict[Hashable, weakref.ref[Stay[T]]] = {}  # by thread or task: the stay that is just beginning there
         self._entered: dict[Hashable, tuple[T, Any]] = {}  # the same: leases that were entered without a stay, latest first
 
@@ -77,11 +74,6 @@ class Lock(ABC, Generic[T]):
     def __repr__(self) -> str:
         kind = "Semaphore" if isinstance(self._terms.recipes, Slots) else "Lock"
         return f"<{kind} {self.name!r} ttl={self.ttl:g}>"
-
-    def _first(self, settings: Settings) -> Plan[None] | None:
-        """What its nodes have to be asked before it can be acquired."""
-        slots = self._terms.recipes
-        return self._agreements.due(slots, settings) if self._agreements is not None and isinstance(slots, Slots) else None
 
     def _for(self, function: Function) -> LockOf:
         """The lock for each call of a decorated function: this one, whatever the arguments are."""

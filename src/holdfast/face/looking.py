@@ -11,6 +11,7 @@ from .. import checks
 from ..core import quorum
 from ..core.round import Round
 from ..core.ticket import TOKEN
+from ..engine import roll
 from ..engine.crew import NodeStatus
 from ..engine.settings import Settings
 from ..errors import ConfigError, NoQuorum
@@ -18,7 +19,6 @@ from ..events import Forced
 from ..recipes import looking
 from ..recipes.exclusive import key_of
 from ..recipes.looking import LockStatus
-from ..recipes.semaphore import Slots
 from ..wire.resp import Refusal
 from .plans import Ask, Plan
 
@@ -67,6 +67,14 @@ def writable(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[No
     return found
 
 
+def straggling(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
+    """See which clients use the nodes and do not know this client's list of sets. Of nodes that do not answer, nothing is told."""
+    up = [at for at, node in enumerate(nodes) if node.state == "up"]
+    seen = yield Ask(dict.fromkeys(up, roll.look(settings.prefix, settings.spreads)))
+    told = {at: roll.found(answer, settings.spreads, settings.leaving) for at, answer in seen.answers.items()}
+    return tuple(node._replace(stragglers=told.get(at)) for at, node in enumerate(nodes))
+
+
 def names(settings: Settings, pattern: str) -> Plan[list[str]]:
     """The names of all locks that are held, in order; of nodes that do not answer, nothing is told."""
     checks.text(pattern, "a pattern of names", most=512)
@@ -104,18 +112,6 @@ def force_release(settings: Settings, name: str, reason: str, only: str | None) 
     holder = max(holders, key=holders.count, default=None)
     text = None if holder is None else holder.decode("utf-8", "backslashreplace")
     return Forced(at=datetime.now(UTC), name=name, holder=text, nodes=len(holders), reason=reason)
-
-
-def agree(settings: Settings, slots: Slots) -> Plan[None]:
-    """See that others say the same of a semaphore's permits. NoQuorum where too few nodes answer to tell."""
-    size = len(settings.addresses)
-    asks = dict.fromkeys(range(size), slots.agrees(settings.max_ttl))
-    seen = yield Ask(asks, lambda answers: slots.agreed(answers, size) is not None)
-    match slots.agreed(seen.answers, size):
-        case False:
-            raise slots.disagreement(seen.answers)
-        case None:
-            raise unheard(settings, seen, slots.label, "acquire")
 
 
 def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Plan[Round]:

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from .. import checks
-from ..engine.census import ALONE
+from ..engine.roll import ALONE
 from ..errors import ConfigError
 from ..recipes.exclusive import tag_of
 from ..wire import address

@@ -51,8 +51,11 @@ class Sites:
         shards, self._former = _joined(now, before)  # the latter: which number the sets of before have
         self._spread, self._before = Spread([it.name for it in now]), Spread([it.name for it in before])
         if len(shards) > 1:
-            digests = tuple(dict.fromkeys(it.digest for it in (self._spread, self._before) if it.names))
-            made = [settings(it.nodes, shard=it.name, spreads=digests, **options) for it in shards]
+            digests = tuple(it.digest for it in (self._spread, self._before) if it.names)
+            made = [
+                settings(it.nodes, shard=it.name, spreads=digests, leaving=at >= len(now), **options)
+                for at, it in enumerate(shards)
+            ]
         else:
             made = [settings(shards[0].nodes, **options)]
         ways = iter(accesses([address for it in made for address in it.addresses], context, credentials))
@@ -111,11 +114,13 @@ class Sites:
             )
         return home
 
-    def writable(self, at: int, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
-        """See whether the nodes of a shard take writes."""
+    def checked(self, at: int, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
+        """See whether the nodes of a set take writes, and which clients use them that do not know this client's list of sets."""
         from . import looking
 
-        return plans.of(at, looking.writable(self.all[at].settings, nodes))
+        settings = self.all[at].settings
+        taking = yield from plans.of(at, looking.writable(settings, nodes))
+        return (yield from plans.of(at, looking.straggling(settings, taking)))
 
     def inspect(self, name: str) -> Plan[LockStatus]:
         """How a lock is; of a name that moves, on the first of its sets where it is not free."""

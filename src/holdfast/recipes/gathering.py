@@ -63,6 +63,14 @@ class Gathering:
             *(token, b"%d" % round(ttl * 1000), b"\0".join(ids)),
         )
 
+    def look(self, generation: int) -> bytes:
+        """The bytes that ask who has arrived in a generation, and change nothing on the node."""
+        sets = [beside(self._key, it) for it in self._sets(generation)]
+        return pack(
+            *(b"EVALSHA", ARRIVE.sha, b"%d" % ARRIVE.keys, self._state, *sets),
+            *(self._count, b"%d" % generation, b"0", b"0", b"0", b"0", b"", b"0", b""),
+        )
+
     def _sets(self, generation: int) -> tuple[bytes, bytes, bytes]:
         """Who has arrived, who waits, and what can be forgotten afterwards."""
         if self.kind == LATCH:
@@ -91,5 +99,6 @@ def id_of(value: object) -> bytes:
     """Who arrives, as nodes note it. ConfigError for what cannot be an id."""
     text = checks.text(value, "an id", most=LONGEST)
     if not text or "\0" in text:
-        raise ConfigError(f"an id has something in it, and no NUL; not {checks.shown(value)}. Leave it out for one that nobody else has")
+        shown = checks.shown(value)
+        raise ConfigError(f"an id is a text of 1 to {LONGEST} bytes without NUL, not {shown}. An arrival at a latch may have none")
     return text.encode()

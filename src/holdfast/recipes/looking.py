@@ -1,7 +1,7 @@
 """Looking at locks, and taking them away: what operators ask of nodes, and what the answers mean together.
 
-Knows `scripts/inspect.lua`, `force_release.lua`, `rw_force_release.lua` and `names.lua`, and what a token says. Must not know which nodes
-there are, or who asks.
+Knows `scripts/inspect.lua`, `permits.lua`, `force_release.lua`, `rw_force_release.lua` and `names.lua`, and what a token says.
+Must not know which nodes there are, or who asks.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from ..core import quorum
 from ..core.ticket import FENCE, TOKEN
 from ..errors import readable
-from ..scripts import FORCE_RELEASE, INSPECT, NAMES, RW_FORCE_RELEASE, Script
+from ..scripts import FORCE_RELEASE, INSPECT, NAMES, PERMITS, RW_FORCE_RELEASE, Script
 from ..wire.resp import pack
 from .exclusive import keys_of
 from .readwrite import rw_keys_of
@@ -47,6 +48,25 @@ class Reader:
     owner: str | None
     left: float
     nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermitHolder:
+    """A permit of a semaphore that is held.
+
+    Attributes:
+        slot: The number of the permit, from 0 on.
+        name: What `inspect` and `force_release` call the permit, such as "gpus[slot 2]".
+        token: The holder's `lease.token`, or the value that another program wrote.
+        owner: The client that holds it, such as "host:pid"; None if the servers do not tell it.
+        left: Seconds until the lease ends, unless it is renewed; None if it never does.
+    """
+
+    slot: int
+    name: str
+    token: str
+    owner: str | None
+    left: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +154,61 @@ def meant(shown: str) -> list[bytes]:
     plain = shown.encode()
     raw = _ESCAPED.sub(lambda it: bytes.fromhex(it[1].decode()), plain)
     return [plain] if raw == plain else [raw, plain]
+
+
+def permits(key: bytes, number: int) -> bytes:
+    """The bytes that ask which of the first `number` slots of a semaphore are held. `key`: what the keys of the slots begin with."""
+    return pack(b"EVALSHA", PERMITS.sha, b"%d" % PERMITS.keys, key, b"%d" % number)
+
+
+def held(answers: Mapping[int, object], number: int, nodes: int) -> tuple[dict[int, tuple[bytes, int]], int]:
+    """Find out which slots of a semaphore are held.
+
+    Args:
+        answers: What the nodes answered to `permits`, by their numbers. An answer that is not what the script says counts as none.
+        number: How many slots were asked for.
+        nodes: How many nodes there are.
+
+    Returns:
+        For each slot whose key has one value on a majority of the nodes, in order: the value, and for how many ms a majority
+        keeps it (-1: for ever). And how many slots may be held or free, because too few nodes have answered to know.
+    """
+    told = {node: it for node, answer in answers.items() if (it := _slots(answer)) is not None}
+    q, found, unknown = quorum.majority(nodes), dict[int, tuple[bytes, int]](), 0
+    for slot in range(number):
+        certain, value = on_majority({node: it[slot][0] if slot in it else None for node, it in told.items()}, nodes)
+        unknown += not certain
+        if value is not None:
+            lefts = [it[slot][1] for it in told.values() if slot in it and it[slot][0] == value]
+            left = quorum.reached_by(q, [it if it >= 0 else inf for it in lefts])
+            found[slot] = value, -1 if left == inf else int(left)
+    return found, unknown
+
+
+def _slots(answer: object) -> dict[int, tuple[bytes, int]] | None:
+    """What a node answered to `permits`, by slot; None if that is not what the script says."""
+    if not isinstance(answer, list) or len(answer) % 3:
+        return None
+    found = {}
+    for slot, value, left in zip(answer[::3], answer[1::3], answer[2::3], strict=True):
+        if not (isinstance(slot, int) and isinstance(value, bytes) and isinstance(left, int)):
+            return None
+        found[slot] = value, left
+    return found
+
+
+def permit_holders(label: str, found: Mapping[int, tuple[bytes, int]], known: Mapping[bytes, str]) -> tuple[PermitHolder, ...]:
+    """Who holds these slots of a semaphore, for users. `found`: as `held` returns it; `known`: the owners of inboxes."""
+    return tuple(
+        PermitHolder(
+            slot=slot,
+            name=f"{label}[slot {slot}]",
+            token=value.decode("utf-8", "backslashreplace"),
+            owner=_owner(value, known),
+            left=left / 1000 if left >= 0 else None,
+        )
+        for slot, (value, left) in found.items()
+    )
 
 
 def force_release(key: bytes, horizon: int, only: bytes) -> bytes:

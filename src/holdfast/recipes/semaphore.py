@@ -1,36 +1,43 @@
-"""A semaphore: so many slots, each an exclusive lock of its own, of which whoever comes needs some, whichever.
+"""A semaphore: numbered slots, each an exclusive lock of its own. A lease holds some of them, whichever are free.
 
-Knows the slots' names, and `scripts/permits.lua`. Must not know which nodes there are, or what they answer.
+Knows the slots' names, and the note of how many there are. Must not know nodes.
 
 Counting permits on each node would not do: of three nodes with two permits each, three holders have a majority each. A slot has one
 holder at most, because it is a lock, and a fence of its own.
+
+A client that names K permits uses the first K slots, 0 to K - 1. So clients that name different numbers never hold more permits
+together than the largest of these numbers, and they need not agree on one. That is what lets a rolling deployment change the number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from typing import overload
 
 from .. import checks
-from ..core import quorum
 from ..core.goal import Some
 from ..errors import ConfigError, readable
-from ..scripts import PERMITS
 from ..wire.resp import pack
 from .exclusive import Exclusive, beside, key_of
 
 MOST = 1000  # permits: who waits, waits in every slot's queue
+_NOTED = re.compile(rb"[0-9]{1,4}")
 
 
 class Slots(Some):
     """The slots of a semaphore. `permits`: how many there are; `count`: how many of them are needed at once. Immutable.
 
+    `key`: what the keys of all slots begin with.
+
     The other parameters are those of an Exclusive.
     """
 
     def __init__(self, name: str, permits: int, count: int, ttl: float, *, prefix: str = "", horizon: int) -> None:
-        self._key = beside(key_of(name, prefix), b"permits")
-        self.label, self.permits, self.needed = name, checks.whole(permits, "permits", most=MOST), checks.whole(count, "count", most=MOST)
+        self.key = key_of(name, prefix)
+        self._noted = beside(self.key, b"permits")
+        self.label = name
+        self.permits = checks.whole(permits, "permits", most=MOST)
+        self.needed = checks.whole(count, "count", most=MOST)
         if count > permits:
             raise ConfigError(f"{count} permits at once can never be had of {name!r}, which has {permits}")
         self._prefix, self._ttl, self._horizon = prefix, ttl, horizon
@@ -59,26 +66,25 @@ class Slots(Some):
         """The rest of the circle."""
         return [self[(ticket + it) % self.permits] for it in range(self.needed, self.permits)]
 
-    def agrees(self, expiry: float) -> bytes:
-        """The bytes that tell a node how many permits there are, good for `expiry` seconds, and ask what it knows."""
-        return pack(b"EVALSHA", PERMITS.sha, b"%d" % PERMITS.keys, self._key, b"%d" % self.permits, b"%d" % round(expiry * 1000))
+    def tells(self, expiry: float) -> bytes:
+        """The bytes that note on a node how many permits this client names, for `expiry` seconds. The answer is the note before."""
+        return pack(b"SET", self._noted, b"%d" % self.permits, b"PX", b"%d" % round(expiry * 1000), b"GET")
 
-    def agreed(self, answers: Mapping[int, object], nodes: int) -> bool | None:
-        """Does a majority of the nodes say the same? None: too few have answered to tell."""
-        others, needed = len(self._differing(answers)), quorum.majority(nodes)
-        if len(answers) - others >= needed:
-            return True
-        return False if others > nodes - needed else None
+    def differs(self, before: object) -> str:
+        """Compare another client's number with this one's.
 
-    def disagreement(self, answers: Mapping[int, object]) -> ConfigError:
-        """Others say something else."""
-        theirs = " or ".join(sorted(set(self._differing(answers))))
-        return ConfigError(
-            f"semaphore {self.label!r} has {theirs} permits for others, and {self.permits} here: all who use it must name the same "
-            "number. To change it, stop those who use the old one, and wait for max_ttl."
+        Args:
+            before: A node's answer to `tells`.
+
+        Returns:
+            A warning, or an empty text if the numbers are equal, or if no client of holdfast wrote the note.
+        """
+        noted = _NOTED.fullmatch(before) if isinstance(before, bytes) else None
+        if noted is None or int(noted[0]) == self.permits:
+            return ""
+        theirs = int(noted[0])
+        return (
+            f"another client names {theirs} permits for semaphore {readable(self.label)!r}, and this one {self.permits}: while "
+            f"both are in use, up to {max(theirs, self.permits)} permits can be held. Unless you are changing the number just "
+            "now, name the same one everywhere."
         )
-
-    def _differing(self, answers: Mapping[int, object]) -> list[str]:
-        mine = b"%d" % self.permits
-        others = [it for it in answers.values() if it != mine]
-        return [readable(it.decode("utf-8", "replace") if isinstance(it, bytes) else repr(it)) for it in others]

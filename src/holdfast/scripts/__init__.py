@@ -28,6 +28,7 @@ __all__ = [
     "RATES",
     "RELEASE",
     "REQUEST",
+    "ROLL",
     "RW_FORCE_RELEASE",
     "RW_RELEASE",
     "RW_REQUEST",
@@ -62,7 +63,8 @@ def _script(name: str, keys: int, *arguments: str, parts: Sequence[str] = ()) ->
 
 REQUEST = _script("request", 4, "token", "ttl", "mode", "P", "K", "PXAT")
 RELEASE = _script("release", 4, "token", "K")
-PERMITS = _script("permits", 1, "permits", "expiry")
+PERMITS = _script("permits", 1, "permits")
+ROLL = _script("roll", 2, "me", "known", "life", "most")
 GCRA = _script("gcra", 1, "what", "patience", "parts", "q", "r", "Q", "R")
 WINDOW = _script("window", 1, "cost", "limit", "period", "at")
 ANNOUNCE = _script("announce", 2, "term", "version", "ttl", "keep", "value")
@@ -91,4 +93,4 @@ ONCE = (LOOK, STORE)
 FILLS = (PEEK, PUT, VOID)
 
 # Those that are called by their digests, in the order in which a lane loads them.
-LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE)
+LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL)

@@ -5,7 +5,7 @@
 -- ARGV  count generation keep over birth known token ttl ids
 --   count       how many have to arrive
 --   generation  of which this is: 0 for a latch. All before it are over, whether this node has heard of it or not
---   keep        for how many ms to remember all this, from now on
+--   keep        for how many ms to remember all this, from now on; 0: only look, and change nothing
 --   over        1: all have arrived, somebody has seen it; 0: not that anybody knew
 --   birth known what the caller was told here before: since when this node remembers, and how many ids
 --   token ttl   who wants to be told when all have arrived, for how many ms; no token: nobody
@@ -23,6 +23,10 @@ local said, birth, before = string.match(call('GET', state) or '', '^(%d+) (%d+)
 if said and said ~= ARGV[1] then return said end
 birth = birth or string.format('%.0f', t[1] * 1000000 + t[2])
 local over = math.max(tonumber(before) or 0, generation)
+if keep == 0 then
+    local there = over > generation and {} or call('ZRANGE', arrived, 0, -1)
+    return {over, birth, 0, table.concat(there, '\0')}
+end
 
 local function last(key, ms)                        -- so long at least: an expiry is never moved back
     if call('PTTL', key) < ms then call('PEXPIRE', key, string.format('%.0f', ms)) end

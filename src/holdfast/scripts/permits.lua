@@ -1,9 +1,18 @@
--- permits: agrees on how many permits a semaphore has. Whoever is first decides, until nobody has said so for a while.
+-- permits: which permits of a semaphore are held on this node. Changes nothing.
 --
--- KEYS  {name}:permits
--- ARGV  permits expiry
---   expiry: for how many milliseconds this is good
--- Answer: how many permits the semaphore has, as far as this node knows
-local said = redis.call('GET', KEYS[1]) or ARGV[1]
-if said == ARGV[1] then redis.call('SET', KEYS[1], said, 'PX', ARGV[2]) end
-return said
+-- KEYS  name
+-- ARGV  permits
+--   name     of the semaphore. The key of its slot 7 is name, "[slot 7]", with nothing between them
+--   permits  how many slots to look at, from slot 0 on
+-- Answer: for each slot whose key exists: its number, the value of its key (its first 256 bytes), the key's PTTL (-1: no expiry)
+local call, answer = redis.call, {}
+for slot = 0, tonumber(ARGV[1]) - 1 do
+    local key = KEYS[1] .. '[slot ' .. string.format('%.0f', slot) .. ']'
+    local holder = call('GET', key)
+    if holder then
+        answer[#answer + 1] = slot
+        answer[#answer + 1] = string.sub(holder, 1, 256)
+        answer[#answer + 1] = call('PTTL', key)
+    end
+end
+return answer

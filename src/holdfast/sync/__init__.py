@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from .gathering import Barrier, Latch
     from .once import Once
     from .rate import Rate
+    from .semaphore import Semaphore
 else:
     __getattr__, __dir__ = later(__name__, PRIMITIVES)
 
 __all__ = [
-    "Barrier", "Election", "Fill", "Holdfast", "Latch", "Leadership", "Lease", "Lock", "Observation", "Once", "RWLock", "Rate", "current",
+    "Barrier", "Election", "Fill", "Holdfast", "Latch", "Leadership", "Lease", "Lock", "Observation", "Once", "RWLock", "Rate", "Semaphore",
+    "current",
 ]  # fmt: skip

@@ -15,7 +15,6 @@ from ..drivers.threads import Driver
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
 from ..face import client
-from ..face.agreements import Agreements
 from ..face.decorating import Kind
 from ..face.inside import Inside
 from ..face.plans import Plan
@@ -37,11 +36,12 @@ if TYPE_CHECKING:
     from .gathering import Barrier, Latch
     from .once import Once
     from .rate import Rate
+    from .semaphore import Semaphore
 
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once", "Latch", "Barrier"]):
+class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once", "Latch", "Barrier", "Semaphore"]):
     __doc__ = client.Client.__doc__
     _locked = Locked
     _skipping = Skipping
@@ -56,10 +56,15 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         self._drivers = tuple(Driver(it.settings, it.access, tell, telling, VERSION) for it in self._sites.all)
         self._driver = self._drivers[0]
 
-    def _describe(self, terms: Terms, agreements: Agreements | None = None) -> Lock:
+    def _describe(self, terms: Terms) -> Lock:
         at, sources = self._sites.placed(terms) if len(self._drivers) > 1 else (0, ())
         former = [(self._drivers[it], parts) for it, parts in sources] if sources else ()
-        return Lock(terms, self._inside, agreements, self._drivers[at], former)
+        return Lock(terms, self._inside, self._drivers[at], former)
+
+    def _permit(self, terms: Terms) -> Semaphore:
+        from .semaphore import Semaphore
+
+        return Semaphore(terms, self._inside, self._drivers[self._sites.placed(terms)[0]])
 
     def _limit(self, limits: Limits, at: Sequence[int]) -> Rate:
         from .rate import Rate
@@ -69,7 +74,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
     def _elect(self, terms: Terms, at: int) -> Election:
         from .election import Election
 
-        return Election(terms, self._inside, None, self._drivers[at])
+        return Election(terms, self._inside, self._drivers[at])
 
     def _once(self, options: Deed) -> Once:
         from .once import Once
@@ -80,7 +85,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         from .fill import Fill
 
         asked, at = self._fills(key, ttl, compute, **options)
-        return Fill(asked, Lock(asked.terms, self._inside, None, self._drivers[at]), self._drivers[at])
+        return Fill(asked, Lock(asked.terms, self._inside, self._drivers[at]), self._drivers[at])
 
     def _latch(self, terms: GatheringTerms, at: int) -> Latch:
         from .gathering import Latch
@@ -124,7 +129,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._drivers):
             nodes = driver.ready(max(0.0, deadline - clock()))
-            found += self._look(self._sites.writable(at, nodes))
+            found += self._look(self._sites.checked(at, nodes))
         return tuple(found)
 
     def close(self) -> None:

@@ -42,5 +42,5 @@ class Barrier(gathering.Barrier):
         super().__init__(terms)
         self._driver = driver
 
-    def wait(self, id: str | None = None, cancel: threading.Event | None = None) -> int:
+    def wait(self, id: str, cancel: threading.Event | None = None) -> int:
         return carry_out(gathering.meet(self._terms, self._progress, id), self._driver, cancel=cancel)

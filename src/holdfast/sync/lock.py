@@ -14,12 +14,10 @@ from ..drivers.greenlets import Identity, itself
 from ..drivers.threads import Cancel, Driver
 from ..errors import HoldfastError, LockBusy, NoQuorum
 from ..face import lock
-from ..face.agreements import Agreements
 from ..face.inside import Inside
 from ..face.lock import Leave
 from ..face.moving import steps
 from ..face.terms import Terms
-from .asking import carry_out
 from .decorating import Locked, P, R
 from .lease import Lease
 
@@ -33,11 +31,10 @@ class Lock(lock.Lock[Lease]):
         self,
         terms: Terms,
         inside: Inside[Lease],
-        agreements: Agreements | None,
         driver: Driver,
         sources: Sequence[tuple[Driver, Terms]] = (),
     ) -> None:
-        super().__init__(terms, inside, agreements)
+        super().__init__(terms, inside)
         self._driver = driver
         self._sources = sources  # of names that move: where they are taken before that, and which
 
@@ -71,8 +68,6 @@ class Lock(lock.Lock[Lease]):
 
     def _obtain(self, lease: Lease, wait: float | None, cancel: Cancel | None) -> None:
         try:
-            if self._agreements is not None and (plan := self._first(self._driver.settings)) is not None:
-                carry_out(plan, self._driver)
             if self._sources:
                 self._move(lease, wait, cancel)
             else:

@@ -15,8 +15,8 @@ from typing import TypedDict, Unpack
 
 from ..core.claim import HELD, LOST
 from ..core.command import READER, WRITER, Recipe
-from ..engine.census import LIFE
 from ..engine.crew import Want
+from ..engine.roll import LIFE
 from ..errors import Closed, ConfigError, NoQuorum, NotAcquired
 from ..recipes.readwrite import ReadWrite
 from .driver import Driver
@@ -298,11 +298,16 @@ class Exploration(Stage):
             node.clock.becomes(1.0)
         for driver in self.drivers:
             driver.clock.becomes(1.0)
-        self.world.run(begins + 2 * self.guard + LIFE * (1 + 2 * RATE) + 0.5)  # (whoever has come back last has said it last)
+        self.world.run(begins + 2 * self.guard + 0.5)
         if self.laws.open:
             raise Violation(f"left over: {', '.join(claim.token.decode() for claim in self.laws.open)}")
+        # As long as a client lives, it says so once a minute.
+        for driver in self.drivers:
+            driver.crew.close(driver.clock())
+        self.world.run(self.world.now + 1.0 + self.settings.node_timeout)
         for driver in self.drivers:
             self.laws.quiet(driver)
+        self.world.run(self.world.now + LIFE * (1 + 2 * RATE) + 0.5)
         self.laws.looked["left for ever"] += 1
         left = {node: keys for node in self.nodes if (keys := node.keys())}
         if left:

@@ -11,7 +11,7 @@ from math import inf
 
 import hiredis
 
-from ..scripts import RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
+from ..scripts import RELEASE, REQUEST, ROLL, RW_RELEASE, RW_REQUEST
 from .world import World
 
 MODES: dict[object, str] = {b"w": "wait", b"t": "try", b"c": "cede"}
@@ -56,6 +56,8 @@ def _one(item: object) -> str:
             return f"{MODES.get(mode, mode)} {_words([name, token])} ttl {_words([ttl])} P {_words([fence])}"
         case [b"EVALSHA", RELEASE.sha, _, name, _, _, _, token, _] | [b"EVALSHA", RW_RELEASE.sha, _, name, _, _, _, _, _, token, _]:
             return f"release {_words([name, token])}"
+        case [b"EVALSHA", ROLL.sha, _, _, _, client, known, *_]:
+            return f"signs the roll as {_words([client])}, knows {_words([known])}"
         case [b"SCRIPT", *_]:
             return "SCRIPT LOAD"
         case [bytes(), *_]:

@@ -1,0 +1,109 @@
+"""The description of a semaphore, and how a client looks at its permits. Shared by both faces.
+
+Knows recipes, and that rounds have answers. Must not know threads or tasks: what waits is a plan.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from ..core.round import Answers, Round
+from ..core.ticket import TOKEN
+from ..engine.settings import Settings
+from ..recipes import looking
+from ..recipes.looking import PermitHolder
+from ..recipes.semaphore import Slots
+from .lease import Lease
+from .lock import Lock
+from .looking import unheard
+from .plans import Ask, Plan
+
+T = TypeVar("T", bound=Lease)
+
+
+class Semaphore(Lock[T]):
+    """The description of a semaphore: immutable, and shared by as many users as you like. `with` and `acquire` give a Lease.
+
+    It is used like a Lock. At most `permits` permits are held at the same time, if all clients name the same number. Otherwise at
+    most the largest number is held that a client names while it uses the semaphore.
+    """
+
+    __slots__ = ()
+
+    @property
+    def permits(self) -> int:
+        """How many permits there are, for this client."""
+        return self._slots.permits
+
+    @property
+    def count(self) -> int:
+        """How many permits one lease takes."""
+        return self._slots.needed
+
+    @property
+    def _slots(self) -> Slots:
+        slots = self._terms.recipes
+        assert isinstance(slots, Slots)
+        return slots
+
+    @abstractmethod
+    def available(self) -> int | Awaitable[int]:
+        """Count the permits that nobody holds.
+
+        Takes one round trip, and changes nothing. The number may be out of date when you read it, and whoever waits in line comes
+        first: to use a permit only if one is free, call `try_acquire()`.
+
+        Returns:
+            How many of this client's `permits` are free. A permit that may be held counts as held.
+
+        Raises:
+            NoQuorum: Fewer than a majority of the nodes answered.
+        """
+
+    @abstractmethod
+    def holders(self) -> tuple[PermitHolder, ...] | Awaitable[tuple[PermitHolder, ...]]:
+        """List the permits that are held, and by whom.
+
+        Takes one or two round trips, and changes nothing. It looks at this client's `permits`. If another client names a larger
+        number, `locks.names("gpus*")` lists the permits that are held beyond them.
+
+        Returns:
+            One PermitHolder for each permit that is held, in order of slots.
+
+        Raises:
+            NoQuorum: Fewer than a majority of the nodes answered.
+        """
+
+
+def available(settings: Settings, slots: Slots) -> Plan[int]:
+    """How many permits are free."""
+    seen = yield from _look(settings, slots)
+    held, unknown = looking.held(seen.answers, slots.permits, len(settings.addresses))
+    return slots.permits - len(held) - unknown
+
+
+def holders(settings: Settings, slots: Slots) -> Plan[tuple[PermitHolder, ...]]:
+    """Which permits are held, and by whom."""
+    seen = yield from _look(settings, slots)
+    held, _ = looking.held(seen.answers, slots.permits, len(settings.addresses))
+    known: dict[bytes, str] = {}
+    if any(TOKEN.fullmatch(value) for value, _ in held.values()):
+        who = yield Ask(dict.fromkeys(seen.answers, looking.WHO))
+        known = looking.owners(who.answers.values())
+    return looking.permit_holders(slots.label, held, known)
+
+
+def _look(settings: Settings, slots: Slots) -> Plan[Round]:
+    size = len(settings.addresses)
+
+    def certain(answers: Answers) -> bool:
+        _, unknown = looking.held(answers, slots.permits, size)
+        return not unknown
+
+    asks = dict.fromkeys(range(size), looking.permits(slots.key, slots.permits))
+    seen: Round = yield Ask(asks, certain)
+    if not seen.sufficient:
+        raise unheard(settings, seen, slots.label, "look at")
+    return seen

@@ -1,0 +1,60 @@
+-- roll: notes that a client lives and which lists of sets of nodes it knows, and tells of clients that know other ones.
+--
+-- KEYS  lists clients
+-- ARGV  me known life most
+--   lists    a sorted set: each text of lists that a client knows, by the ms at which one said so last
+--   clients  begins the key of a sorted set for each of these texts: clients, by the ms at which each said so last
+--   me       the client; nothing: it only looks
+--   known    the text of the lists that it knows
+--   life     for how many ms a client is remembered after it has said so
+--   most     how many texts are kept, how many clients of each, and how many of these are told
+-- Answer: for each other text: {text, client, ms since it said so, client, ms, ...}, the clients that said so last
+local call, life = redis.call, tonumber(ARGV[3])
+local texts, clients, told = string.match(ARGV[4], '^(%d+) (%d+) (%d+)$')
+local t = call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+
+-- What was said too long ago is forgotten; and what was said in the future, by a clock that has been set back since: it is said again.
+local function forget(key)
+    for _ = 1, 100 do
+        local first, last = call('ZRANGE', key, 0, 0, 'WITHSCORES'), call('ZRANGE', key, -1, -1, 'WITHSCORES')
+        if first[1] and tonumber(first[2]) < now - life then
+            call('ZREM', key, first[1])
+        elseif last[1] and tonumber(last[2]) > now then
+            call('ZREM', key, last[1])
+        else
+            break
+        end
+    end
+end
+
+local function note(key, member, most)
+    forget(key)
+    call('ZADD', key, string.format('%.0f', now), member)
+    while call('ZRANK', key, member) >= tonumber(most) do
+        call('ZPOPMIN', key)
+    end
+    call('PEXPIRE', key, ARGV[3])
+end
+
+if ARGV[1] ~= '' then
+    note(KEYS[1], ARGV[2], texts)
+    note(KEYS[2] .. ':' .. ARGV[2], ARGV[1], clients)
+end
+
+local answer = {}
+for _, text in ipairs(call('ZRANGE', KEYS[1], 0, -1)) do
+    if text ~= ARGV[2] then
+        local other = {text}
+        local said = call('ZRANGE', KEYS[2] .. ':' .. text, -tonumber(told), -1, 'WITHSCORES')
+        for i = 1, #said, 2 do
+            local age = now - tonumber(said[i + 1])
+            if age <= life then
+                other[#other + 1] = said[i]
+                other[#other + 1] = math.max(age, 0)
+            end
+        end
+        answer[#answer + 1] = other
+    end
+end
+return answer
