@@ -213,8 +213,9 @@ async def test_six_callers_and_one_charge(face: Face, five: Cluster, name: str) 
     assert [type(it) for it in told] == [Misuse] * 6
     assert sum("has run, but its result cannot be kept" in str(it) for it in told) == 1, "the caller whose function ran"
     assert sum("was run before, but its result could not be kept" in str(it) for it in told) == 5
-    # For as long as a result would be; a node may hear of it later than the callers.
-    await face.until(lambda: all(50_000 < it <= 60_000 for it in five.everywhere("PTTL", f"{{{name}[once]}}:result")))
+    # On a majority, for as long as a result would be. (A node that has promised something to a waiter refuses it.)
+    lefts = five.everywhere("PTTL", f"{{{name}[once]}}:result")
+    assert sum(50_000 < it <= 60_000 for it in lefts) >= 3
     await face.until(lambda: five.holders(f"{name}[once]") == [None] * 5)
 
 

@@ -1808,7 +1808,7 @@ def test_callers_who_ask_the_same_share_a_question_that_goes_out_after_they_came
     assert third.over
     assert [len(node.of("PING")) for node in world.nodes] == [5, 5, 5]
     assert world.found.count(second) == 1
-    world.run(60.0)
+    world.run(90.0)
     assert (world.crew._shared, world.crew._shares, world.crew.rounds, timers(world)) == ({}, {}, set(), 0)
 
 

@@ -285,7 +285,7 @@ def test_no_law_is_broken(town: Build) -> None:
             here.ends_well()
         except (Violation, AssertionError) as law:
             pytest.fail(f"seed {seed}: {law}")
-        assert len(here.terms) > 5 and len(here.terms_shown) > 5, (seed, here.terms)
+        assert len(here.terms) >= 5 and len(here.terms_shown) >= 5, (seed, here.terms)
         crashes, doubts = crashes + here.crashes, doubts + here.doubts
     assert crashes and doubts, "what these worlds are aimed at never happens"
 
