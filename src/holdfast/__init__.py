@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .face.fill import FillOptions, Found
     from .face.once import Result
     from .face.rate import Allowance
+    from .face.repair import Repaired
     from .face.values import Serializer
     from .recipes.looking import LockStatus, NodeView, Reader, Waiter
     from .sync import Barrier, Election, Fill, Latch, Leadership, Observation, Once, Rate
@@ -53,6 +54,7 @@ else:
             ".face.fill": ["FillOptions", "Found"],
             ".face.once": ["Result"],
             ".face.rate": ["Allowance"],
+            ".face.repair": ["Repaired"],
             ".face.values": ["Serializer"],
             ".recipes.looking": ["LockStatus", "NodeView", "Reader", "Waiter"],
             ".sync": [name for names in PRIMITIVES.values() for name in names],
@@ -97,6 +99,7 @@ __all__ = [
     "RateOptions",
     "RateLimited",
     "Reader",
+    "Repaired",
     "Result",
     "SelfDeadlock",
     "Serializer",

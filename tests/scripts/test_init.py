@@ -18,11 +18,14 @@ from holdfast.scripts import (
     GCRA,
     LOADED,
     LOOK,
+    MEND,
+    MENDING,
     ONCE,
     PEEK,
     PERMITS,
     PUT,
     RATES,
+    RECALL,
     RELEASE,
     REQUEST,
     RW_FORCE_RELEASE,
@@ -35,7 +38,7 @@ from holdfast.scripts import (
     Script,
 )
 
-OWN = (*EXCLUSIVE, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE)  # each of which is one file
+OWN = (*EXCLUSIVE, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, *MENDING)  # each of which is one file
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
@@ -69,13 +72,14 @@ def test_a_script_of_read_write_locks_is_the_common_part_and_its_file(script: Sc
 
 def test_those_that_lanes_load() -> None:
     assert SHARED == (RW_REQUEST, RW_RELEASE)
-    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE) == LOADED
+    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, *MENDING) == LOADED
+    assert MENDING == (RECALL, MEND)
     assert EXCLUSIVE == (REQUEST, RELEASE)
     assert RATES == (GCRA, WINDOW)
     assert ELECTION == (ANNOUNCE, WATCH)
     assert ONCE == (LOOK, STORE)
     assert FILLS == (PEEK, PUT)
-    names = ["request", "release", "permits", "gcra", "window", "announce", "watch", "look", "store", "peek", "put", "arrive"]
+    names = ["request", "release", "permits", "gcra", "window", "announce", "watch", "look", "store", "peek", "put", "arrive", "recall", "mend"]
     assert [script.name for script in OWN] == names
 
 

@@ -11,7 +11,7 @@ bytes leave and after they were read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, inf
 from typing import Any, NamedTuple, TypeVar
@@ -37,14 +37,24 @@ from .timers import Timers
 
 RECENT = 60.0  # seconds for which the measure of a node's clock is exact: no two clocks drift apart by much in a minute
 
+ERRANDS = 8  # at a time: there are others, and none of them is urgent
+REST = 5.0  # seconds after which the same errand is run again, if somebody still wants it
+RESTING = 1000  # errands whose rest is remembered; then the oldest is forgotten
+
 T = TypeVar("T")
+Work = Generator[Mapping[int, bytes], Round, object]  # an errand: it yields what to ask which node, and is sent the round when it is over
 Want = Claim | Goal  # what a lease stands on
+FORGETFUL = (
+    "it keeps nothing on its disk (appendonly no), and this client uses {} there: what such calls have stored is forgotten when the node "
+    "restarts. Set appendonly yes, or call repair() after each restart and before the next."
+)
 PROMOTED = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
 
 
 class NodeStatus(NamedTuple):
     """How a node is. `node`: its address; `state`: up, guarded, down or connecting; `cause`: why it is no use; `version`, `run_id`: of
-    its server, empty until it has told; `ahead`: its clock less ours, seconds; `shard`: its set of nodes, where there are several."""
+    its server, empty until it has told; `ahead`: its clock less ours, seconds; `shard`: its set of nodes, where there are several.
+    `repaired`: has `repair()` finished on it since its server started? None if this client has not asked (`ready` does)."""
 
     node: str
     state: str
@@ -53,6 +63,7 @@ class NodeStatus(NamedTuple):
     run_id: str
     ahead: float | None
     shard: str = ""
+    repaired: bool | None = None
 
 
 class Watch:
@@ -107,6 +118,10 @@ class Crew:
         self._brief = settings.node_timeout * 3  # a claim with a shorter ttl than this cannot wait for an answer that long
         self._briefs: Counter[float] = Counter()  # the ttls of such claims that live, and how many claims have each
         self._runs: dict[str, tuple[int, float]] = {}  # of each run of a server: its node, and when that last heard of it; inf: it does
+        self._errands: dict[Round, tuple[bytes, Work]] = {}  # by the round that each waits for: what it is about, and how it goes on
+        self._rests: dict[bytes, float] = {}  # until when no such errand is run again
+        self._lasting = ""  # what this client keeps that should outlive a restart: once, rate and so on
+        self._repaired: dict[str, bool] = {}  # was the run of a server repaired? by run_id
         self._bug: Exception | None = None  # raised by what a lane told us, and no failure of the lane
         self._pulse = -inf
 
@@ -185,6 +200,62 @@ class Crew:
         self._consult(round_, now)
         return round_
 
+    def errand(self, about: bytes, work: Work, now: float) -> None:
+        """Ask nodes something for which nobody waits, round after round, unless the same was asked just before.
+
+        Args:
+            about: What it is about: the same errand is run again after `REST` seconds at the earliest.
+            work: Yields what to ask which node, and is sent the round when it is over. What it raises ends it, and nothing else.
+            now: The time.
+        """
+        if len(self._errands) >= ERRANDS or now < self._rests.get(about, -inf):
+            return
+        self._rests.pop(about, None)
+        self._rests[about] = now + REST
+        if len(self._rests) > RESTING:
+            del self._rests[next(iter(self._rests))]
+        self._further(about, work, None, now)
+
+    def _further(self, about: bytes, work: Work, told: Round | None, now: float) -> None:
+        """Take an errand's next step."""
+        try:
+            asks = next(work) if told is None else work.send(told)
+        except StopIteration:
+            return
+        except Exception as error:  # leases do not depend on it
+            self.record.warn(self.reach.labels[0], str(_failure(error)), now, "errand")
+            return
+        round_ = Round(asks, self.reach, deadline=now + self.settings.node_timeout)
+        self._errands[round_] = about, work
+        self._consult(round_, now)
+
+    @property
+    def keeping(self) -> bool:
+        """Is it known that this client keeps something that should outlive a restart?"""
+        return bool(self._lasting)
+
+    def keeps(self, what: str, now: float) -> None:
+        """This client uses `what`, such as "once", which keeps something on the nodes that should outlive a restart."""
+        if not self._lasting:
+            self._lasting = what
+            for node in self.reach.up:
+                self._examine(node, now)
+
+    def _examine(self, node: int, now: float) -> None:
+        """Ask a node whether it writes what it keeps to its disk."""
+        self.errand(b"persistence %d %b" % (node, self.lanes[node].run_id.encode()), self._persistence(node, now), now)
+
+    def _persistence(self, node: int, now: float) -> Work:
+        seen = yield {node: pack(b"INFO", b"persistence")}
+        for told in seen.answers.values():
+            text = told if isinstance(told, str) else told.decode("utf-8", "replace") if isinstance(told, bytes) else ""
+            if "aof_enabled:0" in text.split():
+                self.record.warn(self.reach.labels[node], FORGETFUL.format(self._lasting), now, "persistence")
+
+    def repaired(self, runs: Mapping[str, bool]) -> None:
+        """These runs of servers, by run_id, have been repaired, or have not."""
+        self._repaired.update(runs)
+
     def _consult(self, round_: Round, now: float) -> None:
         self.rounds.add(round_)
         round_.begin(now)
@@ -225,6 +296,7 @@ class Crew:
                 run_id=lane.run_id,
                 ahead=None if lane.ahead is None else lane.ahead - self.record.epoch,
                 shard=self.settings.shard,
+                repaired=self._repaired.get(lane.run_id),
             )
             for i, lane in enumerate(self.lanes)
         )
@@ -448,6 +520,8 @@ class Crew:
             self._compare(round_, now)
         elif round_ is self._checkup:
             self._clocks_told(round_, now)
+        elif (errand := self._errands.pop(round_, None)) is not None:
+            self._further(*errand, round_, now)
         else:
             self.found.append(round_)
 
@@ -720,6 +794,8 @@ class Crew:
             if standing is UP:
                 self._census.soon(now)
                 self.record.note(events.NodeUp(at=at, node=label))
+                if self._lasting:
+                    self._examine(node, now)
             elif standing is GUARDED:
                 guarded = events.NodeGuarded(at=at, node=label, left=lane.wake - now)
                 self.record.note(replace(guarded, cause=PROMOTED) if lane.promoted else guarded)

@@ -23,7 +23,8 @@ from ..wire.resp import pack
 from .decorating import Function, Kind, Name, fillable, kind_of_call, label
 from .lease import Lease
 from .looking import unheard
-from .plans import Ask, Pause, Plan
+from .plans import Ask, Keeps, Pause, Plan
+from .repair import mend
 from .schedule import EPOCH, SECOND, Schedule, schedule
 from .sites import Sites
 from .terms import Terms, terms
@@ -152,6 +153,7 @@ def begin(options: Deed) -> Plan[Turn]:
     key_of(name, sites.all[0].settings.prefix)
     shard = sites.settled(name, "once")
     slot = options.slot
+    yield Keeps("once", shard)
     if times is not None and slot is None:
         slot = times.of((yield from _time(sites, name)), early=True)
     return Turn(options, name, shard, slot)
@@ -228,7 +230,10 @@ class Turn:
         if surely and not seen.sufficient:
             raise unheard(self._deed.sites.all[self._shard].settings, seen, self._recipe.label, "look for the result of")
         self.partly = recipes.newest(seen.answers) is not None
-        return self._found(recipes.agreed(seen.answers, nodes))
+        found = self._found(recipes.agreed(seen.answers, nodes))
+        if found and recipes.lacking(seen.answers):
+            yield mend(self._deed.sites.all[self._shard].settings, self._register.key, self._shard)
+        return found
 
     # ------------------------------------------------ while it is held
 

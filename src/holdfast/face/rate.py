@@ -21,7 +21,8 @@ from ..events import Opened
 from ..recipes import rate as recipes
 from ..recipes.rate import LASTS, MOST, SECOND, SHORTEST, Algorithm, Gcra, Told, Window
 from .decorating import Function, LockOf, unfilled
-from .plans import Ask, Pause, Plan
+from .plans import Ask, Keeps, Pause, Plan
+from .repair import differ, mend
 from .terms import waiting
 
 
@@ -57,6 +58,7 @@ class Limits:
     algorithm: Algorithm
     order: Sequence[int]
     labels: Sequence[str]
+    settings: Settings
 
 
 def limits(
@@ -86,6 +88,7 @@ def limits(
         algorithm=_algorithm(_kind(algorithm), where, calls, seconds, burst),
         order=_order(where, labels),
         labels=labels,
+        settings=settings,
     )
 
 
@@ -211,10 +214,13 @@ def _try(limits: Limits, cost: int) -> Plan[tuple[Allowance, Tally]]:
     call would each get it on some nodes and be refused by others, so that under load hardly anybody would be allowed.
     """
     tally = Tally(limits, cost)
+    yield Keeps("rate")
     while not tally.told and tally.asked < len(limits.order):
         yield from tally.ask(1)
     if not tally.refused and tally.asked < len(limits.order):
         yield from tally.ask(len(limits.order))
+    if differ(tally.told, cost, limits.limit, limits.period, limits.settings.guard):
+        yield mend(limits.settings, limits.algorithm.key)
     if tally.allowed:
         return tally.allowance(), tally
     if tally.refused:

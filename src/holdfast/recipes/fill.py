@@ -35,6 +35,11 @@ class Cache:
         self._keys = lock.name, beside(lock.name, b"cache"), keys_of(lock.name)[2]
         self.peek = pack(b"EVALSHA", PEEK.sha, b"%d" % PEEK.keys, self._keys[1])  # the bytes that look
 
+    @property
+    def key(self) -> bytes:
+        """Where a node keeps the value."""
+        return self._keys[1]
+
     def put(self, fence: int, fresh: int, stale: int, data: bytes) -> bytes:
         """The bytes that keep a value. `fresh`: for how many milliseconds; `stale`: and for how many more it may be shown."""
         return pack(b"EVALSHA", PUT.sha, b"%d" % PUT.keys, *self._keys, b"%d" % fence, b"%d" % fresh, b"%d" % stale, data)

@@ -33,8 +33,12 @@ class Told:
 
 
 class Algorithm(Protocol):
-    """How a node counts. `most`: the calls that can be taken at once; `kept`: what its keys end with, as each keeps something else."""
+    """How a node counts.
 
+    `key`: where; `most`: the calls that can be taken at once; `kept`: what its keys end with, as each keeps something else.
+    """
+
+    key: bytes
     most: int
     kept: ClassVar[bytes]
 
@@ -55,15 +59,15 @@ class Gcra:
     `limit` parts each, in which everything is whole.
     """
 
-    __slots__ = ("_key", "_limit", "_period", "most")
+    __slots__ = ("_limit", "_period", "key", "most")
     kept: ClassVar[bytes] = b"rate"
 
     def __init__(self, key: bytes, limit: int, period: int, burst: int) -> None:
-        self._key, self._limit, self._period, self.most = key, limit, period, burst
+        self.key, self._limit, self._period, self.most = key, limit, period, burst
 
     def _say(self, cost: int, at: int) -> bytes:
         burst = divmod(self.most * self._period, self._limit)
-        return _evalsha(GCRA, self._key, self._limit, *divmod(cost * self._period, self._limit), *burst, at)
+        return _evalsha(GCRA, self.key, self._limit, *divmod(cost * self._period, self._limit), *burst, at)
 
     def take(self, cost: int) -> bytes:
         return self._say(cost, 0)
@@ -84,17 +88,17 @@ class Gcra:
 class Window:
     """The fixed window: `limit` calls in each window of a period's length, which begins with the first of them."""
 
-    __slots__ = ("_key", "_period", "most")
+    __slots__ = ("_period", "key", "most")
     kept: ClassVar[bytes] = b"window"
 
     def __init__(self, key: bytes, limit: int, period: int) -> None:
-        self._key, self.most, self._period = key, limit, period
+        self.key, self.most, self._period = key, limit, period
 
     def take(self, cost: int) -> bytes:
-        return _evalsha(WINDOW, self._key, cost, self.most, self._period, 0)
+        return _evalsha(WINDOW, self.key, cost, self.most, self._period, 0)
 
     def give(self, cost: int, at: int) -> bytes:
-        return _evalsha(WINDOW, self._key, cost, self.most, self._period, at)
+        return _evalsha(WINDOW, self.key, cost, self.most, self._period, at)
 
     def read(self, cost: int, reply: object) -> Told | None:
         if (numbers := _numbers(reply)) is None:

@@ -20,12 +20,16 @@ __all__ = [
     "INSPECT",
     "LOADED",
     "LOOK",
+    "MEND",
+    "MENDING",
     "NAMES",
     "ONCE",
     "PEEK",
     "PERMITS",
     "PUT",
     "RATES",
+    "RECALL",
+    "REGISTERS",
     "RELEASE",
     "REQUEST",
     "RW_FORCE_RELEASE",
@@ -71,6 +75,8 @@ STORE = _script("store", 4, "ballot", "K", "keep", "value")
 PEEK = _script("peek", 1)
 PUT = _script("put", 3, "fence", "fresh", "stale", "value")
 ARRIVE = _script("arrive", 4, "count", "generation", "keep", "over", "birth", "known", "token", "ttl", "ids")
+RECALL = _script("recall", 0, "keys")
+MEND = _script("mend", 1, "until", "first", "second", "value")
 
 RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else"))
 RW_RELEASE = _script("rw_release", 6, "token", "K", parts=("rw_release", "rw_common", "rw_release_else"))
@@ -80,6 +86,7 @@ INSPECT = _script("inspect", 7, "most")
 FORCE_RELEASE = _script("force_release", 4, "K", "only")
 RW_FORCE_RELEASE = _script("rw_force_release", 6, "only", "K", parts=("rw_common", "rw_force_release"))
 NAMES = _script("names", 0, "cursor", "pattern", "count")
+REGISTERS = _script("registers", 0, "cursor", "pattern", "count")
 
 EXCLUSIVE = (REQUEST, RELEASE)  # those of a plain lock
 SHARED = (RW_REQUEST, RW_RELEASE)  # of a read-write lock
@@ -87,6 +94,7 @@ RATES = (GCRA, WINDOW)
 ELECTION = (ANNOUNCE, WATCH)
 ONCE = (LOOK, STORE)
 FILLS = (PEEK, PUT)
+MENDING = (RECALL, MEND)
 
 # Those that are called by their digests, in the order in which a lane loads them.
-LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE)
+LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, *MENDING)
