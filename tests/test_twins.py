@@ -14,7 +14,7 @@ import holdfast.sync
 # in threads; with asyncio, awaited
 WAITS = {"acquire", "try_acquire", "downgrade", "extend", "release", "ready", "close", "__enter__", "__exit__"}
 WAITS |= {"campaign", "resign", "publish", "leader", "arrive", "wait", "arrived", "is_open"}
-WAITS |= {"take", "run", "result", "get", "inspect", "locked_by", "is_locked", "names", "force_release"}
+WAITS |= {"take", "run", "result", "get", "inspect", "locked_by", "is_locked", "names", "force_release", "repair"}
 ONLY_ONE = {
     "Holdfast.aclose",  # what contextlib.aclosing calls
     "Lease.claim",  # what the drivers put there

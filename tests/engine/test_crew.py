@@ -20,7 +20,7 @@ from proof import patches
 from holdfast import events
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
 from holdfast.core.goal import Goal
-from holdfast.engine.crew import Crew
+from holdfast.engine.crew import ERRANDS, REST, RESTING, Crew, Work
 from holdfast.engine.record import Stats
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, Overtaken
 from holdfast.recipes.exclusive import Exclusive, undo
@@ -1016,6 +1016,162 @@ def test_a_server_that_may_evict_locks_is_warned_of_once() -> None:
     world.cut(1)
     world.run(2.0)
     assert len([it for it in world.events if isinstance(it, events.Warned)]) == 2
+
+
+# ------------------------------------------------ what should outlive a restart
+
+
+def persisting(world: World) -> list[str]:
+    """The nodes of which it was said that they keep nothing on a disk."""
+    return [it.node[8:10] for it in world.events if isinstance(it, events.Warned) and "appendonly no" in it.warning]
+
+
+def asked_for_persistence(world: World) -> int:
+    """How often nodes were asked how they are, beyond each greeting."""
+    return sum(len(it.of("INFO")) - 3 * it.connection for it in world.nodes)
+
+
+def test_a_client_that_keeps_what_nodes_forget_is_warned_once_for_each_node() -> None:
+    world = World().connect()
+    world.nodes[1].facts = {"aof_enabled": 1}
+    world.crew.keeps("once", world.now)
+    world.run(1.0)
+    assert persisting(world) == ["n0", "n2"]
+    assert "this client uses once there" in next(it.warning for it in world.events if isinstance(it, events.Warned))
+    assert world.crew.keeping
+    world.crew.keeps("rate", world.now)
+    world.run(REST)
+    world.cut(0)
+    world.run(20.0)
+    assert persisting(world) == ["n0", "n2"]
+    assert asked_for_persistence(world) == 4  # the node that was connected to again, too
+
+
+def test_a_client_of_locks_alone_is_not_warned_and_asks_nothing() -> None:
+    world = World().connect()
+    world.claim()
+    world.run(2.0)
+    assert persisting(world) == []
+    assert asked_for_persistence(world) == 0
+    assert not world.crew.keeping
+
+
+def test_a_node_that_is_connected_to_later_is_asked_then() -> None:
+    world = World()
+    world.crew.keeps("latch", world.now)
+    world.run(2.0)
+    assert persisting(world) == ["n0", "n1", "n2"]
+
+
+@pytest.mark.parametrize("told", [b"$13\r\naof_enabled:1\r\n", b"=17\r\ntxt:aof_enabled:1\r\n", b":1\r\n", b"-NOPERM no\r\n"])
+def test_a_node_that_does_not_say_so_is_not_warned_of(told: bytes) -> None:
+    world = World(1).connect()
+    node = world.nodes[0]
+    answers = node._answers
+    node._answers = lambda words, now: told if words[-1] == b"persistence" else answers(words, now)  # type: ignore[method-assign]
+    world.crew.keeps("once", world.now)
+    world.run(1.0)
+    assert persisting(world) == []
+
+
+def test_the_same_words_as_text_are_understood() -> None:
+    world = World(1).connect()
+    node = world.nodes[0]
+    answers = node._answers
+    text = b"=17\r\ntxt:aof_enabled:0\r\n"
+    node._answers = lambda words, now: text if words[-1] == b"persistence" else answers(words, now)  # type: ignore[method-assign]
+    world.crew.keeps("once", world.now)
+    world.run(1.0)
+    assert persisting(world) == ["n0"]
+
+
+# ------------------------------------------------ errands
+
+
+def errand(told: list[Any], rounds: int = 2, nodes: tuple[int, ...] = (0, 1, 2)) -> Work:
+    """Asks all nodes for a word, round after round."""
+    for _ in range(rounds):
+        told.append((yield dict.fromkeys(nodes, pack(b"PING"))))
+    told.append("done")
+    return None
+
+
+def test_an_errand_goes_from_round_to_round_and_nobody_is_told() -> None:
+    world, told = World().connect(), list[Any]()
+    world.crew.errand(b"a", errand(told), world.now)
+    world.run(1.0)
+    assert [sorted(it.answers) for it in told[:-1]] == [[0, 1, 2], [0, 1, 2]]
+    assert told[-1] == "done"
+    assert world.found == []
+    assert world.crew.rounds == set()
+
+
+def test_an_errand_whose_nodes_cannot_be_spoken_to_goes_on_without_them() -> None:
+    world, told = World().connect(), list[Any]()
+    world.nodes[2].dialled, world.nodes[1].mute = "refuses", True
+    world.cut(2)
+    world.run(0.5)
+    world.crew.errand(b"a", errand(told), world.now)
+    world.run(5.0)
+    assert sorted(told[0].answers) == [0]
+    assert told[-1] == "done"
+
+
+def test_the_same_errand_is_not_run_again_at_once() -> None:
+    world, told = World().connect(), list[Any]()
+    for _ in range(3):
+        world.crew.errand(b"a", errand(told, 0), world.now)
+    world.crew.errand(b"b", errand(told, 0), world.now)
+    assert told == ["done"] * 2
+    world.run(REST)
+    world.crew.errand(b"a", errand(told, 0), world.now)
+    assert told == ["done"] * 3
+
+
+def test_only_so_many_errands_are_run_at_a_time() -> None:
+    world, told = World().connect(), list[Any]()
+    for number in range(ERRANDS + 3):
+        world.crew.errand(b"%d" % number, errand(told), world.now)
+    world.run(1.0)
+    assert told.count("done") == ERRANDS
+    world.crew.errand(b"one more", errand(told), world.now)
+    world.run(1.0)
+    assert told.count("done") == ERRANDS + 1
+
+
+def test_only_so_many_rests_are_remembered() -> None:
+    world, told = World().connect(), list[Any]()
+    for number in range(RESTING + 1):
+        world.crew.errand(b"%d" % number, errand(told, 0), world.now)
+    world.crew.errand(b"%d" % RESTING, errand(told, 0), world.now)
+    assert len(told) == RESTING + 1
+    world.crew.errand(b"0", errand(told, 0), world.now)
+    assert len(told) == RESTING + 2
+
+
+def test_an_errand_that_fails_harms_nobody_and_is_told() -> None:
+    world, told = World().connect(), list[Any]()
+
+    def fails() -> Work:
+        yield {0: pack(b"PING")}
+        raise KeyError("secret")
+
+    claim = world.claim()
+    world.crew.errand(b"a", fails(), world.now)
+    world.crew.errand(b"b", errand(told), world.now)
+    world.run(30.0)
+    assert told[-1] == "done"
+    assert claim.state is HELD
+    [warned] = [it for it in world.events if isinstance(it, events.Warned)]
+    assert "KeyError" in warned.warning
+    assert "secret" not in warned.warning
+
+
+def test_which_nodes_have_been_repaired() -> None:
+    world = World().connect()
+    assert [it.repaired for it in world.crew.status(world.now)] == [None] * 3
+    world.crew.repaired({run_id(0): True, run_id(1): False, "another run": True})
+    assert [it.repaired for it in world.crew.status(world.now)] == [True, False, None]
 
 
 def test_a_certificate_that_nobody_verifies_is_warned_of_once() -> None:

@@ -29,6 +29,7 @@ def test_its_keys_are_in_the_slot_of_its_lock_s() -> None:
     said = words(cache("{shop}:price").put(1, 1, 0, b""))
     assert said[3:6] == [b"{shop}:price", b"{shop}:cache:{shop}:price", b"{shop}:queue:{shop}:price"]
     assert said[5] == keys_of(b"{shop}:price")[2]
+    assert cache("{shop}:price").key == said[4]
 
 
 @pytest.mark.parametrize("reply", [None, 0, b"value", [], [1], [1, None], [b"1", b"value"], [1, b"value", 2], [1.5, b"value"]])

@@ -88,7 +88,7 @@ def test_the_head_comment_names_the_keys_and_arguments(script: Script) -> None:
     head = script.source.decode().partition("\nlocal ")[0]
     assert head.startswith(f"-- {script.name}: ")
     assert all(line.startswith("--") for line in head.splitlines())
-    [keys] = re.findall(r"^-- KEYS +(.*)$", head, re.MULTILINE)
+    [keys] = re.findall(r"^-- KEYS +(.*)$", head, re.MULTILINE) or [""]
     [arguments] = re.findall(r"^-- ARGV +(.*)$", head, re.MULTILINE) or [""]
     assert len(keys.split()) == script.keys
     assert tuple(arguments.split()) == script.arguments

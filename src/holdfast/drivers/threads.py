@@ -993,7 +993,11 @@ class Driver:
     def steer(self, do: Callable[[Crew, float], object]) -> None:
         """Have the engine do something, and wait for nothing."""
         keeper = self.keeper
-        keeper.ask(lambda now: do(keeper.crew, now))
+
+        def steer(now: float) -> None:
+            do(keeper.crew, now)
+
+        keeper.ask(steer)
 
     def stats(self) -> Stats:
         """What was done so far, in this process."""

@@ -251,6 +251,7 @@ class Crew:
             text = told if isinstance(told, str) else told.decode("utf-8", "replace") if isinstance(told, bytes) else ""
             if "aof_enabled:0" in text.split():
                 self.record.warn(self.reach.labels[node], FORGETFUL.format(self._lasting), now, "persistence")
+        return None
 
     def repaired(self, runs: Mapping[str, bool]) -> None:
         """These runs of servers, by run_id, have been repaired, or have not."""

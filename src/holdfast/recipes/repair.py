@@ -46,9 +46,10 @@ class Count(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """A latch or barrier on one node. `over`: the generations that are; `left`: milliseconds for which the node keeps it."""
+    """A latch or barrier on one node. `needed`: how many have to arrive; `over`: the generations that are; `left`: milliseconds for
+    which the node keeps it."""
 
-    count: int
+    needed: int
     over: int
     left: int
     ids: frozenset[bytes]
@@ -207,7 +208,7 @@ class Told:
         return Lack(key, nodes, {node: (until[node], b"%d" % (self.now[node] + most.left), taken, b"") for node in nodes})
 
     def _gathered(self, key: bytes, gathered: Mapping[int, Gathered]) -> Lack | None:
-        if len({it.count for it in gathered.values()}) != 1:
+        if len({it.needed for it in gathered.values()}) != 1:
             return None  # nobody knows it; or they do not agree, which its users are told
         over = max(it.over for it in gathered.values())
         latch = kind_of(key) == b"latch"
@@ -222,7 +223,7 @@ class Told:
         generation = 0 if latch else over
         said = (
             *_keys(key, generation, latch),
-            *(b"%d" % any_of_them.count, b"%d" % generation, b"%d" % left, b"%d" % (latch and over > 0), b"0", b"0", b"", b"0"),
+            *(b"%d" % any_of_them.needed, b"%d" % generation, b"%d" % left, b"%d" % (latch and over > 0), b"0", b"0", b"", b"0"),
             b"\0".join(sorted(ids)),
         )
         return Lack(key, nodes, dict.fromkeys(nodes, said))
@@ -259,8 +260,8 @@ def _state(key: bytes, said: object) -> State | None:
             return Copy(version, left)
         case [int(left), int(taken)] if kind in COUNTS and left > 0:
             return Count(left, taken)
-        case [int(count), int(over), int(left), bytes(ids)] if kind in GATHERINGS:
-            return Gathered(count, over, left, frozenset(ids.split(b"\0")) - {b""})
+        case [int(needed), int(over), int(left), bytes(ids)] if kind in GATHERINGS:
+            return Gathered(needed, over, left, frozenset(ids.split(b"\0")) - {b""})
     return None
 
 
