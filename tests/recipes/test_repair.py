@@ -97,7 +97,7 @@ def test_a_version_that_a_majority_has_is_what_the_others_lack() -> None:
         ([0, 5000], [0, 5000], []),
         ([17], [17, "x"], []),
     ],
-    ids=["all have it", "one has it", "two versions", "a newer one", "it is about to expire", "nobody", "for ever", "no version", "no answer"],
+    ids=["all have it", "one has it", "two versions", "a newer one", "expires", "nobody", "for ever", "no version", "no answer"],
 )
 def test_where_nothing_is_to_be_written_back(told: Any) -> None:
     assert table(CACHE, *told).lack(CACHE, PATIENCE) is None
@@ -168,7 +168,7 @@ def lacking(key: bytes, *told: Any) -> tuple[list[int], list[bytes]] | None:
     lack = table(key, *told).lack(key, PATIENCE)
     if lack is None:
         return None
-    [said] = {it for it in lack.said.values()}
+    [said] = set(lack.said.values())
     assert list(lack.said) == list(lack.nodes)
     return list(lack.nodes), [b"EVALSHA", ARRIVE.sha, b"4", *said]
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import hiredis
 import pytest
-from scripts.bench import SLACK, Bench, about
+from scripts.bench import SLACK, Bench, about, simulated
 
 from holdfast.recipes import repair
 from holdfast.recipes.exclusive import beside
 from holdfast.recipes.gathering import BARRIER, LATCH, Gathering
-from holdfast.scripts import ARRIVE, MEND, RECALL
+from holdfast.scripts import ARRIVE, MEND, RECALL, Script
+from holdfast.testing.server import REDIS_7_2, VALKEY_9
 
 RESULT, CACHE, RATE, WINDOW = b"{n[once]}:result", b"{n[fill]}:cache", b"{n}:rate:a", b"{n}:window"
 LONG = 30_000  # ms
@@ -19,16 +22,20 @@ MINUTE = 60_000_000  # microseconds
 
 
 class Node:
-    """One server, and what it is told with the bytes of the recipe."""
+    """One server, and what it is told with the bytes of the recipe. `scripts`: those that stand for the shipped ones, by their digests."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        bench.operator.batch(*[("SCRIPT", "LOAD", it.source) for it in (RECALL, MEND, ARRIVE)])
+    def __init__(self, bench: Bench, scripts: dict[bytes, Script] | None = None) -> None:
+        self.bench, self.scripts = bench, scripts or {}
+        bench.operator.batch(*[("SCRIPT", "LOAD", it.source) for it in (RECALL, MEND, ARRIVE, *self.scripts.values())])
 
     def say(self, data: bytes) -> Any:
         reader = hiredis.Reader()
         reader.feed(data)
-        return self.bench.client.say(*reader.gets())  # type: ignore[misc]
+        words: list[bytes] = reader.gets()  # type: ignore[assignment]
+        return self.bench.client.say(words[0], self._sha(words[1]), *words[2:])
+
+    def _sha(self, sha: bytes) -> bytes:
+        return self.scripts[sha].sha if sha in self.scripts else sha
 
     def recall(self, *keys: bytes) -> list[Any]:
         told: list[Any] = self.say(repair.recall(keys))
@@ -38,7 +45,7 @@ class Node:
     def mend(self, key: bytes, first: int, second: int, value: bytes = b"", until: int | None = None) -> int:
         until = self.now + MINUTE if until is None else until
         said = (b"%d" % until, b"%d" % first, b"%d" % second, value)
-        answer: int = self.bench.client.say("EVALSHA", MEND.sha, 1, key, *said)
+        answer: int = self.bench.client.say("EVALSHA", self._sha(MEND.sha), 1, key, *said)
         self.bench.mortal()
         return answer
 
@@ -164,6 +171,12 @@ def test_a_rate_is_raised_and_never_lowered(node: Node) -> None:
     assert node.mend(RATE, node.now - 1, 0) == 0
 
 
+def test_what_is_owed_no_more_is_not_written(node: Node) -> None:
+    assert node.mend(RATE, node.now - 500, 0) == 0
+    assert node.mend(WINDOW, node.now - 500, 3) == 0
+    assert (node.see(RATE)[0], node.see(WINDOW)[0]) == (None, None)
+
+
 def test_a_window_is_taken_over_from_those_who_counted_more(node: Node) -> None:
     ends = node.now + MINUTE
     node.put(WINDOW, b"%d 2" % (ends + MINUTE))
@@ -193,3 +206,50 @@ def test_registers_are_found_and_other_keys_are_not(node: Node) -> None:
         if cursor == b"0":
             break
     assert found == {RESULT, CACHE, RATE, b"{n}:latch", b"{t}:result:app{t}[once]"}
+
+
+# ------------------------------------------------ scripts with a fault
+
+
+MUTANTS: dict[str, tuple[Script, str, str]] = {
+    "an older version replaces a newer one": (MEND, "if version >= first or", "if"),
+    "what is said again lasts longer": (MEND, "version >= first", "version > first"),
+    "what has expired is written": (MEND, " or second * 1000 <= now", ""),
+    "what comes too late is written": (MEND, "now >= tonumber(ARGV[1])", "false"),
+    "a rate is lowered": (MEND, "first > moment ", "true "),
+    "a window is not taken over": (MEND, "moment <= now or second > number", "false"),
+    "a window is taken over by who counted no more": (MEND, "second > number", "second >= number"),
+    "a window that is over is kept": (MEND, "moment <= now or ", ""),
+    "what is owed no more is written": (MEND, "not later or first <= now", "not later"),
+    "it stays for ever": (MEND, ", 'PXAT', string.format('%.0f', math.floor(first / 1000) + 1))", ")"),
+    "a copy stays for ever": (MEND, ", 'PXAT', ARGV[3])", ")"),
+    "numbers as Lua writes them": (MEND, "string.format('%.0f %.0f', first, second)", "first .. ' ' .. second"),
+    "another type is an error": (RECALL, "pcall('GET', key)", "call('GET', key)"),
+    "what is owed no more is told": (RECALL, "left > 0 and", "true and"),
+    "a barrier's first generation": (RECALL, "kind == 'barrier' and over or ''", "kind == 'barrier' and '0' or ''"),
+    "a latch's ids under a number": (RECALL, "kind == 'barrier' and over or ''", "over"),
+    "a hash tag is forgotten": (RECALL, " or '') .. rest", " or '')"),
+    "moments instead of what is left": (RECALL, "(tonumber(moment) or 0) - now", "tonumber(moment) or 0"),
+}
+TESTS: list[Callable[[Node], None]] = [
+    it for name, it in list(globals().items()) if name.startswith("test_") and list(it.__annotations__) == ["node", "return"]
+]
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_script_with_a_fault_is_found(name: str) -> None:
+    script, there, instead = MUTANTS[name]
+    text = script.source.decode()
+    assert text.count(there) == 1, there
+    source = text.replace(there, instead).encode()
+    damaged = script._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())
+    for dialect in (VALKEY_9, REDIS_7_2):
+        for test in TESTS:
+            bench = simulated(dialect)
+            try:
+                test(Node(bench, {script.sha: damaged}))
+            except Exception:  # (what a bench itself complains of, too: a key that would stay for ever, an expiry that is none)
+                return
+            finally:
+                bench.close()
+    pytest.fail(f"no test has noticed: {name}")

@@ -6,7 +6,7 @@ latch and barrier keep: if `repair()` is called after each restart, or if each r
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -17,8 +17,13 @@ from sim.face import Holdfast
 from holdfast.engine.crew import Crew
 from holdfast.errors import NotAllArrived
 from holdfast.events import Warned
-from holdfast.face import once, repair
+from holdfast.face import rate, repair
+from holdfast.face.fill import OnNodes
+from holdfast.face.gathering import Sight
+from holdfast.face.once import Turn
+from holdfast.face.repair import differ
 from holdfast.recipes import repair as recipes
+from holdfast.recipes.repair import Told
 
 Build = Callable[..., Town]
 OPTIONS: dict[str, Any] = {"ttl": 2.0, "max_ttl": 2.0, "node_timeout": 0.5, "outage": 1000.0}
@@ -35,6 +40,7 @@ class Shop:
     def __init__(self, town: Town) -> None:
         self.town, self.client = town, Holdfast(town.world, town.nodes, town.laws, **OPTIONS)
         self.runs = self.computed = 0
+        self.forgotten: set[str] = set()
         client = self.client
         self.quota = client.rate("quota", 3, MONTH, burst=3)
         self.window = client.rate("window", 2, MONTH, algorithm="fixed window")
@@ -70,37 +76,33 @@ class Shop:
         assert (await self.value.get()).computed
         await self.town.world.sleep(1.0)
 
+    async def look(self) -> None:
+        """A reader comes for everything. What has been forgotten goes into `forgotten`."""
+        await self.orders()
+        gone = {
+            "once": self.runs > len(ORDERS),
+            "rate": bool(await self.quota.take()),
+            "window": bool(await self.window.take()),
+            "latch": await self.filling.arrived() < 2,
+            "open latch": not await self.open.is_open(),
+            "fill": (await self.value.get()).computed,
+        }
+        self.forgotten |= {name for name, it in gone.items() if it}
+
     async def read(self) -> None:
         """Readers come, each in its own time."""
         for _ in range(READS):
-            await self.orders()
-            assert not await self.quota.take()
-            assert not await self.window.take()
-            assert await self.filling.arrived() == 2
-            assert await self.open.is_open()
-            assert not (await self.value.get()).computed
+            await self.look()
             await self.town.world.sleep(0.6)
 
-    async def kept(self) -> list[str]:
-        """What has been forgotten."""
-        await self.orders()
-        forgotten = [] if self.runs == len(ORDERS) else ["once"]
-        if await self.quota.take():
-            forgotten.append("rate")
-        if await self.window.take():
-            forgotten.append("window")
-        if await self.filling.arrived() < 2:
-            forgotten.append("latch")
-        if not await self.open.is_open():
-            forgotten.append("open latch")
-        if (await self.value.get()).computed:
-            forgotten.append("fill")
+    async def end(self) -> None:
+        """One more reader; and a party to the barrier, which nobody only reads."""
+        await self.look()
         try:
             if await self.client.barrier("barrier", 1, wait=0).wait("me") != 4:
-                forgotten.append("barrier")
+                self.forgotten.add("barrier")
         except NotAllArrived:
-            forgotten.append("barrier")
-        return forgotten
+            self.forgotten.add("barrier")
 
     async def restart(self, between: Callable[[], Awaitable[object]]) -> None:
         """All nodes, one after another, as docs/operations.md has it."""
@@ -116,8 +118,8 @@ async def nothing() -> None:
     pass
 
 
-def rolling(build: Build, seed: int, nodes: int, how: str) -> tuple[Shop, list[str]]:
-    """A rolling restart; what it has made the nodes forget. `how`: what is done after each restart."""
+def rolling(build: Build, seed: int, nodes: int, how: str) -> Shop:
+    """A rolling restart. `how`: what is done after each restart."""
     town = build(nodes, seed, guard=GUARD)
     shop = Shop(town)
     between: Mapping[str, Callable[[], Awaitable[object]]] = {
@@ -125,32 +127,83 @@ def rolling(build: Build, seed: int, nodes: int, how: str) -> tuple[Shop, list[s
         "read": shop.read,
         "nothing": nothing,
     }
-    found: list[str] = []
 
     async def story() -> None:
         await shop.begin()
         await shop.restart(between[how])
-        found.extend(await shop.kept())
+        await shop.end()
 
     town.world.do(story())
-    return shop, found
+    return shop
 
 
-@pytest.mark.parametrize("nodes", [3, 5])
+BOTH = pytest.mark.parametrize("nodes", [3, 5])
+ALL = {"once", "rate", "window", "latch", "open latch", "fill", "barrier"}
+
+
+@BOTH
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_rolling_restart_with_repair_forgets_nothing(town: Build, seed: int, nodes: int) -> None:
-    assert rolling(town, seed, nodes, "repair")[1] == []
+    assert rolling(town, seed, nodes, "repair").forgotten == set()
 
 
-@pytest.mark.parametrize("nodes", [3, 5])
+@BOTH
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_rolling_restart_with_readers_forgets_nothing_that_they_read(town: Build, seed: int, nodes: int) -> None:
-    assert [it for it in rolling(town, seed, nodes, "read")[1] if it != "barrier"] == []
+    assert rolling(town, seed, nodes, "read").forgotten <= {"barrier"}
 
 
-@pytest.mark.parametrize("nodes", [3, 5])
+@BOTH
 def test_without_either_a_rolling_restart_forgets_everything(town: Build, nodes: int) -> None:
-    shop, forgotten = rolling(town, 0, nodes, "nothing")
-    assert forgotten == ["once", "rate", "window", "latch", "open latch", "fill", "barrier"]
-    told = [it for it in shop.client.driver.told if isinstance(it, Warned)]
-    assert len(told) == nodes
+    shop = rolling(town, 0, nodes, "nothing")
+    assert shop.forgotten == ALL
+    told = [it.node for it in shop.client.driver.told if isinstance(it, Warned)]
+    assert sorted(told) == [f"redis://node{it}:6379" for it in range(nodes)], "each is warned of once"
+
+
+# ------------------------------------------------ planted faults
+
+
+def idle(*_: object) -> Iterator[Any]:
+    return iter(())
+
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+LAZY_READERS: dict[str, tuple[Plant, set[str]]] = {
+    "no read repair": (
+        lambda patch: patch.setattr(Crew, "errand", lambda *_: None),
+        {"once", "rate", "window", "latch", "fill"},
+    ),
+    "once": (lambda patch: patches.method(patch, Turn, "read", "if found and recipes.lacking(", "if False and ("), {"once"}),
+    "fill": (lambda patch: patches.method(patch, OnNodes, "look", "if kept is not None and kept.fresh and", "if False and"), {"fill"}),
+    "rate": (lambda patch: patches.function(patch, rate._try, "if differ(", "if False and differ("), {"rate", "window"}),
+    "latch": (lambda patch: patches.method(patch, Sight, "settle", "if not self.over and", "if False and"), {"latch"}),
+    "the nodes that a refused call did not reach": (
+        lambda patch: patches.function(patch, differ, "if any(not it.allowed", "if False and any(not it.allowed"),
+        {"rate", "window"},
+    ),
+}
+LAZY_REPAIRS: dict[str, tuple[Plant, set[str]]] = {
+    "nothing is written": (lambda patch: patch.setattr(recipes, "_mend", idle), ALL),
+    "no versions": (lambda patch: patches.method(patch, Told, "lack", "if kind in VERSIONS:", "if False:"), {"once", "fill"}),
+    "no counts": (lambda patch: patches.method(patch, Told, "lack", "if kind in COUNTS:", "if False:"), {"rate", "window"}),
+    "no arrivals": (
+        lambda patch: patches.method(patch, Told, "_gathered", "if not nodes or not (over or ids):", "if True:"),
+        {"latch", "open latch", "barrier"},
+    ),
+    "the first keys only": (lambda patch: patches.function(patch, repair.repair, "range(0, len(keys), BATCH)", "range(0)"), ALL),
+}
+
+
+@pytest.mark.parametrize("name", LAZY_READERS)
+def test_readers_with_a_fault_are_found(town: Build, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    plant, forgotten = LAZY_READERS[name]
+    plant(monkeypatch)
+    assert any(forgotten <= rolling(town, seed, 3, "read").forgotten for seed in SEEDS)
+
+
+@pytest.mark.parametrize("name", LAZY_REPAIRS)
+def test_a_repair_with_a_fault_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    plant, forgotten = LAZY_REPAIRS[name]
+    plant(monkeypatch)
+    assert any(forgotten <= rolling(town, seed, 3, "repair").forgotten for seed in SEEDS)
