@@ -1035,16 +1035,39 @@ def test_a_client_that_keeps_what_nodes_forget_is_warned_once_for_each_node() ->
     world = World().connect()
     world.nodes[1].facts = {"aof_enabled": 1}
     world.crew.keeps("once", world.now)
-    world.run(1.0)
+    assert asked_for_persistence(world) == 0, "what the client is about to do comes first"
+    world.run(2.0)
     assert persisting(world) == ["n0", "n2"]
     assert "this client uses once there" in next(it.warning for it in world.events if isinstance(it, events.Warned))
     assert world.crew.keeping
     world.crew.keeps("rate", world.now)
-    world.run(REST)
+    world.run(20.0)
     world.cut(0)
     world.run(20.0)
     assert persisting(world) == ["n0", "n2"]
-    assert asked_for_persistence(world) == 4  # the node that was connected to again, too
+    assert asked_for_persistence(world) == 3, "once in each run of a server"
+
+
+def test_a_server_that_restarts_is_asked_again() -> None:
+    world = World(1).connect()
+    world.nodes[0].facts = {"aof_enabled": 1}
+    world.crew.keeps("once", world.now)
+    world.run(20.0)
+    world.nodes[0].facts = {"aof_enabled": 0, "run_id": "f" * 40}
+    world.cut(0)
+    world.run(20.0)
+    assert persisting(world) == ["n0"]
+
+
+def test_a_node_that_does_not_answer_is_asked_once_it_is_there_again() -> None:
+    world = World(1).connect()
+    world.crew.keeps("once", world.now)
+    world.nodes[0].mute = True
+    world.run(20.0)
+    assert persisting(world) == []
+    world.nodes[0].mute = False
+    world.run(20.0)
+    assert persisting(world) == ["n0"]
 
 
 def test_a_client_of_locks_alone_is_not_warned_and_asks_nothing() -> None:
@@ -1070,7 +1093,7 @@ def test_a_node_that_does_not_say_so_is_not_warned_of(told: bytes) -> None:
     answers = node._answers
     node._answers = lambda words, now: told if words[-1] == b"persistence" else answers(words, now)  # type: ignore[method-assign]
     world.crew.keeps("once", world.now)
-    world.run(1.0)
+    world.run(2.0)
     assert persisting(world) == []
 
 
@@ -1081,7 +1104,7 @@ def test_the_same_words_as_text_are_understood() -> None:
     text = b"=17\r\ntxt:aof_enabled:0\r\n"
     node._answers = lambda words, now: text if words[-1] == b"persistence" else answers(words, now)  # type: ignore[method-assign]
     world.crew.keeps("once", world.now)
-    world.run(1.0)
+    world.run(2.0)
     assert persisting(world) == ["n0"]
 
 

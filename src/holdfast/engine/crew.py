@@ -120,6 +120,8 @@ class Crew:
         self._runs: dict[str, tuple[int, float]] = {}  # of each run of a server: its node, and when that last heard of it; inf: it does
         self._errands: dict[Round, tuple[bytes, Work]] = {}  # by the round that each waits for: what it is about, and how it goes on
         self._rests: dict[bytes, float] = {}  # until when no such errand is run again
+        self._examine_due = inf  # when nodes are to be asked whether they write to a disk
+        self._examined: dict[int, str] = {}  # the run of each node's server that was asked
         self._lasting = ""  # what this client keeps that should outlive a restart: once, rate and so on
         self._repaired: dict[str, bool] = {}  # was the run of a server repaired? by run_id
         self._bug: Exception | None = None  # raised by what a lane told us, and no failure of the lane
@@ -238,16 +240,23 @@ class Crew:
         """This client uses `what`, such as "once", which keeps something on the nodes that should outlive a restart."""
         if not self._lasting:
             self._lasting = what
-            for node in self.reach.up:
-                self._examine(node, now)
+            self._examine_soon(now)
 
-    def _examine(self, node: int, now: float) -> None:
-        """Ask a node whether it writes what it keeps to its disk."""
-        self.errand(b"persistence %d %b" % (node, self.lanes[node].run_id.encode()), self._persistence(node, now), now)
+    def _examine_soon(self, now: float) -> None:
+        # Not at once: what this client is about to do comes first.
+        self._examine_due = min(self._examine_due, now + self.settings.node_timeout)
 
-    def _persistence(self, node: int, now: float) -> Work:
-        seen = yield {node: pack(b"INFO", b"persistence")}
-        for told in seen.answers.values():
+    def _examine(self, now: float) -> None:
+        """Ask the nodes whether they write what they keep to a disk, once in each run of their servers."""
+        self._examine_due = inf
+        nodes = [node for node in self.reach.up if self._examined.get(node) != self.lanes[node].run_id]
+        if nodes:
+            self.errand(b"persistence", self._persistence(nodes, now), now)
+
+    def _persistence(self, nodes: Sequence[int], now: float) -> Work:
+        seen = yield dict.fromkeys(nodes, pack(b"INFO", b"persistence"))
+        for node, told in seen.answers.items():
+            self._examined[node] = self.lanes[node].run_id
             text = told if isinstance(told, str) else told.decode("utf-8", "replace") if isinstance(told, bytes) else ""
             if "aof_enabled:0" in text.split():
                 self.record.warn(self.reach.labels[node], FORGETFUL.format(self._lasting), now, "persistence")
@@ -377,6 +386,8 @@ class Crew:
             self._renew_ahead(now)
         if self._census.due <= now:
             self._take_census(now)
+        if self._examine_due <= now:
+            self._examine(now)
         if self._pulse <= now:
             self._pulse = inf
             for lane in self.lanes:
@@ -445,7 +456,7 @@ class Crew:
 
     def next_wake(self) -> float:
         """When to call `tick` at the latest."""
-        return min(self._timers.due, self._pulse, self._census.due)
+        return min(self._timers.due, self._pulse, self._census.due, self._examine_due)
 
     # ------------------------------------------------ what lanes report
 
@@ -796,7 +807,7 @@ class Crew:
                 self._census.soon(now)
                 self.record.note(events.NodeUp(at=at, node=label))
                 if self._lasting:
-                    self._examine(node, now)
+                    self._examine_soon(now)
             elif standing is GUARDED:
                 guarded = events.NodeGuarded(at=at, node=label, left=lane.wake - now)
                 self.record.note(replace(guarded, cause=PROMOTED) if lane.promoted else guarded)

@@ -129,8 +129,7 @@ def repair(settings: Settings, pause: float, shard: int = 0) -> Plan[tuple[Tally
     notes = {node: recipes.note(settings.prefix, runs[node]) for node in whole}
     seen = yield Ask(notes, shard=shard)
     done = [node for node in whole if node in seen.answers]
-    known = {runs[node]: True for node in done}
-    yield Steer(lambda crew, now: crew.repaired(known), shard)
+    yield from known({runs[node]: True for node in done}, shard)
     return tally, {label: node in done for node, label in enumerate(labels)}
 
 
@@ -164,8 +163,14 @@ def marked(settings: Settings, nodes: tuple[NodeStatus, ...], shard: int) -> Pla
     """Ask the nodes that are up whether they have been repaired since their servers started."""
     up = {at: node.run_id for at, node in enumerate(nodes) if node.state == "up"}
     seen: Round = yield Ask({at: recipes.noted(settings.prefix, run_id) for at, run_id in up.items()}, shard=shard)
-    known = {up[at]: isinstance(it, bytes) for at, it in seen.answers.items()}
-    yield Steer(lambda crew, now: crew.repaired(known), shard)
-    return tuple(node._replace(repaired=known.get(node.run_id)) for node in nodes)
+    told = {up[at]: isinstance(it, bytes) for at, it in seen.answers.items()}
+    yield from known(told, shard)
+    return tuple(node._replace(repaired=told.get(node.run_id)) for node in nodes)
+
+
+def known(runs: Mapping[str, bool], shard: int) -> Plan[None]:
+    """Have `nodes()` tell from now on which runs of servers were repaired."""
+    yield Steer(lambda crew, now: crew.repaired(runs), shard)
+    yield Ask({}, shard=shard)  # what was asked before has been done when this is over
 
 
