@@ -1,4 +1,4 @@
-"""Repair: what a node has forgotten is written back, by readers and by `repair()`; and what is told of nodes that forget; over every driver."""
+"""Repair: readers and `repair()` write back what a node has forgotten, and clients warn of nodes that forget; over every driver."""
 
 from __future__ import annotations
 

@@ -77,40 +77,75 @@ def test_the_registers_of_a_step_are_those_with_the_prefix() -> None:
 
 
 def test_a_version_that_a_majority_has_is_what_the_others_lack() -> None:
-    lack = table(RESULT, [17, 5000], [], [17, 4000]).lack(RESULT, PATIENCE)
+    lack = table(RESULT, [17, 0, 5000], [], [17, 0, 4000]).lack(RESULT, PATIENCE)
     assert lack is not None
     expiry = (NOW + 1_000_000) // 1000 + 4000 - TOOK
-    assert (list(lack.nodes), lack.version, lack.holders) == ([1], 17, [0, 2])
+    assert (list(lack.nodes), lack.rank, lack.holders) == ([1], 34, [0, 2])
     assert lack.said == {1: (until(1), b"17", b"%d" % expiry)}
 
 
 @pytest.mark.parametrize(
     "told",
     [
-        ([17, 5000], [17, 5000], [17, 5000]),
-        ([17, 5000], [], []),
-        ([17, 5000], [18, 5000], []),
-        ([17, 5000], [17, 5000], [18, 5000]),
-        ([17, 50], [17, 5000], []),
+        ([17, 0, 5000], [17, 0, 5000], [17, 0, 5000]),
+        ([17, 0, 5000], [], []),
+        ([17, 0, 5000], [18, 0, 5000], []),
+        ([17, 0, 5000], [17, 0, 5000], [18, 0, 5000]),
+        ([17, 0, 5000], [17, 0, 5000], [], [17, 1, 5000], [17, 0, 5000]),
+        ([17, 0, 50], [17, 0, 5000], []),
         ([], [], []),
-        ([17, -1], [17, -1], []),
-        ([0, 5000], [0, 5000], []),
-        ([17], [17, "x"], []),
+        ([17, 0, -1], [17, 0, -1], []),
+        ([0, 0, 5000], [0, 0, 5000], []),
+        ([17], [17, 0, "x"], []),
+        ([17, 0, 5000], [17, 1, 5000], []),
     ],
-    ids=["all have it", "one has it", "two versions", "a newer one", "expires", "nobody", "for ever", "no version", "no answer"],
+    ids=[
+        "all have it",
+        "one has it",
+        "two versions",
+        "a newer one",
+        "a newer one under way",
+        "it expires",
+        "nobody",
+        "for ever",
+        "no version",
+        "no answer",
+        "a note",
+    ],
 )
 def test_where_nothing_is_to_be_written_back(told: Any) -> None:
     assert table(CACHE, *told).lack(CACHE, PATIENCE) is None
 
 
 def test_a_lower_version_is_replaced() -> None:
-    lack = table(CACHE, [16, 5000], [17, 5000], [17, 5000]).lack(CACHE, PATIENCE)
+    lack = table(CACHE, [16, 0, 5000], [17, 0, 5000], [17, 0, 5000]).lack(CACHE, PATIENCE)
     assert lack is not None
     assert list(lack.nodes) == [0]
 
 
+def test_a_result_that_a_majority_has_is_the_result_under_any_ballot() -> None:
+    told = table(RESULT, [17, 0, 5000], [17, 0, 5000], [], [18, 0, 5000], [17, 0, 5000])
+    lack = told.lack(RESULT, PATIENCE)
+    assert lack is not None
+    assert list(lack.nodes) == [2]
+
+
+def test_a_note_is_later_than_the_value_of_its_version() -> None:
+    lack = table(CACHE, [17, 1, 5000], [17, 0, 5000], [17, 1, 5000]).lack(CACHE, PATIENCE)
+    assert lack is not None
+    assert (list(lack.nodes), lack.rank) == ([1], 35)
+
+
+def test_a_note_is_fetched_and_written_back() -> None:
+    nodes = Nodes(states([17, 1, 5000], [17, 1, 5000], []), {0: b"17:"}, {2: 1})
+    assert nodes.run([CACHE]) == Tally(found=1, mended=1)
+    assert nodes.asked[2][2][-1] == b"17:"
+    for other in (b"17:500:700 x", b"17 500 x", b"x"):
+        assert Nodes(states([17, 1, 5000], [17, 1, 5000], []), {0: other}).run([CACHE]).lacking == 1
+
+
 def test_a_node_that_has_not_answered_lacks_nothing_that_is_known() -> None:
-    told = table(RESULT, [17, 5000], [17, 5000], None)
+    told = table(RESULT, [17, 0, 5000], [17, 0, 5000], None)
     assert told.lack(RESULT, PATIENCE) is None
     assert told.silent == {2}
     assert told.holders(RESULT) == [0, 1]
@@ -233,7 +268,7 @@ class Nodes:
 
 def test_a_copy_is_fetched_and_written_back() -> None:
     value = b"%016d a result" % 17
-    nodes = Nodes(states([17, 5000], [17, 5000], []), {0: value}, {2: 1})
+    nodes = Nodes(states([17, 0, 5000], [17, 0, 5000], []), {0: value}, {2: 1})
     assert nodes.run([RESULT]) == Tally(found=1, mended=1)
     assert nodes.asked[1:] == [
         {0: [b"GET", RESULT]},
@@ -242,17 +277,17 @@ def test_a_copy_is_fetched_and_written_back() -> None:
 
 
 def test_the_fence_of_a_cached_value_has_no_zeros_before_it() -> None:
-    assert Nodes(states([17, 5000], [17, 5000], []), {0: b"17 500 x"}, {2: 0}).run([CACHE]) == Tally(found=1)
+    assert Nodes(states([17, 0, 5000], [17, 0, 5000], []), {0: b"17 500 x"}, {2: 0}).run([CACHE]) == Tally(found=1)
 
 
 @pytest.mark.parametrize("fetched", [{0: b"18 500 x"}, {0: None}, {}])
 def test_a_value_that_has_changed_meanwhile_is_left_alone(fetched: Any) -> None:
-    assert Nodes(states([17, 5000], [17, 5000], []), fetched).run([CACHE]) == Tally(found=1, lacking=1, unsure=frozenset({2}))
+    assert Nodes(states([17, 0, 5000], [17, 0, 5000], []), fetched).run([CACHE]) == Tally(found=1, lacking=1, unsure=frozenset({2}))
 
 
 @pytest.mark.parametrize("reply", [{}, {2: -1}])
 def test_a_node_that_has_not_taken_it_still_lacks_it(reply: Any) -> None:
-    nodes = Nodes(states([17, 5000], [17, 5000], []), {0: b"17 500 x"}, reply)
+    nodes = Nodes(states([17, 0, 5000], [17, 0, 5000], []), {0: b"17 500 x"}, reply)
     assert nodes.run([CACHE]) == Tally(found=1, lacking=1, unsure=frozenset({2}))
 
 
@@ -278,14 +313,14 @@ def test_what_was_only_under_way_is_not_written() -> None:
 
 
 def test_each_register_is_seen_to_by_the_first_node_that_has_it() -> None:
-    told = states([17, 5000], [17, 5000], [])
+    told = states([17, 0, 5000], [17, 0, 5000], [])
     assert Nodes(told).run([RESULT], finders={RESULT: {1}}, among={0, 1, 2}) == Tally()
     assert Nodes(told, {0: b"17 x"}, {2: 1}).run([RESULT], finders={RESULT: {1}}, among={1, 2}) == Tally(found=1, mended=1)
     assert Nodes(told).run([RESULT], finders={RESULT: {1}}, among={2}) == Tally()
 
 
 def test_a_node_that_is_silent_may_lack_anything() -> None:
-    assert Nodes(states([17, 5000], [17, 5000], None)).run([RESULT]) == Tally(found=1, unsure=frozenset({2}))
+    assert Nodes(states([17, 0, 5000], [17, 0, 5000], None)).run([RESULT]) == Tally(found=1, unsure=frozenset({2}))
 
 
 def test_what_became_of_several() -> None:

@@ -77,14 +77,22 @@ def test_what_is_not_there_is_an_empty_list(node: Node) -> None:
 def test_a_result_and_a_cached_value_have_a_version_and_an_expiry(node: Node) -> None:
     node.put(RESULT, b"%016d a result" % 1_800_000_000_000_000)
     node.put(CACHE, b"17 500 a value")
-    [[ballot, left], [fence, _]] = node.recall(RESULT, CACHE)
-    assert (ballot, fence) == (1_800_000_000_000_000, 17)
+    [[ballot, note, left], [fence, *_]] = node.recall(RESULT, CACHE)
+    assert (ballot, fence, note) == (1_800_000_000_000_000, 17, 0)
     assert about(left, LONG)
+
+
+def test_a_cached_value_that_was_dropped_leaves_a_note(node: Node) -> None:
+    other = b"{o[fill]}:cache"
+    node.put(CACHE, b"17:")
+    node.put(other, b"17:500:700 a value")
+    [[fence, note, _], [other_fence, other_note, _]] = node.recall(CACHE, other)
+    assert (fence, note, other_fence, other_note) == (17, 1, 17, 0)
 
 
 def test_what_somebody_else_wrote_there_is_nothing(node: Node) -> None:
     node.put(RESULT, b"no number")
-    node.put(RATE, b"1 2 3")
+    node.put(RATE, b"1 2 3 4")
     node.put(b"{n}:latch", b"x")
     node.bench.operator.batch(("HSET", CACHE, "a", "b"), ("PEXPIRE", CACHE, LONG))
     assert node.recall(RESULT, RATE, b"{n}:latch", CACHE) == [[], [], [], []]
@@ -97,6 +105,25 @@ def test_a_rate_tells_what_is_owed_and_a_window_what_was_taken(node: Node) -> No
     assert (parts, taken) == (3, 7)
     assert MINUTE - SLACK * 1000 < owed <= MINUTE
     assert MINUTE - SLACK * 1000 < left <= MINUTE
+
+
+def test_what_stands_behind_the_numbers_of_a_rate_is_kept(node: Node) -> None:
+    line = node.now + 2 * MINUTE
+    node.put(RATE, b"%d 3 %d" % (node.now + MINUTE // 2, line), 120_000)
+    [[owed, parts]] = node.recall(RATE)
+    assert (0 < owed <= MINUTE // 2, parts) == (True, 3)
+    free = node.now + MINUTE
+    assert node.mend(RATE, free, 0) == 1
+    kept, left = node.see(RATE)
+    assert kept == b"%d 0 %d" % (free, line)
+    assert about(left, 120_001)
+
+
+def test_a_line_that_is_over_is_not_kept(node: Node) -> None:
+    node.put(RATE, b"%d 3 %d" % (node.now - MINUTE, node.now - MINUTE))
+    free = node.now + MINUTE
+    assert node.mend(RATE, free, 0) == 1
+    assert node.see(RATE)[0] == b"%d 0" % free
 
 
 def test_what_is_owed_no_more_is_nothing(node: Node) -> None:
@@ -141,6 +168,15 @@ def test_a_higher_version_stays(node: Node) -> None:
     node.put(RESULT, b"%016d new" % 18)
     assert node.mend(RESULT, 17, node.now // 1000 + LONG, b"%016d old" % 17) == 0
     assert node.see(RESULT)[0] == b"%016d new" % 18
+
+
+def test_a_note_replaces_the_value_of_its_version_and_no_value_replaces_it(node: Node) -> None:
+    node.put(CACHE, b"17:500:700 dropped")
+    expiry = node.now // 1000 + LONG
+    assert node.mend(CACHE, 17, expiry, b"17:") == 1
+    assert node.mend(CACHE, 17, expiry, b"17:500:700 dropped") == 0
+    assert node.mend(CACHE, 17, expiry, b"17:") == 0
+    assert node.see(CACHE)[0] == b"17:"
 
 
 def test_the_same_version_lasts_no_longer_for_being_said_again(node: Node) -> None:
@@ -212,8 +248,14 @@ def test_registers_are_found_and_other_keys_are_not(node: Node) -> None:
 
 
 MUTANTS: dict[str, tuple[Script, str, str]] = {
-    "an older version replaces a newer one": (MEND, "if version >= first or", "if"),
-    "what is said again lasts longer": (MEND, "version >= first", "version > first"),
+    "an older version replaces a newer one": (MEND, "if version > first or", "if"),
+    "what is said again lasts longer": (MEND, "version == first and not note or ", ""),
+    "a note replaces nothing": (MEND, "version == first and not note", "version == first"),
+    "a note is said again": (MEND, " and not string.match(string.sub(here, 1, 20), '^%d+:$')", ""),
+    "a value is a note": (RECALL, "and 1 or 0", "and 1 or 1"),
+    "a line is forgotten": (MEND, "kept .. ' ' .. line", "kept"),
+    "a line goes on for ever": (MEND, "(tonumber(line) or 0) > now", "(tonumber(line) or 0) > 0"),
+    "a line expires with what is owed": (MEND, "math.max(first, tonumber(line))", "first"),
     "what has expired is written": (MEND, " or second * 1000 <= now", ""),
     "what comes too late is written": (MEND, "now >= tonumber(ARGV[1])", "false"),
     "a rate is lowered": (MEND, "first > moment ", "true "),
@@ -221,7 +263,7 @@ MUTANTS: dict[str, tuple[Script, str, str]] = {
     "a window is taken over by who counted no more": (MEND, "second > number", "second >= number"),
     "a window that is over is kept": (MEND, "moment <= now or ", ""),
     "what is owed no more is written": (MEND, "not later or first <= now", "not later"),
-    "it stays for ever": (MEND, ", 'PXAT', string.format('%.0f', math.floor(first / 1000) + 1))", ")"),
+    "it stays for ever": (MEND, ", 'PXAT', string.format('%.0f', math.floor(lasts / 1000) + 1))", ")"),
     "a copy stays for ever": (MEND, ", 'PXAT', ARGV[3])", ")"),
     "numbers as Lua writes them": (MEND, "string.format('%.0f %.0f', first, second)", "first .. ' ' .. second"),
     "another type is an error": (RECALL, "pcall('GET', key)", "call('GET', key)"),

@@ -179,7 +179,7 @@ LAZY_READERS: dict[str, tuple[Plant, set[str]]] = {
     "rate": (lambda patch: patches.function(patch, rate._try, "if differ(", "if False and differ("), {"rate", "window"}),
     "latch": (lambda patch: patches.method(patch, Sight, "settle", "if not self.over and", "if False and"), {"latch"}),
     "the nodes that a refused call did not reach": (
-        lambda patch: patches.function(patch, differ, "if any(not it.allowed", "if False and any(not it.allowed"),
+        lambda patch: patches.function(patch, differ, "not all(it.allowed for it in told) or", ""),
         {"rate", "window"},
     ),
 }

@@ -232,7 +232,7 @@ class Turn:
         self.partly = recipes.newest(seen.answers) is not None
         found = self._found(recipes.agreed(seen.answers, nodes))
         if found and recipes.lacking(seen.answers):
-            yield mend(self._deed.sites.all[self._shard].settings, self._register.key, self._shard)
+            yield mend(self._deed.sites.all[self._shard].settings, self._register.key, shard=self._shard)
         return found
 
     # ------------------------------------------------ while it is held

@@ -219,7 +219,7 @@ def _try(limits: Limits, cost: int) -> Plan[tuple[Allowance, Tally]]:
         yield from tally.ask(1)
     if not tally.refused and tally.asked < len(limits.order):
         yield from tally.ask(len(limits.order))
-    if differ(tally.told, cost, limits.limit, limits.period, limits.settings.guard):
+    if differ(tally.told.values(), limits.settings.guard):
         yield mend(limits.settings, limits.algorithm.key)
     if tally.allowed:
         return tally.allowance(), tally

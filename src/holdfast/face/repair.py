@@ -5,7 +5,7 @@ Knows recipes, and that rounds have answers. Must not know who waits: each funct
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from typing import Any, NamedTuple
 
 from .. import checks
@@ -43,10 +43,10 @@ class Repaired(NamedTuple):
 # ------------------------------------------------ read repair
 
 
-def mend(settings: Settings, key: bytes, shard: int = 0) -> Steer:
-    """Have the nodes that lack a register get it back. Nobody waits for that."""
-    work = recipes.mending([key], len(settings.addresses), patience(settings))
-    return Steer(lambda crew, now: crew.errand(key, work, now), shard)
+def mend(settings: Settings, *keys: bytes, shard: int = 0) -> Steer:
+    """Have the nodes that lack something of these registers get it back. Nobody waits for that."""
+    work = recipes.mending(keys, len(settings.addresses), patience(settings))
+    return Steer(lambda crew, now: crew.errand(keys[0], work, now), shard)
 
 
 def patience(settings: Settings) -> int:
@@ -54,28 +54,21 @@ def patience(settings: Settings) -> int:
     return settings.horizon * 500
 
 
-def differ(told: Mapping[int, Told], cost: int, limit: int, period: float, guard: float | None) -> bool:
+def differ(told: Collection[Told], guard: float | None) -> bool:
     """Is it worth a look whether a node has forgotten calls of a rate?
 
     Args:
-        told: What each node has answered to one call.
-        cost: How many calls it counts as.
-        limit: How many calls there are in a period.
-        period: Seconds.
-        guard: Seconds for which a node that restarted is left alone. What flows back within that time does not need any care.
+        told: What the nodes have answered to one call.
+        guard: Seconds for which a node that restarted is left alone. What flows back within that time needs no care.
 
     Returns:
-        True if nodes that were asked count differently, by more than calls under way explain; or if a node has refused, so that the
-        others were not asked.
+        True if the nodes count differently, by more than calls under way explain; or if a node has refused, so that the others may
+        not have been asked.
     """
-    least = max(recipes.SPARE, round((guard or 0.0) * SECOND))
-    if not told or max(it.reset for it in told.values()) <= least:
+    owed = [it.reset for it in told]
+    if max(owed, default=0) <= max(recipes.SPARE, round((guard or 0.0) * SECOND)):
         return False
-    if any(not it.allowed for it in told.values()):
-        return True
-    # A call that was allowed counts on every node that has allowed it.
-    counts = [it.reset for it in told.values()]
-    return max(counts) - min(counts) > recipes.SPARE and max(counts) - round(cost * period / limit * SECOND) > 0
+    return not all(it.allowed for it in told) or max(owed) - min(owed) > recipes.SPARE
 
 
 # ------------------------------------------------ the repair of all nodes

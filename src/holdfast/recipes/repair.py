@@ -28,14 +28,22 @@ SPARE = 1_000_000  # microseconds by which counts may differ: calls that are und
 VERSIONS, COUNTS, GATHERINGS = (b"result", b"cache"), (b"rate", b"window"), (b"latch", b"barrier")
 NOTED = 365 * 86_400_000  # milliseconds for which a node keeps the note that it was repaired
 _RUN = re.compile(r"^run_id:([0-9a-f]{40})\r?$", re.MULTILINE)
+_VERSION = re.compile(rb"([0-9]{1,16})([ :])")
 _KEY = re.compile(rb"(\{[^}]+\}):([a-z]+)(.*)", re.DOTALL)
 
 
 class Copy(NamedTuple):
-    """A result, or a cached value, on one node. `left`: milliseconds for which the node keeps it."""
+    """A result, or a cached value, on one node. `note`: 1 if it is a note that there is none any more, which is later than a value of the
+    same version; `left`: milliseconds for which the node keeps it."""
 
     version: int
+    note: int
     left: int
+
+    @property
+    def rank(self) -> int:
+        """Which of two copies is the later one."""
+        return 2 * self.version + self.note
 
 
 class Count(NamedTuple):
@@ -80,13 +88,13 @@ class Tally:
 class Lack(NamedTuple):
     """What some nodes lack of one register. `said`: the bytes that write it back, by node; of a copy, they still need its value.
 
-    `version`: of a copy, with the nodes that have it (`holders`).
+    `rank`: of a copy, with the nodes that have it (`holders`).
     """
 
     key: bytes
     nodes: Collection[int]
     said: Mapping[int, tuple[bytes, ...]]
-    version: int = 0
+    rank: int = 0
     holders: Sequence[int] = ()
 
 
@@ -180,15 +188,17 @@ class Told:
         return self._gathered(key, {node: it for node, it in states.items() if isinstance(it, Gathered)})
 
     def _copies(self, key: bytes, copies: Mapping[int, Copy], until: Mapping[int, bytes]) -> Lack | None:
-        version = quorum.agreed(self._majority, [it.version for it in copies.values()])
-        nodes = [node for node in self.now if version and (node not in copies or copies[node].version < version)]
-        holders = [node for node, it in copies.items() if it.version == version]
+        rank = quorum.agreed(self._majority, [it.rank for it in copies.values()])
+        nodes = [node for node in self.now if rank and (node not in copies or copies[node].rank < rank)]
+        holders = [node for node, it in copies.items() if it.rank == rank]
         left = min((copies[node].left for node in holders), default=0) - self.took
         if not nodes or left <= 0:
             return None
-        number = b"%d" % version
+        if kind_of(key) == b"cache" and rank < max(it.rank for it in copies.values()):
+            return None  # a newer value, or a note, is under way. (A result that a majority has stays the result, under any ballot.)
+        number = b"%d" % (rank // 2)
         said = {node: (until[node], number, b"%d" % (self.now[node] // 1000 + left)) for node in nodes}
-        return Lack(key, nodes, said, version, holders)
+        return Lack(key, nodes, said, rank, holders)
 
     def _counts(self, key: bytes, counts: Mapping[int, Count], until: Mapping[int, bytes]) -> Lack | None:
         size, window = self._majority, kind_of(key) == b"window"
@@ -256,8 +266,8 @@ def kind_of(key: bytes) -> bytes:
 def _state(key: bytes, said: object) -> State | None:
     kind = kind_of(key)
     match said:
-        case [int(version), int(left)] if kind in VERSIONS and version > 0 and left > 0:
-            return Copy(version, left)
+        case [int(version), int(note), int(left)] if kind in VERSIONS and version > 0 and left > 0:
+            return Copy(version, note, left)
         case [int(left), int(taken)] if kind in COUNTS and left > 0:
             return Count(left, taken)
         case [int(needed), int(over), int(left), bytes(ids)] if kind in GATHERINGS:
@@ -325,7 +335,7 @@ def _mend(lack: Lack, tally: Tally) -> Generator[Mapping[int, bytes], Round, Non
     if lack.holders:
         fetched = yield {lack.holders[0]: pack(b"GET", lack.key)}
         data = fetched.answers.get(lack.holders[0])
-        if not isinstance(data, bytes) or not data.startswith((b"%016d " % lack.version, b"%d " % lack.version)):
+        if not isinstance(data, bytes) or _rank(data) != lack.rank:
             # The node did not answer, or it has another value by now.
             tally.lacking += len(lack.nodes)
             tally.unsure |= frozenset(lack.nodes)
@@ -338,6 +348,11 @@ def _mend(lack: Lack, tally: Tally) -> Generator[Mapping[int, bytes], Round, Non
     failed = [node for node in asks if not _written(seen.answers.get(node)) and seen.answers.get(node) != 0]
     tally.lacking += len(failed)
     tally.unsure |= frozenset(failed)
+
+
+def _rank(data: bytes) -> int:
+    found = _VERSION.match(data)
+    return -1 if found is None else 2 * int(found[1]) + (found[2] == b":" and found.end() == len(data))
 
 
 def _written(reply: object) -> bool:
