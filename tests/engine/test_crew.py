@@ -1041,8 +1041,10 @@ def test_a_client_that_keeps_what_nodes_forget_is_warned_once_for_each_node() ->
     assert "this client uses once there" in next(it.warning for it in world.events if isinstance(it, events.Warned))
     assert world.crew.keeping
     world.crew.keeps("rate", world.now)
-    world.run(20.0)
+    world.nodes[0].dialled = "refuses"
     world.cut(0)
+    world.run(20.0)
+    world.nodes[0].dialled = "accepts"
     world.run(20.0)
     assert persisting(world) == ["n0", "n2"]
     assert asked_for_persistence(world) == 3, "once in each run of a server"
@@ -1188,6 +1190,32 @@ def test_an_errand_that_fails_harms_nobody_and_is_told() -> None:
     [warned] = [it for it in world.events if isinstance(it, events.Warned)]
     assert "KeyError" in warned.warning
     assert "secret" not in warned.warning
+
+
+ERRAND_FAULTS = {
+    "as many errands as anybody wants": ("errand", "len(self._errands) >= ERRANDS or", "", test_only_so_many_errands_are_run_at_a_time),
+    "no rest between errands": ("errand", " or now < self._rests.get(about, -inf)", "", test_the_same_errand_is_not_run_again_at_once),
+    "rests are remembered for ever": ("errand", "len(self._rests) > RESTING", "False", test_only_so_many_rests_are_remembered),
+    "what an errand raises harms leases": (
+        "_further", "except Exception as error:", "except ZeroDivisionError as error:", test_an_errand_that_fails_harms_nobody_and_is_told
+    ),
+    "an errand's rounds are somebody's": ("_conduct", "self._further(*errand, round_, now)", "self.found.append(round_)",
+        test_an_errand_goes_from_round_to_round_and_nobody_is_told),
+    "a server is asked at each connection": (
+        "_persistence", "self._examined[node] = ", "_ = ", test_a_client_that_keeps_what_nodes_forget_is_warned_once_for_each_node
+    ),
+    "clients of locks alone ask": (
+        "_stands", "if self._lasting:", "if True:", test_a_client_of_locks_alone_is_not_warned_and_asks_nothing
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRAND_FAULTS)
+def test_a_fault_of_errands_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method, there, instead, test = ERRAND_FAULTS[name]
+    patches.method(monkeypatch, Crew, method, there, instead)
+    with pytest.raises((AssertionError, KeyError)):
+        test()
 
 
 def test_which_nodes_have_been_repaired() -> None:
