@@ -20,7 +20,7 @@ from proof import patches
 from holdfast import events
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
 from holdfast.core.goal import Goal
-from holdfast.engine.crew import ERRANDS, REST, RESTING, Crew, Work
+from holdfast.engine.crew import CHORES, REST, RESTING, Crew, Work
 from holdfast.engine.record import Stats
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, Overtaken
 from holdfast.recipes.exclusive import Exclusive, undo
@@ -1110,10 +1110,10 @@ def test_the_same_words_as_text_are_understood() -> None:
     assert persisting(world) == ["n0"]
 
 
-# ------------------------------------------------ errands
+# ------------------------------------------------ chores
 
 
-def errand(told: list[Any], rounds: int = 2, nodes: tuple[int, ...] = (0, 1, 2)) -> Work:
+def chore(told: list[Any], rounds: int = 2, nodes: tuple[int, ...] = (0, 1, 2)) -> Work:
     """Asks all nodes for a word, round after round."""
     for _ in range(rounds):
         told.append((yield dict.fromkeys(nodes, pack(b"PING"))))
@@ -1121,9 +1121,9 @@ def errand(told: list[Any], rounds: int = 2, nodes: tuple[int, ...] = (0, 1, 2))
     return None
 
 
-def test_an_errand_goes_from_round_to_round_and_nobody_is_told() -> None:
+def test_a_chore_goes_from_round_to_round_and_nobody_is_told() -> None:
     world, told = World().connect(), list[Any]()
-    world.crew.errand(b"a", errand(told), world.now)
+    world.crew.chore(b"a", chore(told), world.now)
     world.run(1.0)
     assert [sorted(it.answers) for it in told[:-1]] == [[0, 1, 2], [0, 1, 2]]
     assert told[-1] == "done"
@@ -1131,50 +1131,50 @@ def test_an_errand_goes_from_round_to_round_and_nobody_is_told() -> None:
     assert world.crew.rounds == set()
 
 
-def test_an_errand_whose_nodes_cannot_be_spoken_to_goes_on_without_them() -> None:
+def test_a_chore_whose_nodes_cannot_be_spoken_to_goes_on_without_them() -> None:
     world, told = World().connect(), list[Any]()
     world.nodes[2].dialled, world.nodes[1].mute = "refuses", True
     world.cut(2)
     world.run(0.5)
-    world.crew.errand(b"a", errand(told), world.now)
+    world.crew.chore(b"a", chore(told), world.now)
     world.run(5.0)
     assert sorted(told[0].answers) == [0]
     assert told[-1] == "done"
 
 
-def test_the_same_errand_is_not_run_again_at_once() -> None:
+def test_the_same_chore_is_not_run_again_at_once() -> None:
     world, told = World().connect(), list[Any]()
     for _ in range(3):
-        world.crew.errand(b"a", errand(told, 0), world.now)
-    world.crew.errand(b"b", errand(told, 0), world.now)
+        world.crew.chore(b"a", chore(told, 0), world.now)
+    world.crew.chore(b"b", chore(told, 0), world.now)
     assert told == ["done"] * 2
     world.run(REST)
-    world.crew.errand(b"a", errand(told, 0), world.now)
+    world.crew.chore(b"a", chore(told, 0), world.now)
     assert told == ["done"] * 3
 
 
-def test_only_so_many_errands_are_run_at_a_time() -> None:
+def test_only_so_many_chores_are_run_at_a_time() -> None:
     world, told = World().connect(), list[Any]()
-    for number in range(ERRANDS + 3):
-        world.crew.errand(b"%d" % number, errand(told), world.now)
+    for number in range(CHORES + 3):
+        world.crew.chore(b"%d" % number, chore(told), world.now)
     world.run(1.0)
-    assert told.count("done") == ERRANDS
-    world.crew.errand(b"one more", errand(told), world.now)
+    assert told.count("done") == CHORES
+    world.crew.chore(b"one more", chore(told), world.now)
     world.run(1.0)
-    assert told.count("done") == ERRANDS + 1
+    assert told.count("done") == CHORES + 1
 
 
 def test_only_so_many_rests_are_remembered() -> None:
     world, told = World().connect(), list[Any]()
     for number in range(RESTING + 1):
-        world.crew.errand(b"%d" % number, errand(told, 0), world.now)
-    world.crew.errand(b"%d" % RESTING, errand(told, 0), world.now)
+        world.crew.chore(b"%d" % number, chore(told, 0), world.now)
+    world.crew.chore(b"%d" % RESTING, chore(told, 0), world.now)
     assert len(told) == RESTING + 1
-    world.crew.errand(b"0", errand(told, 0), world.now)
+    world.crew.chore(b"0", chore(told, 0), world.now)
     assert len(told) == RESTING + 2
 
 
-def test_an_errand_that_fails_harms_nobody_and_is_told() -> None:
+def test_a_chore_that_fails_harms_nobody_and_is_told() -> None:
     world, told = World().connect(), list[Any]()
 
     def fails() -> Work:
@@ -1182,8 +1182,8 @@ def test_an_errand_that_fails_harms_nobody_and_is_told() -> None:
         raise KeyError("secret")
 
     claim = world.claim()
-    world.crew.errand(b"a", fails(), world.now)
-    world.crew.errand(b"b", errand(told), world.now)
+    world.crew.chore(b"a", fails(), world.now)
+    world.crew.chore(b"b", chore(told), world.now)
     world.run(30.0)
     assert told[-1] == "done"
     assert claim.state is HELD
@@ -1192,15 +1192,15 @@ def test_an_errand_that_fails_harms_nobody_and_is_told() -> None:
     assert "secret" not in warned.warning
 
 
-ERRAND_FAULTS = {
-    "as many errands as anybody wants": ("errand", "len(self._errands) >= ERRANDS or", "", test_only_so_many_errands_are_run_at_a_time),
-    "no rest between errands": ("errand", " or now < self._rests.get(about, -inf)", "", test_the_same_errand_is_not_run_again_at_once),
-    "rests are remembered for ever": ("errand", "len(self._rests) > RESTING", "False", test_only_so_many_rests_are_remembered),
-    "what an errand raises harms leases": (
-        "_further", "except Exception as error:", "except ZeroDivisionError as error:", test_an_errand_that_fails_harms_nobody_and_is_told
+CHORE_FAULTS = {
+    "as many chores as anybody wants": ("chore", "len(self._chores) >= CHORES or", "", test_only_so_many_chores_are_run_at_a_time),
+    "no rest between chores": ("chore", " or now < self._rests.get(about, -inf)", "", test_the_same_chore_is_not_run_again_at_once),
+    "rests are remembered for ever": ("chore", "len(self._rests) > RESTING", "False", test_only_so_many_rests_are_remembered),
+    "what a chore raises harms leases": (
+        "_further", "except Exception as error:", "except ZeroDivisionError as error:", test_a_chore_that_fails_harms_nobody_and_is_told
     ),
-    "an errand's rounds are somebody's": ("_conduct", "self._further(*errand, round_, now)", "self.found.append(round_)",
-        test_an_errand_goes_from_round_to_round_and_nobody_is_told),
+    "a chore's rounds are somebody's": ("_conduct", "self._further(*chore, round_, now)", "self.found.append(round_)",
+        test_a_chore_goes_from_round_to_round_and_nobody_is_told),
     "a server is asked at each connection": (
         "_persistence", "self._examined[node] = ", "_ = ", test_a_client_that_keeps_what_nodes_forget_is_warned_once_for_each_node
     ),
@@ -1210,9 +1210,9 @@ ERRAND_FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ERRAND_FAULTS)
-def test_a_fault_of_errands_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    method, there, instead, test = ERRAND_FAULTS[name]
+@pytest.mark.parametrize("name", CHORE_FAULTS)
+def test_a_fault_of_chores_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method, there, instead, test = CHORE_FAULTS[name]
     patches.method(monkeypatch, Crew, method, there, instead)
     with pytest.raises((AssertionError, KeyError)):
         test()

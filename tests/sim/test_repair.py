@@ -171,7 +171,7 @@ def idle(*_: object) -> Iterator[Any]:
 Plant = Callable[[pytest.MonkeyPatch], None]
 LAZY_READERS: dict[str, tuple[Plant, set[str]]] = {
     "no read repair": (
-        lambda patch: patch.setattr(Crew, "errand", lambda *_: None),
+        lambda patch: patch.setattr(Crew, "chore", lambda *_: None),
         {"once", "rate", "window", "latch", "fill"},
     ),
     "once": (lambda patch: patches.method(patch, Turn, "read", "if found and recipes.lacking(", "if False and ("), {"once"}),

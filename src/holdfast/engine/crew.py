@@ -37,12 +37,12 @@ from .timers import Timers
 
 RECENT = 60.0  # seconds for which the measure of a node's clock is exact: no two clocks drift apart by much in a minute
 
-ERRANDS = 8  # at a time: there are others, and none of them is urgent
-REST = 5.0  # seconds after which the same errand is run again, if somebody still wants it
-RESTING = 1000  # errands whose rest is remembered; then the oldest is forgotten
+CHORES = 8  # at a time: there are others, and none of them is urgent
+REST = 5.0  # seconds after which the same chore is run again, if somebody still wants it
+RESTING = 1000  # chores whose rest is remembered; then the oldest is forgotten
 
 T = TypeVar("T")
-Work = Generator[Mapping[int, bytes], Round, object]  # an errand: it yields what to ask which node, and is sent the round when it is over
+Work = Generator[Mapping[int, bytes], Round, object]  # a chore: it yields what to ask which node, and is sent the round when it is over
 Want = Claim | Goal  # what a lease stands on
 FORGETFUL = (
     "it keeps nothing on its disk (appendonly no), and this client uses {} there: what such calls have stored is forgotten when the node "
@@ -118,8 +118,8 @@ class Crew:
         self._brief = settings.node_timeout * 3  # a claim with a shorter ttl than this cannot wait for an answer that long
         self._briefs: Counter[float] = Counter()  # the ttls of such claims that live, and how many claims have each
         self._runs: dict[str, tuple[int, float]] = {}  # of each run of a server: its node, and when that last heard of it; inf: it does
-        self._errands: dict[Round, tuple[bytes, Work]] = {}  # by the round that each waits for: what it is about, and how it goes on
-        self._rests: dict[bytes, float] = {}  # until when no such errand is run again
+        self._chores: dict[Round, tuple[bytes, Work]] = {}  # by the round that each waits for: what it is about, and how it goes on
+        self._rests: dict[bytes, float] = {}  # until when no such chore is run again
         self._examine_due = inf  # when nodes are to be asked whether they write to a disk
         self._examined: dict[int, str] = {}  # the run of each node's server that was asked
         self._lasting = ""  # what this client keeps that should outlive a restart: once, rate and so on
@@ -202,15 +202,15 @@ class Crew:
         self._consult(round_, now)
         return round_
 
-    def errand(self, about: bytes, work: Work, now: float) -> None:
+    def chore(self, about: bytes, work: Work, now: float) -> None:
         """Ask nodes something for which nobody waits, round after round, unless the same was asked just before.
 
         Args:
-            about: What it is about: the same errand is run again after `REST` seconds at the earliest.
+            about: What it is about: the same chore is run again after `REST` seconds at the earliest.
             work: Yields what to ask which node, and is sent the round when it is over. What it raises ends it, and nothing else.
             now: The time.
         """
-        if len(self._errands) >= ERRANDS or now < self._rests.get(about, -inf):
+        if len(self._chores) >= CHORES or now < self._rests.get(about, -inf):
             return
         self._rests.pop(about, None)
         self._rests[about] = now + REST
@@ -219,16 +219,16 @@ class Crew:
         self._further(about, work, None, now)
 
     def _further(self, about: bytes, work: Work, told: Round | None, now: float) -> None:
-        """Take an errand's next step."""
+        """Take a chore's next step."""
         try:
             asks = next(work) if told is None else work.send(told)
         except StopIteration:
             return
         except Exception as error:  # leases do not depend on it
-            self.record.warn(self.reach.labels[0], str(_failure(error)), now, "errand")
+            self.record.warn(self.reach.labels[0], str(_failure(error)), now, "chore")
             return
         round_ = Round(asks, self.reach, deadline=now + self.settings.node_timeout)
-        self._errands[round_] = about, work
+        self._chores[round_] = about, work
         self._consult(round_, now)
 
     @property
@@ -251,7 +251,7 @@ class Crew:
         self._examine_due = inf
         nodes = [node for node in self.reach.up if self._examined.get(node) != self.lanes[node].run_id]
         if nodes:
-            self.errand(b"persistence", self._persistence(nodes, now), now)
+            self.chore(b"persistence", self._persistence(nodes, now), now)
 
     def _persistence(self, nodes: Sequence[int], now: float) -> Work:
         seen = yield dict.fromkeys(nodes, pack(b"INFO", b"persistence"))
@@ -532,8 +532,8 @@ class Crew:
             self._compare(round_, now)
         elif round_ is self._checkup:
             self._clocks_told(round_, now)
-        elif (errand := self._errands.pop(round_, None)) is not None:
-            self._further(*errand, round_, now)
+        elif (chore := self._chores.pop(round_, None)) is not None:
+            self._further(*chore, round_, now)
         else:
             self.found.append(round_)
 

@@ -46,7 +46,7 @@ class Repaired(NamedTuple):
 def mend(settings: Settings, *keys: bytes, shard: int = 0) -> Steer:
     """Have the nodes that lack something of these registers get it back. Nobody waits for that."""
     work = recipes.mending(keys, len(settings.addresses), patience(settings))
-    return Steer(lambda crew, now: crew.errand(keys[0], work, now), shard)
+    return Steer(lambda crew, now: crew.chore(keys[0], work, now), shard)
 
 
 def patience(settings: Settings) -> int:
@@ -127,7 +127,7 @@ def repair(settings: Settings, pause: float, shard: int = 0) -> Plan[tuple[Tally
 
 
 def asked(work: Work, shard: int) -> Generator[Any, Any, Tally]:
-    """What an errand does, as part of a plan: its caller waits for it."""
+    """What a chore does, as part of a plan: its caller waits for it."""
     try:
         asks = next(work)
         while True:
