@@ -45,8 +45,8 @@ T = TypeVar("T")
 Work = Generator[Mapping[int, bytes], Round, object]  # a chore: it yields what to ask which node, and is sent the round when it is over
 Want = Claim | Goal  # what a lease stands on
 FORGETFUL = (
-    "it keeps nothing on its disk (appendonly no), and this client uses {} there: what such calls have stored is forgotten when the node "
-    "restarts. Set appendonly yes, or call repair() after each restart and before the next."
+    "it does not log what is written to it (appendonly no), and this client uses {} there: results and counts may be forgotten when the "
+    "node restarts. Set appendonly yes, or call repair() after each restart and before the next."
 )
 PROMOTED = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
 
