@@ -15,7 +15,7 @@ import holdfast.sync
 WAITS = {"acquire", "try_acquire", "downgrade", "extend", "release", "ready", "close", "__enter__", "__exit__"}
 WAITS |= {"campaign", "resign", "publish", "leader", "arrive", "wait", "arrived", "is_open", "available", "holders"}
 WAITS |= {"take", "run", "result", "forget", "get", "peek", "reset", "invalidate", "inspect", "locked_by", "is_locked", "names"}
-WAITS |= {"force_release"}
+WAITS |= {"force_release", "repair"}
 ONLY_ONE = {
     "Holdfast.aclose",  # what contextlib.aclosing calls
     "Lease.claim",  # what the drivers put there

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .face.fill import FillOptions, Found
     from .face.once import Result
     from .face.rate import Allowance
+    from .face.repair import Repaired
     from .face.values import Serializer
     from .recipes.looking import LockStatus, NodeView, PermitHolder, Reader, Waiter
     from .sync import Barrier, Election, Fill, Latch, Leadership, Observation, Once, Rate, Semaphore
@@ -54,6 +55,7 @@ else:
             ".face.fill": ["FillOptions", "Found"],
             ".face.once": ["Result"],
             ".face.rate": ["Allowance"],
+            ".face.repair": ["Repaired"],
             ".face.values": ["Serializer"],
             ".recipes.looking": ["LockStatus", "NodeView", "PermitHolder", "Reader", "Waiter"],
             ".sync": [name for names in PRIMITIVES.values() for name in names],
@@ -99,6 +101,7 @@ __all__ = [
     "RateOptions",
     "RateLimited",
     "Reader",
+    "Repaired",
     "Result",
     "SelfDeadlock",
     "Semaphore",

@@ -21,7 +21,7 @@ from holdfast import events
 from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
 from holdfast.core.goal import Goal
 from holdfast.engine import roll
-from holdfast.engine.crew import Crew
+from holdfast.engine.crew import CHORES, REST, RESTING, Crew, Work
 from holdfast.engine.record import Stats
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, Overtaken
 from holdfast.recipes.exclusive import Exclusive, undo
@@ -1027,6 +1027,213 @@ def test_a_server_that_may_evict_locks_is_warned_of_once() -> None:
     world.cut(1)
     world.run(2.0)
     assert len([it for it in world.events if isinstance(it, events.Warned)]) == 2
+
+
+# ------------------------------------------------ what should outlive a restart
+
+
+def persisting(world: World) -> list[str]:
+    """The nodes of which it was said that they keep nothing on a disk."""
+    return [it.node[8:10] for it in world.events if isinstance(it, events.Warned) and "appendonly no" in it.warning]
+
+
+def asked_for_persistence(world: World) -> int:
+    """How often nodes were asked how they are, beyond each greeting."""
+    return sum(len(it.of("INFO")) - 3 * it.connection for it in world.nodes)
+
+
+def test_a_client_that_keeps_what_nodes_forget_is_warned_once_for_each_node() -> None:
+    world = World().connect()
+    world.nodes[1].facts = {"aof_enabled": 1}
+    world.crew.keeps("once", world.now)
+    assert asked_for_persistence(world) == 0, "what the client is about to do comes first"
+    world.run(2.0)
+    assert persisting(world) == ["n0", "n2"]
+    assert "this client uses once there" in next(it.warning for it in world.events if isinstance(it, events.Warned))
+    assert world.crew.keeping
+    world.crew.keeps("rate", world.now)
+    world.nodes[0].dialled = "refuses"
+    world.cut(0)
+    world.run(20.0)
+    world.nodes[0].dialled = "accepts"
+    world.run(20.0)
+    assert persisting(world) == ["n0", "n2"]
+    assert asked_for_persistence(world) == 3, "once in each run of a server"
+
+
+def test_a_server_that_restarts_is_asked_again() -> None:
+    world = World(1).connect()
+    world.nodes[0].facts = {"aof_enabled": 1}
+    world.crew.keeps("once", world.now)
+    world.run(20.0)
+    world.nodes[0].facts = {"aof_enabled": 0, "run_id": "f" * 40}
+    world.cut(0)
+    world.run(20.0)
+    assert persisting(world) == ["n0"]
+
+
+def test_a_node_that_does_not_answer_is_asked_once_it_is_there_again() -> None:
+    world = World(1).connect()
+    world.crew.keeps("once", world.now)
+    world.nodes[0].mute = True
+    world.run(20.0)
+    assert persisting(world) == []
+    world.nodes[0].mute = False
+    world.run(20.0)
+    assert persisting(world) == ["n0"]
+
+
+def test_a_client_of_locks_alone_is_not_warned_and_asks_nothing() -> None:
+    world = World().connect()
+    world.claim()
+    world.run(2.0)
+    assert persisting(world) == []
+    assert asked_for_persistence(world) == 0
+    assert not world.crew.keeping
+
+
+def test_a_node_that_is_connected_to_later_is_asked_then() -> None:
+    world = World()
+    world.crew.keeps("latch", world.now)
+    world.run(2.0)
+    assert persisting(world) == ["n0", "n1", "n2"]
+
+
+@pytest.mark.parametrize("told", [b"$13\r\naof_enabled:1\r\n", b"=17\r\ntxt:aof_enabled:1\r\n", b":1\r\n", b"-NOPERM no\r\n"])
+def test_a_node_that_does_not_say_so_is_not_warned_of(told: bytes) -> None:
+    world = World(1).connect()
+    node = world.nodes[0]
+    answers = node._answers
+    node._answers = lambda words, now: told if words[-1] == b"persistence" else answers(words, now)  # type: ignore[method-assign]
+    world.crew.keeps("once", world.now)
+    world.run(2.0)
+    assert persisting(world) == []
+
+
+def test_the_same_words_as_text_are_understood() -> None:
+    world = World(1).connect()
+    node = world.nodes[0]
+    answers = node._answers
+    text = b"=17\r\ntxt:aof_enabled:0\r\n"
+    node._answers = lambda words, now: text if words[-1] == b"persistence" else answers(words, now)  # type: ignore[method-assign]
+    world.crew.keeps("once", world.now)
+    world.run(2.0)
+    assert persisting(world) == ["n0"]
+
+
+# ------------------------------------------------ chores
+
+
+def chore(told: list[Any], rounds: int = 2, nodes: tuple[int, ...] = (0, 1, 2)) -> Work:
+    """Asks all nodes for a word, round after round."""
+    for _ in range(rounds):
+        told.append((yield dict.fromkeys(nodes, pack(b"PING"))))
+    told.append("done")
+    return None
+
+
+def test_a_chore_goes_from_round_to_round_and_nobody_is_told() -> None:
+    world, told = World().connect(), list[Any]()
+    world.crew.chore(b"a", chore(told), world.now)
+    world.run(1.0)
+    assert [sorted(it.answers) for it in told[:-1]] == [[0, 1, 2], [0, 1, 2]]
+    assert told[-1] == "done"
+    assert world.found == []
+    assert world.crew.rounds == set()
+
+
+def test_a_chore_whose_nodes_cannot_be_spoken_to_goes_on_without_them() -> None:
+    world, told = World().connect(), list[Any]()
+    world.nodes[2].dialled, world.nodes[1].mute = "refuses", True
+    world.cut(2)
+    world.run(0.5)
+    world.crew.chore(b"a", chore(told), world.now)
+    world.run(5.0)
+    assert sorted(told[0].answers) == [0]
+    assert told[-1] == "done"
+
+
+def test_the_same_chore_is_not_run_again_at_once() -> None:
+    world, told = World().connect(), list[Any]()
+    for _ in range(3):
+        world.crew.chore(b"a", chore(told, 0), world.now)
+    world.crew.chore(b"b", chore(told, 0), world.now)
+    assert told == ["done"] * 2
+    world.run(REST)
+    world.crew.chore(b"a", chore(told, 0), world.now)
+    assert told == ["done"] * 3
+
+
+def test_only_so_many_chores_are_run_at_a_time() -> None:
+    world, told = World().connect(), list[Any]()
+    for number in range(CHORES + 3):
+        world.crew.chore(b"%d" % number, chore(told), world.now)
+    world.run(1.0)
+    assert told.count("done") == CHORES
+    world.crew.chore(b"one more", chore(told), world.now)
+    world.run(1.0)
+    assert told.count("done") == CHORES + 1
+
+
+def test_only_so_many_rests_are_remembered() -> None:
+    world, told = World().connect(), list[Any]()
+    for number in range(RESTING + 1):
+        world.crew.chore(b"%d" % number, chore(told, 0), world.now)
+    world.crew.chore(b"%d" % RESTING, chore(told, 0), world.now)
+    assert len(told) == RESTING + 1
+    world.crew.chore(b"0", chore(told, 0), world.now)
+    assert len(told) == RESTING + 2
+
+
+def test_a_chore_that_fails_harms_nobody_and_is_told() -> None:
+    world, told = World().connect(), list[Any]()
+
+    def fails() -> Work:
+        yield {0: pack(b"PING")}
+        raise KeyError("secret")
+
+    claim = world.claim()
+    world.crew.chore(b"a", fails(), world.now)
+    world.crew.chore(b"b", chore(told), world.now)
+    world.run(30.0)
+    assert told[-1] == "done"
+    assert claim.state is HELD
+    [warned] = [it for it in world.events if isinstance(it, events.Warned)]
+    assert "KeyError" in warned.warning
+    assert "secret" not in warned.warning
+
+
+CHORE_FAULTS = {
+    "as many chores as anybody wants": ("chore", "len(self._chores) >= CHORES or", "", test_only_so_many_chores_are_run_at_a_time),
+    "no rest between chores": ("chore", " or now < self._rests.get(about, -inf)", "", test_the_same_chore_is_not_run_again_at_once),
+    "rests are remembered for ever": ("chore", "len(self._rests) > RESTING", "False", test_only_so_many_rests_are_remembered),
+    "what a chore raises harms leases": (
+        "_further", "except Exception as error:", "except ZeroDivisionError as error:", test_a_chore_that_fails_harms_nobody_and_is_told
+    ),
+    "a chore's rounds are somebody's": ("_conduct", "self._further(*chore, round_, now)", "self.found.append(round_)",
+        test_a_chore_goes_from_round_to_round_and_nobody_is_told),
+    "a server is asked at each connection": (
+        "_persistence", "self._examined[node] = ", "_ = ", test_a_client_that_keeps_what_nodes_forget_is_warned_once_for_each_node
+    ),
+    "clients of locks alone ask": (
+        "_stands", "if self._lasting:", "if True:", test_a_client_of_locks_alone_is_not_warned_and_asks_nothing
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHORE_FAULTS)
+def test_a_fault_of_chores_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method, there, instead, test = CHORE_FAULTS[name]
+    patches.method(monkeypatch, Crew, method, there, instead)
+    with pytest.raises((AssertionError, KeyError)):
+        test()
+
+
+def test_which_nodes_have_been_repaired() -> None:
+    world = World().connect()
+    assert [it.repaired for it in world.crew.status(world.now)] == [None] * 3
+    world.crew.repaired({run_id(0): True, run_id(1): False, "another run": True})
+    assert [it.repaired for it in world.crew.status(world.now)] == [True, False, None]
 
 
 def test_a_certificate_that_nobody_verifies_is_warned_of_once() -> None:

@@ -130,6 +130,8 @@ class Node:
                 return self._info(redis_version="7.0.15", run_id=run_id(self.number), uptime_in_seconds=10**6)
             case [b"INFO", b"replication"]:
                 return self._info(role="master", **SPECIAL)
+            case [b"INFO", b"persistence"]:
+                return self._info(aof_enabled=0, loading=0)
             case [b"INFO", b"memory"]:
                 return self._info(maxmemory_policy="noeviction")
             case [b"TIME"]:

@@ -194,6 +194,10 @@ async def operation(face: Face, nodes: Cluster, name: str, who: str) -> list[str
         assert (status.holder, status.fence) == (lease.token, lease.fence)
         assert await face.call(operator.is_locked, name)
         assert await face.call(operator.names, f"{name}*") == [name, f"{name}.other"]
+        assert await face.call(owner.rate(name, 100, 1000).take)
+        repaired = await face.call(operator.repair, 0)
+        assert repaired.found > 0
+        assert (repaired.lacking, repaired.nodes) == (0, nodes.urls)
         forced = await face.call(operator.force_release, name, "a test")
         assert len(nodes) // 2 < forced <= len(nodes), "the holder, told by the first nodes, may be faster at the others"
         await face.until_lost(lease)

@@ -36,6 +36,7 @@ def test_its_keys_are_in_the_slot_of_its_lock_s() -> None:
     assert said[5] == keys_of(b"{shop}:price")[2]
     said = words(cache("{shop}:price").void())
     assert said[3:5] == [keys_of(b"{shop}:price")[1], b"{shop}:cache:{shop}:price"]
+    assert cache("{shop}:price").key == said[4]
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def test_what_is_said_at_a_barrier() -> None:
     said = words(here.say(7, [b"x"], b"0", 0))
     assert said[3:7] == [b"{a}:barrier:{a}b", b"{a}:arrived7:{a}b", b"{a}:awaited7:{a}b", b"{a}:arrived6:{a}b"]
     assert said[7:9] == [b"2", b"7"]
+    assert here.state == said[3]
 
 
 def test_what_a_node_answers() -> None:

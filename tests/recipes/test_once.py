@@ -20,6 +20,7 @@ from holdfast.recipes.once import (
     common,
     decided,
     highest,
+    lacking,
     longest,
     newest,
     note,
@@ -53,6 +54,18 @@ def test_what_is_asked() -> None:
     assert words(mine.look()) == [b"EVALSHA", LOOK.sha, b"3", keys[0], keys[1], keys[3], b"0", b"16000", b""]
     assert words(mine.look(B, b"token"))[6:] == [b"%d" % B, b"16000", b"token"]
     assert words(mine.store(7, b"a b", 500)) == [b"EVALSHA", STORE.sha, b"4", *keys, b"0000000000000007", b"16000", b"500", b"a b"]
+
+
+def test_where_a_result_is_kept() -> None:
+    assert register(prefix="app:").key == b"{app:order:7[once]}:result"
+
+
+@pytest.mark.parametrize(
+    "ballots, lacks",
+    [([], False), ([0], False), ([7, 7], False), ([7, 0, 7], True), ([7, 8], True), ([0, 0], False)],
+)
+def test_a_node_that_has_answered_without_the_newest_copy_lacks_it(ballots: list[int], lacks: bool) -> None:
+    assert lacking({node: kept(it) if it else said() for node, it in enumerate(ballots)}) is lacks
 
 
 def test_all_keys_lie_in_one_slot() -> None:

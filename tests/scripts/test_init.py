@@ -18,11 +18,14 @@ from holdfast.scripts import (
     GCRA,
     LOADED,
     LOOK,
+    MEND,
+    MENDING,
     ONCE,
     PEEK,
     PERMITS,
     PUT,
     RATES,
+    RECALL,
     RELEASE,
     REQUEST,
     ROLL,
@@ -37,7 +40,7 @@ from holdfast.scripts import (
     Script,
 )
 
-OWN = (*EXCLUSIVE, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL)  # each of which is one file
+OWN = (*EXCLUSIVE, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL, *MENDING)  # each of which is one file
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
@@ -71,14 +74,15 @@ def test_a_script_of_read_write_locks_is_the_common_part_and_its_file(script: Sc
 
 def test_those_that_lanes_load() -> None:
     assert SHARED == (RW_REQUEST, RW_RELEASE)
-    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL) == LOADED
+    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL, *MENDING) == LOADED
+    assert MENDING == (RECALL, MEND)
     assert EXCLUSIVE == (REQUEST, RELEASE)
     assert RATES == (GCRA, WINDOW)
     assert ELECTION == (ANNOUNCE, WATCH)
     assert ONCE == (LOOK, STORE)
     assert FILLS == (PEEK, PUT, VOID)
     names = ["request", "release", "permits", "gcra", "window", "announce", "watch", "look", "store"]
-    names += ["peek", "put", "void", "arrive", "roll"]
+    names += ["peek", "put", "void", "arrive", "roll", "recall", "mend"]
     assert [script.name for script in OWN] == names
 
 
@@ -87,7 +91,7 @@ def test_the_head_comment_names_the_keys_and_arguments(script: Script) -> None:
     head = script.source.decode().partition("\nlocal ")[0]
     assert head.startswith(f"-- {script.name}: ")
     assert all(line.startswith("--") for line in head.splitlines())
-    [keys] = re.findall(r"^-- KEYS +(.*)$", head, re.MULTILINE)
+    [keys] = re.findall(r"^-- KEYS +(.*)$", head, re.MULTILINE) or [""]
     [arguments] = re.findall(r"^-- ARGV +(.*)$", head, re.MULTILINE) or [""]
     assert len(keys.split()) == script.keys
     assert tuple(arguments.split()) == script.arguments

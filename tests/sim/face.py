@@ -23,6 +23,7 @@ from holdfast.face.moving import Whole, steps
 from holdfast.face.once import Deed, Result, Turn, begin
 from holdfast.face.plans import Plan
 from holdfast.face.rate import Allowance, Limits
+from holdfast.face.repair import Repaired
 from holdfast.face.terms import Terms
 from holdfast.recipes import looking
 from holdfast.recipes.looking import LockStatus
@@ -465,6 +466,9 @@ class Holdfast(client.Client[Lock, Any, Any, Rate, Election, Once, Latch, Barrie
         for at, event in forced:
             self._drivers[at].crew.record.note(event)
         return sum(event.nodes for _, event in forced)
+
+    async def repair(self, pause: Seconds = 0.01) -> Repaired:
+        return await self._look(self._sites.repair(pause))
 
     async def _look(self, plan: Plan[T]) -> T:
         return await carry_out(plan, *self._drivers)

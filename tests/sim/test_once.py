@@ -415,6 +415,7 @@ def test_what_is_written_back_gets_what_is_left_of_its_time(town: Build) -> None
         node.tell(pack(b"DEL", key))
     for node in calm.town.nodes:
         node.lag = 0.4
+    calm.town.nodes[2].lag = 0.36  # (else chance decides whether the one copy is among those that a majority tells of)
     assert calm.world.do(once.run(calm.does)) == 1
     assert all(ends - 1 < node.runs_out(key) < ends + 0.1 for node in calm.town.nodes)
 

@@ -1,6 +1,6 @@
 """How a task carries out a plan: asks nodes, lets time pass, calls what is to be called, tells observers.
 
-Knows the asyncio driver's `ask`, `sleep`, `listen` and `note`. Decides nothing.
+Knows the asyncio driver's `ask`, `sleep`, `listen`, `keeps`, `steer` and `note`. Decides nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from inspect import isawaitable
 from typing import Any, TypeVar
 
 from ..drivers.aio import Driver
-from ..face.plans import Ask, Call, Listen, Meet, Pause, Plan, Step
+from ..face.plans import Ask, Call, Keeps, Listen, Meet, Pause, Plan, Steer, Step
 
 T = TypeVar("T")
 
@@ -48,5 +48,9 @@ async def _do(step: Step, drivers: tuple[Driver, ...]) -> Any:
         case Call():
             found = step.call()
             return await found if isawaitable(found) else found
+        case Keeps():
+            return drivers[step.shard].keeps(step.what)
+        case Steer():
+            return drivers[step.shard].steer(step.do)
         case event:
             return drivers[0].note(event)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..face.gathering import Terms as GatheringTerms
     from ..face.once import Deed
     from ..face.rate import Limits
+    from ..face.repair import Repaired
     from ..recipes.looking import LockStatus
     from .election import Election
     from .fill import Compute, Fill
@@ -146,6 +147,9 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         for at, event in forced:
             self._driver(at).note(event)
         return sum(event.nodes for _, event in forced)
+
+    async def repair(self, pause: Seconds = 0.01) -> Repaired:
+        return await self._look(self._sites.repair(pause))
 
     async def _look(self, plan: Plan[T]) -> T:
         return await carry_out(plan, *[driver() for driver in self._ways])

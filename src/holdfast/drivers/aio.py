@@ -343,6 +343,15 @@ class Driver:
         """Something that no node has told: observers hear of it in its turn."""
         self._do(self.crew.record.note, event)
 
+    def keeps(self, what: str) -> None:
+        """Have it known that something is kept on the nodes that should outlive a restart. Said once."""
+        if not self.crew.keeping:
+            self.steer(lambda crew, now: crew.keeps(what, now))
+
+    def steer(self, do: Callable[[Crew, float], object]) -> None:
+        """Have the engine do something, and wait for nothing."""
+        self._do(do, self.crew, clock())
+
     def discarded(self, event: Event) -> None:
         """An owner let its lease die: observers and the log hear of it in the loop's next turn.
 

@@ -996,6 +996,20 @@ class Driver:
         record = self.keeper.crew.record
         self.keeper.ask(lambda now: record.note(event))
 
+    def keeps(self, what: str) -> None:
+        """Have it known that something is kept on the nodes that should outlive a restart. Said once."""
+        if not self.keeper.crew.keeping:
+            self.steer(lambda crew, now: crew.keeps(what, now))
+
+    def steer(self, do: Callable[[Crew, float], object]) -> None:
+        """Have the engine do something, and wait for nothing."""
+        keeper = self.keeper
+
+        def steer(now: float) -> None:
+            do(keeper.crew, now)
+
+        keeper.ask(steer)
+
     def stats(self) -> Stats:
         """What was done so far, in this process."""
         return self.keeper.crew.stats()

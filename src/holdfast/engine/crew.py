@@ -11,7 +11,7 @@ bytes leave and after they were read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, inf
 from typing import Any, NamedTuple, TypeVar
@@ -39,8 +39,17 @@ from .timers import Timers
 
 RECENT = 60.0  # seconds for which the measure of a node's clock is exact: no two clocks drift apart by much in a minute
 
+CHORES = 8  # at a time: there are others, and none of them is urgent
+REST = 5.0  # seconds after which the same chore is run again, if somebody still wants it
+RESTING = 1000  # chores whose rest is remembered; then the oldest is forgotten
+
 T = TypeVar("T")
+Work = Generator[Mapping[int, bytes], Round, object]  # a chore: it yields what to ask which node, and is sent the round when it is over
 Want = Claim | Goal  # what a lease stands on
+FORGETFUL = (
+    "it does not log what is written to it (appendonly no), and this client uses {} there: results and counts may be forgotten when the "
+    "node restarts. Set appendonly yes, or call repair() after each restart and before the next."
+)
 PROMOTED = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
 
 
@@ -67,6 +76,7 @@ class NodeStatus(NamedTuple):
     ahead: float | None
     shard: str = ""
     stragglers: tuple[Straggler, ...] | None = None
+    repaired: bool | None = None
 
 
 class Watch:
@@ -127,6 +137,12 @@ class Crew:
         self._brief = settings.node_timeout * 3  # a claim with a shorter ttl than this cannot wait for an answer that long
         self._briefs: Counter[float] = Counter()  # the ttls of such claims that live, and how many claims have each
         self._runs: dict[str, tuple[int, float]] = {}  # of each run of a server: its node, and when that last heard of it; inf: it does
+        self._chores: dict[Round, tuple[bytes, Work]] = {}  # by the round that each waits for: what it is about, and how it goes on
+        self._rests: dict[bytes, float] = {}  # until when no such chore is run again
+        self._examine_due = inf  # when nodes are to be asked whether they write to a disk
+        self._examined: dict[int, str] = {}  # the run of each node's server that was asked
+        self._lasting = ""  # what this client keeps that should outlive a restart: once, rate and so on
+        self._repaired: dict[str, bool] = {}  # was the run of a server repaired? by run_id
         self._bug: Exception | None = None  # raised by what a lane told us, and no failure of the lane
         self._pulse = -inf
 
@@ -239,6 +255,70 @@ class Crew:
             self._sign_first(now)
         return round_
 
+    def chore(self, about: bytes, work: Work, now: float) -> None:
+        """Ask nodes something for which nobody waits, round after round, unless the same was asked just before.
+
+        Args:
+            about: What it is about: the same chore is run again after `REST` seconds at the earliest.
+            work: Yields what to ask which node, and is sent the round when it is over. What it raises ends it, and nothing else.
+            now: The time.
+        """
+        if len(self._chores) >= CHORES or now < self._rests.get(about, -inf):
+            return
+        self._rests.pop(about, None)
+        self._rests[about] = now + REST
+        if len(self._rests) > RESTING:
+            del self._rests[next(iter(self._rests))]
+        self._further(about, work, None, now)
+
+    def _further(self, about: bytes, work: Work, told: Round | None, now: float) -> None:
+        """Take a chore's next step."""
+        try:
+            asks = next(work) if told is None else work.send(told)
+        except StopIteration:
+            return
+        except Exception as error:  # leases do not depend on it
+            self.record.warn(self.reach.labels[0], str(_failure(error)), now, "chore")
+            return
+        round_ = Round(asks, self.reach, deadline=now + self.settings.node_timeout)
+        self._chores[round_] = about, work
+        self._consult(round_, now)
+
+    @property
+    def keeping(self) -> bool:
+        """Is it known that this client keeps something that should outlive a restart?"""
+        return bool(self._lasting)
+
+    def keeps(self, what: str, now: float) -> None:
+        """This client uses `what`, such as "once", which keeps something on the nodes that should outlive a restart."""
+        if not self._lasting:
+            self._lasting = what
+            self._examine_soon(now)
+
+    def _examine_soon(self, now: float) -> None:
+        # Not at once: what this client is about to do comes first.
+        self._examine_due = min(self._examine_due, now + self.settings.node_timeout)
+
+    def _examine(self, now: float) -> None:
+        """Ask the nodes whether they write what they keep to a disk, once in each run of their servers."""
+        self._examine_due = inf
+        nodes = [node for node in self.reach.up if self._examined.get(node) != self.lanes[node].run_id]
+        if nodes:
+            self.chore(b"persistence", self._persistence(nodes, now), now)
+
+    def _persistence(self, nodes: Sequence[int], now: float) -> Work:
+        seen = yield dict.fromkeys(nodes, pack(b"INFO", b"persistence"))
+        for node, told in seen.answers.items():
+            self._examined[node] = self.lanes[node].run_id
+            text = told if isinstance(told, str) else told.decode("utf-8", "replace") if isinstance(told, bytes) else ""
+            if "aof_enabled:0" in text.split():
+                self.record.warn(self.reach.labels[node], FORGETFUL.format(self._lasting), now, "persistence")
+        return None
+
+    def repaired(self, runs: Mapping[str, bool]) -> None:
+        """These runs of servers, by run_id, have been repaired, or have not."""
+        self._repaired.update(runs)
+
     def _consult(self, round_: Round, now: float) -> None:
         self.rounds.add(round_)
         round_.begin(now)
@@ -281,6 +361,7 @@ class Crew:
                 ahead=None if lane.ahead is None else lane.ahead - self.record.epoch,
                 shard=self.settings.shard,
                 stragglers=self._roll.stragglers(i, now),
+                repaired=self._repaired.get(lane.run_id),
             )
             for i, lane in enumerate(self.lanes)
         )
@@ -362,6 +443,8 @@ class Crew:
             self._take_census(now)
         if self._roll.due <= now:
             self._sign(now)
+        if self._examine_due <= now:
+            self._examine(now)
         if self._pulse <= now:
             self._pulse = inf
             for lane in self.lanes:
@@ -430,7 +513,7 @@ class Crew:
 
     def next_wake(self) -> float:
         """When to call `tick` at the latest."""
-        return min(self._timers.due, self._pulse, self._census.due, self._roll.due)
+        return min(self._timers.due, self._pulse, self._census.due, self._roll.due, self._examine_due)
 
     # ------------------------------------------------ what lanes report
 
@@ -510,6 +593,8 @@ class Crew:
             self._compare_sizes(round_, now)
         elif round_ is self._checkup:
             self._clocks_told(round_, now)
+        elif (chore := self._chores.pop(round_, None)) is not None:
+            self._further(*chore, round_, now)
         else:
             self.found.append(round_)
             self._next_of(round_, now)
@@ -830,6 +915,8 @@ class Crew:
             if standing is UP:
                 self._census.soon(now)
                 self.record.note(events.NodeUp(at=at, node=label))
+                if self._lasting:
+                    self._examine_soon(now)
             elif standing is GUARDED:
                 guarded = events.NodeGuarded(at=at, node=label, left=lane.wake - now)
                 self.record.note(replace(guarded, cause=PROMOTED) if lane.promoted else guarded)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .gathering import Terms as GatheringTerms
     from .once import Deed, Once
     from .rate import Limits, Rate
+    from .repair import Repaired
     from .schedule import Calendar
     from .semaphore import Semaphore
     from .values import Serializer
@@ -227,6 +228,25 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
 
         Raises:
             NoQuorum: Fewer than a majority of the nodes answered.
+        """
+
+    @abstractmethod
+    def repair(self, pause: Seconds = 0.01) -> Repaired | Awaitable[Repaired]:
+        """Write back what nodes have forgotten, so that the next node can be restarted.
+
+        A node that restarts without its data has forgotten what `once`, `fill`, `rate`, `latch` and `barrier` keep. This
+        looks through all nodes in steps and copies to each what a majority has. Locks need no repair. Call it after each
+        restart, once `nodes()` shows the node as up, and before the next one. docs/operations.md has the procedure.
+
+        Args:
+            pause: Seconds to wait after each step of at most 25 registers, from 0 to 3600. Larger values load the nodes less.
+
+        Returns:
+            What it found and did, as a `Repaired`. Nodes in `left_out` did not answer: repair again when they are up.
+
+        Raises:
+            NoQuorum: Fewer than a majority of a set of nodes answered.
+            ConfigError: The pause is out of range.
         """
 
     @abstractmethod

@@ -25,7 +25,8 @@ from ..recipes.exclusive import Exclusive
 from ..recipes.fill import Cache, Heard, best, heard, settled
 from .decorating import Kind, finished, kind_of, label
 from .lease import Lease
-from .plans import Ask, Call, Plan
+from .plans import Ask, Call, Keeps, Plan
+from .repair import mend
 from .terms import Terms, terms
 from .values import JSON, Serializer, Unfit, packed
 from .values import checked as serializing
@@ -162,15 +163,17 @@ def _computing(compute: object, kinds: Collection[Kind]) -> Callable[[], Any]:
 class OnNodes:
     """On the nodes, as bytes: each by its own clock, each by itself."""
 
-    __slots__ = ("_cache", "_labels", "_name", "_serializer", "_stale", "_ttl")
+    __slots__ = ("_cache", "_labels", "_name", "_serializer", "_settings", "_stale", "_ttl")
     news = 1
     fenced = True
 
     def __init__(self, settings: Settings, name: str, lock: Exclusive, ttl: float, stale: float, serializer: Serializer) -> None:
+        self._settings = settings
         self._labels = [it.label for it in settings.addresses]
         self._name, self._cache, self._ttl, self._stale, self._serializer = name, Cache(lock), ttl, stale, serializer
 
     def look(self, news: bool = False) -> Plan[Seen]:
+        yield Keeps("fill")
         size = len(self._labels)
         majority = quorum.majority(size)  # (whose having nothing means that no majority was given anything)
         needed = size if news else majority
@@ -182,6 +185,8 @@ class OnNodes:
         seen = yield Ask(dict.fromkeys(range(size), self._cache.peek), enough, share=(self._cache.peek, news))
         why = None if len(seen.answers) >= majority else self._unheard(seen, "look up")
         kept = best(seen.answers.values())
+        if kept is not None and kept.fresh and not all(seen.answers.values()):
+            yield mend(self._settings, self._cache.key)
         if kept is not None and kept.data is not None:
             try:
                 return Seen(self._serializer.loads(kept.data), kept.left_for(self._ttl), why)

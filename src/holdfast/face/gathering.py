@@ -21,7 +21,8 @@ from ..engine.settings import Settings
 from ..errors import Cancelled, Misuse, NoQuorum, NotAllArrived
 from ..recipes import gathering as recipes
 from ..recipes.gathering import Told, id_of
-from .plans import TICK, Ask, Listen, Pause, Plan
+from .plans import TICK, Ask, Keeps, Listen, Pause, Plan
+from .repair import mend
 from .terms import LONGEST_WAIT, waiting
 
 
@@ -107,11 +108,14 @@ class Sight:
         """Ask, and again where that makes it sure: after an arrival, for those that were confirmed before it; and if all have arrived,
         until a majority knows. `token`: is told then; `patient`: as of `_ask`.
         """
+        yield Keeps(self._terms.recipe.kind)
         while True:
             yield from self._ask(token, patient)
             again, self._confirmed = self.full or not self._confirmed, self._confirmed or self.answered
             if self.over or not self.answered or not again:
-                return
+                break
+        if not self.over and any(self._news(known) for _, _, known in self._seen.values()):
+            yield mend(self._terms.settings, self._terms.recipe.state)  # (of what is over, those who pass have told every node)
 
     def _ask(self, token: bytes, patient: bool) -> Plan[None]:
         """One round. It waits for a majority; `patient`: and for one that knows that all have arrived, as long as any may answer. (Whoever

@@ -23,7 +23,8 @@ from ..wire.resp import pack
 from .decorating import Function, Kind, Name, fillable, kind_of_call, label
 from .lease import Lease
 from .looking import unheard
-from .plans import Ask, Pause, Plan
+from .plans import Ask, Keeps, Pause, Plan
+from .repair import mend
 from .schedule import EPOCH, SECOND, Schedule, schedule
 from .sites import Sites
 from .terms import Terms, terms
@@ -159,9 +160,12 @@ def begin(options: Deed) -> Plan[Turn]:
     sites = options.sites
     key_of(name, sites.all[0].settings.prefix)
     slot = options.slot
+    homes = sites.homes(name)
+    for shard in homes:
+        yield Keeps("once", shard)
     if times is not None and slot is None:
         slot = times.of((yield from _time(sites, name)), early=True)
-    return Turn(options, name, sites.homes(name), slot)
+    return Turn(options, name, homes, slot)
 
 
 def _time(sites: Sites, name: str) -> Plan[int]:
@@ -267,7 +271,12 @@ class Turn:
                 raise unheard(self._deed.sites.all[place.shard].settings, seen, self._recipe.label, "look for the result of")
         agreed = self._agreed(rounds)
         self.partly = agreed is None and _newest(rounds) is not None
-        return self._is_result(agreed)
+        found = self._is_result(agreed)
+        if found:
+            for place, seen in zip(self._places, rounds, strict=True):
+                if recipes.lacking(seen.answers):
+                    yield mend(self._deed.sites.all[place.shard].settings, self._register.key, shard=place.shard)
+        return found
 
     # ------------------------------------------------ while it is held
 

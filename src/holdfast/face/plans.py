@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Hashable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from ..core.round import Answers
-from ..engine.crew import Watch
+from ..engine.crew import Crew, Watch
 from ..events import Event
 
 T = TypeVar("T")
@@ -38,6 +38,20 @@ class Pause(NamedTuple):
     watch: Watch | None = None
 
 
+class Keeps(NamedTuple):
+    """Have it known that something is kept on the nodes that should outlive a restart. `what`: such as "once"; `shard`: as of Ask."""
+
+    what: str
+    shard: int = 0
+
+
+class Steer(NamedTuple):
+    """Have the engine do something that nobody waits for. `do`: is called with the engine and the time; `shard`: as of Ask."""
+
+    do: Callable[[Crew, float], object]
+    shard: int = 0
+
+
 class Listen:
     """The answer: a new Watch, whose token nodes can be told to have their news for."""
 
@@ -63,7 +77,7 @@ class Call:
         self.call = call
 
 
-Step = Ask | Pause | Listen | Meet | Call | Event  # (an event: observers are told)
+Step = Ask | Pause | Listen | Meet | Call | Keeps | Steer | Event  # (an event: observers are told)
 Plan = Generator[Step, Any, T]
 
 
@@ -72,7 +86,7 @@ def of(shard: int, plan: Plan[T]) -> Plan[T]:
     try:
         step = next(plan)
         while True:
-            step = plan.send((yield step._replace(shard=shard) if isinstance(step, Ask | Meet) else step))
+            step = plan.send((yield step._replace(shard=shard) if isinstance(step, Ask | Meet | Keeps | Steer) else step))
     except StopIteration as end:
         found: T = end.value
         return found

@@ -23,7 +23,8 @@ from ..recipes import rate as recipes
 from ..recipes.rate import LASTS, MOST, MOST_LIMITS, SECOND, SHORTEST, TURN, Algorithm, Gcra, Limit, Told, Window
 from .decorating import Function, LockOf, unfilled
 from .moving import same_servers
-from .plans import Ask, Meet, Pause, Plan
+from .plans import Ask, Keeps, Meet, Pause, Plan
+from .repair import differ, mend
 from .terms import waiting
 
 # Seconds. A caller that has just come reserves no turn that is further ahead, unless the period is longer.
@@ -350,7 +351,10 @@ class Attempt:
             for place in places:
                 tally = Tally(self._limits, place, cost)
                 self.tallies.append(tally)
+                yield Keeps("rate", place.shard)
                 yield from tally.take(patience if place is places[0] else turn, turn)
+                if differ(tally.told.values(), place.settings.guard):
+                    yield mend(place.settings, *self._limits.keys, shard=place.shard)
                 if not tally.allowed:
                     if tally.refused:
                         break

@@ -25,8 +25,10 @@ from .terms import Terms
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from ..checks import Seconds
     from ..engine.crew import NodeStatus
     from ..recipes.looking import LockStatus
+    from .repair import Repaired
 
 
 class Site(NamedTuple):
@@ -116,11 +118,22 @@ class Sites:
 
     def checked(self, at: int, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
         """See whether the nodes of a set take writes, and which clients use them that do not know this client's list of sets."""
-        from . import looking
+        from . import looking, repair
 
         settings = self.all[at].settings
         taking = yield from plans.of(at, looking.writable(settings, nodes))
-        return (yield from plans.of(at, looking.straggling(settings, taking)))
+        known = yield from plans.of(at, looking.straggling(settings, taking))
+        return (yield from repair.marked(settings, known, at))
+
+    def repair(self, pause: Seconds) -> Plan[Repaired]:
+        """Write back what nodes have forgotten, on every set."""
+        from . import repair
+
+        seconds = repair.pace(pause)
+        parts = []
+        for at, site in enumerate(self.all):
+            parts.append((yield from repair.repair(site.settings, seconds, at)))
+        return repair.total(parts)
 
     def inspect(self, name: str) -> Plan[LockStatus]:
         """How a lock is; of a name that moves, on the first of its sets where it is not free."""

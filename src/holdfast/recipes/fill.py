@@ -58,6 +58,11 @@ class Cache:
         self.horizon, self._horizon = lock.horizon, b"%d" % lock.horizon  # K, in ms
         self.peek = pack(b"EVALSHA", PEEK.sha, b"%d" % PEEK.keys, self._keys[1])  # the bytes that look
 
+    @property
+    def key(self) -> bytes:
+        """Where a node keeps the value."""
+        return self._keys[1]
+
     def put(self, fence: int, fresh: int, stale: int, ttl: int, data: bytes) -> bytes:
         """The bytes that keep a value.
 

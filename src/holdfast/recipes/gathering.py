@@ -49,6 +49,11 @@ class Gathering:
         self._state = beside(self._key, kind.encode())
         self._count, self._keep = b"%d" % self.count, b"%d" % round(keep * 1000)
 
+    @property
+    def state(self) -> bytes:
+        """The key of its state."""
+        return self._state
+
     def say(
         self, generation: int, ids: Iterable[bytes], birth: bytes, known: int, *, over: bool = False, token: bytes = b"", ttl: float = 0.0
     ) -> bytes:

@@ -63,6 +63,11 @@ class Register:
         self._name, self._fence, self._queue, _ = keys_of(lock)
         self._result, self._horizon = beside(lock, b"result"), b"%d" % horizon
 
+    @property
+    def key(self) -> bytes:
+        """Where a node keeps the result."""
+        return self._result
+
     def look(self, ballot: int = 0, token: bytes = b"") -> bytes:
         """The bytes that ask for the result; with a ballot, for a promise, too. `token`: of the lock, if the ballot is not its fence."""
         return _evalsha(LOOK, self._name, self._fence, self._result, b"%d" % ballot, self._horizon, token)
@@ -127,6 +132,13 @@ def newest(answers: Answers) -> Copy | None:
 def longest(answers: Answers) -> int:
     """For how many milliseconds more some node will have a copy, whatever its ballot is; 0 if none has one."""
     return max([it.left for it in _copies(answers)], default=0)
+
+
+def lacking(answers: Answers) -> bool:
+    """Has a node answered that it has no copy, or one with a lower ballot than another node's?"""
+    told = seen(answers)
+    highest = max((it.copy.ballot for it in told if it.copy is not None), default=0)
+    return any((0 if it.copy is None else it.copy.ballot) < highest for it in told)
 
 
 def stored(answers: Answers, ballot: int, nodes: int) -> bool | None:

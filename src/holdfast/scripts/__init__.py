@@ -20,12 +20,16 @@ __all__ = [
     "INSPECT",
     "LOADED",
     "LOOK",
+    "MEND",
+    "MENDING",
     "NAMES",
     "ONCE",
     "PEEK",
     "PERMITS",
     "PUT",
     "RATES",
+    "RECALL",
+    "REGISTERS",
     "RELEASE",
     "REQUEST",
     "ROLL",
@@ -75,6 +79,8 @@ PEEK = _script("peek", 1)
 PUT = _script("put", 3, "fence", "fresh", "stale", "ttl", "value")
 VOID = _script("void", 2, "fence", "K", "lasts")
 ARRIVE = _script("arrive", 4, "count", "generation", "keep", "over", "birth", "known", "token", "ttl", "ids")
+RECALL = _script("recall", 0, "keys")
+MEND = _script("mend", 1, "until", "first", "second", "value")
 
 RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else"))
 RW_RELEASE = _script("rw_release", 6, "token", "K", parts=("rw_release", "rw_common", "rw_release_else"))
@@ -84,6 +90,7 @@ INSPECT = _script("inspect", 7, "most")
 FORCE_RELEASE = _script("force_release", 4, "K", "only")
 RW_FORCE_RELEASE = _script("rw_force_release", 6, "only", "K", parts=("rw_common", "rw_force_release"))
 NAMES = _script("names", 0, "cursor", "pattern", "count")
+REGISTERS = _script("registers", 0, "cursor", "pattern", "count")
 
 EXCLUSIVE = (REQUEST, RELEASE)  # those of a plain lock
 SHARED = (RW_REQUEST, RW_RELEASE)  # of a read-write lock
@@ -91,6 +98,7 @@ RATES = (GCRA, WINDOW)
 ELECTION = (ANNOUNCE, WATCH)
 ONCE = (LOOK, STORE)
 FILLS = (PEEK, PUT, VOID)
+MENDING = (RECALL, MEND)
 
 # Those that are called by their digests, in the order in which a lane loads them.
-LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL)
+LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL, *MENDING)

@@ -1,6 +1,6 @@
 """How a thread carries out a plan: asks nodes, lets time pass, calls what is to be called, tells observers.
 
-Knows the threads driver's `ask`, `sleep`, `listen` and `note`. Decides nothing.
+Knows the threads driver's `ask`, `sleep`, `listen`, `keeps`, `steer` and `note`. Decides nothing.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ..drivers.threads import Cancel, Driver
-from ..face.plans import Ask, Call, Listen, Meet, Pause, Plan, Step
+from ..face.plans import Ask, Call, Keeps, Listen, Meet, Pause, Plan, Steer, Step
 
 T = TypeVar("T")
 
@@ -48,5 +48,9 @@ def _do(step: Step, drivers: tuple[Driver, ...], cancel: Cancel | None) -> Any:
             return drivers[step.shard].servers()
         case Call():
             return step.call()
+        case Keeps():
+            return drivers[step.shard].keeps(step.what)
+        case Steer():
+            return drivers[step.shard].steer(step.do)
         case event:
             return drivers[0].note(event)

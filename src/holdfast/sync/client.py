@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..face.gathering import Terms as GatheringTerms
     from ..face.once import Deed
     from ..face.rate import Limits
+    from ..face.repair import Repaired
     from ..recipes.looking import LockStatus
     from .election import Election
     from .fill import Compute, Fill
@@ -120,6 +121,9 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         for at, event in forced:
             self._drivers[at].note(event)
         return sum(event.nodes for _, event in forced)
+
+    def repair(self, pause: Seconds = 0.01) -> Repaired:
+        return self._look(self._sites.repair(pause))
 
     def _look(self, plan: Plan[T]) -> T:
         return carry_out(plan, *self._drivers)

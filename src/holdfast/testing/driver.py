@@ -246,6 +246,16 @@ class Driver:
         self.crew.record.note(event)
         self.work()
 
+    def keeps(self, what: str) -> None:
+        """Have it known that something is kept on the nodes that should outlive a restart. Said once."""
+        if not self.crew.keeping:
+            self.steer(lambda crew, now: crew.keeps(what, now))
+
+    def steer(self, do: Callable[[Crew, float], object]) -> None:
+        """Have the engine do something, and wait for nothing."""
+        do(self.crew, self.clock())
+        self.work()
+
     async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
         began = self.clock()

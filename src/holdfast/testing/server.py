@@ -381,7 +381,7 @@ class Server:
     without, one that restarts with what it had, now or once, is a new one with `saved()`.
 
     To be changed at any time: `refuse`: commands that are answered with an error, such as {b"EVALSHA": b"LOADING Redis is loading the
-    dataset in memory"}, also where a script calls them; `role`, `policy`, `replicas`: what INFO says; `commands`: what it can do.
+    dataset in memory"}, also where a script calls them; `role`, `policy`, `replicas`, `writes`: what INFO says; `commands`: what it can do.
     `calls`: how often each command was executed.
     """
 
@@ -403,6 +403,7 @@ class Server:
         self.commands: Mapping[bytes, Command] = COMMANDS
         self.role, self.policy = b"master", b"noeviction"
         self.replicas = 0
+        self.writes = False  # an append-only file
         self.reigns = [self.run_id[::-1]]  # its replication ids, one for each time that it became a primary
         self.calls: dict[bytes, int] = {}
         self.scripts: set[bytes] = set()
@@ -772,13 +773,14 @@ def _info(c: Connection, *sections: bytes) -> Reply:
             b"master_replid2": server.reigns[-2] if len(server.reigns) > 1 else b"0" * 40,
             b"second_repl_offset": b"1" if len(server.reigns) > 1 else b"-1",
         },
+        b"Persistence": {b"aof_enabled": b"%d" % server.writes},
         b"Commandstats": {b"cmdstat_%b" % name.lower(): b"calls=%d" % calls for name, calls in server.calls.items()},
     }
     if server.dialect.software == b"valkey":  # which still says which Redis it is like
         told[b"Server"][b"redis_version"] = b"7.2.4"
     wanted = {section.lower() for section in sections} or {b"default"}
     if wanted & {b"default", b"all", b"everything"}:
-        wanted |= {b"server", b"memory", b"replication"}
+        wanted |= {b"server", b"memory", b"persistence", b"replication"}
     if wanted & {b"all", b"everything"}:
         wanted.add(b"commandstats")
     parts = [

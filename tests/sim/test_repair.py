@@ -1,0 +1,209 @@
+"""Rolling restarts of nodes without persistence, in the simulator: the law of repair; and planted faults, which break it.
+
+The law. When all nodes are restarted one after another, each after the guard of the one before, nothing is forgotten that once, fill, rate,
+latch and barrier keep: if `repair()` is called after each restart, or if each register is read often enough between two restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from proof import patches
+from sim.conftest import Town
+from sim.face import Holdfast
+
+from holdfast.engine.crew import Crew
+from holdfast.errors import NotAllArrived
+from holdfast.events import Warned
+from holdfast.face import rate, repair
+from holdfast.face.fill import OnNodes
+from holdfast.face.gathering import Sight
+from holdfast.face.once import Turn
+from holdfast.face.repair import differ
+from holdfast.recipes import repair as recipes
+from holdfast.recipes.repair import Told
+
+Build = Callable[..., Town]
+OPTIONS: dict[str, Any] = {"ttl": 2.0, "max_ttl": 2.0, "node_timeout": 0.5, "outage": 1000.0}
+GUARD = 4.0
+MONTH = 30 * 86400.0
+ORDERS = range(6)
+READS = 12  # of each register between two restarts: a reader may hear of the others first
+SEEDS = range(4)
+
+
+class Shop:
+    """What a program keeps on the nodes, and how much of it is still there."""
+
+    def __init__(self, town: Town) -> None:
+        self.town, self.client = town, Holdfast(town.world, town.nodes, town.laws, **OPTIONS)
+        self.runs = self.computed = 0
+        self.forgotten: set[str] = set()
+        client = self.client
+        self.quota = client.rate("quota", 3, MONTH, burst=3)
+        self.window = client.rate("window", 2, MONTH, algorithm="fixed window")
+        self.filling, self.open = client.latch("filling", 3, wait=0), client.latch("open", 2, wait=0)
+        self.barrier = client.barrier("barrier", 1, wait=0)
+        self.value = client.fill("value", MONTH, self.compute)
+
+    async def compute(self) -> int:
+        self.computed += 1
+        return self.computed
+
+    async def ship(self) -> int:
+        self.runs += 1
+        return self.runs
+
+    async def orders(self) -> None:
+        for order in ORDERS:
+            await self.client.once(f"order:{order}", keep=MONTH).run(self.ship)
+
+    async def begin(self) -> None:
+        """Everything is used once, while all nodes are there."""
+        await self.client.ready()
+        await self.orders()
+        for _ in range(3):
+            assert await self.quota.take()
+        for _ in range(2):
+            assert await self.window.take()
+        for it in "ab":
+            await self.filling.arrive(it)
+            await self.open.arrive(it)
+        for _ in range(4):
+            await self.barrier.wait("me")
+        assert (await self.value.get()).computed
+        await self.town.world.sleep(1.0)
+
+    async def look(self) -> None:
+        """A reader comes for everything. What has been forgotten goes into `forgotten`."""
+        await self.orders()
+        gone = {
+            "once": self.runs > len(ORDERS),
+            "rate": bool(await self.quota.take()),
+            "window": bool(await self.window.take()),
+            "latch": await self.filling.arrived() < 2,
+            "open latch": not await self.open.is_open(),
+            "fill": (await self.value.get()).computed,
+        }
+        self.forgotten |= {name for name, it in gone.items() if it}
+
+    async def read(self) -> None:
+        """Readers come, each in its own time."""
+        for _ in range(READS):
+            await self.look()
+            await self.town.world.sleep(0.6)
+
+    async def end(self) -> None:
+        """One more reader; and a party to the barrier, which nobody only reads."""
+        await self.look()
+        try:
+            if await self.client.barrier("barrier", 1, wait=0).wait("me") != 4:
+                self.forgotten.add("barrier")
+        except NotAllArrived:
+            self.forgotten.add("barrier")
+
+    async def restart(self, between: Callable[[], Awaitable[object]]) -> None:
+        """All nodes, one after another, as docs/operations.md has it."""
+        for node in self.town.nodes:
+            node.restart()
+            await self.town.world.sleep(GUARD + 1.5)
+            await self.client.ready()
+            await between()
+            await self.town.world.sleep(OPTIONS["ttl"])
+
+
+async def nothing() -> None:
+    pass
+
+
+def rolling(build: Build, seed: int, nodes: int, how: str) -> Shop:
+    """A rolling restart. `how`: what is done after each restart."""
+    town = build(nodes, seed, guard=GUARD)
+    shop = Shop(town)
+    between: Mapping[str, Callable[[], Awaitable[object]]] = {
+        "repair": lambda: shop.client.repair(pause=0),
+        "read": shop.read,
+        "nothing": nothing,
+    }
+
+    async def story() -> None:
+        await shop.begin()
+        await shop.restart(between[how])
+        await shop.end()
+
+    town.world.do(story())
+    return shop
+
+
+BOTH = pytest.mark.parametrize("nodes", [3, 5])
+ALL = {"once", "rate", "window", "latch", "open latch", "fill", "barrier"}
+
+
+@BOTH
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_rolling_restart_with_repair_forgets_nothing(town: Build, seed: int, nodes: int) -> None:
+    assert rolling(town, seed, nodes, "repair").forgotten == set()
+
+
+@BOTH
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_rolling_restart_with_readers_forgets_nothing_that_they_read(town: Build, seed: int, nodes: int) -> None:
+    assert rolling(town, seed, nodes, "read").forgotten <= {"barrier"}
+
+
+@BOTH
+def test_without_either_a_rolling_restart_forgets_everything(town: Build, nodes: int) -> None:
+    shop = rolling(town, 0, nodes, "nothing")
+    assert shop.forgotten == ALL
+    told = [it.node for it in shop.client.driver.told if isinstance(it, Warned)]
+    assert sorted(told) == [f"redis://node{it}:6379" for it in range(nodes)], "each is warned of once"
+
+
+# ------------------------------------------------ planted faults
+
+
+def idle(*_: object) -> Iterator[Any]:
+    return iter(())
+
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+LAZY_READERS: dict[str, tuple[Plant, set[str]]] = {
+    "no read repair": (
+        lambda patch: patch.setattr(Crew, "chore", lambda *_: None),
+        {"once", "rate", "window", "latch", "fill"},
+    ),
+    "once": (lambda patch: patches.method(patch, Turn, "read", "if found and recipes.lacking(", "if False and ("), {"once"}),
+    "fill": (lambda patch: patches.method(patch, OnNodes, "look", "if kept is not None and kept.fresh and", "if False and"), {"fill"}),
+    "rate": (lambda patch: patches.function(patch, rate._try, "if differ(", "if False and differ("), {"rate", "window"}),
+    "latch": (lambda patch: patches.method(patch, Sight, "settle", "if not self.over and", "if False and"), {"latch"}),
+    "the nodes that a refused call did not reach": (
+        lambda patch: patches.function(patch, differ, "not all(it.allowed for it in told) or", ""),
+        {"rate", "window"},
+    ),
+}
+LAZY_REPAIRS: dict[str, tuple[Plant, set[str]]] = {
+    "nothing is written": (lambda patch: patch.setattr(recipes, "_mend", idle), ALL),
+    "no versions": (lambda patch: patches.method(patch, Told, "lack", "if kind in VERSIONS:", "if False:"), {"once", "fill"}),
+    "no counts": (lambda patch: patches.method(patch, Told, "lack", "if kind in COUNTS:", "if False:"), {"rate", "window"}),
+    "no arrivals": (
+        lambda patch: patches.method(patch, Told, "_gathered", "if not nodes or not (over or ids):", "if True:"),
+        {"latch", "open latch", "barrier"},
+    ),
+    "the first keys only": (lambda patch: patches.function(patch, repair.repair, "range(0, len(keys), BATCH)", "range(0)"), ALL),
+}
+
+
+@pytest.mark.parametrize("name", LAZY_READERS)
+def test_readers_with_a_fault_are_found(town: Build, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    plant, forgotten = LAZY_READERS[name]
+    plant(monkeypatch)
+    assert any(forgotten <= rolling(town, seed, 3, "read").forgotten for seed in SEEDS)
+
+
+@pytest.mark.parametrize("name", LAZY_REPAIRS)
+def test_a_repair_with_a_fault_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    plant, forgotten = LAZY_REPAIRS[name]
+    plant(monkeypatch)
+    assert any(forgotten <= rolling(town, seed, 3, "repair").forgotten for seed in SEEDS)
