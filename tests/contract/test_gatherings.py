@@ -42,7 +42,8 @@ async def test_an_id_counts_once(face: Face, five: Cluster, name: str) -> None:
 
 
 async def test_an_arrival_costs_two_rounds_and_a_look_one(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
+    # Whatever tests before this one have restarted: all nodes are asked.
+    client = await face.connected(five, restart_guard=None)
     await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 5)
     latch = client.latch(name, 3)
     for call, rounds in ((latch.arrived, 1), (latch.arrive, 2), (latch.arrive, 2), (latch.is_open, 1), (latch.arrive, 1), (latch.wait, 1)):
@@ -181,11 +182,14 @@ async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, f
 
 
 async def test_nothing_stays_for_ever(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
+    # Tests before this one may have restarted nodes, and all of them are looked at.
+    client = await face.connected(five, restart_guard=None)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 5)
     await face.call(client.latch(name, 2, keep=60).arrive)
     with pytest.raises(NotAllArrived):
         await face.call(client.barrier(name, 2, keep=60, wait=0).wait, "a")
     for key, most in (("latch", 60), ("arrived", 60), ("barrier", 60), ("arrived0", 60), ("awaited0", client.settings.ttl)):
+        await face.until(lambda key=key: all(five.everywhere("EXISTS", f"{{{name}}}:{key}")))
         for left in five.everywhere("PTTL", f"{{{name}}}:{key}"):
             assert 0 < left <= 1000 * most, key
 
@@ -376,7 +380,7 @@ async def test_who_waits_when_the_client_is_closed(face: Face, five: Cluster, na
 
 
 async def test_it_lives_where_its_name_does(face: Face, three: Cluster, five: Cluster, name: str) -> None:
-    client = face.spread({"a": three, "b": five})
+    client = face.spread({"a": three, "b": five}, restart_guard=None)
     await face.ready(client)
     names = [f"{name}.{it}" for it in range(8)]
     assert {client.shard_of(it) for it in names} == {"a", "b"}

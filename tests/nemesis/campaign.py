@@ -370,8 +370,8 @@ class Campaign:
                 self._breaks(EXPIRY, f"{key!r} on node {server.node} has none")
             if key in NAMES and isinstance(milliseconds, int) and milliseconds > (self.phase.ttl + BACK) * 1000 + 1:
                 self._breaks(EXPIRY, f"the lock {key!r} on node {server.node} lasts for {milliseconds} ms more")
-        # What clients say of their settings, and since when they know a promotion, ends by itself.
-        return [key for key in keys if "config" not in key and ":reign:" not in key]
+        # What clients say of themselves and of promotions has an expiry, which was looked at above, and stays until then.
+        return [key for key in keys if not key.startswith("{holdfast}:") and ":reign:" not in key]
 
     async def _drained(self) -> None:
         """When nobody uses locks any more, nothing is left but what clients say of themselves, for an hour."""
