@@ -77,7 +77,7 @@ async def test_what_was_written_back_is_what_others_have(face: Face, three: Clus
         assert three.ask(2, "GET", key) == three.ask(0, "GET", key)
         assert one in three.ask(2, "GET", key)
         assert YEAR * 1000 - 100_000 < three.ask(2, "PTTL", key) <= three.ask(0, "PTTL", key)
-    for key in ("{quota}:rate:ben", "{quota}:window"):
+    for key in ("{quota}:rate:5/31536000/5:ben", "{quota}:window:5/31536000"):
         mine, others = (three.ask(node, "GET", key).split() for node in (2, 0))
         assert abs(int(mine[0]) - int(others[0])) < 5e6
     for node in (0, 1):

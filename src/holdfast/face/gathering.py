@@ -114,8 +114,7 @@ class Sight:
             again, self._confirmed = self.full or not self._confirmed, self._confirmed or self.answered
             if self.over or not self.answered or not again:
                 break
-        if not self.over and any(self._news(known) for _, _, known in self._seen.values()):
-            yield mend(self._terms.settings, self._terms.recipe.state)  # (of what is over, those who pass have told every node)
+        yield from self._mend()
 
     def _ask(self, token: bytes, patient: bool) -> Plan[None]:
         """One round. It waits for a majority; `patient`: and for one that knows that all have arrived, as long as any may answer. (Whoever
@@ -141,8 +140,19 @@ class Sight:
         def enough(answers: Answers) -> bool:
             return sum(isinstance(recipe.read(it), Told) for it in answers.values()) >= needed
 
+        yield Keeps(recipe.kind)
         asks = dict.fromkeys(range(len(terms.settings.addresses)), recipe.look(self.generation))
         self._note((yield Ask(asks, enough)))
+        yield from self._mend()
+
+    def _mend(self) -> Plan[None]:
+        """If some node has told less than another, have it written back there. Nobody waits for that."""
+        if self.sure:
+            lacking = self.sure < self.heard
+        else:
+            lacking = any(self._news(known) for _, _, known in self._seen.values())
+        if lacking:
+            yield mend(self._terms.settings, self._terms.recipe.state)
 
     def _news(self, known: set[bytes]) -> Sequence[bytes]:
         """What a node that has told of these is to be told."""
