@@ -8,6 +8,7 @@ caller's side is counted.
 from __future__ import annotations
 
 import asyncio
+import copy
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -105,9 +106,15 @@ class Bench:
         await lease.release(confirm=confirm)
 
     async def measure(self, work: Callable[[], Awaitable[object]], monkeypatch: pytest.MonkeyPatch) -> Counts:
-        """What the work costs, when everything is warm."""
+        """What the work costs, when everything is warm.
+
+        Of three times the one with the fewest calls: on a busy machine a timer may go off in between.
+        """
         await self.locks.ready()
         await self.pair()
+        return min([await self._measured(work, monkeypatch) for _ in range(3)], key=lambda it: it.calls)
+
+    async def _measured(self, work: Callable[[], Awaitable[object]], monkeypatch: pytest.MonkeyPatch) -> Counts:
         loop, counts = asyncio.get_running_loop(), self.counts
         counts.__init__()  # type: ignore[misc]
         for server in self.servers:
@@ -117,7 +124,7 @@ class Bench:
         with counted(counts):
             await work()
         monkeypatch.undo()
-        return counts
+        return copy.copy(counts)
 
     def _watched(self, function: Callable[..., Any], kind: str) -> Callable[..., Any]:
         def watched(*arguments: Any, **options: Any) -> Any:

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.errors import (
+    ITSELF,
     BadFence,
     Cancelled,
     ConfigError,
@@ -148,6 +149,15 @@ def test_busy_tells_who_and_for_how_long() -> None:
     error = LockBusy("a", 0.25, "host:1", 2.0)
     assert (error.name, error.waited, error.holder, error.ttl_left) == ("a", 0.25, "host:1", 2.0)
     assert str(error).startswith("'a' is held by host:1 for up to 2.0 s more unless renewed (waited 0.250 s). Wait longer")
+    assert error.owner is None
+    error.held_by("web-3:118")
+    assert (error.owner, error.holder) == ("web-3:118", "host:1")
+    assert str(error).startswith("'a' is held by web-3:118 for up to 2.0 s more unless renewed (waited 0.250 s). Wait longer")
+    twin = pickle.loads(pickle.dumps(error))
+    assert (twin.owner, str(twin)) == (error.owner, str(error))
+    mine = LockBusy("a", 0.25, "host:1", 2.0, who=ITSELF)
+    mine.held_by("host:1")
+    assert "held by this client itself for" in str(mine)
     unknown = str(LockBusy("a", 0.25, None, None))
     assert "held by another client (waited 0.250 s)" in unknown
     named = LockBusy("a", 0.25, "host:1", None, who="a friend", advice="Ask her.")

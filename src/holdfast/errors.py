@@ -86,16 +86,21 @@ class NotAcquired(HoldfastError):
     waited: float
 
 
+ITSELF = "this client itself"  # who holds a lock, where that is the client that asks
+
+
 class LockBusy(NotAcquired, TimeoutError):
     """Another holder has the lock, and the time to wait for it ran out.
 
     Attributes:
         holder: The holder's token, or the first 64 bytes of the value that another program wrote. None if no node told.
+        owner: Whose client the holder is, such as "host:pid". None if another program holds the lock, or if no node told.
         ttl_left: Seconds until the holder's lease ends unless it is renewed. None if no node told, and where another program wrote a
             value without an expiry.
     """
 
     holder: str | None
+    owner: str | None
     ttl_left: float | None
 
     def __init__(
@@ -121,8 +126,16 @@ class LockBusy(NotAcquired, TimeoutError):
         left = "" if ttl_left is None else f" for up to {ttl_left:.1f} s more unless renewed"
         who = who or ("another client" if holder is None else readable(holder, 64))
         advice = advice or "Wait longer (`wait=`), or come back later."
-        super().__init__(f"{name!r} is held by {who}{left} (waited {waited:.3f} s). {advice}")
+        self._before, self._who, self._after = f"{name!r} is held by ", who, f"{left} (waited {waited:.3f} s). {advice}"
+        super().__init__(f"{self._before}{who}{self._after}")
         self.name, self.waited, self.holder, self.ttl_left = name, waited, holder, ttl_left
+        self.owner = None
+
+    def held_by(self, owner: str) -> None:
+        """Say whose client the holder is, as the nodes told it."""
+        self.owner = owner
+        if self._who != ITSELF:
+            self.args = (f"{self._before}{readable(owner, 128)}{self._after}",)
 
 
 class RateLimited(NotAcquired, TimeoutError):

@@ -9,7 +9,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 
-from holdfast.errors import ConfigError, LockLost, NoQuorum
+from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
 from holdfast.recipes.exclusive import keys_of
 
 
@@ -46,6 +46,33 @@ async def test_a_held_lock_and_its_queue_in_order(face: Face, five: Cluster, nam
     await face.release(lease)
     for waiter in waiters:
         await face.release(await waiter)
+
+
+async def test_a_busy_lock_tells_whose_it_is(face: Face, five: Cluster, name: str) -> None:
+    holder, client = await face.connected(five, owner="web-3:118"), await face.connected(five)
+    lease = await face.acquire(holder.lock(name))
+    await face.until(lambda: lease.votes == 5)
+    for wait in (0, 0.1):
+        with pytest.raises(LockBusy, match=rf"'{name}' is held by web-3:118 for up to [0-9.]+ s more unless renewed") as caught:
+            await face.acquire(client.lock(name, wait=wait))
+        assert (caught.value.owner, caught.value.holder) == ("web-3:118", lease.token)
+    with pytest.raises(LockBusy, match="is held by this client itself") as caught:
+        await face.acquire(holder.lock(name, wait=0))
+    assert caught.value.owner == "web-3:118"
+    await face.release(lease)
+    five.everywhere("SET", name, "alien", "PX", 60000)
+    with pytest.raises(LockBusy, match="is held by another program, which wrote 'alien'") as caught:
+        await face.acquire(client.lock(name, wait=0))
+    assert caught.value.owner is None
+
+
+async def test_a_holder_that_no_node_knows_is_named_by_its_inbox(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    stranger = f"{10**15:016d}:{'a' * 32}:{1:08x}"
+    five.everywhere("SET", name, stranger, "PX", 60000)
+    with pytest.raises(LockBusy, match="is held by holdfast client aaaaaaaa for up to") as caught:
+        await face.acquire(client.lock(name, wait=0))
+    assert (caught.value.owner, caught.value.holder) == (None, stranger)
 
 
 async def test_looking_changes_nothing(face: Face, five: Cluster, name: str) -> None:

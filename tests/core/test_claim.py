@@ -1334,7 +1334,6 @@ def test_busy_tells_what_is_known(left: int, holder: bytes | None, who: str | No
 
 MINE = b"1600000000000000:" + b"a" * 32 + b":00000001"  # of the same client
 WAIT_LONGER = "Wait longer (`wait=`), or come back later"
-ASK = f"{WAIT_LONGER}; inspect('jobs') tells whose client it is."
 GONE = "If the program that wrote it is gone, call force_release('jobs', reason"
 LEFT = "for up to 5.0 s more unless renewed"
 
@@ -1342,9 +1341,9 @@ LEFT = "for up to 5.0 s more unless renewed"
 @pytest.mark.parametrize(
     "left, holder, who, advice",
     [
-        (5000, OTHER, f"holdfast client bbbbbbbb {LEFT}", ASK),
-        (5000, OTHER + b":w", f"holdfast client bbbbbbbb {LEFT}", ASK),
-        (5000, MINE, f"this client itself {LEFT}", ASK),
+        (5000, OTHER, f"holdfast client bbbbbbbb {LEFT}", f"{WAIT_LONGER}."),
+        (5000, OTHER + b":w", f"holdfast client bbbbbbbb {LEFT}", f"{WAIT_LONGER}."),
+        (5000, MINE, f"this client itself {LEFT}", f"{WAIT_LONGER}."),
         (5000, b"shared", f"readers of the read-write lock of this name {LEFT}", f"{WAIT_LONGER}."),
         (5000, b"job\x1b[2J\n\xff", rf"another program, which wrote 'job\x1b[2J\n\\xff' {LEFT}", f"{WAIT_LONGER}."),
         (-1, b"worker", "another program, which wrote 'worker', without an expiry", f"{GONE}, only='worker')."),

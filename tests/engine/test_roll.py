@@ -15,10 +15,11 @@ from holdfast.scripts import ROLL
 
 NEW, OLD = "a1", "b2"
 BOTH = (NEW, OLD)
+INBOX = b"0123abcd" * 4
 
 
 def a_roll(*spreads: str, leaving: bool = False, nodes: int = 3) -> Roll:
-    return Roll("", "me:1 01234567", spreads, leaving, nodes)
+    return Roll("", "me:1", INBOX, spreads, leaving, nodes)
 
 
 def entry(text: str, *clients: tuple[str, float]) -> list[Any]:
@@ -30,13 +31,23 @@ def entry(text: str, *clients: tuple[str, float]) -> list[Any]:
 
 
 def test_it_is_signed_with_what_the_client_is_and_knows() -> None:
-    said = words(Roll("app:ä", "host:7 0123abcd", BOTH, False, 3).question())
-    keys = ["{holdfast}:lists:app:ä".encode(), "{holdfast}:clients:app:ä".encode()]
-    assert said == [b"EVALSHA", ROLL.sha, b"2", *keys, b"host:7 0123abcd", b"a1,b2", b"93600000", b"16 1000 16"]
-    assert words(a_roll().question())[6] == b"0", "one set of nodes is one list, too"
-    assert words(roll.look("app:ä", BOTH))[3:] == [*keys, b"", *said[6:]], "a look signs nothing"
-    assert words(roll.look("", ()))[6] == b"0"
+    said = words(Roll("app:ä", "host:7", INBOX, BOTH, False, 3).question())
+    keys = ["{holdfast}:lists:app:ä".encode(), "{holdfast}:clients:app:ä".encode(), "{holdfast}:owner:app:ä".encode()]
+    mine = [*keys[:2], keys[2] + INBOX]
+    same = [b"a1,b2", b"93600000", b"16 1000 16"]
+    assert said == [b"EVALSHA", ROLL.sha, b"3", *mine, b"host:7 0123abcd", *same, b"host:7", b"180000"]
+    assert words(a_roll().question())[7] == b"0", "one set of nodes is one list, too"
+    assert words(roll.look("app:ä", BOTH))[3:] == [*keys, b"", *same, b"", b"180000"], "a look signs nothing"
+    assert words(roll.look("", ()))[7] == b"0"
     assert LIFE > 25 * 3600, "a daily job is seen, on a day of 25 hours, too"
+
+
+def test_whose_an_inbox_is_nodes_are_asked_for_all_at_once() -> None:
+    one, two, three = (digit * 32 for digit in (b"1", b"2", b"3"))
+    assert words(roll.owned("app:", [one, two])) == [b"MGET", b"{holdfast}:owner:app:" + one, b"{holdfast}:owner:app:" + two]
+    assert roll.owners([one, two, three], [[b"a:1", None, None], [None, b"\xff", None]]) == {one: "a:1", two: "\ufffd"}
+    assert roll.owners([one], [None, b"OK", [], [b"a:1", b"b:2"], [7]]) == {}, "what is no such answer tells nothing"
+    assert roll.NAMED > 2 * EVERY, "a client that misses one signature is still known"
 
 
 def test_it_is_signed_at_once_and_then_once_a_minute() -> None:

@@ -111,7 +111,7 @@ class Node:
     def _answers(self, words: list[bytes], now: float) -> bytes:
         if words[0] == b"EVALSHA":
             if words[1] == ROLL.sha:
-                self.signed.append((now, words[5], words[6]))
+                self.signed.append((now, words[6], words[7]))
                 return self.roll
             if words[1] == REQUEST.sha:
                 token, ttl, mode, fence = words[7], int(words[8]), words[9], int(words[10])

@@ -22,6 +22,7 @@ patient = effort(deadline=None)  # a machine that is busy is no failure
 LABELS = ("redis://n0:1", "redis://n1:1", "redis://n2:1")
 ONE, TWO, THREE = (f"17000000000{it:05d}:{it:032x}:{it:08x}".encode() for it in (0xA, 0xB, 0xC))
 ALIEN = b"alien\xff"
+MINE = {it[17:49]: "me" for it in (ONE, TWO, THREE)}  # whose their inboxes are
 REFUSED = ConnectionError("refused")
 
 
@@ -52,7 +53,6 @@ def test_what_is_asked_of_one_lock() -> None:
     assert words(looking.force_release(b"app:x", 16_000, b"")) == [b"EVAL", script("force_release"), b"4", *keys, b"16000", b""]
     assert words(looking.force_release(b"app:x", 1, b"\xff"))[-1] == b"\xff"
     assert words(looking.holder(b"app:x")) == [b"GET", b"app:x"]
-    assert words(looking.WHO) == [b"CLIENT", b"LIST", b"TYPE", b"pubsub"]
 
 
 def test_a_probe_writes_what_nobody_has_and_for_a_millisecond_only() -> None:
@@ -87,20 +87,6 @@ def test_b56_names_are_looked_for_in_steps_and_under_their_prefix() -> None:
 )
 def test_what_a_step_found(reply: object, cursor: bytes, keys: list[bytes]) -> None:
     assert looking.found(reply) == (cursor, keys)
-
-
-# ------------------------------------------------ who it is
-
-
-def test_owners_are_told_by_the_names_of_connections() -> None:
-    one = b"id=1 addr=1:1 name=holdfast:host:7:0000000a age=1\nid=2 name=holdfast:billing@w:0000000b\n"
-    other = "id=3 name=someone:else:0000000c sub=1\nid=4 lib-name=holdfast:no:0000000d\nname=holdfast:first:0000000e x"
-    assert looking.owners([one, other, None, [b"name=holdfast:list:0000000f"]]) == {
-        b"0000000a": "host:7",
-        b"0000000b": "billing@w",
-        b"0000000e": "first",
-    }
-    assert looking.owners([b"name=holdfast:\xff:0000000a"]) == {b"0000000a": "\ufffd"}
 
 
 # ------------------------------------------------ what is on a majority
@@ -170,7 +156,7 @@ def test_a_held_lock_and_who_waits_for_it() -> None:
         0: told(ONE, 5000, 17, (TWO, 4000), (THREE, 3000)),
         2: told(ONE, 4000, 17, (THREE, 1000), (TWO, 1000)),
     }
-    status = seen(replies, known={b"00000000": "me"})
+    status = seen(replies, known=MINE)
     assert (status.state, status.holder, status.owner, status.fence) == ("held", ONE.decode(), "me", 17)
     assert status.ttl_left == 4.0, "a majority keeps it for as long as the second of three"
     assert status.queue == (
@@ -190,9 +176,7 @@ def test_a_held_lock_and_who_waits_for_it() -> None:
 
 def test_readers_are_told_of_with_who_they_are() -> None:
     one, two = ONE + b":r", TWO + b":r"
-    status = seen(
-        {it: [b"shared", 2000, b"7", 1, 2, one, 1000 + it, two, 2000, THREE + b":w", 500] for it in range(3)}, known={ONE[17:25]: "me"}
-    )
+    status = seen({it: [b"shared", 2000, b"7", 1, 2, one, 1000 + it, two, 2000, THREE + b":w", 500] for it in range(3)}, known=MINE)
     assert (status.state, status.holder, status.owner) == ("held", "shared", None)
     assert status.readers == (
         Reader(token=one.decode(), owner="me", left=1.002, nodes=3),
@@ -234,7 +218,7 @@ def test_what_others_wrote_cannot_forge_a_line_nor_fill_the_screen() -> None:
     assert len(lines) == 4 and all(it.isprintable() and len(it) < 600 for it in lines)
     assert "\\x1b[2Jfree\\n" in lines[0] and "\\x1b[2Jfree\\n" in lines[1] and "no\\nno" in lines[3]
     assert seen({0: told(value, 9), 1: told(value, 9)}).holder == value.decode(), "the attribute has it whole"
-    known = {ONE[17:25]: "me\x1b[2J"}
+    known = {ONE[17:49]: "me\x1b[2J"}
     assert "is held by me\\x1b[2J (" in str(seen({it: told(ONE, 9, 5) for it in range(3)}, known=known))
 
 
@@ -290,7 +274,7 @@ def test_a_permit_is_held_by_what_is_on_a_majority(answers: dict[int, object], h
 
 
 def test_who_holds_permits_is_told_as_users_know_it() -> None:
-    found = looking.permit_holders("pool", {1: (ONE, 1500), 3: (ALIEN, -1)}, {ONE[17:25]: "host:7"})
+    found = looking.permit_holders("pool", {1: (ONE, 1500), 3: (ALIEN, -1)}, {ONE[17:49]: "host:7"})
     assert found == (
         PermitHolder(slot=1, name="pool[slot 1]", token=ONE.decode(), owner="host:7", left=1.5),
         PermitHolder(slot=3, name="pool[slot 3]", token="alien\\xff", owner=None, left=None),

@@ -28,7 +28,8 @@ def say(bench: Bench, data: bytes) -> Any:
 
 
 def sign(bench: Bench, who: str, *known: str) -> Any:
-    return say(bench, Roll("", who, known, False, 1).question())
+    owner, inbox = who.split()
+    return say(bench, Roll("", owner, inbox.encode() * 4, known, False, 1).question())
 
 
 def look(bench: Bench, *known: str) -> dict[bytes, list[bytes]]:
@@ -100,6 +101,19 @@ def test_a_node_keeps_the_latest_of_many_clients_and_lists(bench: Bench) -> None
     assert (len(told), told[-1]) == (TOLD, b"last:1 ffffffff"), "the latest"
 
 
+def test_a_node_knows_for_three_minutes_whose_an_inbox_is(bench: Bench) -> None:
+    sign(bench, "a:1 00000001", "f1")
+    sign(bench, "b:2 00000002", "f2")
+    inboxes = [b"00000001" * 4, b"00000003" * 4, b"00000002" * 4]
+    command, *asked = words(roll.owned("", inboxes))
+    told = bench.client.say(command, *asked)
+    assert told == [b"a:1", None, b"b:2"]
+    assert 170_000 < bench.operator.say("PTTL", asked[0]) <= 180_000
+    bench.operator.say("PEXPIRE", asked[0], 1000)
+    sign(bench, "a:1 00000001", "f1")
+    assert bench.operator.say("PTTL", asked[0]) > 170_000
+
+
 # ------------------------------------------------ planted faults
 
 FAULTS = {
@@ -112,6 +126,8 @@ FAULTS = {
     "keeps any number": ("call('ZRANK', key, member) >= tonumber(most)", "false"),
     "tells of the first": ("-tonumber(told), -1, 'WITHSCORES'", "0, tonumber(told) - 1, 'WITHSCORES'"),
     "has one set for all lists": ("note(KEYS[2] .. ':' .. ARGV[2], ARGV[1], clients)", "note(KEYS[2] .. ':f1', ARGV[1], clients)"),
+    "an owner stays": ("ARGV[5], 'PX', ARGV[6])", "ARGV[5])"),
+    "an owner is noted under another's key": ("call('SET', KEYS[3]", "call('SET', KEYS[3] .. '0'"),
     "keys stay": ("call('PEXPIRE', key, ARGV[3])", ""),
 }
 TESTS = [
@@ -122,6 +138,7 @@ TESTS = [
     test_a_client_that_is_too_old_is_not_told_of_though_nobody_has_dropped_it,
     test_what_was_signed_by_a_clock_that_was_ahead_is_signed_again,
     test_a_node_keeps_the_latest_of_many_clients_and_lists,
+    test_a_node_knows_for_three_minutes_whose_an_inbox_is,
 ]
 
 

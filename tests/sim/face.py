@@ -19,6 +19,7 @@ from holdfast.face.election import Leader, View, spoken
 from holdfast.face.fill import Fills, Found
 from holdfast.face.inside import Inside
 from holdfast.face.lock import Leave
+from holdfast.face.looking import tell_owner
 from holdfast.face.moving import Whole, steps
 from holdfast.face.once import Deed, Result, Turn, begin
 from holdfast.face.plans import Plan
@@ -133,7 +134,11 @@ class Lock(lock.Lock[Lease]):
         self._driver, self._sources = driver, sources
 
     async def acquire(self) -> Lease:
-        return await self._acquire(self._terms.wait, self._terms.reentrant)
+        try:
+            return await self._acquire(self._terms.wait, self._terms.reentrant)
+        except LockBusy as busy:
+            await carry_out(tell_owner(self._driver.settings, busy), self._driver)
+            raise
 
     async def try_acquire(self) -> Lease | None:
         try:

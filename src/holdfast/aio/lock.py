@@ -17,6 +17,7 @@ from ..face.inside import Inside
 from ..face.lock import Leave
 from ..face.moving import steps
 from ..face.terms import Terms
+from .asking import carry_out
 from .decorating import Locked, P, W
 from .lease import Lease
 
@@ -38,13 +39,24 @@ class Lock(lock.Lock[Lease]):
         self._sources = sources  # of names that move: where they are taken before that, and which
 
     async def acquire(self) -> Lease:
-        return await self._acquire(self._terms.wait, self._terms.reentrant)
+        try:
+            return await self._acquire(self._terms.wait, self._terms.reentrant)
+        except LockBusy as busy:
+            await self._say_whose(busy)
+            raise
 
     async def try_acquire(self) -> Lease | None:
         try:
             return await self._acquire(0.0, self._terms.reentrant)
         except LockBusy:
             return None
+
+    async def _say_whose(self, busy: LockBusy) -> None:
+        # Loaded when it is needed first.
+        from ..face.looking import tell_owner
+
+        driver = self._driver()
+        await carry_out(tell_owner(driver.settings, busy), driver)
 
     async def _acquire(self, wait: float | None, stays: bool) -> Lease:
         terms, driver, here = self._terms, self._driver(), asyncio.current_task()
@@ -80,7 +92,11 @@ class Lock(lock.Lock[Lease]):
     async def __aenter__(self) -> Lease:
         here = self._here()
         stay, before = self._stay(), self._entered.get(here)
-        lease = await self._acquire(self._terms.wait, True)
+        try:
+            lease = await self._acquire(self._terms.wait, True)
+        except LockBusy as busy:
+            await self._say_whose(busy)
+            raise
         if stay is not None:
             stay.lease = lease
         else:

@@ -16,11 +16,11 @@ from math import inf
 from typing import Protocol
 
 from .. import events
-from ..errors import ConfigError, LockBusy, NoQuorum, Overtaken, readable
+from ..errors import ITSELF, ConfigError, LockBusy, NoQuorum, Overtaken, readable
 from . import quorum
 from .command import CEDE, GRANTED, INQUIRY, READER, RELEASE, SHARED, TAKEN, TRY, WAIT, Command, Recipe
 from .reach import DOWN, HOPED, UP, Reach
-from .ticket import FENCE, TOKEN, Mint
+from .ticket import FENCE, TOKEN, Mint, inbox_of
 
 
 class State(enum.Enum):
@@ -630,9 +630,8 @@ class Claim:
         value, advice = vote.holder or b"", ""
         left = max(0.0, vote.told + vote.left / 1000 - now) if vote.left >= 0 else None
         if TOKEN.fullmatch(value):
-            inbox = value[17:49]  # its beginning is in the name of the holder's connections, beside its owner
-            who = "this client itself" if inbox == self.mint.inbox else f"holdfast client {inbox[:8].decode()}"
-            advice = f"Wait longer (`wait=`), or come back later; inspect({self.recipe.part!r}) tells whose client it is."
+            inbox = inbox_of(value)
+            who = ITSELF if inbox == self.mint.inbox else f"holdfast client {inbox[:8].decode()}"
         elif value == SHARED:
             who = "readers of the read-write lock of this name"
         else:

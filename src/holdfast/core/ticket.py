@@ -43,6 +43,11 @@ class Mint:
         return b"%016d:%b:%08x" % (ticket, self.inbox, self._serial)
 
 
+def inbox_of(token: bytes) -> bytes:
+    """The inbox of the client that made a token."""
+    return token[17:49]
+
+
 def kind_of(token: bytes) -> bytes:
     """What a token ends in, after its serial: ":r", ":w" or nothing."""
     return token[58:]

@@ -127,8 +127,7 @@ class Crew:
         self._checked, self._recheck = -inf, inf  # when it was begun last, and is due again
         self._told: list[object] = [None] * len(self.lanes)
         self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout)
-        client = f"{settings.owner} {inbox[:8].decode()}"
-        self._roll = Roll(settings.prefix, client, settings.spreads, settings.leaving, len(self.lanes))
+        self._roll = Roll(settings.prefix, settings.owner, inbox, settings.spreads, settings.leaving, len(self.lanes))
         self._sizes = Sizes(settings.max_ttl)
         # By what questions share: the round that is under way, and the one that comes next.
         self._shared: dict[Hashable, list[Round]] = {}

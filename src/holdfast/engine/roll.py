@@ -1,4 +1,4 @@
-"""The roll: on every node, which clients live, and which lists of sets of nodes each of them knows.
+"""The roll: on every node, which clients live, whose they are, and which lists of sets of nodes each of them knows.
 
 Knows what is written there, and which clients must not go on beside this one. Must not know lanes or claims.
 
@@ -6,12 +6,15 @@ While sets of nodes are changed, a client that knows only the old list and a cli
 name at the same time. So each client signs the roll of each node with its first use, and once a minute after that, whether it is used
 or not. The answer tells of clients that know other lists. A node remembers a client for more than a day after it signed, so that jobs that
 run for a moment and come back the next day are seen, too.
+
+A token has the inbox of the client that made it. So the roll also tells who holds a lock: for each inbox, a node keeps the `owner` of
+its client. A node forgets that sooner, three minutes after the client signed for the last time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -21,6 +24,7 @@ from ..wire.resp import pack
 
 EVERY = 60.0  # seconds between two signatures of a client
 LIFE = 26 * 3600  # seconds for which a node remembers a client: a daily job is seen, on the day on which clocks are set back, too
+NAMED = 3 * EVERY  # seconds for which a node keeps whose an inbox is: a client that misses one signature is still known
 RECENT = 2 * EVERY  # seconds: a client that signed within them lives, as far as anybody knows
 ALONE = "0"  # the list of a client that has one set of nodes
 LISTS, CLIENTS, TOLD = 16, 1000, 16  # how many lists a node keeps, how many clients of each, and how many of these it tells of
@@ -57,15 +61,16 @@ class Roll:
         asked: The questions that are under way.
     """
 
-    def __init__(self, prefix: str, client: str, spreads: Sequence[str], leaving: bool, nodes: int) -> None:
+    def __init__(self, prefix: str, owner: str, inbox: bytes, spreads: Sequence[str], leaving: bool, nodes: int) -> None:
         """
         Args:
-            client: The client's owner and the first digits of its inbox, with a space between them.
+            owner: Whose client this is, such as "host:pid".
+            inbox: The client's inbox, 32 hexadecimal digits.
             spreads: A digest of each list of sets that the client knows, the current one first; empty: it has one set, and one list.
             leaving: Is this set only in the former list?
         """
-        self._keys = keys(prefix)
-        self._client, self._known, self._leaving = client, tuple(spreads) or (ALONE,), leaving
+        self._known, self._leaving = tuple(spreads) or (ALONE,), leaving
+        self._question = _question(prefix, self._known, owner, inbox)
         self.asked: set[Round] = set()
         self.fresh: set[int] = set()
         self._dues = [inf] * nodes
@@ -87,7 +92,7 @@ class Roll:
 
     def question(self) -> bytes:
         """The bytes that sign the roll, and ask who knows other lists."""
-        return _question(self._keys, self._client, self._known)
+        return self._question
 
     def asks(self, up: Collection[int], now: float) -> list[int]:
         """The nodes to ask now, of those that can be spoken to. They are asked again after a while."""
@@ -146,7 +151,7 @@ def keys(prefix: str) -> tuple[bytes, bytes]:
 
 def look(prefix: str, spreads: Sequence[str]) -> bytes:
     """The bytes that ask who knows other lists than these, and sign nothing."""
-    return _question(keys(prefix), "", tuple(spreads) or (ALONE,))
+    return _question(prefix, tuple(spreads) or (ALONE,))
 
 
 def found(answer: object, spreads: Sequence[str], leaving: bool) -> tuple[Straggler, ...] | None:
@@ -155,10 +160,34 @@ def found(answer: object, spreads: Sequence[str], leaving: bool) -> tuple[Stragg
     return None if seen is None else _shown(seen, 0.0)
 
 
-def _question(names: tuple[bytes, bytes], client: str, known: Sequence[str]) -> bytes:
+def owned(prefix: str, inboxes: Sequence[bytes]) -> bytes:
+    """The bytes that ask whose these inboxes are."""
+    return pack(b"MGET", *[owner_key(prefix, it) for it in inboxes])
+
+
+def owners(inboxes: Sequence[bytes], answers: Iterable[object]) -> dict[bytes, str]:
+    """Whose the inboxes are, as far as the answers to `owned` tell."""
+    told: dict[bytes, str] = {}
+    for answer in answers:
+        if isinstance(answer, list) and len(answer) == len(inboxes):
+            for inbox, owner in zip(inboxes, answer, strict=True):
+                if isinstance(owner, bytes):
+                    told[inbox] = owner.decode("utf-8", "replace")
+    return told
+
+
+def owner_key(prefix: str, inbox: bytes) -> bytes:
+    """Where a node keeps whose an inbox is, for clients with this prefix."""
+    return b"{holdfast}:owner:%b%b" % (prefix.encode(), inbox)
+
+
+def _question(prefix: str, known: Sequence[str], owner: str = "", inbox: bytes = b"") -> bytes:
+    client = b"%b %b" % (owner.encode(), inbox[:8]) if inbox else b""
     most = b"%d %d %d" % (LISTS, CLIENTS, TOLD)
+    lasts = b"%d" % (NAMED * 1000)
+    names = *keys(prefix), owner_key(prefix, inbox)
     text, life = ",".join(known).encode(), b"%d" % (LIFE * 1000)
-    return pack(b"EVALSHA", ROLL.sha, b"%d" % ROLL.keys, *names, client.encode(), text, life, most)
+    return pack(b"EVALSHA", ROLL.sha, b"%d" % ROLL.keys, *names, client, text, life, most, owner.encode(), lasts)
 
 
 def strangers(answer: object, known: Sequence[str], leaving: bool) -> list[_Seen] | None:

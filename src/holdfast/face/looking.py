@@ -5,16 +5,17 @@ Knows recipes, and that rounds have answers. Must not know who waits for them: e
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
 from .. import checks
 from ..core import quorum
-from ..core.round import Round
-from ..core.ticket import TOKEN
+from ..core.round import Answers, Round
+from ..core.ticket import TOKEN, inbox_of
 from ..engine import roll
 from ..engine.crew import NodeStatus
 from ..engine.settings import Settings
-from ..errors import ConfigError, NoQuorum
+from ..errors import ConfigError, HoldfastError, LockBusy, NoQuorum
 from ..events import Forced
 from ..recipes import looking
 from ..recipes.exclusive import key_of
@@ -27,13 +28,51 @@ def inspect(settings: Settings, name: str) -> Plan[LockStatus]:
     """How a lock is, node by node."""
     seen = yield from _everywhere(settings, looking.inspect(key_of(name, settings.prefix, parts=True)), name, "inspect")
     labels = [it.label for it in settings.addresses]
-    known: dict[bytes, str] = {}
-    status = looking.status(name, labels, seen.answers, seen.causes, known)
+    status = looking.status(name, labels, seen.answers, seen.causes, {})
     tokens = [status.holder or "", *(it.token for it in status.readers), *(it.token for it in status.queue)]
-    if any(TOKEN.fullmatch(it.encode()) for it in tokens):
-        who = yield Ask(dict.fromkeys(seen.answers, looking.WHO))
-        known = looking.owners(who.answers.values())
+    known = yield from owners(settings, [it.encode() for it in tokens], seen.answers)
     return looking.status(name, labels, seen.answers, seen.causes, known)
+
+
+def owners(settings: Settings, values: Iterable[bytes], nodes: Collection[int]) -> Plan[dict[bytes, str]]:
+    """Ask whose clients made these values of locks.
+
+    Args:
+        settings: Those of the nodes.
+        values: Tokens, and values of other programs, of which no node knows anything.
+        nodes: The nodes to ask.
+
+    Returns:
+        By inbox, whose it is, of those that the nodes know.
+    """
+    inboxes = list(dict.fromkeys(inbox_of(it) for it in values if TOKEN.fullmatch(it)))
+    if not inboxes:
+        return {}
+    seen = yield Ask(dict.fromkeys(nodes, roll.owned(settings.prefix, inboxes)))
+    return roll.owners(inboxes, seen.answers.values())
+
+
+def tell_owner(settings: Settings, busy: LockBusy) -> Plan[None]:
+    """Have the error say whose client holds the lock, if a node knows that.
+
+    Costs a round trip, and is for callers that get to see the error. Callers of one client that meet the same holder at the same time
+    ask once. Where no node answers, the error stays as it is.
+    """
+    holder = (busy.holder or "").encode()
+    if not TOKEN.fullmatch(holder):
+        return
+    inbox, size = inbox_of(holder), len(settings.addresses)
+
+    def enough(answers: Answers) -> bool:
+        return len(answers) >= quorum.majority(size) or bool(roll.owners([inbox], answers.values()))
+
+    try:
+        seen = yield Ask(dict.fromkeys(range(size), roll.owned(settings.prefix, [inbox])), enough, share=("owner", inbox))
+    except HoldfastError:
+        # The client was closed meanwhile, perhaps. The caller is to be told that the lock is busy.
+        return
+    if owner := roll.owners([inbox], seen.answers.values()).get(inbox):
+        busy.held_by(owner)
 
 
 def locked_by(settings: Settings, name: str) -> Plan[str | None]:

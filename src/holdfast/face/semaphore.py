@@ -10,14 +10,13 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from ..core.round import Answers, Round
-from ..core.ticket import TOKEN
 from ..engine.settings import Settings
 from ..recipes import looking
 from ..recipes.looking import PermitHolder
 from ..recipes.semaphore import Slots
 from .lease import Lease
 from .lock import Lock
-from .looking import unheard
+from .looking import owners, unheard
 from .plans import Ask, Plan
 
 T = TypeVar("T", bound=Lease)
@@ -88,10 +87,7 @@ def holders(settings: Settings, slots: Slots) -> Plan[tuple[PermitHolder, ...]]:
     """Which permits are held, and by whom."""
     seen = yield from _look(settings, slots)
     held, _ = looking.held(seen.answers, slots.permits, len(settings.addresses))
-    known: dict[bytes, str] = {}
-    if any(TOKEN.fullmatch(value) for value, _ in held.values()):
-        who = yield Ask(dict.fromkeys(seen.answers, looking.WHO))
-        known = looking.owners(who.answers.values())
+    known = yield from owners(settings, [value for value, _ in held.values()], seen.answers)
     return looking.permit_holders(slots.label, held, known)
 
 

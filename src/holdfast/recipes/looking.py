@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 
 from ..core import quorum
-from ..core.ticket import FENCE, TOKEN
+from ..core.ticket import FENCE, TOKEN, inbox_of
 from ..errors import readable
 from ..scripts import FORCE_RELEASE, INSPECT, NAMES, PERMITS, RW_FORCE_RELEASE, Script
 from ..wire.resp import pack
@@ -22,9 +22,6 @@ from .readwrite import rw_keys_of
 
 MOST = 100  # of those who wait, how many an inspection tells of
 STEP = b"1000"  # keys that a node looks at before it serves somebody else
-WHO = pack(b"CLIENT", b"LIST", b"TYPE", b"pubsub")  # every holdfast connection listens to its inbox
-_NAME = re.compile(rb"(?:^| )name=holdfast:(\S+):([0-9a-f]{8})(?= |$)", re.MULTILINE)
-
 _ESCAPED = re.compile(rb"\\x([89a-f][0-9a-f])")  # a byte that is no UTF-8, as it is shown
 
 
@@ -198,7 +195,7 @@ def _slots(answer: object) -> dict[int, tuple[bytes, int]] | None:
 
 
 def permit_holders(label: str, found: Mapping[int, tuple[bytes, int]], known: Mapping[bytes, str]) -> tuple[PermitHolder, ...]:
-    """Who holds these slots of a semaphore, for users. `found`: as `held` returns it; `known`: the owners of inboxes."""
+    """Who holds these slots of a semaphore, for users. `found`: as `held` returns it; `known`: whose each inbox is."""
     return tuple(
         PermitHolder(
             slot=slot,
@@ -238,16 +235,6 @@ def found(reply: object) -> tuple[bytes, list[bytes]]:
     return (items[0], items[1:]) if items else (b"0", [])
 
 
-def owners(replies: Iterable[object]) -> dict[bytes, str]:
-    """Who has which inbox (its first 8 digits), by what the servers say of their connections."""
-    told: dict[bytes, str] = {}
-    for reply in replies:
-        text = reply.encode() if isinstance(reply, str) else reply
-        if isinstance(text, bytes):
-            told.update((inbox, owner.decode("utf-8", "replace")) for owner, inbox in _NAME.findall(text))
-    return told
-
-
 def on_majority(values: Mapping[int, object], nodes: int) -> tuple[bool, bytes | None]:
     """Which value do most nodes have? (Is that certain, the value or None.) `values`: of those that have answered."""
     q, unknown = quorum.majority(nodes), nodes - len(values)
@@ -261,7 +248,7 @@ def on_majority(values: Mapping[int, object], nodes: int) -> tuple[bool, bytes |
 def status(
     name: str, labels: Sequence[str], replies: Mapping[int, object], causes: Mapping[int, Exception], known: Mapping[bytes, str]
 ) -> LockStatus:
-    """What all answers say together. `known`: the owners of inboxes."""
+    """What all answers say together. `known`: whose each inbox is."""
     told = {node: it for node, reply in replies.items() if (it := _read(reply)) is not None}
     q, _, value = quorum.majority(len(labels)), *on_majority({node: it.holder for node, it in told.items()}, len(labels))
     having = [it for it in told.values() if value is not None and it.holder == value]
@@ -330,4 +317,4 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _owner(token: bytes | None, known: Mapping[bytes, str]) -> str | None:
-    return known.get(token[17:25]) if token and TOKEN.fullmatch(token) else None
+    return known.get(inbox_of(token)) if token and TOKEN.fullmatch(token) else None

@@ -1,9 +1,10 @@
--- roll: notes that a client lives and which lists of sets of nodes it knows, and tells of clients that know other ones.
+-- roll: notes that a client lives, who it is and which lists of sets of nodes it knows, and tells of clients that know other ones.
 --
--- KEYS  lists clients
--- ARGV  me known life most
+-- KEYS  lists clients owner
+-- ARGV  me known life most name lasts
 --   lists    a sorted set: each text of lists that a client knows, by the ms at which one said so last
 --   clients  begins the key of a sorted set for each of these texts: clients, by the ms at which each said so last
+--   owner    where it stands whose client this is, for `lasts` ms: `name`
 --   me       the client; nothing: it only looks
 --   known    the text of the lists that it knows
 --   life     for how many ms a client is remembered after it has said so
@@ -40,6 +41,7 @@ end
 if ARGV[1] ~= '' then
     note(KEYS[1], ARGV[2], texts)
     note(KEYS[2] .. ':' .. ARGV[2], ARGV[1], clients)
+    call('SET', KEYS[3], ARGV[5], 'PX', ARGV[6])
 end
 
 local answer = {}

@@ -18,6 +18,7 @@ from ..face.inside import Inside
 from ..face.lock import Leave
 from ..face.moving import steps
 from ..face.terms import Terms
+from .asking import carry_out
 from .decorating import Locked, P, R
 from .lease import Lease
 
@@ -39,13 +40,23 @@ class Lock(lock.Lock[Lease]):
         self._sources = sources  # of names that move: where they are taken before that, and which
 
     def acquire(self, cancel: threading.Event | None = None) -> Lease:
-        return self._acquire(self._terms.wait, self._terms.reentrant, cancel)
+        try:
+            return self._acquire(self._terms.wait, self._terms.reentrant, cancel)
+        except LockBusy as busy:
+            self._say_whose(busy)
+            raise
 
     def try_acquire(self) -> Lease | None:
         try:
             return self._acquire(0.0, self._terms.reentrant)
         except LockBusy:
             return None
+
+    def _say_whose(self, busy: LockBusy) -> None:
+        # Loaded when it is needed first.
+        from ..face.looking import tell_owner
+
+        carry_out(tell_owner(self._driver.settings, busy), self._driver)
 
     def _acquire(self, wait: float | None, stays: bool, cancel: Cancel | None = None) -> Lease:
         terms, here = self._terms, itself()
@@ -88,7 +99,11 @@ class Lock(lock.Lock[Lease]):
     def __enter__(self) -> Lease:
         here = self._here()
         stay, before = self._stay(), self._entered.get(here)
-        lease = self._acquire(self._terms.wait, True, self._terms.cancel)
+        try:
+            lease = self._acquire(self._terms.wait, True, self._terms.cancel)
+        except LockBusy as busy:
+            self._say_whose(busy)
+            raise
         try:
             if stay is not None:  # whoever stores the lease, no call follows: nothing can come between that and the block
                 stay.lease = lease

@@ -729,9 +729,6 @@ def _client(c: Connection, *words: bytes) -> Reply:
         case [b"SETINFO", attribute, _] if c.server.dialect.takes_setinfo:
             if attribute.upper() not in (b"LIB-NAME", b"LIB-VER"):
                 raise Refused(b"ERR Unrecognized option '%b'" % attribute)
-        case [b"LIST", option, kind] if (option.upper(), kind.lower()) == (b"TYPE", b"pubsub"):
-            found = [it for it in c.server.connections if it.channels]
-            return b"".join(b"id=%d addr=127.0.0.1:1 name=%b db=0 sub=%d\n" % (it.id, it.name, len(it.channels)) for it in found)
         case [b"TRACKING", state, *options]:
             _track(c, state.upper(), {option.upper() for option in options})
         case [b"CACHING", answer]:
@@ -971,6 +968,12 @@ def _flushall(c: Connection, how: bytes = b"SYNC") -> Reply:
 @command(b"GET", 1, 1, reads=FIRST)
 def _get(c: Connection, key: bytes) -> Reply:
     return c.typed(key, bytes)
+
+
+@command(b"MGET", 1, inf, reads=ALL)
+def _mget(c: Connection, *keys: bytes) -> Reply:
+    found = [c.look(key) for key in keys]
+    return [it if isinstance(it, bytes) else None for it in found]
 
 
 @command(b"SET", 2, inf)
