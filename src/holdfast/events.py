@@ -14,6 +14,7 @@ __all__ = [
     "Discarded",
     "Doubt",
     "Event",
+    "HeldLong",
     "LeaseEvent",
     "Lost",
     "NodeDown",
@@ -93,10 +94,11 @@ class LeaseEvent(LockEvent):
     fence: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired(LeaseEvent):
-    """The lock is held."""
+    """The lock is held. `contended`: somebody else had it when it was asked for."""
 
-    __slots__ = ()
+    contended: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,13 @@ class Renewed(LeaseEvent):
     """A majority has confirmed a renewal. `remaining`: seconds that the lease is now good for."""
 
     remaining: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldLong(LeaseEvent):
+    """A lease has been held for longer than the client's `long_hold`. It goes on. `held`: seconds so far."""
+
+    held: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

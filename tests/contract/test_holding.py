@@ -16,7 +16,7 @@ from contract.faces import Face
 
 from holdfast import LeaseState
 from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum, NotHeld
-from holdfast.events import Doubt, Renewed
+from holdfast.events import Acquired, Doubt, HeldLong, Renewed
 
 TICK = 0.3  # seconds by which a busy machine may be late
 
@@ -232,6 +232,45 @@ async def test_s17_a_majority_is_away_for_less_than_a_lease(face: Face, three: C
     assert (doubt.name, doubt.token, doubt.fence) == (name, lease.token, lease.fence)
     assert 0 < doubt.remaining < 0.8
     await face.release(lease)
+
+
+async def test_a_lease_that_is_held_for_long_is_told_of_once(face: Face, three: Cluster, name: str) -> None:
+    if not face.hears:
+        pytest.skip("this driver hands on no events")
+    heard: list[Any] = []
+    client = await face.connected(three, observer=heard.append, long_hold=0.5)
+    quick = await face.acquire(client.lock(f"{name}.quick", ttl=0.6))
+    await face.release(quick)
+    lease = await face.acquire(client.lock(name, ttl=0.6))
+    await face.until(lambda: any(isinstance(it, HeldLong) for it in heard))
+    renewed = sum(isinstance(it, Renewed) for it in heard)
+    await face.until(lambda: sum(isinstance(it, Renewed) for it in heard) >= renewed + 3)
+    assert lease.held
+    [told] = [it for it in heard if isinstance(it, HeldLong)]
+    assert (told.name, told.fence, told.token) == (name, lease.fence, lease.token)
+    assert 0.5 <= told.held < 60
+    await face.release(lease)
+
+
+async def test_contention_is_counted(face: Face, three: Cluster, name: str) -> None:
+    heard: list[Any] = []
+    options = {"observer": heard.append} if face.hears else {}
+    client, other = await face.connected(three, **options), await face.connected(three)
+    before = client.stats()
+    lease = await face.acquire(other.lock(name))
+    waiter = asyncio.create_task(face.acquire(client.lock(name, wait=30)))
+    await face.until(lambda: three.waiters(name) == [1] * 3)
+    await face.sleep(0.2)
+    await face.release(lease)
+    mine = await waiter
+    await face.release(mine, True)
+    await face.release(await face.acquire(client.lock(f"{name}.free")))
+    stats = client.stats()
+    assert (stats.acquired - before.acquired, stats.contended - before.contended) == (2, 1)
+    assert 0.2 <= stats.waited - before.waited < 30
+    if face.hears:
+        await face.until(lambda: sum(isinstance(it, Acquired) for it in heard) == 2)
+        assert [it.contended for it in heard if isinstance(it, Acquired)] == [mine.contended, False] == [True, False]
 
 
 async def test_without_renewal_a_lease_ends_with_its_ttl(face: Face, five: Cluster, name: str) -> None:

@@ -40,7 +40,7 @@ def when(seconds: float) -> datetime:
 def counted(record: Record) -> dict[str, int]:
     """What was counted, by name."""
     stats = record.stats([])
-    return {name: count for name, count in stats._asdict().items() if count}
+    return {name: count for name, count in stats._asdict().items() if count and name != "waited"}
 
 
 def test_in_the_beginning_nothing_has_happened() -> None:
@@ -99,6 +99,52 @@ def test_news_of_a_new_state_are_told() -> None:
     assert isinstance(acquired, events.Acquired) and (acquired.fence, acquired.waited) == (7, 1.0)
     assert isinstance(refused, events.Refused) and (refused.error, refused.waited) == (error, 2.0)
     assert isinstance(lost, events.Lost) and (lost.fence, lost.reason, lost.waited) == (7, "gap", 1.0)
+
+
+def test_a_lock_that_somebody_else_had_is_told_and_counted() -> None:
+    record = a_record()
+    for contended in (True, False, True):
+        claim = a_claim(HELD, since=11.0, fence=7)
+        claim.contended = contended
+        record.news(claim, 11.0)
+    assert [it.contended for it in record.events] == [True, False, True]  # type: ignore[attr-defined]
+    record.news(a_claim(OVER, refusal=LockBusy("jobs", 1.0, None, None)), 12.0)
+    record.ended(a_claim(OVER), WAITING, 14.0)
+    record.ended(a_claim(OVER, since=11.0), HELD, 99.0)
+    stats = record.stats([])
+    assert (stats.acquired, stats.contended, stats.refused) == (3, 2, 2)
+    assert stats.waited == pytest.approx(3 * 1.0 + 2.0 + 4.0)
+
+
+def test_a_lease_that_is_held_for_long_is_told_of_once_and_though_nobody_listens() -> None:
+    record = a_record(telling=False)
+    record.long = 600.0
+    claim = a_claim(HELD, since=11.0, fence=7, until=620.0)
+    for now in (14.0, 610.9, 611.0, 614.0, 9000.0):
+        claim.notes = (events.Renewed,)
+        record.notes(claim, now)
+    [told] = record.events
+    assert told == events.HeldLong(name="jobs", token=claim.token.decode(), waited=1.0, fence=7, held=600.0)
+    assert counted(record) == {"renewed": 5}
+    never = a_record()
+    claim.notes = (events.Renewed,)
+    never.notes(claim, 1e9)
+    assert [type(it) for it in never.events] == [events.Renewed], "by default, nobody is warned"
+
+
+@pytest.mark.parametrize("end", ["released", "lost"])
+def test_a_lease_that_has_ended_is_forgotten(end: str) -> None:
+    record = a_record(telling=False)
+    record.long = 600.0
+    claim = a_claim(HELD, since=11.0, fence=7, until=620.0, notes=(events.Renewed,))
+    record.notes(claim, 700.0)
+    if end == "lost":
+        claim.state = LOST
+        record.news(claim, 701.0)
+    else:
+        claim.state = OVER
+        record.ended(claim, HELD, 701.0)
+    assert not record._told_long
 
 
 def test_news_of_no_new_state_are_not() -> None:
@@ -175,7 +221,8 @@ def test_the_figures() -> None:
     record.note(events.NodeDown(node="n0", cause=ConnectionError("gone")))
     record.dropped = 8
     stats = record.stats(iter([HELD, WAITING, HELD, OVER, LOST, claim.state, WAITING]))
-    assert stats == Stats(held=2, waiting=3, attempts=2, acquired=3, refused=1, released=4, lost=5, renewed=6, doubts=7, down=1, dropped=8)
+    figures = {"held": 2, "waiting": 3, "attempts": 2, "acquired": 3, "refused": 1, "released": 4, "lost": 5, "renewed": 6, "doubts": 7}
+    assert stats == Stats(**figures, down=1, dropped=8, waited=1.0)
     with pytest.raises(AttributeError):
         stats.held = 0  # type: ignore[misc]
 

@@ -121,6 +121,7 @@ class Crew:
         self.hangups: list[int] = []  # nodes whose connection to close, with a reset
         self.spoke = False  # may lanes have something to send? (Said by them; taken back by a driver that has sent all.)
         self.record = Record()
+        self.record.long = settings.long_hold
         self.changes = 0  # how often something did that is nobody's in particular: a node's standing, what a watch is for, the end
         self._ahead: float | None = None  # the clock that tickets are taken from, less `now`; None: ours, no node has told its own
         self._checkup: Round | None = None  # that asks the nodes for their clocks again

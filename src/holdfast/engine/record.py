@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from math import inf
 from typing import NamedTuple
 
 from .. import events
 from ..core.claim import HELD, LOST, OVER, WAITING, Claim, State
 
+_TROUBLE = (events.Lost, events.Doubt, events.HeldLong)  # what the log tells, though nobody listens
 REMEMBERED = 10_000  # warnings that are not repeated: of as many names and nodes; then the oldest is forgotten
 
 
@@ -21,7 +23,9 @@ class Stats(NamedTuple):
 
     `held` and `waiting` are names now; the others count: requests begun (`attempts`), that got the lock, that came to nothing (busy, no
     quorum, given up: `refused`), leases given back and lost, renewals confirmed and late (`doubts`), nodes that went `down`,
-    and events that were `dropped` because the observer or a log handler is too slow.
+    and events that were `dropped` because the observer or a log handler is too slow. `contended`: how many of the locks that were
+    got somebody else had when they were asked for; `waited`: seconds that all requests together have waited for their end, whatever
+    it was. So `contended / acquired` tells how often callers compete, and `waited / (acquired + refused)` what that costs each.
     """
 
     held: int
@@ -35,6 +39,8 @@ class Stats(NamedTuple):
     doubts: int
     down: int
     dropped: int = 0
+    contended: int = 0
+    waited: float = 0.0
 
 
 def total(them: Iterable[Stats]) -> Stats:
@@ -46,7 +52,7 @@ class Record:
     """Events to be handed on, in order.
 
     `telling`: does anybody want those of locks that go well? `epoch`: the wall clock less `now`. `dropped`: how many
-    events the driver has dropped, because too many wait already.
+    events the driver has dropped, because too many wait already. `long`: seconds of holding after which it is worth a word.
     """
 
     def __init__(self) -> None:
@@ -55,12 +61,15 @@ class Record:
         self.telling = False
         self.epoch = 0.0
         self.dropped = 0
+        self.long = inf
+        self._contended, self._waited = 0, 0.0
+        self._told_long: set[bytes] = set()  # the tokens of claims that live and have been held for long
         self._warned: dict[tuple[str, str], None] = {}  # (a set, in order)
 
     def happened(self, kind: type[events.LockEvent], claim: Claim, now: float, **facts: object) -> None:
         """Something happened to a lock: counted in any case, and told if it is trouble."""
         self.counts[kind] += 1
-        if self.telling or kind is events.Lost or kind is events.Doubt:
+        if self.telling or kind in _TROUBLE:
             waited = (claim.since or now) - claim.began
             self.events.append(kind(at=self.at(now), name=claim.recipe.label, token=claim.token.decode(), waited=waited, **facts))
 
@@ -73,21 +82,30 @@ class Record:
                 self.happened(kind, claim, now, holder=None if holder is None else holder.decode("utf-8", "backslashreplace"))
             else:
                 self.happened(kind, claim, now, fence=claim.fence, remaining=claim.until - now)
+                if now - (claim.since or now) >= self.long and claim.token not in self._told_long:
+                    self._told_long.add(claim.token)
+                    self.happened(events.HeldLong, claim, now, fence=claim.fence, held=now - (claim.since or now))
 
     def news(self, claim: Claim, now: float) -> None:
         """A claim has news: its state may be a new one."""
         if claim.state is LOST:
+            self._told_long.discard(claim.token)
             self.happened(events.Lost, claim, now, fence=claim.fence, reason=claim.reason)
         elif claim.state is HELD and claim.since == now:
-            self.happened(events.Acquired, claim, now, fence=claim.fence)
+            self._contended += claim.contended
+            self._waited += now - claim.began
+            self.happened(events.Acquired, claim, now, fence=claim.fence, contended=claim.contended)
         elif claim.state is OVER and claim.refusal is not None:
+            self._waited += now - claim.began
             self.happened(events.Refused, claim, now, error=claim.refusal)
 
     def ended(self, claim: Claim, before: State, now: float) -> None:
         """Its caller has ended it."""
+        self._told_long.discard(claim.token)
         if claim.state is OVER and before is HELD:
             self.happened(events.Released, claim, now, fence=claim.fence)
         elif claim.state is OVER and before is WAITING:
+            self._waited += now - claim.began
             self.happened(events.Refused, claim, now, error=None)
 
     def note(self, event: events.Event) -> None:
@@ -120,6 +138,8 @@ class Record:
             doubts=counts[events.Doubt],
             down=counts[events.NodeDown],
             dropped=self.dropped,
+            contended=self._contended,
+            waited=self._waited,
         )
 
     def at(self, now: float) -> datetime:

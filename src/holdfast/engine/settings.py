@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable
 from datetime import timedelta
+from math import inf
 from typing import Any, NamedTuple
 
 from .. import checks
@@ -46,7 +47,7 @@ class Settings(NamedTuple):
     waiting ends; `fresh`: run_ids that need no guard; `shard`: what this set of nodes is called, where there are several; `spreads`:
     the ways of spreading names over sets that this client keeps to, a digest of each, the current one first; `leaving`: is this set only
     in the former list? `debug`: leases remember the line that acquired
-    them.
+    them. `long_hold`: after how long a lease that is still held is worth a warning.
     """
 
     # Empty only if the client was not told of any node: its locks can be described, and using one raises ConfigError.
@@ -63,6 +64,7 @@ class Settings(NamedTuple):
     spreads: tuple[str, ...] = ()
     debug: bool = False
     leaving: bool = False
+    long_hold: float = inf
 
     @property
     def nodeless(self) -> ConfigError:
@@ -91,6 +93,7 @@ def settings(
     unset: bool = False,
     debug: bool = False,
     leaving: bool = False,
+    long_hold: object = None,
 ) -> Settings:
     """Check a client's settings.
 
@@ -99,6 +102,7 @@ def settings(
         unset: Nobody has named nodes, as in a program whose `--help` must work without them. No nodes are then allowed here,
             and refused where the client is used.
         debug: Leases remember the line that acquired them.
+        long_hold: After how long a lease that is still held is worth a warning. None: never.
 
     Raises:
         ConfigError: An option cannot work. The message names it and what to write instead.
@@ -144,6 +148,7 @@ def settings(
         spreads=spreads,
         debug=debug,
         leaving=leaving,
+        long_hold=inf if long_hold is None else checks.seconds(long_hold, "long_hold"),
     )
 
 

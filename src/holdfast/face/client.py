@@ -91,6 +91,9 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
     while they are being changed: a name that lives elsewhere by now is held there, too (beside HOLDFAST_NODES: HOLDFAST_PREVIOUS).
     docs/shards.md has the rest.
 
+    `long_hold`: after so many seconds of holding, each lease is worth one warning (a log line and a HeldLong event), since work that
+    hangs holds its lock for as long as its process lives (default None: never). `max_hold` of a lock ends such a lease.
+
     Raises ConfigError for anything that cannot work. A context manager: leaving it closes the client.
     """
 
@@ -110,6 +113,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
         credentials: Callable[[str], object] | None = None,
         shards: Sets | None = None,
         previous: Sets | Iterable[str] | None = None,
+        long_hold: Seconds | None = None,
         **unknown: Never,
     ) -> None:
         # First of all: whatever is raised from here on, no local variable shows a password.
@@ -131,6 +135,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
             **told,
             "node_timeout": node_timeout,
             "outage": outage,
+            "long_hold": long_hold,
             "unset": unset,
             "debug": environment.debug(),
         }
@@ -825,6 +830,7 @@ CLIENT_OPTIONS = (
     "credentials",
     "shards",
     "previous",
+    "long_hold",
 )
 _ADDRESSES = "the addresses themselves, Holdfast('redis://a:6379', 'redis://b:6379', ...)"
 _MEANT = {
