@@ -75,6 +75,7 @@ def test_a_rolling_restart_forgets_nothing_if_nodes_are_repaired(three: Nodes, r
             if repairs:
                 repaired = client.repair(pause=0.001)
                 assert (repaired.found, repaired.lacking, repaired.left_out) == (22, 0, ())
-                assert repaired.mended == 22
+                # A client that has noticed the gap in the latch by itself may have been faster there.
+                assert repaired.mended in (21, 22)
                 assert all(it.repaired for it in client.nodes())
         assert shop.forgotten() == ([] if repairs else ["once", "latch", "rate"])
