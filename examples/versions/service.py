@@ -63,7 +63,7 @@ def create_item(item_in: ItemCreate) -> dict[str, Any]:
 @app.exception_handler(HoldfastError)
 def not_held(request: Request, error: HoldfastError) -> JSONResponse:
     """Answer 503 if the lock was not acquired, or was lost: the client may try again."""
-    return JSONResponse({"detail": str(error)}, status.HTTP_503_SERVICE_UNAVAILABLE)
+    return JSONResponse({"detail": f"{type(error).__name__}: {error}"}, status.HTTP_503_SERVICE_UNAVAILABLE)
 
 
 # ------------------------------------------------ the locks
@@ -100,7 +100,7 @@ def version_0(name: str) -> Iterator[None]:
 
 @contextmanager
 def version_1(name: str, timeout: int = TIMEOUT) -> Iterator[None]:
-    """SET NX with an expiry and a random value on one server. A script releases the lock if the value is still there."""
+    """SET NX with an expiry and a random value on one server. A script releases the lock if it has that value."""
     value = os.urandom(20)
     try:
         while not servers[0].set(name, value, nx=True, ex=timeout):
@@ -219,9 +219,10 @@ item: ContextVar[str] = ContextVar("item")  # which request this thread works fo
 def passes(point: str, count: int | None = None) -> None:
     """Note in the journal that a request has come to a point of its way. Wait there while the walkthrough holds it.
 
-    The file `hold-POINT` holds all requests, and `go-POINT-ITEM` lets one of them go on.
+    `count` is how many items the request saw, if it looked. The file `hold-POINT` holds all requests, and
+    `go-POINT-ITEM` lets one of them go on.
     """
-    told = {"at": monotonic(), "process": os.getpid(), "item": item.get(), "point": point, "count": count}
+    told = {"at": monotonic(), "process": os.getpid(), "item": item.get(), "point": point, "items": count}
     with open(FOLDER / "journal", "ab", buffering=0) as journal:
         journal.write(json.dumps(told).encode() + b"\n")
     hold = FOLDER / f"hold-{point}"
