@@ -231,7 +231,8 @@ def draw(trace: Trace) -> str:
     described = (
         f"A time line of {REQUESTS} requests without a lock. All of them look within {last_look:.0f} milliseconds, and each sees 0 items. "
         f"The first writes after {first_write:.0f} milliseconds. Each writes one item, and all are answered with 201: "
-        f"in the end {REQUESTS} items exist, although {ALLOWED} are allowed."
+        f"in the end {REQUESTS} items exist, although {ALLOWED} are allowed. "
+        "(The walkthrough holds each request after its look until all have looked.)"
     )
     size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
     told = json.dumps(asdict(trace), ensure_ascii=True)
