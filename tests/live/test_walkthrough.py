@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -18,6 +20,7 @@ PATIENCE = 150.0  # seconds; on an idle machine the whole walk takes 25
 pytestmark = pytest.mark.timeout(PATIENCE + 30)
 
 KEPT = [201, 201, 201, 400, 400]
+ONE_TOO_MANY = [201, 201, 201, 201, 400]
 EXCEEDED = [201] * 5
 # Version, what is done, and which statuses the clients get (0: no answer).
 TOLD = [
@@ -27,10 +30,11 @@ TOLD = [
     ("version 0", "five at once: all GET, then SET", EXCEEDED),
     ("version 0", "the holder's process is killed", [0, 201]),
     ("version 1", "good weather: five requests at once", KEPT),
-    ("version 1", "the server restarts empty", [201, 201, 201, 201, 400]),
+    ("version 1", "the server restarts empty", ONE_TOO_MANY),
     ("version 2", "good weather: five requests at once", KEPT),
     ("version 2", "one of three servers hangs", KEPT),
     ("version 2.1", "good weather: five requests at once", KEPT),
+    ("version 2.1", "the holder is slow", ONE_TOO_MANY),
     ("version 2.1", "two of three servers die", EXCEEDED),
     ("holdfast", "good weather: five requests at once", KEPT),
     ("holdfast", "one of three servers hangs", KEPT),
@@ -111,7 +115,13 @@ def test_everything_happens_as_told(tmp_path: Path) -> None:
         ),
         ("version-1=holdfast", {"the server restarts empty": "request 3 has not come to the point 'looked'"}),
         ("version-2=holdfast", {"one of three servers hangs": "were answered while the server hung"}),
-        ("version-2.1=version-2", {"two of three servers die": "not come to the point 'looked' 5 time"}),
+        (
+            "version-2.1=version-2",
+            {
+                "the holder is slow": "request 3 has not come to the point 'looked'",
+                "two of three servers die": "not come to the point 'looked' 5 time",
+            },
+        ),
         ("holdfast=bare", {"good weather: five requests at once": "the clients got 5 × 201, instead of 3 × 201"}),
         ("holdfast=version-0", {"the holder's process is killed": "not all of 2 request(s) are answered"}),
         (
@@ -123,7 +133,13 @@ def test_everything_happens_as_told(tmp_path: Path) -> None:
             },
         ),
         ("holdfast=version-2", {"one of three servers hangs": "not all of 5 request(s) are answered"}),
-        ("holdfast=version-2.1", {"two of three servers die": "5 request(s) were inside at the same time"}),
+        (
+            "holdfast=version-2.1",
+            {
+                "one of three servers restarts empty": "the next request came in while one was inside",
+                "two of three servers die": "5 request(s) were inside at the same time",
+            },
+        ),
     ],
 )
 def test_a_version_that_does_something_else_is_noticed(plant: str, broken: dict[str, str], tmp_path: Path) -> None:
@@ -175,6 +191,37 @@ def test_a_broken_holdfast_is_noticed(plant: str, scene: str, complaint: str, tm
     assert status == 1, told
     assert verdicts(told)["holdfast", scene] == "NO", told
     assert complaint in told.partition(f"  {scene}:\n")[2], told
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("walkthrough", RUN)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["walkthrough"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "statuses, items, inside, complaint",
+    [
+        ([201, 400], ["0"], 1, None),
+        ([201, 201], ["0", "1"], 1, "the clients got 2 × 201, instead of 1 × 201, 1 × 400"),
+        ([201], ["0"], 1, "the clients got 1 × 201, instead of 1 × 201, 1 × 400"),
+        ([], [], 1, "the clients got nothing, instead of 1 × 201, 1 × 400"),
+        ([201, 400], ["0", "1"], 1, "the items ['0', '1'] are not those of the requests"),
+        ([201, 400], [], 1, "the items [] are not those of the requests"),
+        ([201, 400], ["0"], 2, "2 request(s) were inside at the same time, instead of 1"),
+    ],
+)
+def test_each_disagreement_is_named(
+    script: ModuleType, statuses: list[int], items: list[str], inside: int, complaint: str | None
+) -> None:
+    scene = script.Scene("a scene", lambda stage: "", {201: 1, 400: 1})
+    answers = [script.Answer(str(item), status, "", 0.0, 1.0) for item, status in enumerate(statuses)]
+    found = list(script.disagreements(scene, answers, items, inside))
+    assert len(found) == 0 if complaint is None else any(complaint in it for it in found), found
 
 
 def test_an_interrupted_walk_leaves_nothing_behind(tmp_path: Path) -> None:
