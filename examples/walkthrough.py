@@ -380,7 +380,7 @@ def holder_dies_and_all_wait_for_ever(stage: Stage) -> str:
             raise NotAsTold("the request behind it was answered")
         server.delete("create_item")
     stage.wait_for_answers()
-    return "no expiry: freed by hand"
+    return "a deadlock, until a DEL by hand"
 
 
 def holder_dies_and_the_next_goes_on(stage: Stage) -> str:
@@ -536,7 +536,7 @@ VERSIONS = {
         ],
     ),
     "version-0": Version(
-        "version 0",
+        "Version 0",
         "a bare Redis lock: GET, SET, DEL",
         [
             Scene("good weather: one behind another", one_behind_another, KEPT),
@@ -545,7 +545,7 @@ VERSIONS = {
         ],
     ),
     "version-1": Version(
-        "version 1",
+        "Version 1",
         "a single instance: SET NX, a random value, a script that releases",
         [
             Scene("good weather: five requests at once", five_at_once, KEPT),
@@ -553,15 +553,15 @@ VERSIONS = {
         ],
     ),
     "version-2": Version(
-        "version 2",
-        "Redlock on three instances, one after the other",
+        "Version 2",
+        "Redlock, on three instances, one after the other",
         [
             Scene("good weather: five requests at once", five_at_once, KEPT),
             Scene("one of three servers hangs", server_hangs_and_all_wait, KEPT),
         ],
     ),
     "version-2.1": Version(
-        "version 2.1",
+        "Version 2.1",
         "Redlock with bounded retries and a drift, going on without the lock",
         [
             Scene("good weather: five requests at once", five_at_once_by_turns, KEPT),
@@ -589,7 +589,7 @@ def walk(chosen: Sequence[str], replaced: dict[str, str], patience: float, trace
     rows: list[Row] = []
     for name in chosen:
         version = VERSIONS[name]
-        say(f"\n{version.name.upper()}: {version.about}")
+        say(f"\n{version.name}: {version.about}")
         waiting = list(version.scenes)
         while waiting:
             with Stage(replaced.get(name, name), patience) as stage:
