@@ -29,7 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -112,7 +112,7 @@ class Row(NamedTuple):
 
 
 class Stage:
-    """Servers, and processes of the service that use one version of the lock. Everything ends with its block."""
+    """Servers, and processes of the service that use one version of the lock, from `start` to `close`."""
 
     def __init__(self, lock: str, patience: float) -> None:
         self.patience = patience
@@ -123,38 +123,20 @@ class Stage:
         self._read = 0
         self._processes: list[subprocess.Popen[str]] = []
         self._urls: list[str] = []
-
-    def __enter__(self) -> Self:
         self._directory = tempfile.TemporaryDirectory(prefix="holdfast-walk-")
         self._folder = Path(self._directory.name)
         self._journal = self._folder / "journal"
         self._logs = [self._folder / f"process-{number}.log" for number in range(PROCESSES)]
         self._crowd = ThreadPoolExecutor(len(ALL))
-        self._client = httpx.Client(timeout=4 * self.patience, trust_env=False)
-        try:
-            self.nodes.start()
-            with closing(self._database()) as database:
-                database.execute("PRAGMA journal_mode = WAL")
-                database.execute("CREATE TABLE items (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT)")
-            self._journal.touch()
-            self._start_processes()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        self._client = httpx.Client(timeout=4 * patience, trust_env=False)
 
-    def __exit__(self, *raised: object) -> None:
-        # The processes first: their clients' connections break, and the threads that wait for answers end.
-        for process in self._processes:
-            process.kill()
-        for process in self._processes:
-            process.communicate()
-        self._crowd.shutdown()
-        self._client.close()
-        self.nodes.close()
-        self._directory.cleanup()
-
-    def _start_processes(self) -> None:
+    def start(self) -> Self:
+        """Start everything. Does not wait until the processes serve."""
+        self.nodes.start()
+        with closing(self._database()) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("CREATE TABLE items (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT)")
+        self._journal.touch()
         chosen = {"WALK_FOLDER": str(self._folder), "WALK_LOCK": self._lock}
         environment = {**os.environ, **self.nodes.environment, **chosen}
         for log in self._logs:
@@ -170,12 +152,29 @@ class Stage:
                     start_new_session=True,
                 )
             self._processes.append(process)
+        return self
+
+    def wait_until_it_serves(self) -> None:
+        """Wait until every process of the service has told its port."""
         for process, log in zip(self._processes, self._logs, strict=True):
             assert process.stdout is not None
             port = process.stdout.readline().strip()
             if not port:
                 raise NotAsTold(f"a process of the service did not start:\n{log.read_text()}")
             self._urls.append(f"http://127.0.0.1:{port}/items")
+
+    def close(self) -> None:
+        """End everything. Idempotent."""
+        # The processes first: their clients' connections break, and the threads that wait for answers end.
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.communicate()
+        self._processes = []
+        self._crowd.shutdown()
+        self._client.close()
+        self.nodes.close()
+        self._directory.cleanup()
 
     def _database(self) -> sqlite3.Connection:
         return sqlite3.connect(self._folder / "items.db", timeout=30, isolation_level=None)
@@ -587,17 +586,31 @@ def walk(chosen: Sequence[str], replaced: dict[str, str], patience: float, trace
     """Play the chosen versions. Did everything happen as told?"""
     began = time.monotonic()
     rows: list[Row] = []
-    for name in chosen:
-        version = VERSIONS[name]
-        say(f"\n{version.name}: {version.about}")
-        waiting = list(version.scenes)
-        while waiting:
-            with Stage(replaced.get(name, name), patience) as stage:
-                while waiting:
+    with ExitStack() as at_the_end:
+
+        def started(name: str) -> Stage:
+            stage = Stage(replaced.get(name, name), patience)
+            at_the_end.callback(stage.close)
+            return stage.start()
+
+        stage = started(chosen[0])
+        for name, following in zip(chosen, [*chosen[1:], None], strict=True):
+            # The processes of the next version start while this one plays.
+            ahead = started(following) if following else None
+            version = VERSIONS[name]
+            say(f"\n{version.name}: {version.about}")
+            waiting = list(version.scenes)
+            while waiting:
+                stage.wait_until_it_serves()
+                as_told = True
+                while waiting and as_told:
                     rows.append(play(version, waiting.pop(0), stage, trace))
-                    if not rows[-1].as_told:
-                        # The next scene needs a new stage: requests may wait for ever on this one.
-                        break
+                    as_told = rows[-1].as_told
+                stage.close()
+                if waiting:
+                    # The next scene needs a new stage: requests may wait for ever on the old one.
+                    stage = started(name)
+            stage = ahead or stage
     say(f"\n{table(rows)}\n")
     wrong = sum(not row.as_told for row in rows)
     verdict = "Everything happened as told" if wrong == 0 else f"NOT AS TOLD: {wrong} of {len(rows)} scenes"
