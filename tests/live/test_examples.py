@@ -15,6 +15,8 @@ from holdfast.embedded import Nodes
 
 FOLDER = Path(__file__).parents[2] / "examples"
 FILES = sorted(it for it in FOLDER.glob("*.py") if not it.name.startswith("_"))
+# All but the walkthrough, which tells much more and has tests of its own.
+SHORT = [it for it in FILES if it.stem != "walkthrough"]
 PATIENCE = 120.0  # seconds; none takes ten on an idle machine
 
 pytestmark = pytest.mark.timeout(PATIENCE + 30)
@@ -60,7 +62,7 @@ def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE, env=given | environment)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda it: it.stem)
+@pytest.mark.parametrize("file", SHORT, ids=lambda it: it.stem)
 def test_the_promise_holds(file: Path, nodes: Nodes) -> None:
     """On the nodes that the environment names, where the example does no harm to them."""
     uses = {"HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.run_ids)}
@@ -70,7 +72,7 @@ def test_the_promise_holds(file: Path, nodes: Nodes) -> None:
     assert 2 <= len(ended.stdout.splitlines()) <= 12, "a few lines"
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda it: it.stem)
+@pytest.mark.parametrize("file", SHORT, ids=lambda it: it.stem)
 def test_a_broken_promise_is_noticed(file: Path) -> None:
     """On servers that the example starts by itself."""
     head = "import runpy, sys\nfrom uuid import uuid4\nfrom holdfast import Holdfast\nfrom holdfast.core import quorum\n"

@@ -1,0 +1,81 @@
+"""The picture of five requests without a lock shows what happened: its trace, and any new one, satisfy what it claims."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "docs/pictures/interleaving.py"
+PICTURE = SCRIPT.with_suffix(".svg")
+SVG = "{http://www.w3.org/2000/svg}"
+
+pytestmark = pytest.mark.timeout(150)
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("interleaving", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["interleaving"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_it_can_be_made_again_on_real_processes(script: ModuleType, tmp_path: Path) -> None:
+    output = tmp_path / "new.svg"
+    command = [sys.executable, "-W", "error", str(SCRIPT), str(output)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=140).stdout
+    trace = script.traced(output.read_text())
+    assert list(script.complaints(trace)) == []
+    assert script.draw(trace) == output.read_text()
+    assert re.fullmatch(r"all had looked after \d+ ms; the first wrote after \d+ ms\n", told)
+
+
+def test_the_committed_one_is_what_the_script_draws_of_its_trace(script: ModuleType) -> None:
+    picture = PICTURE.read_text()
+    trace = script.traced(picture)
+    assert script.draw(trace) == picture
+    assert list(script.complaints(trace)) == []
+
+
+def test_it_needs_nothing_else_and_can_be_read_aloud() -> None:
+    picture = PICTURE.read_text()
+    root = ElementTree.fromstring(picture)
+    assert root.get("role") == "img"
+    assert root.findtext(f"{SVG}title")
+    assert "each sees 0 items" in (root.findtext(f"{SVG}desc") or "")
+    assert picture.count("http") == 1, "only the name space: nothing is loaded from anywhere"
+    assert "prefers-color-scheme: dark" in picture
+    assert not [it for it in ("/tmp", "/home", "/root", "/work", "127.0.0.1") if it in picture]
+
+
+@pytest.mark.parametrize(
+    "fault, complaint",
+    [
+        (lambda it: it[:4], "these are 4 requests"),
+        (lambda it: (replace(it[0], saw=1), *it[1:]), "a request saw items"),
+        (lambda it: (replace(it[0], wrote=it[0].looked + 0.01), *it[1:]), "wrote before all had looked"),
+        (lambda it: (replace(it[0], total=it[1].total), *it[1:]), "did not grow from 1 to 5"),
+        (lambda it: (replace(it[0], status=400), *it[1:]), "a request was refused"),
+        (lambda it: tuple(replace(each, process=1) for each in it), "one process did all the work"),
+        (lambda it: (replace(it[0], answered=it[0].asked), *it[1:]), "request 0 did not look, then write"),
+    ],
+)
+def test_a_trace_that_shows_something_else_is_noticed(
+    script: ModuleType, fault: Callable[[Any], Any], complaint: str
+) -> None:
+    trace = script.traced(PICTURE.read_text())
+    found = list(script.complaints(replace(trace, requests=fault(trace.requests))))
+    assert any(complaint in it for it in found), found

@@ -1,0 +1,251 @@
+"""The walkthrough ends as it is told, on whatever machine; and notices when a version does something else."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / "examples/walkthrough.py"
+PATIENCE = 150.0  # seconds; on an idle machine the whole walk takes 25
+
+pytestmark = pytest.mark.timeout(PATIENCE + 30)
+
+KEPT = [201, 201, 201, 400, 400]
+ONE_TOO_MANY = [201, 201, 201, 201, 400]
+EXCEEDED = [201] * 5
+# Version, what is done, and which statuses the clients get (0: no answer).
+TOLD = [
+    ("no lock", "good weather: one after another", KEPT),
+    ("no lock", "five requests at once", EXCEEDED),
+    ("Version 0", "good weather: one behind another", KEPT),
+    ("Version 0", "five at once: all GET, then SET", EXCEEDED),
+    ("Version 0", "the holder's process is killed", [0, 201]),
+    ("Version 1", "good weather: five requests at once", KEPT),
+    ("Version 1", "the server restarts empty", ONE_TOO_MANY),
+    ("Version 2", "good weather: five requests at once", KEPT),
+    ("Version 2", "one of three servers hangs", KEPT),
+    ("Version 2.1", "good weather: five requests at once", KEPT),
+    ("Version 2.1", "the holder is slow", ONE_TOO_MANY),
+    ("Version 2.1", "two of three servers die", EXCEEDED),
+    ("holdfast", "good weather: five requests at once", KEPT),
+    ("holdfast", "one of three servers hangs", KEPT),
+    ("holdfast", "one of three servers restarts empty", KEPT),
+    ("holdfast", "the holder's process is killed", [0, 201]),
+    ("holdfast", "two of three servers die", [503] * 5),
+]
+
+
+def start(folder: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+    """Start a walk, with `folder` for its temporary files, in a process group of its own (as a terminal does)."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", str(RUN), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder), **environment},
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """Return what the walk prints from now on. Kill it if it does not end by itself."""
+    try:
+        return process.communicate(timeout=PATIENCE)[0]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def walk(folder: Path, *options: str, **environment: str) -> tuple[int, str]:
+    """A walk's exit status, and what it printed."""
+    process = start(folder, *options, **environment)
+    told = finish(process)
+    return process.returncode, told
+
+
+def verdicts(told: str) -> dict[tuple[str, str], str]:
+    """The table at the end: for each version and scene, whether it went as told."""
+    rows = [re.split(r"\s{2,}", line) for line in told.partition("\nversion  ")[2].splitlines()]
+    return {(row[0], row[1]): row[2] for row in rows if len(row) > 2 and row[2] in ("yes", "NO")}
+
+
+def told_in(scene: str, told: str) -> str:
+    """What was printed in this scene."""
+    after = told.partition(f"\n  {scene}:\n")[2]
+    return re.split(r"^(?:  \S|\S|$)", after, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def scenes(told: str) -> list[tuple[str, list[int]]]:
+    """Each scene as it was printed, with the statuses of its answers."""
+    found: list[tuple[str, list[int]]] = []
+    for line in told.partition("\nversion  ")[0].splitlines():
+        if title := re.fullmatch("  (\\S.*):", line):
+            found.append((title[1], []))
+        elif answer := re.match(r"    (\d{3}|---) - ", line):
+            found[-1][1].append(0 if answer[1] == "---" else int(answer[1]))
+    return [(title, sorted(statuses)) for title, statuses in found]
+
+
+def test_everything_happens_as_told(tmp_path: Path) -> None:
+    status, told = walk(tmp_path)
+    assert status == 0, told
+    assert scenes(told) == [(scene, statuses) for _, scene, statuses in TOLD], told
+    assert verdicts(told) == {(version, scene): "yes" for version, scene, _ in TOLD}, told
+    assert told.splitlines()[-1].startswith("Everything happened as told. "), told
+    # The document's own printing.
+    assert re.search(r"^    201 - \{'items': \['\d', '\d', '\d'\], 'total': 3\}$", told, re.MULTILINE), told
+    assert "    400 - {'detail': 'Cannot create more than 3 items.'}" in told
+    assert "    503 - {'detail': \"NoQuorum: " in told
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "plant, broken",
+    [
+        ("bare=holdfast", {"five requests at once": "not come to the point 'looked' 5 time"}),
+        (
+            "version-0=version-1",
+            {
+                "five at once: all GET, then SET": "not come to the point 'free' 5 time",
+                "the holder's process is killed": "the key would expire by itself",
+            },
+        ),
+        ("version-1=holdfast", {"the server restarts empty": "request 3 has not come to the point 'looked'"}),
+        ("version-2=holdfast", {"one of three servers hangs": "were answered while the server hung"}),
+        (
+            "version-2.1=version-2",
+            {
+                "the holder is slow": "request 3 has not come to the point 'looked'",
+                "two of three servers die": "not come to the point 'looked' 5 time",
+            },
+        ),
+        ("holdfast=bare", {"one of three servers restarts empty": "the next request came in while one was inside"}),
+        ("holdfast=version-0", {"the holder's process is killed": "not all of 2 request(s) are answered"}),
+        (
+            "holdfast=version-1",
+            {
+                "one of three servers hangs": "not all of 5 request(s) are answered",
+                "one of three servers restarts empty": "the next request came in while one was inside",
+                "two of three servers die": "not all of 5 request(s) are answered",
+            },
+        ),
+        ("holdfast=version-2", {"one of three servers hangs": "not all of 5 request(s) are answered"}),
+        (
+            "holdfast=version-2.1",
+            {
+                "one of three servers restarts empty": "the next request came in while one was inside",
+                "two of three servers die": "5 request(s) were inside at the same time",
+            },
+        ),
+    ],
+)
+def test_a_version_that_does_something_else_is_noticed(plant: str, broken: dict[str, str], tmp_path: Path) -> None:
+    status, told = walk(tmp_path, "--only", plant.partition("=")[0], "--plant", plant, "--patience", "5")
+    assert status == 1, told
+    found = {scene: verdict for (_, scene), verdict in verdicts(told).items()}
+    for scene, complaint in broken.items():
+        assert found[scene] == "NO", told
+        assert complaint in told_in(scene, told), told
+    assert "\nNOT AS TOLD: " in told
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "plant, scene, complaint",
+    [
+        (
+            # A client that asks for a name gets one that nobody else has.
+            """
+            from uuid import uuid4
+            from holdfast import Holdfast
+            lock = Holdfast.lock
+            Holdfast.lock = lambda self, *names, **options: lock(self, f"{names}:{uuid4()}", **options)
+            """,
+            "one of three servers restarts empty",
+            "the next request came in while one was inside",
+        ),
+        (
+            # All nodes are needed, and not a majority.
+            """
+            from holdfast.core import quorum
+            quorum.majority = lambda nodes: nodes
+            """,
+            "one of three servers hangs",
+            "the clients got 5 × 503, instead of 3 × 201, 2 × 400",
+        ),
+    ],
+    ids=["names", "all nodes needed"],
+)
+def test_a_broken_holdfast_is_noticed(plant: str, scene: str, complaint: str, tmp_path: Path) -> None:
+    """The fault is planted into holdfast itself, in every process of the service."""
+    planted = tmp_path / "planted"
+    planted.mkdir()
+    lines = plant.splitlines()
+    (planted / "sitecustomize.py").write_text("\n".join(line.removeprefix(" " * 12) for line in lines))
+    work = tmp_path / "work"
+    work.mkdir()
+    status, told = walk(work, "--only", "holdfast", "--patience", "10", PYTHONPATH=str(planted))
+    assert status == 1, told
+    assert verdicts(told)["holdfast", scene] == "NO", told
+    assert complaint in told_in(scene, told), told
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("walkthrough", RUN)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["walkthrough"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "statuses, items, inside, complaint",
+    [
+        ([201, 400], ["0"], 1, None),
+        ([201, 201], ["0", "1"], 1, "the clients got 2 × 201, instead of 1 × 201, 1 × 400"),
+        ([201], ["0"], 1, "the clients got 1 × 201, instead of 1 × 201, 1 × 400"),
+        ([], [], 1, "the clients got nothing, instead of 1 × 201, 1 × 400"),
+        ([201, 400], ["0", "1"], 1, "the items ['0', '1'] are not those of the requests"),
+        ([201, 400], [], 1, "the items [] are not those of the requests"),
+        ([201, 400], ["0"], 2, "2 request(s) were inside at the same time, instead of 1"),
+    ],
+)
+def test_each_disagreement_is_named(
+    script: ModuleType, statuses: list[int], items: list[str], inside: int, complaint: str | None
+) -> None:
+    scene = script.Scene("a scene", lambda stage: "", {201: 1, 400: 1})
+    answers = [script.Answer(str(item), status, "", 0.0, 1.0) for item, status in enumerate(statuses)]
+    found = list(script.disagreements(scene, answers, items, inside))
+    assert len(found) == 0 if complaint is None else any(complaint in it for it in found), found
+
+
+def test_an_interrupted_walk_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = start(tmp_path, "--only", "version-2")
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if line.startswith("  one of three servers hangs"):
+                break
+        os.killpg(process.pid, signal.SIGINT)
+    finally:
+        told = finish(process)
+    assert process.returncode == 130, told
+    assert "interrupted" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_version_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    status, told = walk(tmp_path, "--plant", "version-3=bare")
+    assert status == 2
+    assert "must be VERSION=OTHER, with two of bare, version-0, version-1, version-2, version-2.1, holdfast" in told
