@@ -139,7 +139,7 @@ def test_a_slow_node_answers_later() -> None:
         nodes.slow(0, 0.2)
         began = time.monotonic()
         with locks.lock("x", wait=20):
-            assert time.monotonic() - began >= 0.4
+            assert time.monotonic() - began >= 0.38, "two trips, but for what a timer goes off early"
         nodes.slow(0, 0)
         with pytest.raises(ConfigError, match="seconds"):
             nodes.slow(0, -1)
