@@ -345,6 +345,7 @@ def after_a_word_of_few(build: Build) -> list[str | None]:
 
 
 def test_what_few_nodes_had_is_written_back_before_it_is_shown(town: Build) -> None:
+    # Rule R3.
     assert after_a_word_of_few(town) == ["two", "two"]
 
 
