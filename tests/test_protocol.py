@@ -68,6 +68,22 @@ def astray(page: str, texts: Mapping[str, str], pages: Mapping[str, str]) -> lis
     return sorted(found | {f"{path}: {it}" for path, text in pages.items() for it in named(text) - there})
 
 
+def outside(texts: Mapping[str, str]) -> list[str]:
+    """The texts that point to documents which are not in the repository."""
+    return sorted(path for path, text in texts.items() if re.search(r"PROTOCOL\.md|\bSEMANTICS \d", text))
+
+
+def properties(page: str) -> set[str]:
+    """What has to hold, as the page defines it: S1 and so on. Elsewhere they are written P-S1, since S1 may be a scenario's number there."""
+    return set(re.findall(r"^\| ([SLMV]\d?) \|", page, re.MULTILINE))
+
+
+def unpromised(page: str, texts: Mapping[str, str]) -> list[str]:
+    """Where a property is named that the page does not define."""
+    there = properties(page)
+    return sorted(f"{path}: {it}" for path, text in texts.items() for it in set(re.findall(r"\bP-([A-Z]\d?)\b", text)) - there)
+
+
 def sources() -> Iterator[Path]:
     """Everything that may cite a rule."""
     for folder, kind in (("src", "py"), ("src", "lua"), ("tests", "py"), ("docs", "md")):
@@ -77,6 +93,11 @@ def sources() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def page() -> str:
     return PAGE.read_text()
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    return {str(path.relative_to(ROOT)): path.read_text() for path in sources()}
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +122,20 @@ def test_every_rule_is_cited_by_a_test_that_it_links(page: str, tests: dict[str,
     assert unproven(page, tests) == []
 
 
-def test_every_rule_that_is_cited_exists(page: str) -> None:
-    texts = {str(path.relative_to(ROOT)): path.read_text() for path in sources()}
+def test_every_rule_that_is_cited_exists(page: str, texts: dict[str, str]) -> None:
     assert astray(page, texts, {path.name: path.read_text() for path in PAGES}) == []
+
+
+def test_every_property_that_is_named_is_defined(page: str, texts: dict[str, str]) -> None:
+    assert unpromised(page, texts) == []
+    assert properties(page) == {"S1", "S2", "L1", "L2", "L3", "M1", "V"}
+    laws = "src/holdfast/testing/laws.py"
+    assert f"{laws}: L1" in unpromised(page.replace("| L1 |", "| L9 |"), texts)
+
+
+def test_nothing_points_to_a_document_outside_of_the_repository(texts: dict[str, str]) -> None:
+    assert outside(texts) == []
+    assert outside({"a": "(PROTOCOL" + ".md, section 4)", "b": "SEMANTICS" + " 6", "c": "docs/protocol.md"}) == ["a", "b"]
 
 
 def test_a_rule_that_is_taken_off_the_page_is_found(page: str, tests: dict[str, str]) -> None:

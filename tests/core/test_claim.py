@@ -1,7 +1,7 @@
 """The claim, as conversations: given these answers in this order, it says that, is held until then, or is lost for this reason.
 
-In the order of PROTOCOL.md, section 5. A test's name carries the numbers of the behaviours (B) and scenarios (S) that it shows at this
-level; "Row: ..." in a docstring is a row of section 7, whose mutant that test finds. At the end two searches: the short path against the
+In the order of docs/protocol.md, section 6. A test's name carries the numbers of the behaviours (B) and scenarios (S) that it shows at this
+level; "Rule C5." is a rule of that page. At the end two searches: the short path against the
 long one, and claims with simulated nodes under faults.
 """
 
@@ -154,7 +154,7 @@ def test_answers_as_usual_are_only_counted() -> None:
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5, 6, 7])
 @pytest.mark.parametrize("reply", [usual(), granted()], ids=["short path", "vote by vote"])
 def test_B16_it_is_held_as_soon_as_a_quorum_has_granted(nodes: int, reply: object) -> None:
-    """Row: quorum floor(N/2)."""
+    """Rule C1: a majority."""
     # Rule C5.
     talk = Conversation(nodes)
     talk.sends(f"request to {everywhere(talk)}")
@@ -182,7 +182,7 @@ def test_B16_a_minority_that_is_down_is_not_asked_and_not_needed() -> None:
 
 @pytest.mark.parametrize("reply", [usual(), granted()], ids=["short path", "vote by vote"])
 def test_B20_a_lease_is_good_from_the_sending_of_its_request(reply: object) -> None:
-    """Row: validity counted from the answer; no drift."""
+    """Rule C2: validity does not count from the answer, and drift is taken off."""
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, reply, at=5.0)
@@ -240,8 +240,7 @@ def test_the_deadline_is_also_by_those_that_have_another_fence() -> None:
 
 
 def test_B51_a_quorum_must_have_granted_the_same_fence() -> None:
-    """Row: T = the largest seen, not written back."""
-    # Rule F8.
+    """Rule F8: T is not the largest fence that was seen."""
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, granted(P + 5), at=0.1)
@@ -334,7 +333,7 @@ def test_a_try_writes_back_as_a_try() -> None:
 
 
 def test_heartbeats_go_to_every_node_that_owes_nothing() -> None:
-    """Row: a silent connection is broken in the end (that is the lane's business; until then it is not asked again)."""
+    """Rule T3: a silent connection is broken in the end (that is the lane's business; until then it is not asked again)."""
     # Rule Q12.
     talk = Conversation(4)
     talk.sends("request to 0 1 2 3")
@@ -720,8 +719,7 @@ def test_only_holders_ask_at_once_and_whoever_watches(state: str) -> None:
 
 
 def test_a_pushed_grant_is_good_from_the_sending_of_the_last_answered_request() -> None:
-    """Row: only an answered request moves the bound (a push counted from its arrival)."""
-    # Rule C3.
+    """Rule C3: a push does not count from its arrival."""
     talk = Conversation(1)
     talk.sends("request to 0")
     talk.answers(0, denied(), at=0.1)
@@ -743,8 +741,7 @@ def test_a_request_that_is_denied_moves_the_bound_of_a_later_push() -> None:
 
 
 def test_a_request_that_fails_moves_no_bound() -> None:
-    """Row: only an answered request moves the bound."""
-    # Rule C4.
+    """Rule C4: only an answer moves the bound."""
     talk = Conversation(1)
     talk.sends("request to 0")
     talk.answers(0, denied(), at=0.1)
@@ -835,8 +832,7 @@ def test_an_operator_takes_a_waiters_grant_away() -> None:
 
 
 def test_a_waiter_makes_way_as_soon_as_it_hears_of_a_lower_ticket() -> None:
-    """Row: a cede only after all nodes answered; inquiry and cede."""
-    # Rule Q8.
+    """Rule Q8: it does not wait for all nodes to answer."""
     talk = Conversation(5)
     talk.sends("request to 0 1 2 3 4")
     talk.answers(0, granted(lower=True), at=0.1)  # told with the grant
@@ -902,8 +898,7 @@ def test_a_try_does_not_make_way() -> None:
 
 
 def test_nothing_counts_from_a_cede_to_its_answer() -> None:
-    """Row: nothing counts from the cede's sending to its answer."""
-    # Rule Q9.
+    """Rule Q9."""
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, granted(), at=0.1)
@@ -979,8 +974,7 @@ def test_nobody_is_ceded_to_through_a_broken_connection() -> None:
 
 
 def test_a_waiter_whose_cede_was_cut_starts_over() -> None:
-    """Row: a waiter with a burnt node starts over; a cede whose connection broke burns the node."""
-    # Rule Q11.
+    """Rules Q10 and Q11."""
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, granted(P + 5, lower=True), at=0.1)
@@ -1005,7 +999,7 @@ def test_a_waiter_whose_cede_was_cut_starts_over() -> None:
 
 
 def test_a_lone_nodes_cut_cede_does_not_leave_the_waiter_stuck() -> None:
-    """Row: a waiter with a burnt node starts over (N = 1 gets stuck). Two nodes stand for one: alone, a grant is the lock."""
+    """Rule Q11: with N = 1 it would get stuck. Two nodes stand for one: alone, a grant is the lock."""
     talk = Conversation(2)
     talk.sends("request to 0 1")
     talk.answers(0, granted(lower=True), at=0.1)
@@ -1076,8 +1070,7 @@ def held_with_a_cede_unanswered() -> Conversation:
 
 @pytest.mark.parametrize("cut", ["connection", "error"])
 def test_a_holder_never_counts_again_a_node_whose_cede_was_cut(cut: str) -> None:
-    """Row: a cede whose connection broke burns the node."""
-    # Rule Q10.
+    """Rule Q10."""
     talk = held_with_a_cede_unanswered()
     if cut == "connection":
         talk.breaks(0, at=0.2)
@@ -1220,8 +1213,7 @@ def test_whoever_has_begun_without_any_node_asks_them_as_they_come() -> None:
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
 def test_B36_S04_a_try_is_decided_as_soon_as_it_can_be(nodes: int) -> None:
-    """Row: "fewer than q can still grant" (instead of "q cannot"): with even N half of the nodes is enough to refuse."""
-    # Rule Q15.
+    """Rule Q15: fewer than q can still grant, and not "q cannot": with even N half of the nodes is enough to refuse."""
     quorum = nodes // 2 + 1
     for replies in product([granted(), denied(), READONLY, "broken"], repeat=nodes):
         talk = Conversation(nodes, patient=False)
@@ -1293,7 +1285,7 @@ def test_a_node_that_is_being_dialled_may_still_grant_a_try() -> None:
 
 
 def test_a_node_in_its_guard_can_grant_no_try() -> None:
-    """Row: guard (the guard is the lane's; a claim only never counts on such a node)."""
+    """Rule G1 (the guard is the lane's; a claim only never counts on such a node)."""
     talk = Conversation(patient=False, standing={1: GUARDED, 2: GUARDED})
     talk.sends("try to 0", "release to 0")
     error = talk.refused(NoQuorum)
@@ -1862,7 +1854,7 @@ def test_after_the_release_nothing_is_heard_any_more(held: Held) -> None:
 
 
 def test_an_answer_that_comes_after_the_end_does_not_make_it_held() -> None:
-    """Row: unordered lanes (what was asked before the release is answered before it, and is given back by it)."""
+    """Rule T1 (what was asked before the release is answered before it, and is given back by it)."""
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, usual(), at=0.1)
@@ -1955,7 +1947,7 @@ def test_a_lock_that_was_tried_is_renewed_like_one_that_was_waited_for(held: Hel
 
 
 def test_a_renewal_takes_back_a_node_in_its_turn(held: Held) -> None:
-    """Row: a grant raises F."""
+    """Rule F1: a grant raises F."""
     # Rule F10.
     talk = held()
     renewal(talk, {0: denied(5000, place=0), 1: kept(), 2: kept()})
@@ -2019,8 +2011,7 @@ READ = ("answered", "answered with an error", "granted", "inquired", "taken")
 
 @pytest.mark.parametrize("what", INPUTS)
 def test_B22_S18_lost_comes_first_with_the_deadline_as_it_was(held: Held, what: str) -> None:
-    """Row: "lost is decided first, with D as it was" (a renewal that is read late)."""
-    # Rule C6.
+    """Rule C6: a renewal that is read late."""
     talk = held(patience=2.0)
     talk.tick(RENEWAL)
     talk.sends("request to 0 1 2")
@@ -2155,8 +2146,7 @@ def test_a_second_node_that_fails_soon_after_the_first_ones_return_is_a_gap(held
 
 @pytest.mark.parametrize("reply", [granted(P + 1), denied(), granted(P)], ids=["granted anew", "denied", "granted anew, fence as before"])
 def test_B47_S19_a_majority_that_lost_the_key_is_a_loss_though_nobody_took_it(held: Held, reply: object) -> None:
-    """Row: the gap rule."""
-    # Rule C12.
+    """Rule C12: the gap rule."""
     talk = held()
     renewal(talk, {0: granted(P + 1), 2: kept()})
     talk.held(P)

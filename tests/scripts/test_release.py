@@ -1,4 +1,4 @@
-"""release.lua, rule by rule (PROTOCOL.md, section 4), on simulated and on real servers.
+"""release.lua, rule by rule (docs/protocol.md, section 5), on simulated and on real servers.
 
 Every test is a function of a bench alone: test_mutants.py calls them with damaged scripts.
 """

@@ -1,4 +1,4 @@
-"""request.lua, rule by rule (PROTOCOL.md, section 4), on simulated and on real servers.
+"""request.lua, rule by rule (docs/protocol.md, section 5), on simulated and on real servers.
 
 Every test is a function of a bench alone: test_mutants.py calls them with damaged scripts.
 """

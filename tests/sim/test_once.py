@@ -2,7 +2,7 @@
 
 The law. Of all callers of a key whoever is told a result is told the same one, and it is one that somebody's function gave. Functions of a
 key do not run at the same time while their leases hold. When nothing is wrong any more, everybody who lives is told a result. All this
-while a majority remembers: a node is restarted only if a majority has what it has without it (R5 of docs/protocols.md).
+while a majority remembers: a node is restarted only if a majority has what it has without it (rule R5).
 """
 
 from __future__ import annotations
