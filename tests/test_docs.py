@@ -306,7 +306,9 @@ def test_configurations_become_command_lines() -> None:
 def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
     (tmp_path / "other.md").write_text("# What's new: A & B\n\n```sh\n# no heading\n```\n")
     (tmp_path / "test_it.py").write_text('def test_this() -> None: ...\nMUTANTS = {\n    "no cede": 1,\n}\n')
-    good = '[a](other.md) [b](other.md#whats-new-a--b) [c](#title) [d](https://e.f/g.md) [e](test_it.py "test_this") [e](test_it.py "no cede") ![f](other.md)'
-    bad = '[a](none.md) [b](other.md#no-heading) [c](#else) [e](test_it.py "test_that") [e](test_it.py "a cede") ![f](none.svg) `[g](code.md)`'
+    good = '[a](other.md) [b](other.md#whats-new-a--b) [c](#title) [d](https://e.f/g.md) ![f](other.md)'
+    good += ' [e](test_it.py "test_this") [e](test_it.py "no cede")'
+    bad = '[a](none.md) [b](other.md#no-heading) [c](#else) [e](test_it.py "test_that") [e](test_it.py "a cede")'
+    bad += " ![f](none.svg) `[g](code.md)`"
     document = written(tmp_path, f"# Title\n\n{good}\n{bad}\n\n```md\n[h](code.md)\n```\n")
     assert dead_links(document) == ["none.md", "other.md#no-heading", "#else", "test_it.py test_that", "test_it.py a cede", "none.svg"]

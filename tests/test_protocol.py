@@ -1,8 +1,10 @@
-"""docs/protocol.md, the rules of the protocol, held to the tests: each rule says what breaks without it and links what shows it, one of the
-tests that it links cites its number, and every number that is cited anywhere is that of a rule.
+"""The rules of docs/protocol.md, held to the tests.
 
-A test cites a rule by a comment or a docstring: "Rule Q4." or "Rules C5, F8 and F9." That a linked test or mutant exists is looked
-at in `test_docs.py`.
+Each rule says what breaks without it, and links a test or a mutant that shows it. One of the tests that
+it links cites its number. Every number that is cited anywhere is that of a rule.
+
+A test cites a rule by a comment or a docstring: "Rule Q4." or "Rules C5, F8 and F9."
+`tests/test_docs.py` looks whether the linked tests and mutants exist.
 """
 
 from __future__ import annotations
@@ -43,16 +45,21 @@ def named(page: str) -> set[str]:
 
 def incomplete(page: str) -> list[str]:
     """The rules that do not say what breaks without them, or that link nothing that shows it."""
-    return [number for number, text in rules(page) if not re.search(r"\*Without it:\* \w", text) or not _LINK.search(text)]
+    return [
+        number
+        for number, text in rules(page)
+        if not re.search(r"\*Without it:\* \w", text) or not _LINK.search(text)
+    ]  # fmt: skip
 
 
 def unproven(page: str, tests: Mapping[str, str]) -> list[str]:
     """The rules that none of the tests cites which they link. `tests`: the sources by their paths, as the page has them."""
-    return [
-        number
-        for number, text in rules(page)
-        if not any(number in cited(function(tests.get(path, ""), test)) for kind, path, test in _LINK.findall(text) if kind == "test")
-    ]
+    found = []
+    for number, text in rules(page):
+        linked = [function(tests.get(path, ""), test) for kind, path, test in _LINK.findall(text) if kind == "test"]
+        if not any(number in cited(it) for it in linked):
+            found.append(number)
+    return found
 
 
 def function(source: str, name: str) -> str:
@@ -74,14 +81,18 @@ def outside(texts: Mapping[str, str]) -> list[str]:
 
 
 def properties(page: str) -> set[str]:
-    """What has to hold, as the page defines it: S1 and so on. Elsewhere they are written P-S1, since S1 may be a scenario's number there."""
+    """What has to hold, as the page defines it: S1 and so on.
+
+    Tests and code write P-S1, because S1 may be the number of a scenario there.
+    """
     return set(re.findall(r"^\| ([SLMV]\d?) \|", page, re.MULTILINE))
 
 
 def unpromised(page: str, texts: Mapping[str, str]) -> list[str]:
     """Where a property is named that the page does not define."""
     there = properties(page)
-    return sorted(f"{path}: {it}" for path, text in texts.items() for it in set(re.findall(r"\bP-([A-Z]\d?)\b", text)) - there)
+    named = {f"{path}: {it}" for path, text in texts.items() for it in set(re.findall(r"\bP-([A-Z]\d?)\b", text)) - there}
+    return sorted(named)
 
 
 def sources() -> Iterator[Path]:
@@ -107,7 +118,8 @@ def tests() -> dict[str, str]:
 
 def test_rules_are_numbered_one_by_one_in_each_chapter(page: str) -> None:
     numbers = [number for number, _ in rules(page)]
-    wanted = [f"{it}{at}" for it in CHAPTERS for at in range(1, 1 + sum(re.fullmatch(rf"{it}\d+", number) is not None for number in numbers))]
+    counts = {it: sum(re.fullmatch(rf"{it}\d+", number) is not None for number in numbers) for it in CHAPTERS}
+    wanted = [f"{it}{at}" for it, count in counts.items() for at in range(1, count + 1)]
     assert sorted(numbers) == sorted(wanted)
     assert len(numbers) > 150
     # Nothing that was meant as a rule is written in another way.
@@ -135,7 +147,8 @@ def test_every_property_that_is_named_is_defined(page: str, texts: dict[str, str
 
 def test_nothing_points_to_a_document_outside_of_the_repository(texts: dict[str, str]) -> None:
     assert outside(texts) == []
-    assert outside({"a": "(PROTOCOL" + ".md, section 4)", "b": "SEMANTICS" + " 6", "c": "docs/protocol.md"}) == ["a", "b"]
+    planted = {"a": "(PROTOCOL" + ".md, section 4)", "b": "SEMANTICS" + " 6", "c": "docs/protocol.md"}
+    assert outside(planted) == ["a", "b"]
 
 
 def test_a_rule_that_is_taken_off_the_page_is_found(page: str, tests: dict[str, str]) -> None:
@@ -145,7 +158,9 @@ def test_a_rule_that_is_taken_off_the_page_is_found(page: str, tests: dict[str, 
 
 
 @pytest.mark.parametrize("damage", [("*Without it:*", "Without it:"), ('"test_', '"of_'), ("[test]", "[this]")])
-def test_a_rule_without_its_reason_or_its_test_is_found(page: str, tests: dict[str, str], damage: tuple[str, str]) -> None:
+def test_a_rule_without_its_reason_or_its_test_is_found(
+    page: str, tests: dict[str, str], damage: tuple[str, str]
+) -> None:
     text = _RULE.search(page)
     assert text is not None
     damaged = page.replace(text[0], text[0].replace(*damage))
@@ -163,4 +178,5 @@ def test_a_test_that_no_longer_cites_its_rule_is_found(page: str, tests: dict[st
 def test_what_a_citation_looks_like() -> None:
     said = "# Rule A1. Rules B2, C3 and D4; rule E5 or F6, rules G1 to G3. The ruler H1, B47, S19. Rule number 7."
     assert cited(said) == {"A1", "B2", "C3", "D4", "E5", "F6", "G1", "G3"}
-    assert named("by Q4 (FI3), R5, not S1 or L2, x = `C1`, 50 K2 of them, [R6](a.md#R7)") == {"Q4", "FI3", "R5", "K2", "R6"}
+    page = "by Q4 (FI3), R5, not S1 or L2, x = `C1`, 50 K2 of them, [R6](a.md#R7)"
+    assert named(page) == {"Q4", "FI3", "R5", "K2", "R6"}
