@@ -113,7 +113,7 @@ def arguments(configuration: str) -> list[str]:
 
 
 def dead_links(document: Path) -> list[str]:
-    """What a text links to within the project, and is not there: a file, a heading in it, or a test or mutant that the link's title names."""
+    """What a text links to within the project, and is not there: a file, a heading in it, a test or mutant that the title names."""
     wrong = []
     for target, anchor, test in re.findall(r'\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?(?: "([^"]*)")?\)', without_code(document.read_text())):
         file = (document.parent / target).resolve() if target else document

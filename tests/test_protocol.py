@@ -53,7 +53,7 @@ def incomplete(page: str) -> list[str]:
 
 
 def unproven(page: str, tests: Mapping[str, str]) -> list[str]:
-    """The rules that none of the tests cites which they link. `tests`: the sources by their paths, as the page has them."""
+    """The rules that no test cites which they link. `tests`: the sources by their paths, as the page has them."""
     found = []
     for number, text in rules(page):
         linked = [function(tests.get(path, ""), test) for kind, path, test in _LINK.findall(text) if kind == "test"]
@@ -91,8 +91,8 @@ def properties(page: str) -> set[str]:
 def unpromised(page: str, texts: Mapping[str, str]) -> list[str]:
     """Where a property is named that the page does not define."""
     there = properties(page)
-    named = {f"{path}: {it}" for path, text in texts.items() for it in set(re.findall(r"\bP-([A-Z]\d?)\b", text)) - there}
-    return sorted(named)
+    said = {path: set(re.findall(r"\bP-([A-Z]\d?)\b", text)) for path, text in texts.items()}
+    return sorted(f"{path}: {it}" for path, names in said.items() for it in names - there)
 
 
 def sources() -> Iterator[Path]:
