@@ -61,7 +61,6 @@ async def test_b07_tokens_do_not_come_from_the_shared_generator(face: Face, five
 
 
 async def test_b51_a_later_holder_has_a_greater_fence(face: Face, five: Cluster, name: str) -> None:
-    # Rule X3.
     clients, last = [face.client(five), face.client(five)], 0
     for turn in range(20):
         lease = await face.acquire(clients[turn % 2].lock(name))

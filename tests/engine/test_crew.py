@@ -1749,7 +1749,6 @@ def test_clients_that_do_not_know_the_list_of_sets_are_shown_and_warned_of() -> 
 
 
 def test_nothing_is_said_to_a_node_that_is_guarded_or_away() -> None:
-    # Rule R4.
     world = World(4, node_timeout=0.5)
     guarded(world, 1)
     world.nodes[2].dialled = "refuses"
