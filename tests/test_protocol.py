@@ -10,10 +10,14 @@ A test cites a rule by a comment or a docstring: "Rule Q4." or "Rules C5, F8 and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+from holdfast import scripts
+from holdfast.recipes import exclusive
+from holdfast.scripts import Script
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/protocol.md"
@@ -73,6 +77,30 @@ def astray(page: str, texts: Mapping[str, str], pages: Mapping[str, str]) -> lis
     there = {number for number, _ in rules(page)}
     found = {f"{path}: {it}" for path, text in texts.items() for it in cited(text) - there}
     return sorted(found | {f"{path}: {it}" for path, text in pages.items() for it in named(text) - there})
+
+
+def undescribed(page: str, shipped: Iterable[Script]) -> list[str]:
+    """The scripts whose arguments the page does not list in their order."""
+    text = " ".join(page.split()).replace("`, then `", " ")
+    found = []
+    for it in shipped:
+        named = f"`{it.name}`" in text or re.search(rf"### [a-z_, ]*{it.name}\b", text)
+        if not named or not _listed(text, it.arguments):
+            found.append(it.name)
+    return found
+
+
+def _listed(text: str, arguments: Sequence[str]) -> bool:
+    return not arguments or f"`ARGV {' '.join(arguments)}`" in text
+
+
+def unreserved(page: str) -> set[str]:
+    """The words that no name may begin with, and that the page does not list."""
+    listed = re.search(r"begins like `\{…\}:` and one of: (.*?)\.\n", page, re.DOTALL)
+    assert listed is not None
+    words = re.search(r":\(([a-z|]+)\)", exclusive._OURS.pattern.decode())
+    assert words is not None
+    return set(words[1].split("|")) ^ set(re.findall(r"`([a-z]+)`", listed[1]))
 
 
 def outside(texts: Mapping[str, str]) -> list[str]:
@@ -143,6 +171,24 @@ def test_every_property_that_is_named_is_defined(page: str, texts: dict[str, str
     assert properties(page) == {"S1", "S2", "L1", "L2", "L3", "M1", "V"}
     laws = "src/holdfast/testing/laws.py"
     assert f"{laws}: L1" in unpromised(page.replace("| L1 |", "| L9 |"), texts)
+
+
+# These only look, and operators alone call them: the page names them, and their heads say the rest.
+LOOKING = (scripts.INSPECT, scripts.NAMES, scripts.REGISTERS)
+
+
+def test_every_script_is_described_with_its_arguments_in_order(page: str) -> None:
+    shipped = [it for it in vars(scripts).values() if isinstance(it, Script) and it not in LOOKING]
+    assert len(shipped) == 20
+    assert undescribed(page, shipped) == []
+    assert "permits, names, inspect, registers" in page
+    assert undescribed(page.replace("ARGV token ttl mode P K PXAT", "ARGV token mode ttl P K PXAT"), shipped) == ["request"]
+    assert undescribed(page, [scripts.STORE._replace(arguments=("ballot", "K", "keep"))]) == ["store"]
+
+
+def test_every_word_that_no_name_may_begin_with_is_listed(page: str) -> None:
+    assert unreserved(page) == set()
+    assert unreserved(page.replace("`rwwaiters`, ", "")) == {"rwwaiters"}
 
 
 def test_nothing_points_to_a_document_outside_of_the_repository(texts: dict[str, str]) -> None:
