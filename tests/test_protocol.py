@@ -21,8 +21,8 @@ from holdfast.scripts import Script
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/protocol.md"
-# Pages that argue from the rules: there, whatever looks like the number of a rule has to be one.
-PAGES = [PAGE, *[ROOT / "docs" / name for name in ("proof.md", "protocols.md", "design.md")]]
+# Texts that argue from the rules: there, everything that looks like the number of a rule has to be one.
+PAGES = [PAGE, *[ROOT / "docs" / name for name in ("proof.md", "protocols.md", "design.md")], *ROOT.glob("spec/*.pml")]
 # The first letters of a rule's number, by chapter. S, L and M are properties, which are no rules.
 CHAPTERS = ("T", "K", "C", "Q", "F", "G", "R", "N", "W", "D", "P", "E", "O", "FI", "RA", "A", "BA", "RP", "X", "SH")
 _NUMBER = "[A-Z]{1,2}[0-9]{1,2}"
@@ -42,7 +42,7 @@ def cited(text: str) -> set[str]:
 
 
 def named(page: str) -> set[str]:
-    """Whatever looks like the number of a rule, in a page that argues from them."""
+    """Everything that looks like the number of a rule, in a page that argues from them."""
     text = re.sub(r"```.*?```|\]\([^)]*\)", "", page, flags=re.DOTALL)
     return set(re.findall(rf"(?<![\w{{`/-])((?:{'|'.join(CHAPTERS)})[1-9][0-9]?)(?![\w`.]\w)\b", text))
 
