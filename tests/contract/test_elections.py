@@ -181,6 +181,7 @@ async def test_whoever_is_forced_out_is_told_and_everybody_sees_it(face: Face, f
 
 
 async def test_the_body_of_a_task_is_stopped(face: Face, five: Cluster, name: str) -> None:
+    # Rule E6.
     if not isinstance(face, Asyncio):
         return
     client = await face.connected(five)

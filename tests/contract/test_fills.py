@@ -103,6 +103,7 @@ async def test_after_its_ttl_it_is_computed_again(face: Face, five: Cluster, nam
 
 
 async def test_while_one_computes_anew_the_others_are_shown_what_is_stale(face: Face, five: Cluster, name: str) -> None:
+    # Rule FI2.
     client, work = await face.connected(five), Work(face)
     fill = client.fill(name, 0.3, work.compute, stale=60)
     await face.call(fill.get)
@@ -240,6 +241,7 @@ async def test_a_minority_that_hangs_or_has_forgotten_is_no_matter(face: Face, t
 
 
 async def test_without_a_majority(face: Face, three: Cluster, name: str) -> None:
+    # Rule FI7.
     heard: list[Any] = []
     options = {"observer": heard.append} if face.hears else {}
     client, work = await face.connected(three, outage=0.5, **options), Work(face)

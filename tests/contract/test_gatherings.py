@@ -210,6 +210,7 @@ async def test_all_wait_for_all_again_and_again(face: Face, five: Cluster, name:
 
 
 async def test_a_description_that_is_new_finds_the_generation(face: Face, five: Cluster, name: str) -> None:
+    # Rule BA1.
     client = await face.connected(five)
     for generation in range(3):
         found = await asyncio.gather(*[face.call(client.barrier(name, 2).wait, who) for who in ("a", "b")])
@@ -234,6 +235,7 @@ async def test_who_gives_up_has_arrived_and_may_go_on(face: Face, five: Cluster,
 
 
 async def test_who_begins_anew_with_its_id_is_the_same(face: Face, five: Cluster, name: str) -> None:
+    # Rule BA3.
     client, other = await face.connected(five), await face.connected(five)
     for _ in range(2):  # (each has a description of its own, as after a restart)
         with pytest.raises(NotAllArrived, match="1 of 2 have arrived"):

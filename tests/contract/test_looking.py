@@ -1,4 +1,4 @@
-"""Looking at locks, and taking them away: `inspect`, `names`, `is_locked`, `force_release`, `stats` (SEMANTICS 26 to 28)."""
+"""Looking at locks, and taking them away: `inspect`, `names`, `is_locked`, `force_release`, `stats`."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ async def test_what_was_done_is_counted(face: Face, three: Cluster, name: str) -
 
 
 async def test_the_release_of_a_foreign_holder_wakes_at_once(face: Face, five: Cluster, name: str) -> None:
-    """PROTOCOL.md 9d: a plain Redlock client deletes its key, and hands nothing on."""
+    """A plain Redlock client deletes its key, and hands nothing on (rule Q14)."""
     client = await face.connected(five, ttl=30)
     for _ in range(3):
         assert five.everywhere("SET", name, "alien", "PX", 60000) == ["OK"] * 5
@@ -341,7 +341,7 @@ async def test_a_foreign_holder_that_extends_or_changes_is_followed(face: Face, 
 
 
 async def test_settings_are_announced(face: Face, three: Cluster) -> None:
-    """SEMANTICS 24: what each client takes for granted stands on the nodes, for an hour."""
+    """What each client takes for granted stands on the nodes, for an hour (rule G7)."""
     client = await face.connected(three, prefix="app:")
     await face.until(lambda: all(three.everywhere("GET", "{holdfast}:config:app:")))
     for said in three.everywhere("GET", "{holdfast}:config:app:"):

@@ -28,6 +28,7 @@ async def lose(face: Face, client: Any, name: str, **options: Any) -> Any:
 
 
 async def test_b46_a_holder_is_told_before_anybody_else_holds_it(face: Face, three: Cluster, name: str) -> None:
+    # Rule X3.
     told: list[tuple[Any, bool, bool]] = []
     heard: list[Any] = []
 

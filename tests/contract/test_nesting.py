@@ -1,5 +1,5 @@
-"""The same lock twice in one thread or task: entered again where that is wanted, a clear error where it would wait for itself
-(SEMANTICS 19). A script is one user: see `Face.user`."""
+"""The same lock twice in one thread or task: entered again where that is wanted, a clear error where it would wait for itself.
+A script is one user: see `Face.user`."""
 
 from __future__ import annotations
 

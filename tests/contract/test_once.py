@@ -94,6 +94,7 @@ async def test_what_it_costs(face: Face, five: Cluster, name: str) -> None:
 
 
 async def test_a_failure_is_the_caller_s_own_and_lets_the_next_one_try(face: Face, five: Cluster, name: str) -> None:
+    # Rule O6.
     once = (await face.connected(five)).once(name, keep=60)
     error = ValueError("bad luck")
 

@@ -1,4 +1,4 @@
-"""`fail_open`: on NoQuorum only, the body runs without the lock, and everything says so (SEMANTICS 16)."""
+"""`fail_open`: on NoQuorum only, the body runs without the lock, and everything says so."""
 
 from __future__ import annotations
 

@@ -138,6 +138,7 @@ async def test_a_minority_that_is_away_is_not_asked(face: Face, three: Cluster, 
 
 
 async def test_without_a_majority_nobody_can_know(face: Face, three: Cluster, name: str) -> None:
+    # Rule RA3.
     client = await face.connected(three)
     await three.kill(0, 1)
     await face.until(lambda: [it.state for it in client.nodes()] == ["down", "down", "up"])

@@ -97,6 +97,7 @@ async def test_all_readers_that_wait_come_in_at_once(face: Face, five: Cluster, 
 
 
 async def test_a_writer_downgrades_and_no_other_writer_comes_between(face: Face, five: Cluster, name: str) -> None:
+    # Rule D4.
     here, there, third = [await face.connected(five) for _ in range(3)]
     lease = await face.acquire(here.rwlock(name).write())
     fence = lease.fence
@@ -144,6 +145,7 @@ async def test_what_cannot_be_downgraded(face: Face, five: Cluster, name: str) -
 
 
 async def test_waiting_to_write_while_one_reads_is_refused_at_once(face: Face, five: Cluster, name: str) -> None:
+    # Rule W3.
     client = await face.connected(five)
     rw = client.rwlock(name)
 
@@ -208,6 +210,7 @@ async def test_an_operator_sees_readers_and_takes_the_lock_from_all_or_from_one(
 
 
 async def test_a_lock_and_a_read_write_lock_of_one_name_keep_each_other_out(face: Face, five: Cluster, name: str) -> None:
+    # Rule W8.
     here, there = await face.connected(five), await face.connected(five)
     for one, other in ((here.lock(name), there.rwlock(name).read()), (here.rwlock(name).read(), there.lock(name))):
         lease = await face.acquire(one)

@@ -249,6 +249,7 @@ async def test_a_permit_on_a_minority_is_free_and_one_that_nobody_knows_of_is_no
 
 
 async def test_a_permit_is_lost_like_a_lock(face: Face, five: Cluster, name: str) -> None:
+    # Rule P5.
     client = await face.connected(five)
     lease = await face.acquire(client.semaphore(name, 2, count=2))
     [slot, _] = lease.fences

@@ -1,4 +1,4 @@
-"""One lease for several names: all of them or none, whatever order callers use (PROTOCOL.md 9c, SEMANTICS 21)."""
+"""One lease for several names: all of them or none, whatever order callers use (rules N1 to N4)."""
 
 from __future__ import annotations
 

@@ -139,6 +139,7 @@ async def test_every_name_lives_on_one_set_and_each_set_has_its_own_majority(fac
 
 
 async def test_several_names_live_together_or_are_refused(face: Face, sets: dict[str, Cluster], name: str) -> None:
+    # Rule SH1.
     client = face.spread(sets)
     a, b = (lives(client, shard, name) for shard in SETS)
     with pytest.raises(ConfigError, match=r"cannot be locked together: .*'a'.*'b'.*braces") as caught:
@@ -205,6 +206,7 @@ async def test_whoever_knows_both_sets_holds_the_name_on_both(face: Face, rollou
 
 @pytest.mark.parametrize("holder, others", [("old", ["both"]), ("both", ["old", "both", "new"]), ("new", ["both"])])
 async def test_whoever_knows_both_sets_keeps_out_everybody(face: Face, rollout: Rollout, holder: str, others: Iterable[str]) -> None:
+    # Rule SH2.
     lease = await face.acquire(getattr(rollout, holder).lock(rollout.name))
     for other in others:
         client = getattr(rollout, other)
@@ -263,6 +265,7 @@ async def fences(rollout: Rollout) -> list[int]:
 
 
 async def test_fences_grow_whoever_holds_it(face: Face, rollout: Rollout) -> None:
+    # Rule SH3.
     found = await fences(rollout)
     assert found == sorted(set(found))
 
@@ -440,6 +443,7 @@ async def takes(face: Face, client: Any, name: str, times: int = 6, **options: A
 
 @pytest.mark.parametrize("algorithm", ["gcra", "fixed window"])
 async def test_calls_count_for_all_clients_while_a_name_moves(face: Face, rollout: Rollout, algorithm: str) -> None:
+    # Rule RA10.
     assert await takes(face, rollout.old, rollout.name, 2, algorithm=algorithm) == 2
     assert await takes(face, rollout.both, rollout.name, algorithm=algorithm) == 3
     assert await takes(face, rollout.old, rollout.name, algorithm=algorithm) == 0
@@ -542,6 +546,7 @@ async def test_clients_change_one_after_the_other(face: Face, rollout: Rollout) 
 
 
 async def test_clients_that_leave_out_a_step_are_seen(face: Face, rollout: Rollout) -> None:
+    # Rule SH4.
     register = Register()
     await asyncio.gather(*[register.work(face, it, rollout.name) for it in [rollout.old, rollout.new] * 6])
     assert register.overlaps

@@ -1,4 +1,4 @@
-"""Simulated clients and nodes for walks: PROTOCOL.md, section 4, in a page, and connections that break at bad moments.
+"""Simulated clients and nodes for walks: docs/protocol.md, section 5, in a page, and connections that break at bad moments.
 
 A node executes one command at a time, in the order of its connection. What was on its way when a connection broke may still be executed
 long afterwards, in its order, or never. Nothing here is shared with `src`, save the claim that is being tested.

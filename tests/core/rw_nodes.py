@@ -1,4 +1,4 @@
-"""A simulated node of a read-write lock: what docs/protocols.md says of its scripts, in a page. Nothing here is shared with `src`."""
+"""A simulated node of a read-write lock: what docs/protocol.md says of its scripts, in a page. Nothing here is shared with `src`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The claim, as conversations: given these answers in this order, it says that, is held until then, or is lost for this reason.
 
-In the order of PROTOCOL.md, section 5. A test's name carries the numbers of the behaviours (B) and scenarios (S) that it shows at this
-level; "Row: ..." in a docstring is a row of section 7, whose mutant that test finds. At the end two searches: the short path against the
+In the order of docs/protocol.md, section 6. A test's name carries the numbers of the behaviours (B) and scenarios (S) that it shows at this
+level; "Rule C5." is a rule of that page. At the end two searches: the short path against the
 long one, and claims with simulated nodes under faults.
 """
 
@@ -154,7 +154,8 @@ def test_answers_as_usual_are_only_counted() -> None:
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5, 6, 7])
 @pytest.mark.parametrize("reply", [usual(), granted()], ids=["short path", "vote by vote"])
 def test_B16_it_is_held_as_soon_as_a_quorum_has_granted(nodes: int, reply: object) -> None:
-    """Row: quorum floor(N/2)."""
+    """Rule C1: a majority."""
+    # Rule C5.
     talk = Conversation(nodes)
     talk.sends(f"request to {everywhere(talk)}")
     for node in range(nodes // 2):
@@ -181,7 +182,7 @@ def test_B16_a_minority_that_is_down_is_not_asked_and_not_needed() -> None:
 
 @pytest.mark.parametrize("reply", [usual(), granted()], ids=["short path", "vote by vote"])
 def test_B20_a_lease_is_good_from_the_sending_of_its_request(reply: object) -> None:
-    """Row: validity counted from the answer; no drift."""
+    """Rule C2: validity does not count from the answer, and drift is taken off."""
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, reply, at=5.0)
@@ -239,7 +240,7 @@ def test_the_deadline_is_also_by_those_that_have_another_fence() -> None:
 
 
 def test_B51_a_quorum_must_have_granted_the_same_fence() -> None:
-    """Row: T = the largest seen, not written back."""
+    """Rule F8: T is not the largest fence that was seen."""
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, granted(P + 5), at=0.1)
@@ -261,6 +262,7 @@ def test_a_fence_that_others_agree_on_is_taken_though_one_has_more() -> None:
 
 
 def test_a_fence_is_written_back_once_to_those_that_have_less() -> None:
+    # Rule F9.
     talk = Conversation(5)
     talk.sends("request to 0 1 2 3 4")
     talk.answers(0, granted(P + 5), at=0.1)
@@ -331,7 +333,8 @@ def test_a_try_writes_back_as_a_try() -> None:
 
 
 def test_heartbeats_go_to_every_node_that_owes_nothing() -> None:
-    """Row: a silent connection is broken in the end (that is the lane's business; until then it is not asked again)."""
+    """Rule T3: a silent connection is broken in the end (that is the lane's business; until then it is not asked again)."""
+    # Rule Q12.
     talk = Conversation(4)
     talk.sends("request to 0 1 2 3")
     talk.answers(0, denied(), at=0.1)
@@ -385,6 +388,7 @@ def test_whoever_comes_after_a_holder_was_not_in_its_way(held: Held) -> None:
 
 @pytest.mark.parametrize("left", [0, 1, 500])
 def test_B38_S27_first_in_line_asks_again_when_the_holders_key_has_run_out(left: int) -> None:
+    # Rule Q13.
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, denied(2000, place=0), at=0.1)
@@ -466,6 +470,7 @@ def watching(**how: object) -> Conversation:
 
 
 def test_the_first_in_line_has_a_foreign_holder_watched_once() -> None:
+    # Rule Q14.
     talk = watching()
     for node in (1, 2):
         talk.answers(node, denied(place=1))
@@ -612,6 +617,7 @@ def test_a_token_that_starts_over_watches_anew() -> None:
 
 
 def test_a_holder_asks_a_node_that_was_flushed_at_once(held: Held) -> None:
+    # Rule C15.
     talk = held()
     assert talk.flushes(1, at=0.5)
     talk.sends("request to 1")
@@ -713,7 +719,7 @@ def test_only_holders_ask_at_once_and_whoever_watches(state: str) -> None:
 
 
 def test_a_pushed_grant_is_good_from_the_sending_of_the_last_answered_request() -> None:
-    """Row: only an answered request moves the bound (a push counted from its arrival)."""
+    """Rule C3: a push does not count from its arrival."""
     talk = Conversation(1)
     talk.sends("request to 0")
     talk.answers(0, denied(), at=0.1)
@@ -735,7 +741,7 @@ def test_a_request_that_is_denied_moves_the_bound_of_a_later_push() -> None:
 
 
 def test_a_request_that_fails_moves_no_bound() -> None:
-    """Row: only an answered request moves the bound."""
+    """Rule C4: only an answer moves the bound."""
     talk = Conversation(1)
     talk.sends("request to 0")
     talk.answers(0, denied(), at=0.1)
@@ -826,7 +832,7 @@ def test_an_operator_takes_a_waiters_grant_away() -> None:
 
 
 def test_a_waiter_makes_way_as_soon_as_it_hears_of_a_lower_ticket() -> None:
-    """Row: a cede only after all nodes answered; inquiry and cede."""
+    """Rule Q8: it does not wait for all nodes to answer."""
     talk = Conversation(5)
     talk.sends("request to 0 1 2 3 4")
     talk.answers(0, granted(lower=True), at=0.1)  # told with the grant
@@ -892,7 +898,7 @@ def test_a_try_does_not_make_way() -> None:
 
 
 def test_nothing_counts_from_a_cede_to_its_answer() -> None:
-    """Row: nothing counts from the cede's sending to its answer."""
+    """Rule Q9."""
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, granted(), at=0.1)
@@ -968,7 +974,7 @@ def test_nobody_is_ceded_to_through_a_broken_connection() -> None:
 
 
 def test_a_waiter_whose_cede_was_cut_starts_over() -> None:
-    """Row: a waiter with a burnt node starts over; a cede whose connection broke burns the node."""
+    """Rules Q10 and Q11."""
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, granted(P + 5, lower=True), at=0.1)
@@ -993,7 +999,7 @@ def test_a_waiter_whose_cede_was_cut_starts_over() -> None:
 
 
 def test_a_lone_nodes_cut_cede_does_not_leave_the_waiter_stuck() -> None:
-    """Row: a waiter with a burnt node starts over (N = 1 gets stuck). Two nodes stand for one: alone, a grant is the lock."""
+    """Rule Q11: with N = 1 it would get stuck. Two nodes stand for one: alone, a grant is the lock."""
     talk = Conversation(2)
     talk.sends("request to 0 1")
     talk.answers(0, granted(lower=True), at=0.1)
@@ -1064,7 +1070,7 @@ def held_with_a_cede_unanswered() -> Conversation:
 
 @pytest.mark.parametrize("cut", ["connection", "error"])
 def test_a_holder_never_counts_again_a_node_whose_cede_was_cut(cut: str) -> None:
-    """Row: a cede whose connection broke burns the node."""
+    """Rule Q10."""
     talk = held_with_a_cede_unanswered()
     if cut == "connection":
         talk.breaks(0, at=0.2)
@@ -1135,6 +1141,7 @@ def test_a_renewal_may_leave_a_little_before_it_is_due(ttl: float, ahead: float)
 
 
 def test_what_a_broken_connection_granted_counts_on() -> None:
+    # Rule C11.
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, granted(), at=0.1)
@@ -1146,6 +1153,7 @@ def test_what_a_broken_connection_granted_counts_on() -> None:
 
 
 def test_a_node_that_comes_back_is_asked_at_once_by_who_waits() -> None:
+    # Rule C16.
     talk = Conversation(standing={2: HOPED})
     talk.sends("request to 0 1")
     talk.breaks(0, at=0.1)
@@ -1205,7 +1213,7 @@ def test_whoever_has_begun_without_any_node_asks_them_as_they_come() -> None:
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
 def test_B36_S04_a_try_is_decided_as_soon_as_it_can_be(nodes: int) -> None:
-    """Row: "fewer than q can still grant" (instead of "q cannot"): with even N half of the nodes is enough to refuse."""
+    """Rule Q15: fewer than q can still grant, and not "q cannot": with even N half of the nodes is enough to refuse."""
     quorum = nodes // 2 + 1
     for replies in product([granted(), denied(), READONLY, "broken"], repeat=nodes):
         talk = Conversation(nodes, patient=False)
@@ -1277,7 +1285,7 @@ def test_a_node_that_is_being_dialled_may_still_grant_a_try() -> None:
 
 
 def test_a_node_in_its_guard_can_grant_no_try() -> None:
-    """Row: guard (the guard is the lane's; a claim only never counts on such a node)."""
+    """Rule G1 (the guard is the lane's; a claim only never counts on such a node)."""
     talk = Conversation(patient=False, standing={1: GUARDED, 2: GUARDED})
     talk.sends("try to 0", "release to 0")
     error = talk.refused(NoQuorum)
@@ -1511,6 +1519,7 @@ def test_what_is_left_of_the_holders_lease_is_told_as_of_now(left: int, ttl_left
 
 
 def test_B18_waiting_has_an_end_when_a_majority_is_away() -> None:
+    # Rule C17.
     talk = Conversation(standing={1: DOWN, 2: DOWN}, outage=5.0)
     talk.sends("request to 0")
     talk.answers(0, granted(), at=0.1)
@@ -1823,6 +1832,7 @@ def test_a_release_is_said_again_after_a_reconnect_and_a_request_is_not() -> Non
 
 
 def test_after_the_release_nothing_is_heard_any_more(held: Held) -> None:
+    # Rule C10.
     talk = held()
     talk.tick(RENEWAL)
     talk.sends("request to 0 1 2")
@@ -1844,7 +1854,7 @@ def test_after_the_release_nothing_is_heard_any_more(held: Held) -> None:
 
 
 def test_an_answer_that_comes_after_the_end_does_not_make_it_held() -> None:
-    """Row: unordered lanes (what was asked before the release is answered before it, and is given back by it)."""
+    """Rule T1 (what was asked before the release is answered before it, and is given back by it)."""
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, usual(), at=0.1)
@@ -1909,6 +1919,7 @@ def test_whoever_stops_waiting_can_wait_for_that_too() -> None:
 
 
 def test_it_is_renewed_every_third_of_its_ttl(held: Held) -> None:
+    # Rule C8.
     talk = held()
     talk.wakes(RENEWAL)
     talk.sends("request to 0 1 2")
@@ -1936,7 +1947,8 @@ def test_a_lock_that_was_tried_is_renewed_like_one_that_was_waited_for(held: Hel
 
 
 def test_a_renewal_takes_back_a_node_in_its_turn(held: Held) -> None:
-    """Row: a grant raises F."""
+    """Rule F1: a grant raises F."""
+    # Rule F10.
     talk = held()
     renewal(talk, {0: denied(5000, place=0), 1: kept(), 2: kept()})
     talk.held(P)
@@ -1999,7 +2011,7 @@ READ = ("answered", "answered with an error", "granted", "inquired", "taken")
 
 @pytest.mark.parametrize("what", INPUTS)
 def test_B22_S18_lost_comes_first_with_the_deadline_as_it_was(held: Held, what: str) -> None:
-    """Row: "lost is decided first, with D as it was" (a renewal that is read late)."""
+    """Rule C6: a renewal that is read late."""
     talk = held(patience=2.0)
     talk.tick(RENEWAL)
     talk.sends("request to 0 1 2")
@@ -2134,7 +2146,7 @@ def test_a_second_node_that_fails_soon_after_the_first_ones_return_is_a_gap(held
 
 @pytest.mark.parametrize("reply", [granted(P + 1), denied(), granted(P)], ids=["granted anew", "denied", "granted anew, fence as before"])
 def test_B47_S19_a_majority_that_lost_the_key_is_a_loss_though_nobody_took_it(held: Held, reply: object) -> None:
-    """Row: the gap rule."""
+    """Rule C12: the gap rule."""
     talk = held()
     renewal(talk, {0: granted(P + 1), 2: kept()})
     talk.held(P)
@@ -2154,6 +2166,7 @@ def test_a_grant_anew_whose_answer_went_missing_shows_by_its_fence(held: Held, f
 
     But only a grant raises the fence; or the clock floor, which is what is believed where no answer went missing.
     """
+    # Rule C14.
     talk = held()
     renewal(talk, {0: kept(), 1: granted(P + 1)} | ({} if missing else {2: kept()}))
     talk.held(P)
@@ -2183,6 +2196,7 @@ MOST = P + HORIZON * 1500  # when it begins: half the horizon for either clock, 
 @pytest.mark.parametrize("kind", ["granted now", "granted before", "pushed"])
 @pytest.mark.parametrize("above", [0, 1, 2**53 - 1 - MOST - 1_000_000, 2**60])
 def test_a_fence_that_no_clock_allows_is_neither_counted_nor_written_back(kind: str, above: int) -> None:
+    # Rule F5.
     talk = Conversation(3)
     talk.sends("request to 0 1 2")
     talk.answers(0, usual(), at=0.1)
@@ -2392,6 +2406,7 @@ def test_a_denial_by_a_node_that_never_granted_is_no_break() -> None:
 
 def test_a_node_that_granted_with_a_fence_of_T_at_most_had_it_all_the_time() -> None:
     """No later token can have been agreed there; with a higher fence one may have been, until its grant arrived."""
+    # Rule C13.
     for fence in (P, P + 3):
         talk = Conversation()
         talk.sends("request to 0 1 2")
@@ -2903,6 +2918,7 @@ def writer(**how: Any) -> Conversation:
 
 
 def test_a_downgrade_asks_by_the_same_token_of_the_other_kind_and_is_held_all_the_time() -> None:
+    # Rule D1.
     talk = writer()
     token = talk.claim.token
     assert token.endswith(b":w")
@@ -3004,6 +3020,7 @@ def test_a_renewal_that_adds_nothing_to_an_extension_is_nothing_to_look_at(held:
 
 
 def test_S17_B45_an_unconfirmed_renewal_is_repeated_sooner(held: Held) -> None:
+    # Rule C9.
     talk = held(patience=1.0)
     talk.tick(RENEWAL)
     talk.sends("request to 0 1 2")
@@ -3140,6 +3157,7 @@ def test_a_lease_that_was_waited_for_is_renewed_when_a_third_of_it_is_gone() -> 
 
 @pytest.mark.parametrize("limit", [5.0, 20.0])
 def test_B24_S24_a_lease_ends_when_it_was_held_for_as_long_as_allowed(held: Held, limit: float) -> None:
+    # Rule C18.
     talk = held(max_hold=limit)
     talk.held(P, until=min(UNTIL, 0.1 + limit))
     while talk.claim.wake < 0.1 + limit:

@@ -50,6 +50,7 @@ def held(**how: object) -> Together:
 
 
 def test_every_name_is_asked_for_at_once_under_one_ticket() -> None:
+    # Rule N1.
     talk = asked("a", "b", "c")
     goal = talk.goal
     tokens = {it.token for it in goal.claims}
@@ -70,6 +71,7 @@ def test_one_name_alone_is_a_whole() -> None:
 
 @pytest.mark.parametrize("last", ["a", "b", "c"])
 def test_it_is_held_when_every_name_has_its_quorum(yes: object, last: str) -> None:
+    # Rule N2.
     talk = asked("a", "b", "c")
     for name in "abc":
         for node in (0, 1):
@@ -109,6 +111,7 @@ def test_it_is_held_for_as_long_as_each_of_its_names() -> None:
 @pytest.mark.parametrize("told", ["in an answer", "by an inquiry"])
 def test_a_name_that_is_complete_makes_way_until_the_whole_is_held(yes: object, told: str) -> None:
     """Without this, two that have a name each wait for one another for ever."""
+    # Rule N3.
     talk = asked()
     talk["a"].answers(0, yes, at=0.1)
     if told == "in an answer":
@@ -340,6 +343,7 @@ def test_giving_up_gives_everything_back(yes: object) -> None:
 @pytest.mark.parametrize("one, other", ["ab", "ba"])
 @pytest.mark.parametrize("reason", ["gap", "forced", "expired", "slow", "max_hold"])
 def test_what_is_lost_for_one_name_is_lost_for_all_and_for_the_same_reason(one: str, other: str, reason: str) -> None:
+    # Rule N4.
     talk = held(max_hold=5.0) if reason == "max_hold" else held()
     if reason == "gap":
         talk.wakes()
@@ -588,6 +592,7 @@ def some(needed: int, **how: object) -> Together:
 
 
 def test_no_more_is_asked_for_than_is_needed(yes: object) -> None:
+    # Rule P1.
     talk = some(1)
     assert list(talk.parts) == ["a"]
     talk["a"].answers(0, yes, at=0.1)
@@ -619,6 +624,7 @@ def test_all_others_are_asked_for_as_soon_as_one_is_denied() -> None:
 
 
 def test_what_is_granted_besides_is_given_back() -> None:
+    # Rule P3.
     talk = some(2)
     talk["a"].answers(0, granted(), at=0.1)
     talk["a"].answers(1, granted())
@@ -633,6 +639,7 @@ def test_what_is_granted_besides_is_given_back() -> None:
 
 
 def test_some_make_way_like_any_who_wait() -> None:
+    # Rule P4.
     talk = some(2)
     talk["a"].answers(0, granted(), at=0.1)
     talk["a"].answers(1, granted(lower=True))
@@ -659,6 +666,7 @@ def test_a_try_asks_for_all_others_too_and_ends_with_the_last() -> None:
 
 
 def test_a_try_of_more_than_are_left_is_over() -> None:
+    # Rule P6.
     talk = some(2, patient=False)
     talk["a"].answers(0, denied(), at=0.1)
     talk.sends("c: try to 0 1 2")
@@ -741,4 +749,5 @@ def test_without_faults_no_slot_idles_while_somebody_waits(seed: int, nodes: int
 @settings(max_examples=120, derandomize=True, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 1500), st.integers(1, 5), st.integers(2, 4), st.integers(1, 4), st.booleans())
 def test_a_slot_has_one_holder_whatever_breaks(seed: int, steps: int, nodes: int, clients: int, slots: int, faults: bool) -> None:
+    # Rule P2.
     walk(seed, nodes, clients, steps, faults, "abcd"[:slots], some=True)

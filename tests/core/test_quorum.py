@@ -52,6 +52,7 @@ def dumb_hopeless(size: int, able: Sequence[bool]) -> bool:
 
 @pytest.mark.parametrize("nodes", NODES)
 def test_B16_a_majority_is_the_least_that_always_meets(nodes: int) -> None:
+    # Rule C1.
     assert quorum.majority(nodes) == dumb_majority(nodes)
 
 
@@ -128,6 +129,7 @@ def test_drift_is_a_hundredth_and_two_milliseconds() -> None:
 @unhurried
 @given(st.floats(0, 1e9), st.floats(0.05, 86400))
 def test_B20_a_grant_is_good_for_less_than_its_ttl_from_its_sending(sent: float, ttl: float) -> None:
+    # Rule C2.
     until = quorum.bound(sent, ttl)
     assert until == pytest.approx(sent + ttl * 0.99 - 0.002)
     assert until < sent + ttl

@@ -78,6 +78,7 @@ def test_an_error_is_a_cause_and_no_answer() -> None:
 
 
 def test_a_node_that_is_away_is_not_waited_for() -> None:
+    # Rule R4.
     survey = Survey(DOWN, UP, GUARDED)
     survey.asks(1)
     survey.goes_on()

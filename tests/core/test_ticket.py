@@ -24,6 +24,7 @@ def test_a_ticket_is_the_time_in_microseconds() -> None:
 @unhurried
 @given(st.lists(TIMES, min_size=2, max_size=20))
 def test_tickets_grow_whatever_the_clock_does(times: list[float]) -> None:
+    # Rule K3.
     mint = Mint(INBOX)
     before = 0
     for time in times:
@@ -74,6 +75,7 @@ def test_a_token_has_a_ticket_an_inbox_and_a_serial_of_fixed_width(ticket: int) 
 @unhurried
 @given(st.lists(st.integers(0, LAST - 1), min_size=2, max_size=2, unique=True))
 def test_byte_order_is_ticket_order(tickets: list[int]) -> None:
+    # Rule K2.
     mint, other = Mint(b"f" * 32), Mint(b"0" * 32)
     low, high = sorted(tickets)
     assert mint.token(low) < other.token(high)

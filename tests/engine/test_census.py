@@ -91,6 +91,7 @@ def test_who_has_said_nothing_finds_nothing() -> None:
 
 
 def test_another_max_ttl_is_a_difference() -> None:
+    # Rule G7.
     assert difference(RUNS, said(RUNS, 12.5)) == (
         "another client of these nodes has max_ttl=12.5, this one 30: only if all have the same are leases and fences safe. "
         "Set the larger one everywhere."

@@ -445,6 +445,7 @@ def test_a_release_while_a_node_is_down_is_said_when_it_is_back_before_anything_
 
 
 def test_a_release_that_was_not_answered_is_said_again_once() -> None:
+    # Rule T6.
     world = World().connect()
     claim = world.claim()
     world.run(1.1)
@@ -543,6 +544,7 @@ def test_a_grant_that_nobody_wants_any_more_is_given_back() -> None:
 
 
 def test_a_push_with_the_right_token_and_the_wrong_name_does_not_reach_the_claim() -> None:
+    # Rule T7.
     world = World().connect()
     busy(world)
     claim = world.claim()
@@ -715,6 +717,7 @@ def test_a_cede_is_said_as_one() -> None:
 
 
 def test_the_same_server_under_two_addresses_is_refused() -> None:
+    # Rule T8.
     world = World()
     world.nodes[2].facts = {"run_id": run_id(0)}
     claim = world.claim()
@@ -1416,6 +1419,7 @@ def semaphore(world: World, permits: int) -> Any:
 
 
 def test_the_size_of_a_semaphore_is_noted_beside_the_request_and_nobody_waits_for_the_answer() -> None:
+    # Rule P9.
     world = World().connect()
     before = [len(node.writes) for node in world.nodes]
     goal = semaphore(world, 3)
@@ -1475,6 +1479,7 @@ def test_a_node_whose_clock_is_set_while_it_is_connected_is_found_out_by_its_fen
 
 
 def test_nodes_whose_clocks_are_all_set_are_believed_and_who_waits_starts_over() -> None:
+    # Rule F6.
     for nodes in (1, 3):
         world = World(nodes).connect()
         world.run(2.0)
@@ -1678,6 +1683,7 @@ def test_an_idle_crew_says_nothing_again_but_that_it_lives() -> None:
 
 def test_the_roll_is_signed_with_the_first_request_and_once_a_minute() -> None:
     """A program may live for less than a second."""
+    # Rule G8.
     world = World()
     claim = world.claim()
     world.run(5 * TRIP)
@@ -2842,6 +2848,7 @@ def said(world: World, number: int = 0) -> list[tuple[str, float]]:
 
 
 def test_what_a_holder_says_leaves_when_it_is_held_with_each_renewal_and_before_the_release() -> None:
+    # Rule E2.
     world = World().connect()
     claim = speaks(world)
     assert (claim.state, claim.since) == (HELD, START + 0.5 + 2 * TRIP)

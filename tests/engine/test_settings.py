@@ -111,6 +111,7 @@ def test_the_time_to_answer(max_ttl: float, ttl: float, node_timeout: object, pa
 
 @pytest.mark.parametrize("max_ttl, least", [(30, 32), (0.05, 2.05), (86400, 86402)])
 def test_the_guard_and_the_horizon(max_ttl: float, least: float) -> None:
+    # Rule G6.
     ttl = min(max_ttl, 10)
     assert made(max_ttl=max_ttl, ttl=ttl).guard == least == max_ttl + SLACK
     assert made(max_ttl=max_ttl, ttl=ttl).horizon == least * 500
@@ -256,6 +257,7 @@ BAD: list[tuple[str, object, str]] = [
 
 @pytest.mark.parametrize("option, value, told", BAD)
 def test_a_bad_option_says_what_to_write_instead(option: str, value: object, told: str) -> None:
+    # Rule C19.
     assert complaint(**{option: value}) == told
 
 

@@ -115,6 +115,7 @@ def test_anything_is_read_or_refused(value: str) -> None:
 
 
 def test_a_receiver_takes_the_fences_of_its_own_locks() -> None:
+    # Rule X4.
     header = header_of({"a": 5, "b": 6})
     assert received(header, "a") == {"a": 5}
     assert received(header, "b", "a") == {"a": 5, "b": 6}

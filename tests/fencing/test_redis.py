@@ -43,6 +43,7 @@ def now() -> int:
 
 
 def test_a_late_holder_is_refused_and_nothing_is_written(client: redis.Redis) -> None:
+    # Rule X1.
     mine, later = now(), now() + 5
     assert FencedRedis(client, {"a": mine}).set("key", "mine") == "OK"
     assert FencedRedis(client, {"a": later}).set("key", "later") == "OK"

@@ -71,6 +71,7 @@ def test_what_was_rolled_back_was_not_seen(database: Database, cursor: Any) -> N
 
 
 def test_readers_are_refused_below_writes_and_writers_below_everything(database: Database, cursor: Any) -> None:
+    # Rule X5.
     fences = FenceTable(database.dialect)
 
     def passes(fence: int, read: bool) -> bool:
@@ -418,6 +419,7 @@ def guards(dialect: str) -> dict[str, schedules.Guard]:
 
 @pytest.mark.parametrize("kind", ["table", "column"])
 def test_no_lower_fence_writes_after_a_higher_one(database: Database, kind: str) -> None:
+    # Rule X2.
     for level in database.levels:
         schedules.explore(database, level, guards(database.dialect)[kind], examples=12)
 

@@ -236,6 +236,7 @@ async def test_a_connection_that_is_silent_is_reset(nodes: Nodes) -> None:
 
 @calm
 async def test_a_frozen_node_is_hung_up_with_a_reset(own: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Rule T4.
     resets: list[Any] = []
 
     def reset(sock: socket.socket, plain: Any = sockets.reset) -> None:

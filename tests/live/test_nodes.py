@@ -482,6 +482,7 @@ return found
 
 
 async def test_m4_every_key_has_an_expiry_at_any_time_and_m1_nothing_stays(face: Face, three: Cluster, name: str) -> None:
+    # Rule K4.
     client, rival = await face.connected(three, ttl=0.6, max_ttl=1), await face.connected(three, ttl=0.6, max_ttl=1)
     over, found, dice = threading.Event(), [0], random.Random(name)
     lasting: list[str] = []

@@ -532,7 +532,6 @@ def test_a_name_that_means_nothing_is_a_cause() -> None:
 
 @pytest.mark.parametrize("wait", [None, 60])
 def test_a_wait_is_cancelled_from_another_thread(three: Cluster, wait: float | None) -> None:
-    """SEMANTICS 6."""
     with Holdfast(*three.urls, fresh=three.fresh) as client:
         lease = client.lock("cancelled").acquire()
         stop, outcome = threading.Event(), list[BaseException]()

@@ -1,4 +1,4 @@
-"""The model's node, which is PROTOCOL.md, section 4, written down in Python, held against the scripts that ship.
+"""The model's node, which is docs/protocol.md, section 5, written down in Python, held against the scripts that ship.
 
 That such histories find a node that is a little wrong is shown with some that are.
 """

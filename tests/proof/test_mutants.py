@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 import test_errors
-from core import test_claim
-from engine import test_crew, test_record
+from core import test_claim, test_ticket
+from engine import test_census, test_crew, test_record
 from model.test_model import MUTANTS as MODEL
 from proof import patches
 from recipes import test_exclusive, test_looking
@@ -32,6 +32,8 @@ from holdfast import errors
 from holdfast.core import claim
 from holdfast.core.claim import Claim
 from holdfast.core.command import Command
+from holdfast.core.ticket import Mint
+from holdfast.engine.census import Census
 from holdfast.engine.crew import Crew
 from holdfast.engine.record import Record
 from holdfast.recipes import exclusive, looking
@@ -213,6 +215,84 @@ CONVERSATIONS = {
     "a server that is refused as a twin has votes": Conversation(
         patched(Crew, "_introduced", "if twin is not None:", "self._runs[lane.run_id] = lane.node, inf\n    if twin is not None:"),
         test_crew.test_a_server_that_is_refused_as_a_twin_does_not_keep_the_first_one_out,
+    ),
+    "a node is used that confirmed no subscription": Conversation(
+        patched(Lane, "_unfit", "not self._subscribed or ", ""), test_lane.test_a_server_that_confirms_no_subscription_is_refused
+    ),
+    "an answer that nobody asked for is passed over": Conversation(
+        patched(Lane, "received", 'self.bad = ConnectionError("it says what nobody asked for")\n            return', "continue"),
+        test_lane.test_an_answer_that_nobody_asked_for,
+    ),
+    "replies of any size are read": Conversation(
+        patched(Lane, "received", "reader.check(bytes(data))", "pass"),
+        test_lane.test_what_is_larger_than_any_answer_is_refused_before_it_is_read,
+    ),
+    "tickets go back with the clock": Conversation(
+        patched(Mint, "ticket", "max(self._ticket + 1, now)", "now"),
+        test_ticket.test_a_clock_that_stands_still_or_goes_back_costs_a_microsecond_each,
+    ),
+    "two tokens are alike": Conversation(
+        patched(Mint, "token", "(self._serial + 1) % 2**32", "0"), test_ticket.test_B07_no_two_tokens_are_alike
+    ),
+    "a push counts before the first answer": Conversation(
+        patched(Claim, "pushed", "kind == GRANTED and vote.sent > -inf", "kind == GRANTED"),
+        test_claim.test_a_push_before_the_first_answer_on_a_new_connection_has_no_bound,
+    ),
+    "an unconfirmed renewal is not repeated": Conversation(
+        patched(Claim, "_renewal", "if not self.doubt and now >= self._asked + patience:", "if False:"),
+        test_claim.test_S17_B45_an_unconfirmed_renewal_is_repeated_sooner,
+    ),
+    "a broken connection takes its grant away": Conversation(
+        patched(Claim, "broke", "vote.unsure |= vote.owed > 0", "vote.granted = False"),
+        test_claim.test_what_a_broken_connection_granted_counts_on,
+    ),
+    "every holder asks at once after a reconnect": Conversation(
+        patched(Claim, "joined", "if self.doubt and self._renew:", "if self._renew:"),
+        test_claim.test_a_node_that_comes_back_is_asked_by_a_holder_at_its_next_renewal,
+    ),
+    "an outage never ends the wait": Conversation(
+        patched(Claim, "_dismayed", "if now >= self._dark + reach.outage:", "if False:"),
+        test_claim.test_B18_waiting_has_an_end_when_a_majority_is_away,
+    ),
+    "a lease outlasts its max_hold": Conversation(
+        patched(Claim, "hold", "self.until = min(until, self.limit)", "self.until = until"),
+        test_claim.test_B24_S24_a_lease_ends_when_it_was_held_for_as_long_as_allowed,
+        {"limit": 5.0},
+    ),
+    "no heartbeat": Conversation(
+        patched(Claim, "_heartbeat", "beat or (expired", "False or (expired"),
+        test_claim.test_heartbeats_go_to_every_node_that_owes_nothing,
+    ),
+    "the first in line does not ask when the holder's key expires": Conversation(
+        patched(Claim, "_denied", "if place == 0 and left >= 0:", "if False:"),
+        test_claim.test_B38_S27_first_in_line_asks_again_when_the_holders_key_has_run_out,
+        {"left": 500},
+    ),
+    "a foreign holder is not watched": Conversation(
+        patched(Claim, "_denied", "if place == 0 and left != NO_KEY and", "if False and"),
+        test_claim.test_the_first_in_line_has_a_foreign_holder_watched_once,
+    ),
+    "a holder makes way": Conversation(
+        patched(
+            Claim,
+            "check",
+            "    return self._confirm(good, now, otherwise)",
+            "    self._cede(now)\n        return self._confirm(self._counting(now), now, otherwise)",
+        ),
+        test_claim.test_a_holder_does_not_make_way,
+    ),
+    "any fence counts": Conversation(
+        patched(Claim, "answered", "if fence > self.latest(now) and", "if False and"),
+        test_claim.test_a_fence_that_no_clock_allows_is_neither_counted_nor_written_back,
+        {"kind": "granted now", "above": 1},
+    ),
+    "a ticket of a wrong clock is kept": Conversation(
+        patched(Claim, "moved", "self.ticket += int(seconds * 1e6)", "pass"),
+        test_claim.test_a_ticket_of_a_clock_that_was_wrong_is_given_up_for_one_of_the_right_clock,
+        {"seconds": 3600.0, "patient": True},
+    ),
+    "the census compares no max_ttl": Conversation(
+        patched(Census, "difference", "if match[1] != mine[1]:", "if False:"), test_census.test_another_max_ttl_is_a_difference
     ),
     "patience never comes back": Conversation(
         patched(Crew, "_relax", "if not self._briefs[ttl]:", "if False:"),
@@ -403,6 +483,47 @@ ROWS = (
             "what LockBusy shows can forge lines",
         ),
     ),
+    Row(
+        "a node has confirmed the subscription",
+        "pushed grants are lost",
+        conversation=("a node is used that confirmed no subscription",),
+    ),
+    Row(
+        "a connection in doubt is closed",
+        "S1: answers go to the wrong commands",
+        conversation=("an answer that nobody asked for is passed over", "replies of any size are read"),
+    ),
+    Row(
+        "tickets grow, and tokens are unique",
+        "S1; L3",
+        conversation=("tickets go back with the clock", "two tokens are alike"),
+    ),
+    Row("a pushed grant has the bound of an answer", "V, S1", conversation=("a push counts before the first answer",)),
+    Row(
+        "what a broken connection granted counts on, and doubt is resolved",
+        "leases are lost without need",
+        conversation=("a broken connection takes its grant away", "an unconfirmed renewal is not repeated"),
+    ),
+    Row(
+        "holders that rejoin wait for their next renewal",
+        "a thousand holders ask at once",
+        conversation=("every holder asks at once after a reconnect",),
+    ),
+    Row("waiting that cannot succeed ends", "callers wait for ever", conversation=("an outage never ends the wait",)),
+    Row("`max_hold` ends a lease", "a stuck holder keeps the lock", conversation=("a lease outlasts its max_hold",)),
+    Row(
+        "a waiter asks again by itself",
+        "L2: lost pushes, dead and foreign holders",
+        conversation=(
+            "no heartbeat",
+            "the first in line does not ask when the holder's key expires",
+            "a foreign holder is not watched",
+        ),
+    ),
+    Row("a holder never cedes", "S1", conversation=("a holder makes way",)),
+    Row("a fence that no clock allows does not count", "S2", conversation=("any fence counts",)),
+    Row("tickets of a wrong clock are replaced", "L3", conversation=("a ticket of a wrong clock is kept",)),
+    Row("clients compare their `max_ttl`", "S1: guards of different length", conversation=("the census compares no max_ttl",)),
     Row("every key has an expiry (B10)", "M1", script=("the queue stays for ever", "the deadlines stay for ever")),
     Row(
         "readers keep writers out, until the last one leaves",

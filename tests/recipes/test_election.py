@@ -52,6 +52,7 @@ def test_no_lock_has_the_name_of_its_keys(name: str) -> None:
 
 
 def test_what_a_leader_says_has_versions() -> None:
+    # Rule E3.
     speech = Speech(OFFICE)
     assert speech.word(7, 2.0) == Word(7, 1, 2.0, "a:1")
     speech.says("b")
@@ -65,6 +66,7 @@ def test_what_a_leader_says_has_versions() -> None:
 
 
 def test_who_leads_says_something_along_and_others_do_not() -> None:
+    # Rule E1.
     speech = Speech(OFFICE)
     mine = OFFICE.with_rider(speech.rider)
     assert OFFICE.rider is None
@@ -117,6 +119,7 @@ def test_too_few_have_answered() -> None:
 
 def test_its_time_is_over_when_a_majority_says_so() -> None:
     """Where they differ the others are waited for; and a single node whose clock is wrong is outvoted."""
+    # Rule E5.
     wrong, over = answer(7, left=10**9), answer(7, left=0)
     found = heard({0: wrong, 1: over}, 3)
     assert (found.word.left, found.enough, found.clear) == (1e6, True, False)
@@ -155,6 +158,7 @@ def test_a_value_that_is_no_text_is_shown_as_far_as_it_is() -> None:
 @given(st.integers(1, 7), st.data())
 def test_whatever_a_majority_has_is_heard_by_every_majority(nodes: int, data: st.DataObject) -> None:
     """R2: a word that is on a majority is not missed, whoever answers and whatever the others say that is earlier."""
+    # Rule R2.
     needed = quorum.majority(nodes)
     everybody = st.permutations(range(nodes))
     having, asked = set(data.draw(everybody)[:needed]), data.draw(everybody)[:needed]

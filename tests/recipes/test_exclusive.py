@@ -197,6 +197,7 @@ NAMES = st.lists(st.sampled_from(PIECES), min_size=1, max_size=7).map("".join) |
 @patient
 @given(NAMES, NAMES)
 def test_no_two_names_share_a_key_and_the_four_keys_share_a_slot(one: str, other: str) -> None:
+    # Rule K1.
     found = {key: keys_of(key) for key in (accepted(one), accepted(other)) if key is not None}
     for keys in found.values():
         assert len(set(keys)) == 4

@@ -74,6 +74,7 @@ def test_for_whom_it_is_fresh() -> None:
 
 @given(st.lists(REPLIES))
 def test_the_best_is_the_newest_and_of_these_the_one_that_is_fresh_for_longest(replies: list[object]) -> None:
+    # Rule FI1.
     found = best(replies)
     known = [it for it in map(read, replies) if it is not None]
     highest = max((it.fence for it in known), default=0)

@@ -106,6 +106,7 @@ def test_what_somebody_else_has_written_there_is_nothing(text: bytes) -> None:
     ],
 )
 def test_a_result_is_what_a_majority_has_with_one_ballot(ballots: list[int], one: int | None, known: bool) -> None:
+    # Rule O1.
     answers = {node: kept(it) if it else said() for node, it in enumerate(ballots)}
     found = agreed(answers, 5)
     assert (None if found is None else found.ballot) == one
@@ -150,6 +151,7 @@ def test_the_newest_copy() -> None:
 
 
 def test_a_majority_has_to_promise() -> None:
+    # Rule O3.
     answers = {0: said(1, 5), 1: kept(3, promise=0, fence=9), 2: [1]}
     assert not promised(answers, 3)
     assert promised({**answers, 2: kept(3, promise=1, fence=5)}, 3)
@@ -158,6 +160,7 @@ def test_a_majority_has_to_promise() -> None:
 
 @given(st.lists(st.sampled_from([7, 8]), max_size=5))
 def test_stored_on_a_majority_or_not_or_nobody_knows(replies: list[int]) -> None:
+    # Rule R1.
     told = stored(dict(enumerate(replies)), 7, 5)
     yes, open_ = replies.count(7), 5 - len(replies)
     assert told is (True if yes >= quorum.majority(5) else False if yes + open_ < quorum.majority(5) else None)
@@ -171,6 +174,7 @@ def test_the_highest_fence_that_was_heard_of() -> None:
 
 
 def test_a_note_stands_for_a_result_that_was_forgotten() -> None:
+    # Rule O10.
     assert Copy(B, FORGOTTEN, 1).void
     assert not Copy(B, b"1", 1).void
     assert not Copy(B, note("why"), 1).void

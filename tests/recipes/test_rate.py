@@ -182,6 +182,7 @@ def test_where_rates_are_kept() -> None:
 @unhurried
 @given(*[st.tuples(st.sampled_from([Gcra, Window]), NAMES, st.none() | KEYS, LIMITS)] * 2)
 def test_no_two_limits_share_a_key(one: Any, other: Any) -> None:
+    # Rule RA4.
     (kind, name, key, limit), (its_kind, its_name, its_key, its_limit) = one, other
     if kind is Window:  # (which has no burst of its own)
         one = (kind, name, key, limit := limit._replace(burst=limit.calls))

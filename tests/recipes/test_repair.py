@@ -78,6 +78,7 @@ def test_the_registers_of_a_step_are_those_with_the_prefix() -> None:
 
 
 def test_a_version_that_a_majority_has_is_what_the_others_lack() -> None:
+    # Rule RP2.
     lack = table(RESULT, [17, 0, 5000], [], [17, 0, 4000]).lack(RESULT, PATIENCE)
     assert lack is not None
     expiry = (NOW + 1_000_000) // 1000 + 4000 - TOOK
@@ -161,6 +162,7 @@ def test_what_no_script_of_ours_says_is_no_answer(reply: object) -> None:
 
 
 def test_a_rate_is_raised_to_what_a_majority_counts() -> None:
+    # Rule RP3.
     lack = table(RATE, [9_000_000, 1], [], [7_000_000, 0]).lack(RATE, PATIENCE)
     assert lack is not None
     assert lack.said == {1: (until(1), b"%d" % (NOW + 1_000_000 + 7_000_000), b"0", b"")}
@@ -210,6 +212,7 @@ def lacking(key: bytes, *told: Any) -> tuple[list[int], list[bytes]] | None:
 
 
 def test_whoever_has_arrived_anywhere_has_arrived() -> None:
+    # Rule RP4.
     told = lacking(LATCHED, [3, 0, 5000, b"a"], [], [3, 0, 5000, b"b"])
     assert told == ([0, 1, 2], say(LATCH, 3, 0, 5000 - TOOK, [b"a", b"b"]))
 
@@ -283,6 +286,7 @@ def test_the_fence_of_a_cached_value_has_no_zeros_before_it() -> None:
 
 @pytest.mark.parametrize("fetched", [{0: b"18 500 x"}, {0: None}, {}])
 def test_a_value_that_has_changed_meanwhile_is_left_alone(fetched: Any) -> None:
+    # Rule RP1.
     assert Nodes(states([17, 0, 5000], [17, 0, 5000], []), fetched).run([CACHE]) == Tally(found=1, lacking=1, unsure=frozenset({2}))
 
 

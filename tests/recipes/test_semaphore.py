@@ -60,6 +60,7 @@ def test_permits_that_cannot_be(permits: int) -> None:
 
 
 def test_more_than_there_are() -> None:
+    # Rule P7.
     with pytest.raises(ConfigError, match="6 permits at once can never be had of 'pool', which has 5"):
         pool(5, 6)
     with pytest.raises(ConfigError, match="needs a name"):
@@ -89,6 +90,7 @@ def test_another_number_is_warned_of() -> None:
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**53))
 def test_whoever_names_fewer_permits_uses_slots_of_whoever_names_more(few: int, more: int, ticket: int) -> None:
     """So together they hold no more than the larger number, whichever slots each has."""
+    # Rule P8.
     few, more = sorted((few, more))
     small, large = pool(few), pool(more)
     theirs = {it.name for it in large}

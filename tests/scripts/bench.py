@@ -83,7 +83,7 @@ def about(ms: int, wanted: int) -> bool:
 
 
 def keys(name: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    """The keys of a name (PROTOCOL.md, section 1)."""
+    """The keys of a name (docs/protocol.md, section 4)."""
     tag = name.partition(b"{")[2].rpartition(b"}")[0].partition(b"}")[0]
     if tag:
         return name, b"{%b}:fence:%b" % (tag, name), b"{%b}:queue:%b" % (tag, name), b"{%b}:waiters:%b" % (tag, name)

@@ -34,7 +34,7 @@ class Seen(NamedTuple):
 
 
 def rw_keys(name: bytes) -> tuple[bytes, ...]:
-    """The keys of a read-write lock, as docs/protocols.md has them."""
+    """The keys of a read-write lock, as docs/protocol.md has them."""
     name, fence, *_ = keys(name)
     return name, fence, *[fence.replace(b"}:fence", b"}:" + it) for it in (b"rwqueue", b"rwwaiters", b"readers", b"rfence")]
 

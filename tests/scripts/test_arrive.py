@@ -122,6 +122,7 @@ def test_a_node_that_has_forgotten_tells_all(node: Node) -> None:
 
 
 def test_who_waits_is_told_once_all_have_arrived(node: Node) -> None:
+    # Rule A3.
     one, other = node.watch(1), node.watch(2)
     node.say(token=one, ttl=TTL)
     node.say([b"a"], token=other, ttl=TTL)
@@ -162,6 +163,7 @@ def test_a_user_who_may_not_publish_opens_it_all_the_same(node: Node) -> None:
 
 
 def test_another_number_is_refused_and_nothing_is_noted(node: Node) -> None:
+    # Rule A5.
     other = Gathering(LATCH, "n", 2, KEEP)
     node.say([b"a"])
     assert node.say([b"b"], recipe=other) == "3"
@@ -227,6 +229,7 @@ def snapshot(node: Node) -> dict[bytes, Any]:
 
 
 def test_a_look_where_nothing_is_notes_nothing(node: Node) -> None:
+    # Rule A6.
     told = look(node)
     assert (told.over, told.known, told.ids) == (0, 0, [])
     assert node.kept() == set(), "the count neither"
@@ -265,6 +268,7 @@ def test_generations_follow_one_another(barrier: Node) -> None:
 
 
 def test_who_comes_too_late_is_told(barrier: Node) -> None:
+    # Rule BA4.
     barrier.say([b"a", b"b"])
     told = barrier.say([b"b", b"c"])
     assert (told.over, told.ids) == (1, [b"c"])
@@ -275,6 +279,7 @@ def test_who_comes_too_late_is_told(barrier: Node) -> None:
 
 
 def test_who_is_further_takes_the_node_along(barrier: Node) -> None:
+    # Rule BA2.
     token = barrier.watch()
     barrier.say([b"a"], token=token, ttl=TTL)
     assert barrier.say([b"b"], 4).over == 4

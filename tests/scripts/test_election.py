@@ -147,6 +147,7 @@ def test_the_time_of_a_word_runs_out_and_it_is_remembered(node: Node) -> None:
 
 
 def test_after_a_resignation_nothing_of_that_term_counts(node: Node) -> None:
+    # Rule E4.
     node.announce(7, 2)
     assert node.announce(7, LAST, 0.0, "") == 1
     assert node.watch() == (7, LAST, 0, "")

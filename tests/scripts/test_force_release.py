@@ -36,6 +36,7 @@ def repaired(bench: Bench, key: bytes = FENCE) -> bool:
 
 
 def test_a_record_that_no_clock_allows_is_repaired(bench: Bench) -> None:
+    # Rule F7.
     for bad in BAD:
         bench.operator.say("SET", FENCE, bad, "PX", LONG)
         assert force(bench) is None, "nobody held it"

@@ -1,6 +1,6 @@
 """Damage a script in one place: the tests of test_request.py and test_release.py must notice.
 
-Those of PROTOCOL.md, section 7, that are a script's business are here, and whatever else a hand could slip at.
+Those rules of docs/protocol.md that the scripts keep are taken away here, and what else could be written wrongly is.
 """
 
 from __future__ import annotations

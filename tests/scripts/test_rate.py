@@ -373,6 +373,7 @@ def all_or_none(node: Node) -> bool:
 
 
 def test_a_call_counts_for_all_limits_or_for_none(node: Node) -> None:
+    # Rule RA5.
     assert all_or_none(node)
 
 
@@ -457,6 +458,7 @@ def turns(node: Node, count: int, patience: int = 10 * HOUR) -> list[int]:
 
 
 def test_each_caller_has_a_turn_of_its_own_in_order(even: Node) -> None:
+    # Rule RA6.
     assert turns(even, 4) == [1, 2, 3, 4]
 
 
@@ -519,6 +521,7 @@ def abandoned(scripts: dict[bytes, Script] | None = None) -> list[bool]:
 
 
 def test_a_line_that_nobody_comes_from_is_over_soon() -> None:
+    # Rule RA8.
     assert abandoned() == [False, True, False]
 
 
@@ -550,6 +553,7 @@ def counted_ahead(scripts: dict[bytes, Script] | None = None) -> list[tuple[bool
 
 
 def test_a_caller_may_come_a_moment_before_its_turn() -> None:
+    # Rule RA9.
     assert counted_ahead() == [(True, 50_000)] * 3
 
 

@@ -67,6 +67,7 @@ def test_a_writer_waits_for_readers_and_is_told_of_the_one_that_stays_longest(rw
 
 
 def test_who_comes_later_to_read_waits_behind_a_writer(rw: RWBench) -> None:
+    # Rule W1.
     first, writer, late = rw.reader(1), rw.writer(2), rw.reader(3)
     rw.connect(INBOXES[0])
     rw.request(first)
@@ -150,6 +151,7 @@ def test_what_publish_refuses_is_granted_all_the_same(rw: RWBench) -> None:
 
 
 def test_readers_whose_lease_is_over_do_not_count(rw: RWBench) -> None:
+    # Rule W4.
     dead, alive, writer = rw.reader(1), rw.reader(2), rw.writer(3)
     rw.request(dead, SHORT)
     rw.request(alive)
@@ -236,6 +238,7 @@ def test_readers_that_were_left_behind_when_the_key_was_taken_away_are_gone(rw: 
 
 
 def test_the_last_reader_frees_it(rw: RWBench) -> None:
+    # Rule W2.
     one, two = rw.reader(1), rw.reader(2)
     rw.request(one)
     rw.request(two)
@@ -342,6 +345,7 @@ def test_a_try_promotes_those_who_wait(rw: RWBench) -> None:
 
 
 def test_a_newcomer_asks_those_in_its_way_with_higher_tickets(rw: RWBench) -> None:
+    # Rule W5.
     ears = [rw.connect(inbox) for inbox in INBOXES[:3]]
     low, high, higher = rw.reader(1, INBOXES[0]), rw.reader(5, INBOXES[1]), rw.reader(6, INBOXES[2])
     for token in (low, high, higher):
@@ -419,6 +423,7 @@ def test_who_cedes_to_the_deaf_gets_it_back(rw: RWBench) -> None:
 
 
 def test_a_reader_is_above_every_writer_and_a_writer_above_everybody(rw: RWBench) -> None:
+    # Rule W6.
     writer = rw.writer(50)
     first = rw.request(writer)
     assert isinstance(first, Granted)
@@ -475,6 +480,7 @@ def test_without_a_record_it_begins_at_the_clock_floor(rw: RWBench) -> None:
 
 
 def test_the_record_lasts_as_long_as_a_reader_that_stands_on_it(rw: RWBench) -> None:
+    # Rule W7.
     reader = rw.reader(1)
     rw.request(reader, K // 2)
     assert about(rw.see().fence_left, K // 2 + K), "and as the horizon, for those who come later"
@@ -556,6 +562,7 @@ def reader_of(writer: bytes) -> bytes:
 
 
 def test_a_writer_becomes_a_reader_and_lets_readers_in_but_no_writer(rw: RWBench) -> None:
+    # Rule D2.
     rw.connect(INBOXES[0])
     writer, waiting, other = rw.writer(1), rw.reader(2), rw.writer(3)
     fence = rw.request(writer)[0]
@@ -592,6 +599,7 @@ def test_a_writer_that_waits_here_waits_on_as_a_reader(rw: RWBench) -> None:
 
 
 def test_its_release_finds_the_writer_where_the_downgrade_was_not_heard(rw: RWBench) -> None:
+    # Rule D3.
     writer = rw.writer(1)
     rw.request(writer)
     assert rw.release(reader_of(writer)) == 1

@@ -1,4 +1,4 @@
-"""release.lua, rule by rule (PROTOCOL.md, section 4), on simulated and on real servers.
+"""release.lua, rule by rule (docs/protocol.md, section 5), on simulated and on real servers.
 
 Every test is a function of a bench alone: test_mutants.py calls them with damaged scripts.
 """
@@ -42,6 +42,7 @@ def test_of_a_name_that_nobody_ever_had_it_does_nothing(bench: Bench) -> None:
 
 
 def test_another_s_token_is_left_alone(bench: Bench) -> None:
+    # Rule Q16.
     holder, [waiter] = contended(bench, (2, 0, LONG))
     before = bench.see().timeless
     for stranger in (bench.token(0), bench.token(2), holder[:-1], holder + b"0", b""):
@@ -85,6 +86,7 @@ def test_who_holds_and_also_waits_does_neither_any_more(bench: Bench) -> None:
 
 
 def test_the_lock_is_handed_to_the_lowest_ticket(bench: Bench) -> None:
+    # Rule Q3.
     listener = bench.connect(INBOXES[0], INBOXES[1])
     holder, [second, first] = contended(bench, (7, 0, LONG), (5, 1, 20_000))
     assert bench.release(holder) == 1

@@ -191,6 +191,7 @@ def test_what_has_expired_meanwhile_is_not_written(node: Node) -> None:
 
 
 def test_what_comes_too_late_is_not_written(node: Node) -> None:
+    # Rule RP5.
     assert node.mend(RESULT, 17, node.now // 1000 + LONG, b"%016d x" % 17, until=node.now - 1) == -1
     assert node.mend(RATE, node.now + MINUTE, 0, until=node.now - 1) == -1
     assert (node.see(RESULT)[0], node.see(RATE)[0]) == (None, None)

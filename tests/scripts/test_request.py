@@ -1,4 +1,4 @@
-"""request.lua, rule by rule (PROTOCOL.md, section 4), on simulated and on real servers.
+"""request.lua, rule by rule (docs/protocol.md, section 5), on simulated and on real servers.
 
 Every test is a function of a bench alone: test_mutants.py calls them with damaged scripts.
 """
@@ -30,6 +30,7 @@ def test_every_mode_takes_a_free_name(bench: Bench) -> None:
 
 
 def test_a_grant_raises_the_fence_by_one_at_least(bench: Bench) -> None:
+    # Rule F1.
     late, early = bench.token(100), bench.token(5)
     assert bench.request(late) == Granted(bench.base + 100, 0, 1)
     bench.release(late)
@@ -95,6 +96,7 @@ def ticket(bench: Bench, ago: int) -> int:
 
 def test_the_fence_record_outlives_a_lease(bench: Bench) -> None:
     """The ticket is of now, just above the clock floor, or from long ago; the name is fresh, or had another holder."""
+    # Rule F2.
     for ago in (0, K // 2 - 500, 10 * K):
         for known in (False, True):
             name = b"%d %d" % (ago, known)
@@ -182,6 +184,7 @@ def test_a_renewal_that_raises_the_fence_keeps_its_record(bench: Bench) -> None:
 
 def test_round_fences_and_times_stay_numbers(bench: Bench) -> None:
     """Redis 7.2.0 to 7.2.4 write a number that a script hands to a command as 1.9e+15, if nobody prevents it (redis#13113)."""
+    # Rule K6.
     listener = bench.connect(INBOXES[1])
     for fence in (2 * 10**15, 19 * 10**14, 1950 * 10**12):
         for horizon in (K, 10**8):
@@ -250,6 +253,7 @@ def test_fences_one_apart_are_told_apart_at_the_top(bench: Bench) -> None:
 
 
 def test_asking_again_renews(bench: Bench) -> None:
+    # Rule C7.
     token = bench.token(1)
     bench.request(token, 20_000)
     for mode in "wtc":
@@ -260,6 +264,7 @@ def test_asking_again_renews(bench: Bench) -> None:
 
 
 def test_a_renewal_never_moves_the_expiry_back(bench: Bench) -> None:
+    # Rule K5.
     token = bench.token(1)
     bench.request(token, LONG)
     for mode in "wtc":
@@ -336,6 +341,7 @@ def test_who_comes_second_waits(bench: Bench) -> None:
 
 
 def test_waiters_stand_in_the_order_of_their_tickets_and_then_of_their_tokens(bench: Bench) -> None:
+    # Rule Q1.
     bench.request(bench.token(0))
     fourth, second, third, first = bench.token(9), bench.token(5, INBOXES[1]), bench.token(5, INBOXES[2]), bench.token(5, INBOXES[0])
     places = [bench.request(token) for token in (fourth, third, second, first)]
@@ -355,6 +361,7 @@ def test_a_heartbeat_moves_a_waiter_s_deadline_forward(bench: Bench) -> None:
 
 
 def test_a_late_request_moves_neither_a_waiter_s_deadline_nor_an_expiry_back(bench: Bench) -> None:
+    # Rule Q5.
     waiter, other = bench.token(2), bench.token(3)
     bench.request(bench.token(1))
     bench.request(waiter, LONG)
@@ -380,6 +387,7 @@ def test_a_deadline_that_is_lost_is_made_anew(bench: Bench) -> None:
 
 
 def test_a_waiter_that_is_not_first_does_not_take_a_free_name(bench: Bench) -> None:
+    # Rule Q2.
     first, second = bench.token(2, INBOXES[1]), bench.token(3)
     listener = bench.connect(INBOXES[1])
     bench.request(bench.token(1))
@@ -480,6 +488,7 @@ def test_a_grant_is_the_rest_of_the_waiter_s_lease(bench: Bench) -> None:
 
 def test_a_grant_never_runs_longer_than_any_lease_may(bench: Bench) -> None:
     """A clock that stepped back leaves deadlines that are too far away."""
+    # Rule Q6.
     bench.connect(INBOXES[0])
     waiting(bench, (1, 0, 60 * LONG))
     bench.request(bench.token(9))
@@ -531,6 +540,7 @@ def test_a_grant_stands_when_the_server_forbids_to_tell(bench: Bench) -> None:
 
 
 def test_a_waiter_whose_connection_has_gone_is_deaf(bench: Bench) -> None:
+    # Rule Q4.
     listener = bench.connect(INBOXES[0])
     waiting(bench, (1, 0, LONG))
     listener.close()
@@ -543,6 +553,7 @@ def test_a_waiter_whose_connection_has_gone_is_deaf(bench: Bench) -> None:
 
 
 def test_a_new_lower_ticket_asks_the_holder_to_make_way(bench: Bench) -> None:
+    # Rule Q7.
     listener = bench.connect(INBOXES[1])
     holder = bench.token(5, INBOXES[1])
     bench.request(holder)

@@ -102,6 +102,7 @@ def test_a_node_keeps_the_latest_of_many_clients_and_lists(bench: Bench) -> None
 
 
 def test_a_node_knows_for_three_minutes_whose_an_inbox_is(bench: Bench) -> None:
+    # Rule G9.
     sign(bench, "a:1 00000001", "f1")
     sign(bench, "b:2 00000002", "f2")
     inboxes = [b"00000001" * 4, b"00000003" * 4, b"00000002" * 4]

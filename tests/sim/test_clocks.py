@@ -83,6 +83,7 @@ def fences_by_a_clock_that_is_ahead(place: Any, used: bool) -> tuple[int, int]:
 
 
 def test_fences_grow_though_the_clock_of_one_node_is_far_ahead(town: Build) -> None:
+    # Rule F4.
     first, second = fences_by_a_clock_that_is_ahead(town(3), used=False)
     assert first < second
 

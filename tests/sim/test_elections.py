@@ -345,6 +345,7 @@ def after_a_word_of_few(build: Build) -> list[str | None]:
 
 
 def test_what_few_nodes_had_is_written_back_before_it_is_shown(town: Build) -> None:
+    # Rule R3.
     assert after_a_word_of_few(town) == ["two", "two"]
 
 
@@ -596,7 +597,7 @@ def test_that_nothing_is_written_back_is_found(town: Build, monkeypatch: pytest.
 
 
 def test_that_a_word_is_kept_no_longer_than_it_is_good_for_is_found(town: Build) -> None:
-    """What docs/protocols.md said first: the later word is forgotten, and the earlier one, good for longer elsewhere, rises again."""
+    """Without rule E2, the later word is forgotten, and the earlier one, good for longer elsewhere, rises again."""
     fault = lua("string.format('%.0f', math.max(ends - now, 0) + keep)", "string.format('%.0f', ttl > 0 and ends - now or 1000)")
     seen = after_a_short_term(town, **fault)
     assert [it.value for it in seen if it].index("one") > 0

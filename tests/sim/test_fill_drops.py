@@ -75,6 +75,7 @@ def trouble(build: Build, seed: int, fault: str, stale: float = 0.0, seconds: fl
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_was_dropped_is_given_to_nobody_who_comes_later(town: Build, fault: str) -> None:
+    # Rule FI8.
     looked = 0
     for seed in SEEDS:
         try:

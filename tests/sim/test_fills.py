@@ -161,6 +161,7 @@ def test_without_failures_one_computes_for_each_ttl(town: Build, stale: float) -
 
 
 def test_where_computing_fails_the_next_one_computes(town: Build) -> None:
+    # Rule FI6.
     for seed in SEEDS:
         kitchen = calm(town, seed, fails=0.6)
         assert any(it.ended is None for it in kitchen.all), seed
@@ -286,6 +287,7 @@ def herd(
 
 def test_of_a_herd_one_computes_and_the_others_cost_four_commands_each(town: Build) -> None:
     """On each node: a look, a place in line, a look when there is news, and the place given back."""
+    # Rule FI3.
     kitchen, after, commands = herd(town)
     assert len(kitchen.all) == 1
     assert after < 0.05, "all have it as soon as it is there"
@@ -401,6 +403,7 @@ def halfway(build: Build) -> tuple[int, float]:
 
 
 def test_news_of_one_node_is_not_missed_because_others_have_none_yet(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Rule FI5.
     computed, waited = halfway(town)
     assert computed == 1 and waited < 0.05
     look = OnNodes.look
@@ -427,6 +430,7 @@ def overtaken(build: Build, plant: Callable[[Town], object] | None = None, pause
 
 
 def test_a_late_value_replaces_nothing(town: Build) -> None:
+    # Rule FI4.
     _, found = overtaken(town)
     assert found.value == 1
 

@@ -202,6 +202,7 @@ def test_a_latch_keeps_its_promise_whatever_fails(town: Build, nodes: int) -> No
 
 
 def test_a_crashed_party_has_arrived(town: Build) -> None:
+    # Rule A4.
     here = town(3, 1)
     gone, client = here.client(**OPTIONS), here.client(**OPTIONS)
     here.world.do(gone.latch("go", 2).arrive("a"))
@@ -238,6 +239,7 @@ def confused(build: Build, seed: int) -> tuple[Town, list[Any]]:
 
 
 def test_who_is_confirmed_last_sees_all(town: Build) -> None:
+    # Rule A1.
     for seed in SEEDS:
         _, tasks = confused(town, seed)
         assert max(it.result() for it in tasks) == 3, seed
@@ -265,6 +267,7 @@ def forgetful(build: Build) -> Town:
 
 
 def test_who_waits_says_again_what_nodes_forget(town: Build) -> None:
+    # Rule R5.
     forgetful(town)
 
 
@@ -437,6 +440,7 @@ def lopsided(here: Town, first: Holdfast, second: Holdfast, what: Callable[[Hold
 
 
 def test_what_somebody_was_told_is_so_for_all(town: Build) -> None:
+    # Rule A2.
     here = town(3, 8)
     first, second, other = [here.client(**OPTIONS) for _ in range(3)]
     assert lopsided(here, first, second, lambda client, who: client.latch("go", 2).arrive(who)) == 2

@@ -2,7 +2,7 @@
 
 The law. Of all callers of a key whoever is told a result is told the same one, and it is one that somebody's function gave. Functions of a
 key do not run at the same time while their leases hold. When nothing is wrong any more, everybody who lives is told a result. All this
-while a majority remembers: a node is restarted only if a majority has what it has without it (R5 of docs/protocols.md).
+while a majority remembers: a node is restarted only if a majority has what it has without it (rule R5).
 """
 
 from __future__ import annotations
@@ -264,6 +264,7 @@ def rush(build: Build, seed: int) -> tuple[Calm, list[Any]]:
 
 
 def test_without_failures_it_runs_once(town: Build) -> None:
+    # Rule O5.
     for seed in range(10):
         calm = Calm(town, seed=seed)
         assert calm.all_at_once() == [1] * 15
@@ -275,6 +276,7 @@ def test_without_failures_it_runs_once(town: Build) -> None:
 
 def test_however_long_it_takes(town: Build) -> None:
     """Longer than a fence horizon: the fence record lasts as long as the lease, and nothing is lost."""
+    # Rule O4.
     for seed in range(5):
         calm = Calm(town, seed=seed, takes=5.0)
         assert calm.all_at_once() == [1] * 15
@@ -295,6 +297,7 @@ def test_nobody_polls_meanwhile(town: Build) -> None:
 
 def test_those_who_wait_have_the_result_at_once(town: Build) -> None:
     """Told by the nodes: they do not wait for one another's turn at the lock."""
+    # Rule O2.
     calm = Calm(town, takes=1.0, clients=2)
     began = calm.world.now
     calm.all_at_once(each=40)
@@ -328,6 +331,7 @@ def stopped_while_it_runs(build: Build, seed: int = 0) -> tuple[Calm, Any]:
 
 
 def test_what_succeeded_under_a_lost_lease_is_kept_if_nobody_has_looked_since(town: Build) -> None:
+    # Rule O7.
     for seed in range(5):
         calm, told = stopped_while_it_runs(town, seed)
         assert told == 1, seed
@@ -379,6 +383,7 @@ def own_ballot(build: Build) -> bool:
 
 def test_a_ballot_of_one_s_own_does_no_harm_to_the_lease(town: Build) -> None:
     """A fence that rises a little looks to a claim as if another had had the lock meanwhile."""
+    # Rule O8.
     assert own_ballot(town)
 
 

@@ -129,6 +129,7 @@ class Amnesia(Story):
 
 
 def test_the_law_of_forgetting(town: Build) -> None:
+    # Rule O9.
     stories = [Amnesia(town, seed).run() for seed in SEEDS]
     assert sum(it.forgot for it in stories) > 5 * len(stories)
     assert sum(it.again for it in stories) > len(stories), "and what was forgotten is done again"
@@ -172,6 +173,7 @@ class Late(Calm):
 
 
 def test_a_late_store_does_not_undo_forgetting(town: Build) -> None:
+    # Rule O13.
     for seed in range(3):
         assert Late(town, seed).asks() == 2
         assert Late(town, seed).at_the_end_of_its_keep().asks() == 2
@@ -179,6 +181,7 @@ def test_a_late_store_does_not_undo_forgetting(town: Build) -> None:
 
 def test_a_run_that_is_overtaken_by_forgetting_does_not_store_its_result(town: Build) -> None:
     """Its process is stopped for longer than its ttl, and its result is forgotten meanwhile."""
+    # Rule O12.
     for seed in range(3):
         calm = Calm(town, nodes=3, seed=seed, clients=2, takes=0.3)
         first, second = calm.clients
@@ -193,6 +196,7 @@ def test_a_run_that_is_overtaken_by_forgetting_does_not_store_its_result(town: B
 
 def test_what_was_forgotten_on_a_minority_only_is_forgotten_for_all_or_for_nobody(town: Build) -> None:
     """A note that a majority does not have yet is stored again before the function runs because of it."""
+    # Rule O11.
     calm = Calm(town, nodes=3, clients=1)
     once = calm.clients[0].once("a", keep=1000)
     assert calm.world.do(once.run(calm.does)) == 1

@@ -134,6 +134,7 @@ def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_while_a_key_moves_all_are_told_one_result(town: Build) -> None:
+    # Rule O14.
     changes = [Change(town, seed).run() for seed in SEEDS]
     assert [it.seed for it in changes if not it.sound] == []
     assert sum(it.lost for it in changes) > 3

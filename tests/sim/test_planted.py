@@ -1,6 +1,7 @@
 """Faults planted into the engine, the claim and the scripts: each must be found by so many worlds, or the simulator is blind for it.
 
-These are those of PROTOCOL.md, section 7. A fault is looked for where it shows: in the first worlds of the kind that is named.
+They take rules of docs/protocol.md away, which links them.
+A fault is looked for where it shows: in the first worlds of the kind that is named.
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ WAY = 0.02
 
 @pytest.mark.parametrize("burst", [None, 1])
 def test_without_failures_never_more_than_the_limit(town: Build, burst: int | None) -> None:
+    # Rule RA1.
     most = LIMIT + (burst or LIMIT) - 1
     for seed in SEEDS:
         _, callers = crowd(town, seed, burst=burst)
@@ -173,6 +174,7 @@ def test_those_whose_answer_is_missing_count_as_taken(town: Build) -> None:
 
 
 def test_what_a_quorum_could_not_be_had_for_is_given_back(town: Build) -> None:
+    # Rule RA2.
     here = town(3)
     client = here.client(node_timeout=0.2)
     limit = client.rate("mail", 2, 100)
@@ -361,6 +363,7 @@ def test_turns_of_those_who_die_are_lost_for_a_while_at_most(town: Build, monkey
 
 def test_turns_far_ahead_are_reserved_later_and_everybody_is_served(town: Build) -> None:
     """Sixty who want a call a second each: ten turns at first, then as many more as time goes by. Who came first is not starved."""
+    # Rule RA7.
     queue = Queue(town(3), {}, (1, 1.0))
     tasks = queue.run(60, 0.01, 120)
     assert all(it.done for it in tasks)

@@ -285,6 +285,7 @@ def restarts_with_old_data(place: Any) -> None:
 
 
 def test_a_node_that_restarts_with_old_data_goes_by_the_clock_floor_after_its_guard(town: Build) -> None:
+    # Rule F3.
     restarts_with_old_data(town(1))
 
 

@@ -464,6 +464,7 @@ UNFIT: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize("which", UNFIT)
 def test_a_server_that_cannot_work_is_a_clear_cause(which: str) -> None:
+    # Rule T9.
     facts, cause = UNFIT[which]
     lane = a_lane()
     meet(lane, 0.0, Server(facts))
@@ -473,6 +474,7 @@ def test_a_server_that_cannot_work_is_a_clear_cause(which: str) -> None:
 
 
 def test_a_server_that_confirms_no_subscription_is_refused() -> None:
+    # Rule T2.
     lane = a_lane()
     meet(lane, 0.0, Server(confirms=False))
     assert "SUBSCRIBE" in str(lane.bad) and lane.line is GREETING
@@ -655,6 +657,7 @@ def test_a_run_that_is_known_already() -> None:
 
 
 def test_an_uptime_is_wrong_if_an_earlier_run_spoke_less_than_a_guard_ago() -> None:
+    # Rule G2.
     lane = a_lane(guard=GUARD)
     up(lane, 100.0, Server({"run_id": "a"}))
     lane.say(Asked(b"?"))
@@ -756,6 +759,7 @@ def reigning(**options: Any) -> Lane[Asked]:
 
 
 def test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old() -> None:
+    # Rule G3.
     lane = reigning()
     assert noted(lane, 100.0, promoted(), None) == 100.0 + GUARD
     assert lane.promoted and lane.run_id == "a" * 40
@@ -843,6 +847,7 @@ def test_a_promoted_server_that_has_no_trace_of_it_any_more_is_the_same_run() ->
 
 
 def test_servers_that_were_just_made_are_guarded_after_a_promotion() -> None:
+    # Rule G5.
     lane = reigning(fresh={"a" * 40})
     assert noted(lane, 100.0, promoted(uptime_in_seconds=1), None) == 100.0 + GUARD
     assert lane.promoted
@@ -876,6 +881,7 @@ def test_a_promoted_node_of_a_cluster_is_asked_for_both_in_one_write() -> None:
 
 
 def test_nothing_but_the_greeting_is_said_before_the_guard_is_over() -> None:
+    # Rule G1.
     lane = a_lane(guard=GUARD, keep=60.0)
     lane.dial(0.0)
     lane.say(Asked(b"dialling"))
@@ -895,6 +901,7 @@ def test_nothing_but_the_greeting_is_said_before_the_guard_is_over() -> None:
 
 
 def test_a_guard_over_begins_with_the_scripts_even_if_nothing_else_is_to_be_said() -> None:
+    # Rule G4.
     lane = a_lane(scripts=(b"return 5",))
     meet(lane)
     lane.opened(0.0)
@@ -972,6 +979,7 @@ def assert_understood(lane: Lane[Asked]) -> None:
 
 
 def test_answers_go_to_whoever_asked_and_pushes_to_the_crew_in_the_order_of_the_stream() -> None:
+    # Rule T1.
     assert_understood(converse(whole, whole))
 
 
@@ -1000,6 +1008,7 @@ def test_what_is_understood_of_half_an_answer_is_nothing() -> None:
 
 
 def test_an_answer_that_nobody_asked_for() -> None:
+    # Rule T5.
     lane = a_lane()
     up(lane)
     lane.say(Asked(b"?"))
@@ -1032,6 +1041,7 @@ def test_what_is_no_answer_is_bad(which: str) -> None:
 
 
 def test_what_is_larger_than_any_answer_is_refused_before_it_is_read() -> None:
+    # Rule T10.
     lane = a_lane()
     up(lane)
     lane.say(Asked(b"?"))
@@ -1353,6 +1363,7 @@ def test_scripts_that_are_taken_while_it_is_of_use_change_nothing() -> None:
 
 
 def test_when_it_is_late_and_when_to_look_after_it() -> None:
+    # Rule T3.
     lane = a_lane(patience=1.5, timeout=1.5, guard=GUARD)
     assert not lane.late(1000.0)  # nobody dials it
     lane.dial(10.0)

@@ -1,11 +1,85 @@
 """One request for one name on N nodes, from its first byte to its release: the client's side of the protocol.
 
-Knows the protocol and nothing else: no bytes, socket, clock, thread or random number. What happened comes in through
-`answered`, `pushed`, `broke`, `joined` and `tick`; what to say goes out through `sends`. Each input returns whether there
-is something to do: commands to send, news for the caller, or an earlier wake. `now` is local monotonic time, in seconds.
+Knows the protocol and nothing else: no bytes, socket, clock, thread or random number. `now` is local
+monotonic time, in seconds.
 
-The usual case (every node is free, nobody waits) takes a short path: an answer that is as usual is only counted. At the
-first thing that is not, what was counted is unfolded into one `Vote` a node.
+Theory of operation
+===================
+
+Numbers such as Q9 are rules of `docs/protocol.md`, which says what breaks without each of them.
+
+**What a claim is.** One caller wants one name. The claim holds one token, sends it to every node in
+`request` commands, and keeps one `Vote` for each node: what that node said last. The lock is held at
+the moment at which a majority of the votes count and have the same fence (rule C5). Nothing else makes
+it held. There is no leader among the nodes, and nodes do not talk to each other.
+
+**How it is driven.** Everything that happens comes in through one of a few methods: `begin`,
+`answered`, `pushed`, `broke`, `joined`, `changed`, `tick`, `extend` and `release`. Each returns whether
+there is something to do: commands to send (`sends`), news for the caller (`news`), notes for observers,
+or an earlier wake (`wake`). A claim never waits and never asks for the time. So the crew, the model
+checker, the simulator and the tests drive the same class.
+
+**Its states.** WAITING, then HELD, then LOST or OVER; or from WAITING straight to OVER.
+
+    WAITING   asks for votes. It becomes HELD by `_hold`, or OVER by `refuse` and `release`.
+    HELD      renews its votes. `until` is D, the time at which it ends. It becomes LOST by `lose`.
+    LOST      nobody can be sure of it any longer. For good.
+    OVER      released, cancelled or refused. For good.
+
+On its way to LOST or OVER it sends a release to every node that may know the token (`_undo`). That is
+the last command about the token (rule C10).
+
+**When a vote counts.** It must be granted, its bound must not have passed, and no cede may be
+unanswered. Then the node holds our token (this is V in `docs/proof.md`), which follows from four rules:
+
+* Commands to a node and its answers keep their order (rule T1). So its latest word is its state after
+  everything that was said before.
+* The bound counts from the *sending* of the request whose answer has come (rules C2 and C4), or for a
+  pushed grant from the latest request that was answered (rule C3). The node's lease began later than
+  that, so it ends later.
+* A cede may take the token away at any time from its sending on. So from then on nothing counts
+  (rule Q9), and if the answer can no longer come, the vote is `burnt` for this token (rule Q10). A
+  waiter then starts over with another token (rule Q11).
+* A node that restarted is not asked before its guard is over (rule G1). The lane and the crew see to it.
+
+Two majorities share a node, and a node holds one token. So two claims are not held at the same time.
+
+**What a decision needs.** After each input `check` asks, in this order:
+
+1. Is a held claim's time over? `_late` comes first, before anything is done with the input, and with
+   the deadline as it was (rule C6). An answer that is read too late saves nothing.
+2. Do a majority of votes count, with one fence? Then it is held, and that fence is its T (rule F8).
+3. Does a lower ticket wait where a vote counts? Then cede there, at once (rule Q8). A holder never
+   cedes, and neither does a try. The lowest ticket therefore waits for holders only.
+4. Do a majority count, but with different fences? Then write the largest back (rule F9).
+5. Can nothing come of it? A try ends as soon as fewer than a majority can still grant (rule Q15).
+   Waiting ends when a majority was away for too long (rule C17).
+
+**While it is held.** Every ttl/3 the claim asks all nodes again with its own fence (rules C8 and F10).
+D is the bound that a majority of votes reaches, so it moves on when a majority has answered, and a
+minority that is away changes nothing. A renewal that is not confirmed in time is repeated (rule C9).
+When a connection breaks, its vote counts on until its bound (rule C11).
+
+**The gap rule.** A held claim may hear that a node lost the token by itself: by an operator's hand, or
+by a restart. One such node is taken back in silence. But if a majority was without the token at one
+moment, somebody else may have held the lock then, and the claim must be lost although every vote counts
+again. So each vote knows since when it is certain that its node had the token (`since`), and up to when
+(`last`). A break is harmless if enough *other* votes cover the last moment at which the broken one is
+certain (rules C12 and C13). An answer that got lost may have told of a break. Then only the fence can
+show it, because a grant raises it (rule C14).
+
+**Fences.** The claim proposes its ticket, and later the largest fence that it wrote back or agreed on. A
+fence that is further ahead than any sound clock allows is not counted (rule F5): one damaged record must
+not become everybody's.
+
+**Two paths.** In the usual case every node is free and nobody waits. Then every answer is the same text,
+the claim's own ticket, and is only counted (`plain`). At the first thing that is not as usual, what was
+counted is unfolded into one `Vote` a node, and from then on every input takes the long path. Both lead to
+the same state, which a test checks for every order of answers.
+
+**In company.** The claims of several names, or of a semaphore's slots, are held together by a `Goal`. A
+claim asks it before it becomes held (`Company.complete`), and tells it of denials and of its end (rules
+N2, N3 and P2).
 """
 
 from __future__ import annotations

@@ -1,0 +1,228 @@
+"""The rules of docs/protocol.md, held to the tests.
+
+Each rule says what breaks without it, and links a test or a mutant that shows it. One of the tests that
+it links cites its number. Every number that is cited anywhere is that of a rule.
+
+A test cites a rule by a comment or a docstring: "Rule Q4." or "Rules C5, F8 and F9."
+`tests/test_docs.py` looks whether the linked tests and mutants exist.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast import scripts
+from holdfast.recipes import exclusive
+from holdfast.scripts import Script
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs/protocol.md"
+# Texts that argue from the rules: there, everything that looks like the number of a rule has to be one.
+PAGES = [PAGE, *[ROOT / "docs" / name for name in ("proof.md", "protocols.md", "design.md")], *ROOT.glob("spec/*.pml")]
+# The first letters of a rule's number, by chapter. S, L and M are properties, which are no rules.
+CHAPTERS = ("T", "K", "C", "Q", "F", "G", "R", "N", "W", "D", "P", "E", "O", "FI", "RA", "A", "BA", "RP", "X", "SH")
+_NUMBER = "[A-Z]{1,2}[0-9]{1,2}"
+_RULE = re.compile(rf"^\* \*\*({_NUMBER})\.\*\* (.*?)(?=^\S|^$|\Z)", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r'\[(test|mutant)\]\(([^)\s]+) "([^"]+)"\)')
+_CITED = re.compile(rf"\b[Rr]ules?\s+((?:{_NUMBER})(?:(?:,\s+|\s+and\s+|\s+or\s+|\s+to\s+)(?:#\s+)?{_NUMBER})*)\b")
+
+
+def rules(page: str) -> list[tuple[str, str]]:
+    """The number and the text of each rule."""
+    return [(number, " ".join(text.split())) for number, text in _RULE.findall(page)]
+
+
+def cited(text: str) -> set[str]:
+    """The numbers that a text cites as those of rules."""
+    return {number for numbers in _CITED.findall(text) for number in re.findall(_NUMBER, numbers)}
+
+
+def named(page: str) -> set[str]:
+    """Everything that looks like the number of a rule, in a page that argues from them."""
+    text = re.sub(r"```.*?```|\]\([^)]*\)", "", page, flags=re.DOTALL)
+    return set(re.findall(rf"(?<![\w{{`/-])((?:{'|'.join(CHAPTERS)})[1-9][0-9]?)(?![\w`.]\w)\b", text))
+
+
+def incomplete(page: str) -> list[str]:
+    """The rules that do not say what breaks without them, or that link nothing that shows it."""
+    return [
+        number
+        for number, text in rules(page)
+        if not re.search(r"\*Without it:\* \w", text) or not _LINK.search(text)
+    ]  # fmt: skip
+
+
+def unproven(page: str, tests: Mapping[str, str]) -> list[str]:
+    """The rules that no test cites which they link. `tests`: the sources by their paths, as the page has them."""
+    found = []
+    for number, text in rules(page):
+        linked = [function(tests.get(path, ""), test) for kind, path, test in _LINK.findall(text) if kind == "test"]
+        if not any(number in cited(it) for it in linked):
+            found.append(number)
+    return found
+
+
+def function(source: str, name: str) -> str:
+    """The text of a function, to the next thing that stands as far to the left."""
+    found = re.search(rf"^(?:async )?def {name}\(.*?(?=^[\w@#]|\Z)", source, re.MULTILINE | re.DOTALL)
+    return found[0] if found else ""
+
+
+def astray(page: str, texts: Mapping[str, str], pages: Mapping[str, str]) -> list[str]:
+    """What is cited, and is no rule."""
+    there = {number for number, _ in rules(page)}
+    found = {f"{path}: {it}" for path, text in texts.items() for it in cited(text) - there}
+    return sorted(found | {f"{path}: {it}" for path, text in pages.items() for it in named(text) - there})
+
+
+def undescribed(page: str, shipped: Iterable[Script]) -> list[str]:
+    """The scripts whose arguments the page does not list in their order."""
+    text = " ".join(page.split()).replace("`, then `", " ")
+    found = []
+    for it in shipped:
+        named = f"`{it.name}`" in text or re.search(rf"### [a-z_, ]*{it.name}\b", text)
+        if not named or not _listed(text, it.arguments):
+            found.append(it.name)
+    return found
+
+
+def _listed(text: str, arguments: Sequence[str]) -> bool:
+    return not arguments or f"`ARGV {' '.join(arguments)}`" in text
+
+
+def unreserved(page: str) -> set[str]:
+    """The words that no name may begin with, and that the page does not list."""
+    listed = re.search(r"begins like `\{…\}:` and one of: (.*?)\.\n", page, re.DOTALL)
+    assert listed is not None
+    words = re.search(r":\(([a-z|]+)\)", exclusive._OURS.pattern.decode())
+    assert words is not None
+    return set(words[1].split("|")) ^ set(re.findall(r"`([a-z]+)`", listed[1]))
+
+
+def outside(texts: Mapping[str, str]) -> list[str]:
+    """The texts that point to documents which are not in the repository."""
+    return sorted(path for path, text in texts.items() if re.search(r"PROTOCOL\.md|\bSEMANTICS \d", text))
+
+
+def properties(page: str) -> set[str]:
+    """What has to hold, as the page defines it: S1 and so on.
+
+    Tests and code write P-S1, because S1 may be the number of a scenario there.
+    """
+    return set(re.findall(r"^\| ([SLMV]\d?) \|", page, re.MULTILINE))
+
+
+def unpromised(page: str, texts: Mapping[str, str]) -> list[str]:
+    """Where a property is named that the page does not define."""
+    there = properties(page)
+    said = {path: set(re.findall(r"\bP-([A-Z]\d?)\b", text)) for path, text in texts.items()}
+    return sorted(f"{path}: {it}" for path, names in said.items() for it in names - there)
+
+
+def sources() -> Iterator[Path]:
+    """Everything that may cite a rule."""
+    for folder, kind in (("src", "py"), ("src", "lua"), ("tests", "py"), ("docs", "md")):
+        yield from (path for path in (ROOT / folder).rglob(f"*.{kind}") if path != Path(__file__))
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return PAGE.read_text()
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    return {str(path.relative_to(ROOT)): path.read_text() for path in sources()}
+
+
+@pytest.fixture(scope="module")
+def tests() -> dict[str, str]:
+    return {f"../{path.relative_to(ROOT)}": path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+
+
+def test_rules_are_numbered_one_by_one_in_each_chapter(page: str) -> None:
+    numbers = [number for number, _ in rules(page)]
+    counts = {it: sum(re.fullmatch(rf"{it}\d+", number) is not None for number in numbers) for it in CHAPTERS}
+    wanted = [f"{it}{at}" for it, count in counts.items() for at in range(1, count + 1)]
+    assert sorted(numbers) == sorted(wanted)
+    assert len(numbers) > 150
+    # Nothing that was meant as a rule is written in another way.
+    assert len(numbers) == " ".join(page.split()).count("*Without it:*")
+
+
+def test_every_rule_says_what_breaks_without_it_and_links_what_shows_it(page: str) -> None:
+    assert incomplete(page) == []
+
+
+def test_every_rule_is_cited_by_a_test_that_it_links(page: str, tests: dict[str, str]) -> None:
+    assert unproven(page, tests) == []
+
+
+def test_every_rule_that_is_cited_exists(page: str, texts: dict[str, str]) -> None:
+    assert astray(page, texts, {path.name: path.read_text() for path in PAGES}) == []
+
+
+def test_every_property_that_is_named_is_defined(page: str, texts: dict[str, str]) -> None:
+    assert unpromised(page, texts) == []
+    assert properties(page) == {"S1", "S2", "L1", "L2", "L3", "M1", "V"}
+    laws = "src/holdfast/testing/laws.py"
+    assert f"{laws}: L1" in unpromised(page.replace("| L1 |", "| L9 |"), texts)
+
+
+# These only look, and operators alone call them: the page names them, and their heads say the rest.
+LOOKING = (scripts.INSPECT, scripts.NAMES, scripts.REGISTERS)
+
+
+def test_every_script_is_described_with_its_arguments_in_order(page: str) -> None:
+    shipped = [it for it in vars(scripts).values() if isinstance(it, Script) and it not in LOOKING]
+    assert len(shipped) == 20
+    assert undescribed(page, shipped) == []
+    assert "permits, names, inspect, registers" in page
+    assert undescribed(page.replace("ARGV token ttl mode P K PXAT", "ARGV token mode ttl P K PXAT"), shipped) == ["request"]
+    assert undescribed(page, [scripts.STORE._replace(arguments=("ballot", "K", "keep"))]) == ["store"]
+
+
+def test_every_word_that_no_name_may_begin_with_is_listed(page: str) -> None:
+    assert unreserved(page) == set()
+    assert unreserved(page.replace("`rwwaiters`, ", "")) == {"rwwaiters"}
+
+
+def test_nothing_points_to_a_document_outside_of_the_repository(texts: dict[str, str]) -> None:
+    assert outside(texts) == []
+    planted = {"a": "(PROTOCOL" + ".md, section 4)", "b": "SEMANTICS" + " 6", "c": "docs/protocol.md"}
+    assert outside(planted) == ["a", "b"]
+
+
+def test_a_rule_that_is_taken_off_the_page_is_found(page: str, tests: dict[str, str]) -> None:
+    damaged = re.sub(r"^\* \*\*Q4\.\*\*", "* **Q99.**", page, flags=re.MULTILINE)
+    assert any(it.endswith(": Q4") for it in astray(damaged, tests, {"page": page}))
+    assert unproven(damaged, tests) == ["Q99"]
+
+
+@pytest.mark.parametrize("damage", [("*Without it:*", "Without it:"), ('"test_', '"of_'), ("[test]", "[this]")])
+def test_a_rule_without_its_reason_or_its_test_is_found(
+    page: str, tests: dict[str, str], damage: tuple[str, str]
+) -> None:
+    text = _RULE.search(page)
+    assert text is not None
+    damaged = page.replace(text[0], text[0].replace(*damage))
+    if damage[0] == "*Without it:*":
+        assert incomplete(damaged) == [text[1]]
+    else:
+        assert unproven(damaged, tests) == [text[1]]
+
+
+def test_a_test_that_no_longer_cites_its_rule_is_found(page: str, tests: dict[str, str]) -> None:
+    silent = {path: re.sub(r"\bC12\b", "C11", text) for path, text in tests.items()}
+    assert unproven(page, silent) == ["C12"]
+
+
+def test_what_a_citation_looks_like() -> None:
+    said = "# Rule A1. Rules B2, C3 and D4; rule E5 or F6, rules G1 to G3. The ruler H1, B47, S19. Rule number 7."
+    assert cited(said) == {"A1", "B2", "C3", "D4", "E5", "F6", "G1", "G3"}
+    page = "by Q4 (FI3), R5, not S1 or L2, x = `C1`, 50 K2 of them, [R6](a.md#R7)"
+    assert named(page) == {"Q4", "FI3", "R5", "K2", "R6"}
