@@ -48,7 +48,8 @@ STRINGS = words("""
     GET k; SET k v; GET k; SET k ~; GET k; EXISTS k; SET k v NX; SET l v NX; SET m v XX; SET k w XX; GET k; SET k x GET; SET n x GET
     SET k y XX GET; SET o y XX GET; SET k v NX XX; SET k v PX 5 PXAT 9; SET k v FOO; SET k v PX; SET k v NX NX; SET k v px 100000 nx
     SET k v PX 0; SET k v PX -1; SET k v PX x; SET k v PX 1.5; SET k v PX +5; SET k v PX 05; SET k v PX 9223372036854775808
-    SET k v PXAT 0; SET k v PXAT 1; EXISTS k; GET k; SET k v PXAT 1 GET; GET; GET a b; SET k; get l; SET k v PX 100000; SET k v
+    SET k v PXAT 0; SET k v PXAT 1; EXISTS k; GET k; SET k v PXAT 1 GET; GET; GET a b; SET k; get l; MGET k no l k; MGET;
+    SET k v PX 100000; SET k v
     PTTL k; DEL k k l; DEL nothing; EXISTS; DEL
     """)
 KEYS = words("""
@@ -71,7 +72,8 @@ ZSETS = words("""
     ZREMRANGEBYSCORE no 0 1; ZREMRANGEBYSCORE z x 1; ZREMRANGEBYSCORE same 0 1; ZREM same a b c; TYPE same; EXISTS same; ZRANGE z 0
     """)
 WRONG_TYPES = words("""
-    SET s v; HSET h a 1; ZADD z 1 a; TYPE s; TYPE h; TYPE z; GET h; GET z; SET h x NX; SET h x GET; HGET s a; HGETALL z; HSET s a 1
+    SET s v; HSET h a 1; ZADD z 1 a; TYPE s; TYPE h; TYPE z; GET h; GET z; MGET s h z no
+    SET h x NX; SET h x GET; HGET s a; HGETALL z; HSET s a 1
     HDEL z a; ZADD s 1 a; ZADD h x a; ZREM h a; ZPOPMIN s; ZRANGE h 0 -1; ZRANK s a; ZSCORE h a; ZCARD s; ZREMRANGEBYSCORE s 0 1
     SET h x; GET h; PTTL z
     """)
