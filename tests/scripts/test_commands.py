@@ -48,7 +48,7 @@ STRINGS = words("""
     GET k; SET k v; GET k; SET k ~; GET k; EXISTS k; SET k v NX; SET l v NX; SET m v XX; SET k w XX; GET k; SET k x GET; SET n x GET
     SET k y XX GET; SET o y XX GET; SET k v NX XX; SET k v PX 5 PXAT 9; SET k v FOO; SET k v PX; SET k v NX NX; SET k v px 100000 nx
     SET k v PX 0; SET k v PX -1; SET k v PX x; SET k v PX 1.5; SET k v PX +5; SET k v PX 05; SET k v PX 9223372036854775808
-    SET k v PXAT 0; SET k v PXAT 1; EXISTS k; GET k; SET k v PXAT 1 GET; GET; GET a b; SET k; get l; MGET k no l k; MGET;
+    SET k v PXAT 0; SET k v PXAT 1; EXISTS k; GET k; SET k v PXAT 1 GET; GET; GET a b; SET k; get l; MGET k no l k; MGET
     SET k v PX 100000; SET k v
     PTTL k; DEL k k l; DEL nothing; EXISTS; DEL
     """)
