@@ -25,6 +25,11 @@ FIGURES = {  # what is shown of a work's figures: name, heading
         ("lock", "exclusive lock, µs"), ("read", "read lock, µs"), ("write", "write lock, µs"), ("permit", "permit of 4, µs"),
         ("rate", "rate, one call, µs"),
     ),
+    "persistence": (
+        ("pair", "pair, nothing on disk, µs"), ("pair_everysec", "everysec, times that"), ("pair_always", "always, times that"),
+        ("once", "once, nothing on disk, µs"), ("once_everysec", "everysec, times that"), ("once_always", "always, times that"),
+        ("fsync", "a write and fsync here, µs"),
+    ),
     "many": (("cpu", "client CPU of a pair, µs"), ("rate", "locks/s"), ("p50", "p50, µs"), ("p99", "p99")),
     "crowd": (("rate", "locks/s"), ("p50", "pair, µs"), ("p99", "p99"), ("cpu", "client CPU, µs")),
     "busy": (("mean", "acquire, mean µs"), ("p50", "p50"), ("p99", "p99")),

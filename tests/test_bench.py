@@ -24,7 +24,21 @@ HAS_C = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C com
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench import bars, catalogue, cluster, delay, environments, figures, growth, plot, quick, report, runner, scenarios  # noqa: E402  (after its place is known)
+from bench import (  # noqa: E402  (after its place is known)
+    bars,
+    catalogue,
+    cluster,
+    delay,
+    environments,
+    figures,
+    growth,
+    plot,
+    quick,
+    report,
+    runner,
+    scenarios,
+    watching,
+)
 from bench.figures import Round, Rounds  # noqa: E402
 from bench.work import handover  # noqa: E402
 
@@ -287,6 +301,26 @@ def test_the_forwarder_adds_its_delay_and_passes_everything_on() -> None:
             end.sendall(b"*1\r\n$4\r\nQUIT\r\n")
             assert end.recv(100) == b"+OK\r\n"
             assert end.recv(100) == b""  # an end is passed on, too
+
+
+# ------------------------------------------------ persistence
+
+
+def configured(nodes: cluster.Cluster) -> list[tuple[str, str]]:
+    """What each node says of its append-only file."""
+    said = [(wire.say(b"CONFIG", b"GET", b"appendonly")[1], wire.say(b"CONFIG", b"GET", b"appendfsync")[1]) for wire in nodes.all]
+    return [(whether.decode(), when.decode()) for whether, when in said]
+
+
+def test_a_third_of_the_nodes_writes_nothing_a_third_each_second_and_a_third_always() -> None:
+    waits = [sys.executable, "-c", "print('ready', flush=True); input()"]
+    with cluster.Cluster(3) as nodes, subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        row = watching.persisting(process, nodes)
+        process.communicate(timeout=30)
+        assert process.returncode == 0, "it was not sent on"
+        assert [whether for whether, _ in configured(nodes)] == ["no", "yes", "yes"]
+        assert [when for _, when in configured(nodes)][1:] == ["everysec", "always"]
+        assert row["fsync"] > 0
 
 
 # ------------------------------------------------ pages
