@@ -11,9 +11,12 @@ replaced within its `ttl`. It may have done its work before it died, so what a j
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -25,28 +28,31 @@ from holdfast import Holdfast
 SCHEDULERS, HOURS = 4, 5
 HOUR = 0.3  # seconds that an hour takes here
 LATE = 0.05  # seconds by which the timer of each process fires after that of the one before
-FATAL = 2  # the hour in which the first process is killed
+FATAL = 2  # the hour in which a process is killed
 TTL = 1.0
 MIDNIGHT = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def scheduler(way: str, number: str, name: str, ledger: str, begin: str) -> None:
-    """One process. At every hour it runs the report of that hour, unless it finds that it was run."""
+def scheduler(way: str, number: str, name: str, folder: str) -> None:
+    """One process. It fires every hour, and says what came of it."""
 
     def report(hour: int) -> str:
-        say(f"begins {hour}")
-        if number == "0" and hour == FATAL:
-            next(orders())  # (never comes: this process is killed here)
+        if hour == FATAL:
+            with suppress(FileNotFoundError):
+                Path(folder, "sentence").unlink()
+                os.kill(os.getpid(), signal.SIGKILL)  # The first process that begins the job of this hour ends here.
         time.sleep(LATE / 2)
-        with Path(ledger).open("a") as file:
+        with Path(folder, "ledger").open("a") as file:
             file.write(f"{hour}\n")
         return f"report of {hour:02}:00 by process {number}"
 
     with Holdfast() as locks:
         locks.ready(wait=30)
+        say("ready")
+        begin = float(next(orders()))
         jobs = locks.once(name, per=3600, keep=86400, ttl=TTL)
         for hour in range(HOURS):
-            wait_until(float(begin) + hour * HOUR + int(number) * LATE)
+            wait_until(begin + hour * HOUR + int(number) * LATE)
             if way == "a lock":
                 with locks.lock(f"{name}:{hour}", ttl=TTL):
                     say(report(hour))
@@ -54,27 +60,32 @@ def scheduler(way: str, number: str, name: str, ledger: str, begin: str) -> None
                 say(jobs.at(MIDNIGHT + timedelta(hours=hour)).run(report, hour))
 
 
-def play(stage: Stage, way: str) -> tuple[Counter[str], set[tuple[str, ...]]]:
+def play(stage: Stage, way: str) -> tuple[Counter[str], list[list[str]]]:
     """Let the processes run. How often was the job of each hour run, and which results have those that live?"""
-    name, ledger = f"example:reports:{uuid4()}", stage.folder / f"{way}.txt"
-    begin = time.time() + 1
-    first, *others = [stage.start(scheduler, way, number, name, ledger, begin) for number in range(SCHEDULERS)]
-    while first.says() != f"begins {FATAL}":
-        pass
-    first.kill()
-    results = {tuple(line for line in it.rest() if line.startswith("report")) for it in others}
-    return Counter(ledger.read_text().split()), results
+    name, folder = f"example:reports:{uuid4()}", stage.folder / way
+    folder.mkdir()
+    (folder / "sentence").touch()
+    parts = [stage.start(scheduler, way, number, name, folder) for number in range(SCHEDULERS)]
+    for it in parts:
+        it.says()
+    begin = time.time() + LATE
+    for it in parts:
+        it.tell(str(begin))
+    results = [it.rest() for it in parts]
+    return Counter((folder / "ledger").read_text().split()), [it for it in results if len(it) == HOURS]
 
 
 def main() -> bool:
     with Stage() as stage:
-        print(f"{HOURS} jobs are due; {SCHEDULERS} processes have the timetable; one is killed with -9 while it runs the job of {FATAL:02}:00")
-        locked, _ = play(stage, "a lock")
-        print(f"a lock:    the jobs were run {locked.total()} times: TOO OFTEN" if locked.total() > HOURS else "a lock:    as often as due")
-        once, results = play(stage, "holdfast")
-        [same] = results if len(results) == 1 else [()]
-        print(f"holdfast:  the jobs were run {once.total()} times, and the {SCHEDULERS - 1} processes that live have the same {len(same)} results")
-    return locked.total() > HOURS and set(once.values()) == {1} and len(same) == once.total() == HOURS
+        print(f"{SCHEDULERS} processes have {HOURS} jobs to run, each once; the first that begins the job of {FATAL:02}:00 is killed with -9")
+        locked, alive = play(stage, "a lock")
+        wrong = len(alive) == SCHEDULERS - 1 and locked.total() > HOURS
+        print(f"a lock:    the jobs were run {locked.total()} times" + ": TOO OFTEN" * wrong)
+        once, alive = play(stage, "holdfast")
+        right = len(alive) == SCHEDULERS - 1 and all(it == alive[0] for it in alive)
+        told = f"{len(alive)} processes live, and have {'the same' if right else 'OTHER'} results"
+        print(f"holdfast:  the jobs were run {once.total()} times; {told}")
+    return wrong and right and set(once.values()) == {1} and once.total() == HOURS
 
 
 if __name__ == "__main__":

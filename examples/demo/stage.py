@@ -13,6 +13,7 @@ Knows processes and pipes. Must not know what an example shows.
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import queue
 import signal
@@ -147,6 +148,8 @@ class Stage:
 
 def play_a_part(*roles: Callable[..., object]) -> None:
     """In a process that `Stage.start` has started: run the role that the command line names, and exit. Else do nothing."""
+    # Lost leases are part of some stories. The examples tell of them, so holdfast's log does not have to.
+    logging.getLogger("holdfast").addHandler(logging.NullHandler())
     for role in roles:
         if sys.argv[1:2] == [role.__name__]:
             role(*sys.argv[2:])
@@ -162,6 +165,24 @@ def orders() -> Iterator[str]:
     """The lines that the example writes to this process. They end when the example does."""
     for line in sys.stdin:
         yield line.strip()
+
+
+def serve(app: object) -> None:
+    """Serve an ASGI application with uvicorn on a free port of 127.0.0.1, and say which. Ends when the example does."""
+    import uvicorn  # (only here: the other examples start faster without it)
+
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning")  # type: ignore[arg-type]
+    listener = config.bind_socket()
+    listener.listen(128)
+    threading.Thread(target=_end_with_the_example, daemon=True).start()
+    say(listener.getsockname()[1])
+    uvicorn.Server(config).run([listener])
+
+
+def _end_with_the_example() -> None:
+    for _ in orders():
+        pass
+    os._exit(1)
 
 
 def say(line: object) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,19 @@ PATIENCE = 120.0  # seconds; none takes ten on an idle machine
 
 pytestmark = pytest.mark.timeout(PATIENCE + 30)
 
-# What is broken in holdfast before an example runs. (Whoever asks for a name gets one that nobody else has.)
+# What is broken in holdfast, in every process of an example, before the example begins. With "names", everybody who asks for a name gets
+# one that nobody else has.
 PLANTS = {
     "names": """
-        lock, locked = Holdfast.lock, Holdfast.locked
-        Holdfast.lock = lambda self, *names, **options: lock(self, *[f"{it}:{uuid4()}" for it in names], **options)
-        Holdfast.locked = lambda self, name, **options: locked(self, lambda *_, **__: str(uuid4()), **options)
-        fill, election = Holdfast.fill, Holdfast.election
-        Holdfast.fill = lambda self, key, *given, **options: fill(self, f"{key}:{uuid4()}", *given, **options)
-        Holdfast.election = lambda self, name, *given, **options: election(self, f"{name}:{uuid4()}", *given, **options)
+        from holdfast import aio
+        def plant(kind):
+            lock, locked, fill, election = kind.lock, kind.locked, kind.fill, kind.election
+            kind.lock = lambda self, *names, **options: lock(self, *[f"{it}:{uuid4()}" for it in names], **options)
+            kind.locked = lambda self, name, **options: locked(self, lambda *_, **__: str(uuid4()), **options)
+            kind.fill = lambda self, key, *given, **options: fill(self, f"{key}:{uuid4()}", *given, **options)
+            kind.election = lambda self, name, *given, **options: election(self, f"{name}:{uuid4()}", *given, **options)
+        plant(Holdfast)
+        plant(aio.Holdfast)
     """,
     "no restart guard": """
         made = Holdfast.__init__
@@ -64,18 +69,21 @@ def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str
 def test_the_promise_holds(file: Path, nodes: Nodes) -> None:
     """On the nodes that the environment names, where the example does no harm to them."""
     uses = {"HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.run_ids)}
-    ended = run(file, **(uses if "HOLDFAST_NODES" in file.read_text() else {}))
+    does_no_harm = "HOLDFAST_NODES" in file.read_text() or "with Stage()" in file.read_text()
+    ended = run(file, **(uses if does_no_harm else {}))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "holdfast" in ended.stdout or "fail_open" in ended.stdout
     assert 2 <= len(ended.stdout.splitlines()) <= 12, "a few lines"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda it: it.stem)
-def test_a_broken_promise_is_noticed(file: Path) -> None:
-    """On servers that the example starts by itself."""
-    head = "import runpy, sys\nfrom uuid import uuid4\nfrom holdfast import Holdfast\nfrom holdfast.core import quorum\n"
-    plant = PLANTS[BROKEN_BY.get(file.stem, "names")].replace("        ", "")
-    ended = run("-c", f"{head}{plant}\nsys.argv = [{str(file)!r}]\nrunpy.run_path({str(file)!r}, run_name='__main__')")
+def test_a_broken_promise_is_noticed(file: Path, tmp_path: Path) -> None:
+    """On servers that the example starts by itself. Python runs `sitecustomize` first in every process, also in those of the example."""
+    head = "from uuid import uuid4\nfrom holdfast import Holdfast\nfrom holdfast.core import quorum\n"
+    plant = textwrap.dedent(PLANTS[BROKEN_BY.get(file.stem, "names")])
+    (tmp_path / "sitecustomize.py").write_text(f"{head}{plant}\nprint('planted', file=__import__('sys').stderr)\n")
+    ended = run(file, PYTHONPATH=str(tmp_path))
+    assert "planted" in ended.stderr, "the plant itself is broken"
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert len(ended.stdout.splitlines()) >= 1, "it broke before it had begun"
 
