@@ -1,19 +1,24 @@
-"""The lock on a counter: INCR; the process that reads 1 is inside; and in any case DECR. Its last step cannot happen as it is written.
+"""The lock on a counter, INCR and DECR: its last step never happens, and nobody may ever get in.
 
-The document's steps: INCR; if it returns 1, do the work; whatever it returned, DECR; "if the return value of INCR was 0, try again".
-INCR never returns 0 while each process decrements only what it has incremented, because it adds 1 to a count that is 0 or more. So the
-step that sends a process back to try again is never reached, and a process that reads 2 is never told to try again.
+The document's steps: INCR; if it returns 1, do the work; whatever it returned, DECR; "if the return
+value of INCR was 0, try again". INCR never returns 0 while each process decrements only what it has
+incremented, because it adds 1 to a count that is 0 or more. So the step that sends a process back
+to try again is never reached, and a process that reads 2 is never told to try again.
 
 Unsafe in the original, if the step is read as "unless it was 1, try again":
 
-- the lock is free, and nobody gets it. B: INCR, 2, while A is inside; A leaves: DECR, 1; C: INCR, 2; B: DECR, 1; B: INCR, 2; C: DECR, 1;
-  and so on: two processes that try in turn keep the count from 0 for ever, by trying;
-- a server that restarts begins at 0. A is inside; B: INCR, 1, inside; A leaves: DECR, 0; C: INCR, 1, inside, and B is, too;
-- if A leaves right after such a restart, DECR gives -1. Only now INCR returns 0, to everybody: each tries again, for ever;
-- the count has no owner and no expiry. A process that dies inside, or between INCR and DECR, leaves it at 1 or more: closed for ever.
+- the lock is free, and nobody gets it. B: INCR, 2, while A is inside; A leaves: DECR, 1; C: INCR,
+  2; B: DECR, 1; B: INCR, 2; C: DECR, 1; and so on: two processes that try in turn keep the count
+  from 0 for ever, by trying;
+- a server that restarts begins at 0. A is inside; B: INCR, 1, inside; A leaves: DECR, 0; C: INCR,
+  1, inside, and B is, too;
+- if A leaves right after such a restart, DECR gives -1. Only now INCR returns 0, to everybody: each
+  tries again, for ever;
+- the count has no owner and no expiry. A process that dies inside, or between INCR and DECR, leaves
+  it at 1 or more: closed for ever.
 
-Instead: `locks.lock(name)`. A process that waits has a place in line, and a release hands the lock on to the first: no try disturbs
-another one.
+Instead: `locks.lock(name)`. A process that waits has a place in line, and a release hands the lock
+on to the first: no try disturbs another one.
 """
 
 from __future__ import annotations
@@ -65,7 +70,8 @@ def never_zero(stage: Stage) -> bool:
     for it in parts:
         it.tell("go")
     counts = [int(count) for it in parts for count in it.says().split()]
-    print(f"INCR:      two processes try {20 * TRIES} times: INCR returns {min(counts)} to {max(counts)}, so the step for 0 never comes")
+    told = "so the step for 0 never comes" if min(counts) > 0 else "SO THE STEP FOR 0 COMES"
+    print(f"INCR:      two processes try {20 * TRIES} times: INCR returns {min(counts)} to {max(counts)}, {told}")
     return min(counts) >= 1
 
 
@@ -78,7 +84,8 @@ def starved(node: Redis) -> bool:
     for _ in range(TRIES):  # one of them is always between its INCR and its DECR when the other one asks
         inside.append(node.incr(KEY) == 1)
         node.decr(KEY)
-    print(f"           A has left; B and C try in turn, {TRIES} times: {'somebody' if any(inside) else 'NOBODY'} gets in")
+    told = "somebody gets in" if any(inside) else "NOBODY gets in"
+    print(f"           A has left; B and C try in turn, {TRIES} times: {told}")
     return not any(inside)
 
 
@@ -89,7 +96,8 @@ def doubled(node: Redis) -> bool:
     b = node.incr(KEY) == 1
     node.decr(KEY)  # A leaves
     c = node.incr(KEY) == 1
-    print(f"           A is inside; the server restarts; B enters, A leaves, C enters: {'TWO' if b and c else 'not two'} are inside")
+    told = "TWO are inside" if b and c else "one is inside"
+    print(f"           A is inside; the server restarts; B enters, A leaves, C enters: {told}")
     return b and c
 
 
@@ -118,7 +126,7 @@ def served(stage: Stage) -> bool:
             it.tell("go")
     times, crowds = zip(*[map(int, it.says().split()) for it in parts], strict=True)
     print(f"holdfast:  A has left; B and C come {TRIES} times: {sum(times)} times they get in, {max(crowds)} at a time")
-    return sum(times) == TRIES and max(crowds) == 1
+    return bool(sum(times) == TRIES and max(crowds) == 1)
 
 
 def main() -> bool:

@@ -1,12 +1,13 @@
-"""The service of the sources with asyncio, as four uvicorn processes behind a load balancer: three items are allowed, five requests come.
+"""The service with asyncio, in four uvicorn processes: it may create three items and creates five.
 
-Unsafe in the original: a path operation that is an `async def` looks how many items there are, awaits something, and writes. At each
-`await` another request runs, and other processes run at any time. All five requests look before any of them has written: five items.
-An `asyncio.Lock` would help within one process, and not against the other three.
+Unsafe in the original: a path operation that is an `async def` looks how many items there are,
+awaits something, and writes. At each `await` another request runs, and other processes run at any
+time. All five requests look before any of them has written: five items. An `asyncio.Lock` would
+help within one process, and not against the other three.
 
-Instead: `@locks.locked("create_item", wait=30)` below the route, with `holdfast.aio`. If the lock is lost, the request's task is
-cancelled, and the client gets 503. One client for each process is opened in the application's lifespan. examples/fastapi_service.py is
-the same with threads.
+Instead: `@locks.locked("create_item", wait=30)` below the route, with `holdfast.aio`. If the lock
+is lost, the request's task is cancelled, and the client gets 503. One client for each process is
+opened in the application's lifespan. examples/fastapi_service.py is the same with threads.
 """
 
 from __future__ import annotations
@@ -70,10 +71,11 @@ def service(database: str) -> None:
 
 
 async def ask(ports: list[str], path: str) -> Counter[int]:
-    """The statuses of the answers to five requests at once, each to the next process, as a load balancer would send them."""
+    """Send five requests at once, each to the next process, as a load balancer would. Which statuses come back?"""
     async with httpx.AsyncClient(timeout=60) as client:
         urls = [f"http://127.0.0.1:{ports[number % PROCESSES]}{path}" for number in range(REQUESTS)]
-        answers = await asyncio.gather(*[client.post(url, json={"name": str(number)}) for number, url in enumerate(urls)])
+        requests = [client.post(url, json={"name": str(number)}) for number, url in enumerate(urls)]
+        answers = await asyncio.gather(*requests)
     return Counter(it.status_code for it in answers)
 
 
@@ -82,15 +84,16 @@ def main() -> bool:
         database = stage.folder / "items"
         parts = [stage.start(service, database) for _ in range(PROCESSES)]
         ports = [it.says() for it in parts]
-        counts = []
+        items, statuses = list[int](), list[Counter[int]]()
         print(f"{REQUESTS} requests at once, to {PROCESSES} uvicorn processes that may create {MAX_ITEM_NUM} items:")
         for told, path in (("without a lock: ", "/without-a-lock/items"), ("holdfast:       ", "/items")):
             database.write_text("")
-            answers = asyncio.run(ask(ports, path))
-            counts.append(len(database.read_text().splitlines()))
-            codes = ", ".join(f"{count} times {code}" for code, count in sorted(answers.items()))
-            print(f"{told}{codes}; {counts[-1]} items{': TOO MANY' if counts[-1] > MAX_ITEM_NUM else ''}")
-    return counts[0] > MAX_ITEM_NUM and counts[1] == MAX_ITEM_NUM and answers == {201: MAX_ITEM_NUM, 400: REQUESTS - MAX_ITEM_NUM}
+            statuses.append(asyncio.run(ask(ports, path)))
+            items.append(len(database.read_text().splitlines()))
+            codes = ", ".join(f"{count} times {code}" for code, count in sorted(statuses[-1].items()))
+            print(f"{told}{codes}; {items[-1]} items{': TOO MANY' if items[-1] > MAX_ITEM_NUM else ''}")
+    as_allowed = {201: MAX_ITEM_NUM, 400: REQUESTS - MAX_ITEM_NUM}
+    return items[0] > MAX_ITEM_NUM and items[1] == MAX_ITEM_NUM and statuses[1] == as_allowed
 
 
 if __name__ == "__main__":

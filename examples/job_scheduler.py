@@ -1,12 +1,15 @@
-"""A job scheduler: the same timetable in four processes, of which one is killed with -9 in the middle of a job. Each job is to run once.
+"""A job scheduler in four processes, of which one is killed with -9: each job is to run once.
 
-Unsafe in the original: a lock around the job. A lock keeps two processes from running the job at the same moment, and no more. Scheduler A
-fires at 12:00:00.0, has the lock, runs the job, releases; B's timer fires at 12:00:00.1, has the lock, and runs the job again. A longer
-lock instead of a release is no better: the job is lost if the process dies while it runs, and a clock that is a minute late runs it again.
+Unsafe in the original: a lock around the job. A lock keeps two processes from running the job at
+the same moment, and no more. Scheduler A fires at 12:00:00.0, has the lock, runs the job, releases;
+B's timer fires at 12:00:00.1, has the lock, and runs the job again. A longer lock instead of a
+release is no better: the job is lost if the process dies while it runs, and a clock that is a
+minute late runs it again.
 
-Instead: `locks.once(name, per=3600, keep=86400).at(time).run(job)`. Of all schedulers that ask for the same hour one runs the job, and the
-others get its result, also those that ask late. A job that raises has not run: the next scheduler tries. A scheduler that dies is
-replaced within its `ttl`. It may have done its work before it died, so what a job writes can be fenced (`current().fence`).
+Instead: `locks.once(name, per=3600, keep=86400).at(time).run(job)`. Of all schedulers that ask for
+the same hour one runs the job, and the others get its result, also those that ask late. A job that
+raises has not run: the next scheduler tries. A scheduler that dies is replaced within its `ttl`. It
+may have done its work before it died, so what a job writes can be fenced (`current().fence`).
 """
 
 from __future__ import annotations
@@ -77,7 +80,7 @@ def play(stage: Stage, way: str) -> tuple[Counter[str], list[list[str]]]:
 
 def main() -> bool:
     with Stage() as stage:
-        print(f"{SCHEDULERS} processes have {HOURS} jobs to run, each once; the first that begins the job of {FATAL:02}:00 is killed with -9")
+        print(f"{SCHEDULERS} processes have the same {HOURS} jobs; the first to begin that of {FATAL:02}:00 is killed with -9")
         locked, alive = play(stage, "a lock")
         wrong = len(alive) == SCHEDULERS - 1 and locked.total() > HOURS
         print(f"a lock:    the jobs were run {locked.total()} times" + ": TOO OFTEN" * wrong)

@@ -1,12 +1,15 @@
-"""Leader election in three processes: the leader is killed with -9, and another one takes over; then that one is stopped, and wakes up late.
+"""Leader election: the leader is killed with -9, and the next one is stopped and wakes up late.
 
-Unsafe in the original, a key with an expiry that its owner prolongs: it looks, and then acts. A: GET says A; A is stopped for a moment (a
-virtual machine that moves, a garbage collector); the key runs out; B: SET NX, leads; A goes on: PEXPIRE prolongs B's key, and A acts as
-the leader, too. A has no way to find out, and the storage has no way to tell A's writes from B's.
+Unsafe in the original, a key with an expiry that its owner prolongs: it looks, and then acts. A:
+GET says A; A is stopped for a moment (a virtual machine that moves, a garbage collector); the key
+runs out; B: SET NX, leads; A goes on: PEXPIRE prolongs B's key, and A acts as the leader, too. A
+has no way to find out, and the storage has no way to tell A's writes from B's.
 
-Instead: `with locks.election(name, value) as leadership`. The standbys wait in line, without polling, and the first of them leads within a
-`ttl` of the leader's death. A leader whose time is over knows it without asking (`is_leader`), before anybody else can lead. And every
-term is greater than all earlier ones, so storage that is given the term refuses a leader that was asleep (`holdfast.fencing`).
+Instead: `with locks.election(name, value) as leadership`. The standbys wait in line, without
+polling, and the first of them leads within a `ttl` of the leader's death. A leader whose time is
+over knows it without asking (`is_leader`), before anybody else can lead. And every term is greater
+than all earlier ones, so storage that is given the term refuses a leader that was asleep
+(`holdfast.fencing`).
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ def holdfast(stage: Stage) -> bool:
     if second is None or second.value is None:
         return False
     took = time.monotonic() - killed
-    print(f"           {second.value} leads after {took:.1f} s (the ttl is {TTL:.0f} s), with term {second.term}; it is stopped")
+    print(f"           {second.value} leads {took:.1f} s later (ttl: {TTL:.0f} s), with term {second.term}; it is stopped")
     late = parts.pop(second.value)
     late.stop()
     third = next_leader(stage.locks, parts)

@@ -1,16 +1,18 @@
-"""An order that is processed once: three processes of the shop get it, and the first one is killed with -9 while it charges the card.
+"""An order that three processes get: the first one is killed with -9 while it charges the card.
 
 Unsafe in the originals:
 
-- a lock around the work. The process dies, the lock runs out, the second process charges the card and releases, and so does the third
-  one: the card is charged twice;
-- a mark that is set first (SET NX), then the work. The process dies before it has charged the card, and the mark says that the order is
-  done: the order is lost. In the other order, first the work and then the mark, two processes that begin together both charge.
+- a lock around the work. The process dies, the lock runs out, the second process charges the card
+  and releases, and so does the third one: the card is charged twice;
+- a mark that is set first (SET NX), then the work. The process dies before it has charged the card,
+  and the mark says that the order is done: the order is lost. In the other order, first the work
+  and then the mark, two processes that begin together both charge.
 
-Instead: `locks.once(f"order:{number}", keep=86400).run(charge, number)`. One process runs it. The others wait for its result and get it,
-and so does everybody who asks later, for a day. If the process dies, another one takes its place within a `ttl`. (The first one may have
-charged the card just before it died, which no lock can know. So pass the number of the order to the payment service, which can refuse
-the second charge of the same order.)
+Instead: `locks.once(f"order:{number}", keep=86400).run(charge, number)`. One process runs it. The
+others wait for its result and get it, and so does everybody who asks later, for a day. If the
+process dies, another one takes its place within a `ttl`. (The first one may have charged the card
+just before it died, which no lock can know. So pass the number of the order to the payment service,
+which can refuse the second charge of the same order.)
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Release by plain DEL, in three processes: A is late and deletes B's lock, and C comes in while B is still inside.
+"""Release by plain DEL: A is late and deletes B's lock, and C comes in while B is inside.
 
-Unsafe in the original, SET NX with an expiry, and DEL. A takes the lock, and is slow. The key runs out. B takes the lock. A has finished
-and releases: DEL deletes the key, which is B's by now. C takes the lock, and B is still inside.
+Unsafe in the original, SET NX with an expiry, and DEL. A takes the lock, and is slow. The key runs
+out. B takes the lock. A has finished and releases: DEL deletes the key, which is B's by now. C
+takes the lock, and B is still inside.
 
-Instead: `with locks.lock(name)`. A node deletes the key only if it holds the token of the lease that is released. A's release deletes
-nothing and raises LockLost, so A learns that it was late. (A lease is renewed while it is held. Here `renew=False`, so that A is late at
-all.)
+Instead: `with locks.lock(name)`. A node deletes the key only if it holds the token of the lease
+that is released. A's release deletes nothing and raises LockLost, so A learns that it was late. (A
+lease is renewed while it is held. Here `renew=False`, so that A is late at all.)
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def play(stage: Stage, role: Callable[[str, str], None]) -> str:
     released = a.ask("release")
     third = c.ask("take")
     told = "INSIDE, AND B IS, TOO" if third == "inside" else third
-    print(f"{'DEL:' if role is by_hand else 'holdfast:':11}A is late, B is inside; A releases: {released}; C asks: {told}")
+    way = "DEL:" if role is by_hand else "holdfast:"
+    print(f"{way:11}A is late, B is inside; A releases: {released}; C asks: {told}")
     return third
 
 

@@ -1,12 +1,14 @@
-"""The rate limiter, used by two clients: INCR, and EXPIRE after each INCR. A user well below the limit is shut out for ever.
+"""A rate limiter of INCR and EXPIRE, used by two clients: it shuts out a user below the limit.
 
-Unsafe in the original: every call moves the expiry, a refused one, too. The limit is ten in a second. A user calls eight times a second,
-by way of two servers with a client each. The key never runs out and the count never falls, so from the eleventh call on the user is
-refused, for as long as the calls go on. The count is on one instance, which may be down, or restart empty. And a caller that is refused
-is not told when to come again.
+Unsafe in the original: every call moves the expiry, a refused one, too. The limit is ten in a
+second. A user calls eight times a second, by way of two servers with a client each. The key never
+runs out and the count never falls, so from the eleventh call on the user is refused, for as long as
+the calls go on. The count is on one instance, which may be down, or restart empty. And a caller
+that is refused is not told when to come again.
 
-Instead: `locks.rate(name, limit, period, key=user)`. A call is allowed if every node that answers says so, by its own clock. A refusal
-costs nothing, and says after how many seconds the call would be allowed. All clients together get no more than the limit.
+Instead: `locks.rate(name, limit, period, key=user)`. A call is allowed if every node that answers
+says so, by its own clock. A refusal costs nothing, and says after how many seconds the call would
+be allowed. All clients together get no more than the limit.
 """
 
 from __future__ import annotations
@@ -73,17 +75,19 @@ def main() -> bool:
         for it in parts:
             it.says()
         calls = CLIENTS * CALLS
-        print(f"{LIMIT} calls a second are allowed; a user calls {CLIENTS / PAUSE:.0f} times a second, by way of {CLIENTS} clients")
+        speed = CLIENTS / PAUSE
+        print(f"{LIMIT} calls a second are allowed; a user calls {speed:.0f} times a second, by way of {CLIENTS} clients")
         counts = [it.split() for it in together(parts, "call")]
         theirs, ours = (sum(map(int, column)) for column in zip(*counts, strict=True))
         print(f"INCR, EXPIRE:  {theirs} of {calls} calls are allowed, and none would be from then on")
         print(f"holdfast:      {ours} of {calls} calls are allowed")
         began = time.monotonic()
         taken = sum(map(int, together(parts, "burst")))
-        most = LIMIT * (1 + (time.monotonic() - began) / WINDOW) + 1  # (calls that become available again meanwhile are allowed, too)
+        # Calls that have become available again meanwhile are allowed, too.
+        most = LIMIT * (1 + (time.monotonic() - began) / WINDOW) + 1
         told = "" if taken <= most else ": TOO MANY"
-        refused = stage.locks.rate("example:burst", LIMIT, WINDOW, key=USER).peek()
-        print(f"               and of {CLIENTS * 2 * LIMIT} calls at once {taken}{told}; the next one after {refused.retry_after:.2f} s")
+        later = stage.locks.rate("example:burst", LIMIT, WINDOW, key=USER).peek().retry_after
+        print(f"               and of {CLIENTS * 2 * LIMIT} at once {taken}{told}; the next one {later:.2f} s later")
     return theirs < calls and ours == calls and 0 < taken <= most
 
 

@@ -1,10 +1,11 @@
-"""What it costs that nodes write to disk: an acquire and release, and a `once`, on nodes that write nothing, each second, or always.
+"""What persistence costs: a lock and a `once` on nodes that write nothing, each second, or always.
 
-One process has a client for each of three sets of nodes and uses them in turn, so that all three meet the same machine and the same
-disk. `bench.watching.persisting` has told the sets how to persist before the first use. Of holdfast only.
+One process has a client for each of three sets of nodes and uses them in turn, so that all three
+meet the same machine and the same disk. `bench.watching.persisting` has told the sets how to
+persist before the first use. Of holdfast only.
 
-Figures: `pair` and `once`, in µs (median), on nodes that write nothing; `pair_everysec`, `pair_always`, `once_everysec` and
-`once_always`, as multiples of those.
+Figures: `pair` and `once`, in µs (median), on nodes that write nothing; `pair_everysec`,
+`pair_always`, `once_everysec` and `once_always`, as multiples of those.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from . import step
 from .adapter import quantiles
 
 SETS = ("none", "everysec", "always")  # what the first nodes do, the second ones, and the third ones
-IN_TURN = 5  # uses of each set that count; one more comes before them, because the first one finds another set's work in the caches
+# Uses of each set that count. One more comes before them: the first one finds the work of another set in the caches.
+IN_TURN = 5
 WARM_UP = 2  # turns that do not count
 
 

@@ -1,7 +1,8 @@
-"""What several examples share: servers to play on, and real processes that can be told what to do, stopped and killed.
+"""What several examples share: servers to play on, and real processes that can be killed.
 
-An example starts itself once more for each process. `stage.start(charge, "order:7")` runs the function `charge("order:7")` of the
-example's own file in another process, if that file ends like this:
+An example starts itself once more for each process. `stage.start(charge, "order:7")` runs the
+function `charge("order:7")` of the example's own file in another process, if that file ends like
+this:
 
     if __name__ == "__main__":
         play_a_part(charge)
@@ -147,7 +148,7 @@ class Stage:
 
 
 def play_a_part(*roles: Callable[..., object]) -> None:
-    """In a process that `Stage.start` has started: run the role that the command line names, and exit. Else do nothing."""
+    """Run the role that the command line names, and exit. Does nothing if it names none, as in the example's first process."""
     # Lost leases are part of some stories. The examples tell of them, so holdfast's log does not have to.
     logging.getLogger("holdfast").addHandler(logging.NullHandler())
     for role in roles:
