@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from . import catalogue, growth
 from .catalogue import ASYNCIO, OURS, PEER, THREADS, Contender, named, peers
 from .runner import Case
-from .watching import commands_each, commands_seen, counted, held_seen, persisting, reset, server_time, struck
+from .watching import commands_each, commands_seen, counted, disk, held_seen, persisting, reset, server_time, struck
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ PERSISTENCE = Scenario(
             named("holdfast", "holdfast confirmed"),
             15,
             watch=persisting,
+            after=disk,
             own_servers=True,
             seconds=2.0,
         ),

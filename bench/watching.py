@@ -67,10 +67,7 @@ def struck(blow: Callable[[Cluster], None]) -> Watch:
 
 
 def persisting(process: subprocess.Popen[str], cluster: Cluster) -> Row:
-    """The first third of the nodes writes nothing to disk, the second one each second, the third one before each answer.
-
-    Returns `fsync`: the median microseconds of a small write and its fsync in a file beside those of the nodes.
-    """
+    """The first third of the nodes writes nothing to disk, the second one each second, the third one before each answer."""
     if not step(process):
         return {}
     size = len(cluster.wires) // 3
@@ -83,10 +80,8 @@ def persisting(process: subprocess.Popen[str], cluster: Cluster) -> Row:
             if monotonic() > until:
                 raise TimeoutError(f"{cluster.urls[size + number]} has not begun its append-only file within {PATIENCE:.0f} s")
             sleep(0.01)
-    folder = cluster.wires[-1].say(b"CONFIG", b"GET", b"dir")[1].decode()
-    took = _fsync(folder)
     go(process)
-    return {"fsync": took}
+    return {}
 
 
 def _persists(told: dict[str, str]) -> bool:
@@ -94,16 +89,17 @@ def _persists(told: dict[str, str]) -> bool:
     return told["aof_enabled"] == "1" and not rewriting
 
 
-def _fsync(folder: str, times: int = 30) -> float:
-    """How long a small write and its fsync take in a folder: the median in microseconds."""
+def disk(row: Row, cluster: Cluster) -> Row:
+    """`fsync`: the median microseconds of a small write and its fsync, in a file beside those of the nodes."""
+    folder = cluster.wires[-1].say(b"CONFIG", b"GET", b"dir")[1].decode()
     sync, found = getattr(os, "fdatasync", os.fsync), list[float]()
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-        for _ in range(times):
+        for _ in range(100):
             began = perf_counter()
             file.write(b"x" * 300)
             sync(file.fileno())
             found.append(perf_counter() - began)
-    return median(found) * 1e6
+    return {"fsync": median(found) * 1e6}
 
 
 def reset(process: subprocess.Popen[str], cluster: Cluster) -> Row:

@@ -315,12 +315,38 @@ def configured(nodes: cluster.Cluster) -> list[tuple[str, str]]:
 def test_a_third_of_the_nodes_writes_nothing_a_third_each_second_and_a_third_always() -> None:
     waits = [sys.executable, "-c", "print('ready', flush=True); input()"]
     with cluster.Cluster(3) as nodes, subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        row = watching.persisting(process, nodes)
+        watching.persisting(process, nodes)
         process.communicate(timeout=30)
         assert process.returncode == 0, "it was not sent on"
         assert [whether for whether, _ in configured(nodes)] == ["no", "yes", "yes"]
         assert [when for _, when in configured(nodes)][1:] == ["everysec", "always"]
-        assert row["fsync"] > 0
+        assert watching.disk({}, nodes)["fsync"] > 0
+
+
+def untrue(operations: str, sources: str, told: dict[str, dict[str, list[float]]]) -> list[str]:
+    """What the pages say of persistence, and was not measured."""
+    found = []
+    for kind in ("everysec", "always"):
+        [row] = re.findall(rf"^.*`appendfsync {kind}` \|.*$", operations, re.MULTILINE)
+        for what, said in zip(("pair", "once"), row.split(" | ")[2:], strict=True):
+            numbers = [float(it) for it in re.findall(r"\d+(?:\.\d+)?", said)]
+            # "1.1" stands for what rounds to it, or nearly; "3" for 2.5 to 3.5; "3 to 4" for all between.
+            slack = 0.1 if "." in said else 0.5 * (len(numbers) == 1)
+            measured = [it[f"{what}_{kind}"][0] for it in told.values()]
+            if not all(min(numbers) - slack <= it <= max(numbers) + slack for it in measured):
+                found.append(f"{what}, {kind}: {said.strip(' |')}, but it was {measured}")
+    [pair] = re.findall(r"`appendfsync always` \|[^|]*\| ([^|]*?) as long", operations)
+    return found if f"takes {pair} as long" in sources else [*found, "docs/sources.md says something else"]
+
+
+def test_what_is_said_of_persistence_is_what_was_measured() -> None:
+    results = json.loads((ROOT / "docs/performance.json").read_text())["scenarios"]
+    told = results["persistence"]["figures"]["persistence, 5 nodes"]
+    operations, sources = (ROOT / "docs/operations.md").read_text(), (ROOT / "docs/sources.md").read_text()
+    assert untrue(operations, sources, told) == []
+    assert len(untrue(operations.replace("3 to 4 times", "5 to 6 times"), sources, told)) == 2
+    assert untrue(operations.replace("1.1 times", "1.5 times"), sources, told)
+    assert untrue(operations, sources.replace("3 to 4 times", "3 times"), told) == ["docs/sources.md says something else"]
 
 
 # ------------------------------------------------ pages
