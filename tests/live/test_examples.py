@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import re
 import subprocess
 import sys
 import textwrap
+import time
+from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -60,9 +64,13 @@ BROKEN_BY = {  # the others: by names
 
 
 def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    given = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_") or name == "HOLDFAST_SERVER"}
     words = [sys.executable, "-W", "error", *map(str, command)]
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE, env=given | environment)
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE, env=given() | environment)
+
+
+def given() -> dict[str, str]:
+    """This process's environment, without what it says of nodes."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_") or name == "HOLDFAST_SERVER"}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda it: it.stem)
@@ -86,6 +94,78 @@ def test_a_broken_promise_is_noticed(file: Path, tmp_path: Path) -> None:
     assert "planted" in ended.stderr, "the plant itself is broken"
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert len(ended.stdout.splitlines()) >= 1, "it broke before it had begun"
+
+
+def alive(group: int) -> list[str]:
+    """The command lines of the processes of a group that are not dead."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, _, of = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
+            if int(of) == group and state not in "ZX":
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this looks for processes as Linux shows them")
+@pytest.mark.parametrize("name, until", [("fastapi_service_aio", "requests at once"), ("leader_election", "holdfast:  ")])
+def test_an_example_that_is_killed_leaves_no_process_behind(name: str, until: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, FOLDER / f"{name}.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=given() | {"PYTHONUNBUFFERED": "1"},
+        text=True,
+        start_new_session=True,
+    ) as example:
+        assert example.stdout is not None
+        assert any(until in line for line in example.stdout)
+        assert len(alive(example.pid)) > 2, "it has started processes"
+        example.kill()
+    deadline = time.monotonic() + 60
+    while left := alive(example.pid):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """What examples share, as they import it."""
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("demo.stage")
+
+
+def test_a_process_that_ends_or_says_nothing_ends_the_wait(processes: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = processes.Part([sys.executable, "-c", "print('a'); print('b')"], dict(os.environ))
+    try:
+        assert part.says() == "a"
+        assert part.rest() == ["b"]
+        with pytest.raises(RuntimeError, match="says nothing more"):
+            part.says()
+    finally:
+        part.close()
+    monkeypatch.setattr(processes, "PATIENCE", 0.05)
+    silent = processes.Part([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ))
+    try:
+        with pytest.raises(RuntimeError, match="says nothing more"):
+            silent.says()
+    finally:
+        silent.close()
+
+
+def test_a_process_is_stopped_and_goes_on_and_is_killed(processes: ModuleType) -> None:
+    echo = "import sys\nfor line in sys.stdin: print(line.strip(), flush=True)"
+    part = processes.Part([sys.executable, "-c", echo], dict(os.environ))
+    try:
+        assert part.ask("one") == "one"
+        part.stop()
+        part.tell("two")
+        part.go_on()
+        assert part.says() == "two"
+        part.kill()
+        assert part.rest() == []
+    finally:
+        part.close()
 
 
 def test_the_task_lists_all_examples_and_runs_the_one_that_is_named() -> None:
