@@ -28,7 +28,7 @@ NAMES = {
         "finally", "unique identifier", "backoff", "monitor", "pitfall 1", "pitfall 2", "pitfall 3", "pitfall 4", "pitfall 5",
     ],
     '"Redis as a mutex service" (2012)': [
-        "redis_spinlock", "sadd", "srem", "AlreadyLockedException", "spins", "cache_lookup", "incr", "decr", "file locking", "lock server",
+        "test-and-set", "redis_spinlock", "sadd", "srem", "AlreadyLockedException", "spins", "cache_lookup", "incr", "decr", "file locking", "lock server",
         "Lamport", "Ricart-Agrawala", "ZooKeeper", "setnx", "redis-semaphore",
     ],
     "A proposal for more reliable locks using Redis": [
