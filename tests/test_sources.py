@@ -19,26 +19,30 @@ EXAMPLES = {it.stem for it in (ROOT / "examples").glob("*.py") if not it.name.st
 # What the documents build, say or recommend, by the names that they give it. A reader with a document open looks for these.
 NAMES = {
     "Redlock: Distributed Lock Manager with Redis": [
-        "create_item", "MAX_ITEM_NUM", "load balancer", "version 0", "version 1", "urandom(20)", "UNLOCK_SCRIPT", "version 2:", "quorum",
-        "uniform(0.1, 0.2)", "version 2.1", "clock_drift", "max_retries", "redlock-py", "Pottery", "single point of failure", "Kleppmann",
+        "create_item", "MAX_ITEM_NUM", "load balancer", "version 0", "version 1", "urandom(20)",
+        "UNLOCK_SCRIPT", "version 2:", "quorum", "uniform(0.1, 0.2)", "version 2.1", "clock_drift",
+        "max_retries", "redlock-py", "Pottery", "single point of failure", "Kleppmann",
     ],
     "Redis and Distributed Locks: A First Principles Approach": [
-        "RedisLock", "lock_value", "release_script", "acquire()", "release()", "RedLock", "remaining_time", "extend_lock", "e-commerce",
-        "job scheduler", "leader election", "RedisRateLimiter", "is_allowed", "client failure", "clock drift", "network partition",
-        "finally", "unique identifier", "backoff", "monitor", "pitfall 1", "pitfall 2", "pitfall 3", "pitfall 4", "pitfall 5",
+        "RedisLock", "lock_value", "release_script", "acquire()", "release()", "RedLock", "remaining_time",
+        "extend_lock", "e-commerce", "job scheduler", "leader election", "RedisRateLimiter", "is_allowed",
+        "client failure", "clock drift", "network partition", "finally", "unique identifier", "backoff",
+        "monitor", "pitfall 1", "pitfall 2", "pitfall 3", "pitfall 4", "pitfall 5",
     ],
     '"Redis as a mutex service" (2012)': [
-        "test-and-set", "redis_spinlock", "sadd", "srem", "AlreadyLockedException", "spins", "cache_lookup", "incr", "decr", "file locking", "lock server",
-        "Lamport", "Ricart-Agrawala", "ZooKeeper", "setnx", "redis-semaphore",
+        "test-and-set", "redis_spinlock", "sadd", "srem", "AlreadyLockedException", "spins", "cache_lookup",
+        "incr", "decr", "file locking", "lock server", "Lamport", "Ricart-Agrawala", "ZooKeeper", "setnx",
+        "redis-semaphore",
     ],
     "A proposal for more reliable locks using Redis": [
-        "mutual exclusion", "free of deadlocks", "majority", "naive way", "one instance", "20 bytes", "lock validity time", "step 1",
-        "step 2", "step 3", "step 4", "step 5", "MIN_VALIDITY = TTL - (T2 - T1) - CLOCK_DRIFT", "random delay", "multiplexing",
-        "formal proof", "partition", "SHUTDOWN", "fsync=always", "redlock-rb", "Steven Benjamin", "eurleif", "mjb",
+        "mutual exclusion", "free of deadlocks", "majority", "naive way", "one instance", "20 bytes",
+        "lock validity time", "step 1", "step 2", "step 3", "step 4", "step 5",
+        "MIN_VALIDITY = TTL - (T2 - T1) - CLOCK_DRIFT", "random delay", "multiplexing", "formal proof",
+        "partition", "SHUTDOWN", "fsync=always", "redlock-rb", "Steven Benjamin", "eurleif", "mjb",
     ],
     "Redlock - Distributed Lock Manager": [
-        "three guarantees", "replica", "client A", "client C", "PX 30000", "5–50 ms", "extension", "MIN_VALIDITY", "without persistence",
-        "Kleppmann",
+        "three guarantees", "replica", "client A", "client C", "PX 30000", "5–50 ms", "extension",
+        "MIN_VALIDITY", "without persistence", "Kleppmann",
     ],
 }  # fmt: skip
 
