@@ -67,7 +67,7 @@ def struck(blow: Callable[[Cluster], None]) -> Watch:
 
 
 def persisting(process: subprocess.Popen[str], cluster: Cluster) -> Row:
-    """The first third of the nodes writes nothing to disk, the second one each second, the third one before each answer."""
+    """A third of the nodes writes nothing to disk, the next third each second, the last one before each answer."""
     if not step(process):
         return {}
     size = len(cluster.wires) // 3
@@ -78,7 +78,7 @@ def persisting(process: subprocess.Popen[str], cluster: Cluster) -> Row:
         # The node begins its file aside, and persists as it was told to only when that is done.
         while not _persists(wire.info("persistence")):
             if monotonic() > until:
-                raise TimeoutError(f"{cluster.urls[size + number]} has not begun its append-only file within {PATIENCE:.0f} s")
+                raise TimeoutError(f"{cluster.urls[size + number]}: no append-only file after {PATIENCE:.0f} s")
             sleep(0.01)
     go(process)
     return {}

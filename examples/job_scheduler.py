@@ -80,7 +80,8 @@ def play(stage: Stage, way: str) -> tuple[Counter[str], list[list[str]]]:
 
 def main() -> bool:
     with Stage() as stage:
-        print(f"{SCHEDULERS} processes have the same {HOURS} jobs; the first to begin that of {FATAL:02}:00 is killed with -9")
+        fatal = f"the first to begin that of {FATAL:02}:00 is killed with -9"
+        print(f"{SCHEDULERS} processes have the same {HOURS} jobs; {fatal}")
         locked, alive = play(stage, "a lock")
         wrong = len(alive) == SCHEDULERS - 1 and locked.total() > HOURS
         print(f"a lock:    the jobs were run {locked.total()} times" + ": TOO OFTEN" * wrong)

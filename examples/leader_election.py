@@ -68,7 +68,8 @@ def holdfast(stage: Stage) -> bool:
     if second is None or second.value is None:
         return False
     took = time.monotonic() - killed
-    print(f"           {second.value} leads {took:.1f} s later (ttl: {TTL:.0f} s), with term {second.term}; it is stopped")
+    later = f"{took:.1f} s later (ttl: {TTL:.0f} s)"
+    print(f"           {second.value} leads {later}, with term {second.term}; it is stopped")
     late = parts.pop(second.value)
     late.stop()
     third = next_leader(stage.locks, parts)

@@ -76,7 +76,7 @@ def main() -> bool:
             it.says()
         calls = CLIENTS * CALLS
         speed = CLIENTS / PAUSE
-        print(f"{LIMIT} calls a second are allowed; a user calls {speed:.0f} times a second, by way of {CLIENTS} clients")
+        print(f"{LIMIT} calls a second are allowed; a user makes {speed:.0f} a second, by way of {CLIENTS} clients")
         counts = [it.split() for it in together(parts, "call")]
         theirs, ours = (sum(map(int, column)) for column in zip(*counts, strict=True))
         print(f"INCR, EXPIRE:  {theirs} of {calls} calls are allowed, and none would be from then on")

@@ -42,7 +42,7 @@ class RedisLock:
 
 
 def original(name: str) -> None:
-    """A process whose threads share one `RedisLock`. (One thread plays A and B here, so that they act in this order.)"""
+    """A process whose threads share one `RedisLock`. (One thread plays A and B here, one after the other.)"""
     with plain_client() as node:
         shared = RedisLock(node, name, EXPIRATION)
         for order in orders():

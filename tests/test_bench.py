@@ -308,13 +308,15 @@ def test_the_forwarder_adds_its_delay_and_passes_everything_on() -> None:
 
 def configured(nodes: cluster.Cluster) -> list[tuple[str, str]]:
     """What each node says of its append-only file."""
-    said = [(wire.say(b"CONFIG", b"GET", b"appendonly")[1], wire.say(b"CONFIG", b"GET", b"appendfsync")[1]) for wire in nodes.all]
-    return [(whether.decode(), when.decode()) for whether, when in said]
+    options = (b"appendonly", b"appendfsync")
+    said = [[wire.say(b"CONFIG", b"GET", it)[1].decode() for it in options] for wire in nodes.all]
+    return [(whether, when) for whether, when in said]
 
 
 def test_a_third_of_the_nodes_writes_nothing_a_third_each_second_and_a_third_always() -> None:
     waits = [sys.executable, "-c", "print('ready', flush=True); input()"]
-    with cluster.Cluster(3) as nodes, subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with cluster.Cluster(3) as nodes, subprocess.Popen(waits, stdin=pipe, stdout=pipe, text=True) as process:
         watching.persisting(process, nodes)
         process.communicate(timeout=30)
         assert process.returncode == 0, "it was not sent on"

@@ -1,6 +1,6 @@
-"""docs/sources.md: each row names a command that can be typed, or a test that exists, and no name of the documents is missing.
+"""docs/sources.md: each row names a command that can be typed, or a test that exists, and no name is missing.
 
-That the commands do what the rows say is tested where they are: the examples in tests/live/test_examples.py, for instance.
+That the commands do what the rows say is tested elsewhere: the examples in tests/live/test_examples.py, for instance.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/sources.md"
 EXAMPLES = {it.stem for it in (ROOT / "examples").glob("*.py") if not it.name.startswith("_")}
 
-# What the documents build, say or recommend, by the names that they give it. A reader with a document open looks for these.
+# What the documents build, say or recommend, by the names that they give it. A reader looks for these.
 NAMES = {
     "Redlock: Distributed Lock Manager with Redis": [
         "create_item", "MAX_ITEM_NUM", "load balancer", "version 0", "version 1", "urandom(20)",
@@ -65,7 +65,8 @@ def tasks() -> dict[str, set[str] | None]:
     """The tasks, and for those that take names, the names that they know."""
     told = subprocess.run([ROOT / "task", "help"], capture_output=True, text=True, check=True).stdout
     known: dict[str, set[str] | None] = dict.fromkeys(re.findall(r"^\./task ([\w-]+)", told, re.MULTILINE))
-    told = subprocess.run([sys.executable, "-m", "bench", "--help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    bench = [sys.executable, "-m", "bench", "--help"]
+    told = subprocess.run(bench, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     scenarios = re.search(r"all of (.*?);", " ".join(told.split()))
     assert scenarios
     return known | {"example": EXAMPLES, "bench": set(scenarios[1].split(", "))}
@@ -89,7 +90,10 @@ def wrong(cell: str, known: dict[str, set[str] | None], folder: Path = PAGE.pare
 
 def complaints(page: str, known: dict[str, set[str] | None]) -> list[str]:
     """What is wrong with the rows of a page."""
-    return [f"{row[0]}: {it}" for row in rows(page) for it in (wrong(row[-1], known) if len(row) == 3 else ["not three cells"])]
+    found = []
+    for row in rows(page):
+        found += [f"{row[0]}: {it}" for it in (wrong(row[-1], known) if len(row) == 3 else ["not three cells"])]
+    return found
 
 
 def missing(page: str) -> list[str]:
@@ -134,7 +138,8 @@ def test_a_row_that_names_nothing_that_runs_is_found(cell: str, complaint: str) 
 
 
 def test_rows_that_are_right_are_not_complained_of() -> None:
-    cells = ("`./task demo`, [lock](lock.md)", "`./task bench pair`", '[test](../tests/test_sources.py "test_every_example_has_a_row")')
+    test = '[test](../tests/test_sources.py "test_every_example_has_a_row")'
+    cells = ("`./task demo`, [lock](lock.md)", "`./task bench pair`", test)
     page = "| in the document | here | see it |\n| --- | --- | --- |\n" + "".join(f"| a | b | {it} |\n" for it in cells)
     assert complaints(page, tasks()) == []
     assert complaints(page.replace("| a | b |", "| a |"), tasks()) == ["a: not three cells"] * 3

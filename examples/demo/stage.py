@@ -148,7 +148,7 @@ class Stage:
 
 
 def play_a_part(*roles: Callable[..., object]) -> None:
-    """Run the role that the command line names, and exit. Does nothing if it names none, as in the example's first process."""
+    """Run the role that the command line names, and exit. In the example's first process it names none: do nothing."""
     # Lost leases are part of some stories. The examples tell of them, so holdfast's log does not have to.
     logging.getLogger("holdfast").addHandler(logging.NullHandler())
     for role in roles:

@@ -141,8 +141,10 @@ def min_validity(ttl: float, t1: float, t2: float, clock_drift: float) -> float:
 
 @unhurried
 @given(st.lists(st.floats(0, 5), min_size=1, max_size=7), st.floats(0.05, 86400), st.floats(0, 1e6), st.floats(0, 20))
-def test_a_lease_ends_no_earlier_than_by_the_formula_of_2014(asked: list[float], ttl: float, t1: float, took: float) -> None:
-    """Each node was asked some time after T1. The proposal's validity is counted from T2, when the last one had answered."""
+def test_a_lease_ends_no_earlier_than_by_the_formula_of_2014(
+    asked: list[float], ttl: float, t1: float, took: float
+) -> None:
+    """Each node was asked some time after T1. The proposal counts from T2, when the last one had answered."""
     t2 = t1 + max(asked) + took
     ends = t2 + min_validity(ttl, t1, t2, quorum.drift(ttl))
     assert quorum.bound(t1, ttl) == pytest.approx(ends, abs=1e-6)

@@ -24,8 +24,8 @@ PATIENCE = 120.0  # seconds; none takes ten on an idle machine
 
 pytestmark = pytest.mark.timeout(PATIENCE + 30)
 
-# What is broken in holdfast, in every process of an example, before the example begins. With "names", everybody who asks for a name gets
-# one that nobody else has.
+# What is broken in holdfast, in every process of an example, before the example begins. With "names", each caller gets
+# a name that nobody else has.
 PLANTS = {
     "names": """
         from holdfast import aio
@@ -65,12 +65,14 @@ BROKEN_BY = {  # the others: by names
 
 def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-W", "error", *map(str, command)]
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE, env=given() | environment)
+    uses = given() | environment
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE, env=uses)
 
 
 def given() -> dict[str, str]:
     """This process's environment, without what it says of nodes."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_") or name == "HOLDFAST_SERVER"}
+    kept = (it for it in os.environ.items() if not it[0].startswith("HOLDFAST_") or it[0] == "HOLDFAST_SERVER")
+    return dict(kept)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda it: it.stem)
@@ -86,7 +88,7 @@ def test_the_promise_holds(file: Path, nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda it: it.stem)
 def test_a_broken_promise_is_noticed(file: Path, tmp_path: Path) -> None:
-    """On servers that the example starts by itself. Python runs `sitecustomize` first in every process, also in those of the example."""
+    """On servers that the example starts by itself. Every Python process runs `sitecustomize` first."""
     head = "from uuid import uuid4\nfrom holdfast import Holdfast\nfrom holdfast.core import quorum\n"
     plant = textwrap.dedent(PLANTS[BROKEN_BY.get(file.stem, "names")])
     (tmp_path / "sitecustomize.py").write_text(f"{head}{plant}\nprint('planted', file=__import__('sys').stderr)\n")
@@ -108,7 +110,9 @@ def alive(group: int) -> list[str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this looks for processes as Linux shows them")
-@pytest.mark.parametrize("name, until", [("fastapi_service_aio", "requests at once"), ("leader_election", "holdfast:  ")])
+@pytest.mark.parametrize(
+    "name, until", [("fastapi_service_aio", "requests at once"), ("leader_election", "holdfast:  ")]
+)
 def test_an_example_that_is_killed_leaves_no_process_behind(name: str, until: str) -> None:
     with subprocess.Popen(
         [sys.executable, FOLDER / f"{name}.py"],
@@ -135,7 +139,9 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("demo.stage")
 
 
-def test_a_process_that_ends_or_says_nothing_ends_the_wait(processes: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ends_or_says_nothing_ends_the_wait(
+    processes: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     part = processes.Part([sys.executable, "-c", "print('a'); print('b')"], dict(os.environ))
     try:
         assert part.says() == "a"
