@@ -34,6 +34,7 @@ def jobs() -> list[tuple[Case, Contender]]:
     for scenario in (
         scenarios.DELAYED,
         scenarios.PRIMITIVES,
+        scenarios.PERSISTENCE,
         scenarios.MANY,
         scenarios.CROWD,
         scenarios.BUSY,
@@ -67,7 +68,8 @@ def complaint(case: Case, row: Row) -> str | None:
     """What is wrong with a row, if anything."""
     if "error" in row:
         return str(row["error"])
-    wanted = {"held": "cpu", "waiting": "commands", "primitives": "rate"}.get(case.work, "p50")
+    others = {"held": "cpu", "waiting": "commands", "primitives": "rate", "persistence": "once_always"}
+    wanted = others.get(case.work, "p50")
     if not row.get(wanted, -1.0) >= 0.0 or (wanted == "p50" and not row["p50"] > 0.0):
         return f"{wanted} is {row.get(wanted)}"
     if case.name.startswith("names:") and not row.get("node_bytes", 0) > 0:

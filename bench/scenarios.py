@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from . import catalogue, growth
 from .catalogue import ASYNCIO, OURS, PEER, THREADS, Contender, named, peers
 from .runner import Case
-from .watching import commands_each, commands_seen, counted, held_seen, reset, server_time, struck
+from .watching import commands_each, commands_seen, counted, disk, held_seen, persisting, reset, server_time, struck
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,26 @@ PRIMITIVES = Scenario(
             "primitives",
             named("holdfast", "holdfast confirmed", "holdfast asyncio", "holdfast asyncio confirmed"),
             seconds=1.5,
+        ),
+    ),
+)
+
+# ------------------------------------------------ persistence
+
+PERSISTENCE = Scenario(
+    "persistence",
+    "Nodes that write nothing to disk, that write each second, and that write before each answer",
+    (
+        # Three sets of five nodes. Each measurement has servers of its own, because it changes how they persist.
+        Case(
+            "persistence, 5 nodes",
+            "persistence",
+            named("holdfast", "holdfast confirmed"),
+            15,
+            watch=persisting,
+            after=disk,
+            own_servers=True,
+            seconds=2.0,
         ),
     ),
 )
@@ -223,7 +243,8 @@ SERVER = Scenario("server", "What a command costs a node", (_server("request"), 
 
 GROWTH = tuple(Scenario(it.scenario, it.title, it.cases(), rounds=1 if it.name == "names" else 3) for it in growth.AXES.values())
 
-ALL = {it.name: it for it in (PAIR, DELAYED, PRIMITIVES, MANY, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER, *GROWTH)}
+_EACH = (PAIR, DELAYED, PRIMITIVES, PERSISTENCE, MANY, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER)
+ALL = {it.name: it for it in (*_EACH, *GROWTH)}
 
 
 def delayed(scenario: Scenario, delay: float) -> Scenario:

@@ -5,12 +5,17 @@ Knows the steps of the work, and the nodes' counters. Must not know scenarios.
 
 from __future__ import annotations
 
+import os
 import subprocess
+import tempfile
 from collections.abc import Callable
-from time import sleep
+from statistics import median
+from time import monotonic, perf_counter, sleep
 
 from .cluster import Cluster
 from .runner import Row
+
+PATIENCE = 20.0  # seconds for a node to do what it is told
 
 Watch = Callable[[subprocess.Popen[str], Cluster], Row]
 
@@ -59,6 +64,42 @@ def struck(blow: Callable[[Cluster], None]) -> Watch:
         return {}
 
     return watch
+
+
+def persisting(process: subprocess.Popen[str], cluster: Cluster) -> Row:
+    """A third of the nodes writes nothing to disk, the next third each second, the last one before each answer."""
+    if not step(process):
+        return {}
+    size = len(cluster.wires) // 3
+    for number, wire in enumerate(cluster.wires[size:]):
+        wire.say(b"CONFIG", b"SET", b"appendfsync", b"everysec" if number < size else b"always")
+        wire.say(b"CONFIG", b"SET", b"appendonly", b"yes")
+        until = monotonic() + PATIENCE
+        # The node begins its file aside, and persists as it was told to only when that is done.
+        while not _persists(wire.info("persistence")):
+            if monotonic() > until:
+                raise TimeoutError(f"{cluster.urls[size + number]}: no append-only file after {PATIENCE:.0f} s")
+            sleep(0.01)
+    go(process)
+    return {}
+
+
+def _persists(told: dict[str, str]) -> bool:
+    rewriting = told["aof_rewrite_in_progress"] == "1" or told["aof_rewrite_scheduled"] == "1"
+    return told["aof_enabled"] == "1" and not rewriting
+
+
+def disk(row: Row, cluster: Cluster) -> Row:
+    """`fsync`: the median microseconds of a small write and its fsync, in a file beside those of the nodes."""
+    folder = cluster.wires[-1].say(b"CONFIG", b"GET", b"dir")[1].decode()
+    sync, found = getattr(os, "fdatasync", os.fsync), list[float]()
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        for _ in range(100):
+            began = perf_counter()
+            file.write(b"x" * 300)
+            sync(file.fileno())
+            found.append(perf_counter() - began)
+    return {"fsync": median(found) * 1e6}
 
 
 def reset(process: subprocess.Popen[str], cluster: Cluster) -> Row:

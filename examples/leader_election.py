@@ -1,39 +1,40 @@
-"""Leader election: one of several instances does what only one may do, and another one takes over when it dies, or sleeps.
+"""Leader election: the leader is killed with -9, and the next one is stopped and wakes up late.
 
-Unsafe in the original, a key with an expiry that its owner prolongs: it looks, and then acts. A: GET says A; A is stopped for a moment (a
-virtual machine that moves, a collector of garbage); the key runs out; B: SET NX, leads; A goes on: PEXPIRE prolongs B's key, and A acts as
-the leader, too. It has no way to find out, and the storage has none to tell A's writes from B's.
+Unsafe in the original, a key with an expiry that its owner prolongs: it looks, and then acts. A:
+GET says A; A is stopped for a moment (a virtual machine that moves, a garbage collector); the key
+runs out; B: SET NX, leads; A goes on: PEXPIRE prolongs B's key, and A acts as the leader, too. A
+has no way to find out, and the storage has no way to tell A's writes from B's.
 
-Instead: `with locks.election(name, value) as leadership`. A leader whose time is over knows it without asking (`is_leader`), before
-anybody else can lead; and every term is above all earlier ones, so that storage which is given the term refuses a leader that was asleep
+Instead: `with locks.election(name, value) as leadership`. The standbys wait in line, without
+polling, and the first of them leads within a `ttl` of the leader's death. A leader whose time is
+over knows it without asking (`is_leader`), before anybody else can lead. And every term is greater
+than all earlier ones, so storage that is given the term refuses a leader that was asleep
 (`holdfast.fencing`).
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 import time
+from uuid import uuid4
 
+from demo.stage import Part, Stage, orders, play_a_part, say
 from redis import Redis
 
-from holdfast import Holdfast, StaleFence
+from holdfast import Holdfast, Leader, StaleFence
 from holdfast.fencing import Seen
 
 TTL = 1.0
+NAME = f"example:election:{uuid4()}"  # (each run of this example is another election)
 
-# Leads; for each line that it is given it says whether it does so still.
-CANDIDATE = """
-import sys
-from holdfast import Holdfast
 
-leadership = Holdfast().election(sys.argv[1], "A", ttl=float(sys.argv[2])).campaign()
-print(leadership.term, flush=True)
-for line in sys.stdin:
-    print(leadership.is_leader, flush=True)
-"""
+def instance(name: str, value: str) -> None:
+    """One process. It stands for election; once it leads, it answers each line with whether it still does."""
+    with Holdfast() as locks:
+        leadership = locks.election(name, value, ttl=TTL).campaign()
+        say(leadership.term)
+        for _ in orders():
+            say(leadership.is_leader)
 
 
 def original(node: Redis) -> bool:
@@ -49,41 +50,53 @@ def original(node: Redis) -> bool:
     return a and b
 
 
-def holdfast(locks: Holdfast) -> bool:
-    """A process leads, is stopped, and goes on. Does it know? Is its term refused?"""
-    name = "example:election"
-    environment = {**os.environ, "HOLDFAST_NODES": " ".join(locks.urls), "HOLDFAST_FRESH": " ".join(locks.fresh)}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", CANDIDATE, name, str(TTL)], env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
-    ) as a:
-        assert a.stdin is not None and a.stdout is not None
-        term = int(a.stdout.readline())
-        print(f"holdfast:  {locks.election(name).leader().value} leads, with term {term}")
-        a.send_signal(signal.SIGSTOP)
-        with locks.election(name, "B", wait=30) as leadership:
-            print(f"           A is stopped: {locks.election(name).leader().value} leads, with term {leadership.term}")
-            storage = Seen()
-            with storage.guard({name: leadership.term}):
-                pass  # B writes
-            a.send_signal(signal.SIGCONT)
-            print("are you?", file=a.stdin, flush=True)
-            knows = a.stdout.readline() == "False\n"
-            try:
-                with storage.guard({name: term}):
-                    refused = False  # A writes
-            except StaleFence:
-                refused = True
-            told = "knows that it leads no more" if knows else "LEADS, TOO"
-            print(f"           A goes on, and {told}; what it writes is {'refused' if refused else 'TAKEN'}")
-        a.stdin.close()
-    return knows and refused and leadership.term > term
+def next_leader(locks: Holdfast, others: dict[str, Part]) -> Leader | None:
+    """Watch until one of these processes leads."""
+    return next((it for it in locks.election(NAME).observe(wait=10) if it and it.value in others), None)
+
+
+def holdfast(stage: Stage) -> bool:
+    """Three processes, of which one after the other leads. Does everybody know who leads, and is a late one refused?"""
+    parts = {value: stage.start(instance, NAME, value) for value in "ABC"}
+    first = next_leader(stage.locks, parts)
+    if first is None or first.value is None:
+        return False
+    print(f"holdfast:  {first.value} leads, with term {first.term}; it is killed with -9")
+    parts.pop(first.value).kill()
+    killed = time.monotonic()
+    second = next_leader(stage.locks, parts)
+    if second is None or second.value is None:
+        return False
+    took = time.monotonic() - killed
+    later = f"{took:.1f} s later (ttl: {TTL:.0f} s)"
+    print(f"           {second.value} leads {later}, with term {second.term}; it is stopped")
+    late = parts.pop(second.value)
+    late.stop()
+    third = next_leader(stage.locks, parts)
+    if third is None or third.value is None:
+        return False
+    print(f"           {third.value} leads, with term {third.term}, and writes")
+    storage = Seen()
+    with storage.guard({NAME: third.term}):
+        pass  # the third one writes
+    late.go_on()
+    late.says()  # its term
+    knows = late.ask("do you lead?") == "False"
+    try:
+        with storage.guard({NAME: second.term}):
+            refused = False  # the late one writes
+    except StaleFence:
+        refused = True
+    told = "knows that it leads no more" if knows else "LEADS, TOO"
+    print(f"           {second.value} goes on, and {told}; what it writes is {'refused' if refused else 'TAKEN'}")
+    return knows and refused and first.term < second.term < third.term
 
 
 def main() -> bool:
-    with Holdfast() if "HOLDFAST_NODES" in os.environ else Holdfast.local() as locks, Redis.from_url(locks.urls[0]) as node:
-        return original(node) and holdfast(locks)
+    with Stage() as stage:
+        return original(stage.node) and holdfast(stage)
 
 
 if __name__ == "__main__":
+    play_a_part(instance)
     sys.exit(not main())

@@ -1,81 +1,97 @@
-"""Version 0, the naive lock: look with GET, take with SET, open with DEL. Five requests at once may create three items, and create five.
+"""Version 0, the naive lock: look with GET, take with SET, open with DEL. Three items are allowed, five come.
+
+Five processes have a request each, at the same time. `create` looks how many items there are, works
+for a while, and writes.
 
 Unsafe in the original:
 
-- it looks in one step and takes in another. A: GET, nothing; B: GET, nothing; A: SET, inside; B: SET, inside;
-- the key has no owner. When A leaves, its DEL opens the door behind which B still is, and C comes in. Whoever is interrupted while it
-  still waits deletes the key, too, and never had it;
-- the key has no expiry: whoever dies inside keeps everybody out for ever.
+- it looks in one step and takes in another. A: GET, nothing; B: GET, nothing; A: SET, inside; B:
+  SET, inside;
+- the key has no owner. When A leaves, its DEL opens the door behind which B still is, and C comes
+  in (`./task example plain_del` plays it). A process that is interrupted while it still waits
+  deletes the key, too, and never had it;
+- the key has no expiry: a process that dies inside keeps all others out for ever.
 
-Instead: `with locks.lock("create_item")`. A node takes a name in one step, for one token, with an expiry, and only that token gives it
-back.
+Instead: `with locks.lock("create_item")`. A node takes a name in one step, for one token, with an
+expiry, and only that token gives it back.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from threading import Barrier
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from redis import Redis
+from demo.stage import Stage, orders, plain_client, play_a_part, say
 
 from holdfast import Holdfast
 
 REQUESTS, MOST = 5, 3
-Enter = Callable[[], AbstractContextManager[object]]
-
-
-class Service:
-    """May have three items. `create` is the code of a thousand services: it looks, works for a while, and writes."""
-
-    def __init__(self) -> None:
-        self.items: list[int] = []
-
-    def create(self, item: int) -> None:
-        if len(self.items) < MOST:
-            time.sleep(0.05)
-            self.items.append(item)
 
 
 @contextmanager
-def naive(node: Redis, all_have_looked: Barrier) -> Iterator[None]:
-    """The original, at its unluckiest: each caller is held up for a moment after it has looked, as any scheduler may do."""
-    try:
-        while node.get("example:naive"):
-            time.sleep(0.05)
-        all_have_looked.wait()
-        node.set("example:naive", "taken")
-        yield
-    finally:
-        node.delete("example:naive")
+def naive(key: str) -> Iterator[None]:
+    """The original, at its unluckiest: each process is held up after it has looked, as any scheduler may do."""
+    with plain_client() as node:
+        try:
+            while node.get(key):
+                time.sleep(0.05)
+            say("has looked")
+            next(orders())
+            node.set(key, "taken")
+            yield
+        finally:
+            node.delete(key)
 
 
-def created(enter: Enter) -> int:
-    """How many items there are after five requests at once."""
-    service = Service()
+@contextmanager
+def right(key: str) -> Iterator[None]:
+    """The same with holdfast."""
+    with Holdfast() as locks:
+        locks.ready(wait=30)
+        say("comes")
+        next(orders())
+        with locks.lock(key, wait=30):
+            yield
 
-    def request(item: int) -> None:
-        with enter():
-            service.create(item)
 
-    with ThreadPoolExecutor(REQUESTS) as crowd:
-        list(crowd.map(request, range(REQUESTS)))
-    return len(service.items)
+def request(way: str, number: str, database: str) -> None:
+    """One process, which creates an item if there are not too many."""
+    with naive("example:naive") if way == "naive" else right("example:naive"):
+        items = Path(database).read_text().splitlines()
+        if len(items) < MOST:
+            time.sleep(0.3)  # works for a while
+            with Path(database).open("a") as file:
+                file.write(f"item {number}\n")
+
+
+def created(stage: Stage, way: str) -> int:
+    """How many items are there after five requests at once?"""
+    database = stage.folder / way
+    database.touch()
+    parts = [stage.start(request, way, number, database) for number in range(REQUESTS)]
+    for it in parts:
+        it.says()
+    for it in parts:
+        it.tell("go on")
+    for it in parts:
+        it.rest()
+    return len(database.read_text().splitlines())
 
 
 def main() -> bool:
-    with Holdfast() if "HOLDFAST_NODES" in os.environ else Holdfast.local() as locks, Redis.from_url(locks.urls[0]) as node:
-        all_have_looked = Barrier(REQUESTS)
-        wrong = created(lambda: naive(node, all_have_looked))
-        print(f"GET, then SET:    {wrong} items of {MOST} that are allowed")
-        right = created(lambda: locks.lock("example:naive", wait=30))
-        print(f"holdfast:         {right} items of {MOST} that are allowed")
-        return wrong > MOST and right == MOST
+    with Stage() as stage:
+        stage.node.delete("example:naive")
+        print(f"{REQUESTS} processes create an item each, and {MOST} are allowed:")
+        wrong = created(stage, "naive")
+        print(f"GET, then SET:    {wrong} items{': TOO MANY' if wrong > MOST else ''}")
+        items = created(stage, "holdfast")
+        print(f"holdfast:         {items} items{': TOO MANY' if items > MOST else ''}")
+    return wrong > MOST and items == MOST
 
 
 if __name__ == "__main__":
+    play_a_part(request)
     sys.exit(not main())

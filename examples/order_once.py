@@ -1,82 +1,80 @@
-"""An order that is processed once: the queue delivers it three times, and whoever has it first dies on the way.
+"""An order that three processes get: the first one is killed with -9 while it charges the card.
 
 Unsafe in the originals:
 
-- a lock around the work. The message comes again when the lock is free again: the card is charged twice;
-- a mark that is set first (SET NX), then the work. Whoever dies in between has done nothing, and the mark says that it was done: the order
-  is lost. The other way round, first the work and then the mark, two deliveries at the same time are both done.
+- a lock around the work. The process dies, the lock runs out, the second process charges the card
+  and releases, and so does the third one: the card is charged twice;
+- a mark that is set first (SET NX), then the work. The process dies before it has charged the card,
+  and the mark says that the order is done: the order is lost. In the other order, first the work
+  and then the mark, two processes that begin together both charge.
 
-Instead: `locks.once(f"order:{number}", keep=86400).run(charge, number)`. One runs, the others wait for its result, and get it, as do later
-ones, for a day; a run that raises is no run, and one whose process dies is replaced within a ttl. (It may have charged before it died: no
-lock can know. So the key of an order is handed on to whoever charges, as every payment service wants it.)
+Instead: `locks.once(f"order:{number}", keep=86400).run(charge, number)`. One process runs it. The
+others wait for its result and get it, and so does everybody who asks later, for a day. If the
+process dies, another one takes its place within a `ttl`. (The first one may have charged the card
+just before it died, which no lock can know. So pass the number of the order to the payment service,
+which can refuse the second charge of the same order.)
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable
+from pathlib import Path
 from uuid import uuid4
 
-from redis import Redis
+from demo.stage import Stage, orders, plain_client, play_a_part, say
 
 from holdfast import Holdfast
 
-DELIVERIES = 3
+PROCESSES = 3
+TTL = 1.0  # seconds until the place of a dead process is free
 
 
-class Crash(Exception):
-    """The process dies."""
+def process_order(way: str, order: str, ledger: str) -> None:
+    """One process of the shop, which was given the order."""
+
+    def charge() -> str:
+        say("charging")
+        next(orders())  # The work takes its time: this process is killed here, or told to go on.
+        with Path(ledger).open("a") as file:
+            file.write(f"charged {order}\n")
+        return f"receipt for {order}"
+
+    with Holdfast() as locks, plain_client() as node:
+        if way == "a lock":
+            with locks.lock(order, ttl=TTL):
+                say(charge())
+        elif way == "a mark":
+            say(charge() if node.set(f"{order}:mark", "done", nx=True, ex=60) else "done before")
+        else:
+            say(locks.once(order, keep=86400, ttl=TTL).run(charge))
 
 
-class Shop:
-    """Charges cards. The first to try dies before it has done it."""
-
-    def __init__(self) -> None:
-        self.charged: list[str] = []
-        self.dies = True
-
-    def charge(self, order: str) -> str:
-        if self.dies:
-            self.dies = False
-            raise Crash
-        self.charged.append(order)
-        return f"receipt {len(self.charged)} of {order}"
-
-
-def deliver(process: Callable[[], object]) -> list[object]:
-    """Deliver a message three times: what came of it."""
-    outcomes: list[object] = []
-    for _ in range(DELIVERIES):
-        try:
-            outcomes.append(process())
-        except Crash:
-            outcomes.append(None)
-    return outcomes
+def play(stage: Stage, way: str) -> tuple[int, int]:
+    """Give a new order to all processes. How often was the card charged, and how many processes have the receipt?"""
+    order, ledger = f"example:order:{uuid4()}", stage.folder / f"{way}.txt"
+    ledger.touch()
+    first = stage.start(process_order, way, order, ledger)
+    first.says()  # it is charging
+    others = [stage.start(process_order, way, order, ledger) for _ in range(PROCESSES - 1)]
+    first.kill()
+    for it in others:
+        it.tell("go on")
+    receipts = [lines[-1] for it in others if (lines := it.rest())]
+    return len(ledger.read_text().splitlines()), receipts.count(f"receipt for {order}")
 
 
 def main() -> bool:
-    order = f"example:order:{uuid4()}"  # (each run of this example is about another one)
-    with Holdfast() if "HOLDFAST_NODES" in os.environ else Holdfast.local() as locks, Redis.from_url(locks.urls[0]) as node:
-        locked, marked, once = Shop(), Shop(), Shop()
-
-        def under_a_lock() -> str:
-            with locks.lock(order):
-                return locked.charge(order)
-
-        def mark_first() -> str | None:
-            return marked.charge(order) if node.set(f"{order}:mark", "done", nx=True, ex=60) else None
-
-        charge_once = locks.once(order, keep=86400)
-        deliver(under_a_lock)
-        deliver(mark_first)
-        receipts = deliver(lambda: charge_once.run(once.charge, order))
-    print(f"delivered {DELIVERIES} times, and the first to have it dies:")
-    print(f"  a lock:      {len(locked.charged)} charges" + ": ONE TOO MANY" * (len(locked.charged) > 1))
-    print(f"  a mark:      {len(marked.charged)} charges" + ": THE ORDER IS LOST" * (not marked.charged))
-    print(f"  holdfast:    {len(once.charged)} charge, and {receipts.count(receipts[-1])} deliveries have its receipt")
-    return len(locked.charged) == 2 and not marked.charged and len(once.charged) == 1 and receipts == [None, receipts[1], receipts[1]]
+    with Stage() as stage:
+        print(f"an order is given to {PROCESSES} processes; the first one is killed with -9 while it charges the card:")
+        locked, _ = play(stage, "a lock")
+        print(f"  a lock:      {locked} charges" + ": ONE TOO MANY" * (locked > 1))
+        marked, _ = play(stage, "a mark")
+        print(f"  a mark:      {marked} charges" + ": THE ORDER IS LOST" * (marked == 0))
+        once, receipts = play(stage, "holdfast")
+        print(f"  holdfast:    {once} charge, and {receipts} of {PROCESSES - 1} processes that live have its receipt")
+    return locked == 2 and marked == 0 and once == 1 and receipts == PROCESSES - 1
 
 
 if __name__ == "__main__":
+    play_a_part(process_order)
     sys.exit(not main())

@@ -1,82 +1,96 @@
 """The class `RedisLock`: one object for a resource, with a value that it draws when it is made.
 
-Unsafe in the original: the value belongs to the object, not to the holder. Two threads share the object, as one does with a lock. A takes
-it, and is slow; the key runs out; B takes it, with the same value; A releases: the script compares, finds the value that it knows, and
-deletes B's key; C comes in, and B is still inside. (And, as with every lock on one instance: nobody renews it, and the instance may forget
-it.)
+Unsafe in the original: the value belongs to the object, not to the holder. Two threads of a process
+share the object, as one does with a lock. A takes it, and is slow; the key runs out; B takes it,
+with the same value; A releases: the script compares, finds the value that it knows, and deletes B's
+key; C, in another process, comes in, and B is still inside. (And, as with every lock on one
+instance: nobody renews it, and the instance may forget it.)
 
-Instead: what threads share is a *description*, `locks.lock(name)`, which holds nothing. Each acquisition gives a lease of its own, with a
-token of its own: A's release of a lease that is over releases nothing, and raises LockLost. (`renew=False` here, so that A loses its lease
-at all.)
+Instead: what threads share is a *description*, `locks.lock(name)`, which holds nothing. Each
+acquisition gives a lease of its own, with a token of its own: A's release of a lease that is over
+releases nothing, and raises LockLost. (`renew=False` here, so that A loses its lease at all.)
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 import uuid
+from collections.abc import Callable
 
+from demo.stage import Stage, orders, plain_client, play_a_part, say
 from redis import Redis
 
-from holdfast import Holdfast, LockLost
+from holdfast import Holdfast, Lease, LockLost
 
-EXPIRATION = 0.3  # seconds
+EXPIRATION = 300  # milliseconds
 UNLOCK = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
 
 class RedisLock:
     """The original."""
 
-    def __init__(self, node: Redis, resource: str, expiration: float) -> None:
-        self._node, self._key, self._expiration = node, f"example:{resource}", expiration
-        self._value = str(uuid.uuid4())
+    def __init__(self, redis_client: Redis, resource_name: str, expiration: int) -> None:
+        self.redis, self.expiration = redis_client, expiration
+        self.lock_key, self.lock_value = f"example:{resource_name}", str(uuid.uuid4())
 
     def acquire(self) -> bool:
-        return bool(self._node.set(self._key, self._value, nx=True, px=int(self._expiration * 1000)))
+        return bool(self.redis.set(self.lock_key, self.lock_value, nx=True, px=self.expiration))
 
     def release(self) -> bool:
-        return bool(self._node.eval(UNLOCK, 1, self._key, self._value))
+        return bool(self.redis.eval(UNLOCK, 1, self.lock_key, self.lock_value))
 
 
-def original(node: Redis) -> bool:
-    """Does C come in while B is inside?"""
-    shared, others = RedisLock(node, "shared", EXPIRATION), RedisLock(node, "shared", 10)
-    a = shared.acquire()
-    time.sleep(EXPIRATION + 0.1)
-    b = shared.acquire()
-    released = shared.release()  # A's, who thinks that it is inside
-    c = others.acquire()
-    others.release()
-    print(f"RedisLock:  A is too late, B is inside; A releases: {'B' if b and released else 'nobody'}'s lock is gone; C asks: {told(c)}")
-    return a and c
+def original(name: str) -> None:
+    """A process whose threads share one `RedisLock`. (One thread plays A and B here, one after the other.)"""
+    with plain_client() as node:
+        shared = RedisLock(node, name, EXPIRATION)
+        for order in orders():
+            if order.endswith("takes it"):
+                say("inside" if shared.acquire() else "refused")
+            else:
+                say("B's lock is gone" if shared.release() else "nobody's lock is gone")
 
 
-def holdfast(locks: Holdfast) -> bool:
-    """The same with one description, and a lease for each."""
-    shared = locks.lock("example:description", ttl=EXPIRATION, renew=False)
-    a = shared.acquire()
-    time.sleep(EXPIRATION + 0.1)
-    b = locks.lock("example:description").acquire()
-    try:
-        a.release()
-        released = "B"
-    except LockLost:
-        released = "nobody"
-    c = shared.try_acquire()
-    print(f"holdfast:   A is too late, B is inside; A releases: {released}'s lock is gone; C asks: {told(c is not None)}")
-    b.release()
-    return c is not None
+def with_holdfast(name: str) -> None:
+    """A process whose threads share one description, and have a lease each."""
+    with Holdfast() as locks:
+        shared = locks.lock(f"example:{name}", ttl=EXPIRATION / 1000, renew=False)
+        lasting = locks.lock(f"example:{name}")  # B is not slow
+        leases: dict[str, Lease | None] = {}
+        for order in orders():
+            thread = order[0]
+            if order.endswith("takes it"):
+                leases[thread] = (lasting if thread == "B" else shared).try_acquire()
+                say("inside" if leases[thread] else "refused")
+            elif lease := leases[thread]:
+                try:
+                    lease.release()
+                    say("B's lock is gone")
+                except LockLost:
+                    say("nobody's lock is gone")
 
 
-def told(inside: bool) -> str:
-    return "INSIDE, TOO" if inside else "refused"
+def play(stage: Stage, role: Callable[[str], None]) -> bool:
+    """A and B are threads of one process, C is in another one. Does C come in while B is inside?"""
+    name = f"shared:{uuid.uuid4()}"
+    ours, theirs = stage.start(role, name), stage.start(role, name)
+    a = ours.ask("A takes it")
+    time.sleep(EXPIRATION / 1000 + 0.1)
+    b = ours.ask("B takes it")
+    released = ours.ask("A releases it")
+    c = theirs.ask("C takes it")
+    way = "RedisLock:" if role is original else "holdfast:"
+    told = "INSIDE, TOO" if c == "inside" else c
+    print(f"{way:12}A is too late, B is {b}; A releases: {released}; C asks: {told}")
+    return a == b == c == "inside"
 
 
 def main() -> bool:
-    with Holdfast() if "HOLDFAST_NODES" in os.environ else Holdfast.local() as locks, Redis.from_url(locks.urls[0]) as node:
-        return original(node) and not holdfast(locks)
+    with Stage() as stage:
+        return play(stage, original) and not play(stage, with_holdfast)
 
 
 if __name__ == "__main__":
+    play_a_part(original, with_holdfast)
     sys.exit(not main())

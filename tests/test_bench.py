@@ -24,7 +24,21 @@ HAS_C = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C com
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench import bars, catalogue, cluster, delay, environments, figures, growth, plot, quick, report, runner, scenarios  # noqa: E402  (after its place is known)
+from bench import (  # noqa: E402  (after its place is known)
+    bars,
+    catalogue,
+    cluster,
+    delay,
+    environments,
+    figures,
+    growth,
+    plot,
+    quick,
+    report,
+    runner,
+    scenarios,
+    watching,
+)
 from bench.figures import Round, Rounds  # noqa: E402
 from bench.work import handover  # noqa: E402
 
@@ -287,6 +301,54 @@ def test_the_forwarder_adds_its_delay_and_passes_everything_on() -> None:
             end.sendall(b"*1\r\n$4\r\nQUIT\r\n")
             assert end.recv(100) == b"+OK\r\n"
             assert end.recv(100) == b""  # an end is passed on, too
+
+
+# ------------------------------------------------ persistence
+
+
+def configured(nodes: cluster.Cluster) -> list[tuple[str, str]]:
+    """What each node says of its append-only file."""
+    options = (b"appendonly", b"appendfsync")
+    said = [[wire.say(b"CONFIG", b"GET", it)[1].decode() for it in options] for wire in nodes.all]
+    return [(whether, when) for whether, when in said]
+
+
+def test_a_third_of_the_nodes_writes_nothing_a_third_each_second_and_a_third_always() -> None:
+    waits = [sys.executable, "-c", "print('ready', flush=True); input()"]
+    pipe = subprocess.PIPE
+    with cluster.Cluster(3) as nodes, subprocess.Popen(waits, stdin=pipe, stdout=pipe, text=True) as process:
+        watching.persisting(process, nodes)
+        process.communicate(timeout=30)
+        assert process.returncode == 0, "it was not sent on"
+        assert [whether for whether, _ in configured(nodes)] == ["no", "yes", "yes"]
+        assert [when for _, when in configured(nodes)][1:] == ["everysec", "always"]
+        assert watching.disk({}, nodes)["fsync"] > 0
+
+
+def untrue(operations: str, sources: str, told: dict[str, dict[str, list[float]]]) -> list[str]:
+    """What the pages say of persistence, and was not measured."""
+    found = []
+    for kind in ("everysec", "always"):
+        [row] = re.findall(rf"^.*`appendfsync {kind}` \|.*$", operations, re.MULTILINE)
+        for what, said in zip(("pair", "once"), row.split(" | ")[2:], strict=True):
+            factor = said.split()[0]
+            # "1.1" stands for 1.0 to 1.2, and "3" for 2.5 to 3.5.
+            slack = 0.1 if "." in factor else 0.5
+            measured = [it[f"{what}_{kind}"][0] for it in told.values()]
+            if not all(float(factor) - slack <= it <= float(factor) + slack for it in measured):
+                found.append(f"{what}, {kind}: {said.strip(' |')}, but it was {measured}")
+    [pair] = re.findall(r"`appendfsync always` \|[^|]*\| ([^|]*?) as long", operations)
+    return found if f"takes {pair} as long" in sources else [*found, "docs/sources.md says something else"]
+
+
+def test_what_is_said_of_persistence_is_what_was_measured() -> None:
+    results = json.loads((ROOT / "docs/performance.json").read_text())["scenarios"]
+    told = results["persistence"]["figures"]["persistence, 5 nodes"]
+    operations, sources = (ROOT / "docs/operations.md").read_text(), (ROOT / "docs/sources.md").read_text()
+    assert untrue(operations, sources, told) == []
+    assert len(untrue(operations.replace("4 times", "6 times"), sources, told)) == 2
+    assert len(untrue(operations.replace("1.1 times", "1.5 times"), sources, told)) == 2
+    assert untrue(operations, sources.replace("4 times", "3 times"), told) == ["docs/sources.md says something else"]
 
 
 # ------------------------------------------------ pages

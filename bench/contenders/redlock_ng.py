@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from redlock import AsyncRedlock, Redlock
+# For mypy, `redlock` is examples/redlock.py, which has another class of this name.
+from redlock import AsyncRedlock, Redlock  # type: ignore[attr-defined]
 
 from ..work.adapter import TTL
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import re
 import subprocess
 import sys
+import textwrap
+import time
+from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -21,15 +26,19 @@ PATIENCE = 120.0  # seconds; none takes ten on an idle machine
 
 pytestmark = pytest.mark.timeout(PATIENCE + 30)
 
-# What is broken in holdfast before an example runs. (Whoever asks for a name gets one that nobody else has.)
+# What is broken in holdfast, in every process of an example, before the example begins. With "names", each caller gets
+# a name that nobody else has.
 PLANTS = {
     "names": """
-        lock, locked = Holdfast.lock, Holdfast.locked
-        Holdfast.lock = lambda self, *names, **options: lock(self, *[f"{it}:{uuid4()}" for it in names], **options)
-        Holdfast.locked = lambda self, name, **options: locked(self, lambda *_, **__: str(uuid4()), **options)
-        fill, election = Holdfast.fill, Holdfast.election
-        Holdfast.fill = lambda self, key, *given, **options: fill(self, f"{key}:{uuid4()}", *given, **options)
-        Holdfast.election = lambda self, name, *given, **options: election(self, f"{name}:{uuid4()}", *given, **options)
+        from holdfast import aio
+        def plant(kind):
+            lock, locked, fill, election = kind.lock, kind.locked, kind.fill, kind.election
+            kind.lock = lambda self, *names, **options: lock(self, *[f"{it}:{uuid4()}" for it in names], **options)
+            kind.locked = lambda self, name, **options: locked(self, lambda *_, **__: str(uuid4()), **options)
+            kind.fill = lambda self, key, *given, **options: fill(self, f"{key}:{uuid4()}", *given, **options)
+            kind.election = lambda self, name, *given, **options: election(self, f"{name}:{uuid4()}", *given, **options)
+        plant(Holdfast)
+        plant(aio.Holdfast)
     """,
     "no restart guard": """
         made = Holdfast.__init__
@@ -57,29 +66,114 @@ BROKEN_BY = {  # the others: by names
 
 
 def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    given = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_") or name == "HOLDFAST_SERVER"}
     words = [sys.executable, "-W", "error", *map(str, command)]
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE, env=given | environment)
+    uses = given() | environment
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE, env=uses)
+
+
+def given() -> dict[str, str]:
+    """This process's environment, without what it says of nodes."""
+    kept = (it for it in os.environ.items() if not it[0].startswith("HOLDFAST_") or it[0] == "HOLDFAST_SERVER")
+    return dict(kept)
 
 
 @pytest.mark.parametrize("file", SHORT, ids=lambda it: it.stem)
 def test_the_promise_holds(file: Path, nodes: Nodes) -> None:
     """On the nodes that the environment names, where the example does no harm to them."""
     uses = {"HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.run_ids)}
-    ended = run(file, **(uses if "HOLDFAST_NODES" in file.read_text() else {}))
+    does_no_harm = "HOLDFAST_NODES" in file.read_text() or "with Stage()" in file.read_text()
+    ended = run(file, **(uses if does_no_harm else {}))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "holdfast" in ended.stdout or "fail_open" in ended.stdout
     assert 2 <= len(ended.stdout.splitlines()) <= 12, "a few lines"
 
 
 @pytest.mark.parametrize("file", SHORT, ids=lambda it: it.stem)
-def test_a_broken_promise_is_noticed(file: Path) -> None:
-    """On servers that the example starts by itself."""
-    head = "import runpy, sys\nfrom uuid import uuid4\nfrom holdfast import Holdfast\nfrom holdfast.core import quorum\n"
-    plant = PLANTS[BROKEN_BY.get(file.stem, "names")].replace("        ", "")
-    ended = run("-c", f"{head}{plant}\nsys.argv = [{str(file)!r}]\nrunpy.run_path({str(file)!r}, run_name='__main__')")
+def test_a_broken_promise_is_noticed(file: Path, tmp_path: Path) -> None:
+    """On servers that the example starts by itself. Every Python process runs `sitecustomize` first."""
+    head = "from uuid import uuid4\nfrom holdfast import Holdfast\nfrom holdfast.core import quorum\n"
+    plant = textwrap.dedent(PLANTS[BROKEN_BY.get(file.stem, "names")])
+    (tmp_path / "sitecustomize.py").write_text(f"{head}{plant}\nprint('planted', file=__import__('sys').stderr)\n")
+    ended = run(file, PYTHONPATH=str(tmp_path))
+    assert "planted" in ended.stderr, "the plant itself is broken"
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert len(ended.stdout.splitlines()) >= 1, "it broke before it had begun"
+
+
+def alive(group: int) -> list[str]:
+    """The command lines of the processes of a group that are not dead."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, _, of = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
+            if int(of) == group and state not in "ZX":
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this looks for processes as Linux shows them")
+@pytest.mark.parametrize(
+    "name, until", [("fastapi_service_aio", "requests at once"), ("leader_election", "holdfast:  ")]
+)
+def test_an_example_that_is_killed_leaves_no_process_behind(name: str, until: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, FOLDER / f"{name}.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=given() | {"PYTHONUNBUFFERED": "1"},
+        text=True,
+        start_new_session=True,
+    ) as example:
+        assert example.stdout is not None
+        assert any(until in line for line in example.stdout)
+        assert len(alive(example.pid)) > 2, "it has started processes"
+        example.kill()
+    deadline = time.monotonic() + 60
+    while left := alive(example.pid):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """What examples share, as they import it."""
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("demo.stage")
+
+
+def test_a_process_that_ends_or_says_nothing_ends_the_wait(
+    processes: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = processes.Part([sys.executable, "-c", "print('a'); print('b')"], dict(os.environ))
+    try:
+        assert part.says() == "a"
+        assert part.rest() == ["b"]
+        with pytest.raises(RuntimeError, match="says nothing more"):
+            part.says()
+    finally:
+        part.close()
+    monkeypatch.setattr(processes, "PATIENCE", 0.05)
+    silent = processes.Part([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ))
+    try:
+        with pytest.raises(RuntimeError, match="says nothing more"):
+            silent.says()
+    finally:
+        silent.close()
+
+
+def test_a_process_is_stopped_and_goes_on_and_is_killed(processes: ModuleType) -> None:
+    echo = "import sys\nfor line in sys.stdin: print(line.strip(), flush=True)"
+    part = processes.Part([sys.executable, "-c", echo], dict(os.environ))
+    try:
+        assert part.ask("one") == "one"
+        part.stop()
+        part.tell("two")
+        part.go_on()
+        assert part.says() == "two"
+        part.kill()
+        assert part.rest() == []
+    finally:
+        part.close()
 
 
 def test_the_task_lists_all_examples_and_runs_the_one_that_is_named() -> None:

@@ -20,7 +20,29 @@ def drift(ttl: float) -> float:
 
 
 def bound(sent: float, ttl: float) -> float:
-    """Until when a grant counts: from the moment its request was *sent*, since it cannot have been executed before."""
+    """Return the time until which one node's grant counts.
+
+    This is the arithmetic of the proposal of 2014 ("A proposal for more reliable locks using
+    Redis"), which counts from one start for all nodes:
+
+        MIN_VALIDITY = TTL - (T2 - T1) - CLOCK_DRIFT
+
+    T1 is the time before the first node is asked, T2 the time when the last answer has come. So
+    from T2 on, the lock is valid until T2 + MIN_VALIDITY = T1 + TTL - CLOCK_DRIFT. With `sent` as
+    T1, that is what is returned here. holdfast computes it for each node, from when the request to
+    this node was sent, and takes the value that a majority of the nodes reaches (`reached_by`).
+    No request is sent before T1, so this is never earlier than the proposal's end.
+
+    A node cannot have executed a request before it was sent, so its key expires no earlier than
+    this, even if its clock runs faster by as much as `drift` allows.
+
+    Args:
+        sent: When the request was sent to the node, in seconds of the monotonic clock: T1.
+        ttl: The expiry of the key on the node, in seconds: TTL.
+
+    Returns:
+        A time of the same clock, in seconds.
+    """
     return sent + ttl - drift(ttl)
 
 
