@@ -14,8 +14,6 @@ import hiredis
 from contract.faces import Block, Face, Script, played
 from sim.face import Holdfast
 
-from holdfast.face import lease as leases
-from holdfast.face import moving
 from holdfast.recipes.exclusive import keys_of
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.world import Clock, World
@@ -90,11 +88,12 @@ class Simulated(Face):
     def __init__(self) -> None:
         super().__init__()
         self.world = World(0)
-        self._clock = leases.clock
-        leases.clock = moving.clock = lambda: self.world.now  # type: ignore[assignment]  # (a module has one clock, by its type)
 
     def now(self) -> float:
         return self.world.now
+
+    def wall(self) -> float:
+        return WALL + self.world.now
 
     async def sleep(self, seconds: float) -> None:
         end = self.world.now + seconds
@@ -118,6 +117,10 @@ class Simulated(Face):
         fresh = frozenset().union(*[it.fresh for it in (*shards.values(), *(previous or {}).values())])
         sets, former = ({name: it.nodes for name, it in them.items()} for them in (shards, previous or {}))
         return self.keep(Holdfast(self.world, (), shards=sets, previous=former or None, **{"fresh": fresh, **options}))
+
+    def set_wall(self, client: Any, seconds: float) -> None:
+        for it in client._drivers:
+            it.crew.record.epoch += seconds
 
     async def call(self, waits: Callable[..., Any], *arguments: Any) -> Any:
         whose: Any = waits.__self__  # type: ignore[attr-defined]  # (a method of a client, a lock or a lease)
@@ -157,4 +160,3 @@ class Simulated(Face):
     async def finish(self) -> None:
         await super().finish()
         self.world.close()
-        leases.clock = moving.clock = self._clock

@@ -56,7 +56,7 @@ class Lease(lease.Lease):
     claim: Want
 
     def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
-        super().__init__(terms, driver.settings, above)
+        super().__init__(terms, driver.settings, driver.clock, above)
         self._driver = driver
 
     @property
@@ -166,7 +166,7 @@ class Lock(lock.Lock[Lease]):
         except NoQuorum as why:
             if not terms.fail_open:
                 raise
-            self._driver.crew.record.note(lease._open(why))
+            self._driver.note(lease._open(why))
         return lease
 
     async def _move(self, lease: Lease, wait: float | None) -> None:
@@ -469,7 +469,7 @@ class Holdfast(client.Client[Lock, Any, Any, Rate, Election, Once, Latch, Barrie
     async def force_release(self, name: str, reason: str, only: str | None = None) -> int:
         forced = await self._look(self._sites.force_release(name, reason, only))
         for at, event in forced:
-            self._drivers[at].crew.record.note(event)
+            self._drivers[at].note(event)
         return sum(event.nodes for _, event in forced)
 
     async def repair(self, pause: Seconds = 0.01) -> Repaired:

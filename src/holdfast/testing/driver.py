@@ -242,8 +242,8 @@ class Driver:
         return True
 
     def note(self, event: Event) -> None:
-        """Something that no node has told: observers hear of it in its turn."""
-        self.crew.record.note(event)
+        """Something that no node has told, and that happens now: observers hear of it in its turn."""
+        self.crew.record.note_at(self.clock(), event)
         self.work()
 
     def keeps(self, what: str) -> None:
@@ -286,6 +286,10 @@ class Driver:
             if now >= began + within and (wrong := self.crew.verdict(now - began, now)) is not None:
                 raise wrong
             await self._changed(min(max(began + within - now, 0.001), 0.05))
+
+    def wall(self) -> float:
+        """Seconds since 1970, on this process's wall clock."""
+        return self.clock() + self.crew.record.epoch
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""

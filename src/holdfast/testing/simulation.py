@@ -13,22 +13,19 @@ import os
 import selectors
 import socket
 import threading
-import time
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from math import inf
-from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from ..aio import Holdfast
-from ..aio import lease as aio_lease
 from ..checks import Seconds, seconds
+from ..clock import Sources
 from ..core.claim import HELD, Claim
 from ..drivers import aio as driver
-from ..drivers import greenlets, turns
+from ..drivers import greenlets
 from ..drivers import threads as threads_driver
 from ..errors import Misuse
-from ..face import lease as face_lease
 from .faults import Faults, Plan
 from .laws import Laws
 from .network import WALL, Link, Node
@@ -70,6 +67,7 @@ class Simulation:
         self.nodes = tuple(Node(self.world, index, Clock(self.world, WALL)) for index in range(nodes))
         self.urls = tuple(f"redis://{HOSTS.format(node.index + 1)}:{PORT}" for node in self.nodes)
         self.laws = Laws(self.world, self.nodes, self._guard)
+        self.entropy = self.world.chance.dice("clients").randbytes  # of all clients, in all runs
         self._seen: dict[driver.Driver, _Client] = {}
         self._faults: Faults | None = None
         self._watched = True
@@ -124,6 +122,10 @@ class Simulation:
         """Seconds since the world began."""
         return self.world.now
 
+    def wall(self) -> float:
+        """Seconds since 1970, on the world's wall clock. Hand it to your code in place of `time.time`."""
+        return WALL + self.world.now
+
     def run(self, main: Coroutine[Any, Any, T], *, limit: Seconds = LIMIT) -> T:
         """Run a coroutine in virtual time to its end, and all that it sets off.
 
@@ -146,7 +148,7 @@ class Simulation:
             main.close()
             raise
         try:
-            with self._patched(), asyncio.Runner(loop_factory=lambda: _Loop(self)) as runner:
+            with self._alone(), asyncio.Runner(loop_factory=lambda: _Loop(self)) as runner:
                 try:
                     outcome = runner.run(main)
                     for process in self._processes:
@@ -311,20 +313,9 @@ class Simulation:
         self.laws.sends(cast(Any, self._seen.setdefault(client, _Client(self.world))), node, data)
 
     @contextmanager
-    def _patched(self) -> Iterator[None]:
-        """Whatever holdfast reads of the real world, it reads of this one."""
-
-        def now() -> float:
-            return self.world.now
-
-        dice = self.world.chance.dice("clients")
+    def _alone(self) -> Iterator[None]:
+        """No thread starts in here: it would live in real time."""
         instead = [
-            (driver, "clock", now),
-            (turns, "clock", now),
-            (face_lease, "clock", now),
-            (aio_lease, "clock", now),
-            (driver, "os", SimpleNamespace(**{**vars(os), "urandom": dice.randbytes})),
-            (driver, "time", SimpleNamespace(**{**vars(time), "time": lambda: WALL + self.world.now})),
             (threading.Thread, "start", _refused(threading.Thread.start)),  # (anyio has workers of its own, and so may others)
             (threads_driver, "start_new_thread", _refused(greenlets.start_new_thread)),  # (a client for threads would dial in earnest)
         ]
@@ -404,6 +395,7 @@ class _Loop(asyncio.SelectorEventLoop):
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         simulation.loop = self
+        self.holdfast_sources = Sources(self.time, simulation.wall, simulation.entropy)
         self._opened: dict[socket.socket, _Transport] = {}
         selector = _Selector()
         selector.loop = self
