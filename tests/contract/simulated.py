@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 
 import hiredis
 from contract.faces import Block, Face, Script, played
-from sim.face import Holdfast
+from sim.face import Holdfast, Once
 
+from holdfast.aio.rate import Rate
 from holdfast.recipes.exclusive import keys_of
+from holdfast.testing.driver import Driver
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.world import Clock, World
 from holdfast.wire.resp import pack
@@ -72,6 +74,17 @@ class SimulatedCluster:
         return [node.server.calls.get(command.upper().encode(), 0) for node in self.nodes]
 
 
+def _driver_of(whose: Any) -> Driver:
+    """The driver under a client, or under something that a client has described or given."""
+    if isinstance(whose, Once):  # (which has its client do what is to be done)
+        whose = whose._do.__self__  # type: ignore[attr-defined]
+    if isinstance(whose, Holdfast):
+        return whose.driver
+    driver = whose._drivers[-1] if isinstance(whose, Rate) else whose._driver
+    found: Driver = driver() if callable(driver) else driver
+    return found
+
+
 async def _told(waits: Awaitable[T]) -> tuple[T | None, Exception | None]:
     """What comes of it, and what is raised: for its own caller, and not for whoever lets time pass at that moment."""
     try:
@@ -124,8 +137,7 @@ class Simulated(Face):
 
     async def call(self, waits: Callable[..., Any], *arguments: Any) -> Any:
         whose: Any = waits.__self__  # type: ignore[attr-defined]  # (a method of a client, a lock or a lease)
-        driver = whose.driver if isinstance(whose, Holdfast) else whose._driver
-        task = driver.run(_told(waits(*arguments)))
+        task = _driver_of(whose).run(_told(waits(*arguments)))
         try:
             while not task.done:
                 await self._turn(self.world.now + STEP)

@@ -17,6 +17,7 @@ from ..core.claim import HELD, LOST, Claim
 from ..core.command import Recipe
 from ..core.round import Answers, Round
 from ..engine.crew import Crew, NodeStatus, Want, Watch
+from ..engine.record import Stats
 from ..engine.settings import Settings
 from ..errors import CLOSED, Closed
 from ..events import Event
@@ -61,6 +62,7 @@ class Driver:
         self.crew.record.epoch = WALL - clock()
         self.told: list[Event] = []
         self.closed = self.gone = self.dead = False  # gone: it does nothing any more, but its process lives
+        self.foreign = False  # (its process does not fork)
         self.links: list[Link | None] = [None] * len(nodes)
         self._leases: dict[Want, weakref.ref[Any]] = {}
         self._news: dict[Want, list[Future[None]]] = {}  # who waits for news of a claim
@@ -207,7 +209,7 @@ class Driver:
             await news
         return claim.freed
 
-    def give_up(self, claim: Want) -> None:
+    def let_go(self, claim: Want) -> None:
         """End it, and wait for nothing: for whoever is interrupted."""
         self._end(claim)
 
@@ -286,6 +288,10 @@ class Driver:
             if now >= began + within and (wrong := self.crew.verdict(now - began, now)) is not None:
                 raise wrong
             await self._changed(min(max(began + within - now, 0.001), 0.05))
+
+    def stats(self) -> Stats:
+        """What was done so far, in this process."""
+        return self.crew.stats()
 
     def wall(self) -> float:
         """Seconds since 1970, on this process's wall clock."""
