@@ -3,7 +3,8 @@
 Knows the operating system's clocks. A lease of ten seconds that began before the lid was closed is over when it opens:
 CLOCK_MONOTONIC of Linux stands still meanwhile, CLOCK_BOOTTIME does not. (macOS's CLOCK_MONOTONIC runs on.)
 
-Only drivers read a clock. Each driver gets its clocks when it is made, as `Sources`, and everything above asks the driver.
+Only drivers read a clock. Each driver gets its clocks when it is made, as `Sources`, and everything
+above asks the driver.
 """
 
 from __future__ import annotations

@@ -306,7 +306,7 @@ def test_waiters_are_served_in_order(calm: Court) -> None:
     first, _ = [claim for claim in calm.laws.open if claim.state is WAITING]
     for node in calm.nodes:
         node.tell(pack(b"ZREM", b"{L}:queue", first.token))
-    calm.one.give_up(calm.claim)
+    calm.one.let_go(calm.claim)
     calm.breaks("order", 0.1)
 
 
@@ -315,14 +315,14 @@ def test_nobody_waits_for_a_free_lock(calm: Court) -> None:
     calm.later(0.05)
     for node in calm.nodes:
         node.tell(pack(b"DEL", b"{L}:queue"))
-    calm.one.give_up(calm.claim)
+    calm.one.let_go(calm.claim)
     calm.breaks("idle")
 
 
 def test_nobody_polls(calm: Court) -> None:
     calm.laws.requests[calm.claim.token] = 1000
     with pytest.raises(Violation, match=r"^polling: "):
-        calm.one.give_up(calm.claim)
+        calm.one.let_go(calm.claim)
 
 
 def test_nothing_is_lost(calm: Court) -> None:

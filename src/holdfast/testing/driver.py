@@ -57,6 +57,8 @@ class Driver:
         self, world: World, nodes: Sequence[Node], settings: Settings, clock: Clock, witness: Witness | None = None, haste: float = 0.0
     ) -> None:
         self.world, self.nodes, self.settings, self.clock = world, nodes, settings, clock
+        # A client may name some nodes of a set, in an order of its own.
+        self._lanes = {node: lane for lane, node in enumerate(nodes)}
         self.witness, self.haste = witness or Witness(), haste
         self.crew = Crew(settings, b"%032x" % world.dice.getrandbits(128), readwrite.undo, "0")
         self.crew.record.epoch = WALL - clock()
@@ -356,18 +358,18 @@ class Driver:
         self._reads(self._lost, link, cause)
 
     def _connected(self, link: Link) -> None:
-        if self.links[link.node.index] is link:
-            self.crew.connected(link.node.index, self.clock())
+        if self.links[lane := self._lanes[link.node]] is link:
+            self.crew.connected(lane, self.clock())
 
     def _heard(self, link: Link, data: bytes) -> None:
-        if self.links[link.node.index] is link:
+        if self.links[lane := self._lanes[link.node]] is link:
             self.world.note(self, "hears from", link.node, data)
-            self.crew.received(link.node.index, data, self.clock())
+            self.crew.received(lane, data, self.clock())
 
     def _lost(self, link: Link, cause: Exception) -> None:
-        if self.links[link.node.index] is link:
-            self.links[link.node.index] = None
-            self.crew.lost(link.node.index, self.clock(), cause)
+        if self.links[lane := self._lanes[link.node]] is link:
+            self.links[lane] = None
+            self.crew.lost(lane, self.clock(), cause)
 
     def _timer(self, due: float) -> None:
         if due == self._due and not self.gone:
