@@ -48,7 +48,8 @@ def reads(files: Mapping[str, str]) -> list[str]:
 
 
 def _read(tree: ast.Module) -> Iterator[str]:
-    has_time = any(isinstance(it, ast.Import) and any(name.name == "time" for name in it.names) for it in ast.walk(tree))
+    imports = [it for it in ast.walk(tree) if isinstance(it, ast.Import)]
+    has_time = any(name.name == "time" for it in imports for name in it.names)
     for node in ast.walk(tree):
         match node:
             case ast.Import():
@@ -92,19 +93,21 @@ def _replaced(tree: ast.Module) -> Iterator[tuple[int, str]]:
         match node:
             case ast.Attribute(ctx=ast.Store()) if node.attr in CLOCKS and is_a_module(node.value):
                 yield node.lineno, ast.unparse(node)
-            case ast.Subscript(ctx=ast.Store(), slice=ast.Constant(value=str(it))) if it in CLOCKS and _names(node.value):
-                yield node.lineno, ast.unparse(node)
+            case ast.Subscript(ctx=ast.Store(), slice=ast.Constant(value=str(name))) if name in CLOCKS:
+                if _names(node.value):
+                    yield node.lineno, ast.unparse(node)
             # monkeypatch.setattr(module, "clock", ...), patch.object(module, "clock"), and a table of such
             case ast.Call(args=[what, ast.Constant(value=str(name)), *_]) | ast.Tuple(
                 elts=[what, ast.Constant(value=str(name)), *_]
             ) if name in CLOCKS and is_a_module(what):
                 yield node.lineno, f"{ast.unparse(what)}.{name}"
             # monkeypatch.setattr("holdfast.clock.clock", ...), patch("time.time")
-            case ast.Call(args=[ast.Constant(value=str(name)), *_]) if "." in name and name.rpartition(".")[2] in CLOCKS:
+            case ast.Call(args=[ast.Constant(value=str(name)), *_]) if name.rpartition(".")[2] in CLOCKS:
                 if name.startswith(("holdfast.", "time.", "datetime.")):
                     yield node.lineno, name
             case ast.Call(func=ast.Attribute(attr="update", value=value)) if _names(value):
-                yield from ((node.lineno, f"{ast.unparse(value)}[{it.arg!r}]") for it in node.keywords if it.arg in CLOCKS)
+                named = [it.arg for it in node.keywords if it.arg in CLOCKS]
+                yield from ((node.lineno, f"{ast.unparse(value)}[{it!r}]") for it in named)
 
 
 def _names(node: ast.expr) -> bool:
@@ -141,12 +144,16 @@ READ = {
     "the wall clock": ("face/fill.py", "import time\nwall = time.time\n", "face/fill.py reads time.time"),
     "under another name": ("face/fill.py", "import time as wall\n", "face/fill.py reads time"),
     "a name of time's": ("sync/client.py", "from time import monotonic\n", "reads time.monotonic"),
-    "in a function": ("aio/lock.py", "def f():\n    import time\n    return time.monotonic_ns()\n", "reads time.monotonic_ns"),
+    "in a function": (
+        "aio/lock.py", "def f():\n    import time\n    return time.monotonic_ns()\n", "reads time.monotonic_ns",
+    ),
     "a date": ("face/lease.py", "import datetime\nat = datetime.datetime.now(datetime.UTC)\n", "reads datetime.now"),
     "today": ("face/schedule.py", "from datetime import date\nday = date.today()\n", "reads date.today"),
-    "an event loop's clock": ("aio/lease.py", "def f(loop):\n    return loop.time()\n", "aio/lease.py reads loop.time()"),
+    "an event loop's clock": (
+        "aio/lease.py", "def f(loop):\n    return loop.time()\n", "aio/lease.py reads loop.time()",
+    ),
     "in the simulator": ("testing/world.py", "import time\nnow = time.time()\n", "testing/world.py reads time.time"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", READ)
@@ -164,7 +171,7 @@ def test_what_is_no_clock_is_not_complained_about() -> None:
 
 
 REPLACED = {
-    "by monkeypatch": "from holdfast.face import lease\ndef f(monkeypatch):\n    monkeypatch.setattr(lease, 'clock', None)\n",
+    "by monkeypatch": "from holdfast.face import lease\ndef f(patch):\n    patch.setattr(lease, 'clock', None)\n",
     "by its full name": "def f(monkeypatch):\n    monkeypatch.setattr('holdfast.face.lease.clock', None)\n",
     "the machine's": "import time\ndef f(monkeypatch):\n    monkeypatch.setattr(time, 'time', None)\n",
     "by mock": "from unittest import mock\nwith mock.patch('time.monotonic'):\n    pass\n",

@@ -132,7 +132,7 @@ class Face(ABC):
         return [it for driver in client._drivers for it in (driver, driver.keeper)]
 
     def set_wall(self, client: Any, seconds: float) -> None:
-        """Set the wall clock of this client's process, forward or back. (Its other clients have a clock of their own.)"""
+        """Set the wall clock of this client, forward or back."""
         for it in self.drivers(client):
             it.wall = partial(_later, it.wall, seconds)
 

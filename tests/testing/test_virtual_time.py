@@ -30,7 +30,9 @@ def test_a_history_is_the_same_whatever_the_machines_clocks_say() -> None:
 
 # Places that read another clock than their driver's, once or still. Each does so in what ships.
 FAULTS = {
-    "what is left of a lease": ("holdfast.face.lease:Lease", "remaining", "self._clock()", "__import__('time').monotonic()"),
+    "what is left of a lease": (
+        "holdfast.face.lease:Lease", "remaining", "self._clock()", "__import__('time').monotonic()",
+    ),
     "whether a lease is held": (
         "holdfast.face.lease:Lease", "state", "self._clock()", "__import__('holdfast.clock').clock.clock()",
     ),

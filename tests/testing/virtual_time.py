@@ -16,7 +16,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "clock_gettime", "clock_gettime_ns")
+CLOCKS = (
+    "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "clock_gettime", "clock_gettime_ns",
+)  # fmt: skip
 LOADING = [True]  # (a module may look at the time while it is loaded: the simulated world does not exist yet)
 JUMPS = [0]
 READS: list[str] = []  # what holdfast has read. (An event loop survives what a callback raises.)

@@ -167,7 +167,8 @@ class Driver:
         self.failure: BaseException | None = None  # the bug
         # Running coroutines of `on_lost` and of the observer. (A loop keeps only weak references to its tasks.)
         self.strangers: set[asyncio.Task[Any]] = set()
-        self.aside = Aside(tell, self.crew.record, partial(LoopCalls, loop=self.loop, tasks=self.strangers, clock=self.clock))
+        calls = partial(LoopCalls, loop=self.loop, tasks=self.strangers, clock=self.clock)
+        self.aside = Aside(tell, self.crew.record, calls)
         self._last: asyncio.TimerHandle | None = None
         self._over = False  # is nothing done here any more?
         self._leases: dict[Want, weakref.ref[Any]] = {}  # of all claims that somebody has

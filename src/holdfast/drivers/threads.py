@@ -150,7 +150,13 @@ class Keeper:
     """The thread, and everything it owns. After a fork, or a bug, it is gone for good, and an heir starts anew."""
 
     def __init__(
-        self, settings: Settings, access: Sequence[Access], tell: Listeners, telling: bool, version: str, sources: Sources
+        self,
+        settings: Settings,
+        access: Sequence[Access],
+        tell: Listeners,
+        telling: bool,
+        version: str,
+        sources: Sources,
     ) -> None:
         from . import unyielding  # (whoever has no client needs no C library)
 

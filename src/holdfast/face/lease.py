@@ -63,7 +63,9 @@ class Lease(ABC):
         "_settings", "_terms", "_users",
     )  # fmt: skip
 
-    def __init__(self, terms: Terms, settings: Settings, clock: Callable[[], float], above: Lease | None = None) -> None:
+    def __init__(
+        self, terms: Terms, settings: Settings, clock: Callable[[], float], above: Lease | None = None
+    ) -> None:
         self._terms, self._settings = terms, settings
         self._clock = clock  # its driver's
         self._event: Any = None

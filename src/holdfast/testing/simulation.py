@@ -99,7 +99,8 @@ class Simulation:
         }
         self.nodes = tuple(node for them in self.sets.values() for node in them)
         self.urls = tuple(_url(node) for node in self.nodes)
-        self.shards = {name: tuple(_url(node) for node in them) for name, them in self.sets.items() if shards is not None}
+        named = {} if shards is None else self.sets
+        self.shards = {name: tuple(_url(node) for node in them) for name, them in named.items()}
         self.laws_of = {name: Laws(self.world, them, self._guard) for name, them in self.sets.items()}
         self.laws = next(iter(self.laws_of.values()))
         self._hosts = {HOSTS.format(node.index + 1): node for node in self.nodes}
