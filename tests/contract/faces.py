@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from contract.cluster import Cluster
@@ -79,6 +81,10 @@ class Face(ABC):
         """The clock that leases are measured on."""
         return clock()
 
+    def wall(self) -> float:
+        """The wall clock that clients begin with."""
+        return time.time()
+
     async def sleep(self, seconds: float) -> None:
         """Let time pass."""
         await asyncio.sleep(seconds)
@@ -120,6 +126,15 @@ class Face(ABC):
         client = self.client(nodes, **options)
         await self.ready(client)
         return client
+
+    def drivers(self, client: Any) -> list[Any]:
+        """All that read a clock for this client."""
+        return [it for driver in client._drivers for it in (driver, driver.keeper)]
+
+    def set_wall(self, client: Any, seconds: float) -> None:
+        """Set the wall clock of this client, forward or back."""
+        for it in self.drivers(client):
+            it.wall = partial(_later, it.wall, seconds)
 
     def keep(self, client: Any) -> Any:
         """Close this client when the test ends."""
@@ -174,6 +189,10 @@ class Face(ABC):
     async def close(self, client: Any) -> None:
         """`client.close()`"""
         await self.call(client.close)
+
+
+def _later(wall: Callable[[], float], seconds: float) -> float:
+    return wall() + seconds
 
 
 class Threads(Face):
@@ -236,6 +255,9 @@ class Asyncio(Face):
     """`holdfast.aio.Holdfast`: each user is a task."""
 
     kind = holdfast.aio.Holdfast
+
+    def drivers(self, client: Any) -> list[Any]:
+        return [driver() for driver in client._ways]
 
     async def call(self, waits: Callable[..., Any], *arguments: Any) -> Any:
         return await waits(*arguments)

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import hiredis
 from contract.faces import Block, Face, Script, played
-from sim.face import Holdfast
+from sim.face import Holdfast, Once
 
-from holdfast.face import lease as leases
-from holdfast.face import moving
+from holdfast.aio.rate import Rate
 from holdfast.recipes.exclusive import keys_of
+from holdfast.testing.driver import Driver
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.world import Clock, World
 from holdfast.wire.resp import pack
@@ -74,6 +74,17 @@ class SimulatedCluster:
         return [node.server.calls.get(command.upper().encode(), 0) for node in self.nodes]
 
 
+def _driver_of(whose: Any) -> Driver:
+    """The driver under a client, or under something that a client has described or given."""
+    if isinstance(whose, Once):  # (which has its client do what is to be done)
+        whose = whose._do.__self__  # type: ignore[attr-defined]
+    if isinstance(whose, Holdfast):
+        return whose.driver
+    driver = whose._drivers[-1] if isinstance(whose, Rate) else whose._driver
+    found: Driver = driver() if callable(driver) else driver
+    return found
+
+
 async def _told(waits: Awaitable[T]) -> tuple[T | None, Exception | None]:
     """What comes of it, and what is raised: for its own caller, and not for whoever lets time pass at that moment."""
     try:
@@ -90,11 +101,12 @@ class Simulated(Face):
     def __init__(self) -> None:
         super().__init__()
         self.world = World(0)
-        self._clock = leases.clock
-        leases.clock = moving.clock = lambda: self.world.now  # type: ignore[assignment]  # (a module has one clock, by its type)
 
     def now(self) -> float:
         return self.world.now
+
+    def wall(self) -> float:
+        return WALL + self.world.now
 
     async def sleep(self, seconds: float) -> None:
         end = self.world.now + seconds
@@ -119,10 +131,13 @@ class Simulated(Face):
         sets, former = ({name: it.nodes for name, it in them.items()} for them in (shards, previous or {}))
         return self.keep(Holdfast(self.world, (), shards=sets, previous=former or None, **{"fresh": fresh, **options}))
 
+    def set_wall(self, client: Any, seconds: float) -> None:
+        for it in client._drivers:
+            it.crew.record.epoch += seconds
+
     async def call(self, waits: Callable[..., Any], *arguments: Any) -> Any:
         whose: Any = waits.__self__  # type: ignore[attr-defined]  # (a method of a client, a lock or a lease)
-        driver = whose.driver if isinstance(whose, Holdfast) else whose._driver
-        task = driver.run(_told(waits(*arguments)))
+        task = _driver_of(whose).run(_told(waits(*arguments)))
         try:
             while not task.done:
                 await self._turn(self.world.now + STEP)
@@ -157,4 +172,3 @@ class Simulated(Face):
     async def finish(self) -> None:
         await super().finish()
         self.world.close()
-        leases.clock = moving.clock = self._clock

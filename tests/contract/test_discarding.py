@@ -203,7 +203,7 @@ def _plant(kind: type, name: str, text: str, other: str) -> Plant:
     return lambda monkeypatch: patches.method(monkeypatch, kind, name, text, other)
 
 
-SILENT = "self.asked.append(lambda now: self.crew.record.note(event))"
+SILENT = "self.asked.append(lambda now: self.crew.record.note_at(now, event))"
 LATER = "self.loop.call_soon_threadsafe(self.note, event)"
 PLANTED: dict[str, tuple[type[Face], Plant, Check]] = {
     "threads: nobody is told": (Threads, _plant(threads.Keeper, "discard", SILENT, "pass"), test_a_dropped_lease_is_logged_soon_and_once),
@@ -225,7 +225,7 @@ PLANTED: dict[str, tuple[type[Face], Plant, Check]] = {
     ),
     "asyncio: a lease that has ended is told of": (
         Asyncio,
-        _plant(holdfast.aio.lease.Lease, "__del__", "claim.state is core.HELD and clock() < claim.until", "True"),
+        _plant(holdfast.aio.lease.Lease, "__del__", "claim.state is core.HELD and self._clock() < claim.until", "True"),
         test_a_lease_that_was_released_or_lost_is_not_told_of,
     ),
     "everybody looks at frames": (

@@ -27,6 +27,7 @@ from unittest import mock
 from engine.world import INBOX, START, WALL, Node, bulk
 
 import holdfast.drivers
+from holdfast.clock import Sources
 from holdfast.drivers import sockets
 from holdfast.drivers.access import accesses
 from holdfast.engine.settings import DEFAULT_GUARD, Settings, settings
@@ -296,14 +297,21 @@ class Bench(ABC):
     def made(self, module: ModuleType) -> Any:
         """A driver of this module, in this world."""
         vars(module).update(
-            clock=self.time,
-            time=SimpleNamespace(time=self.time.wall),
             sockets=SimpleNamespace(
                 **{**vars(sockets), "open_socket": lambda family: Socket(self), "unread": lambda sock: len(sock.unread)}
             ),
         )
         given = self.settings()
-        return module.Driver(given, accesses(given.addresses, None, None), Silent())
+        return module.Driver(given, accesses(given.addresses, None, None), Silent(), **self.given())
+
+    @property
+    def sources(self) -> Sources:
+        """Where the driver gets its time."""
+        return Sources(self.time, self.time.wall, os.urandom)
+
+    def given(self) -> dict[str, Any]:
+        """What the driver is made with, besides."""
+        return {}
 
     def recipes(self, name: str) -> list[Exclusive]:
         """What a lock of this name is asked for with."""

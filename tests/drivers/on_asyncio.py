@@ -68,6 +68,7 @@ class Loop(asyncio.BaseEventLoop):
     def __init__(self, bench: AsyncioBench) -> None:
         super().__init__()
         self._bench, self._selector = bench, Selector(bench)
+        self.holdfast_sources = bench.sources
         self.transports: list[Transport] = []
 
     def time(self) -> float:

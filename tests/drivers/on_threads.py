@@ -102,6 +102,9 @@ class ThreadsBench(Bench):
         )
         self.driver = self.made(module)
 
+    def given(self) -> dict[str, Any]:
+        return {"sources": self.sources}
+
     def rests(self) -> None:
         """A greenlet would wait: it has nothing to do until the test lets it go on."""
         self._main.switch()

@@ -46,7 +46,7 @@ def down(count: int) -> list[Event]:
 
 def made(calls: ThreadCalls) -> None:
     """Wait until all of them are."""
-    calls.wait(clock() + SOON)
+    calls.wait(SOON)
     assert not calls.waiting
 
 
@@ -103,7 +103,7 @@ def test_a_call_does_not_wait_for_itself() -> None:
 
     def waits(_: object) -> None:
         began = clock()
-        calls.wait(clock() + 1.0)
+        calls.wait(1.0)
         took.append(clock() - began)
 
     calls = threads(100, complained)
@@ -118,7 +118,7 @@ def test_waiting_for_calls_ends_in_time() -> None:
     calls = threads(100, complained)
     calls.put([(lambda _: go_on.wait(SOON), None)])
     began = clock()
-    calls.wait(clock() + 0.1)
+    calls.wait(0.1)
     assert 0.1 <= clock() - began < SOON - 1
     go_on.set()
     made(calls)
@@ -133,7 +133,7 @@ def test_a_child_of_a_fork_makes_no_call_of_its_parent_s(monkeypatch: pytest.Mon
     calls.run()
     assert after == [] and len(calls.waiting) == 1
     calls.run()
-    calls.wait(clock() + SOON)  # returns at once
+    calls.wait(SOON)  # returns at once
     assert after == []
     assert aside.FORKS is not forks.FORKS
 

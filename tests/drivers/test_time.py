@@ -298,12 +298,12 @@ TWO_TURNS = "                link.left = None\n        self.loop.call_soon(self.
 FAULTS = {
     "threads: judged by the time of the turn": Fault(
         "threads",
-        Damage("self._received(link, self._view[:size], clock())", "self._received(link, self._view[:size], now)"),
+        Damage("self._received(link, self._view[:size], self.clock())", "self._received(link, self._view[:size], now)"),
         answers_are_judged_by_the_time_at_which_they_were_read,
     ),
     "threads: the first grant is judged by the time of the turn": Fault(
         "threads",
-        Damage("self._received(link, self._view[:size], clock())", "self._received(link, self._view[:size], now)"),
+        Damage("self._received(link, self._view[:size], self.clock())", "self._received(link, self._view[:size], now)"),
         a_first_grant_is_judged_by_the_time_at_which_it_was_read,
     ),
     "threads: closed without a reset": Fault(
@@ -334,7 +334,7 @@ FAULTS = {
     ),
     "threads: nobody notes that the caller has it": Fault(
         "threads",
-        Damage("clock() < claim.until and errand.handed.acquire(False)", "clock() < claim.until"),
+        Damage("self.clock() < claim.until and errand.handed.acquire(False)", "self.clock() < claim.until"),
         the_loss_of_a_lease_that_somebody_had_is_told_once,
     ),
     "asyncio: nobody notes that the caller has it": Fault(
@@ -344,12 +344,12 @@ FAULTS = {
     ),
     "threads: handed over when it has run out": Fault(
         "threads",
-        Damage("claim.state is HELD and clock() < claim.until and", "claim.state is HELD and"),
+        Damage("claim.state is HELD and self.clock() < claim.until and", "claim.state is HELD and"),
         a_lease_that_ran_out_on_its_way_is_not_handed_over,
     ),
     "asyncio: handed over when it has run out": Fault(
         "aio",
-        Damage("claim.state is HELD and clock() < claim.until:", "claim.state is HELD:"),
+        Damage("claim.state is HELD and self.clock() < claim.until:", "claim.state is HELD:"),
         a_lease_that_ran_out_on_its_way_is_not_handed_over,
     ),
     "threads: judged before all is read": Fault(
@@ -375,11 +375,11 @@ FAULTS = {
     ),
     "threads: judged by the time after reading": Fault(
         "threads",
-        Damage("            crew.tick(now)", "            crew.tick(clock())"),
+        Damage("            crew.tick(now)", "            crew.tick(self.clock())"),
         what_arrives_while_it_reads_is_not_late,
     ),
     "asyncio: judged by the time after reading": Fault(
-        "aio", Damage("self.crew.tick(now)", "self.crew.tick(clock())"), what_arrives_while_it_reads_is_not_late
+        "aio", Damage("self.crew.tick(now)", "self.crew.tick(self.clock())"), what_arrives_while_it_reads_is_not_late
     ),
     "threads: stopped, and judged at once": Fault(
         "threads",

@@ -212,6 +212,16 @@ def test_a_warning_about_one_thing_is_told_once_whatever_its_words() -> None:
     assert [it.warning for it in record.events] == ["10 s late", "11 s late", "12 s"]  # type: ignore[attr-defined]
 
 
+def test_what_a_caller_did_is_stamped_when_it_is_noted() -> None:
+    record = a_record()
+    record.epoch = 1_700_000_000.0
+    opened = events.Opened(name="a", token="", waited=1.0, error=ValueError())
+    record.note_at(5.0, opened)
+    assert record.events == [opened]
+    assert record.events[0].at == datetime.fromtimestamp(1_700_000_005, UTC)
+    assert record.counts[events.Opened] == 1
+
+
 def test_the_figures() -> None:
     record, claim = a_record(telling=False), a_claim()
     for many, kind in enumerate((events.Attempt, events.Acquired, events.Released, events.Lost, events.Renewed, events.Doubt), 2):

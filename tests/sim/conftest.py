@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from sim.face import Holdfast
 
-from holdfast.face import lease
 from holdfast.testing.laws import Laws
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.server import Lua
@@ -31,13 +30,12 @@ class Town:
 
 
 @pytest.fixture
-def town(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Town]]:
-    """Builds towns. Leases look at their world's clock: one for all clients, as `holdfast.face.lease` has one for all."""
+def town() -> Iterator[Callable[..., Town]]:
+    """Builds towns."""
     towns: list[Town] = []
 
     def build(nodes: int = 3, seed: int = 0, **options: Any) -> Town:
         towns.append(Town(nodes, seed, **options))
-        monkeypatch.setattr(lease, "clock", lambda: towns[-1].world.now)
         return towns[-1]
 
     yield build

@@ -44,7 +44,7 @@ class Core(Stage):
             began, hold = world.now, Hold()
             task = client.run(client.acquire(hold, [self.recipe(TTL)], ttl=TTL))
             self._by(began + 2 * TRIP + NODE_TIMEOUT, lambda task=task: task.done, "the lock is free")  # type: ignore[misc]
-            client.give_up(hold.claim)
+            client.let_go(hold.claim)
             world.run(world.now + 0.1)
 
     async def _user(self, driver: Driver, number: int, keep: float) -> None:
@@ -53,7 +53,7 @@ class Core(Stage):
         self.served.append(number)
         self.world.saw("held")
         await self.world.sleep(keep)
-        driver.give_up(hold.claim)
+        driver.let_go(hold.claim)
 
 
 @pytest.mark.parametrize("how", BROKEN)
@@ -116,7 +116,7 @@ class Attack(Stage):
         task = honest.run(honest.acquire(hold, [self.recipe(TTL)], ttl=TTL))
         self._by(began + 3 * TTL, lambda: task.done, "it is to be served")
         self.penalties.append(world.now - began)
-        honest.give_up(hold.claim)
+        honest.let_go(hold.claim)
         world.run(world.now + 0.1)
 
     async def _takes(self, driver: Driver) -> None:

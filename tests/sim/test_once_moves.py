@@ -14,7 +14,6 @@ from sim.conftest import Town
 from sim.face import Holdfast
 
 from holdfast.errors import LockLost, NotAcquired
-from holdfast.face import lease, moving
 from holdfast.face.once import Turn
 from holdfast.recipes import once as recipes
 from holdfast.recipes.once import Copy
@@ -125,12 +124,6 @@ class Change:
     def sound(self) -> bool:
         """Does the law hold?"""
         return all(len(it) == 1 for it in self.told.values())
-
-
-@pytest.fixture(autouse=True)
-def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What moves leases looks at the world's clock, as leases do."""
-    monkeypatch.setattr(moving, "clock", lambda: lease.clock())
 
 
 def test_while_a_key_moves_all_are_told_one_result(town: Build) -> None:

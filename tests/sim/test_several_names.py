@@ -114,7 +114,7 @@ class Crowd(Stage):
         self.world.saw("waited for", any(it.contended for it in claims))
         await self.world.sleep(wish.keeps)
         self.world.saw("lost", hold.claim.state is LOST)
-        driver.give_up(hold.claim)
+        driver.let_go(hold.claim)
 
 
 def lives(seed: int, plan: Plan) -> Crowd:

@@ -66,7 +66,7 @@ def test_one_waits_for_the_other(stage: Theatre) -> None:
     second = stage.two.run(stage.take(stage.two))
     stage.later(0.5)
     assert not second.done
-    stage.one.give_up(first)
+    stage.one.let_go(first)
     stage.later(0.02)
     assert second.result().fence > first.fence
 
@@ -78,7 +78,7 @@ def test_a_cancelled_waiter_leaves_nothing_behind(stage: Theatre) -> None:
     waiter.cancel()
     stage.later(0.1)
     assert waiter.done
-    stage.one.give_up(claim)
+    stage.one.let_go(claim)
     stage.later(0.1)
     assert stage.holders() == [b""] * 3
     assert not stage.two.crew.live
@@ -91,7 +91,7 @@ def test_an_extension_is_waited_for(stage: Theatre) -> None:
     stage.later(0.5)
     stage.world.do(stage.one.extend(claim, 1.0))
     assert claim.until > until + 0.4
-    stage.one.give_up(claim)
+    stage.one.let_go(claim)
     stage.world.do(stage.one.extend(claim, 1.0))  # nothing to extend: nothing to wait for
 
 

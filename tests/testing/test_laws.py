@@ -64,10 +64,10 @@ def delete(court: Court, *nodes: int, known: bool = False) -> None:
 def test_nothing_is_wrong_where_nothing_is_wrong(court: Court) -> None:
     other = court.two.run(court.take(court.two))
     court.later(3.0)
-    court.one.give_up(court.claim)
+    court.one.let_go(court.claim)
     court.later(1.0)
     assert other.result().state is HELD
-    court.two.give_up(other.result())
+    court.two.let_go(other.result())
     court.later(1.0)
     for driver in court.drivers:
         court.laws.quiet(driver)
@@ -123,14 +123,14 @@ def test_a_node_that_counts_has_the_token() -> None:
 
 
 def test_fences_increase(court: Court) -> None:
-    court.one.give_up(court.claim)
+    court.one.let_go(court.claim)
     court.laws.fences.passed(Window(b"L", "somebody's", 9 * 10**15, 0.0))
     with pytest.raises(Violation, match=r"^fence: "):
         court.world.do(court.take(court.two))
 
 
 def test_what_is_over_does_not_rise(court: Court) -> None:
-    court.one.give_up(court.claim)
+    court.one.let_go(court.claim)
     court.later(0.1)
     court.claim.state = HELD
     court.breaks("risen")
@@ -208,7 +208,7 @@ def test_another_who_was_granted_it_meanwhile_is_noticed(court: Court, monkeypat
 
 
 def test_nothing_is_asked_for_what_is_over(court: Court) -> None:
-    court.one.give_up(court.claim)
+    court.one.let_go(court.claim)
     court.later(0.01)
     request = court.claim.recipe.request(court.claim.token, 1.0, b"w", 5)
     with pytest.raises(Violation, match=r"^zombie: "):
@@ -248,11 +248,11 @@ def test_who_has_died_believes_nothing(court: Court) -> None:
 def test_what_a_restarted_node_had_written_down_is_nobody_s(court: Court) -> None:
     """It restarts with what it had before: the token of whoever had it then. Until its guard is over, that is no gap and no grant."""
     court.nodes[0].keeps = court.nodes[1].keeps = True
-    court.one.give_up(court.claim)
+    court.one.let_go(court.claim)
     court.later(0.1)
     first = court.world.do(court.take(court.two))
     court.later(0.1)
-    court.two.give_up(first)
+    court.two.let_go(first)
     court.later(0.1)
     second = court.world.do(court.take(court.one))
     court.later(0.02)
@@ -285,7 +285,7 @@ def test_laws_are_counted_when_they_look(court: Court) -> None:
     court.later(0.1)
     looked = court.laws.looked
     assert {law for law, times in looked.items() if times} == {"exclusion", "zombie", "no expiry", "max_hold", "majority"}
-    court.one.give_up(court.claim)
+    court.one.let_go(court.claim)
     court.world.do(court.take(court.two))
     assert looked["fence"] == 1
     assert "order" not in looked
@@ -306,7 +306,7 @@ def test_waiters_are_served_in_order(calm: Court) -> None:
     first, _ = [claim for claim in calm.laws.open if claim.state is WAITING]
     for node in calm.nodes:
         node.tell(pack(b"ZREM", b"{L}:queue", first.token))
-    calm.one.give_up(calm.claim)
+    calm.one.let_go(calm.claim)
     calm.breaks("order", 0.1)
 
 
@@ -315,14 +315,14 @@ def test_nobody_waits_for_a_free_lock(calm: Court) -> None:
     calm.later(0.05)
     for node in calm.nodes:
         node.tell(pack(b"DEL", b"{L}:queue"))
-    calm.one.give_up(calm.claim)
+    calm.one.let_go(calm.claim)
     calm.breaks("idle")
 
 
 def test_nobody_polls(calm: Court) -> None:
     calm.laws.requests[calm.claim.token] = 1000
     with pytest.raises(Violation, match=r"^polling: "):
-        calm.one.give_up(calm.claim)
+        calm.one.let_go(calm.claim)
 
 
 def test_nothing_is_lost(calm: Court) -> None:

@@ -1,6 +1,6 @@
 """How a task carries out a plan: asks nodes, lets time pass, calls what is to be called, tells observers.
 
-Knows the asyncio driver's `ask`, `sleep`, `listen`, `keeps`, `steer` and `note`. Decides nothing.
+Knows the asyncio driver's `ask`, `sleep`, `listen`, `wall`, `keeps`, `steer` and `note`. Decides nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from inspect import isawaitable
 from typing import Any, TypeVar
 
 from ..drivers.aio import Driver
-from ..face.plans import Ask, Call, Keeps, Listen, Meet, Pause, Plan, Steer, Step
+from ..face.plans import Ask, Call, Keeps, Listen, Meet, Pause, Plan, Steer, Step, Wall
 
 T = TypeVar("T")
 
@@ -42,6 +42,8 @@ async def _do(step: Step, drivers: tuple[Driver, ...]) -> Any:
             return await drivers[0].sleep(step.seconds, step.watch)
         case Listen():
             return drivers[0].listen()
+        case Wall():
+            return drivers[0].wall()
         case Meet():
             await drivers[step.shard].meet(step.within)
             return drivers[step.shard].servers()

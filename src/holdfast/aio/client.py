@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
 
 from ..checks import Seconds, seconds
-from ..clock import clock
 from ..drivers.aio import Driver, no_loop
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
@@ -155,6 +154,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         return await carry_out(plan, *[driver() for driver in self._ways])
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
+        clock = self._driver().clock
         deadline = clock() + seconds(wait, "wait")
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._ways):

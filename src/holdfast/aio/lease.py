@@ -11,7 +11,6 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from ..checks import Seconds
-from ..clock import clock
 from ..core import claim as core
 from ..drivers.aio import Driver
 from ..engine.crew import Want
@@ -33,7 +32,7 @@ class Lease(lease.Lease):
         def lost(self) -> asyncio.Event: ...
 
     def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
-        super().__init__(terms, driver.settings, above)
+        super().__init__(terms, driver.settings, driver.clock, above)
         self._driver = driver
         self._body: asyncio.Task[Any] | None = None  # to be cancelled when the lease is lost
         self._cancelling, self._cancelled = 0, False
@@ -165,7 +164,7 @@ class Lease(lease.Lease):
         driver = self._driver
         if self._joined or driver.closed or driver.gone:
             return
-        if claim.state is core.HELD and clock() < claim.until:
+        if claim.state is core.HELD and self._clock() < claim.until:
             # Before the warning, which may be recorded: that gets hold of the lease again.
             claim.abandon()
             told = self._dropped()

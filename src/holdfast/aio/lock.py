@@ -26,6 +26,7 @@ class Lock(lock.Lock[Lease]):
     __doc__ = lock.Lock.__doc__
     __slots__ = ("_driver", "_sources")
     _kind: type[Lease] = Lease
+    _current = staticmethod(asyncio.current_task)  # who calls: the task that a lock belongs to
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Lock(lock.Lock[Lease]):
         await carry_out(tell_owner(driver.settings, busy), driver)
 
     async def _acquire(self, wait: float | None, stays: bool) -> Lease:
-        terms, driver, here = self._terms, self._driver(), asyncio.current_task()
+        terms, driver, here = self._terms, self._driver(), self._current()
         lease = self._kind(terms, driver)
         outer = self._inside.found(here, terms, wait)
         if outer is not None:
@@ -83,7 +84,7 @@ class Lock(lock.Lock[Lease]):
 
     async def _move(self, lease: Lease, wait: float | None) -> None:
         try:
-            for step in steps(lease, [Lease(terms, driver(), lease) for driver, terms in self._sources], wait):
+            for step in steps(lease, [self._kind(terms, driver(), lease) for driver, terms in self._sources], wait):
                 await step()
         except BaseException:
             lease._let_all_go()
@@ -116,7 +117,7 @@ class Lock(lock.Lock[Lease]):
 
     def _here(self) -> asyncio.Task[Any] | None:
         try:
-            return asyncio.current_task()
+            return self._current()
         except RuntimeError:
             raise no_loop() from None
 

@@ -13,7 +13,6 @@ import functools
 import os
 import socket
 import sys
-import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from functools import partial
@@ -21,7 +20,7 @@ from math import inf
 from os import getpid
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from ..clock import clock
+from ..clock import sources_of
 from ..core.claim import HELD, LOST, OVER
 from ..core.command import Recipe
 from ..core.round import Answers, Round
@@ -160,14 +159,16 @@ class Driver:
         self._access, self.settings = access, settings
         self._born, self._process = len(FORKS), getpid()
         self.loop = asyncio.get_running_loop()
-        self.crew = Crew(settings, os.urandom(16).hex().encode(), readwrite.undo, version)
+        self.clock, self.wall, entropy = sources_of(self.loop)
+        self.crew = Crew(settings, entropy(16).hex().encode(), readwrite.undo, version)
         self.crew.record.telling = telling
-        self.crew.record.epoch = time.time() - clock()
+        self.crew.record.epoch = self.wall() - self.clock()
         self.closed = False
         self.failure: BaseException | None = None  # the bug
         # Running coroutines of `on_lost` and of the observer. (A loop keeps only weak references to its tasks.)
         self.strangers: set[asyncio.Task[Any]] = set()
-        self.aside = Aside(tell, self.crew.record, partial(LoopCalls, loop=self.loop, tasks=self.strangers))
+        calls = partial(LoopCalls, loop=self.loop, tasks=self.strangers, clock=self.clock)
+        self.aside = Aside(tell, self.crew.record, calls)
         self._last: asyncio.TimerHandle | None = None
         self._over = False  # is nothing done here any more?
         self._leases: dict[Want, weakref.ref[Any]] = {}  # of all claims that somebody has
@@ -222,10 +223,10 @@ class Driver:
         self, lease: Lease, recipes: Sequence[Recipe], *, ttl: float, wait: float | None, renew: bool, max_hold: float, heed: int = 0
     ) -> None:
         """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
-        deadline = inf if not wait else clock() + wait
+        deadline = inf if not wait else self.clock() + wait
         while True:
             self._check_open()
-            now = clock()
+            now = self.clock()
             terms: dict[str, Any] = {"deadline": deadline, "renew": renew, "max_hold": max_hold, "heed": heed}
             claim = self.crew.want(recipes, ttl, now, patient=wait != 0, **terms)
             waiter = self.loop.create_future()
@@ -240,7 +241,7 @@ class Driver:
             self._check_open()
             if claim.refusal is not None:
                 raise claim.refusal
-            if claim.state is HELD and clock() < claim.until:
+            if claim.state is HELD and self.clock() < claim.until:
                 # (mypy cannot tell the type of a default that binds the loop variable of this attempt)
                 self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
                 return
@@ -249,7 +250,7 @@ class Driver:
     async def extend(self, claim: Want, ttl: float, fence: int = 0, share: bool = False) -> None:
         """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this one; returns when that was confirmed,
         or was not in time. `share`: as a reader's."""
-        if self._do(self.crew.extend, claim, ttl, clock(), fence, share):
+        if self._do(self.crew.extend, claim, ttl, self.clock(), fence, share):
             waiter = self.loop.create_future()
             self._waiters.setdefault(claim, []).append(waiter)
             await waiter
@@ -266,7 +267,7 @@ class Driver:
         waiter = self.loop.create_future()
         self._wake(self._waiters.pop(claim, []))  # whoever extends it
         self._waiters[claim] = [waiter]
-        self._do(self.crew.end, claim, clock(), True)
+        self._do(self.crew.end, claim, self.clock(), True)
         if not self._over:
             await waiter
         return claim.freed
@@ -279,7 +280,7 @@ class Driver:
         That is after `node_timeout` at the latest, or after twice as long if it is shared: see `Crew.consult`.
         """
         self._check_open()
-        round_ = self._do(self.crew.consult, asks, clock(), enough, share)
+        round_ = self._do(self.crew.consult, asks, self.clock(), enough, share)
         if round_ is not None and not round_.over:
             waiter = self.loop.create_future()
             self._asking.setdefault(round_, []).append(waiter)
@@ -291,12 +292,12 @@ class Driver:
     def listen(self) -> Watch:
         """A new watch, of this loop."""
         self._check_open()
-        return self.crew.listen(clock())
+        return self.crew.listen(self.clock())
 
     async def sleep(self, seconds: float, watch: Watch | None = None) -> bool:
         """Let time pass, unless the client is closed; less if there is, or was, news for the watch."""
-        until = clock() + seconds
-        while (left := until - clock()) > 0 and not (watch is not None and watch.news):
+        until = self.clock() + seconds
+        while (left := until - self.clock()) > 0 and not (watch is not None and watch.news):
             self._check_open()
             if self._over:  # a forked child: nobody here has news
                 await asyncio.sleep(left)
@@ -308,10 +309,10 @@ class Driver:
 
     async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
-        began = clock()
+        began = self.clock()
         while True:
             self._check_open()
-            now = clock()
+            now = self.clock()
             status, wrong = self.status(), self.crew.verdict(now - began, now)
             if not any(it.state == "connecting" for it in status) and wrong is None:
                 return status
@@ -328,10 +329,10 @@ class Driver:
 
     async def meet(self, within: float) -> None:
         """Wait until it is known which servers these nodes are. Raises what is wrong after `within` seconds."""
-        began = clock()
+        began = self.clock()
         while True:
             self._check_open()
-            now = clock()
+            now = self.clock()
             if self.crew.acquainted(min(within, self.settings.node_timeout) + began - now):
                 return
             if now >= began + within and (wrong := self.crew.verdict(now - began, now)) is not None:
@@ -340,8 +341,13 @@ class Driver:
             await self._news(min(max(began + within - now, 0.001), 0.05))
 
     def note(self, event: Event) -> None:
-        """Something that no node has told: observers hear of it in its turn."""
-        self._do(self.crew.record.note, event)
+        """Something that no node has told, and that happens now: observers hear of it in its turn."""
+        self._do(self._noted, event)
+
+    def _noted(self, event: Event) -> None:
+        now = self.clock()
+        self.crew.record.epoch = self.wall() - now
+        self.crew.record.note_at(now, event)
 
     def keeps(self, what: str) -> None:
         """Have it known that something is kept on the nodes that should outlive a restart. Said once."""
@@ -350,7 +356,7 @@ class Driver:
 
     def steer(self, do: Callable[[Crew, float], object]) -> None:
         """Have the engine do something, and wait for nothing."""
-        self._do(do, self.crew, clock())
+        self._do(do, self.crew, self.clock())
 
     def discarded(self, event: Event) -> None:
         """An owner let its lease die: observers and the log hear of it in the loop's next turn.
@@ -368,7 +374,7 @@ class Driver:
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""
-        return self.crew.status(clock())
+        return self.crew.status(self.clock())
 
     async def _news(self, wait: float | None = None) -> None:
         """Wait until something was heard of a node, or this is over."""
@@ -391,7 +397,7 @@ class Driver:
         if not self.closed:
             self.closed = True
             self._last = self.loop.call_later(self.settings.node_timeout, self._shut)
-            self._do(self.crew.close, clock())
+            self._do(self.crew.close, self.clock())
         while not self._over:
             await self._news()
         if ending := [*self._dialling.values(), *self._finding.values()]:
@@ -402,8 +408,8 @@ class Driver:
         """Wait until callbacks have been called, at most `node_timeout`. A callback does not wait for itself."""
         busy = self.aside.events.busy
         itself = busy is not None and busy is asyncio.current_task()
-        until = -inf if itself else clock() + self.settings.node_timeout
-        while any(not it.idle for it in self.aside.all) and (left := until - clock()) > 0:
+        until = -inf if itself else self.clock() + self.settings.node_timeout
+        while any(not it.idle for it in self.aside.all) and (left := until - self.clock()) > 0:
             if (busy := self.aside.events.busy) is not None:
                 await asyncio.wait([busy], timeout=left)
             await asyncio.sleep(0)
@@ -465,7 +471,7 @@ class Driver:
         # A child of a fork that Python was not told of closes its parent's coroutines, but the lock is the parent's.
         if getpid() != self._process:
             return
-        self._do(self.crew.end, claim, clock())
+        self._do(self.crew.end, claim, self.clock())
         if claim.done:
             self._leases.pop(claim, None)
             self._wake(self._waiters.pop(claim, []))  # whoever extends it
@@ -475,18 +481,18 @@ class Driver:
     def received(self, link: Link, data: memoryview | bytes) -> None:
         """A node sent this."""
         if self._links[link.node] is link:
-            self._do(self.crew.received, link.node, data, clock())
+            self._do(self.crew.received, link.node, data, self.clock())
 
     def lost(self, link: Link, cause: Exception) -> None:
         """A connection is gone."""
         if self._links[link.node] is link:
             self._links[link.node] = None
-            self._do(self.crew.lost, link.node, clock(), cause)
+            self._do(self.crew.lost, link.node, self.clock(), cause)
 
     def failed(self, link: Link, cause: Exception) -> None:
         """A connection is of no use any more."""
         if self._links[link.node] is link:
-            self._do(self.crew.lost, link.node, clock(), cause)
+            self._do(self.crew.lost, link.node, self.clock(), cause)
 
     @_whole
     def _tick(self) -> None:
@@ -494,7 +500,7 @@ class Driver:
 
         A turn looks what can be read before it calls what was asked for in the turn before: hence two turns.
         """
-        now = clock()
+        now = self.clock()
         due, self._timer, self._due = self._due, None, -inf  # (until it has judged, nobody needs another timer)
         if now > due + self.crew.patience / 8:  # the loop was busy for long: what was said last may have left only now
             self.crew.excuse(now)
@@ -506,7 +512,7 @@ class Driver:
 
     @_whole
     def _judge(self, now: float) -> None:
-        self._look(clock(), now)
+        self._look(self.clock(), now)
         unread = [it for it in self._links if it is not None and it.unread()]
         if unread:  # read on, until a read does not fill the buffer, or all has been read that lay there now
             for link in unread:
@@ -518,7 +524,7 @@ class Driver:
             self._do(self._judged, now)
 
     def _judged(self, now: float) -> None:
-        self.crew.record.epoch = time.time() - clock()
+        self.crew.record.epoch = self.wall() - self.clock()
         self.crew.tick(now)
 
     def _look(self, now: float, due: float) -> None:
@@ -584,7 +590,7 @@ class Driver:
                     else:
                         link.write(lane.take())
                 except Exception as error:
-                    crew.faulted(lane.node, clock(), error)
+                    crew.faulted(lane.node, self.clock(), error)
         if self._flushed:
             self._wake(self._flushed)
 
@@ -592,7 +598,7 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
         self._due = wake
-        self._timer = self.loop.call_later(max(0.0, wake - clock()), self._tick)
+        self._timer = self.loop.call_later(max(0.0, wake - self.clock()), self._tick)
 
     def _settle(self) -> None:
         crew = self.crew
@@ -656,9 +662,9 @@ class Driver:
             del self._dialling[node]
             if cause is None:
                 self._links[node] = link
-                self._do(self.crew.connected, node, clock(), address)
+                self._do(self.crew.connected, node, self.clock(), address)
             else:
-                self._do(self.crew.lost, node, clock(), cause)
+                self._do(self.crew.lost, node, self.clock(), cause)
 
     async def _found(self, node: int) -> tuple[Places, Address]:
         """Where to connect to, and as whom. What takes longer to tell than one attempt has time is good for the next one."""

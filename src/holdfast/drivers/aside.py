@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..clock import clock
 from ..engine.record import Record
 from ..events import Event
 from .forks import FORKS
@@ -162,8 +161,8 @@ class ThreadCalls(Calls):
         self._ending = True
         self._ring()
 
-    def wait(self, until: float) -> None:
-        """Wait until the calls that were put here so far have been made, but no longer than `until`.
+    def wait(self, within: float) -> None:
+        """Wait until the calls that were put here so far have been made, for at most `within` seconds.
 
         Returns at once when one of these calls asks for it: it would wait for itself.
         """
@@ -173,7 +172,7 @@ class ThreadCalls(Calls):
         gate.acquire()
         self.waiting.append((_open, gate))
         self._wake()
-        gate.acquire(True, max(0.0, until - clock()))
+        gate.acquire(True, max(0.0, within))
 
 
 C = TypeVar("C", bound=Calls)

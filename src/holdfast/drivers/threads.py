@@ -28,7 +28,7 @@ from math import inf
 from os import getpid
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..clock import clock
+from ..clock import SYSTEM, Sources
 from ..core.claim import HELD, LOST
 from ..core.command import Recipe
 from ..core.round import Answers, Round
@@ -149,10 +149,19 @@ class Link:
 class Keeper:
     """The thread, and everything it owns. After a fork, or a bug, it is gone for good, and an heir starts anew."""
 
-    def __init__(self, settings: Settings, access: Sequence[Access], tell: Listeners, telling: bool, version: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        access: Sequence[Access],
+        tell: Listeners,
+        telling: bool,
+        version: str,
+        sources: Sources,
+    ) -> None:
         from . import unyielding  # (whoever has no client needs no C library)
 
-        self.crew = Crew(settings, os.urandom(16).hex().encode(), readwrite.undo, version)
+        self.clock, self.wall, entropy = sources
+        self.crew = Crew(settings, entropy(16).hex().encode(), readwrite.undo, version)
         self.crew.record.telling = telling
         self.asked: deque[Errand | Callable[[float], None]] = deque()
         self.asleep = self.closing = self.ended = False
@@ -229,7 +238,7 @@ class Keeper:
         """
         self.asked.append(errand)
         if event is not None:
-            self.asked.append(lambda now: self.crew.record.note(event))
+            self.asked.append(lambda now: self.crew.record.note_at(now, event))
 
     def _ring(self) -> None:
         # In a child of a fork that Python was not told of, the pipe is the parent's.
@@ -252,7 +261,7 @@ class Keeper:
 
         Args:
             gate: A lock that is held, which the keeper releases.
-            until: The moment at which the caller stops waiting, by `clock`.
+            until: The moment at which the caller stops waiting, by this driver's clock.
             cancel: Stops the wait, at most `GLANCE` seconds after it is set.
             patience: Seconds after which the keeper is taken for blocked. Only time in which this process could run
                 counts: while it is stopped, the keeper is stopped, too.
@@ -273,10 +282,10 @@ class Keeper:
         if getpid() != self._process:
             return False
         look = LOOK if cancel is None else GLANCE
-        while not gate.acquire(True, pause := max(0.0, min(look, until - clock(), patience))):
+        while not gate.acquire(True, pause := max(0.0, min(look, until - self.clock(), patience))):
             # One look counts as no more than the time that it was meant to take.
             patience -= pause
-            if self.gone or patience <= 0.0 or clock() >= until or (cancel is not None and cancel.is_set()):
+            if self.gone or patience <= 0.0 or self.clock() >= until or (cancel is not None and cancel.is_set()):
                 return False
             self._ring()  # whoever should have rung may have been interrupted
         return not self.gone
@@ -318,7 +327,7 @@ class Keeper:
                 if self._bell < 0:
                     self._hang_bell()
                 self.asleep = True
-                pause = 0.0 if self.asked else self._pause(clock())
+                pause = 0.0 if self.asked else self._pause(self.clock())
                 ready = self._ready(pause)
                 self.asleep = False
                 if self.foreign:  # a greenlet lives on in the child of a fork; all that it had is the parent's
@@ -354,7 +363,7 @@ class Keeper:
 
     def _finished(self) -> bool:
         """Is there nothing to keep? (What the nodes still owe is waited for: closing with unread bytes would reset releases.)"""
-        now = clock()
+        now = self.clock()
         if self.closing:
             if (not self.crew.owing and not any(it is not None and it.rest for it in self._links)) or now >= self._closed_by:
                 self.ended = True
@@ -365,8 +374,8 @@ class Keeper:
         return now >= self._idle_since + IDLE
 
     def _turn(self, ready: list[tuple[int, int]]) -> None:
-        crew, now = self.crew, clock()
-        crew.record.epoch = time.time() - now
+        crew, now = self.crew, self.clock()
+        crew.record.epoch = self.wall() - now
         self._hear(ready, now)
         if self.asked:
             self._idle_since = inf
@@ -515,7 +524,7 @@ class Keeper:
                 if not size:
                     self.crew.lost(link.node, now, ConnectionError("it closed the connection"))
                     return
-                self._received(link, self._view[:size], clock())
+                self._received(link, self._view[:size], self.clock())
                 if self.crew.hangups:  # perhaps this one: not a byte more of it
                     self._hang_up()
                 if size < CHUNK:
@@ -657,7 +666,7 @@ class Keeper:
             os.close(bell)
             os.close(clapper)
         if not self.ended:  # its lanes begin anew with the next run
-            now = clock()
+            now = self.clock()
             for link in links:
                 self.crew.lost(link.node, now, ConnectionError("this client was idle"))
             self.crew.hangups.clear()
@@ -764,10 +773,18 @@ def _unsaid(errand: Errand) -> None:
 class Driver:
     """What the sync face speaks to. Owns the current keeper, and finds its heir after a fork or a failure."""
 
-    def __init__(self, settings: Settings, access: Sequence[Access], tell: Listeners, telling: bool = False, version: str = "0") -> None:
-        self.settings = settings
+    def __init__(
+        self,
+        settings: Settings,
+        access: Sequence[Access],
+        tell: Listeners,
+        telling: bool = False,
+        version: str = "0",
+        sources: Sources = SYSTEM,
+    ) -> None:
+        self.settings, self.clock, self.wall = settings, sources.clock, sources.wall
         self.closed = False
-        self._new = partial(Keeper, settings, access, tell, telling, version)
+        self._new = partial(Keeper, settings, access, tell, telling, version, sources)
         self._keeper = self._new()
         _drivers.add(self)
 
@@ -799,7 +816,7 @@ class Driver:
         cancel: Cancel | None = None,
     ) -> None:
         """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
-        began = clock()
+        began = self.clock()
         deadline = inf if not wait else began + wait
         while True:
             self._check_open()
@@ -823,12 +840,12 @@ class Driver:
                 if errand.error is not None:
                     raise errand.error
                 if not alive and cancel is not None and cancel.is_set() and not keeper.gone:
-                    raise Cancelled(", ".join(dict.fromkeys(it.label for it in recipes)), clock() - began)
+                    raise Cancelled(", ".join(dict.fromkeys(it.label for it in recipes)), self.clock() - began)
                 if not alive or claim is None:
                     raise keeper.silence("while a lock was waited for") from keeper.failure
                 if claim.refusal is not None:
                     raise claim.refusal
-                if claim.state is HELD and clock() < claim.until and errand.handed.acquire(False):
+                if claim.state is HELD and self.clock() < claim.until and errand.handed.acquire(False):
                     errand.phase = GIVEN
                     return
                 errand.phase = LEAVING  # held, and lost before anybody heard of it: once more
@@ -921,9 +938,9 @@ class Driver:
 
     def sleep(self, seconds: float, cancel: Cancel | None = None, watch: Watch | None = None) -> bool:
         """Let time pass, unless the client is closed; less if there is, or was, news for the watch. False: `cancel` was set meanwhile."""
-        gate, until = allocate_lock(), clock() + seconds
+        gate, until = allocate_lock(), self.clock() + seconds
         gate.acquire()
-        while (left := until - clock()) > 0 and not (watch is not None and watch.news):
+        while (left := until - self.clock()) > 0 and not (watch is not None and watch.news):
             self._check_open()
             if cancel is not None and cancel.is_set():
                 return False
@@ -949,14 +966,14 @@ class Driver:
 
     def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
-        began = clock()
+        began = self.clock()
         while True:
             self._check_open()
             keeper, gate = self.keeper, allocate_lock()
             gate.acquire()
             keeper.ask(partial(keeper.watch, gate, None))
             try:
-                now = clock()
+                now = self.clock()
                 status = self.status()
                 wrong = keeper.crew.verdict(now - began, now)
                 if not any(it.state == "connecting" for it in status) and wrong is None:
@@ -975,14 +992,14 @@ class Driver:
 
     def meet(self, within: float, cancel: Cancel | None = None) -> None:
         """Wait until it is known which servers these nodes are. Raises what is wrong after `within` seconds."""
-        began = clock()
+        began = self.clock()
         while not (cancel is not None and cancel.is_set()):
             self._check_open()
             keeper, gate = self.keeper, allocate_lock()
             gate.acquire()
             keeper.ask(partial(keeper.watch, gate, None))
             try:
-                now = clock()
+                now = self.clock()
                 if keeper.crew.acquainted(min(within, self.settings.node_timeout) + began - now):
                     return
                 if now >= began + within and (wrong := keeper.crew.verdict(now - began, now)) is not None:
@@ -992,9 +1009,9 @@ class Driver:
                 keeper.ask(partial(keeper.unwatch, gate))
 
     def note(self, event: Event) -> None:
-        """Something that no node has told: observers hear of it in its turn."""
+        """Something that no node has told, and that happens now: observers hear of it in its turn."""
         record = self.keeper.crew.record
-        self.keeper.ask(lambda now: record.note(event))
+        self.keeper.ask(lambda now: record.note_at(now, event))
 
     def keeps(self, what: str) -> None:
         """Have it known that something is kept on the nodes that should outlive a restart. Said once."""
@@ -1016,7 +1033,7 @@ class Driver:
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""
-        return self.keeper.crew.status(clock())
+        return self.keeper.crew.status(self.clock())
 
     def reopen(self) -> None:
         """Take up work again after `close`, with connections of its own. Leases of the time before stay over."""
@@ -1046,9 +1063,9 @@ class Driver:
         if keeper.foreign or get_ident() == keeper.ident:
             return
         gate.acquire(True, self.settings.node_timeout + 1.0)
-        until = clock() + self.settings.node_timeout
+        until = self.clock() + self.settings.node_timeout
         for calls in keeper.aside.all:
-            calls.wait(until)
+            calls.wait(until - self.clock())
             calls.end()
 
 

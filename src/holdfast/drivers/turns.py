@@ -14,7 +14,6 @@ from functools import partial
 from inspect import iscoroutine
 from typing import Any
 
-from ..clock import clock
 from .aside import Calls, Complain
 
 SLICE = 0.005  # seconds after which a queue lets the loop turn, so that a long one does not keep renewals waiting
@@ -29,9 +28,10 @@ class LoopCalls(Calls):
         in_turn: Wait for the coroutine of one call before the next call is made.
         loop: The event loop.
         tasks: Where the tasks of coroutines are kept while they run.
+        clock: Returns seconds, on the driver's clock.
     """
 
-    __slots__ = ("_due", "_ending", "_in_turn", "_loop", "_tasks", "busy")
+    __slots__ = ("_clock", "_due", "_ending", "_in_turn", "_loop", "_tasks", "busy")
 
     PASSED = (KeyboardInterrupt, SystemExit)  # with these a program ends: the loop hands them on to whoever runs it
 
@@ -43,9 +43,11 @@ class LoopCalls(Calls):
         *,
         loop: asyncio.AbstractEventLoop,
         tasks: set[asyncio.Task[Any]],
+        clock: Callable[[], float],
     ) -> None:
         super().__init__(most, complain)
         self._in_turn, self._loop, self._tasks = in_turn, loop, tasks
+        self._clock = clock
         self._due = self._ending = False
         self.busy: asyncio.Task[Any] | None = None  # the next call waits for it
 
@@ -80,14 +82,14 @@ class LoopCalls(Calls):
 
     def _work(self) -> None:
         self._due = False
-        end = clock() + SLICE
+        end = self._clock() + SLICE
         try:
             while self.waiting and self.busy is None:
                 function, argument = self.waiting.popleft()
                 outcome = self._make(function, argument)
                 if iscoroutine(outcome):
                     self._begin(function, outcome)
-                if clock() >= end:
+                if self._clock() >= end:
                     break
         finally:
             if self.waiting:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
 from typing import NamedTuple
@@ -112,6 +113,10 @@ class Record:
         """Something that is no claim's news: a node stands differently, or what a caller did."""
         self.counts[type(event)] += 1
         self.events.append(event)
+
+    def note_at(self, now: float, event: events.Event) -> None:
+        """Note what a caller did at this moment. Callers have no clock, so the event does not say when yet."""
+        self.note(replace(event, at=self.at(now)))
 
     def warn(self, node: str, warning: str, now: float, about: str = "") -> None:
         """Something about a node is dangerous: told once. `about`: what, where the words may be others the next time."""

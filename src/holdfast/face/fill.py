@@ -6,7 +6,6 @@ functions called, observers told), and returns what came of it.
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from ..recipes.exclusive import Exclusive
 from ..recipes.fill import Cache, Heard, best, heard, settled
 from .decorating import Kind, finished, kind_of, label
 from .lease import Lease
-from .plans import Ask, Call, Keeps, Plan
+from .plans import Ask, Call, Keeps, Plan, Wall
 from .repair import mend
 from .terms import Terms, terms
 from .values import JSON, Serializer, Unfit, packed
@@ -33,7 +32,6 @@ from .values import checked as serializing
 
 T = TypeVar("T")
 SHORTEST, LASTS = 0.001, 1e8  # seconds: for which a value is fresh
-wall = time.time  # the clock that processes have in common, as far as they have one
 
 
 class FillOptions(TypedDict, total=False):
@@ -244,15 +242,16 @@ class InMapping:
     def look(self, news: bool = False) -> Plan[Seen]:
         match (yield Call(partial(self._mapping.get, self._key))):
             case (value, float() | int() as until):
-                return Seen(value, until - wall())
+                return Seen(value, until - (yield Wall()))
         return Seen()
 
     def drop(self) -> Plan[None]:
         yield Call(partial(self._mapping.pop, self._key, None))
 
     def keep(self, value: Any, lease: Lease | None) -> Plan[Any]:
+        until = (yield Wall()) + self._ttl
         if lease is None or lease.held:  # (there is no fence that would tell the mapping of a later holder's value)
-            yield Call(partial(self._mapping.__setitem__, self._key, (value, wall() + self._ttl)))
+            yield Call(partial(self._mapping.__setitem__, self._key, (value, until)))
         return value
 
 

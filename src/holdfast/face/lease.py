@@ -1,6 +1,6 @@
 """What a lease knows without asking anybody: shared by both faces.
 
-Knows a claim's state and the clock. Must not know threads, tasks or nodes.
+Knows a claim's state and its driver's clock. Must not know threads, tasks or nodes.
 """
 
 from __future__ import annotations
@@ -8,13 +8,11 @@ from __future__ import annotations
 import enum
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, Self
 
 from .. import events
 from ..checks import Seconds
-from ..clock import clock
 from ..core import claim as core
 from ..core.claim import Claim
 from ..core.command import READER, WRITER
@@ -61,12 +59,15 @@ class Lease(ABC):
     """
 
     __slots__ = (
-        "__weakref__", "_above", "_acquired", "_event", "_joined", "_lost", "_move", "_opened", "_owner", "_released", "_root", "_settings",
-        "_terms", "_users",
+        "__weakref__", "_above", "_acquired", "_clock", "_event", "_joined", "_lost", "_move", "_opened", "_owner", "_released", "_root",
+        "_settings", "_terms", "_users",
     )  # fmt: skip
 
-    def __init__(self, terms: Terms, settings: Settings, above: Lease | None = None) -> None:
+    def __init__(
+        self, terms: Terms, settings: Settings, clock: Callable[[], float], above: Lease | None = None
+    ) -> None:
         self._terms, self._settings = terms, settings
+        self._clock = clock  # its driver's
         self._event: Any = None
         self._lost = ""  # why, once it is known
         self._released = False
@@ -221,7 +222,7 @@ class Lease(ABC):
         leaving, claim = self._mine(), self._claim
         if self._released or claim.state is core.OVER:
             return RELEASED
-        if self._lost or claim.state is not core.HELD or clock() >= claim.until:
+        if self._lost or claim.state is not core.HELD or self._clock() >= claim.until:
             self._lost = self._lost or claim.reason or ("max_hold" if claim.until >= claim.limit else "expired")
             return LOST
         if leaving:
@@ -236,12 +237,12 @@ class Lease(ABC):
     @property
     def remaining(self) -> float:
         """For how many seconds it is certainly held, if no renewal succeeds any more. No I/O."""
-        return max(0.0, self._claim.until - clock()) if self.held else 0.0
+        return max(0.0, self._claim.until - self._clock()) if self.held else 0.0
 
     @property
     def votes(self) -> int:
         """How many nodes count now."""
-        return self._claim.counting(clock()) if self.held else 0
+        return self._claim.counting(self._clock()) if self.held else 0
 
     @property
     def lost(self) -> Any:
@@ -266,7 +267,7 @@ class Lease(ABC):
         if self._opened is not None:
             return f"<Lease {self.name!r} OPEN: not held>"
         fences = ",".join(str(it) for it in self.fences.values())
-        return f"<Lease {self.name!r} fence={fences} {self._claim.until - clock():.1f} s left unless renewed or released>"
+        return f"<Lease {self.name!r} fence={fences} {self._claim.until - self._clock():.1f} s left unless renewed or released>"
 
     def __reduce__(self) -> Any:
         raise TypeError("a lease belongs to this process and cannot be pickled: hand over its `fence` and `token` instead")
@@ -299,7 +300,7 @@ class Lease(ABC):
     def _open(self, why: NoQuorum) -> events.Opened:
         """No quorum answers, and the body runs all the same."""
         self._opened = why.waited
-        return events.Opened(at=datetime.now(UTC), name=self.name, token="", waited=why.waited, error=why)
+        return events.Opened(name=self.name, token="", waited=why.waited, error=why)
 
     def _ends(self) -> bool:
         """The caller wants to release it. True if there is something to release; LockLost if it is lost, once."""
@@ -319,23 +320,22 @@ class Lease(ABC):
         if self._above is not None:
             return None
         return events.Discarded(
-            at=datetime.now(UTC),
             name=self.name,
             token=next(iter(self._claim.claims)).token.decode(),
             waited=self.waited,
             fence=next(iter(self.fences.values())),
-            remaining=max(0.0, self._claim.until - clock()),
+            remaining=max(0.0, self._claim.until - self._clock()),
             acquired=self._acquired,
         )
 
     @property
     def _overdue(self) -> float:
         """For how many seconds it has certainly not been renewed any longer."""
-        return max(0.0, clock() - self._claim.until)
+        return max(0.0, self._clock() - self._claim.until)
 
     @property
     def _in_time(self) -> bool:
-        return self._claim.state is core.HELD and clock() < self._claim.until
+        return self._claim.state is core.HELD and self._clock() < self._claim.until
 
     def _leaves(self) -> bool:
         """This share is given back. True if it was the last. (Twice is nothing: a caller may be interrupted, and release again.)"""

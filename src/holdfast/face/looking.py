@@ -6,7 +6,6 @@ Knows recipes, and that rounds have answers. Must not know who waits for them: e
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
 
 from .. import checks
 from ..core import quorum
@@ -150,7 +149,7 @@ def force_release(settings: Settings, name: str, reason: str, only: str | None) 
             holders += [it for it in seen.answers.values() if isinstance(it, bytes)]
     holder = max(holders, key=holders.count, default=None)
     text = None if holder is None else holder.decode("utf-8", "backslashreplace")
-    return Forced(at=datetime.now(UTC), name=name, holder=text, nodes=len(holders), reason=reason)
+    return Forced(name=name, holder=text, nodes=len(holders), reason=reason)
 
 
 def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Plan[Round]:

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from ..clock import clock
 from ..core import quorum
 from ..core.claim import HELD, LOST, State
 from ..core.goal import Several
@@ -33,6 +32,7 @@ class Part(Protocol):
 
     _move: Move | None
     _settings: Settings
+    _clock: Callable[[], float]
 
     @property
     def _own(self) -> Want: ...
@@ -96,6 +96,7 @@ def steps(lease: Part, sources: Sequence[Part], wait: float | None, **options: A
 
     Whoever is stopped on the way lets all parts go.
     """
+    clock = lease._clock
     began = clock()
     for part in (*sources, lease):
         yield partial(part._meet, wait, **options)
@@ -152,7 +153,7 @@ def same_servers(theirs: frozenset[str], ours: frozenset[str], former: Settings,
 
 def _agreed(whole: Whole, wants: Sequence[Want], parts: Sequence[Part]) -> bool:
     """Is all of it held, and has a majority of every set the fence?"""
-    now = clock()
+    now = parts[-1]._clock()
     if whole.state is not HELD or now >= whole.until:
         return False
     needed = [quorum.majority(len(part._settings.addresses)) for part in parts]

@@ -58,6 +58,12 @@ class Listen:
     __slots__ = ()
 
 
+class Wall:
+    """The answer: seconds since 1970, by the wall clock of the process."""
+
+    __slots__ = ()
+
+
 class Meet(NamedTuple):
     """Learn which servers the nodes of a set are, waiting at most `within` seconds. The answer: their run_ids.
 
@@ -77,7 +83,7 @@ class Call:
         self.call = call
 
 
-Step = Ask | Pause | Listen | Meet | Call | Keeps | Steer | Event  # (an event: observers are told)
+Step = Ask | Pause | Listen | Wall | Meet | Call | Keeps | Steer | Event  # (an event: observers are told)
 Plan = Generator[Step, Any, T]
 
 

@@ -1,6 +1,6 @@
 """How a thread carries out a plan: asks nodes, lets time pass, calls what is to be called, tells observers.
 
-Knows the threads driver's `ask`, `sleep`, `listen`, `keeps`, `steer` and `note`. Decides nothing.
+Knows the threads driver's `ask`, `sleep`, `listen`, `wall`, `keeps`, `steer` and `note`. Decides nothing.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ..drivers.threads import Cancel, Driver
-from ..face.plans import Ask, Call, Keeps, Listen, Meet, Pause, Plan, Steer, Step
+from ..face.plans import Ask, Call, Keeps, Listen, Meet, Pause, Plan, Steer, Step, Wall
 
 T = TypeVar("T")
 
@@ -43,6 +43,8 @@ def _do(step: Step, drivers: tuple[Driver, ...], cancel: Cancel | None) -> Any:
             return drivers[0].sleep(step.seconds, cancel, step.watch)
         case Listen():
             return drivers[0].listen()
+        case Wall():
+            return drivers[0].wall()
         case Meet():
             drivers[step.shard].meet(step.within, cancel)
             return drivers[step.shard].servers()

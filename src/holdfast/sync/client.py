@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from ..checks import Seconds, seconds
-from ..clock import clock
 from ..drivers.threads import Driver
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
@@ -129,6 +128,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         return carry_out(plan, *self._drivers)
 
     def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
+        clock = self._driver.clock
         deadline = clock() + seconds(wait, "wait")
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._drivers):

@@ -33,7 +33,7 @@ class Lease(lease.Lease):
         def lost(self) -> threading.Event: ...
 
     def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
-        super().__init__(terms, driver.settings, above)
+        super().__init__(terms, driver.settings, driver.clock, above)
         self._driver = driver
 
     @property

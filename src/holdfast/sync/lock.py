@@ -90,7 +90,7 @@ class Lock(lock.Lock[Lease]):
 
     def _move(self, lease: Lease, wait: float | None, cancel: Cancel | None) -> None:
         try:
-            for step in steps(lease, [Lease(terms, driver, lease) for driver, terms in self._sources], wait, cancel=cancel):
+            for step in steps(lease, [self._kind(terms, driver, lease) for driver, terms in self._sources], wait, cancel=cancel):
                 step()
         except BaseException:
             lease._let_all_go()

@@ -17,6 +17,7 @@ from ..core.claim import HELD, LOST, Claim
 from ..core.command import Recipe
 from ..core.round import Answers, Round
 from ..engine.crew import Crew, NodeStatus, Want, Watch
+from ..engine.record import Stats
 from ..engine.settings import Settings
 from ..errors import CLOSED, Closed
 from ..events import Event
@@ -56,11 +57,14 @@ class Driver:
         self, world: World, nodes: Sequence[Node], settings: Settings, clock: Clock, witness: Witness | None = None, haste: float = 0.0
     ) -> None:
         self.world, self.nodes, self.settings, self.clock = world, nodes, settings, clock
+        # A client may name some nodes of a set, in an order of its own.
+        self._lanes = {node: lane for lane, node in enumerate(nodes)}
         self.witness, self.haste = witness or Witness(), haste
         self.crew = Crew(settings, b"%032x" % world.dice.getrandbits(128), readwrite.undo, "0")
         self.crew.record.epoch = WALL - clock()
         self.told: list[Event] = []
         self.closed = self.gone = self.dead = False  # gone: it does nothing any more, but its process lives
+        self.foreign = False  # (its process does not fork)
         self.links: list[Link | None] = [None] * len(nodes)
         self._leases: dict[Want, weakref.ref[Any]] = {}
         self._news: dict[Want, list[Future[None]]] = {}  # who waits for news of a claim
@@ -207,7 +211,7 @@ class Driver:
             await news
         return claim.freed
 
-    def give_up(self, claim: Want) -> None:
+    def let_go(self, claim: Want) -> None:
         """End it, and wait for nothing: for whoever is interrupted."""
         self._end(claim)
 
@@ -242,8 +246,8 @@ class Driver:
         return True
 
     def note(self, event: Event) -> None:
-        """Something that no node has told: observers hear of it in its turn."""
-        self.crew.record.note(event)
+        """Something that no node has told, and that happens now: observers hear of it in its turn."""
+        self.crew.record.note_at(self.clock(), event)
         self.work()
 
     def keeps(self, what: str) -> None:
@@ -286,6 +290,14 @@ class Driver:
             if now >= began + within and (wrong := self.crew.verdict(now - began, now)) is not None:
                 raise wrong
             await self._changed(min(max(began + within - now, 0.001), 0.05))
+
+    def stats(self) -> Stats:
+        """What was done so far, in this process."""
+        return self.crew.stats()
+
+    def wall(self) -> float:
+        """Seconds since 1970, on this process's wall clock."""
+        return self.clock() + self.crew.record.epoch
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""
@@ -346,18 +358,18 @@ class Driver:
         self._reads(self._lost, link, cause)
 
     def _connected(self, link: Link) -> None:
-        if self.links[link.node.index] is link:
-            self.crew.connected(link.node.index, self.clock())
+        if self.links[lane := self._lanes[link.node]] is link:
+            self.crew.connected(lane, self.clock())
 
     def _heard(self, link: Link, data: bytes) -> None:
-        if self.links[link.node.index] is link:
+        if self.links[lane := self._lanes[link.node]] is link:
             self.world.note(self, "hears from", link.node, data)
-            self.crew.received(link.node.index, data, self.clock())
+            self.crew.received(lane, data, self.clock())
 
     def _lost(self, link: Link, cause: Exception) -> None:
-        if self.links[link.node.index] is link:
-            self.links[link.node.index] = None
-            self.crew.lost(link.node.index, self.clock(), cause)
+        if self.links[lane := self._lanes[link.node]] is link:
+            self.links[lane] = None
+            self.crew.lost(lane, self.clock(), cause)
 
     def _timer(self, due: float) -> None:
         if due == self._due and not self.gone:

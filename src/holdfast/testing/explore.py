@@ -183,7 +183,7 @@ class Exploration(Stage):
         finally:
             self.world.saw(f"lost: {hold.claim.reason}", hold.claim.state is LOST)
             if not self.plan.mortal or not self.world.chance.strikes("abandoned", 0.05):
-                driver.give_up(hold.claim)
+                driver.let_go(hold.claim)
 
     def _side(self, dice: Random, ttl: float, name: str) -> Recipe:
         """A lock; of a read-write lock one of its sides."""
@@ -268,7 +268,7 @@ class Exploration(Stage):
             hold = Hold()
             task = driver.run(driver.acquire(hold, [self._alone(ttl, name)], ttl=ttl))
             self._by(world.now + within, lambda: task.done, f"a newcomer is to have {name!r} in {within:.3f} s", "core")
-            driver.give_up(hold.claim)
+            driver.let_go(hold.claim)
 
         for name in NAMES[: self.plan.names]:
             is_served(name)

@@ -90,17 +90,28 @@ BROKEN: dict[str, Callable[[Node, Random], object]] = {
 
 
 class Faults:
-    """All that goes wrong. `replace`: makes a new client instead of one that was killed."""
+    """All that goes wrong on one set of nodes. `replace`: makes a new client instead of one that was killed.
+
+    `where`: what the set is called, where there are several: it gives each of them dice of its own.
+    """
 
     def __init__(
-        self, world: World, nodes: list[Node], drivers: list[Driver], laws: Laws, plan: Plan, guard: float, replace: Callable[[], None]
+        self,
+        world: World,
+        nodes: list[Node],
+        drivers: list[Driver],
+        laws: Laws,
+        plan: Plan,
+        guard: float,
+        replace: Callable[[], None],
+        where: str = "",
     ) -> None:
         self.world, self.nodes, self.drivers, self.laws = world, nodes, drivers, laws
         self.plan, self.guard, self._replace = plan, guard, replace
         self.chance = world.chance
         self.few = (len(nodes) - 1) // 2  # the largest minority
         self.over, self.ended = False, inf  # and when it was
-        self._dice = self.chance.dice("what goes wrong when")
+        self._dice = self.chance.dice(f"what goes wrong when {where}".rstrip())
         self._highest = [it.clock.ahead for it in nodes]  # the most that each clock was ahead
         self._stepped = [-inf] * len(nodes)  # when each clock was last put forward
         self._busy: list[Node] = []  # those in trouble, in gentle worlds
@@ -174,7 +185,7 @@ class Faults:
         dice = self.chance.strikes("clock steps")
         if dice is None:
             return
-        clock, index = node.clock, node.index
+        clock, index = node.clock, self.nodes.index(node)
         self._highest[index] = max(self._highest[index], clock.ahead)
         if dice.random() < 0.5 and self.world.now > self._stepped[index] + 2 * max(self.plan.ttls):
             self._stepped[index] = self.world.now

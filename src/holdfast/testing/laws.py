@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -77,16 +77,22 @@ class Held:
 
 
 class Laws(Witness):
-    """Watches a world. `guard`: for how long nobody may use a node that has restarted (whatever clients believe).
+    """Watches one set of nodes in a world, and the clients that use it. Clients may name all of its nodes, or some.
 
-    `calm`: in a world without faults, how long a message takes at most; there more is promised. `looked`: how often each law had
-    something to look at.
+    Args:
+        world: The world.
+        nodes: The nodes of the set.
+        guard: Seconds for which nobody may use a node that has restarted, whatever clients believe.
+        calm: In a world without faults, the seconds that a message takes at most. More is promised there.
+
+    Attributes:
+        looked: How often each law had something to look at.
     """
 
     def __init__(self, world: World, nodes: Sequence[Node], guard: float, calm: float | None = None) -> None:
         self.world, self.nodes, self.guard, self.calm = world, nodes, guard, calm
         self.looked = dict.fromkeys(LAWS if calm is None else LAWS | CALM, 0)
-        self.least = len(nodes) + 1 - quorum.majority(len(nodes))  # with so many nodes a majority is out of all others' reach
+        self.named: dict[Driver, frozenset[Node]] = {}  # the nodes that each client names
         self.open: dict[Claim, tuple[Driver, float]] = {}  # claims that are not over, and since when
         self.held: dict[Claim, Held] = {}
         self.fences = Fences()
@@ -106,6 +112,8 @@ class Laws(Witness):
 
     def began(self, driver: Driver, claim: Claim) -> None:
         self.open[claim] = driver, self.world.now
+        if driver not in self.named:
+            self.named[driver] = frozenset(driver.nodes)
 
     def sends(self, driver: Driver, node: Node, data: bytes) -> None:
         """No zombies: once a token is given back on a node, or is over, nothing is asked for it."""
@@ -209,7 +217,7 @@ class Laws(Witness):
             raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {earlier.fence}")
         self.held[claim] = held = Held(driver)
         counted = claim.plain if claim.plain is not None else [i for i, vote in enumerate(claim.votes) if vote.granted]
-        held.own = {self.nodes[node] for node in counted}
+        held.own = {driver.nodes[node] for node in counted}
         if self.calm is not None:
             self._in_order(claim, self.calm)
 
@@ -256,13 +264,21 @@ class Laws(Witness):
         held.sure = -inf if _reads(claim) else sure  # (a shared key outlives each of its readers)
         taken_away = self.taken_away.get(token, set())
         taken_away -= own
-        if len(safe) < self.least:
+        if self._in_reach(safe):
             held.danger, held.sure = now, -inf
-            if len(safe | taken_away | {node for node in self.nodes if self._unheard(claim, node)}) < self.least:
+            if self._in_reach(safe | taken_away | {node for node in self.nodes if self._unheard(claim, node)}):
                 has = sorted(node.index for node in own)
                 raise Violation(f"majority: {_of(claim)} is held for {claim.until - now:.6f} s more, but has only {has}")
-        if len(self.nodes) - len(held.own - safe) < self.least:
+        if _majority_of(self.named[held.driver], held.own - safe):
             held.taken, held.sure = now, -inf
+
+    def _in_reach(self, safe: set[Node]) -> bool:
+        """Could a client of this set take a majority of the nodes that it names, without these?
+
+        A client that names other nodes than the rest is dangerous as soon as it asks for anything.
+        """
+        lists = {named for driver, named in self.named.items() if not driver.gone}
+        return any(_majority_of(named, named - safe) for named in lists)
 
     def _has_missed(self, claim: Claim) -> bool:
         """Has a node lost the token since the claim was held, was one killed with it, or has an operator taken it away?"""
@@ -286,14 +302,15 @@ class Laws(Witness):
         taken = self.hands.get((claim.token, node))
         if taken is None:
             return False
-        heard = claim.votes[node.index].last if claim.votes else claim.began
-        return self.open[claim][0].clock.when(heard) <= taken
+        driver = self.open[claim][0]
+        heard = claim.votes[driver.nodes.index(node)].last if claim.votes else claim.began
+        return driver.clock.when(heard) <= taken
 
     def _counts(self, claim: Claim, now: float) -> None:
         """P-V: a node that a client counts holds its token. (Or it was taken away by an operator, or forgotten lately.)"""
         name, token = claim.recipe.name, claim.token
         self.looked["counted"] += 1
-        for node, vote in zip(self.nodes, claim.votes, strict=True):
+        for node, vote in zip(self.open[claim][0].nodes, claim.votes, strict=True):
             if not vote.granted or vote.ceding or now >= vote.bound or _has(node, name, token):
                 continue
             if not self._keeps(node, name, token) and node not in self.taken_away.get(token, ()) and not self._unheard(claim, node):
@@ -302,12 +319,14 @@ class Laws(Witness):
 
     def _ends(self, claim: Claim) -> None:
         driver, began = self.open.pop(claim)
+        if driver.gone:
+            self.named.pop(driver, None)
         self.held.pop(claim, None)
         self.tokens.add(claim.token)
         if not driver.dead:
             self.ended.append((self.world.now, claim, claim.state))
         if self.calm is not None:
-            self._no_polling(claim, self.world.now - began)
+            self._no_polling(claim, len(driver.nodes), self.world.now - began)
             self.looked["lost"] += 1
             if claim.state is LOST and not driver.dead:
                 raise Violation(f"lost: {_of(claim)} is lost ({claim.reason}), though nothing has happened")
@@ -348,12 +367,17 @@ class Laws(Witness):
             if self.world.now > since + 12 * swift:
                 raise Violation(f"idle: nobody has had {name.decode()!r} since {since:.6f}, and somebody waits")
 
-    def _no_polling(self, claim: Claim, lasted: float) -> None:
+    def _no_polling(self, claim: Claim, nodes: int, lasted: float) -> None:
         """Requests are few: to each node the first, some to make way or to agree, and one in every third of a ttl."""
         self.looked["polling"] += 1
-        most = len(self.nodes) * (5 + 3 * lasted / claim.ttl)
+        most = nodes * (5 + 3 * lasted / claim.ttl)
         if self.requests.pop(claim.token, 0) > most:
             raise Violation(f"polling: {_of(claim)} has sent more than {most:.0f} requests in {lasted:.3f} s")
+
+
+def _majority_of(named: Collection[Node], nodes: Collection[Node]) -> bool:
+    """Are these a majority of the nodes that a client names?"""
+    return len(nodes) >= quorum.majority(len(named))
 
 
 def _nothing() -> None:

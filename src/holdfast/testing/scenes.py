@@ -52,7 +52,7 @@ class LateCede(Stage):
         if claim.state is HELD:
             self.world.saw("held")
             await self.world.sleep(self.world.dice.uniform(0.0, 3.0))
-        driver.give_up(claim)
+        driver.let_go(claim)
 
     def _cut(self, link: Link, data: bytes) -> None:
         if CEDE in data and "cedes cut" not in self.world.seen:
@@ -98,13 +98,13 @@ class ShorterLease(Stage):
         self.nodes[1].vanish(0.1)
         holder.run(holder.extend(claim, 1.0))
         await world.sleep(dice.uniform(0.03, 0.1))
-        other.give_up(waiting)
+        other.let_go(waiting)
         await world.sleep(0.005)
         world.saw("node 2 is back", node.holder(name) == claim.token)
         for each in self.nodes:
             each.vanish(2.0)
         await world.sleep(2.0)
-        holder.give_up(claim)
+        holder.let_go(claim)
 
 
 class LastMoment(Stage):
@@ -144,7 +144,7 @@ class LastMoment(Stage):
         hold = Hold()
         await other.acquire(hold, [self.recipe(1.0)], ttl=1.0)
         self.world.saw("another is next")
-        other.give_up(hold.claim)
+        other.let_go(hold.claim)
 
 
 def _link(driver: Driver, node: int) -> Link:

@@ -13,22 +13,21 @@ import os
 import selectors
 import socket
 import threading
-import time
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from math import inf
-from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
+from .. import checks
 from ..aio import Holdfast
-from ..aio import lease as aio_lease
 from ..checks import Seconds, seconds
+from ..clock import Sources
 from ..core.claim import HELD, Claim
 from ..drivers import aio as driver
-from ..drivers import greenlets, turns
+from ..drivers import greenlets
 from ..drivers import threads as threads_driver
-from ..errors import Misuse
-from ..face import lease as face_lease
+from ..errors import ConfigError, Misuse
 from .faults import Faults, Plan
 from .laws import Laws
 from .network import WALL, Link, Node
@@ -42,6 +41,7 @@ T = TypeVar("T")
 
 HOSTS = "192.0.2.{}"  # addresses that are nobody's, and that no name server is asked about
 PORT = 6379
+MOST = 250  # nodes in all: so many have an address
 TURN = 1e-6  # seconds that a turn of the loop takes: whoever looks again and again lives to see something
 LAST = 40  # lines of a failure's timeline
 LIMIT = 7_200.0  # virtual seconds that a run may take, unless it is told otherwise
@@ -57,21 +57,56 @@ class Stuck(RuntimeError):
 
 
 class Simulation:
-    """A world of `nodes` simulated masters, and an event loop in it: `run` your code there.
+    """A world of simulated masters, and an event loop in it: `run` your code there.
 
-    `seed`: of all chance in it; `max_ttl`: the longest that your clients use; `only`: the faults of a `storm` that may happen, such as
-    "restarts 2": to find out which ones matter. `urls`: the nodes' addresses, for `holdfast.aio.Holdfast`; `nodes`: to be stopped,
-    restarted, frozen or cut off at any time (see `network.Node`); `world`: time and what has happened.
+    Args:
+        nodes: The number of nodes, 3 by default. Leave it out if you name `shards`.
+        seed: The seed of all chance in the world. The same seed is the same history.
+        max_ttl: The longest ttl that your clients use, in seconds.
+        only: The faults of a `storm` that may happen, such as "restarts 2", to find out which ones matter.
+        shards: Several sets of nodes instead of one: the number of nodes of each set, by its name.
+
+    Attributes:
+        nodes: All nodes, set by set. Stop, restart, freeze or cut them off at any time (see `network.Node`).
+        urls: The addresses of all nodes, in the same order, for `holdfast.aio.Holdfast`.
+        shards: With `shards`: the addresses of each set, by its name, for
+            `holdfast.aio.Holdfast(shards=...)`. Otherwise empty.
+        sets: The nodes of each set, by its name. Without `shards` the only set is called "".
+        laws: The laws that watch the only set, or the first one.
+        laws_of: The laws of each set, by its name.
+        world: Time, and what has happened.
+
+    Raises:
+        ConfigError: A number of nodes is below 1, `shards` is empty, or both `nodes` and `shards` are given.
     """
 
-    def __init__(self, nodes: int = 3, seed: int = 0, *, max_ttl: float = 30.0, only: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        nodes: int | None = None,
+        seed: int = 0,
+        *,
+        max_ttl: float = 30.0,
+        only: Collection[str] | None = None,
+        shards: Mapping[str, int] | None = None,
+    ) -> None:
+        sizes = _sizes(nodes, shards)
         self.seed, self._guard = seed, max_ttl + 2.0
         self.world = World(seed, only=only)
-        self.nodes = tuple(Node(self.world, index, Clock(self.world, WALL)) for index in range(nodes))
-        self.urls = tuple(f"redis://{HOSTS.format(node.index + 1)}:{PORT}" for node in self.nodes)
-        self.laws = Laws(self.world, self.nodes, self._guard)
+        numbers = count()
+        self.sets = {
+            name: tuple(Node(self.world, next(numbers), Clock(self.world, WALL)) for _ in range(size))
+            for name, size in sizes.items()
+        }
+        self.nodes = tuple(node for them in self.sets.values() for node in them)
+        self.urls = tuple(_url(node) for node in self.nodes)
+        named = {} if shards is None else self.sets
+        self.shards = {name: tuple(_url(node) for node in them) for name, them in named.items()}
+        self.laws_of = {name: Laws(self.world, them, self._guard) for name, them in self.sets.items()}
+        self.laws = next(iter(self.laws_of.values()))
+        self._hosts = {HOSTS.format(node.index + 1): node for node in self.nodes}
+        self.entropy = self.world.chance.dice("clients").randbytes  # of all clients, in all runs
         self._seen: dict[driver.Driver, _Client] = {}
-        self._faults: Faults | None = None
+        self._faults: list[Faults] = []
         self._watched = True
         self._processes: list[Process[Any]] = []
         self.loop: _Loop | None = None  # that of this run
@@ -79,18 +114,38 @@ class Simulation:
         self._looked = self._since = 0.0  # when it was last looked at whether a task gets on; since when none does
         self._waited: dict[asyncio.Task[Any], object] = {}  # the tasks of then, and what each waited for
 
-    def client(self, **options: Any) -> Holdfast:
+    def client(self, nodes: Collection[int] | None = None, **options: Any) -> Holdfast:
         """Make a client of these nodes. It can be used inside `run` only.
 
         Each process needs clients of its own, as it would in the real world.
 
         Args:
-            options: The client's options, as for `holdfast.aio.Holdfast`.
+            nodes: The numbers of the nodes that it names, from 0. Default: all. Clients that name
+                different nodes may be able to hold the same lock at the same time. If they are,
+                `run` raises Violation.
+            options: The client's options, as for `holdfast.aio.Holdfast`. In a simulation with
+                shards, the client names all of them unless you pass `shards`.
 
         Raises:
+            ConfigError: No node has such a number, or `nodes` is given together with shards.
             Misuse: Later, when the client is used outside `run`, or by another process than the first that used it.
         """
-        return _Inhabitant(self, options)
+        if nodes is None:
+            urls = () if self.shards or "shards" in options else self.urls
+        elif self.shards or "shards" in options:
+            raise ConfigError(
+                "nodes= is for a simulation of one set. With several, pass addresses, such as "
+                "shards={'a': simulation.shards['a'][:2]}"
+            )
+        elif not nodes or any(type(it) is not int or not 0 <= it < len(self.nodes) for it in nodes):
+            raise ConfigError(
+                f"nodes={checks.shown(nodes)}: name at least one node, each by its number, "
+                f"from 0 to {len(self.nodes) - 1}"
+            )
+        else:
+            urls = tuple(self.urls[it] for it in nodes)
+        shards = {"shards": self.shards} if self.shards and nodes is None else {}
+        return _Inhabitant(self, urls, {**shards, **options})
 
     def process(self, main: Coroutine[Any, Any, T], name: str = "") -> Process[T]:
         """Start a process of its own: tasks that can be paused, crashed or cut off from nodes, apart from all others.
@@ -124,6 +179,10 @@ class Simulation:
         """Seconds since the world began."""
         return self.world.now
 
+    def wall(self) -> float:
+        """Seconds since 1970, on the world's wall clock. Hand it to your code in place of `time.time`."""
+        return WALL + self.world.now
+
     def run(self, main: Coroutine[Any, Any, T], *, limit: Seconds = LIMIT) -> T:
         """Run a coroutine in virtual time to its end, and all that it sets off.
 
@@ -146,7 +205,7 @@ class Simulation:
             main.close()
             raise
         try:
-            with self._patched(), asyncio.Runner(loop_factory=lambda: _Loop(self)) as runner:
+            with self._alone(), asyncio.Runner(loop_factory=lambda: _Loop(self)) as runner:
                 try:
                     outcome = runner.run(main)
                     for process in self._processes:
@@ -161,18 +220,27 @@ class Simulation:
             raise
 
     def storm(self, faults: float = 2.0, *, disks: bool = False) -> None:
-        """From now on things go wrong, so many times a second, until `calm`: connections break, also half, and what was under way is
-        executed late; nodes restart empty, freeze, refuse; their clocks are set. `disks`: nodes that restart may have kept what they had.
+        """Let things go wrong from now on, until `calm`.
+
+        Connections break, also in one direction only, and what was under way is executed late. Nodes
+        restart empty, freeze, and refuse commands. Their clocks are set.
+
+        Args:
+            faults: The average number of faults a second, on each set of nodes.
+            disks: Nodes that restart may have kept what they had.
         """
         self.calm()
-        plan = Plan(name="storm", nodes=len(self.nodes), faults=faults, disks=disks, ttls=(self._guard - 2.0,))
-        self.world.slow = plan.slow
-        self._faults = Faults(self.world, list(self.nodes), [], self.laws, plan, self._guard, _nobody)
+        for name, nodes in self.sets.items():
+            plan = Plan(name="storm", nodes=len(nodes), faults=faults, disks=disks, ttls=(self._guard - 2.0,))
+            self.world.slow = plan.slow
+            laws = self.laws_of[name]
+            self._faults.append(Faults(self.world, list(nodes), [], laws, plan, self._guard, _nobody, name))
 
     def calm(self) -> None:
         """From now on nothing is wrong any more. (What is half open stays so: it is for clients to notice.)"""
-        if self._faults is not None:
-            self._faults.end()
+        for faults in self._faults:
+            faults.end()
+        self._faults.clear()
 
     def timeline(self, last: int | None = None) -> str:
         """What happened, one line an event: the last lines, or all."""
@@ -196,13 +264,22 @@ class Simulation:
 
     def use(self, client: driver.Driver) -> None:
         """The running code uses this client: it is its process's from now on."""
-        shown = self._seen.setdefault(client, _Client(self.world))
+        shown = self._shown(client)
         process = current.get()
         if not shown.used:
             shown.used, shown.process = True, process
         elif shown.process is not process:
             used, here = ("the code outside all processes" if it is None else str(it) for it in (shown.process, process))
             raise Misuse(f"this client belongs to {used}, and {here} uses it: make one with simulation.client() in each process")
+
+    def _shown(self, client: driver.Driver) -> _Client:
+        """What the laws see of this client."""
+        if client not in self._seen:
+            # Nobody lives at an address that is no node's, so there is no node to look at.
+            named = [self._hosts.get(it.host) or cast(Node, object()) for it in client.settings.addresses]
+            laws = next((it for it in self.laws_of.values() if any(node in it.nodes for node in named)), self.laws)
+            self._seen[client] = _Client(self.world, client, named, laws)
+        return self._seen[client]
 
     def _end_clients(self, process: Process[Any]) -> None:
         """The clients of a crashed process say nothing more."""
@@ -236,7 +313,7 @@ class Simulation:
 
     def _comes(self, loop: _Loop, clients: Collection[driver.Driver]) -> bool:
         """Will something happen by itself, sooner or later?"""
-        if self._faults is not None and not self._faults.over:
+        if self._faults:
             return True
         if not all(it.awaits_nothing for it in self._processes):
             return True
@@ -296,35 +373,26 @@ class Simulation:
             return
         for client in driver._drivers:
             if isinstance(client.loop, _Loop) and client.loop.simulation is self:
-                self._seen.setdefault(client, _Client(self.world))
+                self._shown(client)
         for client, shown in self._seen.items():
             for claim in client.crew.live.values():
-                if claim not in self.laws.open:
-                    self.laws.began(cast(Any, shown), claim)
-            self.laws.turned(cast(Any, shown))
-        self.laws.look()
+                if claim not in shown.laws.open:
+                    shown.laws.began(cast(Any, shown), claim)
+            shown.laws.turned(cast(Any, shown))
+        for laws in self.laws_of.values():
+            laws.look()
 
     def sends(self, client: driver.Driver, node: Node, data: bytes) -> None:
         """A client is about to send this."""
         if not self._watched:
             return
-        self.laws.sends(cast(Any, self._seen.setdefault(client, _Client(self.world))), node, data)
+        shown = self._shown(client)
+        shown.laws.sends(cast(Any, shown), node, data)
 
     @contextmanager
-    def _patched(self) -> Iterator[None]:
-        """Whatever holdfast reads of the real world, it reads of this one."""
-
-        def now() -> float:
-            return self.world.now
-
-        dice = self.world.chance.dice("clients")
+    def _alone(self) -> Iterator[None]:
+        """No thread starts in here: it would live in real time."""
         instead = [
-            (driver, "clock", now),
-            (turns, "clock", now),
-            (face_lease, "clock", now),
-            (aio_lease, "clock", now),
-            (driver, "os", SimpleNamespace(**{**vars(os), "urandom": dice.randbytes})),
-            (driver, "time", SimpleNamespace(**{**vars(time), "time": lambda: WALL + self.world.now})),
             (threading.Thread, "start", _refused(threading.Thread.start)),  # (anyio has workers of its own, and so may others)
             (threads_driver, "start_new_thread", _refused(greenlets.start_new_thread)),  # (a client for threads would dial in earnest)
         ]
@@ -339,12 +407,21 @@ class Simulation:
 
 
 class _Client:
-    """What the laws see of a client: its clock; and whether its process runs. `used`: is it known which process is its own?"""
+    """What the laws see of a client: its clock, the nodes that it names, and whether its process runs.
 
-    def __init__(self, world: World) -> None:
+    `laws`: those that watch it; `used`: is it known which process is its own?
+    """
+
+    def __init__(self, world: World, client: driver.Driver, nodes: list[Node], laws: Laws) -> None:
         self.clock = Clock(world, 0.0)
+        self._client, self.nodes, self.laws = client, nodes, laws
         self.process: Process[Any] | None = None
         self.used = False
+
+    @property
+    def gone(self) -> bool:
+        """Does it do nothing any more?"""
+        return self._client._over
 
     @property
     def dead(self) -> bool:
@@ -358,8 +435,8 @@ class _Client:
 class _Inhabitant(Holdfast):
     """A client that is of use in its world only. (In another loop it would dial the nodes' addresses in the real world.)"""
 
-    def __init__(self, simulation: Simulation, options: dict[str, Any]) -> None:
-        super().__init__(*simulation.urls, **options)
+    def __init__(self, simulation: Simulation, urls: tuple[str, ...], options: dict[str, Any]) -> None:
+        super().__init__(*urls, **options)
         self._simulation = simulation
 
     def _driver(self, at: int = 0) -> driver.Driver:
@@ -404,6 +481,7 @@ class _Loop(asyncio.SelectorEventLoop):
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         simulation.loop = self
+        self.holdfast_sources = Sources(self.time, simulation.wall, simulation.entropy)
         self._opened: dict[socket.socket, _Transport] = {}
         selector = _Selector()
         selector.loop = self
@@ -447,7 +525,7 @@ class _Loop(asyncio.SelectorEventLoop):
         return task
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        node = next((it for it in self.simulation.nodes if address[:2] == (HOSTS.format(it.index + 1), PORT)), None)
+        node = self.simulation._hosts.get(address[0]) if address[1] == PORT else None
         if node is None:
             raise ConnectionRefusedError(f"nobody is at {address} in a simulated world")
         process = current.get()
@@ -579,6 +657,28 @@ def _is_a_clients(task: asyncio.Task[Any]) -> bool:
     """Does a client connect with it?"""
     code = getattr(task.get_coro(), "cr_code", None)
     return code is not None and code.co_filename == driver.__file__
+
+
+def _url(node: Node) -> str:
+    return f"redis://{HOSTS.format(node.index + 1)}:{PORT}"
+
+
+def _sizes(nodes: int | None, shards: Mapping[str, int] | None) -> Mapping[str, int]:
+    """The number of nodes of each set, by its name."""
+    if shards is None:
+        sizes: Mapping[str, int] = {"": 3 if nodes is None else nodes}
+    elif nodes is not None:
+        raise ConfigError("a simulation has nodes or shards: with shards={'a': 3, 'b': 3}, leave nodes out")
+    elif not shards:
+        raise ConfigError("shards is empty: name at least one set, as shards={'a': 3, 'b': 3}")
+    else:
+        sizes = shards
+    for size in sizes.values():
+        if type(size) is not int or size < 1:
+            raise ConfigError(f"a set of a simulation has at least one node, not {checks.shown(size)}")
+    if sum(sizes.values()) > MOST:
+        raise ConfigError(f"a simulation has at most {MOST} nodes, not {sum(sizes.values())}")
+    return sizes
 
 
 def _nobody() -> None:

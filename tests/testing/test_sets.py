@@ -1,0 +1,289 @@
+"""A simulation of several sets of nodes, and clients that name only some of its nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from proof import patches
+
+from holdfast import NoQuorum
+from holdfast.aio import Holdfast
+from holdfast.core import claim as claims
+from holdfast.core import quorum
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.face.sites import Sites
+from holdfast.testing import laws
+from holdfast.testing.laws import Laws
+from holdfast.testing.simulation import Simulation
+from holdfast.testing.world import Violation
+
+SETS = {"eu": 3, "us": 5}
+NAMES = [f"user:{number}" for number in range(12)]
+QUICK: dict[str, Any] = {"ttl": 1.0, "max_ttl": 2.0, "outage": 0.5}
+
+
+def of_sets(simulation: Simulation) -> dict[str, list[str]]:
+    """Which of the names live on which set: where their keys are."""
+    found: dict[str, list[str]] = {name: [] for name in simulation.sets}
+    for shard, nodes in simulation.sets.items():
+        found[shard] = [name for name in NAMES if any(it.holder(name.encode()) for it in nodes)]
+    return found
+
+
+# ------------------------------------------------ several sets
+
+
+def test_names_are_spread_over_the_sets_and_each_set_is_watched() -> None:
+    simulation = Simulation(shards=SETS, max_ttl=2.0)
+    assert [len(simulation.sets[it]) for it in SETS] == [3, 5]
+    assert len(simulation.nodes) == len(set(simulation.urls)) == 8
+    assert [*simulation.shards["eu"], *simulation.shards["us"]] == list(simulation.urls)
+
+    async def main() -> dict[str, list[str]]:
+        async with simulation.client(**QUICK) as locks:
+            leases = [await locks.lock(name).acquire() for name in NAMES]
+            found = of_sets(simulation)
+            for lease in leases:
+                await lease.release()
+            return found
+
+    found = simulation.run(main())
+    assert all(found.values())
+    assert sorted(found["eu"] + found["us"]) == sorted(NAMES)
+    for it in simulation.laws_of.values():
+        assert all(it.looked[law] for law in ("exclusion", "majority", "zombie", "no expiry"))
+
+
+def test_a_set_without_a_majority_takes_only_its_own_names_along() -> None:
+    simulation = Simulation(shards=SETS, max_ttl=2.0)
+
+    async def main() -> tuple[list[str], dict[str, list[str]]]:
+        async with simulation.client(**QUICK) as locks:
+            await locks.ready()
+            for node in simulation.sets["eu"][:2]:
+                node.stop()
+            refused, leases = [], []
+            for name in NAMES:
+                try:
+                    leases.append(await locks.lock(name, wait=0).acquire())
+                except NoQuorum:
+                    refused.append(name)
+            found = of_sets(simulation)
+            for lease in leases:
+                await lease.release()
+            return refused, found
+
+    refused, found = simulation.run(main())
+    assert refused
+    assert sorted(refused + found["us"]) == sorted(NAMES)
+
+
+def moves(seed: int, storm: bool = True) -> tuple[Simulation, list[int]]:
+    """One client knows the old list, one the new list, one both. The first ends before the second begins."""
+    simulation = Simulation(shards={"old": 3, "new": 3}, seed=seed, max_ttl=2.0)
+    old, new = ({it: simulation.shards[it]} for it in ("old", "new"))
+    inside, fences = [0], []
+
+    async def adds(seconds: float, **lists: Any) -> None:
+        end = simulation.now + seconds
+        async with simulation.client(**{**QUICK, "outage": 30.0, **lists}) as locks:
+            while simulation.now < end:
+                try:
+                    async with locks.lock("register") as lease:
+                        assert not inside[0], "two are inside"
+                        inside[0] += 1
+                        try:
+                            await asyncio.sleep(0.05)
+                        finally:
+                            inside[0] -= 1
+                        lease.check()
+                        fences.append(lease.fence)
+                except HoldfastError:
+                    pass  # the storm has its way: what counts is that nobody else is inside
+                await asyncio.sleep(0.1)
+
+    async def main() -> None:
+        if storm:
+            simulation.storm(faults=1.0)
+        both = asyncio.create_task(adds(12.0, shards=new, previous=old))
+        await adds(5.0, shards=old)
+        await asyncio.sleep(1.0)
+        await adds(5.0, shards=new)
+        await both
+        simulation.calm()
+
+    simulation.run(main())
+    return simulation, fences
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_names_move_from_one_set_to_another_in_a_storm(seed: int) -> None:
+    simulation, fences = moves(seed)
+    assert len(fences) > 20
+    assert fences == sorted(set(fences))
+    assert all(laws.looked["exclusion"] > 5 for laws in simulation.laws_of.values())
+
+
+def test_each_set_has_a_storm_of_its_own_and_the_same_seed_is_the_same_history() -> None:
+    (one, _), (again, _) = moves(1), moves(1)
+    assert one.timeline() == again.timeline()
+    assert one.world.fingerprint() == again.world.fingerprint()
+    for nodes in one.sets.values():
+        assert any(str(node) in line and "clock" in line for node in nodes for line in one.timeline().splitlines())
+
+
+# ------------------------------------------------ clients that name some of the nodes
+
+
+def holds(simulation: Simulation, *lists: Any, frozen: Sequence[int] = ()) -> Coroutine[Any, Any, list[int]]:
+    """A client for each list takes the same lock, three times."""
+    fences: list[int] = []
+
+    async def takes(locks: Holdfast) -> None:
+        async with locks:
+            for _ in range(3):
+                async with locks.lock("register") as lease:
+                    await asyncio.sleep(0.1)
+                    fences.append(lease.fence)
+
+    async def main() -> list[int]:
+        for node in frozen:
+            simulation.nodes[node].freeze(60)
+        await asyncio.gather(*[takes(simulation.client(nodes=nodes, **QUICK)) for nodes in lists])
+        return fences
+
+    return main()
+
+
+@pytest.mark.parametrize(
+    "count, lists",
+    [(3, [[0, 1], [0, 1, 2]]), (5, [[4, 2, 1], [1, 2, 4]]), (5, [[0, 1, 2, 3], [1, 2, 3, 4]]), (3, [[2], [2]])],
+)
+def test_clients_whose_majorities_meet_exclude_each_other(count: int, lists: list[list[int]]) -> None:
+    simulation = Simulation(count, max_ttl=2.0)
+    fences = simulation.run(holds(simulation, *lists))
+    assert len(fences) == len(set(fences)) == 6
+    assert simulation.laws.looked["majority"]
+
+
+UNSAFE: list[tuple[int, list[list[int]], list[int]]] = [
+    (5, [[0, 1, 2], [2, 3, 4]], []),
+    (3, [[0], [0, 1, 2]], []),
+    (5, [[0, 1, 2], [0, 1, 2, 3, 4]], [2]),  # nobody else gets the lock here, but could
+]
+
+
+@pytest.mark.parametrize("count, lists, frozen", UNSAFE)
+def test_clients_whose_majorities_need_not_meet_are_noticed(count: int, lists: Any, frozen: list[int]) -> None:
+    simulation = Simulation(count, max_ttl=2.0)
+    with pytest.raises(Violation, match=r"^(majority|exclusion): "):
+        simulation.run(holds(simulation, *lists, frozen=frozen))
+
+
+def test_a_list_that_nobody_has_any_more_is_no_danger() -> None:
+    simulation = Simulation(5, max_ttl=2.0)
+
+    async def main() -> None:
+        await holds(simulation, [2, 3, 4])
+        await holds(simulation, [0, 1, 2])
+
+    simulation.run(main())
+
+
+def test_a_client_that_names_some_nodes_speaks_to_no_other() -> None:
+    simulation = Simulation(5)
+
+    async def main() -> list[str]:
+        async with simulation.client([3, 1]) as locks, locks.lock("a"):
+            await asyncio.sleep(0.1)
+            return [node.node for node in locks.nodes()]
+
+    assert simulation.run(main()) == [simulation.urls[3], simulation.urls[1]]
+    assert [bool(it.server.calls) for it in simulation.nodes] == [False, True, False, True, False]
+
+
+# ------------------------------------------------ what cannot be
+
+
+@pytest.mark.parametrize(
+    "options, match",
+    [
+        ({"nodes": 0}, "at least one node, not 0"),
+        ({"nodes": True}, "at least one node, not True"),
+        ({"nodes": 3, "shards": SETS}, "leave nodes out"),
+        ({"shards": {}}, "shards is empty"),
+        ({"shards": {"a": 3, "b": 0}}, "at least one node, not 0"),
+        ({"shards": {"a": 200, "b": 200}}, "at most 250 nodes, not 400"),
+    ],
+)
+def test_a_world_that_cannot_be_is_refused(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        Simulation(**options)
+
+
+@pytest.mark.parametrize("nodes", [[], [3], [-1], ["a"]])
+def test_a_client_that_names_no_such_node_is_refused(nodes: list[Any]) -> None:
+    with pytest.raises(ConfigError, match="from 0 to 2"):
+        Simulation().client(nodes)
+
+
+def test_numbers_of_nodes_are_for_one_set() -> None:
+    with pytest.raises(ConfigError, match=r"simulation\.shards"):
+        Simulation(shards=SETS).client([0])
+
+
+# ------------------------------------------------ planted faults
+
+
+@pytest.mark.filterwarnings("ignore:.*was discarded without release:ResourceWarning")
+def test_a_majority_that_is_none_is_found_on_every_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine takes one vote for a majority. The laws, which count for themselves, see it on each set."""
+    majority = quorum.majority
+    monkeypatch.setattr(claims.quorum, "majority", lambda nodes: 1)
+    monkeypatch.setattr(laws, "quorum", SimpleNamespace(majority=majority))
+    for sizes in ({"a": 3}, {"a": 1, "b": 3}, {"a": 3, "b": 1}):
+        world = Simulation(shards=sizes, max_ttl=2.0)
+
+        async def main(world: Simulation = world) -> None:
+            for node in [node for nodes in world.sets.values() for node in nodes[1:]]:
+                node.lag = 0.01
+            locks = world.client(**QUICK)
+            kept = [await locks.lock(name).acquire() for name in NAMES]
+            assert kept
+
+        with pytest.raises(Violation, match=r"^(majority|exclusion): "):
+            world.run(main())
+
+
+placed = Sites.placed
+Plant = Callable[[pytest.MonkeyPatch], None]
+BLIND: dict[str, tuple[Plant, Callable[[], object]]] = {
+    "the laws know one list of nodes": (
+        lambda patch: patches.method(patch, Laws, "_in_reach", "for named in lists", "for named in [frozenset(self.nodes)]"),
+        lambda: test_clients_whose_majorities_meet_exclude_each_other(3, [[2], [2]]),
+    ),
+    "the laws know the holder's list only": (
+        lambda patch: patches.method(patch, Laws, "_in_reach", "for named in lists", "for named in [*lists][:0]"),
+        lambda: test_clients_whose_majorities_need_not_meet_are_noticed(*UNSAFE[2]),
+    ),
+    "a list is feared for ever": (
+        lambda patch: patches.method(patch, Laws, "_in_reach", " if not driver.gone", ""),
+        test_a_list_that_nobody_has_any_more_is_no_danger,
+    ),
+    "what moves is not held on its old set": (
+        lambda patch: patch.setattr(Sites, "placed", lambda sites, terms: (placed(sites, terms)[0], ())),
+        lambda: moves(0, storm=False),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", BLIND)
+def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, check = BLIND[fault]
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check()
