@@ -1,472 +1,325 @@
-/* HEAD */
+/* The lock protocol of holdfast, as a model for Spin. Rule numbers are those of docs/protocol.md.
+ *
+ * CLIENTS clients want one lock on N nodes, once each. A smaller client number is a lower ticket. Each client has an ordered
+ * connection to each node. Commands and answers wait in it for as long as they like. What can happen, in any order: a client begins;
+ * a node executes a command; a client hears an answer or a push; a holder releases the lock. At most so often, in one run:
+ *   BREAKS    a connection breaks; the node executes some of the commands under way later, and never the others
+ *   RESTARTS  a node restarts and forgets everything; clients leave it alone until its guard is over
+ *   RENEWALS  a client sends its request again: a heartbeat, a renewal or an extension
+ *   LAPSES    time passes for a holder: what it did not renew has ended
+ * Time has no numbers here. Each request belongs to a `round` of its client. `over[c]` says up to which round the bounds of client c
+ * have passed. A node's lease may end at any moment after that, and not before: a bound is earlier than the lease's end by rule C2.
+ * When a guard is over, all requests from before the restart are over too: the guard is longer than every ttl (rule G1). The clock
+ * floor is at least what the node forgot (rule F1). Whatever the drift, the ttl and the guard are, real time allows no other order of
+ * these events, so what holds here holds there. The arithmetic behind those three facts is left to docs/proof.md and the simulator.
+ * Not here: tries, clients that give up, foreign holders, the gap rule (C12 to C14), clocks (F2 to F7), and keys deleted by hand.
+ * `./task model` explores the shipped client with some of that, `./task sim` with all of it.
+ *
+ * Checked in each state: V, S1 and S2. At the end of each run: every client had the lock or lost it (L1; with faults L2). No run is
+ * endless (there are no cycles). WITHOUT=Q9 takes rule Q9 away; spec/check.py shows that each rule is needed. By hand:
+ *   spin -a lock.pml && gcc -O2 -DSAFETY -o pan pan.c && ./pan       (with -DBREAKS=1 and so on, give all eight)
+ */
 #ifndef CLIENTS
 #define CLIENTS 2
-#endif
-#ifndef N
 #define N 3
-#endif
-#ifndef FENCES
 #define FENCES 1
-#endif
-#ifndef BREAKS
 #define BREAKS 0
-#endif
-#ifndef RESTARTS
 #define RESTARTS 0
-#endif
-#ifndef RENEWALS
 #define RENEWALS 0
-#endif
-#ifndef LAPSES
 #define LAPSES 0
-#endif
-#ifndef WITHOUT
 #define WITHOUT 0
 #endif
 #define FAULTS (BREAKS + RESTARTS + RENEWALS + LAPSES > 0)
 mtype:rule = { C1, C2, C3, C5, C6, F1, F1_floor, F8, F9, G1, K5, Q1, Q3, Q4, Q5, Q7, Q8, Q9, Q10, Q11, Q12, Q16, T1 };
 #define RULE(x) (WITHOUT != x)
+#define Q (N / 2 + RULE(C1))                                /* C1: a majority */
+#define MAX(a, b) ((a) > (b) -> (a) : (b))
 
+/* A token is a number, and a lower number is a lower token. Each client has two: the second one for starting over (Q11). */
+#define NONE 0
+#define TOKEN(c) (2 * (c) + 1 + second[c])
+#define OWNER(t) (((t) - 1) / 2)
+#define TICKET(t) (FENCES * OWNER(t) + 1)
+#define BIT(t) (1 << (t))
+
+/* T1: one ordered connection for each client and node. A command: word, token, proposed fence, round. To a client: word, token,
+ * fence, round of the request that is answered, is a lower token waiting, is it the answer to a cede. */
+#define LINKS (CLIENTS * N)
+#define AT(c, i) ((c) * N + (i))
 mtype:word = { REQUEST, CEDE, RELEASE, GRANTED, DENIED, PUSH, INQUIRY };
+chan to_node[LINKS] = [6] of { mtype:word, byte, byte, byte };
+chan to_client[LINKS] = [6] of { mtype:word, byte, byte, byte, bit, bit };
+chan late[LINKS] = [6] of { mtype:word, byte, byte, byte }; /* commands whose connection broke */
+bit down[LINKS];
+
+/* A node keeps the holder's token and the round of its lease, the queue (a bit for each token) with deadlines, and the fence. */
+byte holder[N], lease[N], queue[N], fence[N], deadline[N * (2 * CLIENTS + 1)];
+bit guard[N];
+#define DEADLINE(i, t) deadline[(i) * (2 * CLIENTS + 1) + (t)]
+#define LOWER(i, t) ((queue[i] & (BIT(t) - 1)) != 0)
+
+/* A client keeps its state, rounds, the fence that it proposes and the fence that it holds. Of each node: the vote. */
 #define IDLE 0
 #define WAITING 1
 #define HELD 2
 #define OVER 3
-#define UP 0
-#define CUT 1
-#define DOWN 2
-#define NONE 0
-#define TOKEN(c) (2 * (c) + 1 + second[c])
-#define OWNER(t) (((t) - 1) / 2)
-#define TICKET(t) (FENCES * (OWNER(t) + 1))
-#define TOKENS (2 * CLIENTS)
-#define BIT(t) (1 << (t))
-#define LOWER(i, t) ((queue[i] & (BIT(t) - 1)) != 0)
-#define AT(c, i) ((c) * N + (i))
-#define LINKS (CLIENTS * N)
-#define MAX(a, b) ((a) > (b) -> (a) : (b))
-#define Q (N / 2 + RULE(C1))                                            /* C1 */
-
-/* The network: for each client and node an ordered connection (T1). */
-chan to_node[LINKS] = [6] of { mtype:word, byte, byte, byte };             /* word, token, proposed fence, round */
-chan to_client[LINKS] = [6] of { mtype:word, byte, byte, byte, bit, bit }; /* word, token, fence, round, lower?, to a cede? */
-chan late[LINKS] = [6] of { mtype:word, byte, byte, byte };                /* commands that outlive their connection */
-byte link[LINKS];
-
-/* What a node keeps. */
-byte holder[N], lease[N], queue[N], fence[N], deadline[N * (TOKENS + 1)];
-#define DEADLINE(i, t) deadline[(i) * (TOKENS + 1) + (t)]
-bit guard[N];
-
-/* What a client keeps: of itself, and of each node. */
-byte state[CLIENTS], round[CLIENTS], over[CLIENTS], before[CLIENTS], propose[CLIENTS], mine[CLIENTS];
-bit second[CLIENTS];
-bit granted[LINKS], ceding[LINKS], burnt[LINKS];
+byte state[CLIENTS], round[CLIENTS], over[CLIENTS], propose[CLIENTS], mine[CLIENTS];
+bit second[CLIENTS], granted[LINKS], ceding[LINKS], burnt[LINKS];
 byte told[LINKS], bound[LINKS], base[LINKS], wrote[LINKS];
 #define LIVE(c) (state[c] == WAITING || state[c] == HELD)
-#define COUNTS(c, i) (granted[AT(c, i)] && (bound[AT(c, i)] > over[c] || !RULE(C5)))
-#define CURRENT(t) (LIVE(OWNER(t)) && t == TOKEN(OWNER(t)))
-#define UNDER_WAY(c, i) (len(to_node[AT(c, i)]) + len(late[AT(c, i)]) > 0)
-#define ENDED(i, t, r) (CURRENT(t) -> over[OWNER(t)] >= (r) : !UNDER_WAY(OWNER(t), i))
+#define COUNTS(c, i) (granted[AT(c, i)] && (bound[AT(c, i)] > over[c] || !RULE(C5)))        /* C5: in time */
 
-byte breaks = BREAKS, restarts = RESTARTS, renewals = RENEWALS, lapses = LAPSES;
-byte latest;                                /* the fence of the latest holder */
-hidden byte S1 = 1, S2 = 1, V = 1, served = 1;
-hidden mtype:word word;
-hidden byte token, proposed, said, when, head, node, node2, other, client, whose, votes, most;
-hidden byte lower, to_cede, fresh;
+byte breaks = BREAKS, restarts = RESTARTS, renewals = RENEWALS, lapses = LAPSES, latest;    /* latest: the last holder's fence */
+hidden byte V, S1, S2, served;                              /* the properties */
+hidden mtype:word word;                                     /* from here on: for use within one step */
+hidden byte token, proposed, said, when, head, node, node2, other, client, whose, votes, most, lower, to_cede, fresh;
 
-inline say(t, i, x_word, x_fence, x_round, x_lower, x_cede) {
-    whose = OWNER(t);
-    if
-    :: link[AT(whose, i)] != UP || state[whose] == IDLE -> skip
-    :: link[AT(whose, i)] == UP && LIVE(whose) ->
-        if
-        :: x_word == INQUIRY && state[whose] == HELD -> skip
-        :: x_word == DENIED && !x_cede && len(to_client[AT(whose, i)]) == 0 && !granted[AT(whose, i)] &&
-                !ceding[AT(whose, i)] && t == TOKEN(whose) -> base[AT(whose, i)] = x_round
-        :: else -> to_client[AT(whose, i)]!x_word, t, x_fence, x_round, x_lower, x_cede
-        fi
-    :: link[AT(whose, i)] == UP && state[whose] == OVER ->
-        if
-        :: x_word == PUSH && len(to_node[AT(whose, i)]) == 0 -> to_node[AT(whose, i)]!RELEASE, t, 0, 0      /* T7 */
-        :: else
-        fi
-    fi
-}
-inline promote(i, caller, by_caller) {
-    if
-    :: queue[i] != 0 && RULE(Q3) ->
-        head = 1;
-        do
-        :: !(queue[i] & BIT(head)) -> head++
-        :: else -> break
-        od;
-        if
-        :: !RULE(Q1) && i == 1 ->
-            head = TOKENS;
-            do
-            :: !(queue[i] & BIT(head)) -> head--
-            :: else -> break
-            od
-        :: else
-        fi;
-        queue[i] = queue[i] & ~BIT(head);
-        most = (head == caller -> by_caller : TICKET(head));
-        fence[i] = MAX(fence[i] + (RULE(F1) && FENCES), most);
-        holder[i] = head;
-        lease[i] = DEADLINE(i, head);
-        DEADLINE(i, head) = 0;
-        if
-        :: head != caller && RULE(Q4) -> say(head, i, PUSH, fence[i], 0, 0, 0)
-        :: else
-        fi
-    :: else
-    fi
-}
-inline execute(i, answers) {                /* word, token, proposed, when */
-    if
-    :: word == RELEASE ->
-        queue[i] = queue[i] & ~BIT(token);
-        DEADLINE(i, token) = 0;
-        if
-        :: holder[i] == token || !RULE(Q16) -> holder[i] = NONE; lease[i] = 0
-        :: else
-        fi;
-        if
-        :: holder[i] == NONE -> promote(i, NONE, 0)
-        :: else
-        fi
-    :: else ->
-        to_cede = word == CEDE;
-        if
-        :: holder[i] == token && !(to_cede && LOWER(i, token)) ->
-            lease[i] = (RULE(K5) -> MAX(lease[i], when) : when);
-            fence[i] = MAX(fence[i], proposed)
-        :: else ->
-            fresh = holder[i] != token && !(queue[i] & BIT(token));
-            queue[i] = queue[i] | BIT(token);
-            DEADLINE(i, token) = (RULE(Q5) -> MAX(DEADLINE(i, token), when) : when);
-            if
-            :: holder[i] == token -> holder[i] = NONE; lease[i] = 0
-            :: else
-            fi;
-            if
-            :: holder[i] == NONE -> promote(i, token, proposed)
-            :: holder[i] > token && fresh && RULE(Q7) -> say(holder[i], i, INQUIRY, 0, 0, 1, 0)
-            :: else
-            fi
-        fi;
-        if
-        :: answers && holder[i] == token -> say(token, i, GRANTED, fence[i], when, LOWER(i, token) && RULE(Q7), to_cede)
-        :: answers && holder[i] != token -> say(token, i, DENIED, 0, when, 0, to_cede)
-        :: else
-        fi
-    fi;
-    look(i)
-}
-inline look(i) {                            /* V: a node that counts holds the token */
+/* ------------------------------------------------ nodes */
+inline look(i) {                                            /* V: a node that counts holds the token */
+    V = 1;
     for (other : 0 .. CLIENTS - 1) {
         V = V && (!LIVE(other) || !COUNTS(other, i) || holder[i] == TOKEN(other) || guard[i])
     }
     assert(V)
 }
-
-inline send(c, i, x_word, t) {
+inline say(t, i, x_word, x_fence, x_round, x_lower, x_cede) {   /* what would change nothing for the client is left out */
+    whose = OWNER(t);
     if
-    :: link[AT(c, i)] == UP -> to_node[AT(c, i)]!x_word, t, propose[c], round[c]
+    :: down[AT(whose, i)] || state[whose] == IDLE || (x_word == INQUIRY && state[whose] == HELD) -> skip
+    :: else ->
+        if                                                  /* T7: a grant that is not wanted is given back */
+        :: state[whose] == OVER && x_word == PUSH && len(to_node[AT(whose, i)]) == 0 -> send(whose, i, RELEASE, t)
+        :: LIVE(whose) && x_word == DENIED && !x_cede && len(to_client[AT(whose, i)]) == 0 && t == TOKEN(whose) &&
+           !granted[AT(whose, i)] && !ceding[AT(whose, i)] -> base[AT(whose, i)] = x_round
+        :: else -> if :: LIVE(whose) -> to_client[AT(whose, i)]!x_word, t, x_fence, x_round, x_lower, x_cede :: else fi
+        fi
+    fi
+}
+inline promote(i, caller, by_caller) {                      /* Q3: a free lock goes to the lowest waiter */
+    if
+    :: queue[i] != 0 && RULE(Q3) ->
+        head = 1;
+        do :: !(queue[i] & BIT(head)) -> head++ :: else -> break od;
+        if                                                  /* Q1: in the same order on all nodes */
+        :: !RULE(Q1) && i == 1 -> head = 2 * CLIENTS; do :: !(queue[i] & BIT(head)) -> head-- :: else -> break od
+        :: else
+        fi;
+        queue[i] = queue[i] & ~BIT(head);
+        most = (head == caller -> by_caller : TICKET(head));
+        fence[i] = MAX(fence[i] + (RULE(F1) && FENCES), most);  /* F1: a grant raises the fence */
+        holder[i] = head;
+        lease[i] = DEADLINE(i, head);
+        DEADLINE(i, head) = 0;
+        if :: head != caller && RULE(Q4) -> say(head, i, PUSH, fence[i], 0, 0, 0) :: else fi
     :: else
     fi
 }
-inline ask(c) {
-    for (node : 0 .. N - 1) {
+inline execute(i, answers) {                                /* word, token, proposed, when */
+    to_cede = word == CEDE;
+    if
+    :: word == RELEASE ->
+        queue[i] = queue[i] & ~BIT(token);
+        DEADLINE(i, token) = 0;
+        if :: holder[i] == token || !RULE(Q16) -> holder[i] = NONE; lease[i] = 0 :: else fi;    /* Q16: it compares */
+        if :: holder[i] == NONE -> promote(i, NONE, 0) :: else fi
+    :: word != RELEASE && holder[i] == token && !(to_cede && LOWER(i, token)) ->    /* C7: the holder's own request extends */
+        lease[i] = (RULE(K5) -> MAX(lease[i], when) : when);                        /* K5: never back */
+        fence[i] = MAX(fence[i], proposed)
+    :: else ->                                              /* Q2: it queues first, and is promoted in its turn */
+        fresh = holder[i] != token && !(queue[i] & BIT(token));
+        queue[i] = queue[i] | BIT(token);
+        DEADLINE(i, token) = (RULE(Q5) -> MAX(DEADLINE(i, token), when) : when);    /* Q5: never earlier */
+        if :: holder[i] == token -> holder[i] = NONE; lease[i] = 0 :: else fi;
         if
-        :: !burnt[AT(c, node)] -> send(c, node, REQUEST, TOKEN(c))
+        :: holder[i] == NONE -> promote(i, token, proposed)
+        :: holder[i] > token && fresh && RULE(Q7) -> say(holder[i], i, INQUIRY, 0, 0, 1, 0)     /* Q7: make way */
         :: else
         fi
-    }
+    fi;
+    if
+    :: answers && word != RELEASE && holder[i] == token ->
+        say(token, i, GRANTED, fence[i], when, (LOWER(i, token) && RULE(Q7)), to_cede)
+    :: answers && word != RELEASE && holder[i] != token -> say(token, i, DENIED, 0, when, 0, to_cede)
+    :: else
+    fi;
+    look(i)
 }
-inline hear_no_more(c, i) {
-    do
-    :: len(to_client[AT(c, i)]) > 0 -> to_client[AT(c, i)]?_, _, _, _, _, _
-    :: else -> break
-    od
+
+/* ------------------------------------------------ clients */
+inline send(c, i, x_word, t) {
+    if :: !down[AT(c, i)] -> to_node[AT(c, i)]!x_word, t, propose[c], round[c] :: else fi
 }
+inline ask(c) {
+    for (node : 0 .. N - 1) { if :: !burnt[AT(c, node)] -> send(c, node, REQUEST, TOKEN(c)) :: else fi }
+}
+inline drain(c, i) { do :: len(to_client[AT(c, i)]) > 0 -> to_client[AT(c, i)]?_, _, _, _, _, _ :: else -> break od }
 inline drop(c, i) { granted[AT(c, i)] = 0; told[AT(c, i)] = 0; bound[AT(c, i)] = 0; wrote[AT(c, i)] = 0 }
 inline forget(c, i) { drop(c, i); ceding[AT(c, i)] = 0; burnt[AT(c, i)] = 0; base[AT(c, i)] = 0 }
-inline leave(c) {
-    for (node : 0 .. N - 1) {
-        forget(c, node);
-        hear_no_more(c, node);
-        send(c, node, RELEASE, TOKEN(c))
-    }
+inline leave(c) {                                           /* C10: the release is the last command about a token */
+    for (node : 0 .. N - 1) { forget(c, node); drain(c, node); send(c, node, RELEASE, TOKEN(c)) }
     state[c] = OVER; propose[c] = 0; round[c] = 0; over[c] = 0; mine[c] = 0
 }
-inline count(c) {
-    votes = 0;
-    for (node : 0 .. N - 1) { votes = votes + COUNTS(c, node) }
-}
-inline agree(c) {                           /* said: the fence that q nodes which count have said alike; most: the highest */
-    said = 0;
-    most = 0;
+inline count(c) { votes = 0; for (node : 0 .. N - 1) { votes = votes + COUNTS(c, node) } }
+inline agree(c) {                       /* said: the fence on which Q nodes that count agree (F8); most: their highest fence */
+    said = 0; most = 0;
     for (node : 0 .. N - 1) {
         votes = 0;
         for (node2 : 0 .. N - 1) {
             votes = votes + (COUNTS(c, node) && COUNTS(c, node2) && told[AT(c, node)] == told[AT(c, node2)])
         }
-        if
-        :: votes >= Q -> said = told[AT(c, node)]
-        :: else
-        fi;
-        if
-        :: COUNTS(c, node) && told[AT(c, node)] > most -> most = told[AT(c, node)]
-        :: else
-        fi
+        if :: votes >= Q -> said = told[AT(c, node)] :: else fi;
+        most = (COUNTS(c, node) -> MAX(most, told[AT(c, node)]) : most)
     }
     count(c);
     said = (!RULE(F8) && votes >= Q -> most : said)
 }
-inline decide(c, i) {
-    count(c);
+inline decide(c, i) {                                       /* `lower`: a lower token waits on node i */
+    agree(c);
     if
-    :: state[c] == HELD && votes < Q && RULE(C6) -> leave(c)
-    :: state[c] == HELD && votes >= Q ->
-        S2 = !FENCES || mine[c] == latest;
-        assert(S2)
-    :: state[c] == WAITING ->
-        agree(c);
-        if
-        :: said > 0 ->
-            for (other : 0 .. CLIENTS - 1) {
-                count(other);
-                S1 = S1 && !(state[other] == HELD && votes >= Q)
-            }
-            assert(S1);
-            state[c] = HELD;
-            S2 = !FENCES || said > latest;
-            assert(S2);
-            mine[c] = said * FENCES; latest = mine[c]; propose[c] = mine[c]
-        :: said == 0 && lower && COUNTS(c, i) && link[AT(c, i)] == UP && RULE(Q8) ->
-            drop(c, i);
-            ceding[AT(c, i)] = 1;
-            send(c, i, CEDE, TOKEN(c))
+    :: state[c] == HELD && votes < Q && RULE(C6) -> leave(c)                        /* C6: lost */
+    :: state[c] == HELD && votes >= Q -> S2 = mine[c] == latest; assert(S2)         /* nobody had it in between */
+    :: state[c] == WAITING && said > 0 ->                                           /* C5: held */
+        S1 = 1;
+        for (other : 0 .. CLIENTS - 1) { count(other); S1 = S1 && !(state[other] == HELD && votes >= Q) }
+        S2 = !FENCES || said > latest;
+        assert(S1); assert(S2);
+        state[c] = HELD; mine[c] = said * FENCES; latest = mine[c]; propose[c] = mine[c]    /* F10: renewals propose it */
+    :: state[c] == WAITING && said == 0 ->
+        if                                                                          /* Q8: a waiter makes way */
+        :: lower && COUNTS(c, i) && !down[AT(c, i)] && RULE(Q8) ->
+            drop(c, i); ceding[AT(c, i)] = 1; send(c, i, CEDE, TOKEN(c)); agree(c)
         :: else
         fi;
-        agree(c);
-        if
-        :: state[c] == WAITING && votes >= Q && RULE(F9) ->
-            propose[c] = MAX(propose[c], most);
-            for (node : 0 .. N - 1) {
-                if
-                :: COUNTS(c, node) && told[AT(c, node)] < propose[c] && wrote[AT(c, node)] != propose[c] &&
-                        link[AT(c, node)] == UP ->
-                    wrote[AT(c, node)] = propose[c];
-                    send(c, node, REQUEST, TOKEN(c))
-                :: else
-                fi
-            }
-        :: else
-        fi
+        propose[c] = (votes >= Q && RULE(F9) -> MAX(propose[c], most) : propose[c]);
+        for (node : 0 .. N - 1) {                                                   /* F9: write-back, once for each fence */
+            if
+            :: votes >= Q && RULE(F9) && COUNTS(c, node) && !down[AT(c, node)] && told[AT(c, node)] < propose[c] &&
+               wrote[AT(c, node)] != propose[c] -> wrote[AT(c, node)] = propose[c]; send(c, node, REQUEST, TOKEN(c))
+            :: else
+            fi
+        }
     :: else
     fi
 }
-inline hear(c, i) {                         /* word, token, said, when, lower, to_cede */
+inline hear(c, i) {                                         /* word, token, said, when, lower, to_cede */
+    ceding[AT(c, i)] = ceding[AT(c, i)] && !(to_cede && token == TOKEN(c));
     if
-    :: token != TOKEN(c) || burnt[AT(c, i)] ->
+    :: token != TOKEN(c) || burnt[AT(c, i)] ->              /* T7, Q10: a grant that is not wanted is given back */
+        if :: word == PUSH || (word == GRANTED && burnt[AT(c, i)]) -> send(c, i, RELEASE, token) :: else fi
+    :: token == TOKEN(c) && !burnt[AT(c, i)] && !(ceding[AT(c, i)] && RULE(Q9)) ->  /* Q9: until the answer to a cede, nothing counts */
+        base[AT(c, i)] = (word == GRANTED || word == DENIED -> when : base[AT(c, i)]);
         if
-        :: word == PUSH || (word == GRANTED && burnt[AT(c, i)]) -> send(c, i, RELEASE, token)
+        :: word == GRANTED || (word == PUSH && base[AT(c, i)] > 0) ->
+            when = (word == PUSH -> base[AT(c, i)] : when);                         /* C3: by the latest answered request */
+            when = ((word == PUSH && !RULE(C3)) || (word == GRANTED && !RULE(C2)) -> round[c] : when);
+            bound[AT(c, i)] = MAX(bound[AT(c, i)], when);                           /* C2: from the sending of the request */
+            granted[AT(c, i)] = 1;
+            told[AT(c, i)] = said
+        :: word == DENIED -> drop(c, i)
         :: else
-        fi
-    :: else ->
-        ceding[AT(c, i)] = ceding[AT(c, i)] && !to_cede;
-        if
-        :: ceding[AT(c, i)] && RULE(Q9) -> skip
-        :: else ->
-            if
-            :: word == GRANTED || word == DENIED -> base[AT(c, i)] = when
-            :: else
-            fi;
-            if
-            :: word == GRANTED ->
-                when = (RULE(C2) -> when : round[c]);
-                bound[AT(c, i)] = (granted[AT(c, i)] -> MAX(bound[AT(c, i)], when) : when);
-                granted[AT(c, i)] = 1;
-                told[AT(c, i)] = said
-            :: word == PUSH && base[AT(c, i)] > 0 ->
-                bound[AT(c, i)] = (RULE(C3) -> base[AT(c, i)] : round[c]);
-                granted[AT(c, i)] = 1;
-                told[AT(c, i)] = said
-            :: word == DENIED -> drop(c, i)
-            :: else
-            fi;
-            look(i);
-            decide(c, i)
-        fi
+        fi;
+        look(i);
+        decide(c, i)
+    :: else
     fi
 }
-inline broke(c, i) {
-    hear_no_more(c, i);
-    link[AT(c, i)] = DOWN;
-    base[AT(c, i)] = 0;
-    wrote[AT(c, i)] = 0;
+inline broke(c, i) {                                        /* C11: what the node has granted counts on */
+    drain(c, i);
+    down[AT(c, i)] = 1; base[AT(c, i)] = 0; wrote[AT(c, i)] = 0;
     if
-    :: ceding[AT(c, i)] && state[c] == WAITING && RULE(Q10) && RULE(Q11) ->
+    :: ceding[AT(c, i)] && state[c] == WAITING && RULE(Q10) && RULE(Q11) ->         /* Q11: a waiter starts over */
         token = TOKEN(c);
         second[c] = 1;
-        for (node : 0 .. N - 1) {
-            forget(c, node);
-            send(c, node, REQUEST, TOKEN(c));
-            send(c, node, RELEASE, token)
-        }
-    :: ceding[AT(c, i)] && (state[c] == HELD || !RULE(Q11)) && RULE(Q10) -> burnt[AT(c, i)] = 1
+        for (node : 0 .. N - 1) { forget(c, node); send(c, node, REQUEST, TOKEN(c)); send(c, node, RELEASE, token) }
+    :: ceding[AT(c, i)] && (state[c] == HELD || !RULE(Q11)) && RULE(Q10) -> burnt[AT(c, i)] = 1     /* Q10 */
     :: else
     fi;
     ceding[AT(c, i)] = 0
 }
 inline join(c, i) {
-    link[AT(c, i)] = UP;
+    down[AT(c, i)] = 0;
     if
-    :: state[c] == OVER || burnt[AT(c, i)] -> send(c, i, RELEASE, TOKEN(c))
-    :: state[c] == WAITING && !burnt[AT(c, i)] -> send(c, i, REQUEST, TOKEN(c))
+    :: state[c] == OVER || burnt[AT(c, i)] -> send(c, i, RELEASE, TOKEN(c))         /* T6, Q10 */
+    :: state[c] == WAITING && !burnt[AT(c, i)] -> send(c, i, REQUEST, TOKEN(c))     /* C16 */
     :: else
     fi
 }
 
+/* ------------------------------------------------ what can happen at a node */
+#define BUSY(c, i) (len(to_node[AT(c, i)]) + len(late[AT(c, i)]) > 0)
+#define ENDED(i) (LIVE(OWNER(holder[i])) && holder[i] == TOKEN(OWNER(holder[i])) -> over[OWNER(holder[i])] >= lease[i] : \
+                  !BUSY(OWNER(holder[i]), i))
 #define EXECUTE(c) :: d_step { to_node[AT(c, _pid)]?word, token, proposed, when -> execute(_pid, true); skip }
 #define LATE(c) :: d_step { late[AT(c, _pid)]?word, token, proposed, when -> execute(_pid, false); skip }
-#define ENDS(t) :: d_step { (queue[_pid] & BIT(t)) && ENDED(_pid, t, DEADLINE(_pid, t)) -> \
-                            queue[_pid] = queue[_pid] & ~BIT(t); DEADLINE(_pid, t) = 0 }
 active [N] proctype Node() {
-end:
-    do
+end:do
     EXECUTE(0)
     EXECUTE(1)
 #if CLIENTS > 2
     EXECUTE(2)
 #endif
-#if BREAKS
+#if FAULTS
     LATE(0)
     LATE(1)
-#endif
-#if FAULTS
-    :: d_step { holder[_pid] != NONE && ENDED(_pid, holder[_pid], lease[_pid]) ->
-                holder[_pid] = NONE; lease[_pid] = 0; look(_pid); skip }
-    ENDS(1)
-    ENDS(2)
-    ENDS(3)
-    ENDS(4)
+    :: d_step { holder[_pid] != NONE && ENDED(_pid) -> holder[_pid] = NONE; lease[_pid] = 0; look(_pid); skip }
 #endif
 #if RESTARTS
-    :: d_step {
-        restarts && _pid == 0 ->
-        restarts--;
-        guard[_pid] = 1;
-        holder[_pid] = NONE; lease[_pid] = 0; queue[_pid] = 0;
-        fence[_pid] = RULE(F1_floor) * fence[_pid];
+    :: d_step {                                             /* nodes are alike, so it is the first one that restarts */
+        restarts && _pid == 0 -> restarts--; guard[0] = 1;
+        holder[0] = NONE; lease[0] = 0; queue[0] = 0;
+        fence[0] = RULE(F1_floor) * fence[0];               /* F1: after the guard, the clock floor is not below it */
         for (client : 0 .. CLIENTS - 1) {
-            before[client] = round[client];
-            DEADLINE(_pid, 2 * client + 1) = 0;
-            DEADLINE(_pid, 2 * client + 2) = 0;
-            link[AT(client, _pid)] = (LIVE(client) -> CUT : DOWN);
+            DEADLINE(0, 2 * client + 1) = 0; DEADLINE(0, 2 * client + 2) = 0;
             do
-            :: len(to_node[AT(client, _pid)]) > 0 -> to_node[AT(client, _pid)]?_, _, _, _
-            :: len(late[AT(client, _pid)]) > 0 -> late[AT(client, _pid)]?_, _, _, _
+            :: len(to_node[AT(client, 0)]) > 0 -> to_node[AT(client, 0)]?_, _, _, _
+            :: len(late[AT(client, 0)]) > 0 -> late[AT(client, 0)]?_, _, _, _
             :: else -> break
-            od
+            od;
+            broke(client, 0)
         };
         skip
     }
-    :: d_step {
-        guard[_pid] ->
-        guard[_pid] = 0;
-        lower = 0;
+    :: d_step {                                             /* G1: by now, what it granted before is over */
+        _pid == 0 && guard[0] -> guard[0] = 0; lower = 0;
         for (client : 0 .. CLIENTS - 1) {
-            if
-            :: LIVE(client) && over[client] < before[client] ->
-                over[client] = before[client];
-                decide(client, 0)
-            :: else
-            fi;
-            before[client] = 0
+            if :: LIVE(client) -> drop(client, 0); decide(client, 0) :: else fi
         };
-        look(_pid);
+        look(0);
         skip
     }
 #endif
     od
 }
 
-#define HEAR(i) \
-    :: d_step { len(to_client[AT(c, i)]) > 0 -> to_client[AT(c, i)]?word, token, said, when, lower, to_cede; \
-                hear(c, i); skip }
-#define OVERTAKEN(i) \
-    :: d_step { !RULE(T1) && to_client[AT(c, i)]??[PUSH, _, _, _, _, _] -> \
-                to_client[AT(c, i)]??PUSH, token, said, when, lower, to_cede; word = PUSH; hear(c, i); skip }
-#define REJOIN(i) \
-    :: d_step { link[AT(c, i)] == CUT -> broke(c, i); skip } \
-    :: d_step { link[AT(c, i)] == DOWN && !(guard[i] && RULE(G1)) -> join(c, i); skip }
-#define BREAK(i) \
-    :: atomic { \
-        breaks && link[AT(c, i)] == UP && state[c] != IDLE -> \
-        breaks--; \
-        do \
-        :: to_node[AT(c, i)]?word, token, proposed, when -> late[AT(c, i)]!word, token, proposed, when \
-        :: break \
-        od; \
-        d_step { \
-            do \
-            :: len(to_node[AT(c, i)]) > 0 -> to_node[AT(c, i)]?_, _, _, _ \
-            :: else -> break \
-            od; \
-            broke(c, i); \
-            join(c, i); \
-            skip \
-        } \
-    }
-#define HAS(i) (holder[i] == TOKEN(c) && lease[i] > over[c] && COUNTS(c, i))
-#define QUEUES(i) (holder[i] != NONE && (queue[i] & BIT(TOKEN(c))) && DEADLINE(i, TOKEN(c)) > over[c])
-#define HEARTBEAT(i) \
-    :: d_step { \
-        RULE(Q12) && state[c] == WAITING && link[AT(c, i)] == UP && !burnt[AT(c, i)] && !HAS(i) && !QUEUES(i) \
-        && len(to_node[AT(c, i)]) + len(to_client[AT(c, i)]) == 0 -> \
-        round[c] = MAX(round[c], over[c] + 1); \
-        send(c, i, REQUEST, TOKEN(c)) \
-    }
+/* ------------------------------------------------ what can happen at a client */
+#define HEAR(i) :: d_step { to_client[AT(c, i)]?word, token, said, when, lower, to_cede -> hear(c, i); skip }
+#define OVERTAKE(i) :: d_step { !RULE(T1) && to_client[AT(c, i)]??[PUSH, _, _, _, _, _] -> \
+    to_client[AT(c, i)]??PUSH, token, said, when, lower, to_cede; word = PUSH; hear(c, i); skip }
+#define JOIN(i) :: d_step { down[AT(c, i)] && !(guard[i] && RULE(G1)) -> join(c, i); skip }
+#define BREAK(i) :: atomic { breaks && !down[AT(c, i)] && state[c] != IDLE -> breaks--; \
+    do :: d_step { to_node[AT(c, i)]?word, token, proposed, when -> late[AT(c, i)]!word, token, proposed, when } :: break od; \
+    d_step { do :: len(to_node[AT(c, i)]) > 0 -> to_node[AT(c, i)]?_, _, _, _ :: else -> break od; broke(c, i); join(c, i); skip } }
+/* Q12, Q13: a waiter asks again. Only where that changes something: it has no valid grant there, nor a place in a busy node's queue. */
+#define SETTLED(i) ((holder[i] == TOKEN(c) && lease[i] > over[c] && COUNTS(c, i)) || \
+                    (holder[i] != NONE && (queue[i] & BIT(TOKEN(c)))))
+#define HEARTBEAT(i) :: d_step { RULE(Q12) && state[c] == WAITING && !down[AT(c, i)] && !burnt[AT(c, i)] && !SETTLED(i) && \
+    len(to_node[AT(c, i)]) + len(to_client[AT(c, i)]) == 0 -> round[c] = MAX(round[c], over[c] + 1); send(c, i, REQUEST, TOKEN(c)) }
 active [CLIENTS] proctype Client() {
     byte c = _pid - N;
-end:
-    do
-    :: d_step {
-        state[c] == IDLE ->
-        state[c] = WAITING;
-        round[c] = 1;
-        propose[c] = TICKET(TOKEN(c));
-        ask(c);
-        skip
-    }
+end:do
+    :: d_step { state[c] == IDLE -> state[c] = WAITING; round[c] = 1; propose[c] = TICKET(TOKEN(c)); ask(c); skip }
     :: d_step { state[c] == HELD -> leave(c); skip }
     HEAR(0)
-    OVERTAKEN(0)
+    OVERTAKE(0)
 #if N > 1
     HEAR(1)
     HEAR(2)
 #endif
-#if RENEWALS
-    :: d_step { renewals && LIVE(c) && round[c] == over[c] + 1 -> renewals--; round[c]++; ask(c); skip }
-#endif
-#if LAPSES
-    :: d_step { lapses && LIVE(c) && over[c] < round[c] -> lapses--; over[c]++; lower = 0; decide(c, 0); skip }
-#endif
-#if RESTARTS
-    REJOIN(0)
-#endif
-#if BREAKS
-    BREAK(0)
-#if RESTARTS
-    BREAK(1)
-#endif
-#endif
 #if FAULTS
+    :: d_step { renewals && LIVE(c) && round[c] == over[c] + 1 -> renewals--; round[c]++; ask(c); skip }        /* C8 */
+    :: d_step { lapses && state[c] == HELD && over[c] < round[c] -> lapses--; over[c]++; lower = 0; decide(c, 0); skip }
+    JOIN(0)
+    BREAK(0)
     HEARTBEAT(0)
 #if N > 1
     HEARTBEAT(1)
@@ -475,8 +328,11 @@ end:
 #endif
     od
 }
-active proctype End() {
-    timeout ->
-    for (client : 0 .. CLIENTS - 1) { served = served && state[client] == OVER }
-    assert(served)
+active proctype End() {                                     /* when nothing can happen any more, all have been served */
+    timeout;
+    d_step {
+        served = 1;
+        for (client : 0 .. CLIENTS - 1) { served = served && state[client] == OVER };
+        assert(served)
+    }
 }
