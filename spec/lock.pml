@@ -19,6 +19,7 @@
  * endless (there are no cycles). WITHOUT=Q9 takes rule Q9 away; spec/check.py shows that each rule is needed. By hand:
  *   spin -a lock.pml && gcc -O2 -DSAFETY -o pan pan.c && ./pan       (with -DBREAKS=1 and so on, give all eight)
  */
+
 #ifndef CLIENTS
 #define CLIENTS 2
 #define N 3
@@ -30,7 +31,7 @@
 #define WITHOUT 0
 #endif
 #define FAULTS (BREAKS + RESTARTS + RENEWALS + LAPSES > 0)
-mtype:rule = { C1, C2, C3, C5, C6, F1, F1_floor, F8, F9, G1, K5, Q1, Q3, Q4, Q5, Q7, Q8, Q9, Q10, Q11, Q12, Q16, T1 };
+mtype:rule = { C1, C2, C3, C5, C6, F1, F1_floor, F8, F9, G1, K5, Q1, Q3, Q4, Q5, Q7, Q8, Q9, Q10, Q11, Q12, Q16 };
 #define RULE(x) (WITHOUT != x)
 #define Q (N / 2 + RULE(C1))                                /* C1: a majority */
 #define MAX(a, b) ((a) > (b) -> (a) : (b))
@@ -68,18 +69,16 @@ bit second[CLIENTS], granted[LINKS], ceding[LINKS], burnt[LINKS];
 byte told[LINKS], bound[LINKS], base[LINKS], wrote[LINKS];
 #define LIVE(c) (state[c] == WAITING || state[c] == HELD)
 #define COUNTS(c, i) (granted[AT(c, i)] && (bound[AT(c, i)] > over[c] || !RULE(C5)))        /* C5: in time */
-
 byte breaks = BREAKS, restarts = RESTARTS, renewals = RENEWALS, lapses = LAPSES, latest;    /* latest: the last holder's fence */
 hidden byte V, S1, S2, served;                              /* the properties */
 hidden mtype:word word;                                     /* from here on: for use within one step */
 hidden byte token, proposed, said, when, head, node, node2, other, client, whose, votes, most, lower, to_cede, fresh;
 
-/* ------------------------------------------------ nodes */
+/* ---- What a node does */
 inline look(i) {                                            /* V: a node that counts holds the token */
     V = 1;
     for (other : 0 .. CLIENTS - 1) {
-        V = V && (!LIVE(other) || !COUNTS(other, i) || holder[i] == TOKEN(other) || guard[i])
-    }
+        V = V && (!LIVE(other) || !COUNTS(other, i) || holder[i] == TOKEN(other) || guard[i]) }
     assert(V)
 }
 inline say(t, i, x_word, x_fence, x_round, x_lower, x_cede) {   /* what would change nothing for the client is left out */
@@ -102,24 +101,20 @@ inline promote(i, caller, by_caller) {                      /* Q3: a free lock g
         do :: !(queue[i] & BIT(head)) -> head++ :: else -> break od;
         if                                                  /* Q1: in the same order on all nodes */
         :: !RULE(Q1) && i == 1 -> head = 2 * CLIENTS; do :: !(queue[i] & BIT(head)) -> head-- :: else -> break od
-        :: else
-        fi;
+        :: else fi;
         queue[i] = queue[i] & ~BIT(head);
         most = (head == caller -> by_caller : TICKET(head));
         fence[i] = MAX(fence[i] + (RULE(F1) && FENCES), most);  /* F1: a grant raises the fence */
         holder[i] = head;
-        lease[i] = DEADLINE(i, head);
-        DEADLINE(i, head) = 0;
+        lease[i] = DEADLINE(i, head); DEADLINE(i, head) = 0;
         if :: head != caller && RULE(Q4) -> say(head, i, PUSH, fence[i], 0, 0, 0) :: else fi
-    :: else
-    fi
+    :: else fi
 }
 inline execute(i, answers) {                                /* word, token, proposed, when */
     to_cede = word == CEDE;
     if
     :: word == RELEASE ->
-        queue[i] = queue[i] & ~BIT(token);
-        DEADLINE(i, token) = 0;
+        queue[i] = queue[i] & ~BIT(token); DEADLINE(i, token) = 0;
         if :: holder[i] == token || !RULE(Q16) -> holder[i] = NONE; lease[i] = 0 :: else fi;    /* Q16: it compares */
         if :: holder[i] == NONE -> promote(i, NONE, 0) :: else fi
     :: word != RELEASE && holder[i] == token && !(to_cede && LOWER(i, token)) ->    /* C7: the holder's own request extends */
@@ -133,19 +128,17 @@ inline execute(i, answers) {                                /* word, token, prop
         if
         :: holder[i] == NONE -> promote(i, token, proposed)
         :: holder[i] > token && fresh && RULE(Q7) -> say(holder[i], i, INQUIRY, 0, 0, 1, 0)     /* Q7: make way */
-        :: else
-        fi
+        :: else fi
     fi;
     if
     :: answers && word != RELEASE && holder[i] == token ->
         say(token, i, GRANTED, fence[i], when, (LOWER(i, token) && RULE(Q7)), to_cede)
     :: answers && word != RELEASE && holder[i] != token -> say(token, i, DENIED, 0, when, 0, to_cede)
-    :: else
-    fi;
+    :: else fi;
     look(i)
 }
 
-/* ------------------------------------------------ clients */
+/* ---- What a client does */
 inline send(c, i, x_word, t) {
     if :: !down[AT(c, i)] -> to_node[AT(c, i)]!x_word, t, propose[c], round[c] :: else fi
 }
@@ -165,8 +158,7 @@ inline agree(c) {                       /* said: the fence on which Q nodes that
     for (node : 0 .. N - 1) {
         votes = 0;
         for (node2 : 0 .. N - 1) {
-            votes = votes + (COUNTS(c, node) && COUNTS(c, node2) && told[AT(c, node)] == told[AT(c, node2)])
-        }
+            votes = votes + (COUNTS(c, node) && COUNTS(c, node2) && told[AT(c, node)] == told[AT(c, node2)]) }
         if :: votes >= Q -> said = told[AT(c, node)] :: else fi;
         most = (COUNTS(c, node) -> MAX(most, told[AT(c, node)]) : most)
     }
@@ -188,18 +180,15 @@ inline decide(c, i) {                                       /* `lower`: a lower 
         if                                                                          /* Q8: a waiter makes way */
         :: lower && COUNTS(c, i) && !down[AT(c, i)] && RULE(Q8) ->
             drop(c, i); ceding[AT(c, i)] = 1; send(c, i, CEDE, TOKEN(c)); agree(c)
-        :: else
-        fi;
+        :: else fi;
         propose[c] = (votes >= Q && RULE(F9) -> MAX(propose[c], most) : propose[c]);
         for (node : 0 .. N - 1) {                                                   /* F9: write-back, once for each fence */
             if
             :: votes >= Q && RULE(F9) && COUNTS(c, node) && !down[AT(c, node)] && told[AT(c, node)] < propose[c] &&
                wrote[AT(c, node)] != propose[c] -> wrote[AT(c, node)] = propose[c]; send(c, node, REQUEST, TOKEN(c))
-            :: else
-            fi
+            :: else fi
         }
-    :: else
-    fi
+    :: else fi
 }
 inline hear(c, i) {                                         /* word, token, said, when, lower, to_cede */
     ceding[AT(c, i)] = ceding[AT(c, i)] && !(to_cede && token == TOKEN(c));
@@ -213,39 +202,31 @@ inline hear(c, i) {                                         /* word, token, said
             when = (word == PUSH -> base[AT(c, i)] : when);                         /* C3: by the latest answered request */
             when = ((word == PUSH && !RULE(C3)) || (word == GRANTED && !RULE(C2)) -> round[c] : when);
             bound[AT(c, i)] = MAX(bound[AT(c, i)], when);                           /* C2: from the sending of the request */
-            granted[AT(c, i)] = 1;
-            told[AT(c, i)] = said
+            granted[AT(c, i)] = 1; told[AT(c, i)] = said
         :: word == DENIED -> drop(c, i)
-        :: else
-        fi;
-        look(i);
-        decide(c, i)
-    :: else
-    fi
+        :: else fi;
+        look(i); decide(c, i)
+    :: else fi
 }
 inline broke(c, i) {                                        /* C11: what the node has granted counts on */
     drain(c, i);
     down[AT(c, i)] = 1; base[AT(c, i)] = 0; wrote[AT(c, i)] = 0;
     if
     :: ceding[AT(c, i)] && state[c] == WAITING && RULE(Q10) && RULE(Q11) ->         /* Q11: a waiter starts over */
-        token = TOKEN(c);
-        second[c] = 1;
+        token = TOKEN(c); second[c] = 1;
         for (node : 0 .. N - 1) { forget(c, node); send(c, node, REQUEST, TOKEN(c)); send(c, node, RELEASE, token) }
     :: ceding[AT(c, i)] && (state[c] == HELD || !RULE(Q11)) && RULE(Q10) -> burnt[AT(c, i)] = 1     /* Q10 */
-    :: else
-    fi;
+    :: else fi;
     ceding[AT(c, i)] = 0
 }
 inline join(c, i) {
-    down[AT(c, i)] = 0;
-    if
+    down[AT(c, i)] = 0; if
     :: state[c] == OVER || burnt[AT(c, i)] -> send(c, i, RELEASE, TOKEN(c))         /* T6, Q10 */
     :: state[c] == WAITING && !burnt[AT(c, i)] -> send(c, i, REQUEST, TOKEN(c))     /* C16 */
-    :: else
-    fi
+    :: else fi
 }
 
-/* ------------------------------------------------ what can happen at a node */
+/* ---- What can happen at a node */
 #define BUSY(c, i) (len(to_node[AT(c, i)]) + len(late[AT(c, i)]) > 0)
 #define ENDED(i) (LIVE(OWNER(holder[i])) && holder[i] == TOKEN(OWNER(holder[i])) -> over[OWNER(holder[i])] >= lease[i] : \
                   !BUSY(OWNER(holder[i]), i))
@@ -253,86 +234,57 @@ inline join(c, i) {
 #define LATE(c) :: d_step { late[AT(c, _pid)]?word, token, proposed, when -> execute(_pid, false); skip }
 active [N] proctype Node() {
 end:do
-    EXECUTE(0)
-    EXECUTE(1)
+    EXECUTE(0) EXECUTE(1) LATE(0) LATE(1)
 #if CLIENTS > 2
     EXECUTE(2)
 #endif
-#if FAULTS
-    LATE(0)
-    LATE(1)
-    :: d_step { holder[_pid] != NONE && ENDED(_pid) -> holder[_pid] = NONE; lease[_pid] = 0; look(_pid); skip }
-#endif
-#if RESTARTS
+    :: d_step { FAULTS && holder[_pid] != NONE && ENDED(_pid) -> holder[_pid] = NONE; lease[_pid] = 0; look(_pid); skip }
     :: d_step {                                             /* nodes are alike, so it is the first one that restarts */
         restarts && _pid == 0 -> restarts--; guard[0] = 1;
         holder[0] = NONE; lease[0] = 0; queue[0] = 0;
         fence[0] = RULE(F1_floor) * fence[0];               /* F1: after the guard, the clock floor is not below it */
         for (client : 0 .. CLIENTS - 1) {
             DEADLINE(0, 2 * client + 1) = 0; DEADLINE(0, 2 * client + 2) = 0;
-            do
-            :: len(to_node[AT(client, 0)]) > 0 -> to_node[AT(client, 0)]?_, _, _, _
-            :: len(late[AT(client, 0)]) > 0 -> late[AT(client, 0)]?_, _, _, _
-            :: else -> break
-            od;
+            do :: len(to_node[AT(client, 0)]) > 0 -> to_node[AT(client, 0)]?_, _, _, _
+               :: len(late[AT(client, 0)]) > 0 -> late[AT(client, 0)]?_, _, _, _ :: else -> break od;
             broke(client, 0)
-        };
-        skip
+        }; skip
     }
     :: d_step {                                             /* G1: by now, what it granted before is over */
         _pid == 0 && guard[0] -> guard[0] = 0; lower = 0;
         for (client : 0 .. CLIENTS - 1) {
-            if :: LIVE(client) -> drop(client, 0); decide(client, 0) :: else fi
-        };
-        look(0);
-        skip
+            if :: LIVE(client) -> drop(client, 0); decide(client, 0) :: else fi };
+        look(0); skip
     }
-#endif
     od
 }
 
-/* ------------------------------------------------ what can happen at a client */
+/* ---- What can happen at a client */
 #define HEAR(i) :: d_step { to_client[AT(c, i)]?word, token, said, when, lower, to_cede -> hear(c, i); skip }
-#define OVERTAKE(i) :: d_step { !RULE(T1) && to_client[AT(c, i)]??[PUSH, _, _, _, _, _] -> \
-    to_client[AT(c, i)]??PUSH, token, said, when, lower, to_cede; word = PUSH; hear(c, i); skip }
 #define JOIN(i) :: d_step { down[AT(c, i)] && !(guard[i] && RULE(G1)) -> join(c, i); skip }
-#define BREAK(i) :: atomic { breaks && !down[AT(c, i)] && state[c] != IDLE -> breaks--; \
+#define BREAK(i) :: atomic { breaks > i && !down[AT(c, i)] && state[c] != IDLE -> breaks--; \
     do :: d_step { to_node[AT(c, i)]?word, token, proposed, when -> late[AT(c, i)]!word, token, proposed, when } :: break od; \
     d_step { do :: len(to_node[AT(c, i)]) > 0 -> to_node[AT(c, i)]?_, _, _, _ :: else -> break od; broke(c, i); join(c, i); skip } }
 /* Q12, Q13: a waiter asks again. Only where that changes something: it has no valid grant there, nor a place in a busy node's queue. */
 #define SETTLED(i) ((holder[i] == TOKEN(c) && lease[i] > over[c] && COUNTS(c, i)) || \
                     (holder[i] != NONE && (queue[i] & BIT(TOKEN(c)))))
-#define HEARTBEAT(i) :: d_step { RULE(Q12) && state[c] == WAITING && !down[AT(c, i)] && !burnt[AT(c, i)] && !SETTLED(i) && \
+#define HEARTBEAT(i) :: d_step { FAULTS && RULE(Q12) && state[c] == WAITING && !down[AT(c, i)] && !burnt[AT(c, i)] && !SETTLED(i) && \
     len(to_node[AT(c, i)]) + len(to_client[AT(c, i)]) == 0 -> round[c] = MAX(round[c], over[c] + 1); send(c, i, REQUEST, TOKEN(c)) }
 active [CLIENTS] proctype Client() {
     byte c = _pid - N;
 end:do
     :: d_step { state[c] == IDLE -> state[c] = WAITING; round[c] = 1; propose[c] = TICKET(TOKEN(c)); ask(c); skip }
     :: d_step { state[c] == HELD -> leave(c); skip }
-    HEAR(0)
-    OVERTAKE(0)
+    HEAR(0) JOIN(0) BREAK(0) HEARTBEAT(0)
 #if N > 1
-    HEAR(1)
-    HEAR(2)
+    HEAR(1) JOIN(1) BREAK(1) HEARTBEAT(1)
+    HEAR(2) HEARTBEAT(2)
 #endif
-#if FAULTS
     :: d_step { renewals && LIVE(c) && round[c] == over[c] + 1 -> renewals--; round[c]++; ask(c); skip }        /* C8 */
     :: d_step { lapses && state[c] == HELD && over[c] < round[c] -> lapses--; over[c]++; lower = 0; decide(c, 0); skip }
-    JOIN(0)
-    BREAK(0)
-    HEARTBEAT(0)
-#if N > 1
-    HEARTBEAT(1)
-    HEARTBEAT(2)
-#endif
-#endif
     od
 }
 active proctype End() {                                     /* when nothing can happen any more, all have been served */
     timeout;
-    d_step {
-        served = 1;
-        for (client : 0 .. CLIENTS - 1) { served = served && state[client] == OVER };
-        assert(served)
-    }
+    d_step { served = 1; for (client : 0 .. CLIENTS - 1) { served = served && state[client] == OVER }; assert(served) }
 }
