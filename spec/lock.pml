@@ -1,23 +1,24 @@
 /* The lock protocol of holdfast, as a model for Spin. Rule numbers are those of docs/protocol.md.
  *
- * CLIENTS clients want one lock on N nodes, once each. A smaller client number is a lower ticket. Each client has an ordered
- * connection to each node. Commands and answers wait in it for as long as they like. What can happen, in any order: a client begins;
- * a node executes a command; a client hears an answer or a push; a holder releases the lock. At most so often, in one run:
+ * CLIENTS clients want one lock on N nodes, once each. A smaller client number is a lower ticket. Each client has an
+ * ordered connection to each node, where commands and answers stay for as long as they like. What can happen, in any
+ * order: a client begins; a node executes a command; a client hears an answer or a push; a holder releases the lock.
+ * And at most so often in one run:
  *   BREAKS    a connection breaks; the node executes some of the commands under way later, and never the others
- *   RESTARTS  a node restarts and forgets everything; clients leave it alone until its guard is over
- *   RENEWALS  a client sends its request again: a heartbeat, a renewal or an extension
- *   LAPSES    time passes for a holder: what it did not renew has ended
- * Time has no numbers here. Each request belongs to a `round` of its client. `over[c]` says up to which round the bounds of client c
- * have passed. A node's lease may end at any moment after that, and not before: a bound is earlier than the lease's end by rule C2.
- * When a guard is over, all requests from before the restart are over too: the guard is longer than every ttl (rule G1). The clock
- * floor is at least what the node forgot (rule F1). Whatever the drift, the ttl and the guard are, real time allows no other order of
- * these events, so what holds here holds there. The arithmetic behind those three facts is left to docs/proof.md and the simulator.
- * Not here: tries, clients that give up, foreign holders, the gap rule (C12 to C14), clocks (F2 to F7), and keys deleted by hand.
- * `./task model` explores the shipped client with some of that, `./task sim` with all of it.
+ *   RESTARTS  a node restarts and forgets everything, and clients leave it alone until its guard is over
+ *   RENEWALS  a client sends its request to all nodes again: a heartbeat, a renewal or an extension
+ *   LAPSES    time passes for a holder: every grant that it has not renewed is over
+ * Time has no numbers. Each request belongs to a `round` of its client, and `over` is the latest round whose bounds
+ * have passed. A node may end a lease at any moment after that, and not before: a bound is before the lease's end (C2).
+ * When a guard ends, what the node granted before the restart is over: a guard is longer than every ttl (G1, C19). The
+ * clock floor is then not below a fence that was forgotten (F1). docs/proof.md argues these three facts. Nothing else
+ * is assumed of time: leases, guards and messages last for as long as they like. A client notices a break or a restart
+ * at once. Not here: tries, clients that give up or crash, foreign holders, the gap rule (C12 to C14), clocks (F2 to
+ * F7), waiters whose grants lapse. `./task model` and `./task sim` explore those.
  *
- * Checked in each state: V, S1 and S2. At the end of each run: every client had the lock or lost it (L1; with faults L2). No run is
- * endless (there are no cycles). WITHOUT=Q9 takes rule Q9 away; spec/check.py shows that each rule is needed. By hand:
- *   spin -a lock.pml && gcc -O2 -DSAFETY -o pan pan.c && ./pan       (with -DBREAKS=1 and so on, give all eight)
+ * Checked: V, S1 and S2 in every state; L1 (with faults: L2), which is that all were served when nothing can happen any
+ * more, and that no run is endless. WITHOUT=Q9 takes rule Q9 away. spec/check.py has the runs. By hand:
+ *   spin -a lock.pml && gcc -O2 -DSAFETY -o pan pan.c && ./pan       (spin -DCLIENTS=3 ...: then give all of them)
  */
 
 #ifndef CLIENTS
@@ -36,15 +37,15 @@ mtype:rule = { C1, C2, C3, C5, C6, F1, F1_floor, F8, F9, G1, K5, Q1, Q3, Q4, Q5,
 #define Q (N / 2 + RULE(C1))                                /* C1: a majority */
 #define MAX(a, b) ((a) > (b) -> (a) : (b))
 
-/* A token is a number, and a lower number is a lower token. Each client has two: the second one for starting over (Q11). */
+/* A token is a number, and a lower number is a lower token. Each client has two: one is for starting over (Q11). */
 #define NONE 0
 #define TOKEN(c) (2 * (c) + 1 + second[c])
 #define OWNER(t) (((t) - 1) / 2)
 #define TICKET(t) (FENCES * OWNER(t) + 1)
 #define BIT(t) (1 << (t))
 
-/* T1: one ordered connection for each client and node. A command: word, token, proposed fence, round. To a client: word, token,
- * fence, round of the request that is answered, is a lower token waiting, is it the answer to a cede. */
+/* T1: one ordered connection for each client and node. A command: word, token, proposed fence, round. To a client: word,
+ * token, fence, round of the request that is answered, does a lower token wait, is it the answer to a cede. */
 #define LINKS (CLIENTS * N)
 #define AT(c, i) ((c) * N + (i))
 mtype:word = { REQUEST, CEDE, RELEASE, GRANTED, DENIED, PUSH, INQUIRY };
@@ -53,7 +54,7 @@ chan to_client[LINKS] = [6] of { mtype:word, byte, byte, byte, bit, bit };
 chan late[LINKS] = [6] of { mtype:word, byte, byte, byte }; /* commands whose connection broke */
 bit down[LINKS];
 
-/* A node keeps the holder's token and the round of its lease, the queue (a bit for each token) with deadlines, and the fence. */
+/* A node keeps the holder's token, the round of its lease, the queue (a bit for each token), deadlines, the fence. */
 byte holder[N], lease[N], queue[N], fence[N], deadline[N * (2 * CLIENTS + 1)];
 bit guard[N];
 #define DEADLINE(i, t) deadline[(i) * (2 * CLIENTS + 1) + (t)]
@@ -69,7 +70,8 @@ bit second[CLIENTS], granted[LINKS], ceding[LINKS], burnt[LINKS];
 byte told[LINKS], bound[LINKS], base[LINKS], wrote[LINKS];
 #define LIVE(c) (state[c] == WAITING || state[c] == HELD)
 #define COUNTS(c, i) (granted[AT(c, i)] && (bound[AT(c, i)] > over[c] || !RULE(C5)))        /* C5: in time */
-byte breaks = BREAKS, restarts = RESTARTS, renewals = RENEWALS, lapses = LAPSES, latest;    /* latest: the last holder's fence */
+byte breaks = BREAKS, restarts = RESTARTS, renewals = RENEWALS, lapses = LAPSES;
+byte latest;                                                /* the last holder's fence */
 hidden byte V, S1, S2, served;                              /* the properties */
 hidden mtype:word word;                                     /* from here on: for use within one step */
 hidden byte token, proposed, said, when, head, node, node2, other, client, whose, votes, most, lower, to_cede, fresh;
@@ -81,7 +83,7 @@ inline look(i) {                                            /* V: a node that co
         V = V && (!LIVE(other) || !COUNTS(other, i) || holder[i] == TOKEN(other) || guard[i]) }
     assert(V)
 }
-inline say(t, i, x_word, x_fence, x_round, x_lower, x_cede) {   /* what would change nothing for the client is left out */
+inline say(t, i, x_word, x_fence, x_round, x_lower, x_cede) {   /* not what would change nothing */
     whose = OWNER(t);
     if
     :: down[AT(whose, i)] || state[whose] == IDLE || (x_word == INQUIRY && state[whose] == HELD) -> skip
@@ -117,7 +119,7 @@ inline execute(i, answers) {                                /* word, token, prop
         queue[i] = queue[i] & ~BIT(token); DEADLINE(i, token) = 0;
         if :: holder[i] == token || !RULE(Q16) -> holder[i] = NONE; lease[i] = 0 :: else fi;    /* Q16: it compares */
         if :: holder[i] == NONE -> promote(i, NONE, 0) :: else fi
-    :: word != RELEASE && holder[i] == token && !(to_cede && LOWER(i, token)) ->    /* C7: the holder's own request extends */
+    :: word != RELEASE && holder[i] == token && !(to_cede && LOWER(i, token)) ->    /* C7: it extends */
         lease[i] = (RULE(K5) -> MAX(lease[i], when) : when);                        /* K5: never back */
         fence[i] = MAX(fence[i], proposed)
     :: else ->                                              /* Q2: it queues first, and is promoted in its turn */
@@ -153,7 +155,7 @@ inline leave(c) {                                           /* C10: the release 
     state[c] = OVER; propose[c] = 0; round[c] = 0; over[c] = 0; mine[c] = 0
 }
 inline count(c) { votes = 0; for (node : 0 .. N - 1) { votes = votes + COUNTS(c, node) } }
-inline agree(c) {                       /* said: the fence on which Q nodes that count agree (F8); most: their highest fence */
+inline agree(c) {           /* said: the fence on which Q nodes that count agree (F8); most: the highest fence of all */
     said = 0; most = 0;
     for (node : 0 .. N - 1) {
         votes = 0;
@@ -175,14 +177,14 @@ inline decide(c, i) {                                       /* `lower`: a lower 
         for (other : 0 .. CLIENTS - 1) { count(other); S1 = S1 && !(state[other] == HELD && votes >= Q) }
         S2 = !FENCES || said > latest;
         assert(S1); assert(S2);
-        state[c] = HELD; mine[c] = said * FENCES; latest = mine[c]; propose[c] = mine[c]    /* F10: renewals propose it */
+        state[c] = HELD; mine[c] = said * FENCES; latest = mine[c]; propose[c] = mine[c]    /* F10 */
     :: state[c] == WAITING && said == 0 ->
         if                                                                          /* Q8: a waiter makes way */
         :: lower && COUNTS(c, i) && !down[AT(c, i)] && RULE(Q8) ->
             drop(c, i); ceding[AT(c, i)] = 1; send(c, i, CEDE, TOKEN(c)); agree(c)
         :: else fi;
         propose[c] = (votes >= Q && RULE(F9) -> MAX(propose[c], most) : propose[c]);
-        for (node : 0 .. N - 1) {                                                   /* F9: write-back, once for each fence */
+        for (node : 0 .. N - 1) {                           /* F9: write-back, once for each fence */
             if
             :: votes >= Q && RULE(F9) && COUNTS(c, node) && !down[AT(c, node)] && told[AT(c, node)] < propose[c] &&
                wrote[AT(c, node)] != propose[c] -> wrote[AT(c, node)] = propose[c]; send(c, node, REQUEST, TOKEN(c))
@@ -195,13 +197,13 @@ inline hear(c, i) {                                         /* word, token, said
     if
     :: token != TOKEN(c) || burnt[AT(c, i)] ->              /* T7, Q10: a grant that is not wanted is given back */
         if :: word == PUSH || (word == GRANTED && burnt[AT(c, i)]) -> send(c, i, RELEASE, token) :: else fi
-    :: token == TOKEN(c) && !burnt[AT(c, i)] && !(ceding[AT(c, i)] && RULE(Q9)) ->  /* Q9: until the answer to a cede, nothing counts */
+    :: token == TOKEN(c) && !burnt[AT(c, i)] && !(ceding[AT(c, i)] && RULE(Q9)) ->  /* Q9: or nothing counts */
         base[AT(c, i)] = (word == GRANTED || word == DENIED -> when : base[AT(c, i)]);
         if
         :: word == GRANTED || (word == PUSH && base[AT(c, i)] > 0) ->
-            when = (word == PUSH -> base[AT(c, i)] : when);                         /* C3: by the latest answered request */
+            when = (word == PUSH -> base[AT(c, i)] : when);         /* C3: by the latest answered request */
             when = ((word == PUSH && !RULE(C3)) || (word == GRANTED && !RULE(C2)) -> round[c] : when);
-            bound[AT(c, i)] = MAX(bound[AT(c, i)], when);                           /* C2: from the sending of the request */
+            bound[AT(c, i)] = MAX(bound[AT(c, i)], when);           /* C2: from the sending of the request */
             granted[AT(c, i)] = 1; told[AT(c, i)] = said
         :: word == DENIED -> drop(c, i)
         :: else fi;
@@ -228,8 +230,8 @@ inline join(c, i) {
 
 /* ---- What can happen at a node */
 #define BUSY(c, i) (len(to_node[AT(c, i)]) + len(late[AT(c, i)]) > 0)
-#define ENDED(i) (LIVE(OWNER(holder[i])) && holder[i] == TOKEN(OWNER(holder[i])) -> over[OWNER(holder[i])] >= lease[i] : \
-                  !BUSY(OWNER(holder[i]), i))
+#define CURRENT(t) (LIVE(OWNER(t)) && t == TOKEN(OWNER(t)))
+#define ENDED(i) (CURRENT(holder[i]) -> over[OWNER(holder[i])] >= lease[i] : !BUSY(OWNER(holder[i]), i))
 #define EXECUTE(c) :: d_step { to_node[AT(c, _pid)]?word, token, proposed, when -> execute(_pid, true); skip }
 #define LATE(c) :: d_step { late[AT(c, _pid)]?word, token, proposed, when -> execute(_pid, false); skip }
 active [N] proctype Node() {
@@ -238,7 +240,8 @@ end:do
 #if CLIENTS > 2
     EXECUTE(2)
 #endif
-    :: d_step { FAULTS && holder[_pid] != NONE && ENDED(_pid) -> holder[_pid] = NONE; lease[_pid] = 0; look(_pid); skip }
+    :: d_step { FAULTS && holder[_pid] != NONE && ENDED(_pid) ->
+        holder[_pid] = NONE; lease[_pid] = 0; look(_pid); skip }
     :: d_step {                                             /* nodes are alike, so it is the first one that restarts */
         restarts && _pid == 0 -> restarts--; guard[0] = 1;
         holder[0] = NONE; lease[0] = 0; queue[0] = 0;
@@ -263,13 +266,16 @@ end:do
 #define HEAR(i) :: d_step { to_client[AT(c, i)]?word, token, said, when, lower, to_cede -> hear(c, i); skip }
 #define JOIN(i) :: d_step { down[AT(c, i)] && !(guard[i] && RULE(G1)) -> join(c, i); skip }
 #define BREAK(i) :: atomic { breaks > i && !down[AT(c, i)] && state[c] != IDLE -> breaks--; \
-    do :: d_step { to_node[AT(c, i)]?word, token, proposed, when -> late[AT(c, i)]!word, token, proposed, when } :: break od; \
-    d_step { do :: len(to_node[AT(c, i)]) > 0 -> to_node[AT(c, i)]?_, _, _, _ :: else -> break od; broke(c, i); join(c, i); skip } }
-/* Q12, Q13: a waiter asks again. Only where that changes something: it has no valid grant there, nor a place in a busy node's queue. */
+    do :: d_step { to_node[AT(c, i)]?word, token, proposed, when -> late[AT(c, i)]!word, token, proposed, when } \
+       :: break od; \
+    d_step { do :: len(to_node[AT(c, i)]) > 0 -> to_node[AT(c, i)]?_, _, _, _ :: else -> break od; \
+             broke(c, i); join(c, i); skip } }
+/* Q12, Q13: a waiter asks again, where that can change something. */
 #define SETTLED(i) ((holder[i] == TOKEN(c) && lease[i] > over[c] && COUNTS(c, i)) || \
                     (holder[i] != NONE && (queue[i] & BIT(TOKEN(c)))))
-#define HEARTBEAT(i) :: d_step { FAULTS && RULE(Q12) && state[c] == WAITING && !down[AT(c, i)] && !burnt[AT(c, i)] && !SETTLED(i) && \
-    len(to_node[AT(c, i)]) + len(to_client[AT(c, i)]) == 0 -> round[c] = MAX(round[c], over[c] + 1); send(c, i, REQUEST, TOKEN(c)) }
+#define HEARTBEAT(i) :: d_step { FAULTS && RULE(Q12) && state[c] == WAITING && !down[AT(c, i)] && \
+    !burnt[AT(c, i)] && !SETTLED(i) && len(to_node[AT(c, i)]) + len(to_client[AT(c, i)]) == 0 -> \
+    round[c] = MAX(round[c], over[c] + 1); send(c, i, REQUEST, TOKEN(c)) }
 active [CLIENTS] proctype Client() {
     byte c = _pid - N;
 end:do
