@@ -44,8 +44,8 @@ mtype:rule = { C1, C2, C3, C5, C6, F1, F1_floor, F8, F9, G1, K5, Q1, Q3, Q4, Q5,
 #define TICKET(t) (FENCES * OWNER(t) + 1)
 #define BIT(t) (1 << (t))
 
-/* T1: one ordered connection for each client and node. A command: word, token, proposed fence, round. To a client: word,
- * token, fence, round of the request that is answered, does a lower token wait, is it the answer to a cede. */
+/* T1: one ordered connection for each client and node. A command: word, token, proposed fence, round. To a client:
+ * word, token, fence, round of the request that is answered, does a lower token wait, is it the answer to a cede. */
 #define LINKS (CLIENTS * N)
 #define AT(c, i) ((c) * N + (i))
 mtype:word = { REQUEST, CEDE, RELEASE, GRANTED, DENIED, PUSH, INQUIRY };
