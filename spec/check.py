@@ -104,10 +104,7 @@ MISSING: dict[str, tuple[dict[str, int], str]] = {
 
 def broken() -> list[Run]:
     """The runs in which one rule is missing."""
-    return [
-        Run(f"without {rule}", bounds, rule, expected, cycles=expected == CYCLES)
-        for rule, (bounds, expected) in MISSING.items()
-    ]
+    return [Run(f"without {rule}", bounds, rule, expected, cycles=expected == CYCLES) for rule, (bounds, expected) in MISSING.items()]
 
 
 def command(*words: str, folder: Path, seconds: float) -> str:
