@@ -1,8 +1,9 @@
-"""Checks the model of the lock protocol with Spin: `./task spec`. Exits with 1 unless every verdict is the expected one.
+"""Checks the model of the lock protocol with Spin: `./task spec`. Exits with 1 if a verdict is not the expected one.
 
-Each run translates `spec/lock.pml`, compiles the verifier and visits every state within the bounds of the run. The first
-runs are of the whole protocol, and must find nothing. In each of the others one rule is missing, and Spin must find a
-history that breaks the property for which the rule is there. `--whole` adds larger runs, which take many minutes.
+Each run translates `spec/lock.pml`, compiles the verifier and visits every state within the bounds of
+the run. The first runs are of the whole protocol, and must find nothing. In each of the others one rule
+is missing, and Spin must find a history that breaks the property for which the rule is there. `--whole`
+adds larger runs, which take many minutes.
 """
 
 from __future__ import annotations
@@ -104,7 +105,10 @@ MISSING: dict[str, tuple[dict[str, int], str]] = {
 
 def broken() -> list[Run]:
     """The runs in which one rule is missing."""
-    return [Run(f"without {rule}", bounds, rule, expected, cycles=expected == CYCLES) for rule, (bounds, expected) in MISSING.items()]
+    runs = []
+    for rule, (bounds, expected) in MISSING.items():
+        runs.append(Run(f"without {rule}", bounds, rule, expected, cycles=expected == CYCLES))
+    return runs
 
 
 def command(*words: str, folder: Path, seconds: float) -> str:
