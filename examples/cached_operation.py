@@ -1,5 +1,7 @@
 """An expensive operation whose result is cached: look, take the spinlock, look again if it had to spin, compute, store.
 
+The original stands in "Redis as a mutex service".
+
 Unsafe in the original: the count of spins is not what it is taken for. A: looks, nothing there; B: looks, locks, computes, stores,
 unlocks; A: locks at the first try, no spins, so does not look again, and computes, too. And whoever dies while it computes keeps the lock
 in the set for ever; all others spin, and so do those who could have been shown a value that is a minute old.

@@ -1,5 +1,7 @@
 """The lock on a counter, INCR and DECR: its last step never happens, and nobody may ever get in.
 
+The original stands in "Redis as a mutex service".
+
 The document's steps: INCR; if it returns 1, do the work; whatever it returned, DECR; "if the return
 value of INCR was 0, try again". INCR never returns 0 while each process decrements only what it has
 incremented, because it adds 1 to a count that is 0 or more. So the step that sends a process back

@@ -1,5 +1,7 @@
 """Version 2.1, bounded retries: after five tries in vain, the work is done without the lock.
 
+The original stands in "Redlock: Distributed Lock Manager with Redis".
+
 Unsafe in the original: it cannot tell "somebody has it" from "nobody can know". A is inside for longer than B's five tries take, every
 instance is well, and B goes in, too: the lock holds only as long as nobody works for long. Nothing tells B's work, or the storage, that
 there is no lock. (Its allowance for drift is five milliseconds, whatever the timeout: clocks that differ by one in a thousand use that up

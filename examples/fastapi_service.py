@@ -1,4 +1,6 @@
-"""The service of the sources: a FastAPI endpoint that may create three items, asked five times at once.
+"""A FastAPI endpoint that may create three items, asked five times at once.
+
+The original stands in "Redlock: Distributed Lock Manager with Redis".
 
 Unsafe in the original: a path operation that is a plain `def` runs in a thread for each request. Each looks how many items there are
 before any has written one: five times 201, five items. In several processes, where one runs services, no lock of the process's own can

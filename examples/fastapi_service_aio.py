@@ -1,5 +1,7 @@
 """The service with asyncio, in four uvicorn processes: it may create three items and creates five.
 
+The original stands in "Redlock: Distributed Lock Manager with Redis".
+
 Unsafe in the original: a path operation that is an `async def` looks how many items there are,
 awaits something, and writes. At each `await` another request runs, and other processes run at any
 time. All five requests look before any of them has written: five items. An `asyncio.Lock` would

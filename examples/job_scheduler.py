@@ -1,5 +1,7 @@
 """A job scheduler in four processes, of which one is killed with -9: each job is to run once.
 
+The original stands in "Redis and Distributed Locks: A First Principles Approach".
+
 Unsafe in the original: a lock around the job. A lock keeps two processes from running the job at
 the same moment, and no more. Scheduler A fires at 12:00:00.0, has the lock, runs the job, releases;
 B's timer fires at 12:00:00.1, has the lock, and runs the job again. A longer lock instead of a

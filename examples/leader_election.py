@@ -1,5 +1,7 @@
 """Leader election: the leader is killed with -9, and the next one is stopped and wakes up late.
 
+The original stands in "Redis and Distributed Locks: A First Principles Approach".
+
 Unsafe in the original, a key with an expiry that its owner prolongs: it looks, and then acts. A:
 GET says A; A is stopped for a moment (a virtual machine that moves, a garbage collector); the key
 runs out; B: SET NX, leads; A goes on: PEXPIRE prolongs B's key, and A acts as the leader, too. A

@@ -1,5 +1,7 @@
 """Version 0, the naive lock: look with GET, take with SET, open with DEL. Three items are allowed, five come.
 
+The original stands in "Redlock: Distributed Lock Manager with Redis".
+
 Five processes have a request each, at the same time. `create` looks how many items there are, works
 for a while, and writes.
 

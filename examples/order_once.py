@@ -1,6 +1,8 @@
 """An order that three processes get: the first one is killed with -9 while it charges the card.
 
-Unsafe in the originals:
+The original stands in "Redis and Distributed Locks: A First Principles Approach" and elsewhere.
+
+Unsafe in such code:
 
 - a lock around the work. The process dies, the lock runs out, the second process charges the card
   and releases, and so does the third one: the card is charged twice;

@@ -1,5 +1,7 @@
 """Release by plain DEL: A is late and deletes B's lock, and C comes in while B is inside.
 
+The original stands in "A proposal for more reliable locks using Redis".
+
 Unsafe in the original, SET NX with an expiry, and DEL. A takes the lock, and is slow. The key runs
 out. B takes the lock. A has finished and releases: DEL deletes the key, which is B's by now. C
 takes the lock, and B is still inside.

@@ -1,5 +1,7 @@
 """A rate limiter of INCR and EXPIRE, used by two clients: it shuts out a user below the limit.
 
+The original stands in "Redis and Distributed Locks: A First Principles Approach".
+
 Unsafe in the original: every call moves the expiry, a refused one, too. The limit is ten in a
 second. A user calls eight times a second, by way of two servers with a client each. The key never
 runs out and the count never falls, so from the eleventh call on the user is refused, for as long as

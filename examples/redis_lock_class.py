@@ -1,5 +1,7 @@
 """The class `RedisLock`: one object for a resource, with a value that it draws when it is made.
 
+The original stands in "Redis and Distributed Locks: A First Principles Approach".
+
 Unsafe in the original: the value belongs to the object, not to the holder. Two threads of a process
 share the object, as one does with a lock. A takes it, and is slow; the key runs out; B takes it,
 with the same value; A releases: the script compares, finds the value that it knows, and deletes B's

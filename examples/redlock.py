@@ -1,5 +1,7 @@
 """Version 2, Redlock: the same key on three instances, one after the other; whoever has a majority in time is inside.
 
+The original stands in "Redlock: Distributed Lock Manager with Redis".
+
 Unsafe in the original:
 
 - an instance that restarts empty votes at once. 3 is away; A has 1 and 2; 2 dies and comes back empty, and so does 3; B asks: 1 says no, 2

@@ -1,5 +1,7 @@
 """The class `RedLock`, with `extend_lock`: five instances, of which one is dead.
 
+The original stands in "Redis and Distributed Locks: A First Principles Approach".
+
 Unsafe in the original:
 
 - `acquire` lets the dead one's error through. Its caller has no lock, and the keys that it took on those before the dead one stay until

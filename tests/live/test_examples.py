@@ -199,6 +199,7 @@ def test_all_examples_are_listed() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda it: it.stem)
 def test_an_example_says_what_is_unsafe_and_what_replaces_it(file: Path) -> None:
     told = ast.get_docstring(ast.parse(file.read_text())) or ""
-    assert "nsafe in the original" in told
+    assert "Unsafe in " in told
+    assert re.search(r'document "|The original stands in "', told), "which document it is from"
     assert "\nInstead: " in told
     assert "sys.exit(not " in file.read_text()
