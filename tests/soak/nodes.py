@@ -11,7 +11,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-SETTINGS = (b"{holdfast}:config:", b"{holdfast}:lists:", b"{holdfast}:clients:")  # what clients say of themselves
+# What clients say of themselves.
+SETTINGS = (b"{holdfast}:config:", b"{holdfast}:lists:", b"{holdfast}:clients:", b"{holdfast}:owner:")
 
 
 class Sample(NamedTuple):
