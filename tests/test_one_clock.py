@@ -116,7 +116,9 @@ def _names(node: ast.expr) -> bool:
 
 
 def _sources(*folders: str) -> dict[str, str]:
-    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    # (The bench installs other clients into environments of its own.)
+    found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    paths = [path for path in found if not path.is_relative_to(ROOT / "bench/environments")]
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
 
 
