@@ -146,12 +146,11 @@ class Sight:
         yield from self._mend()
 
     def _mend(self) -> Plan[None]:
-        """If some node has told less than another, have it written back there. Nobody waits for that."""
-        if self.sure:
-            lacking = self.sure < self.heard
-        else:
-            lacking = any(self._news(known) for _, _, known in self._seen.values())
-        if lacking:
+        """If a node has told fewer arrivals than another, have them written back there. Nobody waits for that.
+
+        Of what is over, everybody who passes or looks tells the nodes that do not know it.
+        """
+        if not self.over and any(self._news(known) for _, _, known in self._seen.values()):
             yield mend(self._terms.settings, self._terms.recipe.state)
 
     def _news(self, known: set[bytes]) -> Sequence[bytes]:
