@@ -172,7 +172,7 @@ def serve(app: object) -> None:
     """Serve an ASGI application with uvicorn on a free port of 127.0.0.1, and say which. Ends when the example does."""
     import uvicorn  # (only here: the other examples start faster without it)
 
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning")  # type: ignore[arg-type]
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning")  # type: ignore[arg-type]  # (any ASGI app)
     listener = config.bind_socket()
     listener.listen(128)
     threading.Thread(target=_end_with_the_example, daemon=True).start()

@@ -77,7 +77,7 @@ class SimulatedCluster:
 def _driver_of(whose: Any) -> Driver:
     """The driver under a client, or under something that a client has described or given."""
     if isinstance(whose, Once):  # (which has its client do what is to be done)
-        whose = whose._do.__self__  # type: ignore[attr-defined]
+        whose = whose._do.__self__  # type: ignore[attr-defined]  # (a bound method)
     if isinstance(whose, Holdfast):
         return whose.driver
     driver = whose._drivers[-1] if isinstance(whose, Rate) else whose._driver

@@ -1107,6 +1107,7 @@ def test_a_node_that_does_not_say_so_is_not_warned_of(told: bytes) -> None:
     world = World(1).connect()
     node = world.nodes[0]
     answers = node._answers
+    # A node of the world answers otherwise here, so its method is replaced.
     node._answers = lambda words, now: told if words[-1] == b"persistence" else answers(words, now)  # type: ignore[method-assign]
     world.crew.keeps("once", world.now)
     world.run(2.0)
@@ -1118,6 +1119,7 @@ def test_the_same_words_as_text_are_understood() -> None:
     node = world.nodes[0]
     answers = node._answers
     text = b"=17\r\ntxt:aof_enabled:0\r\n"
+    # A node of the world answers otherwise here, so its method is replaced.
     node._answers = lambda words, now: text if words[-1] == b"persistence" else answers(words, now)  # type: ignore[method-assign]
     world.crew.keeps("once", world.now)
     world.run(2.0)

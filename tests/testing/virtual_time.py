@@ -65,7 +65,7 @@ def break_clocks() -> None:
     """From now on nobody can rely on the machine's clocks."""
     for name in CLOCKS:
         setattr(time, name, _broken(getattr(time, name), 10**9 if name.endswith("_ns") else 1))
-    datetime.datetime = Broken  # type: ignore[misc]
+    datetime.datetime = Broken  # type: ignore[misc]  # (a class is replaced)
 
 
 def plant(kind: str, name: str, text: str, other: str) -> None:
@@ -94,7 +94,7 @@ def main() -> list[str]:
     fence: list[int] = []
 
     def tell(event: object) -> None:
-        told.append(f"{simulation.now:.6f} {event.at.timestamp():.6f} {event!r}")  # type: ignore[attr-defined]
+        told.append(f"{simulation.now:.6f} {event.at.timestamp():.6f} {event!r}")  # type: ignore[attr-defined]  # (an event)
 
     async def works(number: int) -> None:
         options: dict[str, Any] = {"ttl": 1.0, "max_ttl": 4.0, "outage": 1.0, "observer": tell, "owner": f"{number}"}

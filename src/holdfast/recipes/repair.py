@@ -33,7 +33,7 @@ _KEY = re.compile(rb"(\{[^}]+\}):([a-z]+)(.*)", re.DOTALL)
 
 
 class Copy(NamedTuple):
-    """A result, or a cached value, on one node. `note`: 1 if it is a note that there is none any more, which is later than a value of the
+    """A result, or a cached value, on one node. `note`: 1 if it says that the value was dropped, which is later than a value of the
     same version; `left`: milliseconds for which the node keeps it."""
 
     version: int

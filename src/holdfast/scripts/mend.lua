@@ -4,7 +4,7 @@
 -- ARGV  until first second value
 --   until  in microseconds of this node's clock: from then on nothing is written, since what was read elsewhere may be out of date
 --   of a result or a cached value: its version, the moment at which it expires (ms), and all of it, the version included. A note that
---     there is none any more is later than a value of the same version
+--     the value was dropped is later than a value of the same version
 --   of a rate: the moment at which nothing will be owed (microseconds), and parts of one
 --   of a window: the moment at which it ends (microseconds), and how many calls were taken in it
 --   (all moments by this node's clock)

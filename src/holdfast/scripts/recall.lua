@@ -4,7 +4,7 @@
 --   keys  each with its length and a colon before it, such as 5:{a}:b
 --   (not as KEYS: they lie in different slots, and a node that is the only shard of a cluster would refuse them)
 -- Answer: {now, in microseconds of this node's clock; then for each key what is kept there, an empty list if nothing is}
---   of a result or a cached value: {version, 1 if it is a note that there is none any more, for how many ms more}. Its ballot, or its
+--   of a result or a cached value: {version, 1 if it says that the value was dropped, for how many ms more}. Its ballot, or its
 --     fence, is its version
 --   of a rate: {microseconds that are owed, and parts of one}
 --   of a window: {microseconds that are left of it, how many calls were taken in it}
