@@ -19,7 +19,7 @@ from .cluster import Cluster, described
 from .scenarios import Scenario
 
 ROOT = environments.ROOT
-DOCUMENT, RESULTS, PLOTS = ROOT / "docs/performance.md", ROOT / "docs/performance.json", ROOT / "docs/performance"
+DOCUMENT, RESULTS, PLOTS = ROOT / "docs/benchmarks.md", ROOT / "docs/performance.json", ROOT / "docs/performance"
 OUT = ROOT / "build/bench"
 
 # What is drawn: scenario, case, figure; the name of the file, the title, the unit.
@@ -37,7 +37,7 @@ CHARTS = (
 
 
 def main() -> int:
-    """Exit status: 0, or 1 if `--quick` has found something wrong; a bar that is not reached is no failure."""
+    """Exit status: 0, or 1 if `--quick` has found something wrong; a bar that is missed is no failure."""
     parser = argparse.ArgumentParser(prog="./task bench", description="holdfast, its peers and floors made by hand, side by side.")
     parser.add_argument("scenario", nargs="*", help=f"default: all of {', '.join(scenarios.ALL)}; growth: all of those")
     parser.add_argument("--rounds", type=int, help="of each scenario, instead of its own number")
@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--delay", type=float, default=0.0, metavar="MS", help="milliseconds more for a round trip, such as 0.3, 1 or 5")
     parser.add_argument("--only", metavar="TEXT", help="contenders whose name contains this, and the floors")
     parser.add_argument("--quick", action="store_true", help="does everything still run, and are results sane? Says nothing of speed")
-    parser.add_argument("--docs", action="store_true", help="rewrite docs/performance.md, its plots and its JSON with the results")
+    parser.add_argument("--docs", action="store_true", help="rewrite docs/benchmarks.md, its plots and its JSON with the results")
     parser.add_argument("--out", type=Path, default=OUT, help="where results and plots are put (default: build/bench)")
     options = parser.parse_args()
     options.scenario = [name for it in options.scenario for name in (growth.AXES if it == "growth" else [it])]

@@ -13,6 +13,8 @@ from .catalogue import FLOOR, OURS, PEER
 from .figures import short
 
 WIDTH, LABEL, RIGHT, ROW, TOP = 860, 270, 90, 22, 58
+MARGIN = 20  # around everything
+AXIS = 24  # below the marks: the name of the axis
 STYLE = (
     "<style>text{font:13px system-ui,sans-serif;fill:#57606a}.t{font-weight:600;font-size:15px}.s{font-size:11px}line{stroke:#8a8f98}"
     "@media(prefers-color-scheme:dark){text{fill:#adb5bd}}</style>"
@@ -34,21 +36,20 @@ def chart(title: str, unit: str, marks: Sequence[Mark], *, linear: bool = False)
     lowest = min(it[2] * max(0.05, 1 - it[3] / 2) for it in marks)
     highest = max(it[2] * (1 + it[3] / 2) for it in marks)
     place, axis, name = _linear(highest) if linear else _logarithmic(lowest, highest)
-    height = TOP + ROW * len(marks) + 16
+    height = TOP + ROW * len(marks) + AXIS
     left = max(LABEL, 7 * max(len(it[0]) for it in marks) + 8)  # where bars begin
 
     def x(value: float) -> float:
         return left + place(value) * (WIDTH - left - RIGHT)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">',
-        STYLE,
-        f'<text class="t" x="0" y="18">{escape(title)}</text>',
-        f'<text class="s" x="0" y="36">{escape(unit)}{name}</text>',
+        *_opening(title, height),
+        f'<text class="s" x="0" y="36">{escape(name)}</text>',
+        _axis(unit, (left + WIDTH - RIGHT) / 2, height),
     ]
     for value, text in axis:
         at = x(value)
-        parts.append(f'<line x1="{at:.1f}" y1="{TOP - 8}" x2="{at:.1f}" y2="{height - 12}" stroke-opacity=".35"/>')
+        parts.append(f'<line x1="{at:.1f}" y1="{TOP - 8}" x2="{at:.1f}" y2="{height - AXIS + 4}" stroke-opacity=".35"/>')
         parts.append(f'<text class="s" x="{at:.1f}" y="{TOP - 12}" text-anchor="middle">{text}</text>')
     for i, (label, kind, value, spread) in enumerate(marks):
         y = TOP + i * ROW
@@ -63,12 +64,28 @@ def chart(title: str, unit: str, marks: Sequence[Mark], *, linear: bool = False)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def _opening(title: str, height: float) -> list[str]:
+    """The first lines of an image, with a margin on all sides and its title."""
+    box = f"{-MARGIN} {-MARGIN} {WIDTH + 2 * MARGIN} {height + 2 * MARGIN}"
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img" aria-label="{escape(title)}">',
+        STYLE,
+        f'<text class="t" x="0" y="18">{escape(title)}</text>',
+    ]
+
+
+def _axis(name: str, middle: float, height: float) -> str:
+    """What the horizontal axis shows, and its unit."""
+    return f'<text class="s" x="{middle:.1f}" y="{height - 2}" text-anchor="middle">{escape(name)}</text>'
+
+
 def _logarithmic(lowest: float, highest: float) -> Scale:
     low = math.floor(math.log10(lowest * 0.8) * 2) / 2
     high = max(math.log10(highest * 1.05), low + 0.5)
     decades = range(math.ceil(low), math.floor(high) + 1)
     axis = [(10.0**it, short(10.0**it) if it < 6 else f"1e{it}") for it in decades]
-    return lambda value: (math.log10(max(value, 10**low)) - low) / (high - low), axis, ", logarithmic; whiskers: spread of the rounds"
+    name = "logarithmic scale; whiskers show the spread of the rounds"
+    return lambda value: (math.log10(max(value, 10**low)) - low) / (high - low), axis, name
 
 
 def _linear(highest: float) -> Scale:
@@ -94,10 +111,9 @@ def lines(title: str, unit: str, axis: str, found: Sequence[Line]) -> str:
         return HEIGHT - 40 - (math.log10(value) - low) / (high - low) * (HEIGHT - 40 - TOP)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
-        STYLE,
-        f'<text class="t" x="0" y="18">{escape(title)}</text>',
-        f'<text class="s" x="0" y="36">{escape(unit)}, over {escape(axis)}; both logarithmic</text>',
+        *_opening(title, HEIGHT),
+        f'<text class="s" x="0" y="36">{escape(unit)}; both scales are logarithmic</text>',
+        _axis(axis, (70 + x(sizes[-1])) / 2, HEIGHT),
     ]
     for tick in _ticks(low, high):
         parts.append(f'<line x1="70" y1="{y(tick):.1f}" x2="{x(sizes[-1]):.1f}" y2="{y(tick):.1f}" stroke-opacity=".35"/>')

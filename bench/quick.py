@@ -41,11 +41,15 @@ def jobs() -> list[tuple[Case, Contender]]:
         scenarios.FAULTS,
         scenarios.START,
         scenarios.SERVER,
+        scenarios.HANDSHAKE,
     ):
         case = scenario.cases[-1]
         found += [(case, it) for it in case.contenders[:2]]
+    found += [(scenarios.TELLING.cases[0], it) for it in scenarios.TELLING.cases[0].contenders]
     held = scenarios.HELD.cases[0]
     found += [(replace(held, watch=watching.counted(0.2, steps=2), parameters={"leases": 20}), it) for it in held.contenders]
+    beside = scenarios.LEASES.cases[-1]
+    found += [(replace(beside, parameters={"leases": 20, "measured": 0.2}), it) for it in beside.contenders]
     waiting = scenarios.HANDOVER.cases[-1]
     found += [(replace(waiting, watch=watching.counted(0.2), parameters={"waiters": 4}), it) for it in waiting.contenders[:2]]
     return [*found, *_grown()]
@@ -68,7 +72,7 @@ def complaint(case: Case, row: Row) -> str | None:
     """What is wrong with a row, if anything."""
     if "error" in row:
         return str(row["error"])
-    others = {"held": "cpu", "waiting": "commands", "primitives": "rate", "persistence": "once_always"}
+    others = {"held": "cpu", "waiting": "commands", "primitives": "rate", "persistence": "once_always", "handshake": "cpu"}
     wanted = others.get(case.work, "p50")
     if not row.get(wanted, -1.0) >= 0.0 or (wanted == "p50" and not row["p50"] > 0.0):
         return f"{wanted} is {row.get(wanted)}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from .catalogue import BY_NAME, FLOOR, OURS, PEER
 from .figures import Figure, Rounds, Row, short
 from .scenarios import ALL, IMPORTS, Scenario
 
+COLUMNS = 100  # of prose on the page
 FIGURES = {  # what is shown of a work's figures: name, heading
     "pair": (("p50", "pair, µs"), ("p99", "p99"), ("acquire", "acquire, µs"), ("cpu", "client CPU, µs")),
     "primitives": (
@@ -53,6 +55,8 @@ FIGURES = {  # what is shown of a work's figures: name, heading
     ),
     "start": (("p50", "ms"), ("memory", "MiB")),
     "servertime": (("p50", "µs a call"),),
+    "handshake": (("cpu", "CPU of the node, µs"), ("bytes", "bytes to the node"), ("memory", "KB of the node, just after")),
+    "beside": (("p50", "acquire, µs"), ("p99", "p99"), ("longest", "longest"), ("lag", "lag, µs")),
 }  # fmt: skip
 KINDS = {it.name: it.kind for it in IMPORTS} | {name: it.kind for name, it in BY_NAME.items()}
 
@@ -83,7 +87,7 @@ def summary(rows: Sequence[Row], scenario: Scenario, made: Mapping[str, Any]) ->
 def _bar(verdict: bars.Verdict) -> dict[str, Any]:
     bar = verdict.bar
     told = {"text": bar.text, "bound": bar.bound, "aim": bar.aim, "least": bar.least}
-    return {**told, "figure": _rounded(verdict.figure), "reached": verdict.reached}
+    return {**told, "figure": _rounded(verdict.figure)}
 
 
 def _trip(rows: Sequence[Row], case: str) -> float:
@@ -168,9 +172,9 @@ def bar_rows(told: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     for bar in told:
         value, spread, count = bar["figure"]
         bound = f"{'≥' if bar['least'] else '≤'} {short(bar['bound'])}" + (f" (aim {short(bar['aim'])})" if bar["aim"] else "")
-        rows.append(
-            [bar["text"], bound, short(value), f"{spread:.0%} of {count}", "reached" if bar["reached"] else f"NOT REACHED{_off(bar)}"]
-        )
+        outcome = bars.outcome(value, spread, bar["bound"], least=bar["least"])
+        off = _off(bar) if outcome == "missed" else ""
+        rows.append([bar["text"], bound, short(value), f"{spread:.0%} of {count}", outcome + off])
     return rows
 
 
@@ -229,25 +233,29 @@ def _block(what: str, results: Mapping[str, Any]) -> str:
     if what == "bars":
         return markdown(bar_rows([bar for name in scenarios for bar in scenarios[name]["bars"]]))
     if what == "made":
-        return "\n".join(f"- `{name}`: {_made(it['made'])}" for name, it in scenarios.items())
+        return _wrapped(f"- `{name}`: {_made(it['made'])}" for name, it in scenarios.items())
     if what == "missed":
-        missed = [row for name in scenarios for row in bar_rows(scenarios[name]["bars"])[1:] if row[-1] != "reached"]
-        return (
-            "\n".join(f"- {row[0]}: {row[2]} ({row[1]}){row[-1].removeprefix('NOT REACHED')}, spread {row[3]} rounds." for row in missed)
-            or "Nothing."
-        )
+        missed = [row for name in scenarios for row in bar_rows(scenarios[name]["bars"])[1:] if row[-1].startswith("missed")]
+        items = (f"- {row[0]}: {row[2]} ({row[1]}){row[-1].removeprefix('missed')}, spread {row[3]} rounds." for row in missed)
+        return _wrapped(items) or "Nothing."
     if what == "left out":
-        return "\n".join(f"- {who}: {why}" for name in scenarios for who, why in scenarios[name]["left_out"].items()) or "Nobody."
+        items = (f"- {who}: {why}" for name in scenarios for who, why in scenarios[name]["left_out"].items())
+        return _wrapped(items) or "Nobody."
     name, _, case = what.partition(" / ")
     if name not in scenarios:
         return f"(not measured: `./task bench {name} --docs`)"
     if axis := growth.AXES.get(name):
         figures = scenarios[name]["figures"]
-        return f"{markdown(over(axis, figures))}\n\n{slopes(axis, figures)}"
+        return f"{markdown(over(axis, figures))}\n\n{_wrapped(slopes(axis, figures).splitlines())}"
     return markdown(table(ALL[name], scenarios[name], case))
 
 
+def _wrapped(items: Iterable[str]) -> str:
+    """Return the items of a list in lines that the page may have."""
+    return "\n".join(textwrap.fill(it, COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) for it in items)
+
+
 def _made(made: Mapping[str, Any]) -> str:
-    trips = "".join(f"; {case}: a PING took {ms} ms" for case, ms in made.get("round_trips", {}).items())
+    trips = "".join(f". A PING took {ms} ms ({case})" for case, ms in made.get("round_trips", {}).items())
     rounds = f"{made['rounds']} round{'s' * (made['rounds'] != 1)}"
     return f"`{made['command']}`, {made['when']}, {rounds}, {made['machine']}; others used {made['neighbours']:.2f} cores meanwhile{trips}"

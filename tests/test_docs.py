@@ -17,6 +17,8 @@ import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,16 @@ import redis
 import yaml
 
 from holdfast import Holdfast, events
+from holdfast.cli.options import Usage, parser_of
 from holdfast.embedded import Nodes
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted(path for pattern in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md") for path in ROOT.glob(pattern))
+# Pages whose programs need a framework that .venv may not have. `./task guests` runs these.
+NEEDS = {f"docs/{it}.md": it for it in ("apscheduler", "celery", "django", "dramatiq", "flask")}
+# This one needs several.
+NEEDS["docs/recipes.md"] = "huey"
+RUNNABLE = [it for it in DOCUMENTS if find_spec(NEEDS.get(str(it.relative_to(ROOT)), "pytest")) is not None]
 EXEMPTIONS = 2  # in the whole project: what is not run is soon not true
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<language>\w*)")
 _NOT_RUN = re.compile(r" *<!-- not run:(?P<reason>.*)-->")
@@ -95,6 +103,12 @@ def _can_be_typed(words: list[str], tasks: set[str], extras: set[str], send: Cal
         case ["pip", "install", *wanted]:
             found = [re.fullmatch(r"holdfast(?:\[([a-z,]+)\])?", it) for it in wanted]
             return all(it is not None and set((it[1] or "").split(",")) - {""} <= extras for it in found)
+        case ["holdfast", verb, *rest]:
+            try:
+                parser_of(verb).parse_args(rest)
+            except Usage:
+                return False
+            return True
         case ["redis-cli", *rest]:
             while rest[:1] in (["-h"], ["-p"]):
                 rest = rest[2:]
@@ -146,7 +160,7 @@ def tasks() -> set[str]:
     return set(re.findall(r"^\./task ([\w-]+)", told, re.MULTILINE))
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", RUNNABLE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_python_blocks_run(document: Path, nodes: Nodes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOLDFAST_NODES", ",".join(nodes.urls))
     monkeypatch.setenv("HOLDFAST_FRESH", ",".join(nodes.run_ids))
@@ -192,11 +206,65 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert dead_links(document) == []
 
 
+def unlisted(index: Path) -> list[str]:
+    """The pages beside an index that the index has no link to."""
+    text = without_code(index.read_text())
+    return sorted(page.name for page in index.parent.glob("*.md") if page != index and f"]({page.name})" not in text)
+
+
+def test_every_page_is_in_the_index() -> None:
+    assert unlisted(ROOT / "docs/README.md") == []
+
+
+def test_a_page_that_is_not_in_the_index_is_found(tmp_path: Path) -> None:
+    for name in ("listed.md", "forgotten.md", "in-code.md"):
+        (tmp_path / name).write_text("# Title\n")
+    index = tmp_path / "README.md"
+    index.write_text("[a](listed.md) `[b](in-code.md)`\n")
+    assert unlisted(index) == ["forgotten.md", "in-code.md"]
+
+
 def test_every_row_of_what_happens_when_has_its_test() -> None:
     table = (ROOT / "README.md").read_text().partition("## What happens when")[2].partition("\n##")[0]
     rows = [line for line in table.splitlines() if line.startswith("|")][2:]
     assert len(rows) > 10
     assert [row for row in rows if not re.search(r'\[test\]\(tests/\S+\.py "test_\w+"\) \|$', row)] == []
+
+
+WHEN = "\n## What happens when\n"
+PAGES_THAT_SAY_WHEN = [path for path in sorted((ROOT / "docs").glob("*.md")) if WHEN in path.read_text()]
+
+
+def rows_without_a_test(document: str) -> list[str]:
+    """List the rows of the table under "What happens when" whose last cell does not name a test.
+
+    Args:
+        document: A page that has this heading.
+
+    Returns:
+        The rows. The whole table, if it is too short to be one.
+    """
+    lines = document.partition(WHEN)[2].lstrip("\n").splitlines()
+    table = list(takewhile(lambda line: line.startswith("|"), lines))
+    rows = table[2:]
+    if not rows:
+        return table or ["no table"]
+    return [row for row in rows if not re.search(r'\[test\]\(\.\./tests/\S+\.py "test_\w+"\) \|$', row)]
+
+
+@pytest.mark.parametrize("document", PAGES_THAT_SAY_WHEN, ids=lambda path: path.name)
+def test_every_row_of_what_happens_when_on_a_page_has_its_test(document: Path) -> None:
+    assert rows_without_a_test(document.read_text()) == []
+
+
+def test_a_row_without_a_test_is_found() -> None:
+    shown = '| A node is down. | No delay | [test](../tests/test_docs.py "test_a_row_without_a_test_is_found") |'
+    bare = "| A node is slow. | No delay | |"
+    table = f"# Page\n{WHEN}\n| What | Sees | |\n| --- | --- | --- |\n{shown}\n"
+    assert rows_without_a_test(f"{table}\n| Reason | |\n| --- | --- |\n| `gap` | |\n") == []
+    assert rows_without_a_test(f"{table}{bare}\n") == [bare]
+    assert rows_without_a_test(f"# Page\n{WHEN}\nNothing happens.\n") == ["no table"]
+    assert len(PAGES_THAT_SAY_WHEN) >= 7
 
 
 def wrong_yaml(document: str) -> list[str]:
@@ -312,3 +380,32 @@ def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
     bad += " ![f](none.svg) `[g](code.md)`"
     document = written(tmp_path, f"# Title\n\n{good}\n{bad}\n\n```md\n[h](code.md)\n```\n")
     assert dead_links(document) == ["none.md", "other.md#no-heading", "#else", "test_it.py test_that", "test_it.py a cede", "none.svg"]
+
+
+# ------------------------------------------------ the walks of the design page
+
+
+def missteps(page: str) -> list[str]:
+    """What is wrong with the walks: files that do not exist, and files that a walk names twice."""
+    found = []
+    walks = page[page.index("## Four walks") : page.index("## A claim")]
+    for walk in walks.split("\n### ")[1:]:
+        title = walk.splitlines()[0]
+        files = re.findall(r"^\| `([^`]+)` \|", walk, re.MULTILINE)
+        found += [f"{title}: no file {it}" for it in files if not (ROOT / "src/holdfast" / it).is_file()]
+        found += [f"{title}: {it} twice" for it in sorted({it for it in files if files.count(it) > 1})]
+        if len(files) < 5:
+            found.append(f"{title}: not walked")
+    return found
+
+
+def test_the_walks_name_each_file_once() -> None:
+    page = (ROOT / "docs/design.md").read_text()
+    assert missteps(page) == []
+    assert page.count("\n### ", page.index("## Four walks"), page.index("## A claim")) == 4
+
+
+def test_a_walk_through_a_file_that_is_gone_or_named_twice_is_found() -> None:
+    page = (ROOT / "docs/design.md").read_text()
+    assert missteps(page.replace("| `core/answer.py` |", "| `core/reply.py` |", 1)) == ["An acquire: no file core/reply.py"]
+    assert missteps(page.replace("| `core/answer.py` |", "| `core/claim.py` |", 1)) == ["An acquire: core/claim.py twice"]

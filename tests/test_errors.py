@@ -7,6 +7,7 @@ import pickle
 import re
 
 import pytest
+from proof import patches
 
 from holdfast import errors
 from holdfast.errors import (
@@ -23,6 +24,8 @@ from holdfast.errors import (
     NotAllArrived,
     RateLimited,
     StaleFence,
+    message_of,
+    outcome_of,
 )
 
 FACTS = ("LockBusy", "RateLimited", "NotAllArrived", "NoQuorum", "Cancelled", "LockLost", "StaleFence")
@@ -43,7 +46,7 @@ def test_who_was_overtaken_is_to_look() -> None:
     """(Nobody outside sees it: whoever waits for what a holder makes catches it.)"""
     error = errors.Overtaken("a", 1.5)
     assert isinstance(error, NotAcquired) and (error.name, error.waited) == ("a", 1.5)
-    assert str(error) == "what 'a' was wanted for may be there, by somebody else's doing, after 1.500 s of waiting: look."
+    assert message_of(error) == "another client may already have produced the result that 'a' was awaited for (waited 1.500 s)"
 
 
 def test_all_errors_are_one_tree() -> None:
@@ -128,7 +131,60 @@ def test_an_error_has_its_facts_on_the_other_side() -> None:
     lost = pickle.loads(pickle.dumps(StaleFence("a", 7, 9)))
     assert (lost.name, lost.reason, lost.fence, lost.seen) == ("a", "stale", 7, 9)
     bad = pickle.loads(pickle.dumps(BadFence("no fence", "x")))
-    assert (str(bad), bad.said, BadFence("no fence").said) == ("no fence", "x", None)
+    assert (message_of(bad), bad.said, BadFence("no fence").said) == ("no fence", "x", None)
+
+
+@pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
+def test_the_text_of_an_error_ends_in_the_address_of_its_page(error: HoldfastError) -> None:
+    assert error.page == f"holdfast/errors#{type(error).__name__.lower()}"
+    assert str(error) in (f"{error.message} [{error.page}]", f"{error.message}\n[{error.page}]")
+    assert error.args == (error.message,), "the address is not stored: a pickled error has it once"
+    assert str(pickle.loads(pickle.dumps(error))).count("holdfast/errors#") == 1
+    assert message_of(error) == error.message and message_of(OSError("refused")) == "refused"
+
+
+OUTCOMES = [
+    (LockBusy("a", 1.0, None, None), "busy"),
+    (RateLimited("a", 1.0, None, 1, 60.0, 5.0), "busy"),
+    (NotAllArrived("a", 1.0, 1, 2), "busy"),
+    (NoQuorum("a", 1.0, {}, 2), "no_quorum"),
+    (Cancelled("a", 1.0), "gave_up"),
+    (None, "gave_up"),
+    (KeyboardInterrupt(), "gave_up"),
+    (ConfigError("no"), "error"),
+    (ValueError("no"), "error"),
+]
+
+
+@pytest.mark.parametrize("error, outcome", OUTCOMES)
+def test_how_a_call_ended_in_one_word(error: BaseException | None, outcome: str) -> None:
+    assert outcome_of(error) == outcome
+
+
+def test_a_message_of_several_lines_has_the_address_on_a_line_of_its_own() -> None:
+    told = str(NoQuorum("a", 1.0, {"n1": ConfigError("too old"), "n2": OSError("refused")}, 2))
+    assert told.splitlines()[1:] == ["  n1: too old", "  n2: refused", "[holdfast/errors#noquorum]"]
+    assert str(ConfigError()) == "[holdfast/errors#configerror]"
+
+
+def test_a_text_without_the_address_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.method(monkeypatch, HoldfastError, "__str__", "{space}[{self.page}]", "")
+    with pytest.raises(AssertionError):
+        test_the_text_of_an_error_ends_in_the_address_of_its_page(EVERY[0])
+
+
+def test_causes_that_name_their_page_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "message_of", str)
+    with pytest.raises(AssertionError):
+        test_a_message_of_several_lines_has_the_address_on_a_line_of_its_own()
+
+
+def test_an_error_of_a_class_without_a_page_names_that_of_its_base() -> None:
+    class Ours(LockBusy):
+        """A user's own."""
+
+    assert Ours("a", 1.5, None, None).page == "holdfast/errors#lockbusy"
+    assert errors.Overtaken("a", 1.5).page == "holdfast/errors#notacquired"
 
 
 def test_the_causes_are_a_copy() -> None:
@@ -155,13 +211,22 @@ def test_busy_tells_who_and_for_how_long() -> None:
     assert str(error).startswith("'a' is held by web-3:118 for up to 2.0 s more unless renewed (waited 0.250 s). Wait longer")
     twin = pickle.loads(pickle.dumps(error))
     assert (twin.owner, str(twin)) == (error.owner, str(error))
+    error.held_by("web-3:118", "build\n4711")
+    assert (error.owner, error.note) == ("web-3:118", "build\n4711")
+    assert str(error).startswith("'a' is held by web-3:118 (build\\n4711) for up to 2.0 s more")
+    error.held_by(None, "build")
+    assert (error.owner, error.note) == (None, "build")
+    assert str(error).startswith("'a' is held by host:1 (build) for up to 2.0 s more")
     mine = LockBusy("a", 0.25, "host:1", 2.0, who=ITSELF)
+    assert mine.note is None
     mine.held_by("host:1")
     assert "held by this client itself for" in str(mine)
+    mine.held_by("host:1", "build")
+    assert "held by this client itself (build) for" in str(mine)
     unknown = str(LockBusy("a", 0.25, None, None))
     assert "held by another client (waited 0.250 s)" in unknown
     named = LockBusy("a", 0.25, "host:1", None, who="a friend", advice="Ask her.")
-    assert str(named) == "'a' is held by a friend (waited 0.250 s). Ask her."
+    assert message_of(named) == "'a' is held by a friend (waited 0.250 s). Ask her."
     assert named.holder == "host:1"
 
 
@@ -210,7 +275,7 @@ def test_no_quorum_tells_what_is_wrong_with_each_node() -> None:
     error = NoQuorum("a", 1.0, {"n1": OSError("refused")}, 2, "extend")
     assert (error.name, error.waited, str(error.causes["n1"])) == ("a", 1.0, "refused")
     assert str(error).startswith("could not extend 'a': fewer than 2 nodes are usable")
-    assert str(error).endswith("\n  n1: refused")
+    assert message_of(error).endswith("\n  n1: refused")
     assert str(NoQuorum("a", 1.0, {}, 2)).startswith("could not acquire 'a': fewer than 2 nodes are usable (waited 1.000 s).")
     assert "No node has reported a problem: allow more time" in str(NoQuorum("a", 1.0, {}, 2))
     assert "no node is usable" in str(NoQuorum("a", 1.0, {}, 1))
@@ -221,7 +286,7 @@ def test_a_loss_tells_why_in_words(reason: str) -> None:
     error = LockLost("a", reason, 7)
     assert (error.name, error.reason, error.fence) == ("a", reason, 7)
     assert len(str(error)) > 70
-    assert str(error).endswith("Stop what it protected; its fence was 7.")
+    assert message_of(error).endswith("Stop what it protected; its fence was 7.")
 
 
 def test_a_loss_may_be_told_in_other_words() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import pickle
-from dataclasses import FrozenInstanceError, fields, replace
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from proof import patches
 
 from holdfast import events
 from holdfast.events import Acquired, Event, LeaseEvent, LockEvent, NodeDown, NodeEvent
@@ -16,31 +21,48 @@ KINDS = [getattr(events, name) for name in events.__all__]
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_an_event_is_a_frozen_fact_with_named_fields(kind: type[Event]) -> None:
-    values = {field.name: object() for field in fields(kind)}
+    values: dict[str, Any] = {name: object() for name in kind.fields}
     event = kind(**values)
-    assert {name: getattr(event, name) for name in values} == values
-    with pytest.raises(FrozenInstanceError):
-        event.at = datetime.now(UTC)  # type: ignore[misc]
+    assert {name: getattr(event, name) for name in values} == values == event.facts()
+    with pytest.raises(AttributeError, match="an event does not change"):
+        event.at = datetime.now(UTC)  # type: ignore[misc]  # (the mistake)
+    with pytest.raises(AttributeError, match="an event does not change"):
+        del event.at
     assert not hasattr(event, "__dict__")
     with pytest.raises(TypeError):
-        kind(*values.values())
+        kind(*values.values())  # type: ignore[misc]  # (the mistake)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_the_fields_are_those_that_are_annotated_and_the_defaults_those_that_are_assigned(kind: type[Event]) -> None:
+    lines = {name for it in kind.__mro__ for name in inspect.get_annotations(it)}
+    assert set(kind.fields) == lines == kind.names_of_fields
+    assert kind.fields[0] == "at" and len(kind.fields) == len(lines)
+    needed: dict[str, Any] = {name: "" for name in kind.fields if name not in kind.defaults}
+    event = kind(**needed)
+    assert event.facts() == {**kind.defaults, **needed}
+    for name in needed:
+        with pytest.raises(TypeError, match=rf"missing \['{name}'\], unknown \[\]"):
+            kind(**{key: value for key, value in needed.items() if key != name})
+    with pytest.raises(TypeError, match=r"missing \[\], unknown \['nmae'\]"):
+        kind(**needed, nmae="a")  # type: ignore[call-arg]  # (the mistake)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_an_event_says_when_in_a_time_that_everybody_understands(kind: type[Event]) -> None:
-    values = {field.name: "" for field in fields(kind) if field.name != "at"}
+    values: dict[str, Any] = {name: "" for name in kind.fields if name != "at"}
     assert kind(**values).at == datetime(1970, 1, 1, tzinfo=UTC), "until whoever hands it on has stamped it"
     assert kind(**values).at.utcoffset() == timedelta(0)
 
 
 def test_every_event_of_the_list_is_there() -> None:
     kinds = "Attempt Queued Acquired Refused Renewed HeldLong Doubt Lost Released NodeDown NodeUp NodeGuarded Warned"
-    kinds += " Opened Forced Discarded"
+    kinds += " Opened Forced Discarded Left Allowed Served Gathered"
     assert {kind.__name__ for kind in KINDS} == {*kinds.split(), "Event", "LockEvent", "LeaseEvent", "NodeEvent"}
     for kind in KINDS:
-        names = {field.name for field in fields(kind)}
-        assert ({"name", "token", "waited"} <= names) is issubclass(kind, LockEvent)
-        assert ({"name", "token", "waited", "fence"} <= names) is issubclass(kind, LeaseEvent)
+        names = kind.names_of_fields
+        assert ({"name", "token", "waited", "kind", "names", "want"} <= names) is issubclass(kind, LockEvent)
+        assert ({"name", "token", "waited", "fence", "fences"} <= names) is issubclass(kind, LeaseEvent)
         assert ("node" in names) is issubclass(kind, NodeEvent)
 
 
@@ -51,21 +73,25 @@ def test_a_discarded_lease_says_what_to_do_and_where_it_was_acquired_if_that_is_
         'Keep the lease that acquire() returns, or use "with".'
     )
     assert str(event) == says
-    assert str(replace(event, acquired="app.py:12")) == f"{says} It was acquired at app.py:12."
+    assert str(event.replace(acquired="app.py:12")) == f"{says} It was acquired at app.py:12."
 
 
 def test_an_event_can_be_sent_elsewhere() -> None:
-    event = Acquired(at=datetime.now(UTC), name="a", token="t", waited=0.5, fence=7)
-    twin = pickle.loads(pickle.dumps(event))
-    assert (twin, twin.at) == (event, event.at)
-    assert hash(twin) == hash(event)
+    event = Acquired(at=datetime.now(UTC), name="a", token="t", waited=0.5, fence=7, fences={"a": 7}, names=("a",))
+    for twin in (pickle.loads(pickle.dumps(event)), copy.copy(event), copy.deepcopy(event)):
+        assert (twin, twin.at) == (event, event.at)
+        assert hash(twin) == hash(event)
 
 
 def test_what_happened_is_compared_and_when_is_not() -> None:
     event = Acquired(name="a", token="t", waited=0.5, fence=7)
     assert event.at.tzinfo is UTC
-    assert replace(event, at=datetime.now(UTC)) == event
-    assert replace(event, fence=8) != event
+    assert event.replace(at=datetime.now(UTC)) == event
+    assert event.replace(fence=8) != event
+    assert event != events.Renewed(name="a", token="t", waited=0.5, fence=7, remaining=1.0)
+    assert event != "Acquired"
+    if sys.version_info >= (3, 13):
+        assert copy.replace(event, fence=8) == event.replace(fence=8)
 
 
 def test_events_of_locks_and_of_nodes_can_be_told_apart() -> None:
@@ -73,3 +99,40 @@ def test_events_of_locks_and_of_nodes_can_be_told_apart() -> None:
     assert issubclass(NodeDown, NodeEvent)
     assert not issubclass(LockEvent, NodeEvent)
     assert all(issubclass(kind, Event) for kind in KINDS)
+
+
+def test_an_event_prints_as_the_call_that_makes_it() -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    event = events.NodeGuarded(at=at, node="redis://a:1", left=3.5, cause="promoted")
+    assert repr(event) == f"NodeGuarded(at={at!r}, node='redis://a:1', left=3.5, cause='promoted', down=0.0)"
+
+
+def test_an_event_can_be_matched_by_its_fields() -> None:
+    match events.Lost(name="a", token="t", waited=0.5, fence=7, reason="gap"):
+        case events.Released() | events.Lost(reason="expired"):
+            pytest.fail("another event")
+        case events.Lost(reason="gap", fence=fence):
+            assert fence == 7
+        case _:
+            pytest.fail("no event")
+
+
+def test_events_load_nothing_that_is_slow_to_load() -> None:
+    """`dataclasses` loads `inspect`: together they take longer than all of holdfast's events."""
+    before = "import sys, importlib.util as util; "
+    before += f"spec = util.spec_from_file_location('events', {events.__file__!r}); module = util.module_from_spec(spec); "
+    before += "sys.modules['events'] = module; spec.loader.exec_module(module); "
+    source = before + "print(*sorted({'dataclasses', 'inspect', 'logging'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-I", "-c", source], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_an_event_that_changes_and_one_that_compares_its_time_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as fault:
+        fault.setattr(Event, "__setattr__", object.__setattr__)
+        with pytest.raises(pytest.fail.Exception):
+            test_an_event_is_a_frozen_fact_with_named_fields(Acquired)
+    with monkeypatch.context() as fault:
+        patches.method(fault, Event, "__eq__", ' if it != "at"', "")
+        with pytest.raises(AssertionError):
+            test_what_happened_is_compared_and_when_is_not()

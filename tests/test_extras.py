@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -26,10 +27,60 @@ def test_an_extra_without_a_program_is_found() -> None:
     assert extras.unknown(DECLARED - {"redis"}) == ["the extra 'redis' does not exist"]
 
 
+def unlisted(page: str) -> set[str]:
+    """The extras for users that the page about the installation lacks."""
+    return {it for it in DECLARED - {"dev"} if f"| `holdfast[{it}]` |" not in page}
+
+
+def test_the_page_about_the_installation_lists_every_extra() -> None:
+    page = (extras.ROOT / "docs/installation.md").read_text()
+    assert unlisted(page) == set()
+    assert unlisted(page.replace("holdfast[otel]", "holdfast[hotel]")) == {"otel"}
+
+
 def test_a_wheel_says_its_extras(tmp_path: Path) -> None:
     with ZipFile(tmp_path / "a.whl", "w") as archive:
         archive.writestr("a-1.dist-info/METADATA", "Name: a\nProvides-Extra: one\nProvides-Extra: two\n\nDescription")
     assert extras.extras_of(tmp_path / "a.whl") == {"one", "two"}
+
+
+def test_a_description_with_links_to_nowhere_is_found(tmp_path: Path) -> None:
+    found = []
+    for text in ("See [a](b.md) and [c](https://d.e) and [f](#g).", "See [c](https://d.e).", ""):
+        with ZipFile(tmp_path / "a.whl", "w") as archive:
+            archive.writestr("a-1.dist-info/METADATA", f"Name: a\n\n{text}")
+        found.append(extras.dead_links(tmp_path / "a.whl"))
+    assert found == [["on the package index, b.md leads nowhere"], [], ["the wheel has no description"]]
+
+
+def wheel_of(folder: Path, names: Iterable[str]) -> Path:
+    """Make a wheel that holds these files."""
+    wheel = folder / "a.whl"
+    with ZipFile(wheel, "w") as archive:
+        for name in names:
+            archive.writestr(name, "")
+    return wheel
+
+
+def test_a_wheel_holds_the_package_without_the_swarm(tmp_path: Path) -> None:
+    """The files of the tree, as hatchling puts them into a wheel. (`./task extras` looks at a wheel that it has built.)"""
+    source = extras.ROOT / "src"
+    names = [str(it.relative_to(source)) for it in source.rglob("*") if it.is_file() and "__pycache__" not in it.parts]
+    assert "holdfast/testing/simulation.py" in names
+    manual = "holdfast-1.data/data/share/man/man1/holdfast.1"
+    assert extras.surplus(wheel_of(tmp_path, [*names, "holdfast-1.dist-info/METADATA", manual])) == []
+    assert extras.surplus(wheel_of(tmp_path, names)) == ["the wheel has no manual page"]
+
+
+def test_a_wheel_with_the_swarm_is_found(tmp_path: Path) -> None:
+    """Planted: parts of the swarm in the package, and beside it."""
+    planted = ["holdfast/__init__.py", "holdfast/testing/explore.py", "holdfast/testing/__main__.py", "swarm/stage.py"]
+    assert extras.surplus(wheel_of(tmp_path, planted)) == [
+        "the wheel holds holdfast/testing/__main__.py, which is not in SIMULATOR of tests/extras.py",
+        "the wheel holds holdfast/testing/explore.py, which is not in SIMULATOR of tests/extras.py",
+        "the wheel has no manual page",
+        "the wheel holds swarm",
+    ]
 
 
 @pytest.mark.parametrize("extra", extras.PROGRAMS)

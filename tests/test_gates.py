@@ -56,13 +56,13 @@ BROKEN_SIMULATOR = "raise SystemExit(3)"
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A tree with one module, its tests, and a simulator."""
-    for folder in ("src/holdfast/core", "src/holdfast/testing", "tests/core"):
+    for folder in ("src/holdfast/core", "tests/core", "tests/swarm"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text(SETTINGS)
-    for package in ("", "core", "testing"):
+    for package in ("", "core"):
         (tmp_path / "src/holdfast" / package / "__init__.py").write_text('"""A package."""\n')
     (tmp_path / "src/holdfast/core/claim.py").write_text(CLAIM)
-    (tmp_path / "src/holdfast/testing/__main__.py").write_text(SIMULATOR)
+    (tmp_path / "tests/swarm/__main__.py").write_text(SIMULATOR)
     (tmp_path / "tests/core/test_claim.py").write_text(GOOD_TESTS)
     return tmp_path
 
@@ -198,7 +198,7 @@ def test_what_the_tests_do_not_see_is_left_to_the_simulator(
     tree: Path, simulator: str, outcome: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tree / "tests/core/test_claim.py").write_text(HALF_TESTS)
-    (tree / "src/holdfast/testing/__main__.py").write_text(simulator)
+    (tree / "tests/swarm/__main__.py").write_text(simulator)
     assert mutants.main(["--only", "core/claim.py"], tree) == code
     rows = capsys.readouterr().out.splitlines()
     assert [row.split("  ")[0].strip() for row in rows[:-1]] == ["own tests", "SURVIVES", "own tests", outcome]
@@ -209,14 +209,14 @@ def test_a_mutant_that_hangs_is_killed(tree: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(mutants, "SLOWER", 2)
     (tree / "src/holdfast/core/claim.py").write_text('"""A module."""\n\n\ndef rest(a):\n    while a:\n        a -= 1\n    return a\n')
     (tree / "tests/core/test_claim.py").write_text("from holdfast.core.claim import rest\ndef test_rest():\n    assert rest(3) == 0\n")
-    (tree / "src/holdfast/testing/__main__.py").write_text("")
+    (tree / "tests/swarm/__main__.py").write_text("")
     assert mutants.main([], tree) == 0
     assert "a -= 1  ->  a += 1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("tests", [pytest.param(FAILING_TESTS, id="tests"), pytest.param(HALF_TESTS, id="simulator")])
 def test_nothing_is_said_when_undamaged_code_fails(tree: Path, tests: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (tree / "src/holdfast/testing/__main__.py").write_text(BROKEN_SIMULATOR)
+    (tree / "tests/swarm/__main__.py").write_text(BROKEN_SIMULATOR)
     (tree / "tests/core/test_claim.py").write_text(tests)
     assert mutants.main([], tree) == 2
     assert "must pass undamaged first" in capsys.readouterr().out

@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 from own_coverage import FLOORS_0_TO_2
 
+from holdfast.core.vote import Vote
+from holdfast.embedded import Nodes
+
 PACKAGE = Path(__file__).parent.parent / "src/holdfast"
 
 # Which floor a part of the package is on. A part is a module or a package, with all that is in it and is not a part of its own; "" is the
@@ -43,18 +46,21 @@ FLOORS: dict[str, float] = {
     "drivers.borrowed": 3,
     "testing": 3,
     "embedded": 3,
-    "face": 3.5,  # what the faces share
+    "base": 3.5,  # what the faces share
     "sync": 4,
     "aio": 4,
+    "config": 4.2,  # makes clients of settings, for either face
     "": 4.5,  # shows the face for threads, and is what a program on top of the house imports
-    "cli": 5,
-    "integrations": 5,
+    "integrations": 5.5,  # uses what is public, such as `fencing.http`
     "dashboard": 5,
     "fencing": 5,
+    "metrics": 5,  # for Prometheus
+    "otel": 5.5,  # for OpenTelemetry, from the same table
     "compat": 5,
     "testing.simulation": 5,  # users' own code, with the asyncio face, in virtual time
     "testing.plugin": 5,  # pytest fixtures: the one part of `testing` that uses the faces
-    "__main__": 6,
+    "cli": 7,  # the command: it may use all of the above, and nothing may use it
+    "__main__": 8,
 }
 
 PURE = 2  # up to this floor nothing changes by itself: no clock, randomness, socket, thread, task, process or log
@@ -78,8 +84,12 @@ IMPURE = {
     "uuid",
 }
 IMPURE_CALLS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today", "__import__", "import_module"}
-RECEIVER = {"errors", "checks", "fencing"}  # all that whoever receives fences needs: nothing of a client
-HEAVY = {"asyncio", "concurrent.futures", "logging", "redis", "ssl"}  # what `import holdfast` loads for nobody who did not ask
+RECEIVER = {"errors", "checks", "later", "fencing"}  # all that whoever receives fences needs: nothing of a client
+# What `import holdfast` loads for nobody who did not ask. (hashlib loads all of OpenSSL.)
+# (dataclasses, and inspect, which they load, take as long as all of holdfast's core.)
+HEAVY = {"asyncio", "concurrent.futures", "dataclasses", "hashlib", "inspect", "logging", "redis", "ssl", "subprocess", "tempfile"}
+# What it leaves to the first client: addresses are taken apart by urllib.parse, which loads ipaddress; logging loads string.
+WITH_A_CLIENT = {"ipaddress", "logging", "string", "urllib.parse"}
 
 
 def complaints(files: Mapping[str, str]) -> list[str]:
@@ -177,6 +187,59 @@ def test_the_house_stands() -> None:
     assert complaints(files) == []
 
 
+VOTES = "core/vote.py"  # what changes a vote is written there, and nowhere else
+FIELDS = set(Vote.__annotations__)
+
+
+def changers_of_votes(files: Mapping[str, str]) -> list[str]:
+    """Where a field of a vote is set outside the module that owns its transitions.
+
+    Objects set their own fields, which may have the same names, through `self`.
+    """
+    found = []
+    for path, source in files.items():
+        if path == VOTES:
+            continue
+        core = path.startswith("core/")
+        for node in ast.walk(ast.parse(source, path)):
+            match node:
+                case ast.Attribute(value, attr, ast.Store() | ast.Del()) if attr in FIELDS:
+                    of = ast.unparse(value)
+                    # Above the core, other things have fields of these names, too.
+                    if (of != "self") if core else ("vote" in of):
+                        found.append(f"{path}:{node.lineno} sets {ast.unparse(node)}: call a method of the vote")
+                case ast.Call(ast.Name("setattr" | "delattr") as name) if core:
+                    found.append(f"{path}:{node.lineno} calls {name.id}: nobody sees what that changes")
+    return found
+
+
+def test_votes_change_by_their_own_methods_only() -> None:
+    assert changers_of_votes({path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}) == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "vote.granted = False",
+        "self.votes[node].bound = 0.0",
+        "vote.bound, vote.fence = 0.0, 0",
+        "it.owed += 1",
+        "vote.granted = vote.lower = False",
+        "other.error: Exception = error",
+        "for vote.since in (1, 2): pass",
+        "del vote.base",
+        "setattr(vote, 'granted', True)",
+    ],
+)
+def test_a_change_of_a_vote_from_outside_is_found(planted: str) -> None:
+    text = (PACKAGE / "core/claim.py").read_text()
+    assert changers_of_votes({"core/claim.py": text}) == []
+    (complaint,) = {it.partition(":")[0] for it in changers_of_votes({"core/claim.py": f"{text}\n{planted}\n"})}
+    assert complaint == "core/claim.py"
+    assert changers_of_votes({VOTES: planted, "wire/lane.py": "lane.sent = 0"}) == []
+    assert changers_of_votes({"engine/crew.py": "claim.votes[node].granted = True"})
+
+
 def test_the_gate_of_own_coverage_knows_the_pure_floors() -> None:
     assert {place.removesuffix(".py") for place in FLOORS_0_TO_2} == {part for part, floor in FLOORS.items() if floor <= PURE}
 
@@ -215,7 +278,7 @@ FAULTS = {
     "a face imports the other": ("aio/client.py", "from ..sync.client import Holdfast", "imports sync.client (floor 4)"),
     "a face imports the package": ("sync/client.py", "import holdfast", "imports holdfast (floor 4.5)"),
     "a face imports a name of the package": ("sync/client.py", "from .. import Holdfast", "imports holdfast (floor 4.5)"),
-    "a face imports the command line": ("sync/client.py", "from .. import cli", "imports cli (floor 5)"),
+    "a face imports the command line": ("sync/client.py", "from .. import cli", "imports cli (floor 7)"),
     "fencing imports a client": ("fencing/sql.py", "from ..sync import Lease", "fencing/sql.py imports sync, but whoever receives fences"),
     "fencing imports the package": ("fencing/sql.py", "from holdfast import Lease", "imports holdfast, but whoever receives fences"),
     "an import in a function": ("core/claim.py", "def f():\n    from ..wire.lane import Lane", "imports wire.lane (floor 1)"),
@@ -278,17 +341,42 @@ def test_a_cap_is_complained_about() -> None:
 def test_importing_holdfast_loads_nothing_heavy() -> None:
     loaded = loaded_by("import holdfast", PACKAGE.parent)
     assert "holdfast" in loaded
-    assert sorted(loaded & HEAVY) == []
+    assert sorted(loaded & (HEAVY | WITH_A_CLIENT)) == []
+
+
+A_LOCK = "import holdfast; locks = holdfast.Holdfast(*{urls}, fresh={fresh}); locks.lock('a').acquire().release(); locks.close()"
+
+
+def test_nothing_slow_is_on_the_way_to_a_lock(nodes: Nodes) -> None:
+    loaded = loaded_by(A_LOCK.format(urls=nodes.urls, fresh=set(nodes.run_ids)), PACKAGE.parent)
+    assert sorted(loaded & HEAVY) == ["logging"], "which a client's own lines need"
+    assert sorted(WITH_A_CLIENT - loaded) == [], "these are not called so"
 
 
 def test_importing_holdfast_loads_no_primitive_but_the_locks() -> None:
-    others = {"holdfast.face.looking", "holdfast.face.values", "holdfast.recipes.looking"}
-    others |= {f"holdfast.{part}.{it}" for part in ("face", "recipes", "sync") for it in ("election", "fill", "gathering", "once", "rate")}
-    others |= {f"holdfast.{part}.semaphore" for part in ("face", "sync")}
+    others = {"holdfast.base.inspection", "holdfast.base.values", "holdfast.recipes.inspection", "holdfast.recipes.note"}
+    primitives = ("election", "fill", "latch", "once", "rate", "survey")
+    others |= {f"holdfast.{part}.{it}" for part in ("base", "recipes", "sync") for it in primitives}
+    others |= {f"holdfast.{part}.semaphore" for part in ("base", "sync")}
     assert sorted(loaded_by("import holdfast", PACKAGE.parent) & others) == []
-    others.add("holdfast.face.schedule")
-    everything = "from holdfast import Barrier, Election, Fill, LockStatus, Once, Rate, Semaphore"
+    others.add("holdfast.base.schedule")
+    everything = "from holdfast import Barrier, Election, Fill, LockStatus, Once, Rate, Semaphore, Survey"
     assert sorted(others - loaded_by(everything, PACKAGE.parent)) == [], "these are not called so"
+
+
+def test_importing_holdfast_makes_the_digests_of_locks_only() -> None:
+    made = "print(*[it.name for it in holdfast.scripts.LOADED if 'sha' in vars(it)])"
+    script = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import holdfast; {made}"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert found == ["request", "release", "rw_request", "rw_release"]
+
+
+def test_only_exporters_load_the_libraries_they_export_by() -> None:
+    libraries = {"prometheus_client", "opentelemetry"}
+    assert sorted(loaded_by("import holdfast, holdfast.aio", PACKAGE.parent) & {"holdfast.metrics", "holdfast.otel", *libraries}) == []
+    assert sorted(loaded_by("from holdfast.metrics import alerts, collapsed", PACKAGE.parent) & libraries) == []
+    assert loaded_by("from holdfast.metrics import Metrics", PACKAGE.parent) & libraries == {"prometheus_client"}
+    assert loaded_by("import holdfast.otel", PACKAGE.parent) & libraries == {"opentelemetry"}
 
 
 def test_importing_fencing_loads_no_library_of_the_storage_s() -> None:
@@ -297,7 +385,7 @@ def test_importing_fencing_loads_no_library_of_the_storage_s() -> None:
     assert "sqlalchemy" in loaded_by("import holdfast.fencing.sqlalchemy", PACKAGE.parent)
 
 
-@pytest.mark.parametrize("heavy", sorted(HEAVY))
+@pytest.mark.parametrize("heavy", sorted(HEAVY | WITH_A_CLIENT))
 def test_loading_something_heavy_is_noticed(heavy: str, tmp_path: Path) -> None:
     (tmp_path / "holdfast").mkdir()
     (tmp_path / "holdfast/__init__.py").write_text(f"import {heavy}\n")

@@ -14,9 +14,9 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench import report  # noqa: E402  (after its place is known)
-from bench.updates import __main__ as command  # noqa: E402
-from bench.updates.experiment import AIMED, NOBODY, RANDOM, WAYS, Outcome, complaints  # noqa: E402
-from bench.updates.storage import Refused, Register  # noqa: E402
+from bench.updates import __main__ as command  # noqa: E402 (after its place is known)
+from bench.updates.experiment import AIMED, NOBODY, RANDOM, WAYS, Outcome, complaints  # noqa: E402 (after its place is known)
+from bench.updates.storage import Refused, Register  # noqa: E402 (after its place is known)
 
 FENCED, BARE, PEER = "holdfast, fence", "holdfast", "pottery"
 

@@ -18,10 +18,6 @@ WAITS |= {"take", "run", "result", "forget", "get", "peek", "reset", "invalidate
 WAITS |= {"force_release", "repair"}
 ONLY_ONE = {
     "Holdfast.aclose",  # what contextlib.aclosing calls
-    "Lease.claim",  # what the drivers put there
-    "Lease.errand",
-    "Leadership.claim",
-    "Leadership.errand",
 }
 THREADS_ONLY = {"cancel"}  # parameters: a thread's wait is ended by an event, a task has its own `cancel()`
 ASYNC = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
@@ -84,6 +80,32 @@ def test_every_public_name_has_a_docstring() -> None:
                 if f"{name}.{member}" in ONLY_ONE:
                     continue
                 assert inspect.getdoc(getattr(kind, member)), f"{module.__name__}.{name}.{member}"
+
+
+# What a user may use of a lease. README.md lists most of them, docs/lock.md explains them.
+LEASE = {
+    "check", "contended", "downgrade", "extend", "fence", "fences", "held", "leave", "lost", "name", "names",
+    "release", "remaining", "shared", "slots", "state", "token", "tokens", "until", "votes", "waited",
+}  # fmt: skip
+# What a leader has besides.
+LEADERSHIP = {"is_leader", "publish", "resign", "term"}
+
+
+def shown(kind: type) -> set[str]:
+    """The names that a completion of an editor, or `dir`, offers."""
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("face", [holdfast.sync, holdfast.aio], ids=["threads", "asyncio"])
+def test_a_lease_shows_what_users_may_use_and_nothing_that_drivers_write(face: Any) -> None:
+    assert shown(face.Lease) == LEASE
+    assert shown(face.Leadership) >= LEASE
+    assert shown(face.Leadership) - LEASE == LEADERSHIP
+
+
+def test_what_a_driver_writes_on_a_lease_is_seen() -> None:
+    written = type("Lease", (holdfast.sync.Lease,), {"__slots__": ("errand",)})
+    assert shown(written) - LEASE == {"errand"}
 
 
 def faces(**changes: Any) -> list[str]:

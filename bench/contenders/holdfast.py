@@ -10,7 +10,7 @@ import holdfast.aio
 from ..work.adapter import TTL
 
 
-def _options(parameters: dict[str, Any]) -> dict[str, Any]:
+def options(parameters: dict[str, Any]) -> dict[str, Any]:
     return {"ttl": parameters.get("ttl", TTL), "max_ttl": parameters.get("max_ttl", 30.0), "fresh": parameters["fresh"]}
 
 
@@ -18,7 +18,7 @@ class Threads:
     asks = ("evalsha",)
 
     def __init__(self, parameters: dict[str, Any]) -> None:
-        self.locks = holdfast.Holdfast(parameters["urls"], **_options(parameters))
+        self.locks = holdfast.Holdfast(parameters["urls"], **options(parameters))
         self.lock = self.locks.lock
 
     def open(self) -> None:
@@ -50,7 +50,7 @@ class Asyncio:
     asks = ("evalsha",)
 
     def __init__(self, parameters: dict[str, Any]) -> None:
-        self.locks = holdfast.aio.Holdfast(parameters["urls"], **_options(parameters))
+        self.locks = holdfast.aio.Holdfast(parameters["urls"], **options(parameters))
         self.lock = self.locks.lock
 
     async def open(self) -> None:

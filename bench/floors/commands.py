@@ -9,6 +9,7 @@ import hashlib
 import os
 from time import time_ns
 
+from holdfast.core.command import KEEP
 from holdfast.recipes.exclusive import Exclusive
 
 UNLOCK = b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end"
@@ -66,6 +67,10 @@ class Scripts:
     def request(self, token: bytes) -> bytes:
         """For one node."""
         return self._recipe.request(token, TTL, b"w", int(token[:16]))
+
+    def renewal(self, token: bytes) -> bytes:
+        """For one node that has granted the token."""
+        return self._recipe.request(token, TTL, KEEP, int(token[:16]))
 
     def release(self, token: bytes) -> bytes:
         """For one node."""

@@ -12,6 +12,7 @@ import shlex
 import signal
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -35,6 +36,7 @@ exit status: 0 if holdfast has lost nothing with a fence, and nothing with nobod
 late writes that were refused, and updates that were lost where there is no fence; else 1; 130 if interrupted."""
 
 PLACE = environments.ROOT / "docs/lost-updates"
+COLUMNS = 100  # of prose in the page
 DOCUMENT = environments.ROOT / "docs/lost-updates.md"
 OUT = environments.ROOT / "build/lost-updates"
 CONDITIONS = (NOBODY, RANDOM, AIMED)
@@ -91,7 +93,8 @@ def block(what: str, found: Mapping[str, Any]) -> str:
         made = found["made"]
         pauses = [it["pauses"] for it in found["outcomes"] if it["pauses"]]
         each = f"{made['seconds']:g} s for each column, {min(pauses)} to {max(pauses)} pauses in each cell"
-        return f"`{made['command']}`, {made['when']}, {each}; {made['machine']}."
+        told = f"`{made['command']}`, {made['when']}, {each}; {made['machine']}."
+        return textwrap.fill(told, COLUMNS, break_on_hyphens=False)
     return report.markdown(rows(found))
 
 

@@ -21,9 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-from xml.sax.saxutils import escape
 
 import hiredis
+from frame import Frame  # beside this file
 
 import holdfast
 from holdfast import Holdfast
@@ -231,21 +231,13 @@ LEFT, RIGHT = 128, 852  # of time
 CALLER, FIRST, STEP = 112, 184, 50  # the middle of the lanes
 AXIS = 428
 STYLE = """
-    text { font: 15px ui-sans-serif, system-ui, -apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif; fill: #1f2328 }
-    .title { font-size: 19px; font-weight: 600 } .small { font-size: 13px; fill: #59636e } .name { font-weight: 600 }
-    .in { font-size: 14px; font-weight: 600; fill: #fff } .count { font-size: 13px; font-weight: 700; fill: #fff; text-anchor: middle }
-    .right { text-anchor: end } .mid { text-anchor: middle }
-    .card { fill: #fff; stroke: #d1d9e0 } .lane { stroke: #d1d9e0; stroke-width: 2 } .tick { stroke: #818b98 }
-    .talk { fill: #0969da } .wait { fill: #59636e } .held { fill: #1a7f37 }
-    .moment { stroke: #1a7f37; stroke-width: 2; stroke-dasharray: 5 4 }
-    .yes { fill: #1a7f37; stroke: #fff; stroke-width: 2 } .won { fill: #1a7f37; font-weight: 600 }
-    .hung { fill: #fff8c5; stroke: #9a6700; stroke-width: 1.5; stroke-dasharray: 6 4 } .warn { fill: #7d4e00; font-weight: 600 }
-    .dead { stroke: #818b98; stroke-width: 2; stroke-dasharray: 2 6 } .gone { fill: #59636e; font-weight: 600 }
-    @media (prefers-color-scheme: dark) {
-      text { fill: #f0f6fc } .small, .gone { fill: #9198a1 } .card { fill: #0d1117; stroke: #3d444d } .lane { stroke: #3d444d }
-      .in, .count { fill: #fff } .talk { fill: #1f6feb } .wait { fill: #656c76 } .held, .yes { fill: #238636 } .yes { stroke: #0d1117 }
-      .moment { stroke: #3fb950 } .won { fill: #3fb950 } .hung { fill: #272115; stroke: #d29922 } .warn { fill: #e3b341 }
-    }"""
+    .hf .in { font-size: 14px } .hf .count { font-size: 13px; font-weight: 700; fill: #fff; text-anchor: middle }
+    .hf .talk { fill: var(--blue) } .hf .wait { fill: var(--grey) } .hf .held { fill: var(--green) }
+    .hf .moment { stroke: var(--won); stroke-width: 2; stroke-dasharray: 5 4 }
+    .hf .yes { fill: var(--green); stroke: var(--card); stroke-width: 2 } .hf .won { fill: var(--won); font-weight: 600 }
+    .hf .hung { fill: var(--warned); stroke: var(--warn); stroke-width: 1.5; stroke-dasharray: 6 4 }
+    .hf .warn { fill: var(--warn); font-weight: 600 } .hf .gone { fill: var(--faint); font-weight: 600 }
+    .hf .dead { stroke: var(--tick); stroke-width: 2; stroke-dasharray: 2 6 }"""
 
 
 def draw(trace: Trace) -> str:
@@ -253,26 +245,18 @@ def draw(trace: Trace) -> str:
     answered = sorted((it.at, it.node) for it in trace.words if not it.sent and it.text == "granted")[:QUORUM]
     quorum = answered[-1][0]
     end = max([trace.released, *(it.at for it in trace.words)]) * 1.04
-    shapes: list[str] = []
+    title = "One acquire over five nodes, of which one hangs and one is dead"
+    frame = Frame(WIDTH, HEIGHT, title, f"recorded on real servers: {trace.made}")
+    text, line = frame.text, frame.line
 
     def x(at: float) -> float:
         return round(LEFT + (RIGHT - LEFT) * at / end, 1)
 
     def bar(kind: str, start: float, stop: float, y: int, high: int) -> None:
-        shapes.append(f'<rect class="{kind}" x="{x(start)}" y="{y - high / 2}" width="{x(stop) - x(start):.1f}" height="{high}" rx="4"/>')
-
-    def text(kind: str, at: float, y: float, words: str) -> None:
-        shapes.append(f'<text class="{kind}" x="{at}" y="{y}">{escape(words)}</text>')
-
-    def line(kind: str, x1: float, y1: float, x2: float, y2: float) -> None:
-        shapes.append(f'<line class="{kind}" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"/>')
+        frame.box(kind, x(start), y - high / 2, x(stop) - x(start), high)
 
     def node_y(node: int) -> int:
         return FIRST + STEP * node
-
-    shapes.append(f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10"/>')
-    text("title", 24, 38, "One acquire over five nodes, of which one hangs and one is dead")
-    text("small", 24, 62, f"recorded on real servers: {trace.made}")
 
     text("name", 24, CALLER + 5, "your code")
     bar("wait", 0, trace.held, CALLER, 32)
@@ -305,7 +289,7 @@ def draw(trace: Trace) -> str:
                     text("in", x(start) + 9, y + 5, word)
     line("moment", x(quorum), CALLER + 17, x(quorum), AXIS)
     for place, (at, node) in enumerate(answered, 1):
-        shapes.append(f'<circle class="yes" cx="{x(at)}" cy="{node_y(node)}" r="11"/>')
+        frame.put(f'<circle class="yes" cx="{x(at)}" cy="{node_y(node)}" r="11"/>')
         text("count", x(at), node_y(node) + 4.5, str(place))
     text("won", x(quorum) + 10, CALLER + 37, f"{QUORUM} of {COUNT} have said yes: a majority")
 
@@ -322,20 +306,8 @@ def draw(trace: Trace) -> str:
         f"microseconds, which is a majority, and the caller has the lock after {trace.held:.0f}. The hung node was asked and stays silent, "
         f"the dead one was not asked. After {trace.left - trace.held:.0f} microseconds more the lock is released."
     )
-    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-    told = json.dumps(asdict(trace), ensure_ascii=True)
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="t d">',
-            '  <title id="t">One acquire over five nodes, of which one hangs and one is dead</title>',
-            f'  <desc id="d">{escape(described)}</desc>',
-            f"  <!-- drawn by docs/pictures/acquire.py (`./task picture`): {trace.made.replace('--', '-')} -->",
-            f"  <metadata>{escape(told)}</metadata>",
-            f"  <style>{STYLE}\n  </style>",
-            *(f"  {it}" for it in shapes),
-            "</svg>\n",
-        ]
-    )
+    made = f"docs/pictures/acquire.py (`./task picture`): {trace.made}"
+    return frame.done("acquire", described, made, STYLE, asdict(trace))
 
 
 def traced(picture: str) -> Trace:

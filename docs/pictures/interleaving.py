@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
+
+from frame import Frame  # beside this file
 
 import holdfast
 
@@ -144,23 +145,14 @@ FIRST, STEP = 124, 48  # the middle of the lanes
 FLOOR, RISE = 478, 20  # where no items are, and the height of one item
 AXIS = 492
 STYLE = """
-    text { font: 15px ui-sans-serif, system-ui, -apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif; fill: #1f2328 }
-    .title { font-size: 19px; font-weight: 600 } .small { font-size: 13px; fill: #59636e } .name { font-weight: 600 }
-    .in { font-size: 14px; font-weight: 600; fill: #fff } .count { font-size: 13px; font-weight: 700; fill: #fff; text-anchor: middle }
-    .right { text-anchor: end } .mid { text-anchor: middle }
-    .card { fill: #fff; stroke: #d1d9e0 } .lane { stroke: #d1d9e0; stroke-width: 2 } .tick { stroke: #818b98 }
-    .work { fill: #59636e } .look { fill: #0969da; stroke: #fff; stroke-width: 2 }
-    .good { fill: #1a7f37; stroke: #fff; stroke-width: 2 } .bad { fill: #cf222e; stroke: #fff; stroke-width: 2 }
-    .moment { stroke: #0969da; stroke-width: 2; stroke-dasharray: 5 4 } .all { fill: #0969da; font-weight: 600 }
-    .limit { stroke: #818b98; stroke-dasharray: 2 4; stroke-width: 1.5 }
-    .under { stroke: #1a7f37; stroke-width: 3; fill: none } .over { stroke: #cf222e; stroke-width: 3; fill: none }
-    .wrong { fill: #cf222e; font-weight: 600 }
-    @media (prefers-color-scheme: dark) {
-      text { fill: #f0f6fc } .small { fill: #9198a1 } .card { fill: #0d1117; stroke: #3d444d } .lane { stroke: #3d444d }
-      .in, .count { fill: #fff } .work { fill: #656c76 } .look { fill: #1f6feb; stroke: #0d1117 } .good { fill: #238636; stroke: #0d1117 }
-      .bad { fill: #da3633; stroke: #0d1117 } .moment { stroke: #4493f8 } .all { fill: #4493f8 }
-      .under { stroke: #3fb950 } .over { stroke: #f85149 } .wrong { fill: #f85149 }
-    }"""
+    .hf .in { font-size: 14px } .hf .count { font-size: 13px; font-weight: 700; fill: #fff; text-anchor: middle }
+    .hf .work { fill: var(--grey) } .hf .look { fill: var(--blue); stroke: var(--card); stroke-width: 2 }
+    .hf .good { fill: var(--green); stroke: var(--card); stroke-width: 2 }
+    .hf .bad { fill: var(--wrong); stroke: var(--card); stroke-width: 2 }
+    .hf .moment { stroke: var(--look); stroke-width: 2; stroke-dasharray: 5 4 } .hf .all { fill: var(--look); font-weight: 600 }
+    .hf .limit { stroke: var(--tick); stroke-dasharray: 2 4; stroke-width: 1.5 }
+    .hf .under { stroke: var(--won); stroke-width: 3; fill: none } .hf .over { stroke: var(--red); stroke-width: 3; fill: none }
+    .hf .wrong { fill: var(--red); font-weight: 600 }"""
 
 
 def draw(trace: Trace) -> str:
@@ -168,24 +160,16 @@ def draw(trace: Trace) -> str:
     last_look = max(it.looked for it in trace.requests)
     first_write = min(it.wrote for it in trace.requests)
     end = max(it.answered for it in trace.requests) * 1.02
-    shapes: list[str] = []
+    title = f"Without a lock, {REQUESTS} requests at once create {REQUESTS} items, although {ALLOWED} are allowed"
+    frame = Frame(WIDTH, HEIGHT, title, f"recorded in two processes of the service, on one database: {trace.made}")
+    text, line = frame.text, frame.line
 
     def x(at: float) -> float:
         return round(LEFT + (RIGHT - LEFT) * at / end, 1)
 
-    def text(kind: str, at: float, y: float, words: str) -> None:
-        shapes.append(f'<text class="{kind}" x="{at}" y="{y}">{escape(words)}</text>')
-
-    def line(kind: str, x1: float, y1: float, x2: float, y2: float) -> None:
-        shapes.append(f'<line class="{kind}" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"/>')
-
     def dot(kind: str, at: float, y: float, number: int) -> None:
-        shapes.append(f'<circle class="{kind}" cx="{x(at)}" cy="{y}" r="11"/>')
+        frame.put(f'<circle class="{kind}" cx="{x(at)}" cy="{y}" r="11"/>')
         text("count", x(at), y + 4.5, str(number))
-
-    shapes.append(f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10"/>')
-    text("title", 24, 38, f"Without a lock, {REQUESTS} requests at once create {REQUESTS} items, although {ALLOWED} are allowed")
-    text("small", 24, 62, f"recorded in two processes of the service, on one database: {trace.made}")
 
     # The lanes: when each request looked, with what it saw, and when it wrote, with what it made of it.
     for place, it in enumerate(trace.requests):
@@ -194,7 +178,7 @@ def draw(trace: Trace) -> str:
         text("small", 118, y + 5, f"process {it.process}")
         line("lane", LEFT, y, RIGHT, y)
         wide = x(it.wrote) - x(it.looked)
-        shapes.append(f'<rect class="work" x="{x(it.looked)}" y="{y - 13}" width="{wide:.1f}" height="26" rx="4"/>')
+        frame.box("work", x(it.looked), y - 13, wide, 26)
         if x(first_write) - x(last_look) > 300:
             text("in mid", (x(last_look) + x(first_write)) / 2, y + 5, f"saw {it.saw} items, so it may write one more")
     below = FIRST + STEP * (REQUESTS - 1) + 24
@@ -234,20 +218,8 @@ def draw(trace: Trace) -> str:
         f"in the end {REQUESTS} items exist, although {ALLOWED} are allowed. "
         "(The walkthrough holds each request after its look until all have looked.)"
     )
-    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-    told = json.dumps(asdict(trace), ensure_ascii=True)
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="t d">',
-            '  <title id="t">Five requests at once, without a lock</title>',
-            f'  <desc id="d">{escape(described)}</desc>',
-            f"  <!-- drawn by docs/pictures/interleaving.py (`./task picture interleaving`): {trace.made.replace('--', '-')} -->",
-            f"  <metadata>{escape(told)}</metadata>",
-            f"  <style>{STYLE}\n  </style>",
-            *(f"  {it}" for it in shapes),
-            "</svg>\n",
-        ]
-    )
+    made = f"docs/pictures/interleaving.py (`./task picture interleaving`): {trace.made}"
+    return frame.done("interleaving", described, made, STYLE, asdict(trace))
 
 
 def traced(picture: str) -> Trace:

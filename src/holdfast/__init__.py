@@ -3,12 +3,17 @@
     from holdfast import Holdfast            # threads
     from holdfast.aio import Holdfast        # asyncio: same names, same parameters, same errors
 
-A `Holdfast` describes a `Lock`; whoever acquires it has a `Lease`. What they raise is in `holdfast.errors`, what observers hear in
-`holdfast.events`.
+A `Holdfast` is a client. Its `lock()` describes a `Lock`, and acquiring the lock returns a `Lease`.
+`holdfast.errors` has the errors that they raise, and `holdfast.events` the events that observers
+receive.
 """
 
 from typing import TYPE_CHECKING
 
+from .base import PRIMITIVES
+from .base.decorating import RateOptions
+from .base.lease import LeaseInfo, LeaseState
+from .base.terms import ElectionOptions, Options, PermitOptions
 from .engine.crew import NodeStatus
 from .engine.record import Stats
 from .engine.roll import Straggler
@@ -31,33 +36,32 @@ from .errors import (
     WrongLoop,
     WrongProcess,
 )
-from .face import PRIMITIVES
-from .face.decorating import Options, PermitOptions, RateOptions
-from .face.lease import LeaseState
 from .later import later
 from .sync import Holdfast, Lease, Lock, RWLock, current
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from .face.election import Leader
-    from .face.fill import FillOptions, Found
-    from .face.once import Result
-    from .face.rate import Allowance
-    from .face.repair import Repaired
-    from .face.values import Serializer
-    from .recipes.looking import LockStatus, NodeView, PermitHolder, Reader, Waiter
-    from .sync import Barrier, Election, Fill, Latch, Leadership, Observation, Once, Rate, Semaphore
+    from .base.election import Leader
+    from .base.fill import FillOptions, Found
+    from .base.once import OnceOptions, Result
+    from .base.rate import Allowance
+    from .base.repair import Repaired
+    from .base.values import Serializer
+    from .recipes.inspection import LockStatus, NodeView, PermitHolder, Reader, Waiter
+    from .recipes.survey import Row
+    from .sync import Barrier, Election, Fill, Latch, Leadership, Observation, Once, Rate, Semaphore, Survey
 else:
     __getattr__, __dir__ = later(
         __name__,
         {
-            ".face.election": ["Leader"],
-            ".face.fill": ["FillOptions", "Found"],
-            ".face.once": ["Result"],
-            ".face.rate": ["Allowance"],
-            ".face.repair": ["Repaired"],
-            ".face.values": ["Serializer"],
-            ".recipes.looking": ["LockStatus", "NodeView", "PermitHolder", "Reader", "Waiter"],
+            ".base.election": ["Leader"],
+            ".base.fill": ["FillOptions", "Found"],
+            ".base.once": ["OnceOptions", "Result"],
+            ".base.rate": ["Allowance"],
+            ".base.repair": ["Repaired"],
+            ".base.values": ["Serializer"],
+            ".recipes.inspection": ["LockStatus", "NodeView", "PermitHolder", "Reader", "Waiter"],
+            ".recipes.survey": ["Row"],
             ".sync": [name for names in PRIMITIVES.values() for name in names],
         },
     )
@@ -79,6 +83,7 @@ __all__ = [
     "Leader",
     "Leadership",
     "Lease",
+    "LeaseInfo",
     "LeaseState",
     "Lock",
     "LockBusy",
@@ -103,15 +108,19 @@ __all__ = [
     "Reader",
     "Repaired",
     "Result",
+    "Row",
     "SelfDeadlock",
     "Semaphore",
     "Serializer",
     "StaleFence",
     "Stats",
     "Straggler",
+    "Survey",
     "Waiter",
     "WrongLoop",
     "WrongProcess",
     "__version__",
     "current",
+    "ElectionOptions",
+    "OnceOptions",
 ]

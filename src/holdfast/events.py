@@ -1,85 +1,325 @@
-"""What holdfast tells observers: frozen facts, one class for each kind of event.
+"""The events that observers receive: frozen facts, one class for each kind of event.
 
-Knows words and facts. Must not know who listens, or what time it is: whoever hands an event on stamps `at`.
+Knows words and facts. Must not know who listens, or what time it is. The code that passes an event
+on stamps `at`.
+
+The classes are written like dataclasses, and type checkers take them for such. `Fields` makes them,
+because the module `dataclasses` takes several times as long to load as all of this.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any, NoReturn, Self, dataclass_transform
 
 __all__ = [
     "Acquired",
+    "Allowed",
     "Attempt",
     "Discarded",
     "Doubt",
     "Event",
+    "Forced",
+    "Gathered",
     "HeldLong",
     "LeaseEvent",
+    "Left",
+    "LockEvent",
     "Lost",
     "NodeDown",
     "NodeEvent",
     "NodeGuarded",
     "NodeUp",
-    "Forced",
-    "LockEvent",
     "Opened",
     "Queued",
     "Refused",
     "Released",
     "Renewed",
+    "Served",
     "Warned",
 ]
 
 _NEVER = datetime.fromtimestamp(0, UTC)
+_NO_FENCES: dict[str, int] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something happened. `at`: when, aware, in UTC."""
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Fields(type):
+    """Makes a class whose annotations are its fields, and whose assignments are their defaults.
 
-    at: datetime = field(default=_NEVER, compare=False)
+    Attributes:
+        fields: The names of the fields, those of the base classes first.
+        names_of_fields: The same, as a set.
+        defaults: The fields that need not be given, with their values.
+    """
+
+    fields: tuple[str, ...]
+    names_of_fields: frozenset[str]
+    defaults: dict[str, object]
+
+    def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Fields:
+        """Make the class, with a slot for each field of its own."""
+        own = tuple(body.get("__annotations__", ()))
+        defaults = {it: body.pop(it) for it in own if it in body}
+        body["__slots__"] = own
+        made = super().__new__(cls, name, bases, body)
+        above = [it for it in bases if isinstance(it, Fields)]
+        made.fields = (*[field for it in above for field in it.fields], *own)
+        made.names_of_fields = frozenset(made.fields)
+        made.defaults = {key: value for it in above for key, value in it.defaults.items()} | defaults
+        return made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Event(metaclass=Fields):
+    """Something happened.
+
+    Events are equal if they are of one class and all their fields but `at` are equal.
+
+    Attributes:
+        at: When it happened: an aware datetime in UTC.
+    """
+
+    at: datetime = _NEVER
+
+    def __init__(self, **facts: object) -> None:
+        kind = type(self)
+        values = {**kind.defaults, **facts}
+        if values.keys() != kind.names_of_fields:
+            missing = sorted(kind.names_of_fields - values.keys())
+            unknown = sorted(values.keys() - kind.names_of_fields)
+            raise TypeError(f"{kind.__name__}() has the fields {kind.fields}: missing {missing}, unknown {unknown}")
+        put = object.__setattr__
+        for name, value in values.items():
+            put(self, name, value)
+
+    def facts(self) -> dict[str, Any]:
+        """Return all fields and their values, `at` first."""
+        return {it: getattr(self, it) for it in type(self).fields}
+
+    def replace(self, **facts: object) -> Self:
+        """Return the same event with other values for these fields."""
+        return type(self)(**{**self.facts(), **facts})
+
+    __replace__ = replace
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.facts().items())})"
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, it) == getattr(other, it) for it in type(self).fields if it != "at")
+
+    def __hash__(self) -> int:
+        values = [getattr(self, it) for it in type(self).fields if it != "at"]
+        return hash((type(self), *[tuple(it.items()) if isinstance(it, Mapping) else it for it in values]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.facts())
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"cannot assign to field {name!r}: an event does not change")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"cannot delete field {name!r}: an event does not change")
+
+
+def _restored(kind: type[Event], facts: dict[str, Any]) -> Event:
+    return kind(**facts)
+
+
+# ------------------------------------------------ acquisitions
+
+
 class LockEvent(Event):
-    """Something happened to a lock. `token`: of the request; `waited`: seconds since the request began."""
+    """Something happened to an acquisition: to one request for a lock, and to the lease it got.
+
+    One acquisition causes one Attempt, at most one Queued, one Acquired or Refused, and after
+    Acquired one Released or Lost. That holds for several names and several permits, too.
+
+    Attributes:
+        name: The lock's name. Several names are joined by commas.
+        token: The token of the request. Of several names or permits, that of the first.
+        waited: Seconds that the request has waited, or had waited when it got the lock.
+        kind: "exclusive", "read", "write", "permit", "election", "once" or "fill". `Opened` may
+            also be of a "rate".
+        names: All names, as you wrote them.
+        want: A number that all events of one acquisition have in common, and no other acquisition
+            of this client on the same nodes. 0 if nothing was asked of the nodes.
+    """
 
     name: str
     token: str
     waited: float
+    kind: str = "exclusive"
+    names: tuple[str, ...] = ()
+    want: int = 0
 
 
 class Attempt(LockEvent):
     """A request begins."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Queued(LockEvent):
-    """Somebody else has the lock: the request waits in line."""
+    """Another client holds the lock, so the request waits in the queue.
+
+    Attributes:
+        holder: The holder's token, or the value that another program wrote. None if unknown.
+        place: The place in the queue of the node that answered first: 1 is next. Of several permits
+            or names, the best place. None if unknown.
+    """
 
     holder: str | None
+    place: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(LockEvent):
-    """The request came to nothing. `error`: what the caller was told; None if it gave up by itself."""
+    """The request ended without the lock.
+
+    Attributes:
+        error: The error that the caller gets. None if the caller gave up by itself.
+        outcome: "busy", "no_quorum", "gave_up" (no error, or `Cancelled`) or "error".
+    """
 
     error: Exception | None
+    outcome: str = "error"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Opened(LockEvent):
-    """The body runs without the lock, since `fail_open` allows it. `error`: why it was not to be had."""
+    """The body runs without the lock, because `fail_open` allows it.
+
+    Attributes:
+        error: Why the lock could not be acquired.
+    """
 
     error: Exception
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseEvent(LockEvent):
+    """Something happened to a lock that this client holds.
+
+    Attributes:
+        fence: The fence of the lease. Of several names or permits, the greatest.
+        fences: The fence of each name, or of each slot of a semaphore.
+    """
+
+    fence: int
+    fences: Mapping[str, int] = _NO_FENCES
+
+
+class Acquired(LeaseEvent):
+    """The lock is held.
+
+    Attributes:
+        contended: Whether another client was in the way when this one asked.
+    """
+
+    contended: bool = False
+
+
+class Renewed(LeaseEvent):
+    """A majority has confirmed a renewal.
+
+    A renewal of several names counts when the renewal of each name is confirmed.
+
+    Attributes:
+        remaining: Seconds that the lease is now valid.
+        left: Seconds that were left of the lease just before. The less was left, the nearer the
+            lease came to its end.
+    """
+
+    remaining: float
+    left: float = 0.0
+
+
+class HeldLong(LeaseEvent):
+    """A lease has been held for longer than the client's `long_hold`. It stays held.
+
+    Attributes:
+        held: Seconds that the lease has been held so far.
+    """
+
+    held: float
+
+
+class Doubt(LeaseEvent):
+    """A renewal was not confirmed in time. holdfast tries it again.
+
+    Attributes:
+        remaining: Seconds until the lease is lost.
+    """
+
+    remaining: float
+
+
+class Lost(LeaseEvent):
+    """The lock is lost.
+
+    Attributes:
+        reason: Why, as in `LockLost.reason`. "dropped" if the program had dropped the lease without
+            a release, and its time is over.
+        held: Seconds that the lease was held.
+    """
+
+    reason: str
+    held: float = 0.0
+
+
+class Discarded(LeaseEvent):
+    """A lease was dropped without a release, so holdfast no longer renews it.
+
+    `Lost` follows when the time of the lease is over.
+
+    Attributes:
+        remaining: Seconds until the lease ends.
+        acquired: The file and line that acquired the lease, if `HOLDFAST_DEBUG` or Python's
+            development mode is on. None otherwise.
+    """
+
+    remaining: float
+    acquired: str | None = None
+
+    def __str__(self) -> str:
+        """Return the text of the log line and of the ResourceWarning."""
+        where = "" if self.acquired is None else f" It was acquired at {self.acquired}."
+        return (
+            f"the lease on {self.name!r} (fence {self.fence}) was discarded without release; it is no longer renewed "
+            f'and ends in {self.remaining:.1f} s. Keep the lease that acquire() returns, or use "with".{where}'
+        )
+
+
+class Released(LeaseEvent):
+    """The lock was released.
+
+    Attributes:
+        held: Seconds that the lease was held.
+    """
+
+    held: float = 0.0
+
+
+class Left(LeaseEvent):
+    """The lock was left: it is neither renewed nor released, and runs out by itself.
+
+    Attributes:
+        remaining: Seconds for which no other client of holdfast can get the lock, at least.
+        held: Seconds that the lease was held.
+    """
+
+    remaining: float
+    held: float = 0.0
+
+
 class Forced(Event):
-    """This client's operator took a lock away from its holder. `holder`: its token, or a foreign value; `reason`: the operator's words."""
+    """An operator used this client to take a lock away from its holder.
+
+    Attributes:
+        name: The lock's name.
+        holder: The holder's token, or the value that another program wrote. None if unknown.
+        nodes: On how many nodes the lock was taken from a holder.
+        reason: The reason that the operator gave.
+    """
 
     name: str
     holder: str | None
@@ -87,107 +327,117 @@ class Forced(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseEvent(LockEvent):
-    """Something happened to a lock that is held. `fence`: of the lease."""
-
-    fence: int
+# ------------------------------------------------ other calls
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acquired(LeaseEvent):
-    """The lock is held. `contended`: somebody else had it when it was asked for."""
+class Allowed(Event):
+    """A rate has answered a call of `take` or `acquire`.
 
-    contended: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renewed(LeaseEvent):
-    """A majority has confirmed a renewal. `remaining`: seconds that the lease is now good for."""
-
-    remaining: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldLong(LeaseEvent):
-    """A lease has been held for longer than the client's `long_hold`. It goes on. `held`: seconds so far."""
-
-    held: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt(LeaseEvent):
-    """A renewal was not confirmed in time; it is tried again. `remaining`: seconds until the lease is lost."""
-
-    remaining: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lost(LeaseEvent):
-    """The lock is lost. `reason`: as in LockLost."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discarded(LeaseEvent):
-    """A lease was dropped without a release, so holdfast no longer renews it.
-
-    One event for a lease of several names, which are joined by commas; `fence` is then that of the first name. `remaining`: seconds
-    until the lease ends. `acquired`: the file and line that acquired it, if HOLDFAST_DEBUG or Python's development mode is on.
+    Attributes:
+        name: The rate's name.
+        key_given: Whether the rate has a key, whose limits are its own.
+        allowed: Whether the call is allowed.
+        retry_after: Seconds until a call may be allowed. 0 if this one is.
+        waited: Seconds that the call waited for its turn.
     """
 
-    remaining: float
-    acquired: str | None = None
-
-    def __str__(self) -> str:
-        """What the log and the ResourceWarning say."""
-        where = "" if self.acquired is None else f" It was acquired at {self.acquired}."
-        return (
-            f"the lease on {self.name!r} (fence {self.fence}) was discarded without release; it is no longer renewed and ends in "
-            f'{self.remaining:.1f} s. Keep the lease that acquire() returns, or use "with".{where}'
-        )
+    name: str
+    key_given: bool
+    allowed: bool
+    retry_after: float = 0.0
+    waited: float = 0.0
 
 
-class Released(LeaseEvent):
-    """The lock was given back."""
+class Served(Event):
+    """A call of `once` or `fill` returns a value.
 
-    __slots__ = ()
+    Attributes:
+        name: The key of the once, or the name of the fill.
+        kind: "once" or "fill".
+        how: "ran" (this call ran the function), "kept" (the value was there), "waited" (another
+            caller produced it meanwhile), "stale" (older than its ttl) or "bypassed" (computed
+            without the lock, because `fail_open` allows it).
+        took: Seconds from the first question to the last answer of the nodes.
+    """
+
+    name: str
+    kind: str
+    how: str
+    took: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered(Event):
+    """A wait at a latch or a barrier has ended.
+
+    Attributes:
+        name: The name of the latch or the barrier.
+        kind: "latch" or "barrier".
+        waited: Seconds that the call waited.
+        complete: Whether all have arrived. If not, the caller gets an error.
+    """
+
+    name: str
+    kind: str
+    waited: float
+    complete: bool
+
+
+# ------------------------------------------------ nodes
+
+
 class NodeEvent(Event):
-    """Something happened to a node. `node`: its address, without password."""
+    """Something happened to a node.
+
+    Attributes:
+        node: The node's address, without the password.
+    """
 
     node: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDown(NodeEvent):
-    """The node cannot be used. `cause`: why."""
+    """The node cannot be used.
+
+    Attributes:
+        cause: Why.
+    """
 
     cause: Exception
 
 
 class NodeUp(NodeEvent):
-    """The node is in use (again)."""
+    """The node is in use (again).
 
-    __slots__ = ()
+    Attributes:
+        down: Seconds for which it had been down until now. 0: it was not.
+    """
+
+    down: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGuarded(NodeEvent):
-    """The node may not know all leases, because it started or was promoted a short while ago: not used for `left` seconds.
+    """The node may have forgotten leases, because it started or was promoted a short while ago.
 
-    `cause` says which of the two, in words.
+    Attributes:
+        left: Seconds until the client uses the node.
+        cause: Which of the two happened.
+        down: Seconds for which it had been down until now. 0: it was not.
     """
 
     left: float
     cause: str = "it started lately and may have forgotten leases"
+    down: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Warned(NodeEvent):
-    """The node works, but something about it is dangerous. `warning`: what, and what to do."""
+    """The node works, but something about it is dangerous.
+
+    Attributes:
+        warning: What is dangerous, and what to do about it.
+        about: What kind of danger it is: "eviction", "replicas", "persistence", "clock", "tls",
+            "settings" (clients differ in `max_ttl` or their nodes), "shards", "permits", "key",
+            "fence" or "bug".
+    """
 
     warning: str
+    about: str = ""

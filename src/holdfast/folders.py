@@ -1,4 +1,6 @@
-"""A temporary directory of one's own for Unix sockets: no other user of the machine can enter it, and its path is short enough.
+"""Makes temporary directories for Unix sockets.
+
+No other user of the machine can enter one, and its path is short enough for a socket's address.
 
 Knows the file system. Must not know what listens at the sockets.
 """
@@ -12,7 +14,8 @@ from urllib.parse import quote
 
 from .errors import ConfigError
 
-# Bytes that fit into the address of a Unix socket on every system: macOS has room for 104, Linux for 108, both with a zero at the end.
+# The longest address of a Unix socket on every system, in bytes. macOS has room for 104 and Linux
+# for 108, both with a zero at the end.
 LONGEST = 103
 
 
@@ -23,17 +26,19 @@ def private(longest: str) -> Path:
         longest: The longest path of a socket in it, such as "node-12/socket".
 
     Returns:
-        The directory, among the system's temporary files if a socket in there can have an address, else in /tmp.
+        The directory. It is in the system's temporary directory, or in /tmp if a path there would
+        be too long.
 
     Raises:
         ConfigError: No directory is usable.
     """
     within = f"/holdfast-{'x' * 8}/{longest}"
     for base in (tempfile.gettempdir(), "/tmp"):
-        # In a URL some characters have to be written with a percent sign, which not every client understands in a path.
+        # In a URL, some characters must be escaped with a percent sign, which not every client
+        # understands in a path.
         if len(os.fsencode(base + within)) <= LONGEST and quote(base) == base and os.access(base, os.W_OK | os.X_OK):
             return Path(tempfile.mkdtemp(prefix="holdfast-", dir=base))
     raise ConfigError(
-        f"no directory for the sockets of nodes: {tempfile.gettempdir()!r} is too long, or has special characters in it, and /tmp "
-        "cannot be written to. Set TMPDIR to a directory with a short name"
+        f"no directory for the sockets of nodes: {tempfile.gettempdir()!r} is too long, or has special "
+        "characters in it, and /tmp cannot be written to. Set TMPDIR to a directory with a short name"
     )

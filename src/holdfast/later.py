@@ -1,4 +1,6 @@
-"""Names of a package whose modules are loaded when somebody first asks for one: `import holdfast` should cost what it is used for.
+"""Loads the modules of a package when their names are first used.
+
+So `import holdfast` costs only what a program uses.
 
 Knows modules by their names. Must not know what is in them.
 """
@@ -12,7 +14,15 @@ from typing import Any
 
 
 def later(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__` (PEP 562). `modules`: which of its modules has which of the names that it shows."""
+    """Make a package's `__getattr__` and `__dir__` (PEP 562).
+
+    Args:
+        package: The name of the package.
+        modules: The names that each module has, by the module's name relative to the package.
+
+    Returns:
+        The two functions.
+    """
     where = {name: module for module, names in modules.items() for name in names}
     namespace = vars(sys.modules[package])
 

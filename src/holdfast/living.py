@@ -1,4 +1,4 @@
-"""A set of objects that somebody still uses, which threads may change while another thread looks through it.
+"""A set of objects that are still in use, which threads may change while another iterates.
 
 Knows weak references. Must not know what is in the set.
 """
@@ -13,9 +13,10 @@ T = TypeVar("T")
 
 
 class Living(Generic[T]):
-    """Objects, compared by identity, each until nobody refers to it any more.
+    """Objects, compared by identity. Each stays in the set as long as something refers to it.
 
-    Looking through a `WeakSet` raises RuntimeError if another thread adds something meanwhile. This does not.
+    Iterating over a `WeakSet` raises RuntimeError if another thread adds an object meanwhile.
+    Iterating over this set does not.
     """
 
     def __init__(self, objects: Iterable[T] = ()) -> None:
@@ -24,11 +25,11 @@ class Living(Generic[T]):
             self.add(it)
 
     def add(self, it: T) -> None:
-        """It is one of them from now on."""
+        """Add an object."""
         self._all[id(it)] = it
 
     def discard(self, it: T) -> None:
-        """It is none of them any more. Nothing happens if it was none."""
+        """Remove an object. Idempotent."""
         self._all.pop(id(it), None)
 
     def __len__(self) -> int:

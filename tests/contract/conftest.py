@@ -20,6 +20,8 @@ ONLY_REAL = {
     "test_b58_passwords_are_sent_and_never_shown",
     "test_s30_a_node_that_restarted_empty_is_left_alone_until_it_cannot_have_forgotten_anything",
     "test_a_node_that_is_away_is_told_of_once",
+    "test_a_lease_that_was_dropped_is_lost_when_its_time_is_over",
+    "test_every_observer_hears_everything_whatever_another_does",
     "test_an_observer_hears_of_a_lock_s_life_in_order",
     "test_an_observer_that_raises_is_logged_and_hurts_nobody",
     "test_local_brings_its_own_nodes",
@@ -47,6 +49,7 @@ ONLY_REAL = {
     "test_a_closed_client_is_opened_again_by_entering_it",
     "test_a_lease_of_before_does_not_touch_the_client_that_was_opened_again",
     "test_whoever_waits_for_an_extension_is_not_forgotten_by_a_release",
+    "test_observers_hear_that_it_was_left",
 }
 
 
@@ -73,6 +76,13 @@ def five(face: Face, nodes: Nodes) -> Cluster | SimulatedCluster:
 async def three(face: Face) -> AsyncIterator[Cluster]:
     """Three nodes of the test's own."""
     async with face.nodes(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def own_five(face: Face) -> AsyncIterator[Cluster]:
+    """Five nodes of the test's own, which it may stop and restart."""
+    async with face.nodes(5) as cluster:
         yield cluster
 
 

@@ -208,7 +208,7 @@ class Threads(Face):
 
         def use() -> T:
             with lock as lease:  # the thread stays in the block while the body runs in the test's loop
-                return asyncio.run_coroutine_threadsafe(body(lease), loop).result()  # type: ignore[arg-type]
+                return asyncio.run_coroutine_threadsafe(body(lease), loop).result()  # type: ignore[arg-type]  # (a coroutine in this face)
 
         return await in_a_thread(use)
 

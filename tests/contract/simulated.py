@@ -15,6 +15,7 @@ from contract.faces import Block, Face, Script, played
 from sim.face import Holdfast, Once
 
 from holdfast.aio.rate import Rate
+from holdfast.aio.survey import Survey
 from holdfast.recipes.exclusive import keys_of
 from holdfast.testing.driver import Driver
 from holdfast.testing.network import WALL, Node
@@ -80,7 +81,7 @@ def _driver_of(whose: Any) -> Driver:
         whose = whose._do.__self__  # type: ignore[attr-defined]  # (a bound method)
     if isinstance(whose, Holdfast):
         return whose.driver
-    driver = whose._drivers[-1] if isinstance(whose, Rate) else whose._driver
+    driver = whose._drivers[-1] if isinstance(whose, Rate | Survey) else whose._driver
     found: Driver = driver() if callable(driver) else driver
     return found
 

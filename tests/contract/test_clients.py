@@ -316,7 +316,7 @@ async def test_a_client_that_nobody_used_can_be_closed(face: Face, five: Cluster
 
 
 async def test_local_brings_its_own_nodes(face: Face, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = face.keep(face.kind.local(nodes=3, ttl=5))  # type: ignore[attr-defined]
+    client = face.keep(face.kind.local(nodes=3, ttl=5))  # type: ignore[attr-defined]  # (of a real face)
     nodes = Cluster(client.servers)
     assert client.urls == nodes.urls
     assert client.fresh == nodes.fresh

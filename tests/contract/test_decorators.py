@@ -48,7 +48,7 @@ def function(face: Face, body: Body) -> Callable[..., Any]:
     loop = asyncio.get_running_loop()
 
     def in_its_thread(*args: Any, **kwargs: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(body(current(), *args, **kwargs), loop).result()  # type: ignore[arg-type]
+        return asyncio.run_coroutine_threadsafe(body(current(), *args, **kwargs), loop).result()  # type: ignore[arg-type]  # (a coroutine in this face)
 
     async def in_its_task(*args: Any, **kwargs: Any) -> Any:
         return await body(current(), *args, **kwargs)
@@ -457,7 +457,7 @@ async def test_a_generator_that_is_dropped_is_closed(face: Face, five: Cluster, 
     steps = Steps(locks.lock(name)(counting(face, log))(3))
     await steps.next()
     if cyclic:
-        steps.itself = steps  # type: ignore[attr-defined]
+        steps.itself = steps  # type: ignore[attr-defined]  # (an attribute of a function)
     del steps
     await face.until(lambda: gc.collect() is None or len(log) == 2)  # (a thread that took a step may still be ending)
     assert log[1] == "over, held: True"
@@ -867,7 +867,7 @@ async def test_the_arguments_say_which_lock(face: Face, five: Cluster, name: str
         """Its signature."""
 
     plain = function(face, body)
-    plain.__wrapped__ = as_it_is  # type: ignore[attr-defined]
+    plain.__wrapped__ = as_it_is  # type: ignore[attr-defined]  # (an attribute of a function)
     by_template = locks.locked(f"{name}:{{day}}:{{depth}}")(plain)
     by_function = locks.locked(lambda day, depth=9: f"{name}:{day}:{depth}")(plain)
     literal = locks.locked(f"{name}:42")(plain)

@@ -23,10 +23,11 @@ import holdfast
 import holdfast.aio.lease
 import holdfast.sync.lease
 from holdfast import events
-from holdfast.drivers import aio, threads
+from holdfast.base import lease as shared
+from holdfast.base.environment import caller
+from holdfast.drivers import aio
+from holdfast.drivers.threads.keeper import Keeper
 from holdfast.errors import ConfigError
-from holdfast.face import lease as shared
-from holdfast.face.environment import caller
 
 LONG = 30.0  # seconds: of such a lease, renewals are 10 s apart
 SOON = 8.0  # seconds: before the next renewal
@@ -139,7 +140,7 @@ async def test_nothing_of_the_user_s_runs_in_the_finalizer(face: Face, five: Clu
         inside.append(dying[0])
         emit(record)
 
-    handler.emit = emits  # type: ignore[method-assign]
+    handler.emit = emits  # type: ignore[method-assign]  # (a fake in its place)
     dying = [True]
     await face.sleep(0.3)  # until nobody else has it
     with pytest.warns(ResourceWarning, match="discarded without release"):
@@ -206,10 +207,10 @@ def _plant(kind: type, name: str, text: str, other: str) -> Plant:
 SILENT = "self.asked.append(lambda now: self.crew.record.note_at(now, event))"
 LATER = "self.loop.call_soon_threadsafe(self.note, event)"
 PLANTED: dict[str, tuple[type[Face], Plant, Check]] = {
-    "threads: nobody is told": (Threads, _plant(threads.Keeper, "discard", SILENT, "pass"), test_a_dropped_lease_is_logged_soon_and_once),
+    "threads: nobody is told": (Threads, _plant(Keeper, "discard", SILENT, "pass"), test_a_dropped_lease_is_logged_soon_and_once),
     "threads: told where it dies": (
         Threads,
-        _plant(threads.Keeper, "discard", SILENT, "self.aside._listeners.log(event)"),
+        _plant(Keeper, "discard", SILENT, "self.aside._listeners.log(event)"),
         test_nothing_of_the_user_s_runs_in_the_finalizer,
     ),
     "asyncio: nobody is told": (Asyncio, _plant(aio.Driver, "discarded", LATER, "pass"), test_a_dropped_lease_is_logged_soon_and_once),
@@ -225,7 +226,7 @@ PLANTED: dict[str, tuple[type[Face], Plant, Check]] = {
     ),
     "asyncio: a lease that has ended is told of": (
         Asyncio,
-        _plant(holdfast.aio.lease.Lease, "__del__", "claim.state is core.HELD and self._clock() < claim.until", "True"),
+        _plant(holdfast.aio.lease.Lease, "__del__", "claim.state is State.HELD and self._clock() < claim.until", "True"),
         test_a_lease_that_was_released_or_lost_is_not_told_of,
     ),
     "everybody looks at frames": (

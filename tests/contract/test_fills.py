@@ -51,7 +51,7 @@ class Work:
         count = self._begin()
         try:
             while self.shut:
-                await (asyncio.sleep(0.002) if isinstance(self.face, Asyncio) else self.face.world.sleep(0.002))  # type: ignore[attr-defined]
+                await (asyncio.sleep(0.002) if isinstance(self.face, Asyncio) else self.face.world.sleep(0.002))  # type: ignore[attr-defined]  # (the simulated face has a world)
             return self.makes(count)
         finally:
             self.going -= 1
@@ -173,7 +173,7 @@ async def test_what_cannot_be_kept_is_told_and_nobody_is_kept_waiting(face: Face
     client = await face.connected(five)
     for value, told in ((object(), "JSON cannot make bytes of a value of type object"), ("a" * (1 << 20), "at most 1048576 are kept")):
         with pytest.raises(ConfigError, match=told):
-            await face.call(client.fill(name, 60, Work(face, lambda count, value=value: value).compute).get)  # type: ignore[misc]
+            await face.call(client.fill(name, 60, Work(face, lambda count, value=value: value).compute).get)  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
         await face.until(lambda: five.holders(f"{name}[fill]") == [None] * 5)
     large = "a" * ((1 << 20) - 2)
     for computed in (True, False):
@@ -200,7 +200,7 @@ async def test_computing_may_take_the_lock_of_the_same_name_and_not_the_same_val
             return client.fill(name, 60, again).get()
     else:
 
-        async def compute() -> int:  # type: ignore[misc]
+        async def compute() -> int:  # type: ignore[misc]  # (the same for asyncio)
             async with lock:
                 return 7
 

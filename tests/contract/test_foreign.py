@@ -140,34 +140,34 @@ def plain_redlock(nodes: Cluster, name: str) -> int:
     return nodes.everywhere("SET", name, "a plain client's", "NX", "PX", 10_000).count("OK")
 
 
-async def test_a_plain_redlock_client_comes_in_beside_a_holder_when_a_node_restarts_empty(face: Face, five: Cluster, name: str) -> None:
+async def test_a_plain_redlock_client_comes_in_beside_a_holder_when_a_node_restarts_empty(face: Face, own_five: Cluster, name: str) -> None:
     """What the page on locks warns of: such a client honours no restart guard. A client of ours leaves the node alone."""
-    client = await face.connected(five, ttl=5, max_ttl=5)
+    client = await face.connected(own_five, ttl=5, max_ttl=5)
     await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 5)
     lease = await face.acquire(client.lock(name, renew=False))
-    await face.until(lambda: five.holders(name) == [lease.token] * 5)
+    await face.until(lambda: own_five.holders(name) == [lease.token] * 5)
     for node in (3, 4):
-        five.ask(node, "DEL", name)  # as if these two had not been there when it asked
-    await five.restart(2)
-    other = await face.connected(five, ttl=5, max_ttl=5)
+        own_five.ask(node, "DEL", name)  # as if these two had not been there when it asked
+    await own_five.restart(2)
+    other = await face.connected(own_five, ttl=5, max_ttl=5)
     assert await face.try_acquire(other.lock(name)) is None
-    await face.until(lambda: five.holders(name) == [lease.token] * 2 + [None] * 3)  # what it was granted, it gives back
-    assert plain_redlock(five, name) == 3
+    await face.until(lambda: own_five.holders(name) == [lease.token] * 2 + [None] * 3)  # what it was granted, it gives back
+    assert plain_redlock(own_five, name) == 3
     assert lease.held
     await face.release(lease)
 
 
-async def test_a_plain_redlock_client_is_kept_out_if_the_restart_is_delayed(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five, ttl=1, max_ttl=1)
+async def test_a_plain_redlock_client_is_kept_out_if_the_restart_is_delayed(face: Face, own_five: Cluster, name: str) -> None:
+    client = await face.connected(own_five, ttl=1, max_ttl=1)
     await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 5)
     lease = await face.acquire(client.lock(name))
-    await face.until(lambda: five.holders(name) == [lease.token] * 5)
+    await face.until(lambda: own_five.holders(name) == [lease.token] * 5)
     for node in (3, 4):
-        five.ask(node, "DEL", name)
-    await five.kill(2)
-    await face.until(lambda: all(five.ask(node, "GET", name) == lease.token for node in (3, 4)))
+        own_five.ask(node, "DEL", name)
+    await own_five.kill(2)
+    await face.until(lambda: all(own_five.ask(node, "GET", name) == lease.token for node in (3, 4)))
     await face.sleep(1)  # the longest lease
-    await five.restart(2)
-    assert plain_redlock(five, name) == 1
+    await own_five.restart(2)
+    assert plain_redlock(own_five, name) == 1
     assert lease.held
     await face.release(lease)

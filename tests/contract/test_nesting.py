@@ -16,8 +16,8 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face, Script, Threads
 
+from holdfast.base.lease import LeaseState
 from holdfast.errors import LockBusy, LockLost, Misuse, NotHeld, SelfDeadlock
-from holdfast.face.lease import HELD, RELEASED
 
 
 async def test_whoever_waits_for_itself_is_told_at_once(face: Face, five: Cluster, name: str) -> None:
@@ -98,15 +98,15 @@ async def test_b12_entered_again(face: Face, five: Cluster, name: str) -> None:
         assert five.calls() == before or sum(five.calls()) - sum(before) <= 5, "nothing is sent to enter again (but a late renewal)"
         assert one.token == two.token == three.token
         assert one.fence == two.fence == three.fence
-        assert {it.state for it in (one, two, three)} == {HELD}
+        assert {it.state for it in (one, two, three)} == {LeaseState.HELD}
         yield third.leave
-        assert (three.state, two.state, one.held) == (RELEASED, HELD, True)
+        assert (three.state, two.state, one.held) == (LeaseState.RELEASED, LeaseState.HELD, True)
         with pytest.raises(NotHeld):
             three.check()
         yield inner.leave
         assert five.holders(name).count(one.token) >= 3
         yield outer.leave
-        assert one.state is RELEASED
+        assert one.state is LeaseState.RELEASED
 
     await face.user(client, user())
     await face.until(lambda: five.holders(name) == [None] * 5)
@@ -121,7 +121,7 @@ async def test_the_last_to_leave_gives_it_back_in_whatever_order(face: Face, fiv
         two = yield lock.try_acquire
         assert two.token == one.token
         yield one.release
-        assert (one.state, two.state) == (RELEASED, HELD)
+        assert (one.state, two.state) == (LeaseState.RELEASED, LeaseState.HELD)
         yield one.release  # twice is nothing, here too
         assert two.held
         three = yield lock.acquire
@@ -160,7 +160,7 @@ async def test_all_that_share_it_lose_it(face: Face, five: Cluster, name: str) -
     client, told = await face.connected(five), list[str]()
     events: list[Any] = []
 
-    def user() -> Script[None]:
+    def user() -> Script[Any]:
         outer = yield client.lock(name, reentrant=True, on_lost=lambda it: told.append("outer")).acquire
         inner = yield client.lock(name, reentrant=True, on_lost=lambda it: told.append("inner")).acquire
         gone = yield client.lock(name, reentrant=True, on_lost=lambda it: told.append("gone")).acquire
@@ -171,9 +171,9 @@ async def test_all_that_share_it_lose_it(face: Face, five: Cluster, name: str) -
         def over() -> bool:
             return len(told) == 2 and all(it.is_set() for it in events)
 
-        return over, outer, inner  # type: ignore[return-value]
+        return over, outer, inner
 
-    over, outer, inner = await face.user(client, user())  # type: ignore[misc]
+    over, outer, inner = await face.user(client, user())
     await face.until(over)
     assert sorted(told) == ["inner", "outer"]
     for lease in (inner, outer):
@@ -257,7 +257,7 @@ async def test_a_share_that_was_given_back_keeps_nothing_alive(face: Face, five:
     gc.collect()
     assert weak() is None
     await face.until(lambda: five.holders(name) == [None] * 5)
-    assert inner.state is RELEASED
+    assert inner.state is LeaseState.RELEASED
 
 
 async def test_a_share_that_is_given_back_twice_since_its_caller_was_interrupted(face: Face, five: Cluster, name: str) -> None:
@@ -267,7 +267,7 @@ async def test_a_share_that_is_given_back_twice_since_its_caller_was_interrupted
     def user() -> Script[None]:
         outer = yield lock.acquire
         inner = yield lock.acquire
-        inner._leaves()  # an interrupt strikes just after this, and whoever handles it releases once more
+        inner._drop_share()  # an interrupt strikes just after this, and the caller that handles it releases once more
         yield inner.release
         assert outer.held
         assert five.holders(name).count(outer.token) >= 3

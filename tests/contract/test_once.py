@@ -18,8 +18,8 @@ from contract.faces import Asyncio, Face, Threads
 from contract.simulated import Simulated
 
 from holdfast import Result, current
+from holdfast.base.values import MOST
 from holdfast.errors import Cancelled, Closed, ConfigError, LockBusy, LockLost, Misuse, NoQuorum, SelfDeadlock
-from holdfast.face.values import MOST
 from holdfast.recipes.once import note
 
 
@@ -404,7 +404,7 @@ async def test_the_lock_of_the_same_name_is_another_one(face: Face, five: Cluste
                     return "told"
     else:
 
-        async def body() -> Any:  # type: ignore[misc]
+        async def body() -> Any:  # type: ignore[misc]  # (the same for asyncio)
             async with lock:
                 try:
                     await once.run(body)
@@ -591,7 +591,7 @@ async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, f
     for change, told in BAD:
         with pytest.raises(ConfigError, match=told):
             client.once(**{**GOOD, **change})
-    with pytest.raises(ConfigError, match="without `per=` there are no slots"):
+    with pytest.raises(ConfigError, match="`at` needs slots"):
         client.once(**GOOD).at(5)
     hourly = client.once("report", keep=7200, per=3600)
     for time_, told in [
@@ -783,7 +783,7 @@ async def test_a_function_cannot_have_its_own_result_forgotten(face: Face, five:
             return once.forget()
     else:
 
-        async def forgets() -> Any:  # type: ignore[misc]
+        async def forgets() -> Any:  # type: ignore[misc]  # (the same for asyncio)
             return await once.forget()
 
     with pytest.raises(SelfDeadlock):

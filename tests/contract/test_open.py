@@ -9,8 +9,8 @@ from contract.cluster import Cluster
 from contract.faces import Face
 
 from holdfast import events
+from holdfast.base.lease import LeaseState
 from holdfast.errors import LockBusy, LockLost, NoQuorum
-from holdfast.face.lease import LOST, OPEN
 
 
 async def test_without_a_quorum_the_body_runs_all_the_same(face: Face, three: Cluster, name: str) -> None:
@@ -22,7 +22,7 @@ async def test_without_a_quorum_the_body_runs_all_the_same(face: Face, three: Cl
 
     async def body(lease: Any) -> None:
         ran.append(lease)
-        assert (lease.state, lease.held, lease.fence, lease.token) == (OPEN, False, None, None)
+        assert (lease.state, lease.held, lease.fence, lease.token) == (LeaseState.OPEN, False, None, None)
         assert (lease.fences, lease.tokens, lease.votes, lease.remaining, lease.contended) == ({}, {}, 0, 0.0, False)
         assert lease.waited > 0.1
         lease.check()
@@ -35,10 +35,10 @@ async def test_without_a_quorum_the_body_runs_all_the_same(face: Face, three: Cl
     (lease,) = ran
     assert await face.release(lease) == 0, "nothing to release"
     assert await face.extend(lease) == 0.0, "nor to extend"
-    assert lease.state is OPEN
+    assert lease.state is LeaseState.OPEN
     assert lost == []
     tried = await face.try_acquire(lock)
-    assert tried.state is OPEN
+    assert tried.state is LeaseState.OPEN
     with pytest.raises(NoQuorum):
         await face.acquire(client.lock(name, wait=0))
     if face.hears:
@@ -81,7 +81,7 @@ async def test_a_loss_is_a_loss_as_ever(face: Face, five: Cluster, name: str) ->
     assert lease.held
     await face.until(lambda: lease.votes == 5)
     await face.call(client.force_release, name, "a test")
-    await face.until(lambda: lease.state is LOST)
+    await face.until(lambda: lease.state is LeaseState.LOST)
     with pytest.raises(LockLost):
         lease.check()
 
@@ -90,4 +90,4 @@ async def test_several_names_are_open_together(face: Face, three: Cluster, name:
     client = await face.connected(three, ttl=0.5, max_ttl=1, outage=0.2)
     await three.kill(0, 1)
     lease = await face.acquire(client.lock(name, "another", fail_open=True, wait=5))
-    assert (lease.state, lease.fences) == (OPEN, {})
+    assert (lease.state, lease.fences) == (LeaseState.OPEN, {})

@@ -112,7 +112,7 @@ async def test_who_has_waited_leaves_nothing_behind(face: Face, five: Cluster, n
     for waiter in waiters:
         waiter.cancel()
     await asyncio.gather(*waiters, return_exceptions=True)
-    assert client._driver()._watchers == []
+    assert client._driver().waiting.news == []
 
 
 async def test_fail_open_is_told(face: Face, three: Cluster, name: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face, Script
 
+from holdfast.base.lease import LeaseState
 from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse, NotHeld, SelfDeadlock
-from holdfast.face.lease import LOST, RELEASED
 from holdfast.recipes.readwrite import rw_keys_of
 
 
@@ -31,7 +31,7 @@ async def test_readers_read_together(face: Face, five: Cluster, name: str) -> No
     await face.release(one)
     await face.release(two, confirm=True)
     await face.until(lambda: five.holders(name) == [None] * 5)
-    assert (one.state, two.state) == (RELEASED, RELEASED)
+    assert (one.state, two.state) == (LeaseState.RELEASED, LeaseState.RELEASED)
 
 
 async def test_a_writer_is_alone(face: Face, five: Cluster, name: str) -> None:
@@ -201,7 +201,7 @@ async def test_an_operator_sees_readers_and_takes_the_lock_from_all_or_from_one(
     assert await face.call(other.force_release, name, "all of them") >= 3
     for it in leases[1:]:
         await face.until_lost(it)
-        assert it.state is LOST
+        assert it.state is LeaseState.LOST
         with pytest.raises(LockLost, match="forced"):
             it.check()
     writer = await waits

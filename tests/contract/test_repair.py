@@ -10,9 +10,9 @@ from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Threads
 from proof import patches
 
+from holdfast.base import latch as latch_module
 from holdfast.errors import ConfigError, NoQuorum
 from holdfast.events import Warned
-from holdfast.face import gathering
 
 YEAR = 365 * 86400.0
 
@@ -78,7 +78,9 @@ async def test_what_was_written_back_is_what_others_have(face: Face, three: Clus
     for key, one in (("{order:7[once]}:result", "shipped"), ("{price[fill]}:cache", "a value")):
         assert three.ask(2, "GET", key) == three.ask(0, "GET", key)
         assert one in three.ask(2, "GET", key)
-        assert YEAR * 1000 - 100_000 < three.ask(2, "PTTL", key) <= three.ask(0, "PTTL", key)
+        # The original first: its time runs while the copy is asked.
+        original = three.ask(0, "PTTL", key)
+        assert YEAR * 1000 - 100_000 < three.ask(2, "PTTL", key) <= original
     for key in ("{quota}:rate:5/31536000/5:ben", "{quota}:window:5/31536000"):
         mine, others = (three.ask(node, "GET", key).split() for node in (2, 0))
         assert abs(int(mine[0]) - int(others[0])) < 5e6
@@ -132,7 +134,7 @@ async def test_a_reader_of_an_open_latch_has_it_written_back(face: Face, three: 
 async def test_a_reader_who_keeps_to_itself_that_a_node_forgot_is_seen(
     face: Face, three: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patches.function(monkeypatch, gathering._seen, "if sight.full and not sight.over:", "if False:")
+    patches.function(monkeypatch, latch_module._seen, "if sight.full and not sight.over:", "if False:")
     assert not await regained(face, three, 2)
 
 

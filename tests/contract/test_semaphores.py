@@ -11,9 +11,9 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 
+from holdfast.base.lease import LeaseState
 from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse, NoQuorum
 from holdfast.events import Warned
-from holdfast.face.lease import LOST, OPEN, RELEASED
 
 
 def slots(name: str, permits: int) -> list[str]:
@@ -39,7 +39,7 @@ async def test_as_many_leases_as_permits(face: Face, five: Cluster, name: str) -
     assert again.slots == leases[1].slots and again.fence > leases[1].fence, "each slot has fences of its own"
     for lease in (leases[0], leases[2], again):
         await face.release(lease)
-        assert lease.state is RELEASED
+        assert lease.state is LeaseState.RELEASED
     await face.until(lambda: all(five.holders(it) == [None] * 5 for it in slots(name, 3)))
 
 
@@ -191,9 +191,11 @@ async def test_a_disagreement_is_warned_of(face: Face, five: Cluster, name: str)
     lease = await face.acquire(one.semaphore(name, 3))
     await face.until(lambda: five.everywhere("GET", f"{{{name}}}:permits") == ["3"] * 5)
     pool = other.semaphore(name, 4)
-    for _ in range(3):
+    # Nodes that are slow to answer may miss the note of one request, so there are as many requests as it takes.
+    until = face.now() + 15
+    while five.everywhere("GET", f"{{{name}}}:permits") != ["4"] * 5:
+        assert face.now() < until, "the number was not noted on all nodes"
         await face.release(await face.acquire(pool))
-    await face.until(lambda: five.everywhere("GET", f"{{{name}}}:permits") == ["4"] * 5)
     assert all(0 < it <= 30_000 for it in five.everywhere("PTTL", f"{{{name}}}:permits"))
     await face.release(lease)
     if face.hears:
@@ -257,7 +259,7 @@ async def test_a_permit_is_lost_like_a_lock(face: Face, five: Cluster, name: str
     assert (await face.call(client.inspect, slot)).holder == lease.tokens[slot]
     assert await face.call(client.force_release, slot, "a test") == 5
     await face.until_lost(lease)
-    assert lease.state is LOST
+    assert lease.state is LeaseState.LOST
     with pytest.raises(LockLost, match="forced") as caught:
         lease.check()
     assert (caught.value.name, caught.value.fence) == (name, None)
@@ -291,7 +293,7 @@ async def test_no_quorum_for_a_permit(face: Face, three: Cluster, name: str) -> 
     with pytest.raises(NoQuorum):
         await face.try_acquire(client.semaphore(name, 2))
     lease = await face.acquire(client.semaphore(name, 2, fail_open=True))
-    assert (lease.state, lease.fence, lease.fences, lease.slots) == (OPEN, None, {}, ())
+    assert (lease.state, lease.fence, lease.fences, lease.slots) == (LeaseState.OPEN, None, {}, ())
     await face.release(lease)
 
 

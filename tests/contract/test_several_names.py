@@ -10,8 +10,8 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 
+from holdfast.base.lease import LeaseState
 from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse, NoQuorum
-from holdfast.face.lease import HELD, LOST, RELEASED
 
 
 def named(name: str, letters: str) -> list[str]:
@@ -24,7 +24,7 @@ async def test_one_lease_for_all(face: Face, five: Cluster, name: str) -> None:
     assert (lock.name, lock.names) == (",".join(names), tuple(names))
     before = five.calls()
     lease = await face.acquire(lock)
-    assert (lease.name, lease.names, lease.state, lease.held) == (",".join(names), tuple(names), HELD, True)
+    assert (lease.name, lease.names, lease.state, lease.held) == (",".join(names), tuple(names), LeaseState.HELD, True)
     assert list(lease.fences) == list(lease.tokens) == names
     await face.until(lambda: lease.votes == 5)
     assert [now - then for now, then in zip(five.calls(), before, strict=True)] == [2] * 5, "one request a name and node"
@@ -37,7 +37,7 @@ async def test_one_lease_for_all(face: Face, five: Cluster, name: str) -> None:
             getattr(lease, alone)
     assert await face.release(lease, confirm=True) >= 3
     await face.until(lambda: all(five.holders(each) == [None] * 5 for each in names))
-    assert lease.state is RELEASED
+    assert lease.state is LeaseState.RELEASED
 
 
 async def test_one_name_is_as_ever(face: Face, five: Cluster, name: str) -> None:
@@ -130,7 +130,7 @@ async def test_lost_as_a_whole(face: Face, three: Cluster, name: str) -> None:
     await face.until(lambda: lease.votes == 3)
     assert await face.call(client.force_release, b, "a test") == 3
     await face.until_lost(lease)
-    assert (lease.state, lease.held, lease.votes) == (LOST, False, 0)
+    assert (lease.state, lease.held, lease.votes) == (LeaseState.LOST, False, 0)
     with pytest.raises(LockLost, match="forced") as caught:
         lease.check()
     assert (caught.value.name, caught.value.reason, caught.value.fence) == (f"{a},{b}", "forced", None)

@@ -17,12 +17,12 @@ from contract.faces import FACES, Face
 from contract.simulated import Simulated, SimulatedCluster
 from proof import patches
 
+from holdfast.base import migration
+from holdfast.base.lease import LeaseState
+from holdfast.base.shards import Shards
 from holdfast.embedded import Nodes
 from holdfast.engine import roll
 from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
-from holdfast.face import moving
-from holdfast.face.lease import HELD, LOST, OPEN, RELEASED
-from holdfast.face.sites import Sites
 from holdfast.recipes.exclusive import keys_of
 
 SETS = "ab"
@@ -194,14 +194,14 @@ async def test_local_brings_several_sets(kind: str) -> None:
 async def test_whoever_knows_both_sets_holds_the_name_on_both(face: Face, rollout: Rollout) -> None:
     lease = await face.acquire(rollout.both.lock(rollout.name))
     await face.until(lambda: lease.votes == 3)
-    assert (lease.state, lease.held, lease.names, lease.contended) == (HELD, True, (rollout.name,), False)
+    assert (lease.state, lease.held, lease.names, lease.contended) == (LeaseState.HELD, True, (rollout.name,), False)
     assert None not in rollout.a.holders(rollout.name)
     assert rollout.b.holders(rollout.name) == [lease.token] * 3
     assert await face.extend(lease, 20) > 18
     assert all(left > 18_000 for it in (rollout.a, rollout.b) for left in it.everywhere("PTTL", rollout.name))
     assert await face.release(lease, confirm=True) >= 2
     await rollout.free()
-    assert lease.state is RELEASED
+    assert lease.state is LeaseState.RELEASED
 
 
 @pytest.mark.parametrize("holder, others", [("old", ["both"]), ("both", ["old", "both", "new"]), ("new", ["both"])])
@@ -278,7 +278,7 @@ async def test_fences_that_are_not_written_to_all_sets_are_seen(face: Face, roll
 
     def at_once(lease: Any, fence: int) -> None: ...
 
-    monkeypatch.setattr(moving, "_agreed", lambda *_: True)
+    monkeypatch.setattr(migration, "_agreed", lambda *_: True)
     monkeypatch.setattr(type(lease), "_raise", later if inspect.iscoroutinefunction(type(lease)._raise) else at_once)
     found = await fences(rollout)
     assert found != sorted(set(found))
@@ -302,7 +302,7 @@ async def test_lost_on_one_set_is_lost(face: Face, rollout: Rollout, where: str)
     await face.until(lambda: lease.votes == 3)
     assert await face.call({"a": rollout.old, "b": rollout.new}[where].force_release, rollout.name, "a test") >= 2
     await face.until_lost(lease)
-    assert (lease.state, lease.held, lease.votes, lease.remaining) == (LOST, False, 0, 0.0)
+    assert (lease.state, lease.held, lease.votes, lease.remaining) == (LeaseState.LOST, False, 0, 0.0)
     with pytest.raises(LockLost, match="forced") as caught:
         lease.check()
     assert (caught.value.reason, caught.value.fence) == ("forced", lease.fence)
@@ -360,7 +360,7 @@ async def test_what_cannot_be_had_on_one_set_is_kept_on_none(face: Face, own: di
         await face.acquire(rollout.both.lock(rollout.name, wait=10))
     await face.until(lambda: rollout.a.holders(rollout.name) == [None] * 3)
     lease = await face.acquire(rollout.both.lock(rollout.name, fail_open=True, wait=10))
-    assert (lease.state, lease.fence) == (OPEN, None)
+    assert (lease.state, lease.fence) == (LeaseState.OPEN, None)
     lease.check()
     assert await face.release(lease) == 0
     await face.until(lambda: rollout.a.holders(rollout.name) == [None] * 3)
@@ -486,7 +486,7 @@ async def test_a_rate_that_stays_is_counted_on_its_set_alone(face: Face, rollout
 
 async def test_a_rate_that_asks_one_set_is_found(face: Face, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: only the new set counts, as if nothing moved. Ten calls of five are allowed."""
-    patches.method(monkeypatch, Sites, "counting", "return [home] if former == home else [former, home]", "return [home]")
+    patches.method(monkeypatch, Shards, "counting", "return [home] if former == home else [former, home]", "return [home]")
     assert await takes(face, rollout.old, rollout.name) + await takes(face, rollout.both, rollout.name) == 10
 
 
@@ -502,7 +502,7 @@ CANNOT_MOVE: dict[str, Any] = {
 @pytest.mark.parametrize("kind", CANNOT_MOVE)
 async def test_what_cannot_move_is_refused_when_it_is_described(face: Face, rollout: Rollout, kind: str) -> None:
     before = rollout.a.calls(), rollout.b.calls()
-    with pytest.raises(ConfigError, match=f"{kind} '{rollout.name}' moves to another set of nodes, and cannot be used meanwhile"):
+    with pytest.raises(ConfigError, match=f"{kind} '{rollout.name}' moves to another shard, and cannot be used meanwhile"):
         CANNOT_MOVE[kind](rollout.both, rollout.name)
     assert (rollout.a.calls(), rollout.b.calls()) == before
     for client in (rollout.old, rollout.new):
@@ -566,11 +566,11 @@ async def test_clients_that_leave_out_a_step_are_warned(face: Face, sets: dict[s
     await face.ready(face.spread(sets, before, **options, owner="both:2", observer=both.append))
     await face.until(lambda: warned(both))
     [told] = warned(both)
-    assert told.startswith("it is used by clients that know only the former sets of nodes, or others: old:1. ")
+    assert told.startswith("it is used by clients that know only the former shards, or others: old:1. ")
     await face.ready(face.spread(sets, **options, owner="new:3", observer=new.append))
     await face.until(lambda: warned(new))
     [told] = warned(new)
-    assert told.startswith("it is used by clients that spread names over other sets of nodes: old:1. ")
+    assert told.startswith("it is used by clients that spread names over other shards: old:1. ")
     await face.sleep(0.3)
     assert warned(old) == [], "those who know both are no danger to anybody, and of the new one it hears with its next signature"
 

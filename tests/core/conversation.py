@@ -26,13 +26,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
-from holdfast.core.command import CEDE, GRANTED, INQUIRY, RELEASE, TAKEN, TRY, WAIT, Command
+from holdfast.core.claim import Claim, State
+from holdfast.core.command import CEDE, GRANTED, INQUIRY, KEEP, RELEASE, TAKEN, TRY, WAIT, Command
+from holdfast.core.demand import Demand
 from holdfast.core.goal import Goal
-from holdfast.core.reach import DOWN, UP, Reach, Standing
-from holdfast.core.ticket import Mint
+from holdfast.core.reach import Reach, Standing
+from holdfast.core.ticket import GOLDEN, Mint
 
 P = 1_700_000_000_000_000  # the ticket, and so the fence that is proposed first
+INBOX = b"%08x" % (-P * GOLDEN % 2**32) + b"a" * 24  # of a client in which this ticket's place is 0: it asks no sooner than others
 TTL = 9.0
 UNTIL = 8.908  # a grant asked for at 0 counts until then: 9 s less 1 % less 2 ms
 BEAT = 3.0  # ttl/3: the first heartbeat
@@ -40,7 +42,7 @@ RENEWAL = 2.908  # and the first renewal: ttl/3 counted back from the deadline
 OTHER = b"1600000000000000:" + b"b" * 32 + b":00000001"
 FOREIGN = b"my_random_value"  # what a client of another kind writes
 
-WORDS = {WAIT: "request", TRY: "try", CEDE: "cede", RELEASE: "release"}
+WORDS = {WAIT: "request", KEEP: "request", TRY: "try", CEDE: "cede", RELEASE: "release"}
 LINE = re.compile(r"(request|try|cede|release)( watching| old)? to ([\d ]*?)(?: proposing (\d+))?(?: for ([\d.]+))?")
 
 E = TypeVar("E", bound=Exception)
@@ -77,8 +79,8 @@ def reach(nodes: int, standing: Mapping[int, Standing], patience: float = 1.0, o
     """All are up, save those that `standing` names, which have stood so `since` then."""
     made = Reach([f"node{i}" for i in range(nodes)], patience, outage, HORIZON)
     for node in range(nodes):
-        how = standing.get(node, UP)
-        made.note(node, how, since, ConnectionError("refused") if how is DOWN else None, free=8.25)
+        how = standing.get(node, Standing.UP)
+        made.note(node, how, since, ConnectionError("refused") if how is Standing.DOWN else None, free=8.25)
     return made
 
 
@@ -111,15 +113,15 @@ class Conversation:
         deadline: float = inf,
         renew: bool = True,
         max_hold: float = inf,
-        heed: int = 0,
+        news_needed: int = 0,
         since: float = 0.0,
         begins: float = 0.0,
         kind: bytes = b"",
     ) -> None:
         self.now = begins
         self.reach = reach(nodes, standing or {}, patience, outage, since)
-        terms: dict[str, Any] = {"patient": patient, "deadline": deadline, "renew": renew, "max_hold": max_hold, "heed": heed}
-        self.claim = Claim(Mute(kind=kind), ttl, P, Mint(b"a" * 32), self.reach, **terms)
+        demand = Demand(ttl, None if patient else 0.0, renew, max_hold, news_needed)
+        self.claim = Claim(Mute(kind=kind), demand, P, Mint(INBOX), self.reach, deadline)
         self._listen()
         self.claim.begin(begins)
         self._happened(True, asked=True)
@@ -133,7 +135,7 @@ class Conversation:
         self.notes: list[str] = []  # the names of the events that observers should hear
         self.unfit: list[int] = []  # the nodes that a warning should name
         self.absurd: list[int] = []  # those that have told a fence that no clock allows
-        self._before = WAITING
+        self._before = State.WAITING
 
     # ------------------------------------------------ what the claim says
 
@@ -186,7 +188,7 @@ class Conversation:
     def hears(self, node: int, at: float | None = None) -> bool:
         """A node has news of what is waited for."""
         self._at(at)
-        return self._happened(self.claim.heard(node, self.now))
+        return self._happened(self.claim.had_news(node, self.now))
 
     def changes(self, node: int, at: float | None = None) -> bool:
         """Something has happened to the key there, which the node was to watch."""
@@ -200,18 +202,18 @@ class Conversation:
 
     # ------------------------------------------------ what else happens
 
-    def breaks(self, node: int, at: float | None = None, standing: Standing = DOWN) -> bool:
+    def breaks(self, node: int, at: float | None = None, standing: Standing = Standing.DOWN) -> bool:
         """The connection is gone, and with it what was on its way."""
         self._at(at)
-        self.reach.note(node, standing, self.now, ConnectionResetError("gone") if standing is DOWN else None)
+        self.reach.note(node, standing, self.now, ConnectionResetError("gone") if standing is Standing.DOWN else None)
         self.ledgers[node].clear()
         return self._happened(self.claim.broke(node, self.now))
 
-    def joins(self, node: int, at: float | None = None) -> bool:
-        """There is a new connection."""
+    def joins(self, node: int, at: float | None = None, restarted: bool = False) -> bool:
+        """There is a new connection, perhaps to another run of the server, which may be empty."""
         self._at(at)
-        self.reach.note(node, UP, self.now)
-        return self._happened(self.claim.joined(node, self.now))
+        self.reach.note(node, Standing.UP, self.now)
+        return self._happened(self.claim.joined(node, self.now, restarted))
 
     def stands(self, node: int, standing: Standing, at: float | None = None, cause: Exception | None = None) -> bool:
         """A node that was not up is not up in another way."""
@@ -272,18 +274,18 @@ class Conversation:
     # ------------------------------------------------ how it stands
 
     def waits(self) -> None:
-        assert self.claim.state is WAITING
+        assert self.claim.state is State.WAITING
         assert not self.claim.done
 
     def held(self, fence: int = P, until: float | None = None) -> None:
         claim = self.claim
-        assert (claim.state, claim.fence, claim.done) == (HELD, fence, False)
+        assert (claim.state, claim.fence, claim.done) == (State.HELD, fence, False)
         if until is not None:
             assert claim.until == pytest.approx(until, abs=1e-9)
 
     def lost(self, reason: str) -> None:
         """It is lost just now, and all nodes are told."""
-        assert (self.claim.state, self.claim.reason, self.claim.done, self.claim.wake) == (LOST, reason, True, inf)
+        assert (self.claim.state, self.claim.reason, self.claim.done, self.claim.wake) == (State.LOST, reason, True, inf)
         self.sends("release to " + " ".join(map(str, range(self.reach.size))))
 
     def lost_at(self, when: float) -> None:
@@ -295,7 +297,7 @@ class Conversation:
 
     def refused(self, kind: type[E]) -> E:
         """It has come to nothing, and why."""
-        assert (self.claim.state, self.claim.done) == (OVER, True)
+        assert (self.claim.state, self.claim.done) == (State.OVER, True)
         error = self.claim.refusal
         assert isinstance(error, kind), repr(error)
         return error
@@ -328,7 +330,7 @@ class Conversation:
         claim.notes, claim.unfit, claim.absurd = [], [], []
         for nodes, command in said:
             for node in nodes:
-                if self.reach.standing[node] is UP:
+                if self.reach.standing[node] is Standing.UP:
                     self.ledgers[node].append(command)
         if claim.done:
             claim.armed = inf
@@ -338,7 +340,7 @@ class Conversation:
 
 
 class Together:
-    """A goal that has begun, at 0, and the conversation of each of its names. `needed`: how many of them; options: of each claim."""
+    """A goal that has begun, at 0, and the conversation of each of its names. `needed`: how many of them; options: of the demand."""
 
     def __init__(
         self,
@@ -347,14 +349,17 @@ class Together:
         standing: Mapping[int, Standing] | None = None,
         since: float = 0.0,
         needed: int | None = None,
+        patient: bool = True,
+        deadline: float = inf,
         **options: Any,
     ) -> None:
         self.now = 0.0
-        self.reach, mint = reach(nodes, standing or {}, since=since), Mint(b"a" * 32)
+        self.reach, mint = reach(nodes, standing or {}, since=since), Mint(INBOX)
+        demand = Demand(TTL, None if patient else 0.0, **options)
         self.parts: dict[str, Part] = {}
 
         def claims(names: Sequence[str]) -> list[Claim]:
-            made = [Claim(Mute(it), TTL, P, mint, self.reach, **options) for it in names]
+            made = [Claim(Mute(it), demand, P, mint, self.reach, deadline) for it in names]
             self.parts |= {claim.recipe.label: Part(self, claim) for claim in made}
             return made
 
@@ -385,7 +390,7 @@ class Together:
     def breaks(self, node: int, at: float | None = None) -> None:
         """The connection is gone."""
         self._at(at)
-        self.reach.note(node, DOWN, self.now, ConnectionResetError("gone"))
+        self.reach.note(node, Standing.DOWN, self.now, ConnectionResetError("gone"))
         for it in self:
             it.ledgers[node].clear()
             it._happened(it.claim.broke(node, self.now))
@@ -393,7 +398,7 @@ class Together:
     def joins(self, node: int, at: float | None = None) -> None:
         """There is a new connection."""
         self._at(at)
-        self.reach.note(node, UP, self.now)
+        self.reach.note(node, Standing.UP, self.now)
         for it in self:
             it._happened(it.claim.joined(node, self.now))
 
@@ -443,12 +448,12 @@ class Together:
     # ------------------------------------------------ how it stands
 
     def waits(self) -> None:
-        assert (self.goal.state, self.goal.done, self.news) == (WAITING, False, 0)
+        assert (self.goal.state, self.goal.done, self.news) == (State.WAITING, False, 0)
         for it in self:
             it.waits()
 
     def held(self, until: float | None = None) -> None:
-        assert (self.goal.state, self.goal.done) == (HELD, False)
+        assert (self.goal.state, self.goal.done) == (State.HELD, False)
         for it in self:
             it.held(it.claim.fence)
         if until is not None:
@@ -458,13 +463,13 @@ class Together:
         """All are lost just now, all nodes are told about each, and whoever waits is told."""
         for it in self:
             it.lost(reason)
-        assert (self.goal.state, self.goal.reason, self.goal.done) == (LOST, reason, True)
+        assert (self.goal.state, self.goal.reason, self.goal.done) == (State.LOST, reason, True)
 
     def refused(self, kind: type[E]) -> E:
         """It has come to nothing, and why."""
         for it in self:
             it.refused(kind)
-        assert (self.goal.state, self.goal.done) == (OVER, True)
+        assert (self.goal.state, self.goal.done) == (State.OVER, True)
         assert isinstance(self.goal.refusal, kind)
         return self.goal.refusal
 

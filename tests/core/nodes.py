@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from math import inf
 from random import Random
 
-from holdfast.core.claim import HELD, OVER, WAITING, Claim, State
+from holdfast.core.claim import Claim, State
 from holdfast.core.command import CEDE, GRANTED, INQUIRY, RELEASE, TRY, Command
+from holdfast.core.demand import Demand
 from holdfast.core.goal import Goal
-from holdfast.core.reach import HOPED, UP, Reach
+from holdfast.core.reach import Reach, Standing
 from holdfast.core.ticket import Mint
 
 EPOCH = 1_700_000_000_000  # ms
@@ -56,8 +57,8 @@ class Node:
 
     def become(self, state: tuple[object, ...]) -> None:
         """Take up a state that a node was in."""
-        self._name, self._until, self._fence, self._forgotten, self._queue_until, waiters = state  # type: ignore[assignment]
-        self._waiters = dict(waiters)  # type: ignore[call-overload]
+        self._name, self._until, self._fence, self._forgotten, self._queue_until, waiters = state  # type: ignore[assignment]  # (what `state` gave)
+        self._waiters = dict(waiters)  # type: ignore[call-overload]  # (pairs)
 
     def holder(self, now: int) -> bytes:
         return self._name if now <= self._until else b""  # (a key is there until its deadline has passed)
@@ -182,7 +183,7 @@ class Client:
         self.want: Claim | Goal | None = None
         self.needed = 0  # how many names it needs
         for node in range(nodes):
-            self.reach.note(node, UP, 0.0)
+            self.reach.note(node, Standing.UP, 0.0)
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -209,7 +210,7 @@ class World:
         self.fences: dict[str, list[int]] = {name: [] for name in names}
         self.clients = [Client(i, nodes) for i in range(clients)]
         self.nodes = [
-            {name: Node(lambda *push, i=i, name=name: self._published(i, name, *push)) for name in names}  # type: ignore[misc]
+            {name: Node(lambda *push, i=i, name=name: self._published(i, name, *push)) for name in names}  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
             for i in range(nodes)
         ]
 
@@ -219,14 +220,15 @@ class World:
 
     # ------------------------------------------------ what can happen
 
-    def begins(self, client: Client, patient: bool = True, **how: object) -> None:
+    def begins(self, client: Client, patient: bool = True, renew: bool = True) -> None:
         if client.want is None or client.want.done:
             ticket = client.mint.ticket(EPOCH / 1000 + self.now + self.dice.choice([0, 0, 0.5, -0.5]))
             needed = self.dice.randint(1, min(3, len(self.names)))
             names = self.dice.sample(self.names, len(self.names))
 
             def claims(names: Sequence[str]) -> list[Claim]:
-                return [Claim(Lock(it), 9.0, ticket, client.mint, client.reach, patient=patient, **how) for it in names]  # type: ignore[arg-type]
+                demand = Demand(9.0, None if patient else 0.0, renew)
+                return [Claim(Lock(it), demand, ticket, client.mint, client.reach) for it in names]
 
             if self.some:
                 client.want = Goal(claims(names[:needed]), lambda: claims(names[needed:]))
@@ -242,7 +244,7 @@ class World:
             self.act(client)
 
     def extends(self, client: Client) -> None:
-        if client.want is not None and client.is_(HELD):
+        if client.want is not None and client.is_(State.HELD):
             client.want.extend(self.dice.choice([2.0, 9.0, 20.0]), self.now)
             self.act(client)
 
@@ -268,8 +270,8 @@ class World:
                 if command.owner is claim:
                     claim.answered(node, command, said, self.now)
         else:
-            kind, token, fence = said  # type: ignore[misc]
-            claim = next((it for it in client.claims if it.token == token and it.state in (WAITING, HELD)), None)  # type: ignore[assignment]
+            kind, token, fence = said  # type: ignore[misc]  # (three bytes)
+            claim = next((it for it in client.claims if it.token == token and it.state in (State.WAITING, State.HELD)), None)  # type: ignore[assignment]  # (None if there is none)
             if claim is not None:
                 claim.pushed(node, kind, fence, self.now)
             elif kind == GRANTED:
@@ -285,7 +287,7 @@ class World:
             wire.out.clear()
             wire.ledger.clear()
             wire.back.clear()
-            client.reach.note(node, HOPED, self.now)
+            client.reach.note(node, Standing.CONNECTING, self.now)
             for claim in client.claims:
                 claim.broke(node, self.now)
             self.act(client)
@@ -294,7 +296,7 @@ class World:
         wire = client.wires[node]
         if not wire.up:
             wire.up = True
-            client.reach.note(node, UP, self.now)
+            client.reach.note(node, Standing.UP, self.now)
             unsaid, wire.unsaid = wire.unsaid, []
             for name, command in unsaid:
                 self._say(client, node, name, command)
@@ -322,13 +324,13 @@ class World:
         for client in self.clients:
             states = {it.state for it in client.claims}
             assert len(states) <= 1, f"it is of two minds: {states}"
-            assert len(client.claims) == client.needed or client.is_(WAITING), "it has more, or less, than it needs"
+            assert len(client.claims) == client.needed or client.is_(State.WAITING), "it has more, or less, than it needs"
         for name, fences in self.fences.items():
-            holding = [it for client in self.clients for it in client.claims if it.recipe.label == name and it.state is HELD]
+            holding = [it for client in self.clients for it in client.claims if it.recipe.label == name and it.state is State.HELD]
             holders = [it for it in holding if self.now < it.until]
             assert len(holders) <= 1, f"two hold {name}"
             for claim in holders:
-                plain = claim.plain
+                plain = claim.as_usual
                 voters = plain if plain is not None else [i for i, v in enumerate(claim.votes) if v.granted and self.now < v.bound]
                 for node in voters:
                     holder = self.nodes[node][name].holder(self.ms)
@@ -343,8 +345,8 @@ class World:
             for wire in client.wires:
                 wire.late.clear()
         for _ in range(rounds):
-            waiting = [it for it in self.clients if it.is_(WAITING)]
-            holding = [it for it in self.clients if it.is_(HELD)]
+            waiting = [it for it in self.clients if it.is_(State.WAITING)]
+            holding = [it for it in self.clients if it.is_(State.HELD)]
             if not waiting and not holding:
                 return
             for client in holding:
@@ -437,8 +439,8 @@ def take_turns(seed: int, nodes: int, clients: int, names: str, some: bool = Fal
         dice.choice([world.node_hears, world.client_hears])(client, node)
         world.look()
         for it in [] if some else queue:
-            passed = [other for other in queue if other.is_(WAITING) and other < it and other.names & it.names]
-            assert not (it.is_(HELD) and passed), "one that came later is served first"
+            passed = [other for other in queue if other.is_(State.WAITING) and other < it and other.names & it.names]
+            assert not (it.is_(State.HELD) and passed), "one that came later is served first"
         return True
 
     for client in world.clients:
@@ -448,7 +450,7 @@ def take_turns(seed: int, nodes: int, clients: int, names: str, some: bool = Fal
     while True:
         while one_hears_something():
             pass
-        holding, queue = [it for it in world.clients if it.is_(HELD)], [it for it in world.clients if it.is_(WAITING)]
+        holding, queue = [it for it in world.clients if it.is_(State.HELD)], [it for it in world.clients if it.is_(State.WAITING)]
         if some and queue:
             free = len(names) - sum(it.needed for it in holding)
             assert free < min(queue).needed, "permits idle, and somebody waits"
@@ -458,7 +460,7 @@ def take_turns(seed: int, nodes: int, clients: int, names: str, some: bool = Fal
         if not holding:
             break
         world.ends(dice.choice(holding))
-    assert all(it.is_(OVER) for it in world.clients)
+    assert all(it.is_(State.OVER) for it in world.clients)
     assert not any(node.holder(world.ms) or node.waits for them in world.nodes for node in them.values()), "something is left"
     return world
 

@@ -48,6 +48,12 @@ class RWNode(Node):
             if not self._readers:
                 self._name = b""
 
+    def _enqueue(self, token: bytes, deadline: int) -> bool:
+        new = super()._enqueue(token, deadline)
+        if new and reads(token):
+            self._waiters.pop(twin(token), None)
+        return new
+
     def _holds(self, token: bytes) -> bool:
         return token in self._readers and self._name == SHARED if reads(token) else self._name == token
 
@@ -141,8 +147,6 @@ class RWNode(Node):
                 return [self._give(token, now + ttl, proposed, now), 0, 1]
         else:
             new = self._enqueue(token, now + ttl)
-            if new and reads(token):
-                self._waiters.pop(twin(token), None)
             if fence := self._promote(now, token, proposed):
                 return [fence, 0, 1]
             asked = (

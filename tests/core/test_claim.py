@@ -17,6 +17,7 @@ from core.conversation import (
     BEAT,
     FOREIGN,
     HORIZON,
+    INBOX,
     OTHER,
     RENEWAL,
     TTL,
@@ -36,11 +37,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from proof import patches
 
-from holdfast.core.claim import HELD, LOST, OVER, WAITING, Claim
-from holdfast.core.command import RELEASE, WRITER
-from holdfast.core.reach import DOWN, GUARDED, HOPED, UP, Standing
+from holdfast.core.claim import Claim, State
+from holdfast.core.command import RELEASE, SHARED, WRITER
+from holdfast.core.demand import Demand
+from holdfast.core.reach import Standing
 from holdfast.core.ticket import Mint
-from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired, Overtaken
+from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired, Overtaken, message_of
 
 Held = Callable[..., Conversation]
 READONLY = Exception("READONLY You can't write against a read only replica.")
@@ -52,7 +54,7 @@ def held(request: pytest.FixtureRequest) -> Held:
     """A conversation that has come to a lock held since 0.1, on all nodes that are up; the claim may have got there in two ways."""
 
     def start(nodes: int = 3, **how: object) -> Conversation:
-        talk = Conversation(nodes, **how)  # type: ignore[arg-type]
+        talk = Conversation(nodes, **how)  # type: ignore[arg-type]  # (options of several types)
         talk.sends(("request to " if how.get("patient", True) else "try to ") + " ".join(map(str, talk.reach.up)))
         for node in talk.reach.up:
             talk.answers(node, usual() if request.param == "short path" else granted(), at=0.1)
@@ -81,7 +83,7 @@ def test_before_anything_is_answered_nothing_is_known() -> None:
     talk = Conversation()
     talk.sends("request to 0 1 2")
     claim = talk.claim
-    assert (claim.state, claim.fence, claim.until, claim.limit, claim.since, claim.yes) == (WAITING, 0, 0.0, inf, 0.0, 0)
+    assert (claim.state, claim.fence, claim.until, claim.limit, claim.since, claim.counted) == (State.WAITING, 0, 0.0, inf, 0.0, 0)
     assert (claim.ticket, claim.ttl, claim.patient, claim.contended, claim.doubt, claim.reason) == (P, TTL, True, False, False, "")
     assert claim.token.startswith(b"%016d:" % P)
     assert claim.counting(0.0) == 0
@@ -90,22 +92,22 @@ def test_before_anything_is_answered_nothing_is_known() -> None:
 class Unfolding(Claim):
     """Another thread unfolds the votes as soon as somebody has looked at those that are not kept apart."""
 
-    @property  # type: ignore[override]
-    def plain(self) -> list[int] | None:
-        plain: list[int] | None = Claim.plain.__get__(self)  # type: ignore[attr-defined]
-        Claim.plain.__set__(self, None)  # type: ignore[attr-defined]
-        return plain
+    @property  # type: ignore[override]  # (a slot of the class)
+    def as_usual(self) -> list[int] | None:
+        nodes: list[int] | None = Claim.as_usual.__get__(self)  # type: ignore[attr-defined]  # (a slot)
+        Claim.as_usual.__set__(self, None)  # type: ignore[attr-defined]  # (a slot)
+        return nodes
 
-    @plain.setter
-    def plain(self, plain: list[int] | None) -> None:
-        Claim.plain.__set__(self, plain)  # type: ignore[attr-defined]
+    @as_usual.setter
+    def as_usual(self, nodes: list[int] | None) -> None:
+        Claim.as_usual.__set__(self, nodes)  # type: ignore[attr-defined]  # (a slot)
 
 
 def counted_meanwhile() -> int:
     talk = Conversation()
-    claim = Unfolding(talk.claim.recipe, TTL, P, talk.claim.mint, talk.claim._reach)
+    claim = Unfolding(talk.claim.recipe, Demand(TTL), P, talk.claim.mint, talk.claim._reach)
     claim.begin(0.0)
-    claim.plain = [0, 1]
+    claim.as_usual = [0, 1]
     return claim.counting(0.2)
 
 
@@ -114,7 +116,7 @@ def test_what_counts_can_be_asked_while_another_thread_unfolds_the_votes() -> No
 
 
 def test_votes_that_are_looked_at_twice_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.method(monkeypatch, Claim, "counting", "return len(plain)", "return len(self.plain)")
+    patches.method(monkeypatch, Claim, "counting", "return len(nodes)", "return len(self.as_usual)")
     with pytest.raises(TypeError):
         counted_meanwhile()
 
@@ -143,11 +145,11 @@ def test_answers_as_usual_are_only_counted() -> None:
     talk.sends("request to 0 1 2")
     for node in (2, 0, 1):
         talk.answers(node, usual())
-    assert talk.claim.plain == [2, 0, 1]
+    assert talk.claim.as_usual == [2, 0, 1]
     assert not talk.claim.votes
     talk.wakes()
     talk.sends("request to 0 1 2")
-    assert talk.claim.plain is None
+    assert talk.claim.as_usual is None
     assert len(talk.claim.votes) == 3
 
 
@@ -173,7 +175,7 @@ def test_B16_it_is_held_as_soon_as_a_quorum_has_granted(nodes: int, reply: objec
 
 
 def test_B16_a_minority_that_is_down_is_not_asked_and_not_needed() -> None:
-    talk = Conversation(3, standing={1: DOWN})
+    talk = Conversation(3, standing={1: Standing.DOWN})
     talk.sends("request to 0 2")
     talk.answers(0, usual(), at=0.1)
     talk.answers(2, usual(), at=0.1)
@@ -208,7 +210,7 @@ def test_B20_S01_what_is_granted_too_late_is_no_grant(reply: object, first: floa
 
 def test_the_deadline_is_what_a_quorum_is_good_for() -> None:
     """The q-th largest bound of those that count, not the largest and not the least."""
-    talk = Conversation(5, standing={3: HOPED, 4: HOPED})
+    talk = Conversation(5, standing={3: Standing.CONNECTING, 4: Standing.CONNECTING})
     talk.sends("request to 0 1 2")
     talk.joins(3, at=1.0)
     talk.sends("request to 3")
@@ -224,7 +226,7 @@ def test_the_deadline_is_what_a_quorum_is_good_for() -> None:
 
 
 def test_the_deadline_is_also_by_those_that_have_another_fence() -> None:
-    talk = Conversation(3, standing={1: HOPED, 2: HOPED})
+    talk = Conversation(3, standing={1: Standing.CONNECTING, 2: Standing.CONNECTING})
     talk.sends("request to 0")
     for node in (1, 2):
         talk.joins(node, at=1.0)
@@ -369,6 +371,43 @@ def test_whoever_waits_in_line_says_so_once() -> None:
     assert talk.claim.contended
 
 
+def test_whoever_waits_in_line_knows_its_place_at_the_node_that_said_so_first() -> None:
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, denied(place=2), at=0.1)
+    talk.answers(1, denied(place=1))
+    assert talk.claim.place == 2
+
+
+def test_a_confirmed_renewal_says_what_was_left_before_it(held: Held) -> None:
+    talk = held()
+    renewal(talk, {0: kept(), 1: kept()})
+    confirmed = talk.now
+    assert talk.claim.left == pytest.approx(UNTIL - confirmed)
+    assert talk.claim.until > UNTIL
+
+
+@pytest.mark.parametrize("reason", ["expired", "slow", "max_hold", "forced", "closed"])
+def test_a_lease_whose_owner_is_gone_and_whose_time_is_over_was_dropped(held: Held, reason: str) -> None:
+    talk = held(patience=1.0, **({"max_hold": 5.0} if reason == "max_hold" else {}))
+    talk.claim.abandon()
+    if reason == "forced":
+        talk.takes(0, at=1.0)
+        talk.takes(1)
+    elif reason == "closed":
+        talk.close(at=1.0)
+    else:
+        talk.close(at={"expired": UNTIL + 0.5, "slow": UNTIL + 1.5, "max_hold": 5.5}[reason])
+    talk.lost(reason if reason in ("forced", "closed") else "dropped")
+
+
+def test_the_number_of_an_acquisition_stays_when_its_ticket_does_not() -> None:
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.claim.moved(-60.0, 0.1)
+    assert (talk.claim.want, talk.claim.ticket) == (P, P - 60_000_000)
+
+
 def test_an_inquiry_does_not_keep_it_from_being_told_that_it_waits_in_line() -> None:
     talk = Conversation()
     talk.sends("request to 0 1 2")
@@ -461,7 +500,7 @@ def foreign(left: int = 5000, place: int = 0, holder: bytes = FOREIGN) -> list[o
 
 def watching(**how: object) -> Conversation:
     """A foreign holder on node 0 is being watched since 0.2."""
-    talk = Conversation(**how)  # type: ignore[arg-type]
+    talk = Conversation(**how)  # type: ignore[arg-type]  # (options of several types)
     talk.sends("request to 0 1 2")
     talk.answers(0, foreign(), at=0.1)
     talk.sends("request watching to 0")
@@ -480,6 +519,24 @@ def test_the_first_in_line_has_a_foreign_holder_watched_once() -> None:
     talk.sends()
     talk.answers(1, foreign(2000, holder=b"else"))  # on every node where it is first in line
     talk.sends("request watching to 1")
+
+
+def test_the_first_in_line_has_readers_watched() -> None:
+    # Rule Q14. The release of a read lock hands on in the queue of read-write locks only.
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    for node in range(3):
+        talk.answers(node, foreign(2000, holder=SHARED), at=0.1)
+        talk.sends(f"request watching to {node}")
+    for node in range(3):
+        talk.answers(node, foreign(1900, holder=SHARED), at=0.2)
+    talk.sends()
+    for node in (0, 1):
+        talk.changes(node, at=1.0)  # the last reader has gone
+        talk.sends(f"request watching to {node}")
+    for node in (0, 1):
+        talk.answers(node, granted(), at=1.1)
+    talk.held()
 
 
 @pytest.mark.parametrize("value", [FOREIGN, b""], ids=["a value", "an empty value"])
@@ -689,7 +746,7 @@ def test_a_burnt_node_is_not_asked_when_it_was_flushed() -> None:
     assert not talk.flushes(0)
 
 
-@pytest.mark.parametrize("standing", [GUARDED, HOPED, DOWN])
+@pytest.mark.parametrize("standing", [Standing.GUARDED, Standing.CONNECTING, Standing.DOWN])
 def test_a_node_that_cannot_be_spoken_to_is_not_asked_when_it_was_flushed(held: Held, standing: Standing) -> None:
     talk = held()
     talk.breaks(0, standing=standing)
@@ -795,7 +852,7 @@ def test_a_push_of_an_unknown_kind_is_nothing() -> None:
 
 
 def test_a_waiter_that_heeds_news_gives_up_when_enough_nodes_have_some() -> None:
-    talk = Conversation(5, heed=2)
+    talk = Conversation(5, news_needed=2)
     talk.sends("request to 0 1 2 3 4")
     assert not talk.hears(1, at=0.1)
     assert not talk.hears(1, at=0.2), "the same node says nothing new"
@@ -811,7 +868,7 @@ def test_news_are_nothing_to_who_does_not_heed_them_or_holds_the_lock(held: Held
     talk.sends("request to 0 1 2")
     assert not any(talk.hears(node, at=0.1) for node in range(3))
     talk.waits()
-    talk = held(heed=1)
+    talk = held(news_needed=1)
     assert not any(talk.hears(node, at=0.2) for node in range(3))
     talk.held()
 
@@ -1154,7 +1211,7 @@ def test_what_a_broken_connection_granted_counts_on() -> None:
 
 def test_a_node_that_comes_back_is_asked_at_once_by_who_waits() -> None:
     # Rule C16.
-    talk = Conversation(standing={2: HOPED})
+    talk = Conversation(standing={2: Standing.CONNECTING})
     talk.sends("request to 0 1")
     talk.breaks(0, at=0.1)
     talk.joins(0, at=0.2)
@@ -1180,7 +1237,7 @@ def test_what_a_broken_connection_owed_is_not_owed_by_the_next() -> None:
 def test_a_try_tries_again_on_a_new_connection() -> None:
     talk = Conversation(patient=False)
     talk.sends("try to 0 1 2")
-    talk.breaks(0, at=0.1, standing=HOPED)
+    talk.breaks(0, at=0.1, standing=Standing.CONNECTING)
     talk.joins(0, at=0.2)
     talk.sends("try to 0")
     talk.answers(0, granted(), at=0.3)
@@ -1196,8 +1253,36 @@ def test_a_node_that_comes_back_is_asked_by_a_holder_at_its_next_renewal(held: H
     talk.held(P, until=good_until(RENEWAL))
 
 
+def test_a_node_that_comes_back_without_its_data_is_asked_by_a_holder_at_once(held: Held) -> None:
+    # Rule C15.
+    talk = held()
+    for node in (0, 1):
+        talk.breaks(node, at=0.2)
+    for node in (0, 1):
+        assert talk.joins(node, at=0.3, restarted=True)
+        talk.sends(f"request to {node}")
+    talk.answers(0, granted(P + 1), at=0.4)
+    talk.held(P)
+    talk.answers(1, granted(P + 1))
+    talk.lost("gap")
+
+
+def test_a_lease_that_is_not_renewed_asks_an_empty_node_for_no_more_than_it_has(held: Held) -> None:
+    talk = held(renew=False)
+    talk.breaks(0, at=1.0)
+    talk.joins(0, at=2.0, restarted=True)
+    talk.sends(f"request to 0 for {UNTIL - 2.0:g}")
+
+
+def test_a_burnt_node_that_comes_back_empty_stays_burnt() -> None:
+    talk = held_with_a_cede_unanswered()
+    talk.breaks(0, at=0.5)
+    talk.joins(0, at=0.6, restarted=True)
+    talk.sends("release to 0")
+
+
 def test_whoever_has_begun_without_any_node_asks_them_as_they_come() -> None:
-    talk = Conversation(standing=dict.fromkeys(range(3), HOPED))
+    talk = Conversation(standing=dict.fromkeys(range(3), Standing.CONNECTING))
     talk.sends()
     for node in (2, 1):
         talk.joins(node, at=1.0)
@@ -1276,17 +1361,17 @@ def test_a_try_that_lost_a_vote_cannot_have_it_again() -> None:
 
 
 def test_a_node_that_is_being_dialled_may_still_grant_a_try() -> None:
-    talk = Conversation(patient=False, standing={1: HOPED, 2: DOWN})
+    talk = Conversation(patient=False, standing={1: Standing.CONNECTING, 2: Standing.DOWN})
     talk.sends("try to 0")
     talk.waits()
-    talk.stands(1, DOWN, at=0.5, cause=ConnectionError("refused"))
+    talk.stands(1, Standing.DOWN, at=0.5, cause=ConnectionError("refused"))
     talk.sends("release to 0")
     assert str(talk.refused(NoQuorum).causes["node1"]) == "refused"
 
 
 def test_a_node_in_its_guard_can_grant_no_try() -> None:
     """Rule G1 (the guard is the lane's; a claim only never counts on such a node)."""
-    talk = Conversation(patient=False, standing={1: GUARDED, 2: GUARDED})
+    talk = Conversation(patient=False, standing={1: Standing.GUARDED, 2: Standing.GUARDED})
     talk.sends("try to 0", "release to 0")
     error = talk.refused(NoQuorum)
     assert talk.news
@@ -1294,7 +1379,7 @@ def test_a_node_in_its_guard_can_grant_no_try() -> None:
 
 
 def test_a_try_is_not_refused_while_a_quorum_may_grant_though_the_others_are_in_their_guard() -> None:
-    talk = Conversation(5, patient=False, standing={1: GUARDED, 2: HOPED, 3: GUARDED})
+    talk = Conversation(5, patient=False, standing={1: Standing.GUARDED, 2: Standing.CONNECTING, 3: Standing.GUARDED})
     talk.sends("try to 0 4")
     talk.waits()
     talk.joins(2, at=0.1)
@@ -1340,7 +1425,7 @@ def test_busy_tells_what_is_known(left: int, holder: bytes | None, who: str | No
     assert (error.holder, error.ttl_left) == (who, ttl_left)
 
 
-MINE = b"1600000000000000:" + b"a" * 32 + b":00000001"  # of the same client
+MINE = b"1600000000000000:" + INBOX + b":00000001"  # of the same client
 WAIT_LONGER = "Wait longer (`wait=`), or come back later"
 GONE = "If the program that wrote it is gone, call force_release('jobs', reason"
 LEFT = "for up to 5.0 s more unless renewed"
@@ -1372,7 +1457,7 @@ def test_busy_says_in_words_who_has_it_and_what_to_do(left: int, holder: bytes |
     talk.sends("try to 0")
     talk.answers(0, denied(left, holder=holder, place=-1), at=0.5)
     talk.sends("release to 0")
-    assert str(talk.refused(LockBusy)) == f"'jobs' is held by {who} (waited 0.500 s). {advice}"
+    assert message_of(talk.refused(LockBusy)) == f"'jobs' is held by {who} (waited 0.500 s). {advice}"
 
 
 def test_B37_a_wait_ends_at_its_deadline_and_not_before() -> None:
@@ -1414,7 +1499,7 @@ def test_a_try_with_a_lower_ticket_behind_it_is_told_that_somebody_is_in_the_way
 
 
 def test_B18_B53_no_quorum_tells_why_node_by_node() -> None:
-    talk = Conversation(7, deadline=2.0, standing={2: DOWN, 3: GUARDED})
+    talk = Conversation(7, deadline=2.0, standing={2: Standing.DOWN, 3: Standing.GUARDED})
     talk.sends("request to 0 1 4 5 6")
     talk.answers(0, denied(), at=0.1)
     talk.answers(1, READONLY)
@@ -1460,7 +1545,7 @@ def test_S04_a_try_with_even_N_is_told_that_it_is_busy(nodes: int) -> None:
 
 
 def test_B16_a_try_with_one_node_down_is_told_that_it_is_busy() -> None:
-    talk = Conversation(3, patient=False, standing={2: DOWN})
+    talk = Conversation(3, patient=False, standing={2: Standing.DOWN})
     talk.sends("try to 0 1")
     talk.answers(0, denied(), at=0.1)
     talk.sends("release to 0 1")
@@ -1468,17 +1553,17 @@ def test_B16_a_try_with_one_node_down_is_told_that_it_is_busy() -> None:
 
 
 def test_a_denial_does_not_make_up_for_a_quorum_that_cannot_answer() -> None:
-    talk = Conversation(3, patient=False, standing={1: DOWN})
+    talk = Conversation(3, patient=False, standing={1: Standing.DOWN})
     talk.sends("try to 0 2")
     talk.answers(2, READONLY, at=0.1)
     talk.sends("release to 0 2")
     talk.refused(NoQuorum)
-    talk = Conversation(5, patient=False, standing={1: GUARDED, 2: DOWN})
+    talk = Conversation(5, patient=False, standing={1: Standing.GUARDED, 2: Standing.DOWN})
     talk.sends("try to 0 3 4")
     talk.answers(3, READONLY, at=0.1)
     talk.sends("release to 0 3 4")
     talk.refused(NoQuorum)
-    talk = Conversation(5, deadline=1.0, standing={1: GUARDED, 2: GUARDED, 3: DOWN})
+    talk = Conversation(5, deadline=1.0, standing={1: Standing.GUARDED, 2: Standing.GUARDED, 3: Standing.DOWN})
     talk.sends("request to 0 4")
     talk.answers(0, denied(), at=0.1)
     talk.wakes(1.0)
@@ -1520,7 +1605,7 @@ def test_what_is_left_of_the_holders_lease_is_told_as_of_now(left: int, ttl_left
 
 def test_B18_waiting_has_an_end_when_a_majority_is_away() -> None:
     # Rule C17.
-    talk = Conversation(standing={1: DOWN, 2: DOWN}, outage=5.0)
+    talk = Conversation(standing={1: Standing.DOWN, 2: Standing.DOWN}, outage=5.0)
     talk.sends("request to 0")
     talk.answers(0, granted(), at=0.1)
     talk.wakes(BEAT)
@@ -1532,7 +1617,7 @@ def test_B18_waiting_has_an_end_when_a_majority_is_away() -> None:
 
 def test_an_outage_counts_from_when_it_began() -> None:
     """Even from before the request."""
-    talk = Conversation(standing={1: DOWN, 2: DOWN}, outage=5.0, since=-3.0)
+    talk = Conversation(standing={1: Standing.DOWN, 2: Standing.DOWN}, outage=5.0, since=-3.0)
     talk.sends("request to 0")
     talk.wakes(2.0)
     talk.sends("release to 0")
@@ -1549,7 +1634,7 @@ def test_an_outage_counts_from_when_it_began() -> None:
 
 
 def test_an_outage_that_ends_is_forgotten() -> None:
-    talk = Conversation(standing={1: DOWN, 2: DOWN}, outage=5.0)
+    talk = Conversation(standing={1: Standing.DOWN, 2: Standing.DOWN}, outage=5.0)
     talk.sends("request to 0")
     talk.joins(1, at=2.0)
     talk.sends("request to 1")
@@ -1564,9 +1649,9 @@ def test_an_outage_that_ends_is_forgotten() -> None:
     talk.refused(NoQuorum)
 
 
-@pytest.mark.parametrize("standing", [HOPED, GUARDED])
+@pytest.mark.parametrize("standing", [Standing.CONNECTING, Standing.GUARDED])
 def test_waiting_for_a_guard_to_end_or_a_connection_to_be_made_is_no_outage(standing: object) -> None:
-    talk = Conversation(standing={1: standing, 2: DOWN}, outage=5.0)  # type: ignore[dict-item]
+    talk = Conversation(standing={1: standing, 2: Standing.DOWN}, outage=5.0)  # type: ignore[dict-item]  # (typed as an object)
     talk.sends("request to 0")
     for beat in range(1, 10):
         talk.wakes(beat * BEAT)
@@ -1666,7 +1751,7 @@ def test_a_denial_may_say_nothing_of_the_holder() -> None:
 
 
 def test_an_error_and_a_node_that_is_down_are_an_outage_together() -> None:
-    talk = Conversation(standing={2: DOWN}, outage=2.0)
+    talk = Conversation(standing={2: Standing.DOWN}, outage=2.0)
     talk.sends("request to 0 1")
     talk.answers(1, READONLY, at=0.1)
     talk.wakes(2.1)
@@ -1679,18 +1764,19 @@ def test_an_error_goes_with_its_connection() -> None:
     talk.sends("request to 0 1 2")
     talk.answers(1, READONLY, at=0.1)
     talk.answers(2, READONLY)
-    talk.breaks(1, standing=HOPED)
+    talk.breaks(1, standing=Standing.CONNECTING)
     talk.tick(2.1)
     talk.waits()
 
 
 @pytest.mark.parametrize("patient", [True, False], ids=["wait", "try"])
 def test_nodes_that_never_worked_and_never_will_end_the_wait_at_once(patient: bool) -> None:
-    talk = Conversation(patient=patient, standing={0: HOPED, 1: HOPED, 2: HOPED})
+    talk = Conversation(patient=patient, standing={0: Standing.CONNECTING, 1: Standing.CONNECTING, 2: Standing.CONNECTING})
     for node, cause in ((0, ConfigError("it refuses our password")), (2, ConfigError("it is a replica"))):
         talk.waits()
-        talk.stands(node, DOWN, at=0.1, cause=cause)
-    assert str(talk.refused(ConfigError)) == "these nodes cannot be used:\n  node0: it refuses our password\n  node2: it is a replica"
+        talk.stands(node, Standing.DOWN, at=0.1, cause=cause)
+    told = "these nodes cannot be used:\n  node0: it refuses our password\n  node2: it is a replica"
+    assert message_of(talk.refused(ConfigError)) == told
 
 
 @pytest.mark.parametrize("patient", [True, False], ids=["wait", "try"])
@@ -1746,7 +1832,7 @@ def test_S11_a_key_that_is_no_lock_on_a_minority_is_a_vote_less() -> None:
 
 @pytest.mark.parametrize("reply", [WRONGTYPE, denied(-1)], ids=["another type", "no expiry"])
 def test_S11_a_key_that_is_no_lock_is_told_of_also_by_the_last_that_answers(held: Held, reply: object) -> None:
-    talk = held(standing={2: HOPED})
+    talk = held(standing={2: Standing.CONNECTING})
     talk.joins(2, at=0.2)
     talk.wakes(RENEWAL)
     talk.sends("request to 0 1 2")
@@ -1810,13 +1896,13 @@ def test_another_clients_lock_is_waited_for() -> None:
 
 
 def test_B32_S08_whoever_stops_waiting_takes_everything_back() -> None:
-    talk = Conversation(4, standing={3: DOWN})
+    talk = Conversation(4, standing={3: Standing.DOWN})
     talk.sends("request to 0 1 2")
     talk.answers(0, granted(), at=0.1)
     talk.breaks(1)
     talk.release(at=0.2)
     talk.sends("release to 0 1 2")  # also there where no answer came from, and where it can only be said later
-    assert talk.claim.state is OVER
+    assert talk.claim.state is State.OVER
     assert talk.claim.done
     assert not talk.news, "the caller knows"
 
@@ -1850,7 +1936,7 @@ def test_after_the_release_nothing_is_heard_any_more(held: Held) -> None:
     talk.release()
     talk.close()
     talk.sends()
-    assert talk.claim.state is OVER
+    assert talk.claim.state is State.OVER
 
 
 def test_an_answer_that_comes_after_the_end_does_not_make_it_held() -> None:
@@ -1862,7 +1948,7 @@ def test_an_answer_that_comes_after_the_end_does_not_make_it_held() -> None:
     talk.sends("release to 0 1 2")
     assert not talk.answers(1, usual(), at=0.3)
     assert not talk.answers(2, usual())
-    assert talk.claim.state is OVER
+    assert talk.claim.state is State.OVER
 
 
 def test_S25_a_release_is_certain_where_it_was_confirmed(held: Held) -> None:
@@ -1913,6 +1999,53 @@ def test_whoever_stops_waiting_can_wait_for_that_too() -> None:
     talk.answers(1, usual())
     assert talk.answers(1, 0)
     assert talk.claim.freed == 2
+
+
+# ---------------------------------------------------------------- its keys stay
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_claim_that_stays_ends_without_a_release(held: Held, heard: bool) -> None:
+    # Rule C20.
+    talk = held()
+    talk.claim.stay()
+    talk.held()
+    talk.tick(RENEWAL)
+    talk.sends("request to 0 1 2")  # until its end, nothing is different
+    talk.release(at=3.0, heard=heard)
+    talk.sends()
+    assert (talk.claim.state, talk.claim.done, talk.claim.freed, talk.claim.stays) == (State.OVER, True, 0, True)
+    assert talk.news is heard, "who waits is told at once: no node will confirm anything"
+    for happens in (lambda: talk.answers(0, kept()), lambda: talk.joins(1), lambda: talk.tick(UNTIL)):
+        assert not happens()
+    talk.release()
+    talk.sends()
+
+
+@pytest.mark.parametrize("end", ["closed", "forced", "expired"])
+def test_a_claim_that_stays_is_not_released_however_it_ends(held: Held, end: str) -> None:
+    # Rule C20.
+    talk = held(renew=False)
+    talk.claim.stay()
+    if end == "closed":
+        talk.close(at=1.0)
+    elif end == "forced":
+        talk.takes(0, at=1.0)
+        talk.takes(1)
+    else:
+        talk.tick(UNTIL)
+    assert (talk.claim.state, talk.claim.reason, talk.claim.done) == (State.LOST, end, True)
+    talk.sends()
+
+
+def test_only_what_is_held_can_stay() -> None:
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.claim.stay()
+    talk.release(at=0.1)
+    talk.sends("release to 0 1 2")
+    talk.claim.stay()
+    assert not talk.claim.stays
 
 
 # ---------------------------------------------------------------- held: renewal, and its end
@@ -2049,7 +2182,7 @@ def test_just_before_its_deadline_it_is_not_lost(held: Held, what: str) -> None:
     talk.pause(UNTIL - 0.001)
     INPUTS[what](talk)
     talk.said = []
-    assert talk.claim.state is (OVER if what == "release" else HELD)
+    assert talk.claim.state is (State.OVER if what == "release" else State.HELD)
 
 
 def test_once_lost_it_is_lost_for_good(held: Held) -> None:
@@ -2070,7 +2203,7 @@ def test_once_lost_it_is_lost_for_good(held: Held) -> None:
     talk.release()
     talk.close()
     talk.sends()
-    assert (talk.claim.state, talk.claim.reason) == (LOST, "closed")
+    assert (talk.claim.state, talk.claim.reason) == (State.LOST, "closed")
 
 
 def test_an_answer_that_lowers_a_bound_lowers_the_deadline(held: Held) -> None:
@@ -2214,7 +2347,7 @@ def test_a_fence_that_no_clock_allows_is_neither_counted_nor_written_back(kind: 
         return
     talk.sends()
     ahead = (fence - P) / 1e6 - 1.0
-    assert str(talk.claim.votes[1].error) == (
+    assert message_of(talk.claim.votes[1].error) == (
         f"its fence of 'jobs' is {fence}, {ahead:.0f} s ahead of the clocks, and is not used. "
         "Check the node's clock. If it is right, force_release() repairs the fence."
     )
@@ -2307,7 +2440,7 @@ def test_a_holder_does_not_begin_to_count_a_node_whose_fence_no_clock_allows() -
 @pytest.mark.parametrize("seconds", [-3600.0, 3600.0])
 @pytest.mark.parametrize("patient", [True, False])
 def test_a_ticket_of_a_clock_that_was_wrong_is_given_up_for_one_of_the_right_clock(seconds: float, patient: bool) -> None:
-    talk = Conversation(3, patient=patient, standing={2: HOPED})
+    talk = Conversation(3, patient=patient, standing={2: Standing.CONNECTING})
     word, moved = "request" if patient else "try", P + int(seconds * 1e6)
     talk.sends(f"{word} to 0 1")
     talk.answers(0, usual(), at=0.1)
@@ -2323,7 +2456,7 @@ def test_a_ticket_of_a_clock_that_was_wrong_is_given_up_for_one_of_the_right_clo
 
 
 def test_who_has_asked_nobody_only_changes_its_ticket() -> None:
-    talk = Conversation(3, standing=dict.fromkeys(range(3), HOPED))
+    talk = Conversation(3, standing=dict.fromkeys(range(3), Standing.CONNECTING))
     talk.sends()
     assert talk.moves(-100.0, at=0.1)
     talk.sends()
@@ -2712,7 +2845,7 @@ def test_how_many_count_with_a_fence_on_the_short_path() -> None:
     talk.sends("request to 0 1 2")
     talk.answers(0, usual(), at=0.1)
     talk.answers(1, usual())
-    assert talk.claim.plain is not None
+    assert talk.claim.as_usual is not None
     assert [talk.claim.counting(0.2, it) for it in (0, P, P + 1)] == [2, 2, 0]
 
 
@@ -3058,9 +3191,9 @@ def test_a_short_lease_is_in_doubt_after_a_third_of_it(held: Held) -> None:
 
 
 def test_a_claim_that_is_declined_asks_nothing() -> None:
-    claim, error = Claim(Mute(), TTL, P, Mint(b"a" * 32), reach(3, {})), ConfigError("no")
+    claim, error = Claim(Mute(), Demand(TTL), P, Mint(b"a" * 32), reach(3, {})), ConfigError("no")
     claim.decline(error, 5.0)
-    assert (claim.state, claim.refusal, claim.news, claim.began) == (OVER, error, True, 5.0)
+    assert (claim.state, claim.refusal, claim.news, claim.began) == (State.OVER, error, True, 5.0)
     assert [nodes for nodes, _ in claim.sends if nodes] == []
 
 
@@ -3179,7 +3312,7 @@ def test_B48_S22_a_lease_whose_owner_is_gone_is_not_renewed_and_ends(held: Held)
     talk.tick(RENEWAL)
     talk.sends()
     talk.wakes(UNTIL)
-    talk.lost("expired")
+    talk.lost("dropped")
 
 
 def test_B48_a_lease_whose_owner_goes_in_doubt_is_not_renewed(held: Held) -> None:
@@ -3190,7 +3323,7 @@ def test_B48_a_lease_whose_owner_goes_in_doubt_is_not_renewed(held: Held) -> Non
     talk.tick(RENEWAL + 1.0)
     talk.sends()
     talk.wakes(UNTIL)
-    talk.lost("expired")
+    talk.lost("dropped")
 
 
 @pytest.mark.parametrize("reason", ["forced", "gap", "closed"])
@@ -3256,7 +3389,7 @@ def test_closing_ends_waiting() -> None:
     talk.sends("request to 0 1 2")
     talk.close(at=1.0)
     talk.sends("release to 0 1 2")
-    assert (talk.claim.state, talk.claim.refusal, talk.news) == (OVER, None, True)
+    assert (talk.claim.state, talk.claim.refusal, talk.news) == (State.OVER, None, True)
 
 
 # ---------------------------------------------------------------- in company
@@ -3271,7 +3404,7 @@ class Others:
 
     def complete(self, claim: Claim, now: float) -> bool:
         self.asked.append(now)
-        assert claim.state is WAITING
+        assert claim.state is State.WAITING
         return self.ready
 
     def denied(self, now: float) -> bool:
@@ -3279,7 +3412,7 @@ class Others:
         return self.more
 
     def ended(self, claim: Claim, now: float) -> None:
-        assert claim.state in (LOST, OVER)
+        assert claim.state in (State.LOST, State.OVER)
         self.told.append((claim.state.name, now))
 
     def verdict(self, now: float) -> Exception:
@@ -3320,7 +3453,7 @@ def test_whether_it_could_be_held(reply: object) -> None:
 
 
 def test_by_which_fence_and_until_when_it_could_be_held() -> None:
-    talk = Conversation(standing={1: HOPED, 2: HOPED})
+    talk = Conversation(standing={1: Standing.CONNECTING, 2: Standing.CONNECTING})
     Others(talk, ready=False)
     talk.sends("request to 0")
     talk.answers(0, granted(P + 5), at=0.1)
@@ -3452,13 +3585,13 @@ def test_the_short_path_leads_where_the_long_one_does(nodes: int, patient: bool,
         for talk in (short, long):
             talk.now += seconds
             claim = talk.claim
-            if claim.state is HELD and talk.now >= claim.until:
+            if claim.state is State.HELD and talk.now >= claim.until:
                 talk.tick(talk.now)  # (that it is late is told by the clock before it is told by a voice)
             elif node < nodes and can_happen(talk, what, node):
                 HAPPENINGS[what](talk, node)
             said = [talk._line(*it) for it in talk.said]
             talk.said = []
-            count = claim.counting(talk.now) if claim.state in (WAITING, HELD) else None
+            count = claim.counting(talk.now) if claim.state in (State.WAITING, State.HELD) else None
             seen.append((claim.state, claim.fence, claim.until, claim.wake, claim.reason, claim.doubt, claim.freed, claim.done, count,
                          talk.news, talk.notes, repr(claim.refusal), said))  # fmt: skip
         assert seen[0] == seen[1]
@@ -3469,9 +3602,9 @@ def can_happen(talk: Conversation, what: str, node: int) -> bool:
         owed = [it.mode for it in talk.ledgers[node] if it.owner is not None]
         return bool(owed) and (owed[0] == RELEASE) is (what == "released" or (what == "error" and owed[0] == RELEASE))
     if what in ("push", "inquiry", "taken"):
-        return talk.claim.state in (WAITING, HELD) and talk.reach.standing[node] is UP
+        return talk.claim.state in (State.WAITING, State.HELD) and talk.reach.standing[node] is Standing.UP
     if what in ("breaks", "joins"):
-        return (talk.reach.standing[node] is UP) is (what == "breaks")
+        return (talk.reach.standing[node] is Standing.UP) is (what == "breaks")
     return True
 
 

@@ -13,9 +13,9 @@ from core.nodes import take_turns, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.claim import HELD, OVER, WAITING
+from holdfast.core.claim import State
 from holdfast.core.goal import Several
-from holdfast.core.reach import DOWN
+from holdfast.core.reach import Standing
 from holdfast.core.ticket import TOKEN
 from holdfast.errors import ConfigError, LockBusy, NoQuorum
 
@@ -31,7 +31,7 @@ def yes(request: pytest.FixtureRequest) -> object:
 
 def asked(*names: str, **how: object) -> Together:
     """A goal that has asked every node for its names, and has no answer."""
-    talk = Together(*(names or ("a", "b")), **how)  # type: ignore[arg-type]
+    talk = Together(*(names or ("a", "b")), **how)  # type: ignore[arg-type]  # (options of several types)
     talk.sends(("request to " if how.get("patient", True) else "try to ") + " ".join(map(str, range(talk.reach.size))))
     talk.waits()
     return talk
@@ -55,7 +55,7 @@ def test_every_name_is_asked_for_at_once_under_one_ticket() -> None:
     goal = talk.goal
     tokens = {it.token for it in goal.claims}
     assert len(tokens) == 3 and all(TOKEN.fullmatch(it) and it.startswith(b"%016d:" % P) for it in tokens)
-    assert (goal.state, goal.began, goal.since, goal.until, goal.reason) == (WAITING, 0.0, 0.0, 0.0, "")
+    assert (goal.state, goal.began, goal.since, goal.until, goal.reason) == (State.WAITING, 0.0, 0.0, 0.0, "")
     assert (goal.refusal, goal.setback) == (None, None)
     assert (goal.contended, goal.doubt, goal.done, goal.freed, goal.counting(0.0), goal.settled) == (False, False, False, 0, 0, True)
 
@@ -65,7 +65,7 @@ def test_one_name_alone_is_a_whole() -> None:
     talk["a"].answers(0, granted(), at=0.1)
     talk["a"].answers(1, granted(), at=0.2)
     goal = talk.goal
-    assert (goal.state, goal.since, goal.began, goal.limit, goal.until) == (HELD, 0.2, 0.0, 5.2, 5.2)
+    assert (goal.state, goal.since, goal.began, goal.limit, goal.until) == (State.HELD, 0.2, 0.0, 5.2, 5.2)
     assert isinstance(goal.verdict(0.3), NoQuorum)
 
 
@@ -288,7 +288,7 @@ def test_who_waited_in_vain_is_told_which_name_nobody_spoke_about(yes: object, s
 
 @pytest.mark.parametrize("patient", [True, False])
 def test_what_is_hopeless_when_it_begins_is_refused_at_once(patient: bool) -> None:
-    talk = Together("a", "b", standing={1: DOWN, 2: DOWN}, since=-20.0, patient=patient)
+    talk = Together("a", "b", standing={1: Standing.DOWN, 2: Standing.DOWN}, since=-20.0, patient=patient)
     talk.sends("request to 0" if patient else "try to 0", "release to 0")
     error = talk.refused(NoQuorum)
     assert (error.name, set(error.causes)) == ("a", {"node1", "node2"})
@@ -334,7 +334,7 @@ def test_giving_up_gives_everything_back(yes: object) -> None:
         talk["a"].answers(node, yes, at=0.1)
     talk.release(at=0.2)
     talk.sends(EVERYWHERE)
-    assert (talk.goal.state, talk.goal.refusal, talk.goal.done, talk.news) == (OVER, None, True, 0)
+    assert (talk.goal.state, talk.goal.refusal, talk.goal.done, talk.news) == (State.OVER, None, True, 0)
 
 
 # ---------------------------------------------------------------- held
@@ -380,7 +380,7 @@ def test_closing_ends_waiting_for_all_of_it() -> None:
     talk.answers(0, denied(), at=0.1)
     talk.close(at=1.0)
     talk.sends(EVERYWHERE)
-    assert (talk.goal.state, talk.goal.refusal, talk.news) == (OVER, None, 2)
+    assert (talk.goal.state, talk.goal.refusal, talk.news) == (State.OVER, None, 2)
 
 
 def test_what_is_lost_is_lost_once() -> None:
@@ -398,12 +398,57 @@ def test_what_is_lost_is_lost_once() -> None:
 def test_nobody_is_left_to_renew_it() -> None:
     talk = held()
     talk.goal.abandon()
-    assert [it._beat for it in talk.goal.claims] == [inf, inf]
+    assert [it._renewal.due for it in talk.goal.claims] == [inf, inf]
     talk["a"].wakes(RENEWAL)
     talk["b"].wakes(RENEWAL)
     talk.sends()
     talk.wakes(UNTIL)
-    talk.lost("expired")
+    talk.lost("dropped")
+
+
+def test_it_waits_as_soon_as_one_name_is_denied() -> None:
+    talk = asked()
+    assert not talk.goal.waits()
+    talk["a"].answers(0, granted(), at=0.1)
+    assert not talk.goal.waits()
+    talk["b"].answers(0, denied())
+    assert talk.goal.waits()
+
+
+def test_of_slots_it_waits_when_too_few_are_left() -> None:
+    talk = Together("a", "b", "c", needed=1)
+    talk.sends("request to 0 1 2")
+    talk["a"].answers(0, denied(), at=0.1)
+    assert not talk.goal.waits(), "the others are asked for"
+    talk.sends("b: request to 0 1 2", "c: request to 0 1 2")
+    talk["b"].answers(0, denied())
+    assert not talk.goal.waits()
+    talk["c"].answers(0, denied())
+    assert talk.goal.waits()
+
+
+def test_it_is_renewed_when_every_name_is_and_as_well_as_the_worst() -> None:
+    goal = held().goal
+    one, other = goal.claims
+    one.left, other.left = 3.0, 2.0
+    assert [goal.renewed(it) for it in (one, one, other)] == [None, None, 2.0]
+    one.left = 1.0
+    assert [goal.renewed(it) for it in (other, one)] == [None, 1.0]
+
+
+def test_its_number_is_that_of_its_first_name() -> None:
+    talk = asked()
+    assert (talk.goal.want, {it.want for it in talk.goal.claims}) == (P, {P})
+
+
+def test_what_stays_ends_without_a_release_of_any_name() -> None:
+    talk = held()
+    assert not talk.goal.stays
+    talk.goal.stay()
+    assert talk.goal.stays
+    talk.release(at=1.0, heard=True)
+    talk.sends()
+    assert (talk.goal.state, talk.goal.done, talk.goal.settled, talk.goal.freed) == (State.OVER, True, True, 0)
 
 
 def test_it_is_in_doubt_as_soon_as_one_name_is() -> None:
@@ -526,7 +571,7 @@ def test_a_release_is_heard_when_every_name_is_free_on_a_quorum() -> None:
     talk.release(at=1.0, heard=True)
     talk.sends(EVERYWHERE)
     goal = talk.goal
-    assert (goal.state, goal.done, goal.settled, goal.freed) == (OVER, False, False, 0)
+    assert (goal.state, goal.done, goal.settled, goal.freed) == (State.OVER, False, False, 0)
     for node in (0, 1):
         talk["a"].answers(node, 1, at=1.1)
     assert (goal.freed, goal.settled, goal.done, talk.news) == (0, False, False, 2)
@@ -586,7 +631,7 @@ def test_all_or_nothing_whatever_breaks_and_whoever_waits_gets_it(seed: int, ste
 
 def some(needed: int, **how: object) -> Together:
     """Those of three slots that are asked for first have asked every node."""
-    talk = Together("a", "b", "c", needed=needed, **how)  # type: ignore[arg-type]
+    talk = Together("a", "b", "c", needed=needed, **how)  # type: ignore[arg-type]  # (options of several types)
     talk.sends("request to 0 1 2" if how.get("patient", True) else "try to 0 1 2")
     return talk
 
@@ -614,13 +659,13 @@ def test_all_others_are_asked_for_as_soon_as_one_is_denied() -> None:
     for node in (0, 1):
         talk["c"].answers(node, granted(), at=0.3)
     talk.sends("a: release to 0 1 2", "b: release to 0 1 2")
-    assert (talk.goal.state, talk.news, talk.goal.began, talk.goal.since) == (HELD, 1, 0.0, 0.3)
+    assert (talk.goal.state, talk.news, talk.goal.began, talk.goal.since) == (State.HELD, 1, 0.0, 0.3)
     assert [it.recipe.label for it in talk.goal.claims] == ["c"]
     assert talk.goal.until == pytest.approx(good_until(0.1))  # it was asked for then
     talk["a"].answers(0, granted(), at=0.4)  # given back already
     talk.release(at=0.5)
     talk.sends("c: release to 0 1 2")
-    assert (talk.goal.state, talk.goal.done) == (OVER, True)
+    assert (talk.goal.state, talk.goal.done) == (State.OVER, True)
 
 
 def test_what_is_granted_besides_is_given_back() -> None:
@@ -633,7 +678,7 @@ def test_what_is_granted_besides_is_given_back() -> None:
     talk.waits()
     talk["b"].answers(1, granted(), at=0.2)
     talk["b"].grants(0, P)
-    assert [it.recipe.label for it in talk.goal.claims] == ["a", "b"] and talk.goal.state is HELD
+    assert [it.recipe.label for it in talk.goal.claims] == ["a", "b"] and talk.goal.state is State.HELD
     talk.sends("c: release to 0 1 2")
     assert talk.news == 2
 
@@ -652,16 +697,16 @@ def test_a_try_asks_for_all_others_too_and_ends_with_the_last() -> None:
     talk.sends("b: try to 0 1 2", "c: try to 0 1 2")
     talk["a"].answers(1, denied())
     talk.sends("a: release to 0 1 2")
-    assert (talk.goal.state, talk.news) == (WAITING, 0)
+    assert (talk.goal.state, talk.news) == (State.WAITING, 0)
     assert [it.recipe.label for it in talk.goal.claims] == ["b", "c"]
     for node in (0, 1):
         talk["c"].answers(node, denied(), at=0.2)
     talk.sends("c: release to 0 1 2")
-    assert talk.goal.state is WAITING
+    assert talk.goal.state is State.WAITING
     for node in (0, 1):
         talk["b"].answers(node, denied(), at=0.3)
     talk.sends("b: release to 0 1 2")
-    assert (talk.goal.state, talk.goal.done, talk.news) == (OVER, True, 1)
+    assert (talk.goal.state, talk.goal.done, talk.news) == (State.OVER, True, 1)
     assert isinstance(talk.goal.refusal, LockBusy)
 
 
@@ -675,16 +720,16 @@ def test_a_try_of_more_than_are_left_is_over() -> None:
     talk["b"].answers(0, denied())
     talk["b"].answers(1, denied())
     talk.sends("b: release to 0 1 2", "c: release to 0 1 2")
-    assert (talk.goal.state, talk.news) == (OVER, 2)
+    assert (talk.goal.state, talk.news) == (State.OVER, 2)
     assert len(talk.goal.claims) == 2
 
 
 def test_others_that_are_hopeless_when_they_are_asked_for() -> None:
     talk = some(1, patient=False)
     for node in (1, 2):
-        talk.reach.note(node, DOWN, 0.1)
+        talk.reach.note(node, Standing.DOWN, 0.1)
     talk["a"].answers(0, denied(), at=0.2)
-    assert isinstance(talk.goal.refusal, NoQuorum) and talk.goal.state is OVER
+    assert isinstance(talk.goal.refusal, NoQuorum) and talk.goal.state is State.OVER
     assert len(talk.goal.claims) == 1
     talk.sends("a: release to 0 1 2", "b: try to 0", "b: release to 0", "c: try to 0", "c: release to 0")
 
@@ -695,7 +740,7 @@ def test_who_waited_in_vain_for_some_gives_all_back() -> None:
     talk.sends("b: request to 0 1 2", "c: request to 0 1 2")
     talk.wakes(2.0)
     talk.sends("release to 0 1 2")
-    assert isinstance(talk.goal.refusal, LockBusy) and (talk.goal.state, talk.news) == (OVER, 1)
+    assert isinstance(talk.goal.refusal, LockBusy) and (talk.goal.state, talk.news) == (State.OVER, 1)
     assert len(talk.goal.claims) == 1, "observers are told of one refusal"
 
 
@@ -705,7 +750,7 @@ def test_who_gives_up_waiting_for_some_gives_all_back() -> None:
     talk.sends("b: request to 0 1 2", "c: request to 0 1 2")
     talk.release(at=0.2)
     talk.sends("release to 0 1 2")
-    assert (talk.goal.state, len(talk.goal.claims)) == (OVER, 1)
+    assert (talk.goal.state, len(talk.goal.claims)) == (State.OVER, 1)
 
 
 def test_a_slot_whose_key_is_no_lock_is_told_of() -> None:
@@ -715,7 +760,7 @@ def test_a_slot_whose_key_is_no_lock_is_told_of() -> None:
     talk["b"].answers(0, WRONGTYPE)
     talk["b"].answers(1, WRONGTYPE)
     talk.sends("release to 0 1 2")
-    assert isinstance(talk.goal.refusal, ConfigError) and talk.goal.state is OVER
+    assert isinstance(talk.goal.refusal, ConfigError) and talk.goal.state is State.OVER
 
 
 def test_what_is_over_already_comes_to_nothing_once() -> None:
@@ -723,7 +768,7 @@ def test_what_is_over_already_comes_to_nothing_once() -> None:
     a, b = talk.goal.claims
     b.release(0.1)
     a.refuse(LockBusy("a", 0.2, None, None), 0.2)
-    assert (a.state, b.state, b.refusal, talk.goal.refusal) == (OVER, OVER, None, a.refusal)
+    assert (a.state, b.state, b.refusal, talk.goal.refusal) == (State.OVER, State.OVER, None, a.refusal)
 
 
 def test_what_is_held_together_began_with_its_first_part() -> None:
@@ -737,7 +782,7 @@ def test_what_is_in_vain_for_the_first_of_the_others_is_so_for_all() -> None:
     talk.breaks(2)
     talk["a"].answers(0, denied(), at=20.0)  # nobody looked for that long
     talk.sends("a: release to 0 1 2", "b: request to 0", "b: release to 0", "c: release to ")
-    assert isinstance(talk.goal.refusal, NoQuorum) and talk.goal.state is OVER
+    assert isinstance(talk.goal.refusal, NoQuorum) and talk.goal.state is State.OVER
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.reach import DOWN, GUARDED, HOPED, UP, Reach, Standing
-from holdfast.errors import ConfigError
+from holdfast.core.reach import Reach, Standing
+from holdfast.errors import ConfigError, message_of
 
 unhurried = settings(deadline=None)  # others may have the machine
 
@@ -22,36 +22,51 @@ def test_at_first_there_is_hope_and_nothing_else() -> None:
     reach = nodes(5)
     assert reach.labels == ["node0", "node1", "node2", "node3", "node4"]
     assert (reach.size, reach.quorum, reach.patience, reach.outage) == (5, 3, 1.0, 9.0)
-    assert reach.standing == [HOPED] * 5
+    assert reach.standing == [Standing.CONNECTING] * 5
     assert reach.free == [0.0] * 5
     assert reach.up == ()
     assert reach.dark == inf
     assert [reach.cause(node, 0.0) for node in range(5)] == [None] * 5
 
 
+def test_since_when_a_node_stands_like_this() -> None:
+    reach = nodes(3)
+    assert reach.since == [inf] * 3
+    reach.tried(0, 1.0)
+    reach.tried(0, 2.0)
+    assert reach.since == [1.0, inf, inf]
+    reach.note(0, Standing.CONNECTING, 3.0)
+    reach.note(1, Standing.CONNECTING, 3.0)
+    assert reach.since == [1.0, 3.0, inf], "nothing has changed for the first one"
+    reach.note(0, Standing.UP, 4.0)
+    reach.note(0, Standing.UP, 5.0)
+    reach.tried(0, 6.0)
+    assert reach.since == [4.0, 3.0, inf]
+
+
 def test_who_is_up_is_told_in_order() -> None:
     reach = nodes(3)
     for node in (2, 0):
-        reach.note(node, UP, 1.0)
+        reach.note(node, Standing.UP, 1.0)
     assert tuple(reach.up) == (0, 2)
-    reach.note(2, DOWN, 2.0)
+    reach.note(2, Standing.DOWN, 2.0)
     assert tuple(reach.up) == (0,)
 
 
 def test_why_a_node_is_down_is_told_until_it_is_back() -> None:
     reach = nodes(3)
     refused = ConnectionRefusedError("refused")
-    reach.note(1, DOWN, 1.0, refused)
+    reach.note(1, Standing.DOWN, 1.0, refused)
     assert reach.cause(1, 5.0) is refused
     assert reach.cause(0, 5.0) is None
-    reach.note(1, UP, 2.0)
+    reach.note(1, Standing.UP, 2.0)
     assert reach.cause(1, 5.0) is None
     assert reach.free[1] == 0.0
 
 
 def test_a_guarded_node_tells_how_long_it_still_takes() -> None:
     reach = nodes(3)
-    reach.note(1, GUARDED, 1.0, free=31.0)
+    reach.note(1, Standing.GUARDED, 1.0, free=31.0)
     cause = reach.cause(1, 22.75)
     assert isinstance(cause, ConnectionError)
     assert str(cause).startswith("guarded, 8.2 s left")
@@ -60,26 +75,26 @@ def test_a_guarded_node_tells_how_long_it_still_takes() -> None:
 
 def test_a_guarded_node_tells_when_it_started_and_what_to_do_in_development() -> None:
     reach = nodes(3)
-    reach.note(1, GUARDED, 1.0, free=31.0, started=-2.0)
+    reach.note(1, Standing.GUARDED, 1.0, free=31.0, started=-2.0)
     told = "guarded, 29.0 s left: it started 4 s ago and may have forgotten locks (for development and CI, set HOLDFAST_RESTART_GUARD=off)"
     assert str(reach.cause(1, 2.0)) == told
-    reach.note(1, GUARDED, 1.0, free=31.0)
+    reach.note(1, Standing.GUARDED, 1.0, free=31.0)
     assert "it started recently" in str(reach.cause(1, 2.0))
 
 
 def test_a_majority_that_never_worked_is_a_misconfiguration_and_one_that_did_is_an_outage() -> None:
     wrong = ConfigError("it refuses the password")
     reach = nodes(3)
-    reach.note(0, DOWN, 1.0, wrong)
+    reach.note(0, Standing.DOWN, 1.0, wrong)
     assert reach.misconfiguration is None, "two nodes may still do"
-    reach.note(1, DOWN, 1.0, ConnectionRefusedError("refused"))
+    reach.note(1, Standing.DOWN, 1.0, ConnectionRefusedError("refused"))
     assert reach.misconfiguration is None, "who refuses connections may be back soon"
-    reach.note(1, DOWN, 2.0, wrong)
+    reach.note(1, Standing.DOWN, 2.0, wrong)
     told = "these nodes cannot be used:\n  node0: it refuses the password\n  node1: it refuses the password"
     assert isinstance(reach.misconfiguration, ConfigError)
-    assert str(reach.misconfiguration) == told
-    reach.note(1, UP, 3.0)
-    reach.note(1, DOWN, 4.0, wrong)
+    assert message_of(reach.misconfiguration) == told
+    reach.note(1, Standing.UP, 3.0)
+    reach.note(1, Standing.DOWN, 4.0, wrong)
     assert reach.misconfiguration is None, "it worked before: its password is being changed, or it became a replica"
 
 
@@ -87,17 +102,17 @@ def test_a_majority_that_never_worked_is_a_misconfiguration_and_one_that_did_is_
 def test_it_is_dark_from_when_too_few_are_left_until_enough_are_back(count: int, fatal: int) -> None:
     reach = nodes(count)
     for node in range(count):
-        reach.note(node, UP, 0.0)
+        reach.note(node, Standing.UP, 0.0)
     for node in range(fatal):
         assert reach.dark == inf
-        reach.note(node, DOWN, 10.0 + node)
+        reach.note(node, Standing.DOWN, 10.0 + node)
     began = 10.0 + fatal - 1
     assert reach.dark == began
-    reach.note(0, DOWN, 20.0)  # not from when it was last looked at
+    reach.note(0, Standing.DOWN, 20.0)  # not from when it was last looked at
     assert reach.dark == began
-    reach.note(0, HOPED, 21.0)  # being dialled, and nothing bad is known of it
+    reach.note(0, Standing.CONNECTING, 21.0)  # being dialled, and nothing bad is known of it
     assert reach.dark == inf
-    reach.note(0, DOWN, 22.0)
+    reach.note(0, Standing.DOWN, 22.0)
     assert reach.dark == 22.0
 
 
@@ -105,16 +120,16 @@ def test_it_is_dark_from_when_too_few_are_left_until_enough_are_back(count: int,
 @given(st.integers(1, 5), st.lists(st.tuples(st.integers(0, 4), st.sampled_from(Standing), st.integers(0, 3))))
 def test_darkness_is_having_fewer_than_a_quorum_that_are_not_down(count: int, notes: list[tuple[int, Standing, int]]) -> None:
     """Against a twin that looks at everything each time."""
-    reach, standing, now, dark = nodes(count), [HOPED] * count, 0.0, inf
+    reach, standing, now, dark = nodes(count), [Standing.CONNECTING] * count, 0.0, inf
     for node, how, later in notes:
         now += later
         if node < count:
             reach.note(node, how, now)
             standing[node] = how
-            if count - standing.count(DOWN) > count / 2:
+            if count - standing.count(Standing.DOWN) > count / 2:
                 dark = inf
             else:
                 dark = min(dark, now)
         assert reach.standing == standing
-        assert list(reach.up) == [i for i, it in enumerate(standing) if it is UP]
+        assert list(reach.up) == [i for i, it in enumerate(standing) if it is Standing.UP]
         assert reach.dark == dark

@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from holdfast.core.command import READ, Command
-from holdfast.core.reach import DOWN, GUARDED, HOPED, UP, Reach, Standing
+from holdfast.core.reach import Reach, Standing
 from holdfast.core.round import Answers, Round
 
 REFUSED = ConnectionError("refused")
@@ -29,7 +29,7 @@ class Survey:
         self.owed: dict[int, Command] = {}
 
     def stands(self, node: int, how: Standing) -> None:
-        self.reach.note(node, how, 0.0, REFUSED if how is DOWN else None, free=9.5)
+        self.reach.note(node, how, 0.0, REFUSED if how is Standing.DOWN else None, free=9.5)
 
     def asks(self, *nodes: int, at: float = 1.0) -> None:
         """Just these were asked since the last look, each what is meant for it."""
@@ -56,7 +56,7 @@ class Survey:
 
 
 def test_it_is_over_when_all_have_answered() -> None:
-    survey = Survey(UP, UP, UP)
+    survey = Survey(Standing.UP, Standing.UP, Standing.UP)
     survey.asks(0, 1, 2)
     assert survey.round.began == 1.0
     assert not survey.answers(1, b"one")
@@ -68,7 +68,7 @@ def test_it_is_over_when_all_have_answered() -> None:
 
 
 def test_an_error_is_a_cause_and_no_answer() -> None:
-    survey = Survey(UP, UP, UP)
+    survey = Survey(Standing.UP, Standing.UP, Standing.UP)
     survey.asks(0, 1, 2)
     survey.answers(0, FULL)
     survey.answers(1, FULL)
@@ -79,7 +79,7 @@ def test_an_error_is_a_cause_and_no_answer() -> None:
 
 def test_a_node_that_is_away_is_not_waited_for() -> None:
     # Rule R4.
-    survey = Survey(DOWN, UP, GUARDED)
+    survey = Survey(Standing.DOWN, Standing.UP, Standing.GUARDED)
     survey.asks(1)
     survey.goes_on()
     assert survey.answers(1, 1)
@@ -88,13 +88,13 @@ def test_a_node_that_is_away_is_not_waited_for() -> None:
 
 
 def test_how_many_will_be_of_use_by_themselves() -> None:
-    survey = Survey(UP, GUARDED, DOWN, GUARDED, asks=(0, 1, 2))
+    survey = Survey(Standing.UP, Standing.GUARDED, Standing.DOWN, Standing.GUARDED, asks=(0, 1, 2))
     assert survey.round.guarded == 1, "(the other one was not asked)"
-    survey.stands(1, UP)
+    survey.stands(1, Standing.UP)
     assert survey.round.guarded == 0
 
 
-@pytest.mark.parametrize("how", [DOWN, GUARDED])
+@pytest.mark.parametrize("how", [Standing.DOWN, Standing.GUARDED])
 def test_where_all_are_away_it_is_over_at_once(how: Standing) -> None:
     survey = Survey(how, how)
     survey.asks()
@@ -103,28 +103,28 @@ def test_where_all_are_away_it_is_over_at_once(how: Standing) -> None:
 
 
 def test_a_round_without_nodes_is_over_at_once() -> None:
-    survey = Survey(UP, asks=())
+    survey = Survey(Standing.UP, asks=())
     survey.asks()
     survey.is_over({}, {}, False)
 
 
 def test_a_node_that_is_being_dialled_is_waited_for_and_asked_when_it_can_be() -> None:
-    survey = Survey(UP, HOPED, HOPED)
+    survey = Survey(Standing.UP, Standing.CONNECTING, Standing.CONNECTING)
     survey.asks(0)
     survey.answers(0, 0)
     survey.goes_on()
-    survey.stands(1, UP)
+    survey.stands(1, Standing.UP)
     assert survey.round.joined(1, 1.25)
     survey.asks(1, at=1.25)
-    survey.stands(2, DOWN)
+    survey.stands(2, Standing.DOWN)
     assert not survey.round.tick(1.5)
     assert survey.answers(1, 1)
     survey.is_over({0: 0, 1: 1}, {2: "refused"}, True)
 
 
-@pytest.mark.parametrize("how", [DOWN, GUARDED])
+@pytest.mark.parametrize("how", [Standing.DOWN, Standing.GUARDED])
 def test_a_node_that_turns_out_to_be_away_may_be_the_last_that_was_waited_for(how: Standing) -> None:
-    survey = Survey(UP, HOPED)
+    survey = Survey(Standing.UP, Standing.CONNECTING)
     survey.asks(0)
     survey.answers(0, 0)
     survey.stands(1, how)
@@ -133,13 +133,13 @@ def test_a_node_that_turns_out_to_be_away_may_be_the_last_that_was_waited_for(ho
 
 
 def test_a_node_that_breaks_and_joins_again_is_asked_again() -> None:
-    survey = Survey(UP, UP)
+    survey = Survey(Standing.UP, Standing.UP)
     survey.asks(0, 1)
     survey.answers(0, 0)
-    survey.stands(1, HOPED)
+    survey.stands(1, Standing.CONNECTING)
     assert not survey.round.tick(1.1)
     survey.goes_on()
-    survey.stands(1, UP)
+    survey.stands(1, Standing.UP)
     assert survey.round.joined(1, 1.2)
     survey.asks(1, at=1.2)
     assert survey.answers(1, 1)
@@ -147,12 +147,12 @@ def test_a_node_that_breaks_and_joins_again_is_asked_again() -> None:
 
 
 def test_a_node_that_answered_with_an_error_and_joins_again_is_asked_again() -> None:
-    survey = Survey(UP, UP)
+    survey = Survey(Standing.UP, Standing.UP)
     survey.asks(0, 1)
     survey.answers(0, Exception("LOADING"))
-    survey.stands(0, HOPED)
+    survey.stands(0, Standing.CONNECTING)
     assert not survey.round.tick(1.1)
-    survey.stands(0, UP)
+    survey.stands(0, Standing.UP)
     assert survey.round.joined(0, 1.2)
     survey.asks(0, at=1.2)
     survey.goes_on()
@@ -163,13 +163,13 @@ def test_a_node_that_answered_with_an_error_and_joins_again_is_asked_again() -> 
 
 
 def test_who_is_not_asked_again() -> None:
-    survey = Survey(UP, UP, HOPED, asks=(0, 1, 2))
+    survey = Survey(Standing.UP, Standing.UP, Standing.CONNECTING, asks=(0, 1, 2))
     survey.asks(0, 1)
     survey.answers(0, 0)
     assert not survey.round.joined(0, 1.1)  # it has answered
     assert not survey.round.joined(2, 1.1)  # it cannot be spoken to
     survey.asks()
-    some = Survey(UP, UP, asks=(0,))
+    some = Survey(Standing.UP, Standing.UP, asks=(0,))
     some.asks(0)
     assert not some.round.joined(1, 1.1)  # it was never to be asked
     assert some.answers(0, 0)
@@ -178,7 +178,7 @@ def test_who_is_not_asked_again() -> None:
 
 
 def test_at_its_deadline_it_is_over_in_any_case() -> None:
-    survey = Survey(UP, UP, HOPED)
+    survey = Survey(Standing.UP, Standing.UP, Standing.CONNECTING)
     survey.asks(0, 1)
     survey.answers(0, 0)
     assert not survey.round.tick(1.999)
@@ -188,7 +188,7 @@ def test_at_its_deadline_it_is_over_in_any_case() -> None:
 
 
 def test_an_answer_at_the_deadline_is_one() -> None:
-    survey = Survey(UP, UP, UP)
+    survey = Survey(Standing.UP, Standing.UP, Standing.UP)
     survey.asks(0, 1, 2)
     survey.answers(0, 0)
     assert survey.answers(1, 1, at=2.5)
@@ -198,7 +198,7 @@ def test_an_answer_at_the_deadline_is_one() -> None:
 @pytest.mark.parametrize("reply", [1, FULL], ids=["an answer", "an error"])
 def test_what_comes_when_it_is_over_changes_nothing(reply: object) -> None:
     """Somebody may be reading the answers by then, in another thread."""
-    survey = Survey(UP, UP)
+    survey = Survey(Standing.UP, Standing.UP)
     survey.asks(0, 1)
     survey.answers(0, 0)
     survey.round.tick(2.0)
@@ -214,7 +214,7 @@ def test_its_author_may_have_enough_earlier() -> None:
         seen.append(dict(answers))
         return len(answers) == 2
 
-    survey = Survey(UP, UP, UP, enough=enough)
+    survey = Survey(Standing.UP, Standing.UP, Standing.UP, enough=enough)
     survey.asks(0, 1, 2)
     assert not survey.answers(2, 2)
     survey.goes_on()
@@ -224,13 +224,13 @@ def test_its_author_may_have_enough_earlier() -> None:
 
 
 def test_what_is_enough_without_any_answer_is_over_at_once() -> None:
-    survey = Survey(UP, UP, enough=lambda _: True)
+    survey = Survey(Standing.UP, Standing.UP, enough=lambda _: True)
     survey.is_over({}, {0: "no answer yet", 1: "no answer yet"}, False)
 
 
 @pytest.mark.parametrize("nodes, quorum", [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
 def test_a_quorum_of_answers_is_sufficient(nodes: int, quorum: int) -> None:
-    survey = Survey(*[UP] * nodes)
+    survey = Survey(*[Standing.UP] * nodes)
     survey.asks(*range(nodes))
     for node in range(nodes):
         assert survey.round.sufficient is (node >= quorum)

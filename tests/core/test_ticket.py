@@ -82,6 +82,21 @@ def test_byte_order_is_ticket_order(tickets: list[int]) -> None:
     assert other.token(low) < mint.token(high)
 
 
+@pytest.mark.parametrize("apart", [1, 7, 1000, 12_345, 1_000_000])
+def test_tickets_that_are_taken_together_have_places_far_apart(apart: int) -> None:
+    mint, first = Mint(b"0123abcd" * 4), 1_700_000_000_000_000
+    places = [mint.place(first + apart * number) for number in range(1000)]
+    tenths = [sum(tenth <= it * 10 < tenth + 1 for it in places) for tenth in range(10)]
+    assert sum(tenths) == 1000
+    assert max(tenths) < 120
+
+
+def test_clients_that_begin_together_have_places_of_their_own() -> None:
+    places = [Mint(b"%08x" % (number * 99_999_989 % 2**32) + b"a" * 24).place(1_700_000_000_000_000) for number in range(100)]
+    assert len(set(places)) == 100
+    assert max(places) > 0.9 and min(places) < 0.1
+
+
 def test_B07_no_two_tokens_are_alike() -> None:
     one, other = Mint(b"a" * 32), Mint(b"b" * 32)
     tokens = [mint.token(7) for mint in (one, other) for _ in range(100)]

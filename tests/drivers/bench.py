@@ -15,8 +15,9 @@ import atexit
 import os
 import socket
 import struct
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
@@ -24,7 +25,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
-from engine.world import INBOX, START, WALL, Node, bulk
+from engine.world import INBOX, START, WALL, InStep, Node, bulk
 
 import holdfast.drivers
 from holdfast.clock import Sources
@@ -45,22 +46,48 @@ class Damage(NamedTuple):
     other: str
 
 
-def loaded(driver: str, damage: Damage | None = None) -> ModuleType:
-    """A copy of a driver's module, made of its shipped source.
+PARTS = {
+    # The modules that each driver consists of. A module imports only from those before it.
+    "aio": ("aio",),
+    "threads": ("threads.errand", "threads.links", "threads.keeper", "threads.driver"),
+}
 
-    A copy, because other tests' clients in this process go on to use the original, and need the real clock.
+
+def loaded(driver: str, damage: Damage | None = None) -> list[ModuleType]:
+    """Copy a driver's modules, from its shipped source.
+
+    Other tests' clients in this process go on to use the original modules, and need the real clock.
+
+    Args:
+        driver: "aio" or "threads".
+        damage: A text that occurs once in all of these modules, and what takes its place.
+
+    Returns:
+        The copies. The class `Driver` is in the last one.
     """
-    path = Path(holdfast.drivers.__path__[0]) / f"{driver}.py"
-    source = path.read_text()
+    folder = Path(holdfast.drivers.__path__[0])
+    sources = {part: (folder / f"{part.replace('.', '/')}.py").read_text() for part in PARTS[driver]}
     if damage is not None:
-        assert source.count(damage.text) == 1, f"drivers/{driver}.py has changed: so must this planted fault"
-        source = source.replace(damage.text, damage.other)
-    module = ModuleType(f"holdfast.drivers.{driver}")
-    module.__package__, module.__file__ = "holdfast.drivers", str(path)
-    # What the copy would have done at a fork, or at the end of the process, the original does.
-    with mock.patch.object(atexit, "register"), mock.patch.object(os, "register_at_fork"):
-        exec(compile(source, str(path), "exec"), vars(module))
-    return module
+        found = sum(source.count(damage.text) for source in sources.values())
+        assert found == 1, f"the driver {driver} has changed: so must this planted fault"
+        sources = {part: source.replace(damage.text, damage.other) for part, source in sources.items()}
+    copies: dict[str, ModuleType] = {}
+    # What the copies would have done at a fork, or at the end of the process, the originals do.
+    with (
+        mock.patch.dict(sys.modules),
+        mock.patch.object(atexit, "register"),
+        mock.patch.object(os, "register_at_fork"),
+    ):
+        for part, source in sources.items():
+            name = f"holdfast.drivers.{part}"
+            module = ModuleType(name)
+            module.__package__ = name.rpartition(".")[0]
+            module.__file__ = str(folder / f"{part.replace('.', '/')}.py")
+            # A copy that imports another part of the driver gets the copy of it.
+            sys.modules[name] = module
+            exec(compile(source, module.__file__, "exec"), vars(module))
+            copies[part] = module
+    return list(copies.values())
 
 
 class Time:
@@ -134,20 +161,22 @@ class Socket:
 class Lease:
     """What a face would give to its user. `fell`: how often it was told that it is lost."""
 
-    errand: Any  # of threads
-    claim: Any  # of asyncio
+    # Of threads.
+    _errand: Any
+    # Of asyncio.
+    _want: Any
 
     def __init__(self) -> None:
         self.fell = 0
 
-    def _fell(self) -> None:
+    def _told_lost(self) -> None:
         self.fell += 1
 
 
 class Silent:
     """Nobody listens to events."""
 
-    observer = None
+    observers = ()
 
     def __call__(self, event: object) -> None:
         pass
@@ -201,6 +230,8 @@ class Bench(ABC):
 
     def connect(self) -> Bench:
         """Have the driver connected to every node."""
+        # Its claims have no places of their own: they ask every ttl/3 exactly.
+        self.crew.mint = InStep(self.crew.mint.inbox)
         call = self.ready()
         for _ in range(20):
             self.settle()
@@ -294,15 +325,14 @@ class Bench(ABC):
         usual: dict[str, Any] = {"max_ttl": 30.0, "node_timeout": None, "restart_guard": DEFAULT_GUARD, "outage": None}
         return settings(addresses, ttl=TTL, owner="me", prefix="", fresh=(), **usual)
 
-    def made(self, module: ModuleType) -> Any:
-        """A driver of this module, in this world."""
-        vars(module).update(
-            sockets=SimpleNamespace(
-                **{**vars(sockets), "open_socket": lambda family: Socket(self), "unread": lambda sock: len(sock.unread)}
-            ),
-        )
+    def made(self, modules: Sequence[ModuleType]) -> Any:
+        """A driver of these modules, in this world."""
+        ours = {"open_socket": lambda family: Socket(self), "unread": lambda sock: len(sock.unread)}
+        for module in modules:
+            if "sockets" in vars(module):
+                vars(module)["sockets"] = SimpleNamespace(**{**vars(sockets), **ours})
         given = self.settings()
-        return module.Driver(given, accesses(given.addresses, None, None), Silent(), **self.given())
+        return modules[-1].Driver(given, accesses(given.addresses, None, None), Silent(), **self.given())
 
     @property
     def sources(self) -> Sources:

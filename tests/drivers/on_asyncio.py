@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from math import inf
 from typing import Any
 
 from drivers.bench import TTL, Bench, Call, Damage, Lease, Socket, Taken, loaded
+
+from holdfast.core.demand import Demand
 
 
 class Transport(asyncio.Transport):
@@ -30,6 +31,10 @@ class Transport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.sock.send(bytes(data))
+
+    def get_write_buffer_size(self) -> int:
+        """All that was written has gone."""
+        return 0
 
     def abort(self) -> None:
         if not self.sock.closed:
@@ -84,7 +89,7 @@ class Loop(asyncio.BaseEventLoop):
     async def sock_connect(self, sock: Any, where: Any) -> None:
         sock.reach(where)
 
-    async def create_connection(self, *arguments: Any, sock: Any = None, **options: Any) -> Any:  # type: ignore[override]
+    async def create_connection(self, *arguments: Any, sock: Any = None, **options: Any) -> Any:  # type: ignore[override]  # (it takes fewer arguments)
         protocol = arguments[0]()
         transport = Transport(self, sock, protocol)
         protocol.connection_made(transport)
@@ -96,12 +101,12 @@ class AsyncioBench(Bench):
 
     def __init__(self, damage: Damage | None = None) -> None:
         super().__init__()
-        module = loaded("aio", damage)
+        modules = loaded("aio", damage)
         self.loop = Loop(self)
         self._tasks: list[asyncio.Task[None]] = []
 
         def make() -> None:
-            self.driver = self.made(module)
+            self.driver = self.made(modules)
 
         self.loop.call_soon(make)
         self.turn()
@@ -132,9 +137,8 @@ class AsyncioBench(Bench):
         call = Taken(Lease())
 
         async def acquire() -> None:
-            terms: dict[str, Any] = {"ttl": TTL, "wait": None, "renew": True, "max_hold": inf}
-            await self.driver.acquire(call.lease, self.recipes(name), **terms)
-            call.at, call.until = self.time(), call.lease.claim.until
+            await self.driver.acquire(call.lease, self.recipes(name), Demand(TTL))
+            call.at, call.until = self.time(), call.lease._want.until
 
         self._call(call, acquire)
         return call

@@ -18,6 +18,7 @@ from unittest import mock
 from drivers.bench import TTL, Bench, Call, Damage, Lease, Socket, Taken, loaded
 from greenlet import getcurrent, greenlet
 
+from holdfast.core.demand import Demand
 from holdfast.drivers import unyielding
 
 
@@ -87,20 +88,26 @@ class ThreadsBench(Bench):
 
     def __init__(self, damage: Damage | None = None) -> None:
         super().__init__()
-        module = loaded("threads", damage)
+        modules = loaded("threads", damage)
         self._main = getcurrent()
         self._keepers: list[greenlet] = []
         self._callers: list[greenlet] = []
         self._calls = [mock.patch.object(unyielding, name, return_value=-1) for name in ("recv", "send")]
         for it in self._calls:
             it.start()
-        vars(module).update(
-            select=SimpleNamespace(poll=lambda: Poll(self), POLLIN=select.POLLIN, POLLOUT=select.POLLOUT),
-            allocate_lock=lambda: Gate(self),
-            get_ident=lambda: id(getcurrent()),
-            start_new_thread=lambda function, arguments: self._keepers.append(greenlet(lambda: function(*arguments))),
-        )
-        self.driver = self.made(module)
+        world: dict[str, Any] = {
+            "select": SimpleNamespace(poll=lambda: Poll(self), POLLIN=select.POLLIN, POLLOUT=select.POLLOUT),
+            "allocate_lock": lambda: Gate(self),
+            "get_ident": lambda: id(getcurrent()),
+            "start_new_thread": self._start,
+        }
+        for module in modules:
+            names = vars(module)
+            names.update({name: it for name, it in world.items() if name in names})
+        self.driver = self.made(modules)
+
+    def _start(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self._keepers.append(greenlet(lambda: function(*arguments)))
 
     def given(self) -> dict[str, Any]:
         return {"sources": self.sources}
@@ -139,9 +146,8 @@ class ThreadsBench(Bench):
         call = Taken(Lease())
 
         def acquire() -> None:
-            terms: dict[str, Any] = {"ttl": TTL, "wait": None, "renew": True, "max_hold": inf}
-            self.driver.acquire(call.lease, self.recipes(name), **terms)
-            call.at, call.until = self.time(), call.lease.errand.claim.until
+            self.driver.acquire(call.lease, self.recipes(name), Demand(TTL))
+            call.at, call.until = self.time(), call.lease._errand.claim.until
 
         self._call(call, acquire)
         return call

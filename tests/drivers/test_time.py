@@ -15,7 +15,7 @@ from drivers.bench import TTL, Bench, Damage, Taken, closing
 from drivers.on_asyncio import AsyncioBench
 from drivers.on_threads import ThreadsBench
 
-from holdfast.core.claim import HELD, LOST, WAITING, Claim
+from holdfast.core.claim import Claim, State
 from holdfast.core.command import TAKEN
 
 BENCHES: dict[str, type[ThreadsBench] | type[AsyncioBench]] = {"threads": ThreadsBench, "asyncio": AsyncioBench}
@@ -71,7 +71,7 @@ def answers_are_judged_by_the_time_at_which_they_were_read(bench: Bench) -> None
     bench.before_reading = stopped
     bench.turn()
     assert bench.before_reading is None, "it has read"
-    assert (claim.state, claim.reason, call.lease.fell) == (LOST, "slow", 1)
+    assert (claim.state, claim.reason, call.lease.fell) == (State.LOST, "slow", 1)
     assert [len(it.of("release")) for it in bench.nodes] == [1, 1, 1]
 
 
@@ -88,7 +88,7 @@ def a_first_grant_is_judged_by_the_time_at_which_it_was_read(bench: Bench) -> No
 
     bench.before_reading = stopped
     bench.turn()
-    assert claim.state is WAITING
+    assert claim.state is State.WAITING
     bench.passes(1.0)
     call.result()
     assert call.at < call.until
@@ -113,7 +113,7 @@ def nobody_is_told_of_the_loss_of_a_lease_that_nobody_had(bench: Bench) -> None:
     bench.arrives(0, 1)
     bench.says(1, bench.tells(TAKEN, claim.token))
     bench.turn()
-    assert claim.state is LOST and not call.done
+    assert claim.state is State.LOST and not call.done
     bench.arrives(2)
     bench.passes(1.0)
     call.result()
@@ -128,7 +128,7 @@ def the_loss_of_a_lease_that_somebody_had_is_told_once(bench: Bench) -> None:
     for number in (0, 1):
         bench.says(number, bench.tells(TAKEN, claim.token))
     bench.settle()
-    assert (claim.state, call.lease.fell) == (LOST, 1)
+    assert (claim.state, call.lease.fell) == (State.LOST, 1)
     bench.passes(TTL)
     assert call.lease.fell == 1
 
@@ -141,7 +141,7 @@ def a_lease_that_ran_out_on_its_way_is_not_handed_over(bench: Bench) -> None:
     claim = only_claim(bench)
     bench.arrives(0, 1, 2)
     bench.turn()
-    assert claim.state is HELD and not call.done
+    assert claim.state is State.HELD and not call.done
     bench.time.now = claim.until
     bench.callers()
     bench.passes(1.0)
@@ -164,7 +164,7 @@ def what_lies_unread_is_not_late(bench: Bench) -> None:
     bench.settle()
     assert bench.after_looking is None
     assert bench.ends == [], "a connection was taken for dead whose answers lay unread"
-    assert (claim.state, claim.doubt, call.lease.fell) == (HELD, False, 0)
+    assert (claim.state, claim.doubt, call.lease.fell) == (State.HELD, False, 0)
     assert claim.until > bench.time.now + TTL / 2, "it is renewed"
 
 
@@ -182,7 +182,7 @@ def however_much_lies_unread_it_is_not_late(bench: Bench) -> None:
     bench.after_looking = meanwhile
     bench.settle()
     assert bench.ends == []
-    assert (claim.state, claim.doubt, call.lease.fell) == (HELD, False, 0)
+    assert (claim.state, claim.doubt, call.lease.fell) == (State.HELD, False, 0)
     assert claim.until > bench.time.now + TTL / 2
 
 
@@ -227,7 +227,7 @@ def a_process_that_was_stopped_for_less_than_its_lease_still_has_it(bench: Bench
     bench.after_looking = stopped
     bench.settle()
     assert bench.ends == []
-    assert (claim.state, call.lease.fell) == (HELD, 0)
+    assert (claim.state, call.lease.fell) == (State.HELD, 0)
     assert [len(it.of("request")) for it in bench.nodes] == [2, 2, 2], "what is in doubt is asked again"
 
 
@@ -298,12 +298,12 @@ TWO_TURNS = "                link.left = None\n        self.loop.call_soon(self.
 FAULTS = {
     "threads: judged by the time of the turn": Fault(
         "threads",
-        Damage("self._received(link, self._view[:size], self.clock())", "self._received(link, self._view[:size], now)"),
+        Damage("heard = self.clock()", "heard = now"),
         answers_are_judged_by_the_time_at_which_they_were_read,
     ),
     "threads: the first grant is judged by the time of the turn": Fault(
         "threads",
-        Damage("self._received(link, self._view[:size], self.clock())", "self._received(link, self._view[:size], now)"),
+        Damage("heard = self.clock()", "heard = now"),
         a_first_grant_is_judged_by_the_time_at_which_it_was_read,
     ),
     "threads: closed without a reset": Fault(
@@ -314,22 +314,22 @@ FAULTS = {
     ),
     "threads: told of a loss that is nobody's": Fault(
         "threads",
-        Damage("claim.state is LOST and not errand.handed.acquire(False)", "claim.state is LOST"),
+        Damage("if not it.handed.acquire(False)]", "]"),
         nobody_is_told_of_the_loss_of_a_lease_that_nobody_had,
     ),
     "asyncio: told of a loss that is nobody's": Fault(
         "aio",
-        Damage("lease.claim = claim\n", "lease.claim = claim\n            self._leases[claim] = weakref.ref(lease)\n"),
+        Damage("lease._want = claim\n", "lease._want = claim\n            self._leases[claim] = weakref.ref(lease)\n"),
         nobody_is_told_of_the_loss_of_a_lease_that_nobody_had,
     ),
     "threads: nobody is told of a loss": Fault(
         "threads",
-        Damage("self._fallen.append(errand)", "pass"),
+        Damage("if not it.handed.acquire(False)]", "if False]"),
         the_loss_of_a_lease_that_somebody_had_is_told_once,
     ),
     "asyncio: nobody is told of a loss": Fault(
         "aio",
-        Damage("is not None and claim.state is LOST:", "is not None and False:"),
+        Damage("self.aside.losses.put(_told_lost(lost))", "pass"),
         the_loss_of_a_lease_that_somebody_had_is_told_once,
     ),
     "threads: nobody notes that the caller has it": Fault(
@@ -344,16 +344,16 @@ FAULTS = {
     ),
     "threads: handed over when it has run out": Fault(
         "threads",
-        Damage("claim.state is HELD and self.clock() < claim.until and", "claim.state is HELD and"),
+        Damage("claim.state is State.HELD and self.clock() < claim.until and", "claim.state is State.HELD and"),
         a_lease_that_ran_out_on_its_way_is_not_handed_over,
     ),
     "asyncio: handed over when it has run out": Fault(
         "aio",
-        Damage("claim.state is HELD and self.clock() < claim.until:", "claim.state is HELD:"),
+        Damage("claim.state is State.HELD and self.clock() < claim.until:", "claim.state is State.HELD:"),
         a_lease_that_ran_out_on_its_way_is_not_handed_over,
     ),
     "threads: judged before all is read": Fault(
-        "threads", Damage("self._hear(self._ready(0.0), now, True)", "pass"), what_lies_unread_is_not_late
+        "threads", Damage("self.links.hear(self.links.wait(0.0), now, True)", "pass"), what_lies_unread_is_not_late
     ),
     "asyncio: judged before all is read": Fault(
         "aio",
@@ -367,11 +367,13 @@ FAULTS = {
     ),
     "threads: read once": Fault(
         "threads",
-        Damage("                if size < CHUNK:\n                    break", "                break"),
+        Damage("            if size < CHUNK:\n                break", "            break"),
         however_much_lies_unread_it_is_not_late,
     ),
     "asyncio: read once": Fault(
-        "aio", Damage("        if unread:  #", "        if False:  #"), however_much_lies_unread_it_is_not_late
+        "aio",
+        Damage("        if unread:\n            for link", "        if False:\n            for link"),
+        however_much_lies_unread_it_is_not_late,
     ),
     "threads: judged by the time after reading": Fault(
         "threads",
@@ -383,7 +385,7 @@ FAULTS = {
     ),
     "threads: stopped, and judged at once": Fault(
         "threads",
-        Damage("self._hear(self._ready(0.0), now, True)", "pass"),
+        Damage("self.links.hear(self.links.wait(0.0), now, True)", "pass"),
         a_process_that_was_stopped_for_less_than_its_lease_still_has_it,
     ),
     "asyncio: stopped, and judged at once": Fault(

@@ -164,7 +164,7 @@ STORIES = [
 
 @pytest.mark.parametrize("story", STORIES)
 def test_calls(story: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(story())  # type: ignore[arg-type]
+    asyncio.run(story())  # type: ignore[arg-type]  # (a coroutine)
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from proof import patches
-from recipes.test_looking import words
+from recipes.test_inspection import words
 
 from holdfast.engine import roll
 from holdfast.engine.roll import EVERY, LIFE, RECENT, Roll, Straggler
@@ -163,7 +163,7 @@ def test_a_node_s_stragglers_are_shown_as_old_as_they_are_by_now() -> None:
 def test_a_straggler_that_lives_is_warned_of_once() -> None:
     here = a_roll(*BOTH)
     told = here.told(0, [entry("b2", ("web-1:7 0000000a", 12.5))], 10.0)
-    assert told.startswith("it is used by clients that know only the former sets of nodes, or others: web-1:7. As long as they run, do not")
+    assert told.startswith("it is used by clients that know only the former shards, or others: web-1:7. As long as they run, do not")
     assert here.told(1, [entry("b2", ("web-1:7 0000000a", 12.5))], 10.0) == ""
     assert here.told(0, [entry("b2", ("web-1:7 0000000a", 2.5))], 70.0) == ""
     assert "others: web-1:7. " in here.told(0, [entry("b2", ("web-1:7 0000000a", 62.5), ("web-1:7 0000000b", 1.0))], 130.0)
@@ -184,8 +184,8 @@ def test_a_warning_names_three() -> None:
 def test_a_client_that_is_not_moving_is_told_something_else() -> None:
     told = a_roll(NEW).told(0, [entry("b2", ("web-1:7 0000000a", 12.5))], 10.0)
     assert told == (
-        "it is used by clients that spread names over other sets of nodes: web-1:7. They and this client may hold the same "
-        "name. Name the same sets everywhere; while they change, name the former ones as `previous`."
+        "it is used by clients that spread names over other shards: web-1:7. They and this client may hold the same "
+        "name. Name the same shards everywhere; while they change, name the former ones as `previous`."
     )
 
 

@@ -38,7 +38,15 @@ def made(*nodes: Any, **options: Any) -> Settings:
 def complaint(*nodes: Any, **options: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         made(*nodes, **options)
-    return str(caught.value)
+    return caught.value.message
+
+
+class Tracer:
+    """What `around=` takes: here, its class will do."""
+
+    @staticmethod
+    def begin(kind: str, names: tuple[str, ...]) -> None:
+        """Nothing hears of the end."""
 
 
 # ------------------------------------------------ good ones
@@ -57,6 +65,8 @@ def test_what_is_not_said() -> None:
         fresh=frozenset(),
     )
     assert made(shard="a", spreads=("1f",)) == made()._replace(shard="a", spreads=("1f",))
+    assert made(around=Tracer) == made()._replace(around=Tracer)
+    assert "around is an object with a method begin(kind, names), not 5" in complaint(around=5)
     assert made().horizon == 16_000  # K: half of the guard, in ms
     assert repr(DEFAULT_GUARD) == "max_ttl + 2"  # (as signatures show it)
 
@@ -87,7 +97,7 @@ def test_what_is_said() -> None:
 
 def test_settings_are_immutable() -> None:
     with pytest.raises(AttributeError):
-        made().ttl = 5.0  # type: ignore[misc]
+        made().ttl = 5.0  # type: ignore[misc]  # (the mistake)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,24 @@ def test_they_are_woken_in_the_order_of_their_times_and_not_before() -> None:
     assert (timers.due, len(timers)) == (inf, 0)
 
 
+def test_what_was_left_for_later_is_due_since_the_last_look() -> None:
+    timers: Timers[Sleeper] = Timers()
+    first, second, later = Sleeper(1.0), Sleeper(2.0), Sleeper(9.0)
+    for it in (first, second, later):
+        timers.arm(it)
+    assert next(timers.passed(5.0)) is first
+    timers.looked(5.0)
+    assert timers.due == 5.0
+    timers.arm(third := Sleeper(3.0))
+    assert timers.due == 5.0
+    assert list(timers.passed(5.0)) == [second, third]
+    assert timers.due == 9.0
+    timers.disarm(later)
+    assert list(timers.passed(9.0)) == []
+    timers.looked(9.0)
+    assert timers.due == inf
+
+
 def test_whoever_wants_to_be_woken_sooner_is_and_only_once() -> None:
     timers: Timers[Sleeper] = Timers()
     timers.arm(it := Sleeper(5.0))
@@ -82,7 +100,7 @@ def test_whoever_is_disarmed_meanwhile_is_not_woken() -> None:
         assert it is one
         timers.disarm(other)
     assert other.armed == inf
-    timers.disarm(other)  # twice is nothing
+    timers.disarm(other)  # idempotent
     assert (len(timers), timers._stale) == (0, 0)
 
 

@@ -1,13 +1,14 @@
 """A driver for the crew's tests: virtual time, and fake nodes that answer by script. The lanes are real, and read and write real RESP.
 
-Knows a driver's duties (the head of `engine/crew.py`), and how servers introduce themselves. Must not know what a lock is: a node grants
+Knows a driver's duties (`Crew.ready`), and how servers introduce themselves. Must not know what a lock is: a node grants
 what nobody holds there, and whatever else a test wants a node to say, the test says.
 """
 
 from __future__ import annotations
 
+import hashlib
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -17,14 +18,16 @@ from typing import Any
 import hiredis
 
 from holdfast.core.claim import Claim
-from holdfast.core.command import CEDE, TRY, WAIT
+from holdfast.core.command import CEDE, TRY, WAIT, Recipe
+from holdfast.core.demand import Demand
 from holdfast.core.round import Answers, Round
+from holdfast.core.ticket import Mint
 from holdfast.engine.crew import Crew, Want
 from holdfast.engine.settings import DEFAULT_GUARD, settings
 from holdfast.events import Event
 from holdfast.recipes import exclusive
 from holdfast.recipes.exclusive import Exclusive
-from holdfast.scripts import LOADED, RELEASE, REQUEST, ROLL
+from holdfast.scripts import BASIC, LOADED, RELEASE, REQUEST, ROLL, RW_RELEASE, RW_REQUEST
 from holdfast.wire.resp import pack
 
 INBOX = b"0123456789abcdef0123456789abcdef"
@@ -34,7 +37,7 @@ TRIP = 1 / 1024  # seconds that bytes are under way, in each direction (sums of 
 OK = b"+OK\r\n"
 ANOTHER = b"1600000000000000:ffffffffffffffffffffffffffffffff:00000001"  # the token of somebody who came earlier
 SPECIAL = dict.fromkeys(("connected_slaves", "master_replid", "master_replid2", "second_repl_offset"))  # what few nodes here say
-SCRIPTS = b"".join(b"*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%d\r\n%b\r\n" % (len(it.source), it.source) for it in LOADED)
+SCRIPTS = b"".join(b"*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%d\r\n%b\r\n" % (len(it.source), it.source) for it in BASIC)
 
 
 def bulk(data: bytes) -> bytes:
@@ -88,6 +91,8 @@ class Node:
     asked: list[Asked] = field(default_factory=list)  # all but signatures of the roll
     signed: list[tuple[float, bytes, bytes]] = field(default_factory=list)  # the roll: when, by whom, and which lists it knows
     roll: bytes = b"*0\r\n"  # what it tells of the roll
+    scripts: set[bytes] = field(default_factory=set)  # the digests of those that it knows
+    called: list[tuple[float, str]] = field(default_factory=list)  # those that are no lock's and not the roll's: when, and which
     connection: int = 0  # the number of the last one
     linked: bool = False
     writes: list[bytes] = field(default_factory=list)  # of the last connection
@@ -110,16 +115,9 @@ class Node:
 
     def _answers(self, words: list[bytes], now: float) -> bytes:
         if words[0] == b"EVALSHA":
-            if words[1] == ROLL.sha:
-                self.signed.append((now, words[6], words[7]))
-                return self.roll
-            if words[1] == REQUEST.sha:
-                token, ttl, mode, fence = words[7], int(words[8]), words[9], int(words[10])
-                self.asked.append(Asked("request", now, self.connection, words[3], token, ttl, mode, fence))
-            else:
-                assert words[1] == RELEASE.sha
-                self.asked.append(Asked("release", now, self.connection, words[3], words[7]))
-            return self.answer(self.asked[-1])
+            return self._runs(words, now) if words[1] in self.scripts else b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+        if words[:2] == [b"SCRIPT", b"LOAD"]:
+            self.scripts.add(hashlib.sha1(words[2]).hexdigest().encode())
         self.asked.append(Asked(words[0].decode(), now, self.connection))
         match words:
             case [b"HELLO", *_]:
@@ -146,6 +144,27 @@ class Node:
                 return b"_\r\n" if before is None else bulk(before)
         return OK
 
+    def _runs(self, words: list[bytes], now: float) -> bytes:
+        """What a script answers."""
+        match words[1]:
+            case ROLL.sha:
+                self.signed.append((now, words[6], words[7]))
+                return self.roll
+            case REQUEST.sha:
+                token, ttl, mode, fence = words[7], int(words[8]), words[9], int(words[10])
+                self.asked.append(Asked("request", now, self.connection, words[3], token, ttl, mode, fence))
+            case RELEASE.sha:
+                self.asked.append(Asked("release", now, self.connection, words[3], words[7]))
+            case RW_REQUEST.sha:
+                token, ttl, mode, fence = words[9], int(words[11]), words[12], int(words[13])
+                self.asked.append(Asked("request", now, self.connection, words[3], token, ttl, mode, fence))
+            case RW_RELEASE.sha:
+                self.asked.append(Asked("release", now, self.connection, words[3], words[9]))
+            case _:
+                self.called.append((now, next(it.name for it in LOADED if it.sha == words[1])))
+                return b":1\r\n"
+        return self.answer(self.asked[-1])
+
     def _info(self, **facts: object) -> bytes:
         facts = {**facts, **{key: value for key, value in self.facts.items() if key in facts or key == "valkey_version"}}
         return bulk("".join(f"{key}:{value}\r\n" for key, value in facts.items() if value is not None).encode())
@@ -167,14 +186,27 @@ class Node:
         return [it for it in self.asked if it.word == word]
 
 
-class World:
-    """A crew, its nodes, and the time between them."""
+class InStep(Mint):
+    """A mint whose claims all have the same place: what begins together asks together."""
 
-    def __init__(self, nodes: int = 3, *, telling: bool = False, inbox: bytes = INBOX, **options: Any) -> None:
+    __slots__ = ()
+
+    def place(self, ticket: int) -> float:
+        return 0.0
+
+
+class World:
+    """A crew, its nodes, and the time between them. `in_step`: its claims have no places of their own, and ask every ttl/3 exactly."""
+
+    def __init__(
+        self, nodes: int = 3, *, telling: bool = False, inbox: bytes = INBOX, in_step: bool = False, **options: Any
+    ) -> None:
         usual: dict[str, Any] = {"ttl": 10.0, "max_ttl": 30.0, "prefix": "", "node_timeout": None, "restart_guard": DEFAULT_GUARD}
         usual |= {"outage": None, "owner": "me", "fresh": ()}
         self.settings = settings([f"redis://n{number}:1" for number in range(nodes)], **(usual | options))
         self.crew = Crew(self.settings, inbox, exclusive.undo, "1.2")
+        if in_step:
+            self.crew.mint = InStep(inbox)
         self.crew.record.telling, self.crew.record.epoch = telling, WALL - START
         self.nodes = [Node(number) for number in range(nodes)]
         self.now = START
@@ -210,15 +242,19 @@ class World:
     def claim(self, name: str = "a", ttl: float = 10.0, **options: Any) -> Claim:
         """A claim that has begun."""
         recipe = Exclusive(name, ttl=ttl, horizon=self.settings.horizon)
-        claim = self.crew.claim(recipe, ttl, self.now, **options)
+        claim: Claim = self.wanted([recipe], ttl, **options).claims[0]
         self.crew.begin(claim, self.now)
         self._send()
         return claim
 
+    def wanted(self, recipes: Sequence[Recipe], ttl: float, patient: bool = True, deadline: float = inf, **options: Any) -> Want:
+        """A claim, or a goal, that has not begun. `options`: of its demand."""
+        return self.crew.want(recipes, Demand(ttl, None if patient else 0.0, **options), self.now, deadline)
+
     def want(self, *names: str, ttl: float = 10.0, **options: Any) -> Any:
         """A goal for these names, which has begun; a claim, if it is one name."""
         recipes = [Exclusive(it, ttl=ttl, horizon=self.settings.horizon) for it in names]
-        want = self.crew.want(recipes, ttl, self.now, **options)
+        want = self.wanted(recipes, ttl, **options)
         self.crew.begin(want, self.now)
         self._send()
         return want
@@ -252,23 +288,21 @@ class World:
     # ------------------------------------------------ a driver's duties
 
     def _send(self) -> None:
-        crew = self.crew
-        while crew.hangups or crew.dials or any(lane.out for lane in crew.lanes):
-            hangups, crew.hangups = crew.hangups, []
-            for number in hangups:
+        while True:
+            ready = self.crew.ready()
+            for number in ready.hangups:
                 self.nodes[number].linked = False
-            dials, crew.dials = crew.dials, []
-            for number in dials:
+            for number in ready.dials:
                 self._dial(number)
-            for number, lane in enumerate(crew.lanes):
+            for number, lane in enumerate(self.crew.lanes):
+                assert ready.speaks or not lane.out, "a lane has something to say, and the driver is not told"
                 if lane.out:
                     self._write(number, lane.take())
-        self.settled += crew.settled
-        crew.settled.clear()
-        self.found += crew.found
-        crew.found.clear()
-        self.events += crew.record.events
-        crew.record.events.clear()
+            self.settled += ready.settled
+            self.found += ready.rounds
+            self.events += ready.events
+            if not self.crew.broken:
+                break
 
     def _later(self, delay: float, what: Callable[[], None]) -> None:
         heapq.heappush(self._due, (self.now + delay, next(self._order), what))

@@ -26,6 +26,7 @@ from typing import Any
 import psycopg
 import pymysql
 import pytest
+from integrations.leash import leashed
 
 PATIENCE = 100.0  # seconds for a server to start; on an idle machine it takes 1
 MARIADB = os.environ.get("HOLDFAST_MARIADB", "")
@@ -175,6 +176,8 @@ def _server(command: Sequence[object], user: str | None, socket: Path, connect: 
     with open(log, "wb") as output:
         words = [str(it) for it in command]
         process = subprocess.Popen(words, stdout=output, stderr=output, user=user, cwd=socket.parent, start_new_session=True)
+    leash = contextlib.ExitStack()
+    leash.enter_context(leashed(process.pid))
     try:
         patience = time.monotonic() + PATIENCE
         while True:
@@ -186,5 +189,6 @@ def _server(command: Sequence[object], user: str | None, socket: Path, connect: 
             time.sleep(0.02)
         yield
     finally:
+        leash.close()
         process.send_signal(signal.SIGQUIT if "postgres" in str(command[0]) else signal.SIGKILL)
         process.wait()

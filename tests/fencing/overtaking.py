@@ -60,7 +60,7 @@ def schema(names: Any) -> Any:
         id: Mapped[int] = mapped_column(primary_key=True)
         account: Mapped[int] = mapped_column(ForeignKey("late_account.id"))
 
-    class Account(names.Fenced, Base):  # type: ignore[misc]
+    class Account(names.Fenced, Base):  # type: ignore[misc]  # (a base made at run time)
         __tablename__ = "late_account"
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
         value: Mapped[int]
@@ -72,7 +72,7 @@ def schema(names: Any) -> Any:
         id: Mapped[int] = mapped_column(ForeignKey("late_account.id"), primary_key=True)
         interest: Mapped[int]
 
-    class Named(names.Fenced, Base):  # type: ignore[misc]
+    class Named(names.Fenced, Base):  # type: ignore[misc]  # (a base made at run time)
         __tablename__ = "late_named"
         id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
         value: Mapped[int]
@@ -384,7 +384,7 @@ def by_another_database(world: Any, engine: Engine) -> None:
     elsewhere.dispose()
     with Session(engine) as session:
         assert session.get_one(world.Plain, 1).value == 9
-    assert engine.pool.checkedout() == 0, "a connection is kept"  # type: ignore[attr-defined]
+    assert engine.pool.checkedout() == 0, "a connection is kept"  # type: ignore[attr-defined]  # (of this kind of pool)
 
 
 def by_a_narrow_column(world: Any, engine: Engine) -> None:

@@ -57,16 +57,16 @@ def test_a_real_open_lease(nodes: Nodes) -> None:
 @pytest.mark.parametrize("fence", [0, -1, 2**53, 1.0, "7", True], ids=repr)
 def test_what_is_no_fence(fence: object) -> None:
     with pytest.raises(ConfigError, match="a fence is a whole number from 1"):
-        fences_of({"a": fence})  # type: ignore[dict-item]
+        fences_of({"a": fence})  # type: ignore[dict-item]  # (the mistake)
 
 
 @pytest.mark.parametrize("given", [7, "a", None, ("a", 7)], ids=repr)
 def test_what_bears_none(given: object) -> None:
     with pytest.raises(ConfigError, match="bears a fence"):
-        fences_of(given)  # type: ignore[arg-type]
+        fences_of(given)  # type: ignore[arg-type]  # (the mistake)
 
 
 @pytest.mark.parametrize("name", [7, "x" * 513], ids=["no text", "too long"])
 def test_what_is_no_name(name: object) -> None:
     with pytest.raises(ConfigError, match="a lock's name"):
-        fences_of({name: 7})  # type: ignore[dict-item]
+        fences_of({name: 7})  # type: ignore[dict-item]  # (the mistake)

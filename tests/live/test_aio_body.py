@@ -14,7 +14,7 @@ from live.test_aio_kit import SOON, Eye, Tapped, calm, connected, driver_of, eye
 
 from holdfast.aio import Holdfast, Lease, Lock
 from holdfast.clock import clock
-from holdfast.core.claim import HELD
+from holdfast.core.claim import State
 from holdfast.embedded import Nodes
 from holdfast.errors import LockLost, NotHeld
 from holdfast.scripts import REQUEST
@@ -96,12 +96,12 @@ async def test_lost_before_its_caller_has_it(nodes: Nodes, eye: Eye) -> None:
         def unlucky(node: int, data: Any, now: float) -> None:
             received(node, data, now)
             for claim in list(driver.crew.live.values()):
-                if claim.state is HELD and not tokens:
+                if claim.state is State.HELD and not tokens:
                     tokens.append(claim.token)
                     claim.lose(now, "forced")
                     driver.crew.act(claim, now)
 
-        driver.crew.received = unlucky  # type: ignore[method-assign]
+        driver.crew.received = unlucky  # type: ignore[method-assign]  # (a fake in its place)
         name = some("unlucky")
         async with locks.lock(name, on_lost=told.append) as lease:
             assert tokens and lease.token != tokens[0].decode()
@@ -199,7 +199,7 @@ async def test_s16_a_loop_that_is_blocked_for_longer_than_the_ttl(nodes: Nodes, 
         assert counts[0] <= 2, f"told after {counts[0]} turns"
         await turns(3)
         (lease,) = told
-        assert [what for at, what in said.of(lease) if at > lease.claim.until and REQUEST.sha in what] == []
+        assert [what for at, what in said.of(lease) if at > lease._want.until and REQUEST.sha in what] == []
         await eye.gone(name)
 
 
@@ -218,7 +218,7 @@ async def test_s16_without_a_body(nodes: Nodes, eye: Eye) -> None:
         assert lease.lost.is_set()
         await turns(2)
         assert told == [lease]
-        assert [what for at, what in said.of(lease) if at > lease.claim.until and REQUEST.sha in what] == []
+        assert [what for at, what in said.of(lease) if at > lease._want.until and REQUEST.sha in what] == []
         await eye.gone(name)
         with pytest.raises(LockLost):
             await lease.release()
@@ -237,7 +237,7 @@ class _Said:
             self._all.append((clock(), bytes(data)))
             write(data)
 
-        link.transport = Tapped(link.transport, write=note)  # type: ignore[assignment]
+        link.transport = Tapped(link.transport, write=note)  # type: ignore[assignment]  # (a fake in its place)
 
     def of(self, lease: Lease) -> list[tuple[float, bytes]]:
         """About this lease: each command by itself."""
@@ -517,7 +517,7 @@ async def test_on_lost_is_called_once_whatever_it_is(nodes: Nodes, eye: Eye, cap
         for on_lost in (plain, coroutine, failing, failing_coroutine):
             lease = await locks.lock(some("on_lost"), ttl=1, on_lost=on_lost).acquire()
             eye.forced(lease)
-            await true(lambda name=on_lost.__name__: any(what == name for what, _ in heard))  # type: ignore[misc]
+            await true(lambda name=on_lost.__name__: any(what == name for what, _ in heard))  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
             with pytest.raises(LockLost):
                 await lease.release()
             assert heard.count((on_lost.__name__, lease)) == 1
@@ -641,14 +641,14 @@ async def test_entered_in_one_task_and_left_in_another(nodes: Nodes, eye: Eye, l
                 yield lease
 
         generator = fixture()
-        lease: Lease = await asyncio.create_task(anext(generator))  # type: ignore[arg-type]
+        lease: Lease = await asyncio.create_task(anext(generator))  # type: ignore[arg-type]  # (anext of an async generator is a coroutine)
         assert lease.held
         if lost:
             eye.forced(lease)
             await true(lambda: lease.lost.is_set())
             assert me().cancelling() == 0
         with pytest.raises(LockLost if lost else StopAsyncIteration):
-            await asyncio.create_task(anext(generator))  # type: ignore[arg-type]
+            await asyncio.create_task(anext(generator))  # type: ignore[arg-type]  # (anext of an async generator is a coroutine)
         await eye.gone(name)
         assert idle(locks)
 
@@ -690,7 +690,7 @@ async def test_a_generator_that_is_closed(nodes: Nodes, eye: Eye) -> None:
         items = generator()
         lease = await anext(items)
         assert lease.held
-        await items.aclose()  # type: ignore[attr-defined]
+        await items.aclose()  # type: ignore[attr-defined]  # (an async generator)
         assert not lease.held
         await eye.gone(name)
         assert idle(locks)

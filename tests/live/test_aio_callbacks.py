@@ -210,7 +210,7 @@ async def test_events_for_a_slow_observer_are_bounded_and_losses_are_not(
 
     async with await connected(nodes, observer=observer) as locks:
         # Only this queue: lines for the log that are dropped would be counted, too.
-        driver_of(locks).aside.events.most = 10
+        driver_of(locks).aside.events[0].most = 10
         leases = [await locks.lock(some("many"), **SHORT, on_lost=lost.append).acquire() for _ in range(30)]
         await true(lambda: len(lost) == 30)
         assert lost == leases
@@ -235,10 +235,10 @@ async def test_a_long_queue_lets_the_loop_turn(nodes: Nodes) -> None:
         heard.append(event)
 
     async with await connected(nodes, observer=observer) as locks:
-        await true(lambda: not driver_of(locks).aside.events.waiting)
+        await true(lambda: not driver_of(locks).aside.events[0].waiting)
         driver_of(locks).aside.tell([events.NodeUp(node=str(it)) for it in range(1000)])
         worst, turned, began = 0.0, 0, clock()
-        while driver_of(locks).aside.events.waiting:
+        while driver_of(locks).aside.events[0].waiting:
             before = clock()
             await asyncio.sleep(0)
             worst, turned = max(worst, clock() - before), turned + 1
@@ -336,9 +336,9 @@ FAULTS: dict[str, tuple[type, str, str, str, Any]] = {
         test_a_log_handler_that_raises_ends_no_lease,
     ),
     "a callback runs before the next lease is marked": (
-        aio.Driver, "_settle",
-        "self.aside.losses.put(_fell(fallen))",
-        "[call(lease) for it in fallen for call, lease in _fell([it])]",
+        aio.Driver, "_work",
+        "self.aside.losses.put(_told_lost(lost))",
+        "[call(lease) for it in lost for call, lease in _told_lost([it])]",
         test_all_leases_are_marked_before_any_callback_runs,
     ),
     "close waits for no callback": (aio.Driver, "close", "await self._told()", "pass", test_close_returns_when_callbacks_were_told),

@@ -175,13 +175,13 @@ async def test_b48_1000_leases_that_are_held_and_renewed(nodes: Nodes, eye: Eye)
         names = [some("held") for _ in range(1000)]
         lost: list[Lease] = []
         leases = await asyncio.gather(*[locks.lock(name, on_lost=lost.append).acquire() for name in names])
-        began = [lease.claim.until for lease in leases]
+        began = [lease._want.until for lease in leases]
         assert asyncio.all_tasks() == {asyncio.current_task()}
         await asyncio.sleep(2.2)  # each renewed at least once
         assert sum(not it.cancelled() and it._callback == driver_of(locks)._tick for it in loop._scheduled) <= 1
         assert asyncio.all_tasks() == {asyncio.current_task()}
         assert lost == [] and all(it.held for it in leases)
-        assert all(it.claim.until > before for it, before in zip(leases, began, strict=True))
+        assert all(it._want.until > before for it, before in zip(leases, began, strict=True))
         assert heard[events.Renewed] >= 1000
         assert not heard[events.Doubt] and not heard[events.NodeDown] and not heard[events.Lost]
         await asyncio.gather(*[it.release() for it in leases])

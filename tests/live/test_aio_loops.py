@@ -371,7 +371,8 @@ def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye, fork: st
 
         warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
         down = []
-        locks = Holdfast(observer=lambda event: isinstance(event, events.NodeDown) and down.append(event))
+        # With a prefix of its own: other tests use some of these nodes only, and clients warn of that.
+        locks = Holdfast(prefix="s23:", observer=lambda event: isinstance(event, events.NodeDown) and down.append(event))
 
         async def child():
             async with locks.lock("fork:child", wait=5) as mine:
@@ -406,7 +407,9 @@ def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye, fork: st
             lease.check()
             assert not waiting.done()
             assert await lease.extend() > 5
-            assert lease.votes == 5
+            async with asyncio.timeout(10):
+                while lease.votes < 5:  # extending waits for a majority only
+                    await asyncio.sleep(0.01)
             await lease.release()
             await (await waiting).release()
             assert not inside.done()
@@ -418,7 +421,7 @@ def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye, fork: st
         """.replace("FORK", fork),
     )
     assert said.split() == ["0"]
-    assert eye.left("fork:a", "fork:block", "fork:child") == []
+    assert eye.left("s23:fork:a", "s23:fork:block", "s23:fork:child") == []
 
 
 def test_a_forked_child_does_not_keep_the_parents_connections(nodes: Nodes, eye: Eye) -> None:
@@ -469,7 +472,7 @@ def test_a_forked_child_does_not_keep_the_parents_connections(nodes: Nodes, eye:
 
 # ------------------------------------------------ a bug in the engine
 
-FAULTS = ["received", "tick", "begin", "extend", "end", "lost", "connected", "next_wake"]
+FAULTS = ["received", "tick", "begin", "extend", "end", "lost", "connected", "ready"]
 
 
 @pytest.mark.parametrize("where", FAULTS)
@@ -513,7 +516,7 @@ async def test_a_bug_in_the_engine(nodes: Nodes, eye: Eye, caplog: pytest.LogCap
                 assert cancelled.cancelled()
             case "lost" | "connected":
                 if where == "connected":
-                    driver._links[0].transport.abort()  # type: ignore[union-attr]
+                    driver._links[0].transport.abort()  # type: ignore[union-attr]  # (it is connected)
                 eye.asks([0], [("CLIENT", "KILL", "TYPE", "pubsub")])
             case "received":
                 extension = asyncio.create_task(lease.extend())

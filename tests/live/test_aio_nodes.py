@@ -382,7 +382,7 @@ async def test_a_connection_whose_socket_is_gone_already(own: Cluster) -> None:
     lease = await locks.lock(some("gone")).acquire()
     link = driver._links[2]
     assert link is not None
-    link.transport = Tapped(link.transport, get_extra_info=lambda name: None)  # type: ignore[assignment]
+    link.transport = Tapped(link.transport, get_extra_info=lambda name: None)  # type: ignore[assignment]  # (a fake in its place)
     async with frozen(own, 2):
         async with locks.lock(some("gone")):
             await true(lambda: driver._links[2] is not link)
@@ -408,7 +408,7 @@ async def _pair(locks: Holdfast) -> None:
 
 @calm
 async def test_a_node_that_is_frozen_at_the_end_still_hears_the_release(own: Cluster) -> None:
-    """Its connection is closed after `node_timeout`, and not reset, however short some lock's patience is: it obeys when it thaws."""
+    """Its connection is closed, and not reset, however short some lock's patience is: it obeys when it thaws."""
     async with client(own.nodes, node_timeout=0.4) as locks:
         await locks.ready(SOON)
         async with locks.lock(some("short"), ttl=0.3):  # (no node may owe an answer for longer than a third of that)
@@ -419,7 +419,7 @@ async def test_a_node_that_is_frozen_at_the_end_still_hears_the_release(own: Clu
         async with frozen(own, 4):
             began = clock()
             await locks.close()
-            assert 0.3 < clock() - began < 3.0
+            assert clock() - began < 3.0
         with Eye(own.nodes) as eye:
             await eye.gone(name, within=5)
 
@@ -549,7 +549,7 @@ async def test_a_reader_that_is_flooded_still_hears_of_its_losses(nodes: Nodes, 
         loop = asyncio.get_running_loop()
         flood()
         await asyncio.wait_for(lost.wait(), SOON)
-        assert clock() < lease.claim.until + 1.0
+        assert clock() < lease._want.until + 1.0
         with pytest.raises(LockLost):
             await lease.release()
 

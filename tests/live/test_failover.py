@@ -27,7 +27,7 @@ def test_two_holders_after_a_failover_and_one_on_independent_masters() -> None:
     assert "the replica has not heard of the lock" in told
     assert told.count("TWO HOLDERS") == 1
     assert told.count("ONE HOLDER AT A TIME") == 1
-    assert without_fences(told) in without_fences((ROOT / "docs/which-lock.md").read_text()), "the documentation shows something else"
+    assert without_fences(told) in without_fences((ROOT / "docs/choosing.md").read_text()), "the documentation shows something else"
     assert told.index("TWO HOLDERS") < told.index("Three independent masters") < told.index("ONE HOLDER AT A TIME")
 
 

@@ -69,7 +69,7 @@ class Sqlite:
 
     def write(self, lease: object, value: str) -> None:
         with closing(sqlite3.connect(self.where)) as database:
-            FenceTable("sqlite").guard(database.cursor(), lease)  # type: ignore[arg-type]
+            FenceTable("sqlite").guard(database.cursor(), lease)  # type: ignore[arg-type]  # (the mistake)
             database.execute("UPDATE data SET value = ?", [value])
             database.commit()
 
@@ -86,7 +86,7 @@ class Redis:
 
     def write(self, lease: object, value: str) -> None:
         with redis.Redis.from_url(self.where) as client:
-            FencedRedis(client, lease).set("data", value)  # type: ignore[arg-type]
+            FencedRedis(client, lease).set("data", value)  # type: ignore[arg-type]  # (the mistake)
 
     def read(self) -> str:
         with redis.Redis.from_url(self.where, decode_responses=True) as client:

@@ -384,9 +384,9 @@ if not child:
         lease.check()
     except WrongProcess:
         say("not the child's")
-    keeper = lease.errand.keeper
+    keeper = lease._errand.keeper
     gevent.sleep(1)
-    say(keeper._running.locked(), sum(it is not None for it in keeper._links) + len(keeper._files))
+    say(keeper._running.locked(), sum(it is not None for it in keeper.links.by_node) + len(keeper.links.by_file))
     with locks.lock("child's own", wait=5) as own:
         say(own.held)
     locks.close()

@@ -6,15 +6,14 @@ import asyncio
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
 from contract.cluster import Cluster
-from contract.faces import FACES, Face, in_a_thread
+from contract.faces import Face, in_a_thread
 
-from holdfast.embedded import Nodes
 from holdfast.errors import LockBusy
 
 RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
@@ -46,18 +45,6 @@ class Redlock:
             return True
         self.give(name)
         return False
-
-
-@pytest.fixture(params=FACES)
-async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
-    face = FACES[request.param]()
-    yield face
-    await face.finish()
-
-
-@pytest.fixture
-def five(nodes: Nodes) -> Cluster:
-    return Cluster(nodes)
 
 
 @pytest.fixture

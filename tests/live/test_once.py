@@ -41,7 +41,9 @@ def locked(locks, job, done, body):
             return body()
 
 def work(number, done):
-    locks, told = Holdfast(), {{}}
+    # Fifty processes on a few cores keep each other from answering. A client that works for longer than node_timeout also
+    # looks at the persistence of its nodes, and warns of these.
+    locks, told = Holdfast(node_timeout=10), {{}}
     for job in random.Random(number).sample(range({JOBS}), {JOBS}):
         def body():
             with open(done, "a") as file:

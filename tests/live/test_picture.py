@@ -74,5 +74,5 @@ def test_a_trace_that_shows_something_else_is_noticed(script: ModuleType, fault:
 
 def said(trace: object, **word: object) -> object:
     """The trace, with one word more."""
-    words: tuple[object, ...] = trace.words  # type: ignore[attr-defined]
-    return replace(trace, words=(*words, sys.modules["acquire"].Word(**word)))  # type: ignore[type-var]
+    words: tuple[object, ...] = trace.words  # type: ignore[attr-defined]  # (its module is loaded by its path)
+    return replace(trace, words=(*words, sys.modules["acquire"].Word(**word)))  # type: ignore[type-var]  # (its module is loaded by its path)

@@ -10,19 +10,12 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster, ask
-from contract.faces import FACES, Face
+from contract.faces import Face
 from nemesis.proxy import Proxy
 
+from holdfast.base import migration, rate
 from holdfast.errors import ConfigError, LockBusy, NoQuorum
 from holdfast.events import NodeGuarded, Warned
-from holdfast.face import moving, rate
-
-
-@pytest.fixture(params=FACES)
-async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
-    face = FACES[request.param]()
-    yield face
-    await face.finish()
 
 
 @pytest.fixture
@@ -144,7 +137,7 @@ async def test_a_cluster_of_several_shards_is_refused_and_one_of_a_single_shard_
         assert nodes.ask(1, "CLUSTER", "ADDSLOTS", *range(8192, 16384)) == "OK"
         assert nodes.ask(1, "CLUSTER", "MEET", "127.0.0.1", nodes.urls[0].rpartition(":")[2]) == "OK"
         for node in range(2):
-            await face.until(lambda node=node: "cluster_size:2" in nodes.ask(node, "CLUSTER", "INFO"), 30)  # type: ignore[misc]
+            await face.until(lambda node=node: "cluster_size:2" in nodes.ask(node, "CLUSTER", "INFO"), 30)  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
         client = face.client(nodes)
         with pytest.raises(ConfigError, match="it belongs to a cluster of 2 shards, where a name has one shard and no majority"):
             await face.ready(client)
@@ -194,7 +187,7 @@ async def test_a_set_that_is_named_by_other_addresses_is_the_same_set(face: Face
 async def test_a_name_would_wait_for_its_own_client_if_addresses_were_compared(
     face: Face, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moving, "same_servers", lambda *sets: False)
+    monkeypatch.setattr(migration, "same_servers", lambda *sets: False)
     async with ports(face, 1) as nodes, proxies(face, nodes) as ways:
         sets = {"shards": {"new": list(nodes.urls)}, "previous": {"old": [ways[0].url]}}
         client = face.keep(face.kind(**sets, fresh=nodes.fresh, ttl=2))
@@ -252,8 +245,9 @@ async def test_one_lock_with_a_short_ttl_does_not_ruin_its_client(face: Face, na
         await face.ready(client)
         with pytest.raises(ConfigError, match=r"ttl=0\.05 is too short for these nodes: .* take [0-9.]+ ms") as caught:
             await face.acquire(client.lock(name, ttl=0.05))
-        least = float(re.search(r"can work is ([0-9.]+) seconds", str(caught.value))[1])  # type: ignore[index]
-        assert least > 0.06
+        least = float(re.search(r"can work is ([0-9.]+) seconds", str(caught.value))[1])  # type: ignore[index]  # (it matches)
+        # Three trips of twice the delay. It is rounded up to milliseconds, so it may be just that.
+        assert least >= 0.06
         for number in range(5):
             lease = await face.acquire(client.lock(f"{name}/{number}", wait=5))
             assert lease.held

@@ -15,7 +15,7 @@ from holdfast import Holdfast, NoQuorum
 from holdfast.embedded import Nodes
 from holdfast.recipes.readwrite import rw_keys_of
 
-[MORE] = re.findall(r"Read-write locks need three commands more: `([^`]*)`", DOCUMENT.read_text())
+[MORE] = re.findall(r"\| Read-write locks \| `([^`]*)` \|", DOCUMENT.read_text())
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What the page for operators says that a node has to bear is what it bears."""
+"""What the page about nodes says that a node has to bear is what it bears."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def told(page: str) -> dict[str, float]:
 
 
 @pytest.mark.timeout(180)
-def test_the_sizes_are_as_the_operations_page_tells_them() -> None:
+def test_the_sizes_are_as_the_page_about_nodes_tells_them() -> None:
     command = [sys.executable, "-W", "error", str(ROOT / "docs/sizes.py"), "--json"]
     measured = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=150).stdout)
-    figures = told((ROOT / "docs/operations.md").read_text())
+    figures = told((ROOT / "docs/nodes.md").read_text())
     assert measured.keys() == figures.keys()
     for what, size in figures.items():
         if what == MOST:

@@ -22,6 +22,7 @@ from holdfast import Holdfast, LeaseState, events
 from holdfast.clock import clock
 from holdfast.drivers import aside, threads
 from holdfast.drivers.aside import ThreadCalls
+from holdfast.drivers.threads.keeper import Keeper
 from holdfast.embedded import Nodes
 from holdfast.engine.crew import Crew
 from holdfast.errors import HoldfastError, LockLost, Misuse
@@ -143,7 +144,7 @@ def test_a_log_handler_that_blocks_loses_no_lease(three: Cluster, hung: Hung) ->
 def test_the_engine_does_not_wait_for_a_thread_that_configures_logging(three: Cluster) -> None:
     """Such a thread holds the lock of `logging` while it makes handlers, which may take its time."""
     with connected(three, ttl=TTL) as client, client.lock("kept", wait=5) as lease:
-        lock: Any = logging._lock  # type: ignore[attr-defined]
+        lock: Any = logging._lock  # type: ignore[attr-defined]  # (private, and without a type)
         logging.getLogger("holdfast.lease").setLevel(logging.ERROR)  # (this also forgets what levels were found to be)
         with lock:
             gone = client.lock("lost", **SHORT).acquire()
@@ -408,7 +409,7 @@ def test_callbacks_are_told_when_the_interpreter_ends(three: Cluster) -> None:
 def test_callbacks_are_told_even_if_no_thread_can_be_started_any_more(three: Cluster) -> None:
     """From Python 3.12 on, no thread can be started once the interpreter has begun to end."""
     source = """
-    from holdfast.drivers import aside, threads
+    from holdfast.drivers import aside
 
     def refuse(*_):
         raise RuntimeError("can't create new thread at interpreter shutdown")
@@ -506,7 +507,7 @@ def test_a_child_of_a_fork_has_threads_of_its_own(three: Cluster) -> None:
     locks = Holdfast(observer=observer)
     with locks.lock("parent"):
         pass
-    while locks._driver.keeper.aside.events.waiting:
+    while locks._driver.keeper.aside.events[0].waiting:
         time.sleep(0.01)
     child = os.fork()
     if child == 0:
@@ -550,9 +551,9 @@ FAULTS: dict[str, tuple[type, str, str, str, Callable[..., object]]] = {
         test_a_log_handler_that_raises_ends_no_lease,
     ),
     "a callback runs before the next lease is marked": (
-        threads.Keeper, "_settle",
-        "self.aside.losses.put(_fell(fallen))",
-        "[(self.aside.losses.put(_fell([it])), __import__('time').sleep(0.01)) for it in fallen]",
+        Keeper, "_tell",
+        "self.aside.losses.put(_told_lost(lost))",
+        "[(self.aside.losses.put(_told_lost([it])), __import__('time').sleep(0.01)) for it in lost]",
         test_all_leases_are_marked_before_any_callback_runs,
     ),
     "a thread that ends looks at its queue no more": (

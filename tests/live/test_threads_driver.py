@@ -23,11 +23,13 @@ from contract.cluster import Cluster
 from contract.programs import run
 
 from holdfast import Holdfast, LeaseState
-from holdfast.drivers import sockets, threads, unyielding
+from holdfast.base import lease as face_lease
+from holdfast.drivers import sockets, unyielding
+from holdfast.drivers.threads import keeper as keeper_module
+from holdfast.drivers.threads.keeper import Keeper
 from holdfast.embedded import Nodes
 from holdfast.engine.crew import Crew
 from holdfast.errors import Cancelled, HoldfastError, LockLost, NotHeld
-from holdfast.face import lease as face_lease
 from holdfast.living import Living
 from holdfast.sync import lease as lease_of_threads
 
@@ -74,7 +76,7 @@ def things() -> tuple[int, int]:
     return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
 
 
-def keeper_of(client: Holdfast) -> threads.Keeper:
+def keeper_of(client: Holdfast) -> Keeper:
     return client._driver.keeper
 
 
@@ -104,7 +106,7 @@ def test_b48_a_thousand_locks_need_one_thread_and_leave_nothing(three: Cluster) 
         assert "many" in str(dropped[0].message)
         keeper = keeper_of(client)
         until(lambda: not keeper.crew.live, within=1 + 3)
-        until(lambda: (keeper._errands, keeper._fallen, keeper.crew.settled) == ({}, [], []))
+        until(lambda: (keeper._errands, len(keeper.waiting)) == ({}, 0))
         until(lambda: not any(any(three.everywhere("EXISTS", it)) for it in (names[0], names[-1])))
         until(lambda: things() == before)  # (that of the log, which told of their ends, ends when it is idle)
 
@@ -204,7 +206,7 @@ def test_a_node_that_reads_nothing_and_a_socket_that_is_full(monkeypatch: pytest
     with Cluster(Nodes(3)) as three, connected(three, ttl=60, max_ttl=60, node_timeout=10) as client:
         three.nodes.freeze(2)
         held = [client.lock(f"full{i}").acquire() for i in range(10)]
-        most, link = 0, keeper_of(client)._links[2]
+        most, link = 0, keeper_of(client).links.by_node[2]
         assert link is not None
         for i in range(700):
             client.lock(f"{i}:{'x' * 200}").acquire().release()
@@ -214,7 +216,7 @@ def test_a_node_that_reads_nothing_and_a_socket_that_is_full(monkeypatch: pytest
         until(lambda: all(it.votes == 3 for it in held))
         until(lambda: three.ask(2, "GET", held[0].name) == held[0].token)
         until(lambda: not link.rest and not keeper_of(client).crew.owing)
-        assert keeper_of(client)._links[2] is link, "one connection, and not a byte of it was lost"
+        assert keeper_of(client).links.by_node[2] is link, "one connection, and not a byte of it was lost"
         assert sum(not it.startswith("{") for it in three.ask(2, "KEYS", "*")) == 10
         for it in held:
             it.release()
@@ -296,11 +298,11 @@ def test_what_the_c_library_is_told_and_tells() -> None:
 def test_a_connection_that_is_gone_has_no_number_that_may_be_anothers_by_now() -> None:
     with Cluster(Nodes(3)) as nodes, connected(nodes) as client:
         keeper = keeper_of(client)
-        link = keeper._links[0]
+        link = keeper.links.by_node[0]
         assert link is not None and link.file == link.sock.fileno() >= 0
         nodes.nodes.kill(0)
         # The keeper forgets the connection first and its number last: look when it has done both.
-        until(lambda: keeper._links[0] is not link and link.file == -1)
+        until(lambda: keeper.links.by_node[0] is not link and link.file == -1)
         assert link.sock.fileno() == -1
 
 
@@ -308,7 +310,7 @@ def test_a_connection_that_is_gone_has_no_number_that_may_be_anothers_by_now() -
 
 
 def test_a_keeper_ends_when_there_is_nothing_to_keep_and_starts_again(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "IDLE", 1.1)
+    monkeypatch.setattr(keeper_module, "IDLE", 1.1)
     client = Holdfast(*three.urls, fresh=three.fresh)
     assert not runs(client)
     client.ready()
@@ -319,7 +321,7 @@ def test_a_keeper_ends_when_there_is_nothing_to_keep_and_starts_again(three: Clu
     lease.release()
     until(lambda: not runs(client), within=8)
     keeper = keeper_of(client)
-    assert (keeper._bell, keeper._clapper, keeper._files) == (-1, -1, {})
+    assert (keeper.links.bell.file, keeper.links.bell.clapper, keeper.links.by_file) == (-1, -1, {})
     with client.lock("kept", wait=5):
         assert runs(client)
         assert keeper_of(client) is keeper
@@ -330,7 +332,7 @@ def test_a_keeper_ends_when_there_is_nothing_to_keep_and_starts_again(three: Clu
 def test_asking_again_and_again_whether_nodes_are_ready_leaves_nothing(client: Holdfast) -> None:
     for _ in range(50):
         client.ready()
-    until(lambda: not keeper_of(client)._watchers)
+    until(lambda: not keeper_of(client).waiting.news)
 
 
 @pytest.mark.parametrize("method", ["tick", "received", "begin"])
@@ -566,7 +568,7 @@ def test_a_loss_is_told_while_the_same_thread_enters_once_more(client: Holdfast,
     lock, late = client.lock("shared", ttl=0.3, renew=False, reentrant=True), list[Any]()
     client.ready()
     keeper = keeper_of(client)
-    mark = lease_of_threads.Lease._falls
+    mark = lease_of_threads.Lease._mark_lost
 
     def falls(lease: Any) -> None:
         mark(lease)
@@ -575,7 +577,7 @@ def test_a_loss_is_told_while_the_same_thread_enters_once_more(client: Holdfast,
 
     def enter_twice() -> None:
         with lock as outer, lock as inner:
-            monkeypatch.setattr(lease_of_threads.Lease, "_falls", falls)
+            monkeypatch.setattr(lease_of_threads.Lease, "_mark_lost", falls)
             until(lambda: outer.state is LeaseState.LOST)
             until(lambda: outer.lost.is_set() and inner.lost.is_set())
 

@@ -253,6 +253,6 @@ def test_an_interrupted_start(three: Cluster, interrupts: None) -> None:
 def until(condition: object, within: float = 10.0) -> None:
     """Wait until the condition holds."""
     deadline = time.monotonic() + within
-    while not condition():  # type: ignore[operator]
+    while not condition():  # type: ignore[operator]  # (a function, typed as an object)
         assert time.monotonic() < deadline
         time.sleep(0.01)

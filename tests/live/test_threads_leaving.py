@@ -26,6 +26,8 @@ from proof import patches
 
 from holdfast import Holdfast, LeaseState, Lock
 from holdfast.drivers import threads
+from holdfast.drivers.threads import keeper as keeper_module
+from holdfast.drivers.threads.keeper import Keeper
 from holdfast.embedded import Nodes
 from holdfast.errors import HoldfastError, LockBusy, LockLost, NoQuorum, NotHeld, SelfDeadlock
 from holdfast.sync import lease as leases
@@ -36,8 +38,8 @@ SOON = 5.0
 BUSY = 0.002  # seconds for which the keeper hears nothing
 
 # The interpreter looks for signals when a function begins, when a call of C code returns and when a loop goes back:
-# between the return of a function and the instruction that stores what it returned, nothing can strike.
-NEVER = {"NOP", "RETURN_VALUE", "STORE_FAST"}
+# between the return of a function and the instruction that stores what it returned, nothing can strike, nor at a jump ahead.
+NEVER = {"JUMP_FORWARD", "NOP", "RETURN_VALUE", "STORE_FAST"}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*discarded without release:ResourceWarning")
 
@@ -115,7 +117,7 @@ class Place:
                 return name
 
     @property
-    def _keepers(self) -> list[threads.Keeper]:
+    def _keepers(self) -> list[Keeper]:
         return [it.keeper for it in self.client._drivers]
 
     def busy(self) -> None:
@@ -127,7 +129,7 @@ class Place:
         """The keeper has heard all that it was told."""
         for keeper in self._keepers:
             heard = threading.Event()
-            keeper.ask(lambda now, heard=heard: heard.set())  # type: ignore[misc]
+            keeper.ask(lambda now, heard=heard: heard.set())  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
             assert heard.wait(SOON)
 
     def held(self, lease: Any) -> bool:
@@ -139,7 +141,7 @@ class Place:
 
     def renewed(self) -> list[str]:
         """The names that the client renews or waits for."""
-        return [it.recipe.label for keeper in self._keepers for it in list(keeper.crew.live.values()) if it._renew]
+        return [it.recipe.label for keeper in self._keepers for it in list(keeper.crew.live.values()) if it._renewal.wanted]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["one set", "names that move"])
@@ -303,7 +305,7 @@ def still(six: Nodes) -> Iterator[Place]:
 FAULTS = {
     "it may be joined": (leases.Lease, "_going", "not self._leaving and ", "", releases, True),
     "it is waited for": (leases.Lease, "_going", "not self._leaving and ", "", leaves, False),
-    "it is believed": (leases.Lease, "_mine", "self.errand.phase is LEAVING if", "False if", releases, True),
+    "it is believed": (leases.Lease, "_check_owner", "self._errand.phase is LEAVING if", "False if", releases, True),
     "who is interrupted gives nothing back": (leases.Lease, "release", "self._unwind()", "pass", leaves, True),
     "what was acquired is nobody's": (LockOfThreads, "_acquire", "lease._unwind()", "pass", acquires, False),
     "what was entered is nobody's": (LockOfThreads, "__enter__", "lease._unwind()", "pass", enters, False),
@@ -315,8 +317,14 @@ FAULTS = {
 def test_a_lease_that_is_left_badly_is_seen(still: Place, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     kind, method, text, other, use, reentrant = FAULTS[fault]
     patches.method(monkeypatch, kind, method, text, other)
+
+    def several() -> None:
+        # A use does not take the same number of instructions each time, so that one run may miss the few that matter.
+        for _ in range(5):
+            all_of(still, use, reentrant)
+
     with pytest.raises((AssertionError, pytest.fail.Exception, HoldfastError)):
-        all_of(still, use, reentrant)
+        several()
 
 
 def test_what_was_interrupted_twice_is_found_by_the_keeper(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,17 +333,17 @@ def test_what_was_interrupted_twice_is_found_by_the_keeper(six: Nodes, monkeypat
         lease = client.lock("twice").acquire()
         keeper = client._driver.keeper
         with monkeypatch.context() as patch:
-            patch.setattr(threads.Keeper, "ask", interrupts)
+            patch.setattr(Keeper, "ask", interrupts)
             with pytest.raises(Interrupt):
                 lease.release()
         assert lease.state is LeaseState.RELEASED and keeper.crew.live
-        with rival.lock("twice", wait=1.5 / 3 + threads.SWEEP + SOON) as other:
+        with rival.lock("twice", wait=1.5 / 3 + keeper_module.SWEEP + SOON) as other:
             assert other.held
         with monkeypatch.context() as patch:
-            patch.setattr(threads.Keeper, "_sweep", lambda keeper, now: None)
+            patch.setattr(Keeper, "_sweep", lambda keeper, now: None)
             lease = client.lock("twice").acquire()
             with pytest.MonkeyPatch.context() as again:
-                again.setattr(threads.Keeper, "ask", interrupts)
+                again.setattr(Keeper, "ask", interrupts)
                 with pytest.raises(Interrupt):
                     lease.release()
             with pytest.raises(LockBusy):
@@ -353,7 +361,7 @@ def test_an_interrupted_release_can_be_repeated_and_tells_of_a_loss(six: Nodes, 
     with Holdfast(*six.urls[:3], fresh=six.run_ids, ttl=0.4) as client:
         lease = client.lock("repeated", renew=False).acquire()
         with monkeypatch.context() as patch:
-            patch.setattr(threads.Keeper, "ask", interrupts)
+            patch.setattr(Keeper, "ask", interrupts)
             with pytest.raises(Interrupt):
                 lease.release()
         assert lease.state is LeaseState.RELEASED
@@ -414,7 +422,7 @@ def released_by_several(place: Place, confirm: bool) -> None:
         assert all(isinstance(it, int) for it in outcomes), outcomes
         assert lease.state is LeaseState.RELEASED
         if confirm:
-            assert max(outcomes) >= 2  # type: ignore[call-overload]
+            assert max(outcomes) >= 2  # type: ignore[call-overload]  # (numbers, as asserted above)
 
 
 @pytest.mark.parametrize("confirm", [False, True])
@@ -458,7 +466,7 @@ def test_releases_that_share_a_gate_are_seen(still: Place, monkeypatch: pytest.M
 @pytest.fixture
 def blocked(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Holdfast, threading.Event]]:
     """A client, and what keeps its keeper busy until it is set, as soon as somebody asks the keeper for something more."""
-    monkeypatch.setattr(threads, "SLACK", 0.3)
+    monkeypatch.setattr(keeper_module, "SLACK", 0.3)
     go_on = threading.Event()
     with Holdfast(*six.urls[:3], fresh=six.run_ids, node_timeout=0.2) as client:
         client.ready()
@@ -502,7 +510,7 @@ def test_a_wait_for_ever_is_seen(blocked: tuple[Holdfast, threading.Event], monk
     client, go_on = blocked
     lease = client.lock("for ever").acquire()
     client._driver.keeper.ask(lambda now: go_on.wait(60) and None)
-    patches.method(monkeypatch, threads.Keeper, "wait", "patience -= pause", "pass")
+    patches.method(monkeypatch, Keeper, "wait", "patience -= pause", "pass")
     with pytest.raises(AssertionError, match="it hangs"):
         bounded(lease.release)
 
@@ -510,8 +518,8 @@ def test_a_wait_for_ever_is_seen(blocked: tuple[Holdfast, threading.Event], monk
 def test_while_a_process_is_stopped_the_keeper_is_not_late(six: Nodes) -> None:
     """The time to be patient runs out while everything stands still: the keeper gets its time afterwards."""
     source = """
-    from holdfast.drivers import threads
-    threads.SLACK = 2.3
+    from holdfast.drivers.threads import keeper
+    keeper.SLACK = 2.3
     with Holdfast(*URLS[:3], fresh=FRESH, ttl=20, max_ttl=20, node_timeout=0.2) as locks:
         lease = locks.lock("stopped", wait=5).acquire()
         keeper = locks._driver.keeper

@@ -355,7 +355,7 @@ def child(work):
 
 def untold(body: str, nodes: Cluster, **options: str) -> tuple[int, str, str]:
     """Run a program that forks without telling Python."""
-    return run(UNTOLD + textwrap.dedent(body), nodes, **options)  # type: ignore[arg-type]
+    return run(UNTOLD + textwrap.dedent(body), nodes, **options)  # type: ignore[arg-type]  # (options of several types)
 
 
 USED = """
@@ -400,13 +400,13 @@ def test_a_child_that_was_not_told_of_leaves_its_parents_connections_alone(three
     locks = Holdfast(ttl=5)
     lease = locks.lock("kept").acquire()
     keeper = locks._driver.keeper
-    links = [it.sock.fileno() for it in keeper._links]
+    links = [it.sock.fileno() for it in keeper.links.by_node]
     time.sleep(0.2)
     number = fork()
     if number == 0:
         with locks.lock("other", wait=5):
             pass
-        assert keeper._files == {{}} and keeper._bell == keeper._clapper == -1
+        assert keeper.links.by_file == {{}} and keeper.links.bell.file == keeper.links.bell.clapper == -1
         del lease
         gc.collect()
         {end}
@@ -414,7 +414,7 @@ def test_a_child_that_was_not_told_of_leaves_its_parents_connections_alone(three
     _, status = os.waitpid(number, 0)
     say(os.waitstatus_to_exitcode(status), time.monotonic() - began < 4)
     time.sleep(0.2)
-    say(lease.held, lease.extend() > 4, links == [it.sock.fileno() for it in keeper._links])
+    say(lease.held, lease.extend() > 4, links == [it.sock.fileno() for it in keeper.links.by_node])
     lease.release()
     locks.close()
     """
@@ -424,8 +424,8 @@ def test_a_child_that_was_not_told_of_leaves_its_parents_connections_alone(three
 def test_a_child_that_is_not_seen_to_be_one_hangs(three: Cluster) -> None:
     """The fault: only Python's own hooks are looked at."""
     body = """
-    from holdfast.drivers import threads
-    threads.getpid = lambda: 0
+    from holdfast.drivers.threads import keeper
+    keeper.getpid = lambda: 0
     locks = Holdfast()
     with locks.lock("hangs"):
         pass

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import FACES, Face, Threads
+from contract.faces import Face, Threads
 from contract.programs import run
 from live.tls_kit import FRONTS, Front, Listener, Papers, Proxy, Talk
 
@@ -44,13 +44,6 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
 def three() -> Iterator[Cluster]:
     with Cluster(Nodes(3)) as cluster:
         yield cluster
-
-
-@pytest.fixture(params=FACES)
-async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
-    face = FACES[request.param]()
-    yield face
-    await face.finish()
 
 
 @pytest.fixture(params=FRONTS)
@@ -497,7 +490,7 @@ def test_the_interface_in_an_address_is_no_part_of_a_name(papers: Papers) -> Non
     context, (given, taken) = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), (ssl.MemoryBIO(), ssl.MemoryBIO())
     context.load_cert_chain(papers.linked.cert, papers.linked.key)
     server = context.wrap_bio(taken, given, server_side=True)
-    (access,) = Holdfast(f"rediss://[fe80::7%25lo]?ssl_ca_certs={papers.authority}")._sites.all[0].access
+    (access,) = Holdfast(f"rediss://[fe80::7%25lo]?ssl_ca_certs={papers.authority}")._shards.all[0].access
     tunnel = access.tunnel()
     assert tunnel is not None
     tunnel.begin()
@@ -511,5 +504,5 @@ def test_the_interface_in_an_address_is_no_part_of_a_name(papers: Papers) -> Non
 
 def test_nodes_with_the_same_options_share_a_context(papers: Papers) -> None:
     one = Holdfast(*[f"rediss://h:{port}?ssl_ca_certs={papers.authority}" for port in (1, 2)], "rediss://h:3", "redis://h:4")
-    first, second, third, fourth = [it._context for it in one._sites.all[0].access]
+    first, second, third, fourth = [it._context for it in one._shards.all[0].access]
     assert first is second is not None and third not in (None, first) and fourth is None

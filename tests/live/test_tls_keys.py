@@ -111,7 +111,7 @@ def test_what_tls_refuses_to_take_is_an_error_in_words(papers: Papers) -> None:
         def read(self, size: int) -> bytes:
             raise MemoryError
 
-    tunnel._tls = Broken()  # type: ignore[assignment]
+    tunnel._tls = Broken()  # type: ignore[assignment]  # (a fake in its place)
     with pytest.raises(ConnectionError, match="TLS failed: MemoryError"):
         tunnel.sealed(b"x")
     assert tunnel.received(b"x") == b""

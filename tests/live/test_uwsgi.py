@@ -28,11 +28,11 @@ pytestmark = pytest.mark.skipif(not UWSGI.exists(), reason="pyuwsgi has no wheel
 APPLICATION = """
 import os, time
 from holdfast import Holdfast
-from holdfast.drivers import threads
+from holdfast.drivers.threads import keeper
 from holdfast.errors import WrongProcess
 
 if os.environ.get("FAULT"):
-    threads.getpid = lambda: 0
+    keeper.getpid = lambda: 0
 
 locks = Holdfast(ttl=30, node_timeout=1)
 leases = [locks.lock(f"master:{os.getpid()}").acquire()]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.base.plans import Ask, Listen, Pause, Plan
 from holdfast.clock import clock
-from holdfast.drivers import threads
+from holdfast.drivers.threads import keeper as keeper_module
 from holdfast.embedded import Nodes
-from holdfast.face.plans import Ask, Listen, Pause, Plan
 from holdfast.wire.resp import pack
 
 LONG = 50.0
@@ -24,7 +24,7 @@ def news(watch: Any) -> Plan[None]:
 
 
 def test_a_keeper_is_not_idle_while_somebody_waits_for_news(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "IDLE", 0.05)
+    monkeypatch.setattr(keeper_module, "IDLE", 0.05)
     told: list[Any] = []
 
     def waits() -> Plan[None]:
@@ -40,7 +40,7 @@ def test_a_keeper_is_not_idle_while_somebody_waits_for_news(nodes: Nodes, monkey
         while not told:
             threading.Event().wait(0.01)
         threading.Event().wait(0.5)  # ten times as long as an idle one stays
-        assert not keeper.unused and any(keeper._links)
+        assert not keeper.unused and any(keeper.links.by_node)
         other._look(news(told[0]))
         waiting.join(LONG)
         assert len(told) == 2, "it has heard them"

@@ -147,7 +147,7 @@ class Listener:
             pass
         finally:
             if writer.transport is None:  # which it then forgets, and stumbles over when the writer dies
-                writer._transport = transport  # type: ignore[attr-defined]
+                writer._transport = transport  # type: ignore[attr-defined]  # (private, and without a type)
             writer.transport.abort()
             transport.abort()
             del self._clients[task]

@@ -33,15 +33,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from core.nodes import Lock, Node
 from core.rw_nodes import SHARED, RWNode, reads, twin
 
-from holdfast.core.claim import HELD, WAITING, Claim, Vote
+from holdfast.core.claim import Claim, State
 from holdfast.core.command import CEDE, GRANTED, RELEASE, Command
-from holdfast.core.reach import HOPED, UP, Reach
+from holdfast.core.demand import Demand
+from holdfast.core.reach import Reach, Standing
+from holdfast.core.renewal import Renewal
 from holdfast.core.ticket import Mint
+from holdfast.core.vote import Vote
 
 TTL, PATIENCE = 9.0, 1.0  # seconds
 STEP = 3.01  # seconds: by how much time passes at least. A little more than ttl/3: whatever is due by then is due.
@@ -57,7 +61,7 @@ DOWN, SOUND, CUT = range(3)  # LINE; cut: the node has lost it, and the client d
 FRESH = (SOUND, None, False, False, (), 0, (), (), False, ())
 
 Half = tuple[Any, ...]
-State = tuple[int, Any, tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # step, highest fence, budget, cores, columns
+Situation = tuple[int, Any, tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # step, highest fence, budget, cores, columns
 BREAKS, CUTS, RESTARTS, PASSES, CANCELS, EXTENDS, DOWNGRADES = range(7)  # the budget
 
 
@@ -130,20 +134,30 @@ class _Shape:
     Most fields are taken as they are. These are not, and why.
     """
 
-    CONSTANT = frozenset({"__weakref__", "_quorum", "_reach", "_usual", "mint", "recipe"})  # the same for all, or made from others
+    # The same for all states of a client, or made from others.
+    CONSTANT = frozenset(
+        {"__weakref__", "_quorum", "_reach", "_usual", "demand", "mint", "recipe", "_renewal._quorum", "_renewal._ttl"}
+    )
     FOR_PEOPLE: ClassVar[Mapping[str, Any]] = {  # told to callers and observers, or kept for them
-        "armed": inf, "contended": False, "freed": 0, "news": False, "notes": (), "queued": True, "reason": "", "refusal": None,
-        "routed": b"", "sends": [], "setback": None, "since": 0.0,
+        "armed": inf, "contended": False, "dropped": False, "freed": 0, "left": 0.0,
+        "news": False, "notes": (), "place": 0, "queued": True, "reason": "", "refusal": None,
+        "routed": b"", "sends": [], "setback": None, "since": 0.0, "want": 0,
     }  # fmt: skip
-    BY_NODE = frozenset({"votes", "plain", "_touched", "_parting"})  # said of single nodes: kept with their connections
-    ORDERED = frozenset({"_asked", "_extended", "began"})  # moments that are compared with others of the same step
+    BY_NODE = frozenset({"votes", "as_usual", "_may_know", "_parting"})  # said of single nodes: kept with their connections
+    PARTS: ClassVar[Mapping[str, type]] = {"_renewal": Renewal}  # objects of the claim's own: their fields are taken like its fields
+    # Moments that are compared with others of the same step.
+    ORDERED = frozenset({"_renewal._asked", "_renewal._extended", "began"})
     VOTE_FOR_PEOPLE = frozenset({"denied", "error", "holder", "left", "told"})
     VOTE_ORDERED = frozenset({"last", "sent", "since"})
 
     def __init__(self) -> None:
-        special = self.CONSTANT | self.FOR_PEOPLE.keys() | self.BY_NODE
-        self.core = sorted(set(Claim.__slots__) - special)
-        self.vote = sorted(({it for it in vars(Vote) if not it.startswith("_")} | {"base"}) - self.VOTE_FOR_PEOPLE)
+        special = self.CONSTANT | self.FOR_PEOPLE.keys() | self.BY_NODE | self.PARTS.keys()
+        own = {it for kind in Claim.__mro__ for it in getattr(kind, "__slots__", ())} - special
+        of_parts = {f"{part}.{it}" for part, kind in self.PARTS.items() for it in kind.__slots__}  # type: ignore[attr-defined]  # (all of these classes have slots)
+        self.core = sorted((own | of_parts) - self.CONSTANT)
+        self.take = attrgetter(*self.core)
+        self.moments = attrgetter(*sorted(self.ORDERED))
+        self.vote = sorted(Vote.__annotations__.keys() - self.VOTE_FOR_PEOPLE)
 
     def known(self, name: str, value: object) -> Any:
         """A value of which something is known: it may be kept, compared and set again. (A tuple, while nothing is in it.)"""
@@ -191,7 +205,7 @@ class Model:
         self._counted: dict[int, tuple[int, int]] = {}
         self._swapped: dict[tuple[int, int, int], int] = {}
         self.seen = Counter[str]()  # what happened, counted once for each state of what it happened to
-        self._recovered: dict[State, int] = {}
+        self._recovered: dict[Situation, int] = {}
         self._fine: set[tuple[int, int, int, int]] = set()
         self._empty: tuple[object, ...] = (b"", 0, 0, 0, 0, (), 0, 0, ()) if bounds.kinds else (b"", 0, 0, 0, 0, ())
 
@@ -204,7 +218,7 @@ class Model:
             self._values.append(value)
         return number
 
-    def first(self) -> State:
+    def first(self) -> Situation:
         """Nothing has happened."""
         bounds = self.bounds
         half = self._number(FRESH)
@@ -215,13 +229,13 @@ class Model:
 
     # ------------------------------------------------ what can happen
 
-    def successors(self, state: State) -> Iterator[tuple[tuple[Any, ...], State]]:
+    def successors(self, state: Situation) -> Iterator[tuple[tuple[Any, ...], Situation]]:
         """Everything that can happen now, and what comes of it. The columns of what comes of it are not in order yet."""
         step, highest, budget, cores, columns = state
         values, clients = self._values, range(self.bounds.clients)
         if all(values[core][0] == "idle" and values[core][1] == self.bounds.holds for core in cores):
             return  # all have had it, or given up: nothing is left that could be wrong
-        found: list[tuple[tuple[Any, ...], State]] = []
+        found: list[tuple[tuple[Any, ...], Situation]] = []
         coming, going = map(sum, zip(*map(self._under_way, columns), strict=True))
         calm, full = coming + going <= self.bounds.busy, coming >= self.bounds.room
         before = -1
@@ -257,7 +271,7 @@ class Model:
                 if core[1] < self.bounds.holds:
                     found.append(self._event(state, "begins", client))
                 continue
-            if core[4] is HELD:
+            if core[4] is State.HELD:
                 found.append(self._event(state, "gives it back", client))
                 if budget[EXTENDS]:
                     label, result = self._event(state, "extends", client)
@@ -279,13 +293,13 @@ class Model:
 
     # ------------------------------------------------ what must follow
 
-    def recovers(self, state: State) -> None:
+    def recovers(self, state: Situation) -> None:
         """P-L2: if nothing more goes wrong, whoever waits is served, in as many steps as a lease, the guard and a heartbeat last.
 
         Everything under way arrives, connections are made anew, holders give the lock back; time passes when nothing else is left to do.
         """
         budget = (0,) * len(state[2])
-        state, path = self.ordered((*state[:2], budget, *state[3:])), list[tuple[State, int]]()
+        state, path = self.ordered((*state[:2], budget, *state[3:])), list[tuple[Situation, int]]()
         while state not in self._recovered:
             after = self._goes_on(state)
             if after is None:
@@ -302,7 +316,7 @@ class Model:
             if took > LEASE + GUARD + 2:
                 raise Broken(f"recovery: it takes {took} steps until everybody is served")
 
-    def _goes_on(self, state: State) -> State | None:
+    def _goes_on(self, state: Situation) -> Situation | None:
         """What happens next, if nothing goes wrong; None: everybody is served."""
         step, highest, budget, cores, columns = state
         values, clients = self._values, range(self.bounds.clients)
@@ -328,7 +342,7 @@ class Model:
                     after = self._event(state, "is woken", client)[1]
                     if after != state:
                         return after
-                if core[4] is HELD:
+                if core[4] is State.HELD:
                     return self._event(state, "gives it back", client)[1]
         return self.later(state, 1)
 
@@ -340,7 +354,7 @@ class Model:
             counted = self._counted[column] = sum(len(it[BACK]) for it in halves), sum(it[OUT] for it in halves)
         return counted
 
-    def later(self, state: State, by: int) -> State:
+    def later(self, state: Situation, by: int) -> Situation:
         """Time passes."""
         step, highest, budget, cores, columns = state
         return step + by, highest, budget, cores, columns
@@ -412,11 +426,11 @@ class Model:
 
     # ------------------------------------------------ at a client
 
-    def _event(self, state: State, kind: str, client: int, node: int = -1) -> tuple[tuple[Any, ...], State]:
+    def _event(self, state: Situation, kind: str, client: int, node: int = -1) -> tuple[tuple[Any, ...], Situation]:
         label = (kind, client, node) if node >= 0 else (kind, client)
         return label, self._input(state, client, label, node)[0]
 
-    def _input(self, state: State, client: int, label: tuple[Any, ...], node: int) -> tuple[State, int]:
+    def _input(self, state: Situation, client: int, label: tuple[Any, ...], node: int) -> tuple[Situation, int]:
         """What comes of an input to a client; and whether anybody would notice it."""
         step, highest, budget, cores, columns = state
         values = self._values
@@ -461,8 +475,8 @@ class Model:
         halves = [list(self._values[it]) for it in numbers]
         crew = _Crew(self, client, self._values[core], halves, step)
         idle = crew.happens(kind, node)
-        held = crew.claim is not None and crew.claim.state is HELD and crew.claim.fence != crew.fence
-        if crew.was_late and crew.claim is not None and crew.claim.state is HELD and crew.claim.until > crew.now:
+        held = crew.claim is not None and crew.claim.state is State.HELD and crew.claim.fence != crew.fence
+        if crew.was_late and crew.claim is not None and crew.claim.state is State.HELD and crew.claim.until > crew.now:
             raise Broken("risen: its time was up, and it holds on")
         if held and crew.claim is not None and crew.claim.until <= crew.now:
             raise Broken("late: it is granted when its time is up")
@@ -471,7 +485,7 @@ class Model:
 
     # ------------------------------------------------ what must hold
 
-    def look(self, state: State) -> None:
+    def look(self, state: Situation) -> None:
         """P-S1, and that every node that counts holds the token (V). P-M1 is for the scripts: all that they keep has an expiry."""
         step, _, _, cores, columns = state
         holders, alone = 0, False
@@ -479,7 +493,7 @@ class Model:
             core = self._values[number]
             if core[0] == "idle":
                 continue
-            holds = core[4] is HELD and step * STEP < core[6]
+            holds = core[4] is State.HELD and step * STEP < core[6]
             holders += holds
             alone |= holds and not reads(core[7])
             for column in columns:
@@ -505,20 +519,20 @@ class Model:
             if not there and (holder or step >= born + GUARD):
                 raise Broken(f"counted: client {client} counts a node that has {holder.decode()!r}")
 
-    def waits(self, state: State) -> bool:
+    def waits(self, state: Situation) -> bool:
         """Does anybody wait?"""
-        return any(core[0] == "live" and core[4] is WAITING for core in map(self._values.__getitem__, state[3]))
+        return any(core[0] == "live" and core[4] is State.WAITING for core in map(self._values.__getitem__, state[3]))
 
-    def holds(self, state: State) -> bool:
+    def holds(self, state: Situation) -> bool:
         """Does anybody believe to hold it?"""
-        return any(core[0] == "live" and core[4] is HELD for core in map(self._values.__getitem__, state[3]))
+        return any(core[0] == "live" and core[4] is State.HELD for core in map(self._values.__getitem__, state[3]))
 
-    def ordered(self, state: State) -> State:
+    def ordered(self, state: Situation) -> Situation:
         """The same state with its nodes in order."""
         return (*state[:4], tuple(sorted(state[4])))
 
 
-def _spent(state: State, what: int) -> State:
+def _spent(state: Situation, what: int) -> Situation:
     step, highest, budget, cores, columns = state
     return step, highest, (*budget[:what], budget[what] - 1, *budget[what + 1 :]), cores, columns
 
@@ -530,11 +544,12 @@ class _Crew:
         self.model, self.client, self.core, self.halves, self.step = model, client, core, halves, step
         self.mint, self.recipe = Mint(model.inboxes[client]), Lock("x", model.bounds.kinds[client] if model.bounds.kinds else b"")
         self.mint._serial = core[2]
+        self._demand = Demand(TTL, 0.0 if client in model.bounds.tries else None, model.bounds.renew)
         reach = self.reach = model.reach
-        reach.standing = [HOPED if it[LINE] == DOWN else UP for it in halves]
+        reach.standing = [Standing.CONNECTING if it[LINE] == DOWN else Standing.UP for it in halves]
         reach.up = tuple(i for i, it in enumerate(halves) if it[LINE] != DOWN)
         self.claim: Claim | None = self._put_together() if core[0] == "live" else None
-        self.was_held = self.claim is not None and self.claim.state is HELD
+        self.was_held = self.claim is not None and self.claim.state is State.HELD
         self.fence = self.claim.fence if self.claim is not None and self.was_held else 0
         instants = [self._instant(it) for it in self._moments()]
         base = round(step * STEP, 6)
@@ -557,12 +572,12 @@ class _Crew:
                 half[LATE], half[GHOST] = half[LATE] + tuple(it[:4] for it in unexecuted), True
             half[UNSAID] += tuple(it[1] for it in half[LEDGER] if it[0] == RELEASE)
             half[LINE], half[LEDGER], half[OUT], half[BACK] = DOWN, (), 0, ()
-            self._stands(node, HOPED)
+            self._stands(node, Standing.CONNECTING)
             if self.claim is not None:
                 self.claim.broke(node, self.now)
         elif kind == "joins":
             half[LINE] = SOUND
-            self._stands(node, UP)
+            self._stands(node, Standing.UP)
             unsaid, half[UNSAID] = half[UNSAID], ()
             for token in unsaid:
                 self._say(node, Command(None, RELEASE, token, self.now))
@@ -586,8 +601,7 @@ class _Crew:
         skew = bounds.skew[self.client] if bounds.skew else 0.0
         ticket = self.mint.ticket(EPOCH / 1000 + self.step * STEP + skew) + 1000 * number + 10 * self.client
         self.core = (*self.core[:1], number, *self.core[2:])
-        patient = self.client not in bounds.tries
-        self.claim = Asker(self.recipe, TTL, ticket, self.mint, self.reach, patient=patient, renew=bounds.renew)
+        self.claim = Asker(self.recipe, self._demand, ticket, self.mint, self.reach)
         self.claim.begin(self.now)
 
     def _answer(self, node: int, said: Any) -> int:
@@ -614,7 +628,7 @@ class _Crew:
 
     def _stands(self, node: int, standing: Any) -> None:
         self.reach.standing[node] = standing
-        self.reach.up = tuple(i for i, it in enumerate(self.reach.standing) if it is UP)
+        self.reach.up = tuple(i for i, it in enumerate(self.reach.standing) if it is Standing.UP)
 
     def _act(self) -> None:
         claim = self.claim
@@ -638,15 +652,20 @@ class _Crew:
 
     def _put_together(self) -> Claim:
         shape, claim = self.model.shape, object.__new__(Asker)
+        for part, kind in shape.PARTS.items():
+            setattr(claim, part, object.__new__(kind))
+        claim._renewal._quorum, claim._renewal._ttl = self.reach.quorum, TTL
         for name, value in zip(shape.core, self.core[9], strict=True):
-            setattr(claim, name, value)
+            part, dot, field_ = name.rpartition(".")
+            setattr(getattr(claim, part) if dot else claim, field_, value)
         for name, value in shape.FOR_PEOPLE.items():
             setattr(claim, name, list(value) if isinstance(value, list) else value)
         claim.recipe, claim.mint, claim._reach, claim._quorum = self.recipe, self.mint, self.reach, self.reach.quorum
+        claim.demand = self._demand
         claim._usual, claim._parting, claim.routed = claim.token[:16], set(), claim.token
-        claim._touched = [i for i, it in enumerate(self.halves) if it[TOUCHED]]
+        claim._may_know = [i for i, it in enumerate(self.halves) if it[TOUCHED]]
         plain = self.halves[0][VOTE] is None
-        claim.plain = [i for i, it in enumerate(self.halves) if it[PLAIN]] if plain else None
+        claim.as_usual = [i for i, it in enumerate(self.halves) if it[PLAIN]] if plain else None
         claim.votes = []
         if not plain:
             for half in self.halves:
@@ -665,18 +684,18 @@ class _Crew:
                 half[VOTE], half[PLAIN], half[TOUCHED] = None, False, False
                 half[LEDGER] = tuple((*it[:4], 0.0, 0) for it in half[LEDGER])
             return ("idle", self.core[1], self.mint._serial, 0)
-        if claim.plain is None:
+        if claim.as_usual is None:
             claim.began = claim._base = 0.0  # told to the votes by now
         order = self._order()
         values = tuple(
             order.get(value, value) if name in shape.ORDERED else _plain(value)
-            for name in shape.core
-            for value in [shape.known(name, getattr(claim, name))]
+            for name, taken in zip(shape.core, shape.take(claim), strict=True)
+            for value in [shape.known(name, taken)]
         )
         for node, half in enumerate(self.halves):
-            half[PLAIN], half[TOUCHED] = claim.plain is not None and node in claim.plain, node in claim._touched
+            half[PLAIN], half[TOUCHED] = claim.as_usual is not None and node in claim.as_usual, node in claim._may_know
             half[LEDGER] = tuple((*it[:4], order[it[4]] if it[5] else 0.0, it[5]) for it in half[LEDGER])
-            if claim.plain is None:
+            if claim.as_usual is None:
                 vote = claim.votes[node]
                 half[VOTE] = (
                     vote.granted and not vote.ceding,
@@ -697,8 +716,7 @@ class _Crew:
                 if command[5]:
                     yield command[4]
         if self.claim is not None:
-            for name in self.model.shape.ORDERED:
-                yield getattr(self.claim, name)
+            yield from self.model.shape.moments(self.claim)
             for vote in self.claim.votes:
                 for name in self.model.shape.VOTE_ORDERED:
                     yield getattr(vote, name)
@@ -728,10 +746,10 @@ class Search:
 
     def __init__(self, bounds: Bounds) -> None:
         self.model = Model(bounds)
-        self.states: list[State] = []
+        self.states: list[Situation] = []
         self._parents = array("q")
 
-    def run(self, most: int | None = None, first: State | None = None) -> Explored:
+    def run(self, most: int | None = None, first: Situation | None = None) -> Explored:
         """Visit every state (`most`: at most so many), beginning with the `first`. Raises Broken, with its trace."""
         model, explored = self.model, Explored()
         first = first or model.first()

@@ -21,13 +21,13 @@ from typing import Any
 
 from core.nodes import Node
 
-from holdfast.core.claim import HELD, WAITING, Claim
+from holdfast.core.claim import Claim, State
 from holdfast.core.command import Command
 from holdfast.core.goal import Goal
 
 from .explorer import BACK, EPOCH, FRESH, HORIZON, IDLE, INSTANT, LEDGER, NOTICED, OUT, PLAIN, VOTE, Bounds, Broken, Model, _Crew
 
-State = tuple[tuple[int, ...], tuple[int, ...]]  # how often each client has begun; slots, in order
+Situation = tuple[tuple[int, ...], tuple[int, ...]]  # how often each client has begun; slots, in order
 
 
 class Permits(Goal):
@@ -72,7 +72,7 @@ class Slots:
             self._values.append(value)
         return number
 
-    def first(self) -> State:
+    def first(self) -> Situation:
         """Nothing has happened."""
         column = self._column((b"", 0, 0, 0, 0, ()), [FRESH] * len(self.clients))
         slot = self._number(((("idle", 0, 0, 0),) * len(self.clients), (column,) * self.demand.nodes, 0))
@@ -83,10 +83,10 @@ class Slots:
 
     # ------------------------------------------------ what can happen
 
-    def successors(self, state: State) -> Iterator[tuple[tuple[Any, ...], State]]:
+    def successors(self, state: Situation) -> Iterator[tuple[tuple[Any, ...], Situation]]:
         """Everything that can happen now, and what comes of it."""
         begun, slots = state
-        found: list[tuple[tuple[Any, ...], State]] = []
+        found: list[tuple[tuple[Any, ...], Situation]] = []
         full = self.demand.room <= sum(self._under_way(slot) for slot in slots)
         for at, slot in enumerate(slots):
             if at and slot == slots[at - 1]:  # alike in all: what happens there may as well happen here
@@ -111,7 +111,7 @@ class Slots:
             if not states:
                 if begun[client] < self.demand.holds:
                     found.append((("begins", client), self._input(state, client, "begins", -1, -1)[0]))
-            elif HELD in states:
+            elif State.HELD in states:
                 found.append((("gives it back", client), self._input(state, client, "gives it back", -1, -1)[0]))
             elif self.demand.cancels:
                 found.append((("gives up", client), self._input(state, client, "gives up", -1, -1)[0]))
@@ -121,7 +121,7 @@ class Slots:
         """How the claims of a client are, those that are not over."""
         return [it[4] for it in (self._values[slot][0][client] for slot in slots) if it[0] == "live"]
 
-    def _ordered(self, begun: tuple[int, ...], slots: Sequence[int]) -> State:
+    def _ordered(self, begun: tuple[int, ...], slots: Sequence[int]) -> Situation:
         return begun, tuple(sorted(slots))
 
     def _under_way(self, slot: int) -> int:
@@ -131,7 +131,7 @@ class Slots:
         """What nodes can execute of a slot, and the slot that comes of it."""
         known = self._local.get(slot)
         if known is not None:
-            return known  # type: ignore[no-any-return]
+            return known  # type: ignore[no-any-return]  # (the same type)
         known = self._local[slot] = []
         claims, columns, highest = self._values[slot]
         for node, column in enumerate(columns):
@@ -168,7 +168,7 @@ class Slots:
 
     # ------------------------------------------------ at a client
 
-    def _input(self, state: State, client: int, kind: str, at: int, node: int) -> tuple[State, int]:
+    def _input(self, state: Situation, client: int, kind: str, at: int, node: int) -> tuple[Situation, int]:
         begun, slots = state
         key = (client, tuple(slots), kind, at, node, begun[client])
         done = self._done.get(key)
@@ -190,23 +190,25 @@ class Slots:
                 crew.core = ("idle", begun, *crew.core[2:])
                 crew._begin()
         wanted = self.demand.wants[client]
-        goal = self.goal([it.claim for it in crews if it.claim is not None], wanted)
-        before = [it.claim is not None and it.claim.state is HELD for it in crews]
+        claims = [it.claim for it in crews if it.claim is not None]
+        # A client that has ended may still hear what nodes have sent it.
+        goal = self.goal(claims, wanted) if claims else None
+        before = [it.claim is not None and it.claim.state is State.HELD for it in crews]
         idle = NOTICED
         if kind == "hears":
             idle = crews[at].happens(kind, node)
-        elif kind != "begins":
+        elif kind != "begins" and goal is not None:
             goal.release(crews[0].now)
         after = []
-        held = [it.claim for it in crews if it.claim is not None and it.claim.state is HELD]
-        if held and (len(held) != wanted or any(it.claim is not None and it.claim.state is WAITING for it in crews)):
+        held = [it.claim for it in crews if it.claim is not None and it.claim.state is State.HELD]
+        if held and (len(held) != wanted or any(it.claim is not None and it.claim.state is State.WAITING for it in crews)):
             raise Broken(f"whole: {len(held)} are held of {wanted}, or more are waited for")
         for slot, crew, was in zip(slots, crews, before, strict=True):
             claims, columns, highest = self._values[slot]
             crew._act()
             if crew.claim is not None:
                 crew.claim.company = None
-                if crew.claim.state is HELD and not was:
+                if crew.claim.state is State.HELD and not was:
                     if crew.claim.fence <= highest:
                         raise Broken(f"fence: {crew.claim.fence} is granted after {highest}")
                     highest = crew.claim.fence
@@ -224,7 +226,7 @@ class Slots:
 
     # ------------------------------------------------ what must hold
 
-    def look(self, state: State) -> None:
+    def look(self, state: Situation) -> None:
         """P-S1 and V, in every slot."""
         for slot in state[1]:
             if slot not in self._looked:
@@ -232,7 +234,7 @@ class Slots:
                 self._look(*self._values[slot][:2])
 
     def _look(self, claims: Sequence[Any], columns: Sequence[int]) -> None:
-        if sum(it[0] == "live" and it[4] is HELD for it in claims) > 1:
+        if sum(it[0] == "live" and it[4] is State.HELD for it in claims) > 1:
             raise Broken("exclusion: two hold a slot")
         for column in columns:
             node, halves = self._values[column]
@@ -241,15 +243,15 @@ class Slots:
                 if core[0] == "live" and (halves[client][PLAIN] if vote is None else vote[0]) and node[0] != core[7]:
                     raise Broken(f"counted: client {client} counts a node that has {node[0]!r}")
 
-    def settled(self, state: State) -> None:
+    def settled(self, state: Situation) -> None:
         """P-L1, where nothing is under way: the lowest ticket waits for holders only."""
         waiting, out = [], 0
         for client in self.clients:
             states = self._states(state[1], client)
-            if WAITING in states:
+            if State.WAITING in states:
                 token = next(it[7] for slot in state[1] for it in [self._values[slot][0][client]] if it[0] == "live")
                 waiting.append((token, self.demand.wants[client]))
-            out += states.count(HELD)
+            out += states.count(State.HELD)
         if waiting and self.demand.slots - out >= min(waiting)[1]:
             raise Broken("idle: nothing is under way, enough slots are free, and the first in line waits")
 
@@ -257,7 +259,7 @@ class Slots:
 def explore(world: Slots, most: int) -> tuple[int, bool]:
     """Depth first, so that what leads back to itself is found on the way to it. How many states there are, and whether those are all."""
     first = world.first()
-    done, on_the_way = set[State](), {first}
+    done, on_the_way = set[Situation](), {first}
     path = [(first, _follow(world, first))]
     for number in count(1):
         if number > most * 50 or len(done) >= most:
@@ -278,7 +280,7 @@ def explore(world: Slots, most: int) -> tuple[int, bool]:
     return len(done), True
 
 
-def _follow(world: Slots, state: State) -> Iterator[tuple[Any, State]]:
+def _follow(world: Slots, state: Situation) -> Iterator[tuple[Any, Situation]]:
     world.look(state)
     all_ = list(world.successors(state))
     if all(label[0] in ("begins", "gives it back", "gives up") for label, _ in all_):

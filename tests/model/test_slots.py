@@ -9,7 +9,7 @@ import pytest
 from model.explorer import Broken
 from model.slots import Demand, Permits, Slots, explore
 
-from holdfast.core.claim import WAITING, Claim
+from holdfast.core.claim import Claim, State
 
 WHOLE = {
     "2 of 2, twice": (Demand(nodes=1, slots=2, wants=(2, 2)), 800),
@@ -66,7 +66,7 @@ class Greedy(Permits):
     __slots__ = ()
 
     def complete(self, claim: Claim, now: float) -> bool:
-        waiting = [it for it in self.claims if it is not claim and it.state is WAITING]
+        waiting = [it for it in self.claims if it is not claim and it.state is State.WAITING]
         terms = [(it, it.could_hold(now)) for it in waiting]
         able = [(it, held) for it, held in terms if held[0]][: self._needed - 1]
         for it, (fence, until) in able:
@@ -110,7 +110,7 @@ def test_without_ceding_complete_slots_it_comes_to_a_stop(demand: Demand, monkey
 
 def test_a_claim_that_goes_round_in_a_circle_is_found() -> None:
     class Circle(Slots):
-        def successors(self, state):  # type: ignore[no-untyped-def]
+        def successors(self, state):  # type: ignore[no-untyped-def]  # (that of the base)
             return [(("again",), state)]
 
     with pytest.raises(Broken, match="circle"):

@@ -15,7 +15,7 @@ from typing import Any
 from core.nodes import HORIZON
 from scripts.bench import INBOXES, NAME, K
 
-from holdfast.core.command import CEDE, RELEASE, TRY, WAIT, Command
+from holdfast.core.command import CEDE, KEEP, RELEASE, TRY, WAIT, Command
 
 STEPS = 60
 TTLS = (500, 2_000, 5_000, 20_000)  # ms
@@ -70,7 +70,7 @@ class Transcription(ABC):
                 now, left, right = bench.now(), None, None
                 match dice.choices(("request", "release", "time", "ears"), (6, 2, 2, 1))[0]:
                     case "request":
-                        mode = dice.choice((WAIT, WAIT, WAIT, TRY, CEDE, CEDE))
+                        mode = dice.choice((WAIT, WAIT, WAIT, KEEP, KEEP, TRY, CEDE, CEDE))
                         proposed = max(int(token[:16]), dice.choice((0, fence, fence + 1)))  # (never below its ticket)
                         clock = dice.choice((0, now * 1000))
                         told.append(f"{mode!r} {token!r} {ttl} {proposed} {clock} at {now}")

@@ -173,7 +173,7 @@ class Scout:
                 self._first = Caught(self._wanted, trace, ear.node, ear.owner)
                 self._first.hold([it.down for it in self._links(trace) if it.label is not ear])
                 asyncio.get_running_loop().call_later(PATIENCE, self._too_late, self._first)
-        again = now - trace.asked.get(ear.node, now) > trace.ttl / 5
+        again = now - trace.asked.get(ear.node, now) > trace.ttl / 7
         trace.asked[ear.node] = now
         if again and len(trace.granted) >= self.quorum:
             links = self._links(trace)

@@ -129,7 +129,8 @@ class Result:
 class Campaign:
     """One phase, with servers, proxies and clients of its own. `clients`: processes; `users`: threads or tasks in each.
 
-    For the checker's own tests: `liar`: the first client ignores its losses; `moments` and `plan`: what is done, and when.
+    For the checker's own tests: `liar`: the first client ignores its losses; `deaf`: its books
+    miss its releases; `moments` and `plan`: what is done, and when.
     """
 
     def __init__(
@@ -143,10 +144,11 @@ class Campaign:
         executable: str | None = None,
         tell: Callable[[str], None] = print,
         liar: bool = False,
+        deaf: bool = False,
         moments: Sequence[Moment] = (*AIMED, *AIMED, *[Moment.ANY] * 7),
         plan: Callable[[Caught | None], list[tuple[Kind, int]]] | None = None,
     ) -> None:
-        self.phase, self.tell, self.liar, self.plan = phase, tell, liar, plan
+        self.phase, self.tell, self.liar, self.deaf, self.plan = phase, tell, liar, deaf, plan
         self.clients, self.users, self.cables, self.executable = clients, users, cables, executable
         self.dice = random.Random(f"{seed} {phase.name}")
         self.result = Result(phase, seed)
@@ -195,6 +197,7 @@ class Campaign:
                     fresh=[it.run_id for it in servers],
                     guard=self.phase.guard,
                     liar=self.liar and which == 0,
+                    deaf=self.deaf and which == 0,
                 )
                 for which in range(self.clients)
             ]
@@ -226,6 +229,10 @@ class Campaign:
         if not self.result.broken:
             await self._drained()
         self._read()
+        if not self.result.broken:
+            last = {crowd.owner(which) for which in range(len(crowd))}
+            for owner in sorted((last & self.history.ready) - self.history.balanced):
+                self._breaks(BAD_END, f"{owner} did not show that its books balance")
         self._judge(since=0.0)
 
     def _progress(self, now: float) -> str:
@@ -449,6 +456,7 @@ def summary(result: Result) -> str:
         f"{result.phase.name}: {result.seconds:.0f} s, {len(result.happened)} faults, {result.aimed} at the moment they were aimed at",
         f"    {result.holds} holds of {counts[ASKED]} asked for, {counts[LOST]} told that they were lost, {counts[REFUSED]} refused",
         f"    fences {fences[0]} to {fences[-1]}; {result.looks} looks at all keys of a node",
+        f"    the books of {len(history.balanced)} clients balance",
         f"    recovery p50 {statistics.median(took):.2f} s, max {max(took):.2f} s",
     ]
     if result.beyond:

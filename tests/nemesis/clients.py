@@ -24,6 +24,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from proof.books import TOLD, Books
+
 import holdfast
 import holdfast.aio
 from holdfast import events
@@ -31,16 +33,20 @@ from holdfast.clock import clock
 from holdfast.errors import HoldfastError, LockLost, NoQuorum, NotAcquired, WrongProcess
 
 from . import servers
-from .history import ASKED, FAILED, FORKED, GRANTED, LOST, RAISED, READY, REFUSED, RELEASED, UNTIL
+from .history import ASKED, BALANCED, FAILED, FORKED, GRANTED, LOST, RAISED, READY, REFUSED, RELEASED, UNTIL
 
 LOOK = 0.01  # seconds between two looks at a lease that is held
 RESPITE = 0.1  # seconds after NoQuorum: it is said at once when a majority has been away for long, and nobody should spin
+PATIENCE = 5.0  # seconds for observers to hear what is left to tell
 THREADS, TASKS = "threads", "asyncio"
 
 
 @dataclass
 class Settings:
-    """What a client is told. `users`: how many threads or tasks; `liar`: it ignores losses (for the checker's own test)."""
+    """What a client is told.
+
+    `users`: how many threads or tasks. For the checker's own tests, `liar`: it ignores losses; `deaf`: its books miss releases.
+    """
 
     urls: list[str]
     names: list[str]
@@ -54,6 +60,7 @@ class Settings:
     fresh: list[str]
     guard: bool = True
     liar: bool = False
+    deaf: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,7 @@ class Client:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.diary, self.stopped, self.fork = settings, Diary(settings), False, False
+        self.books = Books()
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "stopped", True))
         signal.signal(signal.SIGUSR1, lambda *_: setattr(self, "fork", True))
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever is forked is waited for by nobody
@@ -132,7 +140,7 @@ class Client:
         """Of its holdfast."""
         it = self.settings
         found = {"ttl": it.ttl, "max_ttl": it.ttl, "node_timeout": it.node_timeout, "fresh": it.fresh, "owner": it.owner}
-        return {**found, "observer": self.diary.renewed, **({} if it.guard else {"restart_guard": None})}
+        return {**found, "observer": [self.diary.renewed, self._enter], **({} if it.guard else {"restart_guard": None})}
 
     def users(self) -> Iterator[tuple[str, random.Random]]:
         """Who they are, and what decides for them."""
@@ -143,6 +151,19 @@ class Client:
         """An acquisition came to nothing, or a lease was lost: that may be. Returns for how many seconds to do nothing."""
         self.diary.note(REFUSED if isinstance(error, NotAcquired) else RAISED, who, told=f"{type(error).__name__}: {error}"[:300])
         return RESPITE if isinstance(error, NoQuorum) else 0.0
+
+    def _enter(self, event: events.Event) -> None:
+        if not (self.settings.deaf and isinstance(event, events.Released)):
+            self.books(event)
+
+    def balance(self, stats: holdfast.Stats) -> None:
+        """It is closed: do its books balance?"""
+        deadline = time.monotonic() + PATIENCE
+        # Observers have a thread of their own, which may still be at it.
+        while (wrongs := self.books.wrongs(stats)) and time.monotonic() < deadline:
+            time.sleep(LOOK)
+        told = {it.__name__: self.books.kinds[it] for it in TOLD}
+        self.diary.note(FAILED if wrongs else BALANCED, self.settings.owner, told=wrongs or told)
 
 
 class Threads(Client):
@@ -157,6 +178,7 @@ class Threads(Client):
                 it.start()
             for it in users:
                 it.join()
+        self.balance(self.locks.stats())
 
     def _user(self, who: str, dice: random.Random) -> None:
         for turn in turns(self.settings, dice):
@@ -225,6 +247,7 @@ class Tasks(Client):
         async with holdfast.aio.Holdfast(*self.settings.urls, **self.options()) as self.locks:
             self.diary.note(READY, self.settings.owner)
             await asyncio.gather(*[self._user(*it) for it in self.users()])
+        await asyncio.to_thread(self.balance, self.locks.stats())
 
     async def _user(self, who: str, dice: random.Random) -> None:
         for turn in turns(self.settings, dice):

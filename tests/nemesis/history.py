@@ -20,6 +20,7 @@ from holdfast.testing.windows import Window, fences_back, overlaps
 # What clients write.
 ASKED, GRANTED, REFUSED, UNTIL, LOST, RELEASED = "asked", "granted", "refused", "until", "lost", "released"
 READY, FORKED, RAISED = "ready", "forked", "raised"  # raised: a lease was lost, and its user met with it
+BALANCED = "balanced"  # at a client's end: what it told its observers goes together, and so do its counts
 FAILED = "failed"  # what no client may ever see
 
 EXCLUSION, FENCING, NO_FENCE = "exclusion", "fence", "no fence"
@@ -48,6 +49,7 @@ class History:
     counts: Counter[str] = field(default_factory=Counter)
     alive: dict[str, float] = field(default_factory=dict)  # when each name was last granted, kept or given back
     ready: set[str] = field(default_factory=set)  # clients that have begun
+    balanced: set[str] = field(default_factory=set)  # clients whose books went together at their end
     broken: list[Broken] = field(default_factory=list)  # what one line is enough to see
     _over: set[str] = field(default_factory=set)
     _whose: dict[str, str] = field(default_factory=dict)
@@ -59,6 +61,8 @@ class History:
         self.counts[what] += 1
         if what == READY:
             self.ready.add(line["who"])
+        if what == BALANCED:
+            self.balanced.add(line["who"])
         if what == FAILED:
             self.broken.append(Broken(FAILED, f"{line['who']}: {line['told']}", at))
         if what == GRANTED:

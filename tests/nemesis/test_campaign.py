@@ -9,9 +9,9 @@ import pytest
 from nemesis import faults
 from nemesis.__main__ import lacking
 from nemesis.aims import Caught, Moment
-from nemesis.campaign import ALL_LAWS, WITHIN, Campaign, Phase, Result, Strike, table
+from nemesis.campaign import ALL_LAWS, BAD_END, WITHIN, Campaign, Phase, Result, Strike, table
 from nemesis.faults import KINDS, Kind
-from nemesis.history import EXCLUSION, GRANTED
+from nemesis.history import EXCLUSION, FAILED, GRANTED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the nemesis knows Linux's processes only")
 
@@ -55,11 +55,18 @@ async def test_a_client_that_ignores_its_losses_is_found() -> None:
     assert {it.law for it in result.broken} == {EXCLUSION}, result.seed
 
 
+async def test_a_client_that_does_not_hear_of_its_releases_is_found() -> None:
+    result = await Campaign(WITHIN, 8, clients=2, users=2, tell=quietly, deaf=True, plan=lambda caught: []).run(2.0)
+    assert {it.law for it in result.broken} == {FAILED, BAD_END}, result.seed
+    assert result.history.balanced == {"c1.0"}
+
+
 async def test_a_short_campaign_breaks_nothing() -> None:
     result = await Campaign(WITHIN, 7, clients=2, users=2, tell=quietly).run(3.0)
     assert result.broken == [], result.seed
     assert result.holds > 0
     assert result.looks > 0
+    assert len(result.history.balanced) == 2, "each client that was not killed"
     assert "| **all** |" in table([result])
 
 

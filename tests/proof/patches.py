@@ -14,14 +14,15 @@ import pytest
 
 
 def method(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, text: str, other: str) -> None:
-    """Put another text into a method of a class."""
-    before: Any = vars(kind)[name]
+    """Put another text into a method of a class, wherever it inherits it from."""
+    owner = next(it for it in kind.__mro__ if name in vars(it))
+    before: Any = vars(owner)[name]
     plain: Any = before.fget if isinstance(before, property) else before
     source = textwrap.dedent(getsource(plain))
     assert source.count(text) == 1, f"{kind.__name__}.{name} has changed: so must this mutant"
     made: dict[str, Any] = {}
-    exec(source.replace(text, other), dict(vars(sys.modules[kind.__module__])), made)
-    monkeypatch.setattr(kind, name, made[name])
+    exec(source.replace(text, other), dict(vars(sys.modules[owner.__module__])), made)
+    monkeypatch.setattr(owner, name, made[name])
 
 
 def function(monkeypatch: pytest.MonkeyPatch, it: Any, text: str, other: str) -> None:

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 import test_errors
-from core import test_claim, test_ticket
+from core import test_claim, test_renewal, test_ticket
 from engine import test_census, test_crew, test_record
 from model.test_model import MUTANTS as MODEL
 from proof import patches
-from recipes import test_exclusive, test_looking
+from recipes import test_exclusive, test_inspection
 from scripts.test_mutants import MUTANTS as EXCLUSIVE
 from scripts.test_readwrite import MUTANTS as SHARED
 from sim.test_planted import PLANTED
@@ -29,14 +29,15 @@ from sim.test_readwrite import PLANTED as PLANTED_SHARED
 from wire import test_lane
 
 from holdfast import errors
-from holdfast.core import claim
 from holdfast.core.claim import Claim
 from holdfast.core.command import Command
+from holdfast.core.renewal import Renewal
 from holdfast.core.ticket import Mint
+from holdfast.core.vote import Vote
 from holdfast.engine.census import Census
 from holdfast.engine.crew import Crew
 from holdfast.engine.record import Record
-from holdfast.recipes import exclusive, looking
+from holdfast.recipes import exclusive, inspection
 from holdfast.wire.lane import Lane
 
 SCRIPTS = EXCLUSIVE | SHARED
@@ -67,12 +68,12 @@ CONVERSATIONS = {
         test_claim.test_a_waiter_makes_way_as_soon_as_it_hears_of_a_lower_ticket,
     ),
     "a holder counts a burnt node again": Conversation(
-        patched(Claim, "_burn", "vote.burnt, vote.granted, vote.since = True, False, inf", "vote.ceding = vote.granted = False"),
+        patched(Claim, "_burn", "vote.burns()", "vote.ceding = vote.granted = False"),
         test_claim.test_a_holder_never_counts_again_a_node_whose_cede_was_cut,
         {"cut": "broken"},
     ),
     "a command that failed moves the bound": Conversation(
-        patched(Claim, "_failed", "vote.error = error", "vote.base = vote.bound = quorum.bound(now, self.ttl); vote.error = error"),
+        patched(Claim, "_failed", "vote.failed(", "vote.base = vote.bound = quorum.bound(now, self.ttl); vote.failed("),
         test_claim.test_a_request_that_fails_moves_no_bound,
     ),
     "names with a hash tag share keys": Conversation(
@@ -81,7 +82,7 @@ CONVERSATIONS = {
         {"name": "x{t}:fence"},
     ),
     "a push is matched by its token only": Conversation(
-        patched(Crew, "_told_by", "claim.recipe.name == key and ", ""),
+        patched(Crew, "_told_by", "and claim.recipe.name == key", "and True"),
         test_crew.test_a_push_with_the_right_token_and_the_wrong_name_does_not_reach_the_claim,
     ),
     "a silent connection is kept for ever": Conversation(
@@ -93,11 +94,11 @@ CONVERSATIONS = {
         {"reply": [0, 5000, 2, None]},
     ),
     "a missing answer is suspected for ever": Conversation(
-        patched(Claim, "answered", "vote.unsure = False", "pass"),
+        patched(Vote, "answered", "self.unsure = False", "pass"),
         test_claim.test_what_a_missing_answer_may_have_said_is_settled_by_the_next_one,
     ),
     "a series begins with the lease": Conversation(
-        patched(Claim, "hold", "self._begins(vote, vote.since)", "self._begins(vote, now)"),
+        patched(Claim, "hold", "vote.begins(vote.since, fence)", "vote.begins(now, fence)"),
         test_claim.test_a_series_that_broke_while_waiting_begins_with_its_grant_and_not_with_the_lease,
     ),
     "an answer after the release makes it held": Conversation(
@@ -115,7 +116,7 @@ CONVERSATIONS = {
     ),
     "renewals go to the nodes that there were when it began": Conversation(
         patched(
-            Claim, "_renewal", "self._reach.up if self.votes[i].owed", "self._touched if self.votes[i].sent > -inf and self.votes[i].owed"
+            Claim, "_renew", "self._reach.up if votes[node].owed", "self._may_know if votes[node].sent > -inf and votes[node].owed"
         ),
         test_claim.test_a_node_that_comes_back_is_asked_by_a_holder_at_its_next_renewal,
     ),
@@ -126,19 +127,17 @@ CONVERSATIONS = {
         patched(Command, "again", "self.mode is RELEASE", "False"), test_crew.test_a_release_that_was_not_answered_is_said_again_once
     ),
     "a value without an expiry is no lock": Conversation(
-        lambda monkeypatch: patches.function(
-            monkeypatch, claim._no_lock, "in str(vote.error)", "in str(vote.error) or vote.left == LASTING"
-        ),
+        patched(Vote, "no_lock", "in str(self.error)", "in str(self.error) or self.left == -1"),
         test_claim.test_S11_what_waits_in_vain_for_a_value_without_an_expiry_is_busy,
         {"deadline": 2.0},
     ),
     "what never expires is not watched": Conversation(
-        patched(Claim, "_denied", "left != NO_KEY and", "left >= 0 and"),
+        patched(Claim, "_first_in_line", "answer.left == NO_KEY or", "answer.left < 0 or"),
         test_claim.test_S11_a_value_without_an_expiry_is_a_holder_that_is_watched_and_looked_at_every_third_of_a_ttl,
         {"value": b"a value"},
     ),
     "a warning for each value": Conversation(
-        patched(Crew, "act", ', f"key {claim.recipe.part}")', ")"),
+        patched(Crew, "_warn_of", 'f"key {claim.recipe.part}"', "claim.warning(node)"),
         test_crew.test_a_value_without_an_expiry_is_warned_of_once_for_a_name_and_a_node_whatever_it_is,
     ),
     "warnings are remembered for ever": Conversation(
@@ -149,17 +148,27 @@ CONVERSATIONS = {
         patched(Claim, "changed", "flushed and self.state is HELD", "False"),
         test_claim.test_a_holder_asks_a_node_that_was_flushed_at_once,
     ),
+    "a restart without a guard is not asked about": Conversation(
+        patched(Crew, "_forgetful", "return before != lane.run_id and self.settings.guard is None", "return False"),
+        test_crew.test_without_a_guard_a_holder_asks_a_node_that_has_restarted_at_once,
+        {"guard": None, "restarted": True, "asked": 1},
+    ),
+    "every restart is asked about": Conversation(
+        patched(Claim, "joined", "if restarted:", "if True:"),
+        test_crew.test_without_a_guard_a_holder_asks_a_node_that_has_restarted_at_once,
+        {"guard": None, "restarted": False, "asked": 0},
+    ),
     "each flush is asked about": Conversation(
         patched(Claim, "_flushed", "vote.owed or vote.burnt", "vote.burnt"),
         test_crew.test_a_thousand_leases_ask_a_flushed_node_in_one_write,
     ),
     "a flushed node is asked that cannot be spoken to": Conversation(
-        patched(Claim, "_flushed", " or self._reach.standing[node] is not UP", ""),
+        patched(Claim, "_flushed", " or self._reach.standing[node] is not Standing.UP", ""),
         test_claim.test_a_node_that_cannot_be_spoken_to_is_not_asked_when_it_was_flushed,
-        {"standing": test_claim.GUARDED},
+        {"standing": test_claim.Standing.GUARDED},
     ),
     "a flush prolongs what is not renewed": Conversation(
-        patched(Claim, "_flushed", "self.ttl if self._renew else max(self.until - now, 0.001)", "self.ttl"),
+        patched(Claim, "_flushed", "self.ttl if self._renewal.wanted else max(self.until - now, 0.001)", "self.ttl"),
         test_claim.test_a_lease_that_is_not_renewed_is_not_made_longer_by_a_flush,
     ),
     "a waiter asks a flushed node before its holder": Conversation(
@@ -172,7 +181,7 @@ CONVERSATIONS = {
         test_lane.test_an_error_that_answers_a_question_is_short_and_can_be_printed,
     ),
     "a refusal of a node is told as it is": Conversation(
-        patched(Lane, "_greeted", "told = readable(str(reply))", "told = str(reply)"),
+        patched(Lane, "_greeted", "_refused(word, readable(str(reply)))", "_refused(word, str(reply))"),
         test_lane.test_what_a_node_refuses_with_is_short_and_can_be_printed,
         {"place": 7, "word": "INFO"},
     ),
@@ -181,8 +190,8 @@ CONVERSATIONS = {
         test_lane.test_of_what_a_server_says_of_itself_little_is_kept,
     ),
     "what inspect shows can forge lines": Conversation(
-        lambda monkeypatch: monkeypatch.setattr(looking, "readable", str),
-        test_looking.test_what_others_wrote_cannot_forge_a_line_nor_fill_the_screen,
+        lambda monkeypatch: monkeypatch.setattr(inspection, "readable", str),
+        test_inspection.test_what_others_wrote_cannot_forge_a_line_nor_fill_the_screen,
     ),
     "what LockBusy shows can forge lines": Conversation(
         lambda monkeypatch: monkeypatch.setattr(errors, "readable", lambda text, most=0: text),
@@ -220,11 +229,11 @@ CONVERSATIONS = {
         patched(Lane, "_unfit", "not self._subscribed or ", ""), test_lane.test_a_server_that_confirms_no_subscription_is_refused
     ),
     "an answer that nobody asked for is passed over": Conversation(
-        patched(Lane, "received", 'self.bad = ConnectionError("it says what nobody asked for")\n            return', "continue"),
+        patched(Lane, "received", 'self.bad = ConnectionError("it says what nobody asked for")\n                return', "continue"),
         test_lane.test_an_answer_that_nobody_asked_for,
     ),
     "replies of any size are read": Conversation(
-        patched(Lane, "received", "reader.check(bytes(data))", "pass"),
+        patched(Lane, "_oversized", "self._reader.check(bytes(data))", "pass"),
         test_lane.test_what_is_larger_than_any_answer_is_refused_before_it_is_read,
     ),
     "tickets go back with the clock": Conversation(
@@ -235,23 +244,46 @@ CONVERSATIONS = {
         patched(Mint, "token", "(self._serial + 1) % 2**32", "0"), test_ticket.test_B07_no_two_tokens_are_alike
     ),
     "a push counts before the first answer": Conversation(
-        patched(Claim, "pushed", "kind == GRANTED and vote.sent > -inf", "kind == GRANTED"),
+        patched(Vote, "grants_by_push", "if self.sent > -inf:", "if True:"),
         test_claim.test_a_push_before_the_first_answer_on_a_new_connection_has_no_bound,
     ),
     "an unconfirmed renewal is not repeated": Conversation(
-        patched(Claim, "_renewal", "if not self.doubt and now >= self._asked + patience:", "if False:"),
+        patched(Renewal, "doubts", "if self.doubt or now < self._asked + patience:", "if True:"),
         test_claim.test_S17_B45_an_unconfirmed_renewal_is_repeated_sooner,
     ),
+    "what begins together asks together": Conversation(
+        patched(Mint, "place", "return (ticket * GOLDEN + self._offset) % 2**32 / 2**32", "return 0.0"),
+        test_crew.test_what_begins_together_does_not_ask_together_for_ever,
+        {"held": True},
+    ),
+    "what leaves late moves what comes after it": Conversation(
+        patched(Renewal, "_next_turn", "self._turn += period * (1 + missed)", "self._turn = now + period"),
+        test_renewal.test_each_comes_to_its_place_by_asking_sooner_twice_and_keeps_it,
+        {"place": 0.5},
+    ),
+    "one turn wakes all": Conversation(
+        patched(
+            Crew,
+            "_wake_timed",
+            "for timed in islice(self._timers.passed(now), TURN)",
+            "left = 10**9\n    for timed in self._timers.passed(now)",
+        ),
+        test_crew.test_one_turn_wakes_so_many_claims_and_the_next_one_comes_at_once,
+    ),
+    "what one turn has left is late": Conversation(
+        patched(Crew, "_wake_timed", "self._timers.looked(now)", "pass"),
+        test_crew.test_one_turn_wakes_so_many_claims_and_the_next_one_comes_at_once,
+    ),
     "a broken connection takes its grant away": Conversation(
-        patched(Claim, "broke", "vote.unsure |= vote.owed > 0", "vote.granted = False"),
+        patched(Vote, "disconnected", "if self.owed > 0:\n        self.unsure = True", "self.granted = False"),
         test_claim.test_what_a_broken_connection_granted_counts_on,
     ),
     "every holder asks at once after a reconnect": Conversation(
-        patched(Claim, "joined", "if self.doubt and self._renew:", "if self._renew:"),
+        patched(Claim, "joined", "if self.doubt and self._renewal.wanted:", "if self._renewal.wanted:"),
         test_claim.test_a_node_that_comes_back_is_asked_by_a_holder_at_its_next_renewal,
     ),
     "an outage never ends the wait": Conversation(
-        patched(Claim, "_dismayed", "if now >= self._dark + reach.outage:", "if False:"),
+        patched(Claim, "_dismayed", "if now >= self._away_since + reach.outage:", "if False:"),
         test_claim.test_B18_waiting_has_an_end_when_a_majority_is_away,
     ),
     "a lease outlasts its max_hold": Conversation(
@@ -259,17 +291,27 @@ CONVERSATIONS = {
         test_claim.test_B24_S24_a_lease_ends_when_it_was_held_for_as_long_as_allowed,
         {"limit": 5.0},
     ),
+    "what was left is released": Conversation(
+        patched(Claim, "release", "if self.stays:", "if False:"),
+        test_claim.test_a_claim_that_stays_ends_without_a_release,
+        {"heard": False},
+    ),
+    "what was left is released when it is lost": Conversation(
+        patched(Claim, "lose", "if not self.stays:", "if True:"),
+        test_claim.test_a_claim_that_stays_is_not_released_however_it_ends,
+        {"end": "closed"},
+    ),
     "no heartbeat": Conversation(
         patched(Claim, "_heartbeat", "beat or (expired", "False or (expired"),
         test_claim.test_heartbeats_go_to_every_node_that_owes_nothing,
     ),
     "the first in line does not ask when the holder's key expires": Conversation(
-        patched(Claim, "_denied", "if place == 0 and left >= 0:", "if False:"),
+        patched(Claim, "_first_in_line", "if answer.left >= 0:", "if False:"),
         test_claim.test_B38_S27_first_in_line_asks_again_when_the_holders_key_has_run_out,
         {"left": 500},
     ),
     "a foreign holder is not watched": Conversation(
-        patched(Claim, "_denied", "if place == 0 and left != NO_KEY and", "if False and"),
+        patched(Claim, "_first_in_line", "if answer.left == NO_KEY or", "if True or"),
         test_claim.test_the_first_in_line_has_a_foreign_holder_watched_once,
     ),
     "a holder makes way": Conversation(
@@ -282,7 +324,7 @@ CONVERSATIONS = {
         test_claim.test_a_holder_does_not_make_way,
     ),
     "any fence counts": Conversation(
-        patched(Claim, "answered", "if fence > self.latest(now) and", "if False and"),
+        patched(Claim, "_told", "if answer.fence > self.latest(now) and", "if False and"),
         test_claim.test_a_fence_that_no_clock_allows_is_neither_counted_nor_written_back,
         {"kind": "granted now", "above": 1},
     ),
@@ -467,6 +509,8 @@ ROWS = (
         conversation=(
             "a flush is not asked about",
             "each flush is asked about",
+            "a restart without a guard is not asked about",
+            "every restart is asked about",
             "a flushed node is asked that cannot be spoken to",
             "a flush prolongs what is not renewed",
             "a waiter asks a flushed node before its holder",
@@ -509,8 +553,23 @@ ROWS = (
         "a thousand holders ask at once",
         conversation=("every holder asks at once after a reconnect",),
     ),
+    Row(
+        "claims ask in places of their own, and a turn wakes 50 of them at most",
+        "beside thousands of leases an acquire waits for all of their renewals",
+        conversation=(
+            "what begins together asks together",
+            "what leaves late moves what comes after it",
+            "one turn wakes all",
+            "what one turn has left is late",
+        ),
+    ),
     Row("waiting that cannot succeed ends", "callers wait for ever", conversation=("an outage never ends the wait",)),
     Row("`max_hold` ends a lease", "a stuck holder keeps the lock", conversation=("a lease outlasts its max_hold",)),
+    Row(
+        "what a client leaves runs out by itself",
+        "the lock is handed on while its work goes on",
+        conversation=("what was left is released", "what was left is released when it is lost"),
+    ),
     Row(
         "a waiter asks again by itself",
         "L2: lost pushes, dead and foreign holders",

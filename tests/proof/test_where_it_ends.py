@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from swarm.scenes import LastMoment
 
-from holdfast.testing.scenes import LastMoment
 from holdfast.testing.world import Clock, Violation
 
 EXCLUSION = {"counted", "majority", "exclusion"}

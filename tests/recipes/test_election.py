@@ -60,8 +60,8 @@ def test_what_a_leader_says_has_versions() -> None:
     assert [speech.word(7, 1.0) for _ in range(2)] == [Word(7, 3, 1.0, "c")] * 2
     assert speech.word(8, 1.0) == Word(8, 3, 1.0, "c"), "another term"
     assert speech.word(8, 0.0) == Word(8, LAST), "the last word, whatever was said, and whatever will be"
-    assert speech.rider(7, 1.5) == OFFICE.announce(Word(7, 3, 1.5, "c"))
-    assert speech.rider(7, 0.0) == OFFICE.announce(Word(7, LAST))
+    assert speech.rider(TOKEN, 7, 1.5) == OFFICE.announce(Word(7, 3, 1.5, "c"))
+    assert speech.rider(TOKEN, 7, 0.0) == OFFICE.announce(Word(7, LAST))
     assert len(speech._said) == 1, "what nobody will say again is forgotten"
 
 
@@ -71,7 +71,7 @@ def test_who_leads_says_something_along_and_others_do_not() -> None:
     mine = OFFICE.with_rider(speech.rider)
     assert OFFICE.rider is None
     assert mine.rider is not None
-    assert mine.rider(7, 1.0) == OFFICE.announce(Word(7, 1, 1.0, "a:1"))
+    assert mine.rider(TOKEN, 7, 1.0) == OFFICE.announce(Word(7, 1, 1.0, "a:1"))
     assert mine.request(TOKEN, 10, b"w", 7) == OFFICE.request(TOKEN, 10, b"w", 7)
 
 
@@ -81,7 +81,7 @@ def test_what_can_be_said() -> None:
     with pytest.raises(ConfigError, match="what a leader says has 65537 bytes"):
         value_of("x" * (LONGEST_VALUE + 1))
     with pytest.raises(ConfigError, match="what a leader says is text, not b'x'"):
-        Office("boss", b"x", ttl=10, horizon=16_000)  # type: ignore[arg-type]
+        Office("boss", b"x", ttl=10, horizon=16_000)  # type: ignore[arg-type]  # (the mistake)
 
 
 # ------------------------------------------------ what answers mean

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,8 @@ K = 16_000
 
 
 def sha(script: str) -> bytes:
-    return hashlib.sha1((Path(holdfast.scripts.__file__).parent / f"{script}.lua").read_bytes()).hexdigest().encode()
+    text = (Path(holdfast.scripts.__file__).parent / f"{script}.lua").read_bytes()
+    return hashlib.sha1(holdfast.scripts.bare(text)).hexdigest().encode()
 
 
 def packed(*words: bytes | str | int) -> bytes:
@@ -89,6 +91,22 @@ def test_the_keys_of_a_name(name: str) -> None:
     assert keys_of(key_of(name)) == (name.encode(), *KEYS[name])
 
 
+@pytest.mark.parametrize(
+    "options, use",
+    [
+        ({}, "exclusive"),
+        ({"slot": 2}, "permit"),
+        ({"own": "election"}, "election"),
+        ({"own": "once"}, "once"),
+        ({"own": "once 2026-02-01"}, "once"),
+        ({"own": "fill"}, "fill"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a", "[fill", "a [b]"])
+def test_what_a_lock_is_for(options: dict[str, Any], use: str, name: str) -> None:
+    assert Exclusive(name, ttl=9.0, horizon=1, **options).primitive == use
+
+
 TAGS = {"a": "a", "{t}": "t", "a{t}b": "t", "{t}{u}": "t", "a{b": "a{b", "a}{t}": "t", "\u00e9{\u00e9}": "\u00e9", "{a{b}:x": "a{b"}
 
 
@@ -138,7 +156,7 @@ def test_a_name_that_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", [None, b"a", 5, ["a"]])
 def test_a_name_is_text(name: object) -> None:
     with pytest.raises(ConfigError, match="a lock's name is text, not "):
-        key_of(name)  # type: ignore[arg-type]
+        key_of(name)  # type: ignore[arg-type]  # (the mistake)
 
 
 def test_the_longest_name() -> None:
@@ -306,6 +324,8 @@ def test_a_slot_is_a_lock_of_its_own_beside_the_lock_of_that_name() -> None:
     lock, slot = Exclusive("a", ttl=10, horizon=K), Exclusive("a", ttl=10, horizon=K, slot=3)
     assert (lock.name, lock.part, lock.slot) == (b"a", "a", None)
     assert (slot.name, slot.label, slot.part, slot.slot) == (b"a[slot 3]", "a", "a[slot 3]", 3)
+    assert (lock.primitive, slot.primitive) == ("exclusive", "permit")
+    assert Exclusive.of_key(b"a[slot 3]", K).primitive == "exclusive"
     with pytest.raises(ConfigError, match="looks like a slot"):
         key_of("a[slot 3]")
     assert key_of("a[slot 3]", parts=True) == slot.name
@@ -316,9 +336,23 @@ def test_what_another_primitive_locks_is_a_lock_of_its_own_too() -> None:
     lock, slot = Exclusive("a", prefix="p:", ttl=10, horizon=K, own="once"), Exclusive("{x}a", ttl=10, horizon=K, own="fill")
     assert (lock.name, lock.label, lock.part, lock.slot) == (b"p:a[once]", "a", "a[once]", None)
     assert (slot.name, slot.label, slot.part, slot.slot) == (b"{x}a[fill]", "{x}a", "{x}a[fill]", None)
+    assert (lock.primitive, slot.primitive) == ("once", "fill")
+    assert Exclusive("a", ttl=10, horizon=K, own="once day 2026-11-22").primitive == "once"
     for name in ("a[once]", "a[election]", "a[fill]", "a[once 60s 5]", "a[once day 2026-11-22 Europe/Berlin]"):
         with pytest.raises(ConfigError, match="another primitive's lock"):
             key_of(name)
         assert key_of(name, parts=True) == name.encode()
         assert user_name(name) == "a"
     assert key_of("a[twice]") == b"a[twice]"
+
+
+def test_a_holder_may_have_something_to_say() -> None:
+    lock = Exclusive("a", ttl=10, horizon=K)
+
+    def rider(token: bytes, fence: int, ttl: float) -> bytes:
+        return b"%b %d %g" % (token, fence, ttl)
+
+    other = lock.with_rider(rider)
+    assert (lock.rider, other.rider) == (None, rider)
+    assert type(other) is Exclusive
+    assert other.request(TOKEN, 10, b"w", 7) == lock.request(TOKEN, 10, b"w", 7), "the lock is the same"

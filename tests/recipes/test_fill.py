@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recipes.test_looking import words
+from recipes.test_inspection import words
 
 from holdfast.recipes.exclusive import Exclusive, keys_of
 from holdfast.recipes.fill import Cache, Heard, Kept, best, heard, read, settled

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recipes.test_looking import words
+from recipes.test_inspection import words
 
 from holdfast.core import quorum
 from holdfast.recipes.exclusive import Exclusive

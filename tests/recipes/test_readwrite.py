@@ -38,6 +38,7 @@ def test_what_it_says(kind: bytes) -> None:
     keys = rw_keys_of(b"p:x")
     token = TOKEN + kind
     assert (lock.name, lock.label, lock.part, lock.kind) == (b"p:x", "x", "x", kind)
+    assert lock.primitive == ("read" if kind == READER else "write")
     asked = pack(b"EVALSHA", RW_REQUEST.sha, b"6", *keys, token, b"16000", b"10000", b"w", b"0000000000000005")
     assert lock.request(token, 10.0, b"w", 5) == asked
     release = pack(b"EVALSHA", RW_RELEASE.sha, b"6", *keys, token, b"16000")
@@ -46,3 +47,14 @@ def test_what_it_says(kind: bytes) -> None:
 
 def test_an_exclusive_grant_is_undone_by_its_own_script() -> None:
     assert undo(b"x", TOKEN, K) == exclusive.undo(b"x", TOKEN, K)
+
+
+def test_a_writer_may_have_something_to_say() -> None:
+    lock = ReadWrite("x", WRITER, horizon=K)
+
+    def rider(token: bytes, fence: int, ttl: float) -> bytes:
+        return b"%b %d %g" % (token, fence, ttl)
+
+    other = lock.with_rider(rider)
+    assert (lock.rider, other.rider) == (None, rider)
+    assert other.request(TOKEN + WRITER, 10, b"w", 7) == lock.request(TOKEN + WRITER, 10, b"w", 7), "the lock is the same"

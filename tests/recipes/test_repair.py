@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from proof import patches
-from recipes.test_looking import script, words
+from recipes.test_inspection import script, words
 
-from holdfast.core.reach import UP, Reach
+from holdfast.core.reach import Reach, Standing
 from holdfast.core.round import Round
 from holdfast.recipes import repair
 from holdfast.recipes.exclusive import beside
-from holdfast.recipes.gathering import BARRIER, LATCH, Gathering
+from holdfast.recipes.latch import BARRIER, LATCH, Gathering
 from holdfast.recipes.repair import BATCH, Tally, Told, mending
 from holdfast.scripts import ARRIVE, MEND, RECALL
 
@@ -28,7 +28,7 @@ def seen(answers: Mapping[int, Any]) -> Round:
     """A round that took a tenth of a second."""
     reach = Reach([f"n{it}" for it in range(9)], 1.0, 10.0, 16_000)
     for node in range(9):
-        reach.note(node, UP, 0.0)
+        reach.note(node, Standing.UP, 0.0)
     round_ = Round(dict.fromkeys(answers, b""), reach, deadline=1.0)
     round_.began, round_.ended = 5.0, 5.1
     round_.answers = dict(answers)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recipes.test_looking import words
+from recipes.test_inspection import words
 
+from holdfast.core.command import Rider
 from holdfast.errors import ConfigError
 from holdfast.recipes.exclusive import Exclusive, key_of, keys_of
 from holdfast.recipes.semaphore import MOST, Slots
@@ -44,7 +45,7 @@ def test_first_and_others_are_all_slots_once(ticket: int, permits: int, count: i
     slots = pool(permits, min(count, permits))
     first, others = slots.first(ticket), slots.others(ticket)
     assert len(first) == slots.needed
-    assert sorted(it.slot for it in [*first, *others]) == list(range(permits))  # type: ignore[type-var]
+    assert sorted(it.slot for it in [*first, *others]) == list(range(permits))  # type: ignore[type-var]  # (slots are numbers here)
 
 
 def test_those_who_come_together_begin_elsewhere() -> None:
@@ -96,3 +97,20 @@ def test_whoever_names_fewer_permits_uses_slots_of_whoever_names_more(few: int, 
     theirs = {it.name for it in large}
     assert {it.name for it in [*small.first(ticket), *small.others(ticket)]} <= theirs
     assert len(theirs) == more
+
+
+def test_the_holder_of_a_slot_may_have_something_to_say() -> None:
+    slots = pool(3)
+    plain = slots[0]
+
+    def rider_of(key: bytes) -> Rider:
+        return lambda token, fence, ttl: key
+
+    other = slots.with_riders(rider_of)
+    said = []
+    for slot in other:
+        assert slot.rider is not None
+        said.append(slot.rider(b"t", 7, 1.0))
+    assert said == [b"pool[slot 0]", b"pool[slot 1]", b"pool[slot 2]"]
+    assert slots[0] is plain and plain.rider is None
+    assert (other.permits, other.needed, other.horizon) == (3, 1, K)

@@ -58,7 +58,7 @@ class RWBench(Bench):
     def release_words(self, token: bytes, K: int = K, name: bytes = NAME) -> Words:
         return "EVALSHA", self.release_script.sha, 6, *rw_keys(name), token, K
 
-    def see(self, name: bytes = NAME) -> Seen:  # type: ignore[override]
+    def see(self, name: bytes = NAME) -> Seen:  # type: ignore[override]  # (another kind of state)
         name, fence, queue, waiters, readers, rfence = rw_keys(name)
         # The fences' expiries first: what is read later has less time left, and a fence must outlive its holder.
         left = [("PTTL", it) for it in (fence, rfence, name, readers, queue, waiters)]

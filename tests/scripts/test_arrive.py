@@ -5,7 +5,6 @@ A script with a fault is found by the same histories.
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,8 +13,9 @@ from typing import Any
 import hiredis
 import pytest
 from scripts.bench import INBOXES, Bench, Simulated, about, simulated
+from scripts.faulty import planted
 
-from holdfast.recipes.gathering import BARRIER, LATCH, Gathering, Told
+from holdfast.recipes.latch import BARRIER, LATCH, Gathering, Told
 from holdfast.scripts import ARRIVE, Script
 from holdfast.testing.server import VALKEY_9
 
@@ -180,7 +180,7 @@ def test_what_somebody_else_has_written_there_is_as_if_nothing_were(node: Node) 
 
 def test_it_is_kept_so_long_and_never_shorter(node: Node) -> None:
     short = Gathering(LATCH, "n", 3, 1.0)
-    left = lambda: node.bench.operator.batch(("PTTL", "{n}:latch"), ("PTTL", "{n}:arrived"))  # noqa: E731
+    left = lambda: node.bench.operator.batch(("PTTL", "{n}:latch"), ("PTTL", "{n}:arrived"))  # noqa: E731 (a name for a question)
     node.say([b"a"], recipe=short)
     assert all(about(it, 1000) for it in left())
     node.say()
@@ -356,14 +356,6 @@ def test_a_history_is_what_it_is_in_the_model(bench: Bench) -> None:
 # ------------------------------------------------ planted faults
 
 
-def planted(old: str, new: str) -> Script:
-    """The script with a fault."""
-    source = ARRIVE.source.decode()
-    assert source.count(old) == 1, old
-    text = source.replace(old, new).encode()
-    return Script("arrive", text, hashlib.sha1(text).hexdigest().encode(), ARRIVE.keys, ARRIVE.arguments)
-
-
 FAULTS = {
     "counts arrivals and not ids": (
         "if not call('ZSCORE', arrived, id) then\n            call('ZADD'",
@@ -389,7 +381,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_script_with_a_fault_is_found(fault: str) -> None:
-    node = Node(simulated(VALKEY_9), BARRIER, 3, planted(*FAULTS[fault]))
+    node = Node(simulated(VALKEY_9), BARRIER, 3, planted(ARRIVE, *FAULTS[fault]))
     if fault.startswith("a look"):
         with pytest.raises((AssertionError, hiredis.ReplyError)):
             test_a_look_where_nothing_is_notes_nothing(node)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable
 from contextlib import closing
@@ -12,6 +11,7 @@ from typing import Any
 import hiredis
 import pytest
 from scripts.bench import INBOXES, SLACK, Bench, Simulated, simulated
+from scripts.faulty import planted
 
 from holdfast.recipes.election import LAST, Office, Word
 from holdfast.scripts import ANNOUNCE, ELECTION, WATCH, Script
@@ -253,9 +253,7 @@ def test_who_may_not_publish_announces_all_the_same(node: Node) -> None:
 
 
 def damaged(script: Script, there: str, instead: str) -> dict[bytes, Script]:
-    assert script.source.count(there.encode()) == 1, there
-    source = script.source.replace(there.encode(), instead.encode())
-    return {script.sha: script._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())}
+    return {script.sha: planted(script, there, instead)}
 
 
 def differs(node: Node) -> bool:

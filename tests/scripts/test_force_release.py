@@ -1,16 +1,16 @@
 """What an operator's scripts do to fence records that no clock allows, on every kind of server.
 
-What else they do is in tests/contract/test_looking.py.
+What else they do is in tests/contract/test_inspection.py.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from scripts.bench import INBOXES, LONG, NAME, Bench, Granted, K, about, keys, simulated
+from scripts.faulty import planted
 from scripts.rw_bench import rw_keys
 
 from holdfast.scripts import FORCE_RELEASE, RW_FORCE_RELEASE, Script
@@ -106,9 +106,7 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_script_with_a_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     script, there, instead = MUTANTS[name]
-    assert script.source.count(there.encode()) == 1, there
-    source = script.source.replace(there.encode(), instead.encode())
-    damaged = script._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())
+    damaged = planted(script, there, instead)
     for act in (force, rw_force):
         if script is (act.__defaults__ or ())[1]:
             monkeypatch.setattr(act, "__defaults__", (b"", damaged))

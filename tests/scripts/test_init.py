@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,20 +14,25 @@ import holdfast.scripts
 from holdfast.scripts import (
     ANNOUNCE,
     ARRIVE,
+    BASIC,
     ELECTION,
     EXCLUSIVE,
     FILLS,
+    FORCE_RELEASE,
     GCRA,
+    INSPECT,
     LOADED,
     LOOK,
     MEND,
     MENDING,
+    NAMES,
     ONCE,
     PEEK,
     PERMITS,
     PUT,
     RATES,
     RECALL,
+    REGISTERS,
     RELEASE,
     REQUEST,
     ROLL,
@@ -38,16 +45,40 @@ from holdfast.scripts import (
     WATCH,
     WINDOW,
     Script,
+    bare,
 )
 
+ALL = (*LOADED, INSPECT, FORCE_RELEASE, RW_FORCE_RELEASE, NAMES, REGISTERS)
 OWN = (*EXCLUSIVE, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL, *MENDING)  # each of which is one file
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
 
-def test_a_script_is_its_file() -> None:
+def text_of(script: Script) -> str:
+    """The script's file, with its comments."""
+    return (FOLDER / f"{script.name}.lua").read_text()
+
+
+def test_a_script_is_its_file_without_comments_and_indentation() -> None:
     for script in OWN:
-        assert script.source == (FOLDER / f"{script.name}.lua").read_bytes()
+        assert script.source == bare(text_of(script).encode())
+        lines = script.source.decode().split("\n")
+        told = text_of(script).split("\n")
+        assert len(lines) == len(told), "the numbers of lines in a node's errors are those of the file"
+        for line, there in zip(lines, told, strict=True):
+            code = there.strip(" ")
+            assert line == ("" if code.startswith("--") else there.lstrip(" ")), script.name
+
+
+def test_only_whole_lines_of_comment_are_taken_out_and_no_text_of_a_script_s_can_look_like_one() -> None:
+    assert bare(b"-- a\n  -- b\n  x = 'a -- b' -- c\n\n\ty = 1\n--") == b"\n\nx = 'a -- b' -- c\n\ny = 1\n"
+    # Within brackets like these, a line that begins with two dashes would be part of a text.
+    assert not [it.name for it in FOLDER.glob("*.lua") if re.search(r"\[=*\[", it.read_text())]
+
+
+def test_what_a_client_of_plain_locks_loads_is_small() -> None:
+    assert (*EXCLUSIVE, ROLL) == BASIC
+    assert sum(len(it.source) for it in BASIC) < 8 * 1024
 
 
 def test_the_digest_is_the_one_that_servers_compute() -> None:
@@ -59,17 +90,18 @@ def test_the_digest_is_the_one_that_servers_compute() -> None:
 def test_a_script_of_read_write_locks_is_the_common_part_and_its_file(script: Script) -> None:
     common, own = ((FOLDER / f"{name}.lua").read_text() for name in ("rw_common", script.name))
     rest = FOLDER / f"{script.name}_else.lua"
-    assert script.source.decode() == (own + common + rest.read_text() if rest.exists() else common + own)
+    whole = own + common + rest.read_text() if rest.exists() else common + own
+    assert script.source == bare(whole.encode())
     assert script.sha == hashlib.sha1(script.source).hexdigest().encode()
-    head = re.match(r"(--.*\n)+", own)[0]  # type: ignore[index]
-    assert head.startswith(f"-- {script.name}: ")
-    [keys], [arguments] = (re.findall(rf"^-- {word} +(.*)$", head, re.MULTILINE) for word in ("KEYS", "ARGV"))
-    assert len(keys.split()) == script.keys
-    assert tuple(arguments.split()) == script.arguments
-    assert re.search(r"^-- Answer: ", head, re.MULTILINE)
     code = re.sub(r"--.*", "", script.source.decode())
     assert {int(number) for number in re.findall(r"KEYS\[(\d+)\]", code)} == set(range(1, script.keys + 1))
     assert {int(number) for number in re.findall(r"ARGV\[(\d+)\]", code)} == set(range(1, len(script.arguments) + 1))
+
+
+def named(word: str, head: str) -> tuple[str, ...]:
+    """The names in the first sentence after this word in a script's head."""
+    [sentence] = re.findall(rf"^-- {word}: ([^.]*)", head, re.MULTILINE) or [""]
+    return tuple(re.findall(r"`([^`]+)`", sentence))
 
 
 def test_those_that_lanes_load() -> None:
@@ -86,16 +118,13 @@ def test_those_that_lanes_load() -> None:
     assert [script.name for script in OWN] == names
 
 
-@pytest.mark.parametrize("script", OWN, ids=lambda script: script.name)
-def test_the_head_comment_names_the_keys_and_arguments(script: Script) -> None:
-    head = script.source.decode().partition("\nlocal ")[0]
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_the_head_comment_names_the_keys_and_arguments_in_order(script: Script) -> None:
+    head = re.match(r"(--.*\n)+", (FOLDER / f"{script.name}.lua").read_text())[0]  # type: ignore[index]  # (it matches)
     assert head.startswith(f"-- {script.name}: ")
-    assert all(line.startswith("--") for line in head.splitlines())
-    [keys] = re.findall(r"^-- KEYS +(.*)$", head, re.MULTILINE) or [""]
-    [arguments] = re.findall(r"^-- ARGV +(.*)$", head, re.MULTILINE) or [""]
-    assert len(keys.split()) == script.keys
-    assert tuple(arguments.split()) == script.arguments
-    assert re.search(r"^-- Answer: ", head, re.MULTILINE)
+    assert len(named("KEYS", head)) == script.keys
+    assert named("ARGV", head) == script.arguments
+    assert re.search(r"^-- Answer", head, re.MULTILINE)
 
 
 ONCE_EACH = [it for it in OWN if it not in RATES]
@@ -119,3 +148,13 @@ def test_the_body_of_a_rate_uses_a_key_and_some_arguments_for_each_limit(script:
     first = sorted(each + int(f"{sign}{number or 0}") for sign, number in places)
     assert first == list(range(common + 1, len(script.arguments) + 1))
     assert len(re.findall(r"ARGV\[", code)) == common + each
+
+
+def test_a_python_without_the_module_sha1_names_scripts_by_hashlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "_sha1", None)
+    spec = importlib.util.spec_from_file_location("holdfast.scripts", holdfast.scripts.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    again = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(again)
+    assert again.REQUEST.sha == REQUEST.sha

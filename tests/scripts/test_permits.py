@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from recipes.test_looking import words
+from recipes.test_inspection import words
 from scripts.bench import Bench, about
 
-from holdfast.recipes import looking
+from holdfast.recipes import inspection
 from holdfast.recipes.semaphore import Slots
 from holdfast.scripts import PERMITS
 
@@ -18,7 +18,7 @@ def look(bench: Bench, permits: int = 12) -> Any:
     """What the node answers."""
     bench.operator.say("SCRIPT", "LOAD", PERMITS.source)
     before = bench.operator.say("SCAN", 0, "COUNT", 1000)
-    answer = bench.client.say(*words(looking.permits(POOL.key, permits)))
+    answer = bench.client.say(*words(inspection.permits(POOL.key, permits)))
     assert sorted(bench.operator.say("SCAN", 0, "COUNT", 1000)[1]) == sorted(before[1]), "it changes nothing"
     return answer
 

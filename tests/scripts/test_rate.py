@@ -6,7 +6,6 @@ its own, which both have to obey; scripts with a fault break it.
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 from scripts.bench import Bench, Simulated, simulated
+from scripts.faulty import planted
 
 from holdfast.recipes.rate import SECOND, TURN, Gcra, Limit, Told, Window, reset
 from holdfast.scripts import GCRA, WINDOW, Script
@@ -645,9 +645,7 @@ def test_what_somebody_else_has_written_there_is_as_if_nothing_were(node: Node) 
 
 
 def damaged(script: Script, there: str, instead: str) -> dict[bytes, Script]:
-    assert script.source.count(there.encode()) == 1, there
-    source = script.source.replace(there.encode(), instead.encode())
-    return {script.sha: script._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())}
+    return {script.sha: planted(script, there, instead)}
 
 
 Found = Callable[[Node], bool]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,12 +10,13 @@ from typing import Any
 
 import pytest
 from scripts import rw_bench
-from scripts.bench import INBOXES, LONG, NAME, SHORT, Denied, Granted, K, Waiter, about, keys
+from scripts.bench import GRAIN, INBOXES, LONG, NAME, SHORT, Denied, Granted, K, Waiter, about, keys
 from scripts.conftest import DIALECTS, REAL
+from scripts.faulty import planted, with_source
 from scripts.rw_bench import RWBench, rw_keys, simulated
 from scripts.test_histories import near
 
-from holdfast.scripts import FORCE_RELEASE, RW_FORCE_RELEASE, SHARED, Script
+from holdfast.scripts import FORCE_RELEASE, RW_FORCE_RELEASE, SHARED, Script, bare
 from holdfast.testing.server import REDIS_7_2, VALKEY_9
 
 
@@ -29,10 +29,6 @@ def rw(request: pytest.FixtureRequest, start: Callable[[str], str]) -> Iterator[
 
 
 # ------------------------------------------------ who may be there together
-# Redis 6.2 counts each expiry from the moment of its own command, within one script, too. What a client believes ends 2 ms before the
-# lease at the least (the drift), so that a record which ends a millisecond before its lease is no harm.
-GRAIN = 2
-
 
 def test_readers_share(rw: RWBench) -> None:
     one, two = rw.reader(1), rw.reader(2)
@@ -272,12 +268,10 @@ def test_a_foreign_holder_is_left_alone(rw: RWBench) -> None:
 
 def forced(rw: RWBench, only: bytes, text: str = "", other: str = "") -> list[object]:
     """What the scripts of a forced release answer, in the order in which they are sent. `text`, `other`: damage to the second."""
-    source = RW_FORCE_RELEASE.source
-    assert source.count(text.encode()) == 1 or not text, "the script has changed: so must this mutant"
-    damaged = source.replace(text.encode(), other.encode()) if text else source
+    damaged = planted(RW_FORCE_RELEASE, text, other) if text else RW_FORCE_RELEASE
     return [
         rw.operator.say("EVAL", FORCE_RELEASE.source, 4, *keys(NAME), K, only),
-        rw.operator.say("EVAL", damaged, 6, *rw_keys(NAME), only, K),
+        rw.operator.say("EVAL", damaged.source, 6, *rw_keys(NAME), only, K),
     ]
 
 
@@ -776,16 +770,17 @@ def failures(scripts: tuple[Script, ...]) -> Iterator[str]:
             yield test.__name__
 
 
-@pytest.mark.parametrize("damage", MUTANTS)
-def test_the_tests_notice(damage: str) -> None:
-    text, other = (it.encode() for it in MUTANTS[damage])
+def damaged(damage: str) -> tuple[Script, ...]:
+    """Return the scripts with this fault, which is in one of them or in what both have in common."""
+    text, other = (bare(it.encode()) for it in MUTANTS[damage])
     counts = [it.source.count(text) for it in SHARED]
     assert max(counts) == 1, f"the scripts have changed: so must this mutant {counts}"
-    sources = [it.source.replace(text, other) for it in SHARED]
-    mutants = [
-        it._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode()) for it, source in zip(SHARED, sources, strict=True)
-    ]
-    assert next(failures(tuple(mutants)), None), f"no test fails: {damage}"
+    return tuple(with_source(it, it.source.replace(text, other)) for it in SHARED)
+
+
+@pytest.mark.parametrize("damage", MUTANTS)
+def test_the_tests_notice(damage: str) -> None:
+    assert next(failures(damaged(damage)), None), f"no test fails: {damage}"
 
 
 # ------------------------------------------------ histories
@@ -885,12 +880,7 @@ def test_a_real_server_and_the_simulated_one_are_alike(start: Callable[[str], st
 
 @pytest.mark.parametrize("damage", ["lapsed readers count", "the first reader that leaves frees it", "a downgrade looks like a gap"])
 def test_such_histories_find_a_script_that_is_a_little_wrong(damage: str) -> None:
-    text, other = (it.encode() for it in MUTANTS[damage])
-    wrong = tuple(
-        it._replace(source=source, sha=hashlib.sha1(source).hexdigest().encode())
-        for it in SHARED
-        for source in [it.source.replace(text, other)]
-    )
+    wrong = damaged(damage)
 
     def found(seed: int) -> bool:
         with closing(simulated(VALKEY_9)) as left, closing(simulated(VALKEY_9, wrong)) as right:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import pytest
-from recipes.test_looking import words
+from recipes.test_inspection import words
 from scripts.bench import Bench, about, simulated
+from scripts.faulty import planted
 
 from holdfast.engine import roll
 from holdfast.engine.roll import CLIENTS, LIFE, LISTS, TOLD, Roll
-from holdfast.scripts import ROLL, Script
+from holdfast.scripts import ROLL
 from holdfast.testing.server import VALKEY_9
 
 LISTS_KEY, CLIENTS_KEY = (it.decode() for it in roll.keys(""))
@@ -37,7 +37,7 @@ def look(bench: Bench, *known: str) -> dict[bytes, list[bytes]]:
     return {text: rest[::2] for text, *rest in say(bench, roll.look("", known))}
 
 
-def planted(bench: Bench, key: str, member: str, age: float) -> None:
+def signed(bench: Bench, key: str, member: str, age: float) -> None:
     """Somebody signed so many seconds ago."""
     seconds, micros = bench.operator.say("TIME")
     bench.operator.say("ZADD", key, int(seconds) * 1000 + int(micros) // 1000 - round(age * 1000), member)
@@ -65,35 +65,35 @@ def test_all_of_it_is_forgotten_when_nobody_has_signed_for_so_long(bench: Bench)
 
 
 def test_each_client_is_forgotten_by_itself(bench: Bench) -> None:
-    planted(bench, f"{CLIENTS_KEY}:f1", "old:1 00000001", LIFE + 60)
-    planted(bench, f"{CLIENTS_KEY}:f1", "older:1 00000002", LIFE + 70)
-    planted(bench, f"{CLIENTS_KEY}:f1", "recent:1 00000003", LIFE - 60)
-    planted(bench, LISTS_KEY, "f2", LIFE + 60)
+    signed(bench, f"{CLIENTS_KEY}:f1", "old:1 00000001", LIFE + 60)
+    signed(bench, f"{CLIENTS_KEY}:f1", "older:1 00000002", LIFE + 70)
+    signed(bench, f"{CLIENTS_KEY}:f1", "recent:1 00000003", LIFE - 60)
+    signed(bench, LISTS_KEY, "f2", LIFE + 60)
     sign(bench, "a:1 00000004", "f1")
     assert look(bench, "f3") == {b"f1": [b"recent:1 00000003", b"a:1 00000004"]}
     assert bench.operator.say("ZRANGE", f"{CLIENTS_KEY}:f1", 0, -1) == [b"recent:1 00000003", b"a:1 00000004"]
 
 
 def test_a_client_that_is_too_old_is_not_told_of_though_nobody_has_dropped_it(bench: Bench) -> None:
-    planted(bench, LISTS_KEY, "f1", 60)
-    planted(bench, f"{CLIENTS_KEY}:f1", "old:1 00000001", LIFE + 60)
+    signed(bench, LISTS_KEY, "f1", 60)
+    signed(bench, f"{CLIENTS_KEY}:f1", "old:1 00000001", LIFE + 60)
     assert look(bench, "f3") == {b"f1": []}
 
 
 def test_what_was_signed_by_a_clock_that_was_ahead_is_signed_again(bench: Bench) -> None:
     """Or a client that has ended would be seen to live for as long as the clock was ahead."""
-    planted(bench, LISTS_KEY, "f2", -5000)
+    signed(bench, LISTS_KEY, "f2", -5000)
     for it in ("early:1 00000001", "earlier:2 00000002"):
-        planted(bench, f"{CLIENTS_KEY}:f1", it, -5000)
+        signed(bench, f"{CLIENTS_KEY}:f1", it, -5000)
     sign(bench, "a:1 00000003", "f1")
     assert look(bench, "f3") == {b"f1": [b"a:1 00000003"]}
 
 
 def test_a_node_keeps_the_latest_of_many_clients_and_lists(bench: Bench) -> None:
     for number in range(CLIENTS + 5):
-        planted(bench, f"{CLIENTS_KEY}:f1", f"c{number}:1 {number:08x}", CLIENTS + 10 - number)
+        signed(bench, f"{CLIENTS_KEY}:f1", f"c{number}:1 {number:08x}", CLIENTS + 10 - number)
     for number in range(LISTS + 3):
-        planted(bench, LISTS_KEY, f"{number:x}{number:x}", LISTS + 10 - number)
+        signed(bench, LISTS_KEY, f"{number:x}{number:x}", LISTS + 10 - number)
     sign(bench, "last:1 ffffffff", "f1")
     assert bench.operator.say("ZCARD", f"{CLIENTS_KEY}:f1") == CLIENTS
     assert bench.operator.say("ZCARD", LISTS_KEY) == LISTS
@@ -146,11 +146,7 @@ TESTS = [
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_script_with_a_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = FAULTS[fault]
-    source = ROLL.source.decode()
-    assert source.count(old) == 1, old
-    text = source.replace(old, new).encode()
-    damaged = Script("roll", text, hashlib.sha1(text).hexdigest().encode(), ROLL.keys, ROLL.arguments)
-    monkeypatch.setitem(SCRIPT, "roll", damaged)
+    monkeypatch.setitem(SCRIPT, "roll", planted(ROLL, old, new))
     found = []
     for test in TESTS:
         try:

@@ -16,8 +16,9 @@ from holdfast.aio import election, lease, lock, semaphore
 from holdfast.aio.election import Observation
 from holdfast.aio.fill import Fill
 from holdfast.aio.once import Once
-from holdfast.face.inside import Inside
-from holdfast.face.terms import Terms
+from holdfast.base.reentrancy import Reentrancy
+from holdfast.base.terms import LockTerms
+from holdfast.checks import flag
 from holdfast.testing.driver import Driver, Witness
 from holdfast.testing.network import Node
 from holdfast.testing.world import Clock, World
@@ -31,7 +32,7 @@ class Lease(lease.Lease):
 
     __slots__ = ()
 
-    def _mine(self) -> bool:
+    def _check_owner(self) -> bool:
         # There is no event loop that it could belong to.
         return False
 
@@ -108,32 +109,36 @@ class Holdfast(aio.Holdfast):
 
     def _prepare(self) -> None:
         world, known, witness = self._parts
-        self._inside: Inside[Any] = Inside()
+        self._reentrancy: Reentrancy[Any] = Reentrancy()
         self._drivers = [
-            Driver(world, [known[it] for it in site.shard.nodes], site.settings, Clock(world, 0.0), witness)
-            for site in self._sites.all
+            Driver(world, [known[it] for it in shard.listed.nodes], shard.settings, Clock(world, 0.0), witness)
+            for shard in self._shards.all
         ]
+        for driver in self._drivers:
+            driver.crew.record.telling = bool(self._teller.observers)
         self._ways: Any = tuple(partial(self._driver, at) for at in range(len(self._drivers)))
         self.driver = self._drivers[0]
 
     def _driver(self, at: int = 0) -> Any:
         return self._drivers[at]
 
-    def _describe(self, terms: Terms) -> Lock:
-        at, sources = self._sites.placed(terms)
-        return Lock(terms, self._inside, self._ways[at], [(self._ways[it], parts) for it, parts in sources])
+    def _describe(self, terms: LockTerms) -> Lock:
+        at, sources = self._shards.placed(terms)
+        return Lock(terms, self._reentrancy, self._ways[at], [(self._ways[it], parts) for it, parts in sources])
 
-    def _permit(self, terms: Terms) -> Semaphore:
-        return Semaphore(terms, self._inside, self._ways[self._sites.placed(terms)[0]])
+    def _permit(self, terms: LockTerms) -> Semaphore:
+        return Semaphore(terms, self._reentrancy, self._ways[self._shards.placed(terms)[0]])
 
-    def _elect(self, terms: Terms, at: int) -> Election:
-        return Election(terms, self._inside, self._ways[at])
+    def _elect(self, terms: LockTerms, at: int) -> Election:
+        return Election(terms, self._reentrancy, self._ways[at])
 
     def fill(self, *arguments: Any, **options: Any) -> Any:
         asked, at = self._fills(*arguments, **options)
-        return Fill(asked, Lock(asked.terms, self._inside, self._ways[at]), self._ways[at])
+        return Fill(asked, Lock(asked.terms, self._reentrancy, self._ways[at]), self._ways[at])
 
-    async def close(self) -> None:
+    async def close(self, leave: bool = False) -> None:
+        for it in self._drivers if flag(leave, "leave") else ():
+            it.stay()
         for it in self._drivers:
             await it.close()
 

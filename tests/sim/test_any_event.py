@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.claim import HELD
+from holdfast.core.claim import State
 from holdfast.testing.driver import Driver
 from holdfast.testing.world import Task
 
@@ -94,7 +94,7 @@ def forgets(monkeypatch: pytest.MonkeyPatch, when: Callable[[Any], bool]) -> Non
 
 @pytest.mark.parametrize("kept", ["a waiter's place", "a holder's key"])
 def test_a_driver_that_leaves_something_behind_is_found(kept: str, town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    forgets(monkeypatch, lambda claim: (claim.state is HELD) is (kept == "a holder's key"))
+    forgets(monkeypatch, lambda claim: (claim.state is State.HELD) is (kept == "a holder's key"))
     with pytest.raises(AssertionError):
         served_soon(town)
 

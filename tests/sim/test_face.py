@@ -14,7 +14,7 @@ from sim.conftest import Town
 import holdfast.aio.client
 import holdfast.aio.election
 import holdfast.aio.fill
-import holdfast.aio.gathering
+import holdfast.aio.latch
 import holdfast.aio.lease
 import holdfast.aio.lock
 import holdfast.aio.once
@@ -27,7 +27,7 @@ Build = Callable[..., Town]
 # What a class of the simulated face has of its own, and why what ships cannot do it.
 OWN = {
     "Lease": {
-        "_mine": "a task of the world has no event loop",
+        "_check_owner": "a task of the world has no event loop",
         "_enter": "nobody cancels a task of the world",
         "__del__": "Python runs finalizers when it likes",
     },
@@ -110,8 +110,8 @@ SHIPPED: dict[str, tuple[type, str, Callable[[face.Holdfast], Awaitable[object]]
     "once": (holdfast.aio.once.Once, "run", lambda it: it.once("job", keep=60).run(_price)),
     "forget": (holdfast.aio.once.Once, "forget", lambda it: it.once("job", keep=60).forget()),
     "fill": (holdfast.aio.fill.Fill, "get", lambda it: it.fill("price", 60, _price).get()),
-    "latch": (holdfast.aio.gathering.Latch, "arrive", lambda it: it.latch("go", 2).arrive("a")),
-    "barrier": (holdfast.aio.gathering.Barrier, "wait", lambda it: it.barrier("go", 1).wait("a")),
+    "latch": (holdfast.aio.latch.Latch, "arrive", lambda it: it.latch("go", 2).arrive("a")),
+    "barrier": (holdfast.aio.latch.Barrier, "wait", lambda it: it.barrier("go", 1).wait("a")),
     "inspect": (holdfast.aio.client.Holdfast, "inspect", lambda it: it.inspect("a")),
     "ready": (holdfast.aio.client.Holdfast, "ready", lambda it: it.ready()),
     "repair": (holdfast.aio.client.Holdfast, "repair", lambda it: it.repair(0)),

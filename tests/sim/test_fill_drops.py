@@ -15,9 +15,9 @@ from sim.conftest import Town
 from sim.face import Holdfast
 from sim.test_fills import CACHE, LATE, LEASE, Burnt, Kitchen, lua, strikes
 
+from holdfast.base import fill
+from holdfast.base.fill import Found, OnNodes
 from holdfast.errors import NoQuorum
-from holdfast.face import fill
-from holdfast.face.fill import Found, OnNodes
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
@@ -141,7 +141,7 @@ def outlasted(build: Build) -> Found[int] | None:
     here.world.do(described.invalidate())
     dropped = here.world.now
     here.world.run(dropped + 1.0)
-    late.tell(described._fills.keeper._cache.put(fence, 5000, 0, 5000, b"0"))
+    late.tell(described._fills.store._cache.put(fence, 5000, 0, 5000, b"0"))
     here.world.run(dropped + 5.3)
     looker = here.client(ttl=LEASE)
     here.nodes[0].vanish(1.0)

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from sim.conftest import Town
 from sim.face import Holdfast, Once
 
 from holdfast import current
+from holdfast.base import once as turns
+from holdfast.base.once import Turn
+from holdfast.base.plans import Call
+from holdfast.base.schedule import Schedule
+from holdfast.base.values import Unfit
 from holdfast.core import quorum
+from holdfast.core.ticket import Mint
 from holdfast.errors import ConfigError, LockLost, Misuse, NoQuorum, NotAcquired
-from holdfast.face import once as turns
-from holdfast.face.once import Turn
-from holdfast.face.plans import Call
-from holdfast.face.schedule import Schedule
-from holdfast.face.values import Unfit
 from holdfast.recipes import once as recipes
 from holdfast.recipes.exclusive import keys_of
 from holdfast.recipes.once import Copy
@@ -177,7 +178,7 @@ class Story:
                     job.running = [it for it in job.running if it._driver is not client.driver]
                 self.world.after(0.1, self.joins)
 
-    def run(self) -> Story:
+    def run(self) -> Self:
         """Everything, to its end."""
         try:
             self.world.after(0.5, self.strike)
@@ -192,16 +193,20 @@ class Story:
                 if not task.done:
                     raise Broken("somebody is never told")
                 task.result()
-            last = self.town.client(ttl=TTL, max_ttl=TTL)
-            for key, job in self.jobs.items():
-                told = self.world.do(last.once(key, keep=1000).result())
-                if not told:
-                    raise Broken("the result is forgotten")
-                job.told.add(told.value)
-                self.look(job)
+            self.check()
         except Broken as broken:
             raise Broken(f"seed {self.seed}: {broken}") from None
         return self
+
+    def check(self) -> None:
+        """The law at the end, when nothing is wrong any more."""
+        last = self.town.client(ttl=TTL, max_ttl=TTL)
+        for key, job in self.jobs.items():
+            told = self.world.do(last.once(key, keep=1000).result())
+            if not told:
+                raise Broken("the result is forgotten")
+            job.told.add(told.value)
+            self.look(job)
 
 
 @pytest.mark.parametrize("nodes", [3, 5])
@@ -283,7 +288,9 @@ def test_however_long_it_takes(town: Build) -> None:
         assert calm.runs == 1, seed
 
 
-def test_nobody_polls_meanwhile(town: Build) -> None:
+def test_nobody_polls_meanwhile(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In step: the first heartbeats come no sooner than the others (rule C21).
+    monkeypatch.setattr(Mint, "place", lambda mint, ticket: 0.0)
     calm = Calm(town, takes=6.0, ttl=3.0, max_ttl=3.0)
     tasks = [it.driver.run(it.once("a", keep=1000).run(calm.does)) for it in calm.clients for _ in range(5)]
     calm.world.run(calm.world.now + 0.5)
@@ -314,7 +321,7 @@ def test_a_runner_that_dies_is_replaced_within_its_ttl(town: Build) -> None:
         calm.world.run(calm.world.now + 0.05)
         first.driver.kill()
         began = calm.world.now
-        calm.world.run(began + 10, lambda task=task: task.done)  # type: ignore[misc]
+        calm.world.run(began + 10, lambda task=task: task.done)  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
         assert task.result() == 2
         assert calm.world.now - began < TTL + 0.3 + 0.1, seed
         assert calm.fences[1] > calm.fences[0]
@@ -480,7 +487,7 @@ def boundary(build: Build, seed: int, slack: float | None = None) -> list[int]:
             once = client.once("a", keep=1000, per=60, slack=slack)
             after = begins + calm.world.dice.uniform(-0.02, 0.02)
             hosts.append(client.driver.run(fires(calm, once, after)))
-        calm.world.run(calm.world.now + 70, lambda hosts=hosts: all(it.done for it in hosts))  # type: ignore[misc]
+        calm.world.run(calm.world.now + 70, lambda hosts=hosts: all(it.done for it in hosts))  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
         assert len({it.result() for it in hosts}) <= 2
         runs.append(calm.runs - before)
     return runs
@@ -590,7 +597,8 @@ Seen = Callable[[Build], bool]
 
 
 def breaks_the_law(build: Build) -> bool:
-    for seed in range(240):
+    # World 24 shows "a refusal is not understood", which is rare: it comes first, so that this takes a second and not ten.
+    for seed in (24, *range(240)):
         try:
             Story(build, seed, 3, long=seed % 2 == 0).run()
         except Broken:
@@ -698,14 +706,14 @@ def gives_up(turn: Turn, lost: LockLost) -> Any:
 def by_the_asker_s_clock() -> Any:
     ahead = iter(range(0, 10**6, 3600))
 
-    def time(sites: Any, name: str) -> Any:
+    def time(shards: Any, name: str) -> Any:
         return (round(WALL) + next(ahead)) * 1_000_000
         yield
 
     return time
 
 
-def by_one_node_s_clock(sites: Any, name: str) -> Any:
+def by_one_node_s_clock(shards: Any, name: str) -> Any:
     seen = yield turns.Ask({0: turns.pack(b"TIME")})
     return int(seen.answers[0][0]) * 1_000_000
 
@@ -724,7 +732,7 @@ def keeps_failures(run: Any) -> Any:
 
 
 def deaf(terms: Any) -> Any:
-    return property(lambda turn: terms.fget(turn)._replace(heed=0))
+    return property(lambda turn: turn._on(terms.fget(turn).demand._replace(news_needed=0)))
 
 
 def loses_its_lease(build: Build) -> bool:

@@ -13,8 +13,8 @@ import pytest
 from sim.conftest import Town
 from sim.face import Holdfast
 
+from holdfast.base.once import Turn
 from holdfast.errors import LockLost, NotAcquired
-from holdfast.face.once import Turn
 from holdfast.recipes import once as recipes
 from holdfast.recipes.once import Copy
 from holdfast.testing.network import WALL, Node

@@ -11,21 +11,21 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Generator
-from math import inf
 from types import SimpleNamespace
 from typing import Any
 
 import hiredis
 import pytest
 
+from holdfast.base.once import OnceTerms, Turn
+from holdfast.base.plans import Ask
+from holdfast.base.terms import LockTerms
+from holdfast.base.values import JSON
+from holdfast.core.demand import Demand
 from holdfast.errors import LockLost
-from holdfast.face.once import Deed, Turn
-from holdfast.face.plans import Ask
-from holdfast.face.terms import Terms
-from holdfast.face.values import JSON
 from holdfast.recipes import once as recipes
 from holdfast.recipes.once import Copy
-from holdfast.scripts import LOOK, STORE, Script
+from holdfast.scripts import LOOK, STORE, Script, bare
 from holdfast.testing.server import Lua, Server
 from holdfast.wire.resp import pack
 
@@ -70,9 +70,9 @@ class Runner:
             yield None
             self.lease = lease = self.world.take(self.number)
             try:
-                if not (yield from self.turn.look(lease)):  # type: ignore[arg-type]
+                if not (yield from self.turn.look(lease)):  # type: ignore[arg-type]  # (a stand-in)
                     yield None
-                    yield from self.turn.keep(lease, self.value)  # type: ignore[arg-type]
+                    yield from self.turn.keep(lease, self.value)  # type: ignore[arg-type]  # (a stand-in)
             except LockLost as lost:
                 try:
                     yield from self.turn.last(lost)
@@ -114,9 +114,9 @@ class Orders:
     def __init__(self, seed: int, lua: Lua | None = None, runners: int = 4) -> None:
         self.dice = random.Random(seed)
         settings = SimpleNamespace(addresses=[None] * NODES, prefix="", horizon=HORIZON)
-        terms = Terms((), 10.0, None, True, inf, False, False, None)
-        sites: Any = SimpleNamespace(all=[SimpleNamespace(settings=settings)])
-        self.deed = Deed(sites, "n", 10**9, None, None, terms, JSON)
+        terms = LockTerms((), Demand(10.0))
+        shards: Any = SimpleNamespace(all=[SimpleNamespace(settings=settings)])
+        self.deed = OnceTerms(shards, "n", 10**9, None, None, terms, JSON)
         self.servers = [Server(lambda: float(NOW), f"{it:040x}", lua=lua) for it in range(NODES)]
         for server in self.servers:
             server.scripts.update({LOOK.sha, STORE.sha})
@@ -143,7 +143,7 @@ class Orders:
     def take(self, number: int) -> Lease:
         """The lock, on some majority, whoever has it; its fence is above all that these nodes have granted."""
         nodes = self.dice.sample(range(NODES), NODES // 2 + 1)
-        found = [int(self.do(it, pack(b"GET", FENCE)) or 0) for it in nodes]  # type: ignore[call-overload]
+        found = [int(self.do(it, pack(b"GET", FENCE)) or 0) for it in nodes]  # type: ignore[call-overload]  # (digits)
         fence, token = max(*found, self.fence) + 1, b"%016d:%032x:%08x" % (1, number, number)
         for it in nodes:
             self.do(it, pack(b"SET", NAME, token, b"PX", b"1000000"))
@@ -153,7 +153,7 @@ class Orders:
     def rise(self) -> None:
         """A node's fence rises by itself."""
         node = self.dice.randrange(NODES)
-        fence = int(self.do(node, pack(b"GET", FENCE)) or self.fence)  # type: ignore[call-overload]
+        fence = int(self.do(node, pack(b"GET", FENCE)) or self.fence)  # type: ignore[call-overload]  # (digits)
         self.do(node, pack(b"SET", FENCE, b"%d" % (fence + self.dice.choice(RISES)), b"PX", b"100000000"))
         self.rises -= 1
 
@@ -227,12 +227,12 @@ def damaged(*changes: tuple[Script, str, str]) -> Lua:
     """Nodes that run scripts with a fault, under the digests of those as they should be."""
     lua = Lua()
     for script in (LOOK, STORE):
-        text = script.source.decode()
+        text = script.source
         for which, old, new in changes:
             if which is script:
-                assert text.count(old) == 1, old
-                text = text.replace(old, new)
-        lua._compiled[script.sha] = lua._compile(text.encode())
+                assert text.count(bare(old.encode())) == 1, old
+                text = text.replace(bare(old.encode()), bare(new.encode()))
+        lua._compiled[script.sha] = lua._compile(text)
     return lua
 
 
@@ -338,7 +338,7 @@ def test_a_ballot_of_one_s_own_goes_above_whatever_is_heard_of_later() -> None:
     """Between its choice and its arrival another fence may have come to be above it."""
     runner = Runner(Orders(0, runners=2), 9, "x")
     lease = runner.world.take(9)
-    plan: Any = runner.turn._promise(lease, 1000, own=True)  # type: ignore[arg-type]
+    plan: Any = runner.turn._promise(lease, 1000, own=True)  # type: ignore[arg-type]  # (a stand-in)
     ask = next(plan)
     assert b"\r\n1000\r\n" in ask.asks[0]
     refusals = {0: [0, 1007, -2, None], 1: [0, 1003, -2, None]}

@@ -13,11 +13,12 @@ from math import inf
 from typing import Any
 
 import pytest
+from swarm.explore import WORLDS, explore
 
 from holdfast.core import quorum
-from holdfast.core.claim import Claim, Vote
-from holdfast.scripts import EXCLUSIVE
-from holdfast.testing.explore import WORLDS, explore
+from holdfast.core.claim import Claim
+from holdfast.core.vote import Vote
+from holdfast.scripts import EXCLUSIVE, bare
 from holdfast.testing.server import Lua
 from holdfast.testing.world import Violation
 
@@ -30,13 +31,13 @@ def lua(*changes: tuple[str, str, str]) -> Fault:
     def plant(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         runs = Lua()
         for script in EXCLUSIVE:
-            text = script.source.decode()
+            text = script.source
             for which, old, new in changes:
                 if which == script.name:
-                    assert old in text
-                    text = text.replace(old, new)
+                    assert bare(old.encode()) in text
+                    text = text.replace(bare(old.encode()), bare(new.encode()))
             # Under the digest of the script as it should be: clients do not know the difference.
-            runs._compiled[script.sha] = runs._compile(text.encode())
+            runs._compiled[script.sha] = runs._compile(text)
         return {"lua": runs}
 
     return plant
@@ -120,7 +121,7 @@ def from_the_answer(answered: Any) -> Any:
 
 def from_arrival(pushed: Any) -> Any:
     def late(claim: Claim, node: int, kind: bytes, fence: int, now: float) -> Any:
-        if claim.plain is None and claim.votes[node].sent > -inf:
+        if claim.as_usual is None and claim.votes[node].sent > -inf:
             claim.votes[node].base = quorum.bound(now, claim.ttl)
         return pushed(claim, node, kind, fence, now)
 
@@ -146,7 +147,10 @@ PLANTED = {
     "a burnt cede is ignored": Planted(python(Claim, "_burn", ignored), HOLDS, "a late cede", 10),
     "the gap rule is off": Planted(python(Claim, "_gap", lambda _: lambda claim, vote, now: False), ("gap",), "hands on three", 5),
     "the fence's record runs out under a lease": Planted(
-        lua(("request", "    if call('PTTL', fence) < left then call('PEXPIRE', fence, text(math.min(left + K, 2 * K))) end\n", "")),
+        lua(
+            ("request", "    if call('PTTL', fence) < left then call('PEXPIRE', fence, text(math.min(left + K, 2 * K))) end\n", ""),
+            ("request", "        if call('PTTL', KEYS[2]) < left then\n", "        if false then\n"),
+        ),
         ("unfounded",), "one", 2,
     ),
     "lost is not decided first": Planted(read_first, ("risen",), "one", 5),

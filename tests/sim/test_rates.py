@@ -15,9 +15,9 @@ from proof import patches
 from sim.conftest import Town
 from sim.face import Holdfast
 
+from holdfast.base import rate
+from holdfast.base.plans import Ask
 from holdfast.errors import NoQuorum, RateLimited
-from holdfast.face import rate
-from holdfast.face.plans import Ask
 from holdfast.recipes.rate import Gcra
 
 Build = Callable[..., Town]
@@ -335,7 +335,7 @@ def test_with_failures_those_who_wait_are_served_and_never_more_than_may_be(town
 
         for at in range(3):
             world.at(world.now + at + 0.5, strike)
-        world.run(world.now + 60, lambda tasks=tasks: all(it.done for it in tasks))  # type: ignore[misc]
+        world.run(world.now + 60, lambda tasks=tasks: all(it.done for it in tasks))  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
         assert all(it.done for it in tasks)
         assert len(queue.served) + queue.unknown == 20
         assert len(queue.served) >= 10
@@ -385,13 +385,13 @@ def test_who_cannot_wait_long_enough_reserves_nothing(town: Build, monkeypatch: 
     limited, waited = served(town(3))
     assert limited == 7
     assert waited < 1.5
-    patches.method(monkeypatch, rate.Limits, "patience", "min(ahead, max(0.0, self.wait - waited))", "ahead")
+    patches.method(monkeypatch, rate.RateTerms, "patience", "min(ahead, max(0.0, self.wait - waited))", "ahead")
     assert served(town(3))[0] == 0, "planted: turns are reserved for which nobody wants to wait"
 
 
 def test_a_turn_that_has_come_and_is_not_known_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: whoever has waited for its turn asks for another one."""
-    patches.function(monkeypatch, rate.acquire, "turn if called else ", "")
+    patches.function(monkeypatch, rate._acquire, "turn if called else ", "")
     queue = Queue(town(3), {"burst": 1})
     queue.run(10, 0.001, 20)
     order = [number for number, _ in queue.served]

@@ -14,14 +14,14 @@ from proof import patches
 from sim.conftest import Town
 from sim.face import Holdfast
 
+from holdfast.base import rate, repair
+from holdfast.base.fill import OnNodes
+from holdfast.base.latch import Sight
+from holdfast.base.once import Turn
+from holdfast.base.repair import differ
 from holdfast.engine.crew import Crew
 from holdfast.errors import NotAllArrived
 from holdfast.events import Warned
-from holdfast.face import rate, repair
-from holdfast.face.fill import OnNodes
-from holdfast.face.gathering import Sight
-from holdfast.face.once import Turn
-from holdfast.face.repair import differ
 from holdfast.recipes import repair as recipes
 from holdfast.recipes.repair import Told
 

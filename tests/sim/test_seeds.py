@@ -1,4 +1,4 @@
-"""The seeds that every run of the tests lives through. More: `python -m holdfast.testing --seeds 0..1000`."""
+"""The seeds that every run of the tests lives through. `./task sim --seeds 0..1000` runs more."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from swarm.__main__ import main
+from swarm.explore import NAMES, WORLDS, explore, swarm
+from swarm.stage import Stage
 
-import holdfast
-from holdfast.testing.__main__ import main
-from holdfast.testing.explore import NAMES, WORLDS, explore, swarm
-from holdfast.testing.stage import Stage
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 
 EACH = 4  # seeds of each kind of world
+TESTS = str(Path(__file__).parent.parent)
 
 
 def lives(seed: int) -> bool:
@@ -108,8 +108,8 @@ def test_in_another_process_too() -> None:
     """Also where texts hash otherwise."""
     told = []
     for hashes in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(Path(holdfast.__file__).parent.parent)}
-        command = [sys.executable, "-m", "holdfast.testing", "--quick", "--replay", "3"]
+        environment = {**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": TESTS}
+        command = [sys.executable, "-m", "swarm", "--quick", "--replay", "3"]
         told.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
     assert told[0] == told[1]
     assert len(told[0].splitlines()) > 200
@@ -130,7 +130,7 @@ def test_exploring_the_swarm(capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 
 def test_a_world_in_which_nothing_happened_does_not_count(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.testing.scenes.LateCede.aim", ("the moon falls down",))
+    monkeypatch.setattr("swarm.scenes.LateCede.aim", ("the moon falls down",))
     assert main(["--seeds", "14..15"]) == 2
     assert "1 more do not count" in capsys.readouterr().out
 
@@ -141,7 +141,7 @@ def test_the_first_violation_ends_it_and_is_told(capsys: pytest.CaptureFixture[s
     told = capsys.readouterr().out.splitlines()
     assert told[0].startswith("seed 0 (three), at ")
     assert "majority: " in told[0]
-    assert told[-1] == "All of it: python -m holdfast.testing --replay 0"
+    assert told[-1] == "All of it: ./task replay 0"
     assert 40 < len(told) < 80
     assert main(["--replay", "0"]) == 1
     assert len(capsys.readouterr().out.splitlines()) > 40

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from sim.conftest import Town
 from sim.face import Holdfast, Lease
-from sim.test_gatherings import Storm, patiently
+from sim.test_latches import Storm, patiently
 
-from holdfast.core.claim import HELD
+from holdfast.core.claim import State
 from holdfast.errors import LockLost
 from holdfast.recipes.exclusive import Exclusive
 from holdfast.recipes.semaphore import Slots
@@ -74,7 +74,7 @@ class Deployment:
         """See whether everything is as it must be."""
         held = Counter[int]()
         for lease, client in self.inside.items():
-            if client not in self.numbers or lease.claim.state is not HELD or client.driver.clock() >= lease.claim.until:
+            if client not in self.numbers or lease._want.state is not State.HELD or client.driver.clock() >= lease._want.until:
                 continue
             if max(lease.slots) >= self.numbers[client]:
                 raise Violation(f"more: {lease.slots} of a client that names {self.numbers[client]}")
@@ -137,17 +137,17 @@ def test_permits_are_waited_for_as_a_lock_is(town: Build, trouble: str) -> None:
 
 def slots_of_its_own(slots: Slots, at: int) -> Exclusive:
     """Each number of permits has other slots."""
-    return Exclusive("pool", ttl=2.0, horizon=slots._horizon, slot=100 * slots.permits + at % slots.permits)
+    return Exclusive("pool", ttl=2.0, horizon=slots.horizon, slot=100 * slots.permits + at % slots.permits)
 
 
 def beyond(slots: Slots, at: int) -> Exclusive:
     """A client looks for permits beyond its own number."""
-    return Exclusive("pool", ttl=2.0, horizon=slots._horizon, slot=at % slots.permits + 1)
+    return Exclusive("pool", ttl=2.0, horizon=slots.horizon, slot=at % slots.permits + 1)
 
 
 def for_everybody(slots: Slots, at: int) -> Exclusive:
     """The keys of different numbers are others, and the slots' numbers are not."""
-    slot = Exclusive("pool", ttl=2.0, horizon=slots._horizon, slot=at % slots.permits)
+    slot = Exclusive("pool", ttl=2.0, horizon=slots.horizon, slot=at % slots.permits)
     slot.name += b" of %d" % slots.permits
     slot._prepare()
     return slot

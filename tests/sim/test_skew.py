@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from swarm.explore import SKEWED, explore
 
 from holdfast.core.claim import Claim
 from holdfast.engine.crew import Crew
-from holdfast.testing.explore import SKEWED, explore
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 

@@ -101,16 +101,16 @@ class Soak:
         node = victim = 0
         while True:
             self._nodes.kill(node)
-            later.append((self._in(0.0, 1.0), lambda node=node: self._nodes.restart(node)))  # type: ignore[misc]
+            later.append((self._in(0.0, 1.0), lambda node=node: self._nodes.restart(node)))  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
             all_of([self._replace(victim % len(self.workers))], "go")
             self.faults.update(["nodes killed", "workers killed"])
             yield
             node = (node + 1) % len(self._nodes)
             self._nodes.freeze(node)
-            later.append((self._in(0.2, TTL), lambda node=node: self._nodes.thaw(node)))  # type: ignore[misc]
+            later.append((self._in(0.2, TTL), lambda node=node: self._nodes.thaw(node)))  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
             stopped = self.everybody[victim % len(self.everybody)]
             stopped.signal(signal.SIGSTOP)
-            later.append((self._in(0.2, 2 * TTL), lambda it=stopped: it.signal(signal.SIGCONT)))  # type: ignore[misc]
+            later.append((self._in(0.2, 2 * TTL), lambda it=stopped: it.signal(signal.SIGCONT)))  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
             self.faults.update(["nodes frozen", "clients stopped"])
             yield
             node, victim = (node + 1) % len(self._nodes), victim + 1

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from swarm.stage import Hold, Stage
 
-from holdfast.core.claim import HELD, LOST, OVER, Claim
+from holdfast.core.claim import Claim, State
+from holdfast.core.demand import Demand
 from holdfast.errors import Closed, ConfigError, LockBusy, NoQuorum
 from holdfast.testing.driver import Driver, Witness
 from holdfast.testing.network import Node
-from holdfast.testing.stage import Hold, Stage
 from holdfast.testing.world import Cancelled, Clock, Violation
 
 
@@ -31,7 +32,7 @@ class Theatre(Stage):
         """Acquire the lock, and keep it."""
         hold = Hold()
         self.holds.append(hold)
-        await driver.acquire(hold, [self.recipe(1.0)], ttl=1.0, **options)
+        await driver.acquire(hold, [self.recipe(1.0)], Demand(1.0, **options))
         return hold.claim
 
     def holders(self) -> list[bytes]:
@@ -46,12 +47,12 @@ def stage() -> Theatre:
 def test_acquire_renew_release(stage: Theatre) -> None:
     world = stage.world
     claim = world.do(stage.take(stage.one))
-    assert claim.state is HELD
+    assert claim.state is State.HELD
     stage.later(5.0)
-    assert claim.state is HELD
+    assert claim.state is State.HELD
     assert stage.holders() == [claim.token] * 3
     assert world.do(stage.one.release(claim, confirm=True)) >= 2
-    assert claim.state is OVER
+    assert claim.state is State.OVER
     assert world.do(stage.one.release(claim)) == claim.freed
     stage.later(0.1)
     assert stage.holders() == [b""] * 3
@@ -102,7 +103,7 @@ def test_a_stopped_process_reads_everything_before_it_looks_at_the_time(stage: T
     stopped = [stage.one.stopped]
     stage.later(0.4)
     assert [*stopped, stage.one.stopped] == [True, False]
-    assert claim.state is HELD
+    assert claim.state is State.HELD
     assert all(link is not None for link in stage.one.links), "what lay unread was not late"
     assert stage.one.stops == 1
 
@@ -111,9 +112,9 @@ def test_a_stopped_process_that_wakes_up_too_late_has_lost_the_lock(stage: Theat
     claim = stage.world.do(stage.take(stage.one))
     stage.one.stop(3.0)
     stage.later(2.0)
-    assert claim.state is HELD  # so it believes, if anybody could ask
+    assert claim.state is State.HELD  # so it believes, if anybody could ask
     stage.later(1.1)
-    assert (claim.state, claim.reason) == (LOST, "slow")
+    assert (claim.state, claim.reason) == (State.LOST, "slow")
 
 
 def test_a_stop_may_end_early(stage: Theatre) -> None:
@@ -124,7 +125,7 @@ def test_a_stop_may_end_early(stage: Theatre) -> None:
     stage.one.go_on(now=True)
     assert [*stopped, stage.one.stopped] == [True, False]
     stage.later(0.1)
-    assert stage.world.do(stage.take(stage.one)).state is HELD
+    assert stage.world.do(stage.take(stage.one)).state is State.HELD
 
 
 def test_the_tasks_of_a_stopped_process_stand_still(stage: Theatre) -> None:
@@ -151,8 +152,8 @@ def test_a_killed_process_says_nothing_and_its_lease_runs_out(stage: Theatre) ->
     stage.later(0.5)
     assert not other.done
     stage.later(1.0)
-    assert other.result().state is HELD
-    assert claim.state is HELD, "nobody was there who could notice"
+    assert other.result().state is State.HELD
+    assert claim.state is State.HELD, "nobody was there who could notice"
     assert not [it for it in stage.world.record[before + 1 :] if it[1] is stage.one]
 
 
@@ -179,20 +180,20 @@ def test_a_lease_that_nobody_has_any_more_is_not_renewed(stage: Theatre) -> None
     claim = stage.world.do(stage.take(stage.one))
     stage.holds.clear()
     stage.later(0.5)
-    assert claim.state is HELD
+    assert claim.state is State.HELD
     stage.later(1.0)
-    assert claim.state is LOST
+    assert claim.state is State.LOST
 
 
 def test_whoever_has_the_lease_is_told_of_its_loss(stage: Theatre) -> None:
     fell: list[float] = []
 
     class Telling(Hold):
-        def _fell(self) -> None:
+        def _told_lost(self) -> None:
             fell.append(stage.world.now)
 
     hold = Telling()
-    stage.world.do(stage.one.acquire(hold, [stage.recipe(1.0)], ttl=1.0))
+    stage.world.do(stage.one.acquire(hold, [stage.recipe(1.0)], Demand(1.0)))
     for node in stage.nodes:
         node.vanish(5.0)
     stage.later(2.0)
@@ -211,7 +212,7 @@ def test_closing_releases_and_nobody_can_go_on(stage: Theatre) -> None:
     stage.later(0.1)
     stage.world.do(stage.one.close())
     stage.world.do(stage.one.close())
-    assert (claim.state, claim.reason) == (LOST, "closed")
+    assert (claim.state, claim.reason) == (State.LOST, "closed")
     with pytest.raises(Closed):
         stage.world.do(stage.take(stage.one))
     assert waiter.done
@@ -290,7 +291,7 @@ def test_a_witness_sees_everything() -> None:
     driver = Driver(stage.world, stage.nodes, stage.settings, Clock(stage.world, 0.0), Told())
     stage.world.do(driver.ready(5.0))
     told.clear()
-    stage.world.do(driver.acquire(Hold(), [stage.recipe(1.0)], ttl=1.0))
+    stage.world.do(driver.acquire(Hold(), [stage.recipe(1.0)], Demand(1.0)))
     assert told == ["began", "sends"]
     stage.world.close()
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.claim import HELD, OVER, WAITING
+from holdfast.core.claim import State
+from holdfast.core.demand import Demand
 from holdfast.testing.laws import Laws
 from holdfast.testing.world import Clock, Violation, World
 
@@ -72,13 +73,13 @@ def linearizable(holds: list[Hold]) -> bool:
 class Claimed:
     """What the laws see of a claim."""
 
-    until = max_hold = 1e9
+    until, demand = 1e9, Demand(1.0)
     recipe = SimpleNamespace(name=b"L")
     token = b"somebody"
-    plain = ()
+    as_usual = ()
 
     def __init__(self, fence: int) -> None:
-        self.fence, self.state = fence, WAITING
+        self.fence, self.state = fence, State.WAITING
 
 
 def lawful(holds: list[Hold]) -> bool:
@@ -90,11 +91,11 @@ def lawful(holds: list[Hold]) -> bool:
     world.looks.clear()
 
     def begins(who: int) -> None:
-        claims[who].state = HELD
+        claims[who].state = State.HELD
         laws._granted(claims[who], driver)
 
     def ends(who: int) -> None:
-        claims[who].state = OVER
+        claims[who].state = State.OVER
 
     for who, it in enumerate(holds):
         world.at(it.granted, begins, who)

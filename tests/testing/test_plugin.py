@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.testing import at_end, ending
 from holdfast.testing.plugin import Clients
 
 CONFTEST = 'pytest_plugins = ["holdfast.testing.plugin"]\n'
@@ -110,3 +111,10 @@ def test_each_test_has_a_prefix_of_its_own() -> None:
     assert one(prefix="mine:").settings.prefix == "mine:"
     with pytest.raises(ValueError, match="ttl"):
         one(ttl=0)
+
+
+def test_a_key_has_one_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "ends", {})
+    assert at_end("a")(len) is len
+    with pytest.raises(ValueError, match="'a' already: len"):
+        at_end("a")

@@ -453,7 +453,7 @@ def test_bytes_that_are_no_command_are_a_bug_of_who_sends_them(client: Client) -
 
 def test_a_password_is_asked_for(clock: Clock) -> None:
     client = Client(Server(clock, "a" * 40, password=b"sesame"))
-    asks: Callable[..., str] = lambda *words: error(client.say(*words)).split()[0]  # noqa: E731
+    asks: Callable[..., str] = lambda *words: error(client.say(*words)).split()[0]  # noqa: E731 (a name for a question)
     assert asks("PING") == asks("EVAL", "return 1", 0) == asks("HELLO", 3) == "NOAUTH"
     assert asks("HELLO", 3, "AUTH", "default", "wrong") == asks("AUTH", "nobody", "sesame") == "WRONGPASS"
     assert client.say("HELLO", 3, "AUTH", "default", "sesame", "SETNAME", "me")[b"proto"] == 3

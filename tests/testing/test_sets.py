@@ -1,4 +1,4 @@
-"""A simulation of several sets of nodes, and clients that name only some of its nodes."""
+"""A simulation of several shards, and clients that name only some of its nodes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from proof import patches
 
 from holdfast import NoQuorum
 from holdfast.aio import Holdfast
+from holdfast.base.shards import Shards
 from holdfast.core import claim as claims
 from holdfast.core import quorum
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.face.sites import Sites
 from holdfast.testing import laws
 from holdfast.testing.laws import Laws
 from holdfast.testing.simulation import Simulation
@@ -28,8 +28,8 @@ QUICK: dict[str, Any] = {"ttl": 1.0, "max_ttl": 2.0, "outage": 0.5}
 
 def of_sets(simulation: Simulation) -> dict[str, list[str]]:
     """Which of the names live on which set: where their keys are."""
-    found: dict[str, list[str]] = {name: [] for name in simulation.sets}
-    for shard, nodes in simulation.sets.items():
+    found: dict[str, list[str]] = {name: [] for name in simulation.nodes_of}
+    for shard, nodes in simulation.nodes_of.items():
         found[shard] = [name for name in NAMES if any(it.holder(name.encode()) for it in nodes)]
     return found
 
@@ -39,7 +39,7 @@ def of_sets(simulation: Simulation) -> dict[str, list[str]]:
 
 def test_names_are_spread_over_the_sets_and_each_set_is_watched() -> None:
     simulation = Simulation(shards=SETS, max_ttl=2.0)
-    assert [len(simulation.sets[it]) for it in SETS] == [3, 5]
+    assert [len(simulation.nodes_of[it]) for it in SETS] == [3, 5]
     assert len(simulation.nodes) == len(set(simulation.urls)) == 8
     assert [*simulation.shards["eu"], *simulation.shards["us"]] == list(simulation.urls)
 
@@ -64,7 +64,7 @@ def test_a_set_without_a_majority_takes_only_its_own_names_along() -> None:
     async def main() -> tuple[list[str], dict[str, list[str]]]:
         async with simulation.client(**QUICK) as locks:
             await locks.ready()
-            for node in simulation.sets["eu"][:2]:
+            for node in simulation.nodes_of["eu"][:2]:
                 node.stop()
             refused, leases = [], []
             for name in NAMES:
@@ -132,7 +132,7 @@ def test_each_set_has_a_storm_of_its_own_and_the_same_seed_is_the_same_history()
     (one, _), (again, _) = moves(1), moves(1)
     assert one.timeline() == again.timeline()
     assert one.world.fingerprint() == again.world.fingerprint()
-    for nodes in one.sets.values():
+    for nodes in one.nodes_of.values():
         assert any(str(node) in line and "clock" in line for node in nodes for line in one.timeline().splitlines())
 
 
@@ -249,7 +249,7 @@ def test_a_majority_that_is_none_is_found_on_every_set(monkeypatch: pytest.Monke
         world = Simulation(shards=sizes, max_ttl=2.0)
 
         async def main(world: Simulation = world) -> None:
-            for node in [node for nodes in world.sets.values() for node in nodes[1:]]:
+            for node in [node for nodes in world.nodes_of.values() for node in nodes[1:]]:
                 node.lag = 0.01
             locks = world.client(**QUICK)
             kept = [await locks.lock(name).acquire() for name in NAMES]
@@ -259,7 +259,7 @@ def test_a_majority_that_is_none_is_found_on_every_set(monkeypatch: pytest.Monke
             world.run(main())
 
 
-placed = Sites.placed
+placed = Shards.placed
 Plant = Callable[[pytest.MonkeyPatch], None]
 BLIND: dict[str, tuple[Plant, Callable[[], object]]] = {
     "the laws know one list of nodes": (
@@ -275,7 +275,7 @@ BLIND: dict[str, tuple[Plant, Callable[[], object]]] = {
         test_a_list_that_nobody_has_any_more_is_no_danger,
     ),
     "what moves is not held on its old set": (
-        lambda patch: patch.setattr(Sites, "placed", lambda sites, terms: (placed(sites, terms)[0], ())),
+        lambda patch: patch.setattr(Shards, "placed", lambda shards, terms: (placed(shards, terms)[0], ())),
         lambda: moves(0, storm=False),
     ),
 }

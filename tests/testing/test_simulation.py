@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import threading
 import time
 from collections.abc import Coroutine
@@ -16,10 +17,12 @@ import pytest
 
 import holdfast
 from holdfast import LockBusy, LockLost, Misuse
-from holdfast.aio import Holdfast
+from holdfast.aio import Holdfast, Lease
 from holdfast.drivers import aio as driver
-from holdfast.drivers import sockets, threads
+from holdfast.drivers import sockets
+from holdfast.drivers.threads import keeper as keeper_module
 from holdfast.errors import ConfigError
+from holdfast.testing.laws import Laws
 from holdfast.testing.simulation import Simulation, Stuck
 from holdfast.testing.world import Violation
 
@@ -166,9 +169,9 @@ def test_there_are_no_threads_and_no_other_servers() -> None:
 
 
 def test_outside_of_it_everything_is_as_it_was() -> None:
-    before = [threading.Thread.start, threads.start_new_thread, dict(vars(driver))]
+    before = [threading.Thread.start, keeper_module.start_new_thread, dict(vars(driver))]
     Simulation().run(asyncio.sleep(1.0))
-    assert [threading.Thread.start, threads.start_new_thread, dict(vars(driver))] == before
+    assert [threading.Thread.start, keeper_module.start_new_thread, dict(vars(driver))] == before
 
 
 # ------------------------------------------------ what never ends
@@ -338,3 +341,109 @@ def test_threads_of_any_kind_are_refused() -> None:
     thread = threading.Thread(target=int)
     thread.start()
     thread.join()
+
+
+# ------------------------------------------------ operators
+
+
+async def _take(locks: Holdfast, kind: str) -> Lease:
+    """Acquire "job" as a lock, or as one side of a read-write lock."""
+    if kind == "lock":
+        return await locks.lock("job", ttl=2).acquire()
+    both = locks.rwlock("job")
+    side = both.write(ttl=2) if kind == "writer" else both.read(ttl=2)
+    return await side.acquire()
+
+
+def _forced(kind: str) -> tuple[list[str], int]:
+    """Take a held lock away while another client waits for it. Returns what both callers saw, and on how many nodes it was taken."""
+    simulation = Simulation()
+    seen: list[str] = []
+    taken = 0
+
+    async def waits(locks: Holdfast) -> None:
+        lease = await _take(locks, "lock" if kind == "lock" else "writer")
+        seen.append("the next one has it")
+        await lease.release(confirm=True)
+
+    async def main() -> None:
+        nonlocal taken
+        async with simulation.client() as one, simulation.client() as two:
+            lease = await _take(one, kind)
+            waiter = asyncio.create_task(waits(two))
+            await asyncio.sleep(0.1)
+            taken = await two.force_release("job", "its holder hangs")
+            await waiter
+            await asyncio.sleep(0.1)
+            seen.append(lease.state.name)
+
+    simulation.run(main())
+    return seen, taken
+
+
+@pytest.mark.parametrize("kind", ["lock", "reader", "writer"])
+def test_a_lock_that_an_operator_takes_away_breaks_no_law(kind: str) -> None:
+    assert _forced(kind) == (["the next one has it", "LOST"], 3)
+
+
+def test_an_operator_whom_the_laws_do_not_see_breaks_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the laws learn nothing of what nodes publish."""
+    monkeypatch.setattr(Laws, "published", lambda *_: None)
+    with pytest.raises(Violation, match=r"^(majority|exclusion|counted): "):
+        _forced("lock")
+
+
+def test_an_operator_excuses_no_lock_but_the_one_that_was_taken() -> None:
+    """Planted: two clients that name different nodes hold one lock, while an operator takes another lock away."""
+    simulation = Simulation(nodes=5)
+
+    async def takes(nodes: list[int]) -> None:
+        async with simulation.client(nodes) as locks, locks.lock("job"):
+            await asyncio.sleep(1)
+
+    async def main() -> None:
+        async with simulation.client() as locks:
+            lost = await locks.lock("other").acquire()
+            await locks.force_release("other", "its holder hangs")
+            await asyncio.gather(takes([0, 1, 2]), takes([2, 3, 4]))
+            lost.check()
+
+    with pytest.raises(Violation, match=r"^majority: "):
+        simulation.run(main())
+
+
+# ------------------------------------------------ owners
+
+
+def _owners(options: dict[str, Any]) -> list[str]:
+    """The owner of a held lock as an error names it and as `inspect` shows it, and the owner of the next one."""
+    simulation = Simulation()
+    found: list[str] = []
+
+    async def main() -> None:
+        async with simulation.client(**options) as one, simulation.client() as two:
+            async with one.lock("job"):
+                with pytest.raises(LockBusy) as busy:
+                    await two.lock("job", wait=0.01).acquire()
+                found.append(str(busy.value.owner))
+                found.append(str((await two.inspect("job")).owner))
+            async with two.lock("job"):
+                found.append(str((await one.inspect("job")).owner))
+
+    simulation.run(main())
+    return found
+
+
+def test_a_simulated_client_is_its_own_owner() -> None:
+    """Neither the machine's name nor the process's number is in a simulated history: they differ from run to run."""
+    assert _owners({}) == ["client-1", "client-1", "client-2"]
+
+
+def test_an_owner_that_is_given_stays() -> None:
+    assert _owners({"owner": "billing"}) == ["billing", "billing", "client-2"]
+
+
+def test_the_machine_as_owner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: simulated clients are called as real ones are, by host and process."""
+    monkeypatch.setattr("holdfast.testing.simulation.OWNER", "{}:" + socket.gethostname())
+    assert socket.gethostname() in _owners({})[0]

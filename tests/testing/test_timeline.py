@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from swarm.explore import explore
+
 from holdfast.recipes.exclusive import Exclusive
-from holdfast.testing.explore import explore
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import World
 from holdfast.wire.resp import pack
@@ -23,6 +24,7 @@ def told(*details: object) -> str:
 
 def test_commands() -> None:
     assert told(LOCK.request(TOKEN, 1.0, b"c", 5)) == "cede x 1500343.6970.1f ttl 1000 P 0000000000000005"
+    assert told(LOCK.request(TOKEN, 1.0, b"k", 5)) == "keep x 1500343.6970.1f ttl 1000 P 0000000000000005"
     assert told(LOCK.release(TOKEN) + pack(b"SCRIPT", b"LOAD", b"x" * 1000)) == "release x 1500343.6970.1f | SCRIPT LOAD"
     assert told(pack(b"DEL", b"x")) == "DEL x"
 

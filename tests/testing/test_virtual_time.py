@@ -31,15 +31,15 @@ def test_a_history_is_the_same_whatever_the_machines_clocks_say() -> None:
 # Places that read another clock than their driver's, once or still. Each does so in what ships.
 FAULTS = {
     "what is left of a lease": (
-        "holdfast.face.lease:Lease", "remaining", "self._clock()", "__import__('time').monotonic()",
+        "holdfast.base.lease:Lease", "remaining", "self._clock()", "__import__('time').monotonic()",
     ),
     "whether a lease is held": (
-        "holdfast.face.lease:Lease", "state", "self._clock()", "__import__('holdfast.clock').clock.clock()",
+        "holdfast.base.lease:Lease", "_by_now", "self._clock()", "__import__('holdfast.clock').clock.clock()",
     ),
-    "how long a value is fresh": ("holdfast.face.fill:InMapping", "look", "(yield Wall())", "__import__('time').time()"),
+    "how long a value is fresh": ("holdfast.base.fill:InMapping", "look", "(yield Wall())", "__import__('time').time()"),
     "when an event was": ("holdfast.drivers.aio:Driver", "_noted", "self.wall()", "__import__('time').time()"),
     "when a lease was dropped": (
-        "holdfast.face.lease:Lease", "_dropped", "name=self.name,",
+        "holdfast.base.lease:Lease", "_dropped", "name=self.name,",
         "at=__import__('datetime').datetime.now(), name=self.name,",
     ),
     "the driver's own clock": (

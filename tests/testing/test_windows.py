@@ -11,7 +11,7 @@ from holdfast.testing.windows import Fences, Window, fences_back, overlaps
 
 
 def pairs(found: object) -> list[str]:
-    return [earlier.token + later.token for earlier, later in found]  # type: ignore[attr-defined]
+    return [earlier.token + later.token for earlier, later in found]  # type: ignore[attr-defined]  # (events with tokens)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 Prints all that happened. `broken`: the machine's clocks jump by an hour with every look, and a look
 by holdfast raises. They are replaced before holdfast is loaded, so it does not matter which module
 keeps which clock under which name. Four more arguments plant a fault into what ships: a class
-("holdfast.face.lease:Lease"), the name of its method, and its text before and after.
+("holdfast.base.lease:Lease"), the name of its method, and its text before and after.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ if __name__ == "__main__":
     if sys.argv[2:]:
         plant(*sys.argv[2:])
     # Whatever is loaded when it is first needed is loaded now.
-    for it in ("election", "fill", "gathering", "once", "rate", "semaphore"):
+    for it in ("election", "fill", "latch", "once", "rate", "semaphore"):
         import_module(f"holdfast.aio.{it}")
     LOADING[0] = False
     print("\n".join(main()))

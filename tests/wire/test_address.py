@@ -176,7 +176,7 @@ def test_a_bad_address_says_what_to_write_instead(url: str) -> None:
 @pytest.mark.parametrize("url", [None, 6379, b"redis://h", ["redis://h"]])
 def test_an_address_is_text(url: object) -> None:
     with pytest.raises(ConfigError, match=f"is text like 'redis://host:6379', not {type(url).__name__}"):
-        parse(url)  # type: ignore[arg-type]
+        parse(url)  # type: ignore[arg-type]  # (the mistake)
 
 
 STARTS = ("", "redis:", "redis://", "redis://h", "redis://h:1/", "redis://h?", "redis://[", "unix://", "unix:///s?")
@@ -274,7 +274,7 @@ def test_a_place_is_the_same_for_all_databases_and_users() -> None:
 
 def test_an_address_is_immutable() -> None:
     with pytest.raises(AttributeError):
-        parse("redis://h").host = "other"  # type: ignore[misc]
+        parse("redis://h").host = "other"  # type: ignore[misc]  # (the mistake)
 
 
 def test_masked_texts_are_the_same_texts_and_show_no_password() -> None:
@@ -285,3 +285,11 @@ def test_masked_texts_are_the_same_texts_and_show_no_password() -> None:
     address = parse(masked(url))
     assert address.password == "s3cret"
     assert parse(address) is address
+
+
+def test_an_address_with_other_credentials_is_the_same_place() -> None:
+    address = parse("redis://someone:secret@a:7000/2")
+    other = address.signed("app", "other")
+    assert (other.user, other.password, other.place, other.database) == ("app", "other", address.place, address.database)
+    assert other != address
+    assert hash(other) == hash(address.signed("app", "other"))

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, message_of
 from holdfast.wire.address import parse
-from holdfast.wire.lane import DIALLING, DOWN, GREETING, GUARDED, LOADING, OLDEST, OTHERS, SHORT, UP, Lane, Manners
+from holdfast.wire.lane import AVERAGED, OLDEST, OTHERS, PROMPT, SHORT, Lane, LaneSettings, Line
 from holdfast.wire.resp import Refusal
 
 INBOX = b"0123456789abcdef" * 2
@@ -150,7 +150,7 @@ def near(value: float) -> Any:
 def a_lane(
     url: str = "redis://h", *, scripts: tuple[bytes, ...] = SCRIPTS, keep: float = 30.0, jitter: float = 1.0, **options: object
 ) -> Lane[Asked]:
-    manners = Manners(INBOX, name=b"holdfast:me", version=b"1.2", scripts=scripts, keep=keep, jitter=jitter, **options)  # type: ignore[arg-type]
+    manners = LaneSettings(INBOX, name=b"holdfast:me", version=b"1.2", scripts=scripts, keep=keep, jitter=jitter, **options)  # type: ignore[arg-type]  # (options of several types)
     return Lane(Ear(), 7, parse(url), manners)
 
 
@@ -170,11 +170,11 @@ def meet(lane: Lane[Asked], now: float = 0.0, server: Server | None = None) -> N
 def up(lane: Lane[Asked], now: float = 0.0, server: Server | None = None) -> None:
     """Meet, leave the guard, and have the scripts taken."""
     meet(lane, now, server)
-    assert (lane.line, lane.bad) == (GUARDED, None)
+    assert (lane.line, lane.bad) == (Line.GUARDED, None)
     lane.opened(now)
     lane.take()
     lane.received(LOADED, now)
-    assert (lane.line, lane.bad, list(lane.ledger)) == (UP, None, [])
+    assert (lane.line, lane.bad, list(lane.ledger)) == (Line.UP, None, [])
 
 
 # ------------------------------------------------ the handshake
@@ -214,12 +214,12 @@ def test_the_greeting_is_one_write(url: str, hello: tuple[bytes, ...], select: l
 
 
 def test_manners_are_modest_by_default() -> None:
-    manners = Manners(INBOX)
+    manners = LaneSettings(INBOX)
     lane: Lane[Asked] = Lane(Ear(), 0, parse("redis://h"), manners)
     lane.connected(0.0)
     said = lane.take()
     assert command(b"CLIENT", b"SETNAME", b"holdfast") in said and command(b"CLIENT", b"SETINFO", b"LIB-VER", b"0") in said
-    assert (manners.guard, manners.fresh, manners.patience, manners.keep, manners.scripts, manners.jitter) == (None, (), 1.0, 60.0, (), 0.5)
+    assert (manners.guard, manners.fresh, manners.patience, manners.keep, manners.scripts, manners.jitter) == (None, (), 1.0, 60.0, [], 0.5)
 
 
 @pytest.mark.parametrize("database", [0, 1])
@@ -230,7 +230,7 @@ def test_a_sound_server_is_introduced(database: int, verbatim: bool, setinfo: by
     lane = a_lane(f"redis://h/{database}")
     lane.connected(100.0)
     lane.received(Server({"valkey_version": "8.1.0"}, verbatim=verbatim, setinfo=setinfo, tracking=tracking).greets(database), 101.0)
-    assert (lane.line, lane.bad, list(lane.ledger), log(lane)) == (GUARDED, None, [], [])
+    assert (lane.line, lane.bad, list(lane.ledger), log(lane)) == (Line.GUARDED, None, [], [])
     assert lane.facts == {
         "redis_version": "7.0.15",
         "valkey_version": "8.1.0",
@@ -250,7 +250,7 @@ def test_what_is_no_fact_in_info_is_passed_over() -> None:
     answers = Server().answers()
     answers[8] = bulk(b"# Memory\r\n\r\nnonsense\r\nmaxmemory_policy:allkeys:lru\xff\r\nhuman:1\r\n")
     lane.received(b"".join(answers), 0.0)
-    assert lane.line is GUARDED
+    assert lane.line is Line.GUARDED
     assert lane.facts["maxmemory_policy"] == "allkeys:lru\ufffd"
     assert {"nonsense", "# Memory", "human"}.isdisjoint(lane.facts)
 
@@ -272,7 +272,7 @@ def test_what_a_node_refuses_with_is_short_and_can_be_printed(place: int, word: 
     answers[place] = HUGE
     lane.received(b"".join(answers), 0.0)
     assert type(lane.bad) is ConfigError
-    assert "ERR \\x1b[2Jnono" in str(lane.bad) and str(lane.bad).endswith("...") and len(str(lane.bad)) < 600
+    assert "ERR \\x1b[2Jnono" in message_of(lane.bad) and message_of(lane.bad).endswith("...") and len(message_of(lane.bad)) < 600
 
 
 def test_a_passing_refusal_is_short_too() -> None:
@@ -329,8 +329,8 @@ def test_a_refusal_is_a_clear_cause(which: str) -> None:
     answers[place] = b"-NOPERM this user has no permissions\r\n"
     lane.received(b"".join(answers), 0.0)
     assert type(lane.bad) is ConfigError
-    assert str(lane.bad) == f"{advice}: NOPERM this user has no permissions"
-    assert lane.line is GREETING  # it is not to be spoken to
+    assert message_of(lane.bad) == f"{advice}: NOPERM this user has no permissions"
+    assert lane.line is Line.GREETING  # it is not to be spoken to
 
 
 def test_credentials_of_the_moment_are_said_once() -> None:
@@ -346,7 +346,7 @@ def test_a_server_that_knows_no_hello_repeats_the_password_and_we_do_not() -> No
     lane = a_lane("redis://:pa55w0rd@h")
     lane.connected(0.0)
     lane.received(b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `pa55w0rd`, \r\n", 0.0)
-    assert str(lane.bad).endswith("(RESP3 is needed): ERR unknown command `HELLO`")
+    assert message_of(lane.bad).endswith("(RESP3 is needed): ERR unknown command `HELLO`")
 
 
 def test_a_name_for_operators_may_be_refused() -> None:
@@ -355,7 +355,7 @@ def test_a_name_for_operators_may_be_refused() -> None:
     answers = Server(setinfo=b"-NOPERM no\r\n").answers(0)
     answers[1] = b"-NOPERM no\r\n"
     lane.received(b"".join(answers), 0.0)
-    assert (lane.bad, lane.line) == (None, GUARDED)
+    assert (lane.bad, lane.line) == (None, Line.GUARDED)
 
 
 MUTE = {  # how the connection ended before the node said anything, and what is said of it
@@ -373,7 +373,7 @@ def test_what_it_may_mean_that_a_connection_ended_before_a_word_was_said(which: 
     assert lane.explained(cause) is cause
     lane.connected(0.0)
     explained = lane.explained(cause)
-    assert str(explained) == told and isinstance(explained, ConnectionError) is isinstance(cause, ConnectionError)
+    assert message_of(explained) == told and isinstance(explained, ConnectionError) is isinstance(cause, ConnectionError)
     lane.received(Server().answers(0)[0], 0.0)
     assert lane.explained(cause) is cause
     lane.received(b"".join(Server().answers(0)[1:]), 0.0)
@@ -440,7 +440,7 @@ def test_the_first_cause_is_the_one_that_is_told() -> None:
     lane = a_lane()
     lane.connected(0.0)
     lane.received(b"-WRONGPASS no\r\n" + b"-NOAUTH Authentication required.\r\n" * 9, 0.0)
-    assert str(lane.bad) == "it refuses our user or password: WRONGPASS no"
+    assert message_of(lane.bad) == "it refuses our user or password: WRONGPASS no"
 
 
 UNFIT: dict[str, tuple[dict[str, object], str]] = {
@@ -470,19 +470,19 @@ def test_a_server_that_cannot_work_is_a_clear_cause(which: str) -> None:
     meet(lane, 0.0, Server(facts))
     assert type(lane.bad) is ConfigError
     assert str(lane.bad).startswith(cause)
-    assert lane.line is GREETING
+    assert lane.line is Line.GREETING
 
 
 def test_a_server_that_confirms_no_subscription_is_refused() -> None:
     # Rule T2.
     lane = a_lane()
     meet(lane, 0.0, Server(confirms=False))
-    assert "SUBSCRIBE" in str(lane.bad) and lane.line is GREETING
+    assert "SUBSCRIBE" in str(lane.bad) and lane.line is Line.GREETING
     lane.broke(1.0)
     up(lane, 2.0)
     lane.broke(3.0)
     meet(lane, 4.0, Server(confirms=False))  # each connection has a subscription of its own
-    assert "SUBSCRIBE" in str(lane.bad) and lane.line is GREETING
+    assert "SUBSCRIBE" in str(lane.bad) and lane.line is Line.GREETING
 
 
 OTHER = {
@@ -501,7 +501,7 @@ def test_a_server_that_is_neither_redis_nor_valkey_is_refused_by_name(which: str
     facts, product, name = OTHER[which]
     lane = a_lane()
     meet(lane, 0.0, Server(dict(facts), product=product))
-    assert type(lane.bad) is ConfigError and lane.line is GREETING
+    assert type(lane.bad) is ConfigError and lane.line is Line.GREETING
     assert str(lane.bad).startswith(f"its server is {name}, which is neither Redis nor Valkey")
 
 
@@ -521,7 +521,7 @@ def test_a_server_that_does_not_name_itself_is_judged_by_its_version(hello: byte
     lane = a_lane()
     lane.connected(0.0)
     lane.received(b"".join([hello, *Server().answers()[1:]]), 0.0)
-    assert (lane.line, lane.bad) == (GUARDED, None)
+    assert (lane.line, lane.bad) == (Line.GUARDED, None)
 
 
 @pytest.mark.parametrize("mode", ["server_mode", "redis_mode"])
@@ -540,19 +540,19 @@ def test_a_server_that_does_not_name_itself_is_judged_by_its_version(hello: byte
 def test_a_node_of_a_cluster_is_refused_if_there_are_several_shards(mode: str, reply: bytes, cause: str | None) -> None:
     lane = a_lane()
     meet(lane, 0.0, Server({mode: "cluster"}))
-    assert (lane.line, lane.take()) == (GREETING, command(b"CLUSTER", b"INFO"))
+    assert (lane.line, lane.take()) == (Line.GREETING, command(b"CLUSTER", b"INFO"))
     lane.received(reply, 0.5)
     if cause is None:
-        assert (lane.line, lane.bad) == (GUARDED, None)
+        assert (lane.line, lane.bad) == (Line.GUARDED, None)
     else:
-        assert type(lane.bad) is ConfigError and str(lane.bad).startswith(cause) and lane.line is GREETING
+        assert type(lane.bad) is ConfigError and str(lane.bad).startswith(cause) and lane.line is Line.GREETING
 
 
 def test_a_node_of_a_cluster_that_loads_its_data_is_asked_again_later() -> None:
     lane = a_lane()
     meet(lane, 0.0, Server({"redis_mode": "cluster"}))
     lane.received(b"-LOADING Redis is loading the dataset in memory\r\n", 0.5)
-    assert type(lane.bad) is ConnectionError and lane.line is GREETING
+    assert type(lane.bad) is ConnectionError and lane.line is Line.GREETING
 
 
 @pytest.mark.parametrize("version", ["6.2", "6.2.0", "6.10.1", "7.0.15", "10.0", "255.255.255"])
@@ -598,7 +598,7 @@ def test_a_server_that_does_not_tell_the_time_is_no_server(which: str) -> None:
     lane = a_lane()
     lane.connected(10.0)
     lane.received(b"".join([*Server().answers()[:-1], TIMES[which]]), 10.5)
-    assert (lane.line, lane.ahead) == (GREETING, None)
+    assert (lane.line, lane.ahead) == (Line.GREETING, None)
     assert type(lane.bad) is ConnectionError and str(lane.bad).startswith("it tells no time: ")
 
 
@@ -617,7 +617,7 @@ def test_info_that_is_no_text_is_no_info() -> None:
 def opens(lane: Lane[Asked], now: float, run: str, uptime: int) -> float:
     """When a lane that connects now may be used."""
     meet(lane, now, Server({"run_id": run, "uptime_in_seconds": uptime}))
-    assert lane.line is GUARDED
+    assert lane.line is Line.GUARDED
     return lane.wake
 
 
@@ -690,7 +690,7 @@ def test_an_earlier_run_has_spoken_by_whatever_came_while_it_was_guarded_or_took
     lane.broke(131.0)
     assert opens(lane, 160.0, "c", 10**6) == 130.0 + GUARD
     lane.opened(162.0)
-    assert lane.line is LOADING
+    assert lane.line is Line.LOADING
     lane.received(LOADED, 170.0)
     lane.broke(171.0)
     assert opens(lane, 172.0, "d", 10**6) == 170.0 + GUARD
@@ -701,7 +701,7 @@ def test_what_comes_before_it_is_known_who_speaks_counts_for_no_earlier_run() ->
     lane.connected(100.0)
     for answer in Server({"run_id": "a", "uptime_in_seconds": 5000}).answers():
         lane.received(answer, 101.0)
-    assert (lane.line, lane.wake) == (GUARDED, 101.0)
+    assert (lane.line, lane.wake) == (Line.GUARDED, 101.0)
 
 
 @pytest.mark.parametrize("now, uptime, when", [(131.9, 5000, 132.0), (132.0, 5000, 132.0), (140.0, 5000, 140.0), (140.0, 10, 163.0)])
@@ -732,7 +732,7 @@ def noted(lane: Lane[Asked], now: float, server: Server, reply: bytes | None, tr
     lane.connected(now)
     lane.take()
     lane.received(server.greets(), now + trip)
-    assert (lane.line, lane.bad) == (GREETING, None)
+    assert (lane.line, lane.bad) == (Line.GREETING, None)
     said = lane.take()
     at = b"%d" % round((CLOCK + trip) * 1e6)
     key = NOTE + str(server.facts.get("master_replid") or "a" * 40).encode()
@@ -744,9 +744,9 @@ def noted(lane: Lane[Asked], now: float, server: Server, reply: bytes | None, tr
         ]
     )
     lane.received(b"_\r\n:1\r\n", now + trip)
-    assert lane.line is GREETING
+    assert lane.line is Line.GREETING
     lane.received(bulk(at) if reply is None else reply, now + trip)
-    assert (lane.line, lane.bad) == (GUARDED, None)
+    assert (lane.line, lane.bad) == (Line.GUARDED, None)
     return lane.wake
 
 
@@ -783,7 +783,7 @@ def test_either_sign_of_a_promotion_is_enough(facts: dict[str, object]) -> None:
 def test_a_primary_that_never_was_a_replica_is_asked_for_no_note(facts: dict[str, object]) -> None:
     lane = reigning()
     meet(lane, 100.0, Server({"master_replid": "c" * 40, **facts}))
-    assert (lane.line, lane.wake, lane.take(), lane.promoted) == (GUARDED, 100.0, b"", False)
+    assert (lane.line, lane.wake, lane.take(), lane.promoted) == (Line.GUARDED, 100.0, b"", False)
 
 
 @pytest.mark.parametrize(
@@ -821,7 +821,7 @@ def test_a_note_that_cannot_be_read_because_the_node_loads_is_read_later() -> No
     lane = reigning()
     meet(lane, 100.0, promoted())
     lane.received(b"-LOADING x\r\n-LOADING x\r\n-LOADING x\r\n", 100.0)
-    assert type(lane.bad) is ConnectionError and lane.line is GREETING
+    assert type(lane.bad) is ConnectionError and lane.line is Line.GREETING
 
 
 @pytest.mark.parametrize("fresh", [frozenset(), frozenset({"a" * 40})])
@@ -843,7 +843,7 @@ def test_a_promoted_server_that_has_no_trace_of_it_any_more_is_the_same_run() ->
     noted(lane, 100.0, promoted(), microseconds(CLOCK - 1000))
     lane.broke(101.0)
     meet(lane, 102.0, Server({"master_replid": "e" * 40, "master_replid2": "0" * 40, "second_repl_offset": -1}))
-    assert (lane.line, lane.wake) == (GUARDED, 102.0)
+    assert (lane.line, lane.wake) == (Line.GUARDED, 102.0)
 
 
 def test_servers_that_were_just_made_are_guarded_after_a_promotion() -> None:
@@ -864,7 +864,7 @@ def test_a_promoted_server_that_was_restarted_since_is_guarded_for_the_later_of_
 def test_where_there_is_no_guard_nothing_is_noted() -> None:
     lane = a_lane(guard=None)
     meet(lane, 100.0, promoted())
-    assert (lane.line, lane.wake, lane.take()) == (GUARDED, 100.0, b"")
+    assert (lane.line, lane.wake, lane.take()) == (Line.GUARDED, 100.0, b"")
 
 
 def test_a_promoted_node_of_a_cluster_is_asked_for_both_in_one_write() -> None:
@@ -872,9 +872,9 @@ def test_a_promoted_node_of_a_cluster_is_asked_for_both_in_one_write() -> None:
     meet(lane, 100.0, promoted(redis_mode="cluster"))
     assert [it for it in lane.take().split(b"\r\n") if it.isupper()] == [b"CLUSTER", b"INFO", b"SET", b"NX", b"PX", b"PEXPIRE", b"GET"]
     lane.received(bulk(b"cluster_size:1\r\n") + b"_\r\n:1\r\n", 100.0)
-    assert lane.line is GREETING
+    assert lane.line is Line.GREETING
     lane.received(microseconds(CLOCK - 1000), 100.0)
-    assert (lane.line, lane.wake) == (GUARDED, 100.0)
+    assert (lane.line, lane.wake) == (Line.GUARDED, 100.0)
 
 
 # ------------------------------------------------ when it may speak
@@ -891,13 +891,79 @@ def test_nothing_but_the_greeting_is_said_before_the_guard_is_over() -> None:
     lane.received(Server({"uptime_in_seconds": 2}).greets(), 0.0)
     lane.say(Asked(b"guarded"))
     lane.say(Asked(b"a release", again=True))
-    assert (lane.line, lane.wake, lane.take(), list(lane.ledger)) == (GUARDED, 31.0, b"", [])
+    assert (lane.line, lane.wake, lane.take(), list(lane.ledger)) == (Line.GUARDED, 31.0, b"", [])
     assert not lane.late(31.0) and not lane.late(1000.0)  # it owes nothing
     lane.opened(31.0)
     lane.say(Asked(b"and then"))
     scripts = b"".join(command(b"SCRIPT", b"LOAD", it) for it in SCRIPTS)
     assert lane.take() == scripts + b"greeting" + b"a release" + b"and then"
-    assert (lane.line, lane.wake, lane.due()) == (UP, inf, 32.0)
+    assert (lane.line, lane.wake, lane.due()) == (Line.UP, inf, 32.0)
+
+
+LATER = b"return 'later'"
+
+
+def test_a_script_that_is_used_later_goes_before_whatever_is_said_next() -> None:
+    lane = a_lane()
+    up(lane)
+    lane.learn(LATER, 1.0)
+    lane.say(Asked(b"and then", 1.0))
+    assert lane.take() == command(b"SCRIPT", b"LOAD", LATER) + b"and then"
+    lane.received(bulk(b"%040d" % 0) + b":1\r\n", 1.5)
+    assert (lane.bad, log(lane)) == (None, [(7, b"and then", 1, 1.5)])
+
+
+def test_a_script_goes_with_the_others_where_they_are_not_loaded_yet() -> None:
+    lane = a_lane()
+    lane.learn(LATER, 0.0)
+    meet(lane)
+    lane.learn(LATER, 0.0)
+    assert lane.take() == b""
+    lane.broke(0.0)
+    lane.learn(LATER, 0.0)
+    meet(lane, 1.0)
+    lane.opened(1.0)
+    assert (lane.line, lane.fails) == (Line.LOADING, 1)
+    lane.take()
+    lane.learn(LATER, 1.0)
+    assert lane.take() == command(b"SCRIPT", b"LOAD", LATER)
+    lane.received(LOADED, 1.0)
+    assert lane.line is Line.LOADING, "it is of use when it has taken all of them"
+    lane.received(bulk(b"%040d" % 0), 1.0)
+    assert lane.line is Line.UP
+
+
+def test_a_script_that_is_loaded_later_does_not_make_a_connection_of_use_look_new() -> None:
+    lane = a_lane()
+    up(lane)
+    lane.learn(LATER, 10.0)
+    lane.received(bulk(b"%040d" % 0), 10.0)
+    lane.broke(10.0 + SHORT / 2)
+    assert lane.fails == 0
+
+
+def test_the_mean_round_trip_is_that_of_the_latest_prompt_answers() -> None:
+    lane = a_lane()
+    up(lane)
+    answered = lane.answered
+    assert (lane.rtt, answered) == (0.0, len(Server().answers()) - 1 + len(SCRIPTS)), "everything came at once"
+    for number in range(AVERAGED * 8):
+        lane.say(Asked(b"?", float(number)))
+        lane.received(b":1\r\n", number + 0.25)
+    assert lane.rtt == pytest.approx(0.25, rel=0.01)
+    lane.say(Asked(b"?", 1000.0))
+    lane.received(b":1\r\n", 1000.0 + PROMPT)
+    assert lane.rtt == pytest.approx(0.25, rel=0.01), "one that took a second tells nothing of the way"
+    assert lane.answered == answered + AVERAGED * 8 + 1
+
+
+def test_the_first_answers_all_count_the_same() -> None:
+    lane = a_lane(scripts=())
+    lane.dial(0.0)
+    lane.connected(0.0)
+    for number, answer in enumerate(it for it in Server().answers() if not it.startswith(b">")):
+        lane.received(answer, number / 50)
+        assert lane.rtt == near(number / 100)
 
 
 def test_a_guard_over_begins_with_the_scripts_even_if_nothing_else_is_to_be_said() -> None:
@@ -907,7 +973,7 @@ def test_a_guard_over_begins_with_the_scripts_even_if_nothing_else_is_to_be_said
     lane.opened(0.0)
     assert lane.take() == command(b"SCRIPT", b"LOAD", b"return 5")
     lane.received(b"-NOPERM no\r\n", 0.0)
-    assert type(lane.bad) is ConfigError and str(lane.bad) == "it does not take the scripts: NOPERM no"
+    assert type(lane.bad) is ConfigError and message_of(lane.bad) == "it does not take the scripts: NOPERM no"
 
 
 # ------------------------------------------------ answers and pushes
@@ -975,7 +1041,7 @@ def cut(at: int) -> Callable[[bytes], list[bytes]]:
 
 def assert_understood(lane: Lane[Asked]) -> None:
     assert log(lane) == UNDERSTOOD
-    assert (lane.line, lane.bad, list(lane.ledger)) == (UP, None, [])
+    assert (lane.line, lane.bad, list(lane.ledger)) == (Line.UP, None, [])
 
 
 def test_answers_go_to_whoever_asked_and_pushes_to_the_crew_in_the_order_of_the_stream() -> None:
@@ -1115,10 +1181,10 @@ def test_a_damaged_greeting_never_raises_and_never_lets_anybody_in_early(seed: i
     lane = a_lane(guard=GUARD)
     lane.connected(9.0)
     lane.received(damaged(Server({"uptime_in_seconds": 2}).greets(), random.Random(seed)), 9.0)
-    if lane.line is GUARDED:
+    if lane.line is Line.GUARDED:
         assert lane.wake == 9.0 + max(0, min(GUARD, GUARD + 1 - int(lane.facts["uptime_in_seconds"])))
     else:
-        assert lane.line is GREETING and (lane.bad is not None or lane.ledger)
+        assert lane.line is Line.GREETING and (lane.bad is not None or lane.ledger)
 
 
 @pytest.mark.parametrize(
@@ -1149,7 +1215,7 @@ def test_a_node_that_has_become_something_else_is_hung_up_with_the_cause(error: 
     lane.say(Asked(b"?"))
     lane.received(f"-{error}\r\n".encode(), 1.0)
     assert type(lane.bad) is ConfigError
-    assert str(lane.bad).startswith(cause) and str(lane.bad).endswith(error)
+    assert message_of(lane.bad).startswith(cause) and message_of(lane.bad).endswith(error)
     assert log(lane) == [(7, b"?", f"refused: {error}", 1.0)], "whoever asked is told, too"
 
 
@@ -1226,7 +1292,7 @@ def test_what_is_on_its_way_at_a_break_is_forgotten_but_for_releases() -> None:
     lane.say(Asked(b"unsent"))
     lane.say(Asked(b"unsent release", again=True))
     lane.broke(5.0)
-    assert (lane.line, lane.take(), list(lane.ledger)) == (DOWN, b"", [])
+    assert (lane.line, lane.take(), list(lane.ledger)) == (Line.DOWN, b"", [])
     lane.say(Asked(b"while it is down"))
     lane.say(Asked(b"release while it is down", again=True))
     assert lane.take() == b""
@@ -1279,7 +1345,7 @@ def test_the_next_connection_begins_with_nothing_of_the_last() -> None:
 
 def test_the_back_off_grows_and_is_capped() -> None:
     lane = a_lane(jitter=1.0)
-    assert (lane.line, lane.wake, lane.due()) == (DOWN, 0.0, 0.0)  # to be dialled at once
+    assert (lane.line, lane.wake, lane.due()) == (Line.DOWN, 0.0, 0.0)  # to be dialled at once
     delays = []
     for _ in range(9):
         lane.dial(100.0)
@@ -1334,13 +1400,13 @@ def test_a_node_that_failed_before_is_of_use_when_it_has_taken_the_scripts() -> 
     lane.broke(0.0)
     meet(lane, 10.0)
     lane.opened(11.0)
-    assert (lane.line, lane.wake, lane.due()) == (LOADING, 12.5, 12.5)
+    assert (lane.line, lane.wake, lane.due()) == (Line.LOADING, 12.5, 12.5)
     lane.say(Asked(b"not yet"))
     assert lane.take() == b"".join(command(b"SCRIPT", b"LOAD", it) for it in SCRIPTS)
     lane.received(bulk(b"1" * 40), 11.5)
-    assert (lane.line, lane.take()) == (LOADING, b"")
+    assert (lane.line, lane.take()) == (Line.LOADING, b"")
     lane.received(bulk(b"2" * 40), 12.0)
-    assert (lane.line, lane.wake, lane.take()) == (UP, inf, b"owed")
+    assert (lane.line, lane.wake, lane.take()) == (Line.UP, inf, b"owed")
     lane.received(b":1\r\n", 12.0)
     assert log(lane) == [(7, b"owed", 1, 12.0)]
 
@@ -1350,9 +1416,9 @@ def test_scripts_that_are_taken_while_it_is_of_use_change_nothing() -> None:
     meet(lane)
     lane.opened(0.0)
     lane.say(Asked(b"?"))
-    assert lane.line is UP
+    assert lane.line is Line.UP
     lane.received(LOADED, 0.0)
-    assert (lane.line, [it.data for it in lane.ledger]) == (UP, [b"?"])
+    assert (lane.line, [it.data for it in lane.ledger]) == (Line.UP, [b"?"])
     lane.say(Asked(b"release", again=True))  # is not kept for later, and so not said twice
     lane.received(b":1\r\n:2\r\n", 0.0)
     lane.broke(5.0)
@@ -1367,13 +1433,13 @@ def test_when_it_is_late_and_when_to_look_after_it() -> None:
     lane = a_lane(patience=1.5, timeout=1.5, guard=GUARD)
     assert not lane.late(1000.0)  # nobody dials it
     lane.dial(10.0)
-    assert (lane.line, lane.due(), lane.late(11.49), lane.late(11.5)) == (DIALLING, 11.5, False, True)
+    assert (lane.line, lane.due(), lane.late(11.49), lane.late(11.5)) == (Line.DIALLING, 11.5, False, True)
     lane.connected(11.0)
-    assert (lane.line, lane.due(), lane.late(12.49), lane.late(12.5)) == (GREETING, 12.5, False, True)
+    assert (lane.line, lane.due(), lane.late(12.49), lane.late(12.5)) == (Line.GREETING, 12.5, False, True)
     lane.received(Server({"uptime_in_seconds": 13}).greets(), 12.0)
-    assert (lane.line, lane.due(), lane.late(1000.0)) == (GUARDED, 32.0, False)
+    assert (lane.line, lane.due(), lane.late(1000.0)) == (Line.GUARDED, 32.0, False)
     lane.opened(40.0)
-    assert (lane.line, lane.due(), lane.late(41.49), lane.late(41.5)) == (UP, 41.5, False, True)  # it owes an answer to SCRIPT LOAD
+    assert (lane.line, lane.due(), lane.late(41.49), lane.late(41.5)) == (Line.UP, 41.5, False, True)  # it owes an answer to SCRIPT LOAD
     lane.received(LOADED, 41.0)
     assert (lane.due(), lane.late(1000.0)) == (inf, False)  # it owes nothing
     lane.say(Asked(b"older", 50.0))
@@ -1388,7 +1454,7 @@ def test_when_it_is_late_and_when_to_look_after_it() -> None:
     lane.broke(61.5)
     meet(lane, 62.0, Server({"uptime_in_seconds": 100}))
     lane.opened(62.0)
-    assert (lane.line, lane.due(), lane.late(63.49), lane.late(63.5)) == (LOADING, 63.5, False, True)
+    assert (lane.line, lane.due(), lane.late(63.49), lane.late(63.5)) == (Line.LOADING, 63.5, False, True)
 
 
 def test_what_is_said_again_cannot_be_late_before_it_could_be_said() -> None:
@@ -1399,7 +1465,7 @@ def test_what_is_said_again_cannot_be_late_before_it_could_be_said() -> None:
     meet(lane, 10.0)
     lane.opened(10.0)
     lane.received(LOADED, 11.0)
-    assert (lane.line, [it.data for it in lane.ledger]) == (UP, [b"release"])
+    assert (lane.line, [it.data for it in lane.ledger]) == (Line.UP, [b"release"])
     assert (lane.due(), lane.late(12.49), lane.late(12.5)) == (12.5, False, True)
     lane.received(b":1\r\n", 12.0)
     lane.say(Asked(b"release", 15.0, again=True))
@@ -1436,7 +1502,7 @@ def test_a_connection_that_ends_in_silence_was_of_no_use_however_long_it_was(fai
         lane.broke(0.0)
     meet(lane, 10.0)
     lane.opened(10.0)
-    assert lane.line is (LOADING if failed else UP)
+    assert lane.line is (Line.LOADING if failed else Line.UP)
     lane.say(Asked(b"?", 10.0))
     assert lane.late(11.0)
     lane.broke(11.0)
@@ -1525,14 +1591,14 @@ def test_the_round_trip_is_the_shortest_that_was_seen_on_this_connection() -> No
     assert lane.trip == near(0.3)
 
 
-@pytest.mark.parametrize("trip, line", [(0.5, UP), (0.51, LOADING)])
+@pytest.mark.parametrize("trip, line", [(0.5, Line.UP), (0.51, Line.LOADING)])
 def test_scripts_are_loaded_at_leisure_where_answers_take_longer_than_claims_can_wait(trip: float, line: object) -> None:
     lane = a_lane(timeout=2.0)
     lane.connected(0.0)
     lane.received(Server().greets(), trip)
     lane.manners.patience = 0.5
     lane.opened(1.0)
-    assert (lane.line, lane.due()) == (line, 1.5 if line is UP else 3.0)
+    assert (lane.line, lane.due()) == (line, 1.5 if line is Line.UP else 3.0)
 
 
 def test_only_answers_are_excused() -> None:
@@ -1567,7 +1633,7 @@ def test_a_connection_on_which_the_scripts_were_never_taken_was_of_no_use(failed
         lane.broke(0.0)
     meet(lane, 10.0)
     lane.opened(10.0)
-    assert lane.line is (LOADING if failed else UP)
+    assert lane.line is (Line.LOADING if failed else Line.UP)
     lane.broke(11.0 + SHORT)
     assert lane.fails == failed + 1
 
@@ -1579,5 +1645,5 @@ def test_the_last_resort_leaves_nothing_of_the_connection_and_keeps_what_the_gua
     run = lane.run_id
     lane.bad = ConnectionError("x")
     lane.renounce(5.0)
-    assert (lane.line, lane.bad, lane.fails, lane.wake) == (DOWN, None, 1, 5.0 + 1.28)
+    assert (lane.line, lane.bad, lane.fails, lane.wake) == (Line.DOWN, None, 1, 5.0 + 1.28)
     assert (list(lane.ledger), lane.out, lane.unsaid, lane.run_id) == ([], [], [], run)

@@ -11,35 +11,37 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
 
-from ..checks import Seconds, seconds
+from ..base import client
+from ..base.decorating import Kind
+from ..base.lease import LeaseInfo, infos
+from ..base.plans import Plan
+from ..base.reentrancy import Reentrancy
+from ..base.terms import LockTerms
+from ..checks import Seconds, flag, seconds
 from ..drivers.aio import Driver, no_loop
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
 from ..errors import CLOSED, Closed
-from ..face import client
-from ..face.decorating import Kind
-from ..face.inside import Inside
-from ..face.plans import Plan
-from ..face.terms import Terms
 from ..version import VERSION
-from .asking import carry_out
 from .decorating import Filled, Limited, Locked, Skipping
 from .lease import Lease
 from .lock import Lock
+from .waiting import run
 
 if TYPE_CHECKING:
-    from ..face.fill import FillOptions
-    from ..face.gathering import Terms as GatheringTerms
-    from ..face.once import Deed
-    from ..face.rate import Limits
-    from ..face.repair import Repaired
-    from ..recipes.looking import LockStatus
+    from ..base.fill import FillOptions
+    from ..base.latch import LatchTerms
+    from ..base.once import OnceTerms
+    from ..base.rate import RateTerms
+    from ..base.repair import Repaired
+    from ..recipes.inspection import LockStatus
     from .election import Election
     from .fill import Compute, Fill
-    from .gathering import Barrier, Latch
+    from .latch import Barrier, Latch
     from .once import Once
     from .rate import Rate
     from .semaphore import Semaphore
+    from .survey import Survey
 
 T = TypeVar("T")
 
@@ -53,58 +55,64 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
     _computes = (Kind.FUNCTION, Kind.COROUTINE)
 
     def _prepare(self) -> None:
-        self._inside: Inside[Lease] = Inside()
-        self._loops: tuple[dict[asyncio.AbstractEventLoop, Driver], ...] = tuple({} for _ in self._sites.all)
-        self._ways = tuple(partial(self._driver, at) for at in range(len(self._sites.all)))
+        self._reentrancy: Reentrancy[Lease] = Reentrancy()
+        self._loops: tuple[dict[asyncio.AbstractEventLoop, Driver], ...] = tuple({} for _ in self._shards.all)
+        self._ways = tuple(partial(self._driver, at) for at in range(len(self._shards.all)))
         self._closed = False
 
-    def _describe(self, terms: Terms) -> Lock:
-        at, sources = self._sites.placed(terms) if len(self._ways) > 1 else (0, ())
+    def _describe(self, terms: LockTerms) -> Lock:
+        at, sources = self._shards.placed(terms) if len(self._ways) > 1 else (0, ())
         former = [(self._ways[it], parts) for it, parts in sources] if sources else ()
-        return Lock(terms, self._inside, self._ways[at], former)
+        return Lock(terms, self._reentrancy, self._ways[at], former)
 
-    def _permit(self, terms: Terms) -> Semaphore:
+    def _permit(self, terms: LockTerms) -> Semaphore:
         from .semaphore import Semaphore
 
-        return Semaphore(terms, self._inside, self._ways[self._sites.placed(terms)[0]])
+        return Semaphore(terms, self._reentrancy, self._ways[self._shards.placed(terms)[0]])
 
-    def _limit(self, limits: Limits, at: Sequence[int]) -> Rate:
+    def _limit(self, limits: RateTerms, at: Sequence[int]) -> Rate:
         from .rate import Rate
 
         return Rate(limits, [self._ways[it] for it in at])
 
-    def _elect(self, terms: Terms, at: int) -> Election:
+    def _elect(self, terms: LockTerms, at: int) -> Election:
         from .election import Election
 
-        return Election(terms, self._inside, self._ways[at])
+        return Election(terms, self._reentrancy, self._ways[at])
 
-    def _once(self, options: Deed) -> Once:
+    def _once(self, options: OnceTerms) -> Once:
         from .once import Once
 
         return Once(options, self._describe, self._look)
 
-    @overload  # (so that type checkers tell a coroutine function from a plain one)
-    def fill(self, key: str, ttl: Seconds, compute: Callable[[], Awaitable[T]], **options: Unpack[FillOptions]) -> Fill[T]: ...
+    # So that type checkers tell a coroutine function from a plain one.
+    @overload
+    def fill(
+        self, key: str, ttl: Seconds, compute: Callable[[], Awaitable[T]], **options: Unpack[FillOptions]
+    ) -> Fill[T]: ...
     @overload
     def fill(self, key: str, ttl: Seconds, compute: Callable[[], T], **options: Unpack[FillOptions]) -> Fill[T]: ...
     def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
         from .fill import Fill
 
         asked, at = self._fills(key, ttl, compute, **options)
-        return Fill(asked, Lock(asked.terms, self._inside, self._ways[at]), self._ways[at])
+        return Fill(asked, Lock(asked.terms, self._reentrancy, self._ways[at]), self._ways[at])
 
-    def _latch(self, terms: GatheringTerms, at: int) -> Latch:
-        from .gathering import Latch
+    def _latch(self, terms: LatchTerms, at: int) -> Latch:
+        from .latch import Latch
 
         return Latch(terms, self._ways[at])
 
-    def _barrier(self, terms: GatheringTerms, at: int) -> Barrier:
-        from .gathering import Barrier
+    def _barrier(self, terms: LatchTerms, at: int) -> Barrier:
+        from .latch import Barrier
 
         return Barrier(terms, self._ways[at])
 
     def _driver(self, at: int = 0) -> Driver:
-        """That of the running loop, and of this process, for one set of nodes; those of loops that were closed are forgotten."""
+        """Return the driver of the running loop, in this process, for one shard.
+
+        Drivers of loops that were closed are forgotten.
+        """
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -114,13 +122,14 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         if driver is None or driver.gone or (driver.closed and not self._closed):
             if self._closed:
                 raise Closed(CLOSED)
-            for other in list(drivers):  # (one C call each: loops in other threads come and go meanwhile)
+            # Copied by one C call, because loops in other threads come and go meanwhile.
+            for other in list(drivers):
                 if other.is_closed():
                     drivers.pop(other, None)
-            site, tell = self._sites.all[at], self._teller
-            if not site.settings.addresses:
-                raise site.settings.nodeless
-            driver = drivers[loop] = Driver(site.settings, site.access, tell, tell.wants_all, VERSION)
+            shard, tell = self._shards.all[at], self._teller
+            if not shard.settings.addresses:
+                raise shard.settings.nodeless
+            driver = drivers[loop] = Driver(shard.settings, shard.access, tell, tell.wants_all, VERSION)
         return driver
 
     def nodes(self) -> tuple[NodeStatus, ...]:
@@ -129,29 +138,37 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
     def stats(self) -> Stats:
         return total(driver().stats() for driver in self._ways)
 
+    def leases(self) -> tuple[LeaseInfo, ...]:
+        return infos(lease for driver in self._ways for lease in driver().leases())
+
     async def inspect(self, name: str) -> LockStatus:
-        return await self._look(self._sites.inspect(name))
+        return await self._look(self._shards.inspect(name))
 
     async def locked_by(self, name: str) -> str | None:
-        return await self._look(self._sites.locked_by(name))
+        return await self._look(self._shards.locked_by(name))
 
     async def is_locked(self, name: str) -> bool:
         return await self.locked_by(name) is not None
 
     async def names(self, pattern: str = "*") -> list[str]:
-        return await self._look(self._sites.names(pattern))
+        return await self._look(self._shards.names(pattern))
+
+    def survey(self, pattern: str = "*", *, pause: float = 0.0) -> Survey:
+        from .survey import Survey
+
+        return Survey(self._shards.survey(pattern, pause), self._ways)
 
     async def force_release(self, name: str, reason: str, only: str | None = None) -> int:
-        forced = await self._look(self._sites.force_release(name, reason, only))
+        forced = await self._look(self._shards.force_release(name, reason, only))
         for at, event in forced:
             self._driver(at).note(event)
         return sum(event.nodes for _, event in forced)
 
     async def repair(self, pause: Seconds = 0.01) -> Repaired:
-        return await self._look(self._sites.repair(pause))
+        return await self._look(self._shards.repair(pause))
 
     async def _look(self, plan: Plan[T]) -> T:
-        return await carry_out(plan, *[driver() for driver in self._ways])
+        return await run(plan, *[driver() for driver in self._ways])
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         clock = self._driver().clock
@@ -159,16 +176,20 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._ways):
             nodes = await driver().ready(max(0.0, deadline - clock()))
-            found += await self._look(self._sites.checked(at, nodes))
+            found += await self._look(self._shards.checked(at, nodes))
         return tuple(found)
 
-    async def close(self) -> None:
+    async def close(self, leave: bool = False) -> None:
+        flag(leave, "leave")
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise no_loop() from None
         self._closed = True
         mine = [drivers[loop] for drivers in self._loops if loop in drivers]
+        # First all drivers stay: a lease on two shards ends on both when it ends on one.
+        for driver in mine if leave else ():
+            driver.stay()
         try:
             await (mine[0].close() if len(mine) == 1 else asyncio.gather(*[it.close() for it in mine]))
         finally:
@@ -182,5 +203,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
             self._closed = False
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()

@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
 
+from ..base import decorating
+from ..base.decorating import Current, Function, Kind, LockOf, finished, outlived
 from ..errors import LockBusy
-from ..face import decorating
-from ..face.decorating import Current, Function, Kind, LockOf, finished, outlived
 from .lease import Lease
 
 P = ParamSpec("P")
@@ -31,7 +31,8 @@ def _coroutine(function: Function, lock_of: LockOf, skip: bool) -> Function:
                 with Current(lease):
                     return finished(function, await function(*args, **kwargs))
         except LockBusy:
-            if lease is not None or not skip:  # (or it is another lock, in the function's body)
+            # Or it is another lock, in the function's body.
+            if lease is not None or not skip:
                 raise
             return None
 
@@ -46,18 +47,22 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
                 body = function(*args, **kwargs)
                 step = _first(body)
                 while True:
-                    lease._enter()  # whoever takes this step is cancelled if the lease is lost meanwhile
+                    # If the lease is lost meanwhile, the task that takes this step is cancelled.
+                    lease._enter()
                     with Current(lease):
                         try:
                             value = await step
                         except StopAsyncIteration:
                             return
                         finally:
-                            step = None  # an exception in it and this frame would keep each other alive
-                    if lease._pause():  # else the body yields though it is cancelled
+                            # An exception in it and this frame would keep each other alive.
+                            step = None
+                    # Else the body yields though it is cancelled.
+                    if lease._pause():
                         try:
                             sent = yield value
-                        except BaseException as error:  # GeneratorExit, too: what becomes of it is the body's affair
+                        except BaseException as error:
+                            # The body decides what becomes of it, also of GeneratorExit.
                             step = body.athrow(error)
                             continue
                         if not outlived(lease):
@@ -65,7 +70,8 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
                             continue
                     with Current(lease):
                         await body.aclose()
-                    return  # (leaving the block raises LockLost)
+                    # Leaving the block raises LockLost.
+                    return
         except LockBusy:
             if lease is not None or not skip:
                 raise
@@ -96,10 +102,11 @@ def _once(function: Function, once_of: LockOf, skip: bool) -> Function:
 
 
 def _first(body: AsyncGenerator[Any, Any]) -> Any:
-    """The first step of a body, which is hidden from the event loop.
+    """Return the first step of a body, which is hidden from the event loop.
 
-    A loop closes all generators that it knows when it ends, in any order and all at once: the body before, or while, the
-    generator around it does the same, which would then leave the lock before the body has ended.
+    When a loop ends, it closes all generators that it knows, in any order and all at once. So it
+    might close the body before or while the generator around it does, which would then leave the
+    lock before the body has ended.
     """
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(None, lambda body: None)
@@ -110,7 +117,10 @@ def _first(body: AsyncGenerator[Any, Any]) -> Any:
 
 
 class Locked(decorating.Decorator):
-    """A decorator of coroutine functions and async generator functions: each call waits for its lock, and holds it until it is over."""
+    """A decorator of coroutine functions and async generator functions.
+
+    Each call waits for its lock, and holds it until it is over.
+    """
 
     __slots__ = ()
     _runs = {Kind.COROUTINE: _coroutine, Kind.ASYNC_GENERATOR: _generator}  # noqa: RUF012 (nobody changes it)
@@ -123,7 +133,7 @@ class Locked(decorating.Decorator):
 
 
 class Skipping(Locked):
-    """The same, but when the lock is busy a coroutine returns None, and a generator yields nothing."""
+    """As `Locked`. If the lock is busy, a coroutine returns None, and a generator is empty."""
 
     __slots__ = ()
 
@@ -141,7 +151,9 @@ class Limited(decorating.Decorator):
 
     __slots__ = ()
     _runs = {Kind.COROUTINE: _limited}  # noqa: RUF012 (nobody changes it)
-    _otherwise = "a rate of this face decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
+    _otherwise = (
+        "a rate for asyncio decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
+    )
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate this function."""
@@ -150,11 +162,13 @@ class Limited(decorating.Decorator):
 
 
 class Single(decorating.Decorator):
-    """A decorator of coroutine functions: each call is made once, and gives the result that is kept."""
+    """A decorator of coroutine functions: each call is made once, and returns the kept result."""
 
     __slots__ = ()
     _runs = {Kind.COROUTINE: _once}  # noqa: RUF012 (nobody changes it)
-    _otherwise = "what is done once, with asyncio, is a coroutine function; plain functions need `from holdfast import Holdfast`"
+    _otherwise = (
+        "what is done once, with asyncio, is a coroutine function; plain functions need `from holdfast import Holdfast`"
+    )
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate this function."""
@@ -163,11 +177,16 @@ class Single(decorating.Decorator):
 
 
 class Filled(decorating.Decorator):
-    """A decorator of coroutine functions: each call gets what is kept for its key, and the function computes it if there is nothing."""
+    """A decorator of coroutine functions: each call gets the value that is kept for its key.
+
+    If there is none, the function computes it.
+    """
 
     __slots__ = ()
     _runs = {Kind.COROUTINE: _filled}  # noqa: RUF012 (nobody changes it)
-    _otherwise = "a fill of this face decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
+    _otherwise = (
+        "a fill for asyncio decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
+    )
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate this function."""

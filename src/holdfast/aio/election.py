@@ -7,33 +7,36 @@ from __future__ import annotations
 
 from typing import Self, cast
 
+from ..base import election
+from ..base.election import Leader, View, spoken
+from ..base.terms import LockTerms
 from ..checks import Seconds
 from ..drivers.aio import Driver
-from ..face import election
-from ..face.election import Leader, View, spoken
-from ..face.terms import Terms
-from .asking import carry_out
 from .lease import Lease
 from .lock import Lock
+from .waiting import run
 
 
 class Leadership(election.Leadership, Lease):
     __doc__ = election.Leadership.__doc__
     __slots__ = ("_speech",)
 
-    def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
+    def __init__(self, terms: LockTerms, driver: Driver, above: Lease | None = None) -> None:
         said, self._speech = spoken(terms)
         super().__init__(said, driver, above)
 
     async def publish(self, value: str) -> None:
-        await carry_out(election.publish(self._settings, self._speech, self, value), self._driver)
+        await run(election.publish(self._settings, self._speech, self, value), self._driver)
 
     async def resign(self, confirm: bool = False) -> int:
         return await self.release(confirm)
 
 
 class Observation:
-    """What an election's `observe` gives, to be looped over: each step waits for the next change, and is a Leader."""
+    """What `observe` returns: an iterable of Leaders.
+
+    Each step of the loop waits for the next change.
+    """
 
     __slots__ = ("_driver", "_view")
 
@@ -44,7 +47,7 @@ class Observation:
         return self
 
     async def __anext__(self) -> Leader:
-        leader = await carry_out(self._view.next(), self._driver)
+        leader = await run(self._view.next(), self._driver)
         if leader is None:
             raise StopAsyncIteration
         return leader
@@ -63,7 +66,7 @@ class Election(Lock, election.Election[Lease]):
 
     async def leader(self) -> Leader:
         driver = self._driver()
-        return await carry_out(election.look(driver.settings, self._office), driver)
+        return await run(election.look(driver.settings, self._office), driver)
 
     def observe(self, wait: Seconds | None = None) -> Observation:
         driver = self._driver()

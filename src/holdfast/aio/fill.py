@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from ..base import fill
+from ..base.fill import FillTerms, Found
 from ..drivers.aio import Driver
-from ..face import fill
-from ..face.fill import Fills, Found
-from .asking import carry_out
 from .lock import Lock
+from .waiting import run
 
 T = TypeVar("T")
 Compute = Callable[[], Awaitable[T] | T]
@@ -22,15 +22,21 @@ class Fill(fill.Fill[T]):
     __doc__ = fill.Fill.__doc__
     __slots__ = ("_driver", "_lock")
 
-    def __init__(self, fills: Fills, lock: Lock, driver: Callable[[], Driver]) -> None:
+    def __init__(self, fills: FillTerms, lock: Lock, driver: Callable[[], Driver]) -> None:
         super().__init__(fills)
-        self._lock, self._driver = lock, driver  # that of the running loop
+        # Returns the driver of the running loop.
+        self._lock, self._driver = lock, driver
 
     async def get(self) -> Found[T]:
-        return await carry_out(fill.get(self._fills, lambda wait: self._lock._acquire(wait, True)), self._driver())
+        driver = self._driver()
+        with self._surrounded(driver.settings) as call:
+            plan = fill.get(self._fills, lambda demand: self._lock._acquire(demand, True))
+            found: Found[T] = await run(plan, driver)
+            call.returns(fill.how(found), waited=found.waited)
+            return found
 
     async def peek(self) -> Found[T] | None:
-        return await carry_out(fill.peek(self._fills), self._driver())
+        return await run(fill.peek(self._fills), self._driver())
 
     async def invalidate(self) -> None:
-        await carry_out(fill.invalidate(self._fills, lambda wait: self._lock._acquire(wait, True)), self._driver())
+        await run(fill.invalidate(self._fills, lambda demand: self._lock._acquire(demand, True)), self._driver())

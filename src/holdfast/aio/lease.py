@@ -10,59 +10,71 @@ import warnings
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+from ..base import lease
+from ..base.lease import LostEvent
+from ..base.migration import Whole
+from ..base.terms import LockTerms
 from ..checks import Seconds
-from ..core import claim as core
+from ..core.claim import State
+from ..core.demand import Demand
 from ..drivers.aio import Driver
 from ..engine.crew import Want
 from ..errors import LockLost, WrongLoop, WrongProcess
-from ..face import lease
-from ..face.lease import LostEvent
-from ..face.moving import Whole
-from ..face.terms import Terms
 
 
 class Lease(lease.Lease):
     __doc__ = lease.Lease.__doc__
-    __slots__ = ("_body", "_cancelled", "_cancelling", "_driver", "claim")
-    claim: Want
+    __slots__ = ("_body", "_cancelled", "_cancelling", "_driver", "_want")
+    _want: Want
 
     if TYPE_CHECKING:
 
         @property
         def lost(self) -> asyncio.Event: ...
 
-    def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
+    def __init__(self, terms: LockTerms, driver: Driver, above: Lease | None = None) -> None:
         super().__init__(terms, driver.settings, driver.clock, above)
         self._driver = driver
-        self._body: asyncio.Task[Any] | None = None  # to be cancelled when the lease is lost
-        self._cancelling, self._cancelled = 0, False
+        # The task to cancel when the lease is lost.
+        self._body: asyncio.Task[Any] | None = None
+        # How many cancellations it had when it entered, and whether this lease has cancelled it.
+        self._cancelling = 0
+        self._cancelled = False
 
     @property
     def _own(self) -> Want:
-        return self.claim
+        return self._want
+
+    @property
+    def _begun(self) -> Want | None:
+        return getattr(self, "_want", None)
 
     @property
     def _claim(self) -> Want | Whole:
-        return self.claim if self._move is None or self._move.whole is None else self._move.whole
+        return self._want if self._move is None or self._move.whole is None else self._move.whole
 
     @property
     def _going(self) -> bool:
-        return getattr(self, "claim", None) is not None and not self._driver.foreign and self._in_time
+        return getattr(self, "_want", None) is not None and not self._driver.foreign and self._in_time
 
     def _join(self, outer: Lease) -> None:
         super()._join(outer)
-        self.claim = outer.claim
+        self._want = outer._want
 
-    def _mine(self) -> bool:
+    def _check_owner(self) -> bool:
         if self._driver.foreign:
-            raise WrongProcess(f"the lease of {self.name!r} belongs to the process that this one was forked from: acquire the lock here")
+            raise WrongProcess(
+                f"the lease of {self.name!r} belongs to the process that this one was forked from: acquire the "
+                "lock here"
+            )
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             loop = None
         if loop is not self._driver.loop:
             raise WrongLoop(f"the lease of {self.name!r} belongs to another event loop: use it there")
-        return False  # a release ends the claim before anything else can run in this loop
+        # A release ends the claim before anything else can run in this loop.
+        return False
 
     def _new_event(self) -> LostEvent:
         return asyncio.Event()
@@ -72,32 +84,35 @@ class Lease(lease.Lease):
         if not length:
             return 0.0
         for part in self._parts:
-            await part._driver.extend(part.claim, length)
+            await part._driver.extend(part._want, length)
         return self._extended()
 
     async def downgrade(self) -> None:
         if self._sharing():
-            await self._driver.extend(self.claim, self._terms.ttl, share=True)
+            await self._driver.extend(self._want, self._terms.demand.ttl, share=True)
             self._extended()
 
     async def release(self, confirm: bool = False) -> int:
-        if not self._ends():
+        if not self._begin_release():
             return 0
-        certain = await (self._driver.release(self.claim, confirm) if self._move is None else self._release_all(confirm))
-        self._ended()
+        certain = await (
+            self._driver.release(self._want, confirm) if self._move is None else self._release_all(confirm)
+        )
+        self._end_release()
         return certain
 
     async def _release_all(self, confirm: bool) -> int:
         try:
-            return min([await part._driver.release(part.claim, confirm) for part in self._parts])
+            return min([await part._driver.release(part._want, confirm) for part in self._parts])
         except BaseException:
             self._let_all_go()
             raise
 
-    def _obtain(self, wait: float | None) -> Awaitable[None]:
-        terms = self._terms
-        hold, heed = terms.max_hold, terms.heed
-        return self._driver.acquire(self, terms.recipes, ttl=terms.ttl, wait=wait, renew=terms.renew, max_hold=hold, heed=heed)
+    def _stay(self) -> None:
+        self._want.stay()
+
+    def _obtain(self, demand: Demand) -> Awaitable[None]:
+        return self._driver.acquire(self, self._terms.recipes, demand)
 
     def _servers(self) -> frozenset[str]:
         return self._driver.servers()
@@ -106,22 +121,26 @@ class Lease(lease.Lease):
         await self._driver.meet(self._acquaintance(wait))
 
     async def _raise(self, fence: int) -> None:
-        await self._driver.extend(self.claim, self._terms.ttl, fence)
+        await self._driver.extend(self._want, self._terms.demand.ttl, fence)
 
     def _let_go(self) -> None:
-        claim = getattr(self, "claim", None)
+        claim = getattr(self, "_want", None)
         if claim is not None and not claim.done:
             self._driver.let_go(claim)
 
     # ------------------------------------------------ the body of an `async with`
 
     def _enter(self) -> None:
-        """From here on the current task is cancelled when the lease is lost, as `asyncio.timeout` does it."""
+        """Cancel the current task if the lease is lost from here on, as `asyncio.timeout` does."""
         self._body = asyncio.current_task()
         self._cancelling = self._body.cancelling() if self._body is not None else 0
 
     def _pause(self) -> bool:
-        """Until it enters again, nobody is cancelled. False: too late, it is lost, and who entered is being cancelled."""
+        """Cancel no task until one enters again.
+
+        Returns:
+            False if it is too late: the lease is lost, and the task is being cancelled.
+        """
         if not self._cancelled:
             self._body = None
         return not self._cancelled
@@ -131,41 +150,46 @@ class Lease(lease.Lease):
         if self._cancelled and body is not None:
             cancelled = error if isinstance(error, asyncio.CancelledError) else None
             try:
-                await asyncio.sleep(0)  # the body may have ended before it could be cancelled: take that back
+                # The body may have ended before the cancellation reached it. Receive the cancellation here.
+                await asyncio.sleep(0)
             except asyncio.CancelledError as late:
                 cancelled = late
             if body.uncancel() > self._cancelling and cancelled is not None:
-                raise cancelled  # somebody else cancels, too
+                # Other code cancels this task, too.
+                raise cancelled
             if cancelled is not None and (error is None or isinstance(error, asyncio.CancelledError)):
                 self._released = True
                 raise self._loss() from cancelled
-        elif isinstance(error, GeneratorExit):  # perhaps of a coroutine that is thrown away: nothing can be awaited
+        elif isinstance(error, GeneratorExit):
+            # The coroutine is thrown away, so nothing can be awaited.
             self._released = True
-            if self._leaves():
+            if self._drop_share():
                 self._let_all_go()
             return
         try:
             await self.release()
-        except (LockLost, WrongProcess) as wrong:  # (a forked child that ends in the block ends as it wants to)
+        except (LockLost, WrongProcess) as wrong:
+            # A forked child that ends inside the block ends with its own exception.
             if error is None:
                 raise
             error.add_note(f"and {wrong}")
 
-    def _falls(self) -> None:
+    def _mark_lost(self) -> None:
         if self._body is not None:
             self._cancelled = True
             self._body.cancel(f"{self.name!r} is lost")
-        super()._falls()
+        super()._mark_lost()
 
     def __del__(self) -> None:
-        claim = getattr(self, "claim", None)
-        if claim is None:  # it was never held; perhaps it was never even made, if a signal handler or a lack of memory struck meanwhile
+        claim = getattr(self, "_want", None)
+        # It was never held. If a signal handler raised, or memory ran out, its constructor may not have ended.
+        if claim is None:
             return
         driver = self._driver
         if self._joined or driver.closed or driver.gone:
             return
-        if claim.state is core.HELD and self._clock() < claim.until:
-            # Before the warning, which may be recorded: that gets hold of the lease again.
+        if claim.state is State.HELD and self._clock() < claim.until:
+            # Before the warning: a program that records warnings gets a reference to the lease again.
             claim.abandon()
             told = self._dropped()
             if told is not None:

@@ -10,16 +10,17 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ..base import lock
+from ..base.lock import Leave
+from ..base.migration import steps
+from ..base.reentrancy import Reentrancy
+from ..base.terms import LockTerms
+from ..core.demand import Demand
 from ..drivers.aio import Driver, no_loop
 from ..errors import LockBusy, NoQuorum
-from ..face import lock
-from ..face.inside import Inside
-from ..face.lock import Leave
-from ..face.moving import steps
-from ..face.terms import Terms
-from .asking import carry_out
 from .decorating import Locked, P, W
 from .lease import Lease
+from .waiting import run
 
 
 class Lock(lock.Lock[Lease]):
@@ -30,57 +31,71 @@ class Lock(lock.Lock[Lease]):
 
     def __init__(
         self,
-        terms: Terms,
-        inside: Inside[Lease],
+        terms: LockTerms,
+        reentrancy: Reentrancy[Lease],
         driver: Callable[[], Driver],
-        sources: Sequence[tuple[Callable[[], Driver], Terms]] = (),
+        sources: Sequence[tuple[Callable[[], Driver], LockTerms]] = (),
     ) -> None:
-        super().__init__(terms, inside)
-        self._driver = driver  # that of the running loop
-        self._sources = sources  # of names that move: where they are taken before that, and which
+        super().__init__(terms, reentrancy)
+        # Returns the driver of the running loop.
+        self._driver = driver
+        # For names that move: the drivers and terms by which they are acquired on their old shards first.
+        self._sources = sources
 
     async def acquire(self) -> Lease:
         try:
-            return await self._acquire(self._terms.wait, self._terms.reentrant)
+            return await self._acquire(self._terms.demand, self._terms.reentrant)
         except LockBusy as busy:
             await self._say_whose(busy)
             raise
 
     async def try_acquire(self) -> Lease | None:
         try:
-            return await self._acquire(0.0, self._terms.reentrant)
+            return await self._acquire(self._terms.demand._replace(wait=0.0), self._terms.reentrant)
         except LockBusy:
             return None
 
     async def _say_whose(self, busy: LockBusy) -> None:
-        # Loaded when it is needed first.
-        from ..face.looking import tell_owner
+        # Loaded at its first use.
+        from ..base.inspection import tell_owner
 
         driver = self._driver()
-        await carry_out(tell_owner(driver.settings, busy), driver)
+        await run(tell_owner(driver.settings, busy, self._terms.recipes), driver)
 
-    async def _acquire(self, wait: float | None, stays: bool) -> Lease:
+    async def _acquire(self, demand: Demand, stays: bool) -> Lease:
         terms, driver, here = self._terms, self._driver(), self._current()
         lease = self._kind(terms, driver)
-        outer = self._inside.found(here, terms, wait)
-        if outer is not None:
-            lease._join(outer)
-            if terms.ttl > outer._terms.ttl:
-                try:
-                    await lease.extend(terms.ttl)
-                except BaseException:
-                    lease._leaves()
-                    raise
-            return lease
-        if stays:
-            self._inside.enters(here, lease)
+        around = driver.settings.around
+        call = None if around is None else self._surrounded(around)
         try:
-            await (self._move(lease, wait) if self._sources else lease._obtain(wait))
-        except NoQuorum as why:
-            if not terms.fail_open:
-                raise
-            driver.note(lease._open(why))
+            outer = self._reentrancy.found(here, terms, demand)
+            if outer is not None:
+                await self._join(lease, outer, demand)
+            else:
+                if stays:
+                    self._reentrancy.enters(here, lease)
+                try:
+                    await (self._move(lease, demand.wait) if self._sources else lease._obtain(demand))
+                except NoQuorum as why:
+                    if not terms.fail_open:
+                        raise
+                    driver.note(lease._open(why))
+        except BaseException as error:
+            if call is not None:
+                call.failed(error)
+            raise
+        if call is not None:
+            call.end(*lease._acquisition())
         return lease
+
+    async def _join(self, lease: Lease, outer: Lease, demand: Demand) -> None:
+        lease._join(outer)
+        if demand.ttl > outer._terms.demand.ttl:
+            try:
+                await lease.extend(demand.ttl)
+            except BaseException:
+                lease._drop_share()
+                raise
 
     async def _move(self, lease: Lease, wait: float | None) -> None:
         try:
@@ -94,7 +109,7 @@ class Lock(lock.Lock[Lease]):
         here = self._here()
         stay, before = self._stay(), self._entered.get(here)
         try:
-            lease = await self._acquire(self._terms.wait, True)
+            lease = await self._acquire(self._terms.demand, True)
         except LockBusy as busy:
             await self._say_whose(busy)
             raise
@@ -105,14 +120,20 @@ class Lock(lock.Lock[Lease]):
         lease._enter()
         return lease
 
-    if TYPE_CHECKING:  # what a type checker cannot see in a descriptor
+    # A type checker does not see this in a descriptor.
+    if TYPE_CHECKING:
 
-        async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None: ...
     else:
         __aexit__ = Leave()
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
-        """Decorate a coroutine function or an async generator: each call holds the lock until it is over. `current()` gives its lease."""
+        """Decorate a coroutine function or an async generator, so that each call holds the lock.
+
+        `current()` returns its lease inside.
+        """
         return Locked(self._for)(function)
 
     def _here(self) -> asyncio.Task[Any] | None:

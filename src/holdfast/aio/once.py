@@ -1,6 +1,7 @@
 """The description of what is done once, and how a task does it.
 
-Knows how a task carries out a plan, and that it runs a coroutine while it holds the lock. Decides nothing.
+Knows how a task carries out a plan, and that it runs a coroutine while it holds the lock. Decides
+nothing.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from ..base import once
+from ..base.decorating import Current, Kind, finished, named
+from ..base.once import OnceTerms, Result, Turn, begin, runs
+from ..base.plans import Plan
+from ..base.terms import LockTerms
 from ..errors import LockBusy, LockLost, Overtaken
-from ..face import once
-from ..face.decorating import Current, Kind, finished, named
-from ..face.once import Deed, Result, Turn, begin, runs
-from ..face.plans import Plan
-from ..face.terms import Terms
 from .decorating import P, Single, W
 from .lock import Lock
 
@@ -26,30 +27,35 @@ class Once(once.Once):
     __doc__ = once.Once.__doc__
     __slots__ = ("_do", "_lock")
 
-    def __init__(self, options: Deed, lock: Callable[[Terms], Lock], do: Callable[[Plan[Any]], Awaitable[Any]]) -> None:
+    def __init__(
+        self, options: OnceTerms, lock: Callable[[LockTerms], Lock], do: Callable[[Plan[Any]], Awaitable[Any]]
+    ) -> None:
         super().__init__(options)
         self._lock, self._do = lock, do
 
-    def _with(self, options: Deed) -> Once:
+    def _with(self, options: OnceTerms) -> Once:
         return Once(options, self._lock, self._do)
 
     async def run(self, function: Body[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         runs(function, Kind.COROUTINE, self._deed)
-        turn: Turn = await self._do(begin(self._deed))
-        while not await self._do(turn.read()):
-            try:
-                async with self._lock(turn.terms) as lease:
-                    if not await self._do(turn.look(lease)):
-                        with Current(lease):
-                            outcome = finished(function, await function(*args, **kwargs))
-                        await self._do(turn.keep(lease, outcome))
-            except Overtaken:
-                continue
-            except LockLost as lost:
-                await self._do(turn.last(lost))
-            break
-        result: R = turn.value
-        return result
+        with self._surrounded() as call:
+            turn: Turn = await self._do(begin(self._deed))
+            while not await self._do(turn.read()):
+                try:
+                    async with self._lock(turn.terms) as lease:
+                        if not await self._do(turn.look(lease)):
+                            with Current(lease):
+                                outcome = finished(function, await function(*args, **kwargs))
+                            await self._do(turn.keep(lease, outcome))
+                except Overtaken:
+                    continue
+                except LockLost as lost:
+                    await self._do(turn.last(lost))
+                break
+            result: R = turn.value
+            call.returns(turn.how)
+            await self._do(turn.served())
+            return result
 
     async def result(self) -> Result:
         turn: Turn = await self._do(begin(self._deed))
@@ -73,5 +79,8 @@ class Once(once.Once):
         return turn.had
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
-        """Decorate a coroutine function: each call is run once, and gives its result. The key is a template, as with `locked`."""
+        """Decorate a coroutine function, so that each call runs once and returns the result.
+
+        The key is a template, as with `locked`.
+        """
         return Single(named(self.key, lambda key: self._with(replace(self._deed, key=key, filled=True))))(function)

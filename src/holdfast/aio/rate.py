@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from ..base import rate
+from ..base.plans import Plan
+from ..base.rate import Allowance, RateTerms, answered
 from ..drivers.aio import Driver
-from ..face import rate
-from ..face.plans import Plan
-from ..face.rate import Allowance, Limits
-from .asking import carry_out
 from .decorating import Limited, P, W
+from .waiting import run
 
 T = TypeVar("T")
 
@@ -22,15 +22,18 @@ class Rate(rate.Rate):
     __doc__ = rate.Rate.__doc__
     __slots__ = ("_drivers",)
 
-    def __init__(self, limits: Limits, drivers: Sequence[Callable[[], Driver]]) -> None:
+    def __init__(self, limits: RateTerms, drivers: Sequence[Callable[[], Driver]]) -> None:
         super().__init__(limits)
-        self._drivers = drivers  # for each set of nodes that counts, the one of the running loop
+        # For each shard that counts, a function that returns the driver of the running loop.
+        self._drivers = drivers
 
     async def take(self, cost: int = 1) -> Allowance:
-        return await self._carry_out(rate.take(self._limits, cost))
+        with self._surrounded() as call:
+            return answered(call, await self._carry_out(rate.take(self._limits, cost)))
 
     async def acquire(self, cost: int = 1) -> Allowance:
-        return await self._carry_out(rate.acquire(self._limits, cost))
+        with self._surrounded() as call:
+            return answered(call, await self._carry_out(rate.acquire(self._limits, cost)))
 
     async def peek(self, cost: int = 1) -> Allowance:
         return await self._carry_out(rate.peek(self._limits, cost))
@@ -39,8 +42,12 @@ class Rate(rate.Rate):
         await self._carry_out(rate.reset(self._limits))
 
     async def _carry_out(self, plan: Plan[T]) -> T:
-        return await carry_out(plan, *[driver() for driver in self._drivers])
+        return await run(plan, *[driver() for driver in self._drivers])
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
-        """Decorate a coroutine function: each call waits until it is allowed, as long as `wait` says. RateLimited: it was not called."""
+        """Decorate a coroutine function, so that each call waits until the rate allows it.
+
+        If its turn would come later than `wait` allows, the call raises RateLimited, and the
+        function does not run.
+        """
         return Limited(self._for)(function)

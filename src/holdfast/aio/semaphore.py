@@ -5,11 +5,11 @@ Knows how a task carries out a plan. Decides nothing.
 
 from __future__ import annotations
 
-from ..face import semaphore
-from ..recipes.looking import PermitHolder
-from .asking import carry_out
+from ..base import semaphore
+from ..recipes.inspection import PermitHolder
 from .lease import Lease
 from .lock import Lock
+from .waiting import run
 
 
 class Semaphore(Lock, semaphore.Semaphore[Lease]):
@@ -18,8 +18,8 @@ class Semaphore(Lock, semaphore.Semaphore[Lease]):
 
     async def available(self) -> int:
         driver = self._driver()
-        return await carry_out(semaphore.available(driver.settings, self._slots), driver)
+        return await run(semaphore.available(driver.settings, self._slots), driver)
 
     async def holders(self) -> tuple[PermitHolder, ...]:
         driver = self._driver()
-        return await carry_out(semaphore.holders(driver.settings, self._slots), driver)
+        return await run(semaphore.holders(driver.settings, self._slots), driver)

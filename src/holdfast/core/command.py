@@ -1,6 +1,6 @@
-"""What a claim says to nodes, and what a node's push says to a claim: the words of the conversation.
+"""What a claim says to nodes, and what a node's push says to a claim.
 
-Knows which commands there are. Must not know how they look as bytes: that is the recipe's business.
+Knows which commands exist. Must not know how they look as bytes: that is the recipe's business.
 """
 
 from __future__ import annotations
@@ -8,17 +8,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-WAIT, TRY, CEDE = b"w", b"t", b"c"  # the modes of a request
+from . import quorum
+
+# The modes of a request.
+WAIT = b"w"
+TRY = b"t"
+CEDE = b"c"
+# As WAIT, where the token probably holds the name already. A node that finds it there is done soon.
+KEEP = b"k"
+
 RELEASE = b"r"
-READER, WRITER = b":r", b":w"  # the kinds of a read-write lock's tokens
-SHARED = b"shared"  # what its key holds instead of a token while readers have it
-READ = b"?"  # whatever a round asks
-GRANTED, INQUIRY, TAKEN = b"g", b"i", b"x"  # the kinds of push to a claim; taken: by an operator's force_release
-NEWS = b"n"  # and to whoever wants to know of something else: it has changed, look
+
+# The mode of everything that a round asks.
+READ = b"?"
+
+# The kinds of a read-write lock's tokens.
+READER = b":r"
+WRITER = b":w"
+
+# What the key of a read-write lock holds instead of a token while readers have it.
+SHARED = b"shared"
+
+# The kinds of push to a claim. TAKEN: an operator's force_release took the lock away.
+GRANTED = b"g"
+INQUIRY = b"i"
+TAKEN = b"x"
+
+# The kind of push that says that something else has changed.
+NEWS = b"n"
+
+
+# What a holder says along with its lease. It returns the bytes, given the holder's token, the fence
+# and for how many seconds they are good. 0 seconds: the lease is over.
+Rider = Callable[[bytes, int, float], bytes]
 
 
 class Recipe(Protocol):
-    """How one primitive talks to a node about one name. A claim hands it on and never looks inside."""
+    """How one primitive talks to a node about one name. A claim never looks inside."""
 
     @property
     def name(self) -> bytes:
@@ -37,29 +63,48 @@ class Recipe(Protocol):
         """What its fences are of: the lock, or one of several that have the same name."""
 
     @property
-    def rider(self) -> Callable[[int, float], bytes] | None:
-        """What is said along with it while it is held: the bytes of that, by its fence, good for so many seconds (0: it is over)."""
+    def primitive(self) -> str:
+        """What observers call it, such as "exclusive" or "permit"."""
+
+    @property
+    def rider(self) -> Rider | None:
+        """What is said along with it while it is held."""
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int, clock: int) -> bytes:
-        """The bytes of a request; `ttl` in seconds, `fence` the one proposed, `clock` the time by the ticket's clock, in microseconds."""
+        """Return the bytes of a request.
+
+        Args:
+            token: The token that asks.
+            ttl: The length of the lease, in seconds.
+            mode: WAIT, TRY, CEDE or KEEP.
+            fence: The fence that is proposed.
+            clock: The time by the ticket's clock, in microseconds.
+        """
 
     def release(self, token: bytes) -> bytes:
-        """The bytes of a release."""
+        """Return the bytes of a release."""
 
 
 class Asker(Protocol):
-    """Who wants to know what a node answers."""
+    """What wants to know what a node answers: a claim or a round."""
 
     def answered(self, node: int, command: Command, reply: object, now: float) -> bool:
-        """A node has answered. True if there is something to do."""
+        """Take in an answer. Returns True if there is something to do."""
 
 
 class Command:
     """Something asked of one or more nodes: one object, and one packing, for all of them.
 
-    `owner`: who wants the answer, or nobody; `sent`: a moment before its first byte left; `data`: its bytes, once packed; `watch`: the
-    node is to tell when what this reads has changed; `bound`: until when a grant that it brings counts, once somebody has reckoned that;
-    `clock`: when it was sent by the clock of its owner's ticket, in microseconds (0: not known).
+    Args:
+        owner: What wants the answer; None: nothing does.
+        mode: What it is: WAIT, TRY, CEDE, KEEP, RELEASE or READ.
+        token: The token that it is about.
+        sent: A moment before its first byte left.
+        ttl: The length of the lease that it asks for, in seconds.
+        fence: The fence that it proposes.
+        data: Its bytes, once packed.
+        watch: The node is to tell when what this reads has changed.
+        clock: When it was sent by the clock of its owner's ticket, in microseconds; 0: not known.
     """
 
     __slots__ = ("bound", "clock", "data", "fence", "mode", "owner", "sent", "token", "ttl", "watch")
@@ -76,10 +121,25 @@ class Command:
         watch: bool = False,
         clock: int = 0,
     ) -> None:
-        self.watch, self.bound, self.clock = watch, 0.0, clock
-        self.owner, self.mode, self.token, self.sent, self.ttl, self.fence, self.data = owner, mode, token, sent, ttl, fence, data
+        self.owner = owner
+        self.mode = mode
+        self.token = token
+        self.sent = sent
+        self.ttl = ttl
+        self.fence = fence
+        self.data = data
+        self.watch = watch
+        self.clock = clock
+        # Until when a grant that it brings counts, once that was reckoned.
+        self.bound = 0.0
+
+    def grants_until(self) -> float:
+        """Return until when its grants count (rule C2), which is reckoned once for all nodes."""
+        if not self.bound:
+            self.bound = quorum.bound(self.sent, self.ttl)
+        return self.bound
 
     @property
     def again(self) -> bool:
-        """Is it to be said again after a reconnect, if it was not answered?"""
+        """Is it to be said again after a reconnect, if it was not answered (rule T6)?"""
         return self.mode is RELEASE

@@ -1,13 +1,16 @@
-"""Several claims under one ticket: one lease for several names, all or nothing, or for some of many slots.
+"""Several claims under one ticket: one lease for all of several names, or for some of many slots.
 
-Knows claims, and stands for them before the crew and the faces as if it were one. Must not know nodes or messages.
+Knows claims, and stands for them before the crew and the faces as if it were one claim. Must not
+know nodes or messages.
 
-Every name is asked for at once, and the whole is held when as many as are needed have their quorum at the same moment. Until then each
-claim answers every inquiry by making way, also for a name that is complete: so the lowest ticket waits for nobody but holders, holders
-wait for nobody, and no order of names is needed.
+Every name is asked for at once. The whole is held when as many as are needed have their quorum at
+the same moment. Until then each claim answers every inquiry by making way, also for a name that is
+complete. So the lowest ticket waits for holders only, holders wait for nobody, and no order of
+names is needed.
 
-Where only some are needed (the slots of a semaphore), no more than those are asked for at first, and all others as soon as a node says
-that somebody else has one. What is granted besides the ones that are held is given back at once.
+Where only some are needed (the slots of a semaphore), no more than those are asked for at first.
+The others are asked for as soon as a node says that somebody else has one. What is granted besides
+the ones that are held is given back at once.
 """
 
 from __future__ import annotations
@@ -17,37 +20,45 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from ..errors import ConfigError
-from .claim import HELD, LOST, WAITING, Claim, State
+from .claim import Claim, State
 from .command import Recipe
 
 
 class Some(Sequence[Recipe]):
-    """Recipes of which only some are needed, whichever. `label`: what users call them together."""
+    """Recipes of which only some are needed, no matter which."""
 
+    # What users call them together.
     label: str
 
     @abstractmethod
     def first(self, ticket: int) -> Sequence[Recipe]:
-        """Those that this ticket asks for first, as many as it needs."""
+        """Return those that this ticket asks for first, as many as it needs."""
 
     @abstractmethod
     def others(self, ticket: int) -> Sequence[Recipe]:
-        """All others, in the order in which it would like to have them."""
+        """Return all others, in the order in which this ticket would like to have them."""
 
     @abstractmethod
     def tells(self, expiry: float) -> bytes:
-        """The bytes that note on a node how many there are, for `expiry` seconds. The answer is the note that was there."""
+        """Return the bytes that note on a node how many exist, for `expiry` seconds.
+
+        The answer is the note that was there before.
+        """
 
     @abstractmethod
     def differs(self, before: object) -> str:
-        """What to warn of, if another client has noted another number; empty if none has."""
+        """Return what to warn of, if another client has noted another number; else nothing."""
 
 
 T = TypeVar("T", bound="Claim | Goal")
 
 
 class Several(Generic[T]):
-    """What is held together, known as if it were one: the least, the worst, the first trouble. `parts`: claims, or goals."""
+    """What is held together, known as if it were one: the least, the worst, the first trouble.
+
+    Args:
+        parts: The claims, or goals.
+    """
 
     __slots__ = ("parts",)
 
@@ -56,13 +67,13 @@ class Several(Generic[T]):
 
     @property
     def state(self) -> State:
-        """Lost as soon as one is."""
+        """The state of all. It is LOST as soon as one is."""
         states = {it.state for it in self.parts}
-        return LOST if LOST in states else self.parts[0].state
+        return State.LOST if State.LOST in states else self.parts[0].state
 
     @property
     def until(self) -> float:
-        """Until when all of it is held: the least."""
+        """Until when all of it is held: the least of the parts."""
         return min(it.until for it in self.parts)
 
     @property
@@ -101,47 +112,83 @@ class Several(Generic[T]):
         return any(it.doubt for it in self.parts)
 
     @property
+    def stays(self) -> bool:
+        """Are the keys of any of it to stay on the nodes when it ends?"""
+        return any(it.stays for it in self.parts)
+
+    @property
     def contended(self) -> bool:
         """Was somebody else in the way of any of it?"""
         return any(it.contended for it in self.parts)
 
     def counting(self, now: float, fence: int = 0) -> int:
-        """How many nodes count now for all of it, at least, and have this fence or a larger one."""
+        """Return how many nodes count for each of it, at least, and have this fence or more."""
         return min(it.counting(now, fence) for it in self.parts)
 
 
 class Goal(Several[Claim]):
     """The claims of one ticket, one for each name: asked for, held and given back together.
 
-    `claims`: as many as are needed, and asked for first; `spares`: makes the others that would do as well.
+    Args:
+        claims: As many as are needed. They are asked for first.
+        spares: Makes the others, which would do as well.
     """
 
-    __slots__ = ("__weakref__", "_began", "_needed", "_over", "_spares", "stirred")
+    # fmt: off
+    __slots__ = (
+        "__weakref__", "_began", "_needed", "_over", "_renewals", "_spares", "doubted", "queued", "stirred", "told",
+        "want",
+    )
+    # fmt: on
 
     def __init__(self, claims: Iterable[Claim], spares: Callable[[], Sequence[Claim]] | None = None) -> None:
-        super().__init__(tuple(claims))  # those that are in play: in the end, those that are held
-        self.stirred: list[Claim] = []  # those that changed because another one did: to be acted on
+        # The parts are the claims in play: in the end, those that are held.
+        super().__init__(tuple(claims))
+        # Claims that changed because another one did: the crew has to act on them.
+        self.stirred: list[Claim] = []
         self._began = 0.0
-        self._needed, self._spares = len(self.claims), spares
-        self._over = True  # what the claims tell of themselves is not looked at
+        self._needed = len(self.claims)
+        self._spares = spares
+        # While it is over, or has not begun, what the claims tell of themselves is not looked at.
+        self._over = True
+        # What observers know the acquisition by, and what they were told: the state, whether it
+        # waits, and whether a renewal is overdue.
+        self.want = self.claims[0].want
+        self.told = State.WAITING
+        self.queued = False
+        self.doubted = False
+        # The claims with a confirmed renewal that observers have not been told of, and what was
+        # left of each just before.
+        self._renewals: dict[Claim, float] = {}
         for claim in self.claims:
             claim.company = self
 
     # ------------------------------------------------ what the caller wants
 
     def begin(self, now: float) -> None:
-        """Ask for all names at once. (What is hopeless from the beginning is so for each of them, and each says so.)"""
+        """Ask for all names at once.
+
+        What is hopeless from the beginning is so for each of them, and each says so.
+        """
         self._began = now
         for claim in self.claims:
             claim.begin(now)
         self._over = False
 
     def extend(self, ttl: float, now: float, fence: int = 0, share: bool = False) -> bool:
-        """Make every lease last at least `ttl` seconds from now, and raise all fences to this one. False: they are not held.
+        """Make every lease last at least `ttl` seconds from now.
 
-        `share`: writers become readers.
+        Args:
+            ttl: Seconds from now.
+            now: The time.
+            fence: Raise all fences to this one.
+            share: Make readers of writers.
+
+        Returns:
+            False if they are not held.
         """
-        going = [claim.extend(ttl, now, fence, share) for claim in self._soonest()]  # (every one, whatever the first says)
+        # Every one is extended, no matter what the first says.
+        going = [claim.extend(ttl, now, fence, share) for claim in self._soonest()]
         return all(going)
 
     def release(self, now: float, heard: bool = False) -> None:
@@ -151,25 +198,42 @@ class Goal(Several[Claim]):
         self._leave_out(self.claims[self._needed :])
 
     def abandon(self) -> None:
-        """Its owner is gone without a release."""
+        """Stop renewing: the owner is gone without a release."""
         for claim in self.claims:
             claim.abandon()
 
+    def stay(self) -> None:
+        """Have all keys stay on the nodes when it ends, until they run out."""
+        for claim in self.claims:
+            claim.stay()
+
     def _soonest(self) -> list[Claim]:
-        """The claims, the one that ends first at the head: if it has ended, so have all, before anything is asked or given back."""
+        """Return the claims, the one that ends first at the head.
+
+        If it has ended, so have all, before anything is asked or given back.
+        """
         return sorted(self.claims, key=lambda it: it.until)
 
     # ------------------------------------------------ what a claim says of itself
 
     def complete(self, claim: Claim, now: float) -> bool:
-        """The claim could be held. Could enough others, at this moment? Then they are, and what is too much goes back."""
+        """Hold the whole, if enough others could be held at this moment. The rest goes back.
+
+        Args:
+            claim: The claim that could be held.
+            now: The time.
+
+        Returns:
+            True if the others are held, so that the claim may be, too.
+        """
         others = [it for it in self.claims if it is not claim]
-        able = [(it, *terms) for it in others if (terms := it.could_hold(now))[0]][: self._needed - 1]
+        able = [(it, *terms) for it in others if (terms := it.could_hold(now))[0]]
+        able = able[: self._needed - 1]
         if len(able) < self._needed - 1:
             return False
         for other, fence, until in able:
             other.hold(fence, until, now)
-        spare = [it for it in others if it.state is WAITING]
+        spare = [it for it in others if it.state is State.WAITING]
         for other in spare:
             other.release(now)
         self._leave_out(spare)
@@ -178,57 +242,92 @@ class Goal(Several[Claim]):
         return True
 
     def denied(self, now: float) -> bool:
-        """Somebody else has what was asked for. The others would do as well."""
+        """Ask for the others, because somebody else has what was asked for first.
+
+        Returns:
+            True if others are asked for from now on.
+        """
         if self._over or self._spares is None:
             return False
-        spares, self._spares = self._spares(), None
+        spares = self._spares()
+        self._spares = None
         self.parts += tuple(spares)
         for spare in spares:
             spare.company = self
         for spare in spares:
-            if spare.state is WAITING:  # (the first may have shown that all is in vain)
+            # The first may have shown that all is in vain.
+            if spare.state is State.WAITING:
                 spare.begin(now)
         self.stirred += spares
         return True
 
     def ended(self, claim: Claim, now: float) -> None:
-        """The claim is lost, or came to nothing: so do the others, for the same reason, unless a try has enough others left."""
+        """End the others for the same reason, unless a try has enough others left.
+
+        Args:
+            claim: The claim that is lost, or came to nothing.
+            now: The time.
+        """
         if self._over:
             return
-        left = [it for it in self.claims if it.state is WAITING]
+        left = [it for it in self.claims if it.state is State.WAITING]
         if not claim.patient and len(left) >= self._needed and not isinstance(claim.refusal, ConfigError):
             self._leave_out([claim])
             return
         self._over = True
         others = [it for it in self.claims if it is not claim]
         for other in others:
-            if other.state is HELD:
+            if other.state is State.HELD:
                 other.lose(now, claim.reason)
-            elif other.state is WAITING and claim.refusal is not None:
+            elif other.state is State.WAITING and claim.refusal is not None:
                 other.refuse(claim.refusal, now)
         self._leave_out(others[self._needed - 1 :])
         self.stirred += others
 
     def _leave_out(self, claims: Sequence[Claim]) -> None:
-        """They are over, and nobody needs to know."""
+        """Take claims out of play that are over. Nobody needs to know."""
         for claim in claims:
             claim.news = False
         self.parts = tuple(it for it in self.claims if it not in claims)
 
     def verdict(self, now: float) -> Exception:
-        """What to tell a caller who waited in vain: of the first name that was not to be had."""
-        return next((it for it in self.claims if not it.could_hold(now)[0]), self.claims[0]).verdict(now)
+        """Return what to tell a caller who waited in vain: of the first name that is missing."""
+        missing = (it for it in self.claims if not it.could_hold(now)[0])
+        return next(missing, self.claims[0]).verdict(now)
 
     @property
     def settled(self) -> bool:
-        """Is there news of the whole? (All claims change their state together, but confirm one by one.)"""
+        """Is there news of the whole?
+
+        All claims change their state together, but nodes confirm them one by one.
+        """
         return not any(it.awaited for it in self.claims)
+
+    # ------------------------------------------------ what observers are told
+
+    def waits(self) -> bool:
+        """Return whether too few claims are left that no node has denied."""
+        return self._spares is None and sum(not it.queued for it in self.claims) < self._needed
+
+    def renewed(self, claim: Claim) -> float | None:
+        """Note that a renewal of one claim is confirmed.
+
+        Returns:
+            None, until every claim has been renewed once more. Then the seconds that were left of
+            the lease, at least, just before.
+        """
+        self._renewals[claim] = claim.left
+        if not all(it in self._renewals for it in self.claims):
+            return None
+        left = min(self._renewals.values())
+        self._renewals = {}
+        return left
 
     # ------------------------------------------------ what is known of the whole
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """Those that are in play."""
+        """The claims that are in play."""
         return self.parts
 
     @property
@@ -238,7 +337,7 @@ class Goal(Several[Claim]):
 
     @property
     def freed(self) -> int:
-        """How many nodes have confirmed the release of every name, at least."""
+        """How many nodes, at least, have confirmed the release of every name."""
         return min(it.freed for it in self.claims)
 
     @property

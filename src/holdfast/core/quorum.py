@@ -1,4 +1,4 @@
-"""The arithmetic of quorums and of validity: every count of nodes and every comparison of bounds is here.
+"""The arithmetic of quorums and of validity: every count of nodes and every comparison of bounds.
 
 Knows numbers. Must not know claims, nodes or clocks. `tests/core/test_quorum.py` has its dumb twin.
 """
@@ -10,17 +10,21 @@ from math import inf
 
 
 def majority(nodes: int) -> int:
-    """The least number of nodes of which any two sets meet: q."""
+    """Return q, the least number of nodes of which any two sets share a node (rule C1)."""
     return nodes // 2 + 1
 
 
 def drift(ttl: float) -> float:
-    """How far clocks that measure `ttl` seconds, here and on a node, may differ in rate and rounding (Redlock's allowance)."""
+    """Return by how much two clocks that measure `ttl` seconds may differ, in seconds.
+
+    One clock is here, the other on a node. They differ in rate and rounding. This is Redlock's
+    allowance.
+    """
     return ttl / 100 + 0.002
 
 
 def bound(sent: float, ttl: float) -> float:
-    """Return the time until which one node's grant counts.
+    """Return the time until which one node's grant counts (rule C2).
 
     This is the arithmetic of the proposal of 2014 ("A proposal for more reliable locks using
     Redis"), which counts from one start for all nodes:
@@ -47,12 +51,15 @@ def bound(sent: float, ttl: float) -> float:
 
 
 def reached_by(quorum: int, values: Sequence[float]) -> float:
-    """The largest value that `quorum` of the values reach: the quorum-th largest; -inf if there are too few."""
+    """Return the value that `quorum` of the values reach; -inf if there are too few."""
     return sorted(values)[-quorum] if len(values) >= quorum else -inf
 
 
 def agreed(quorum: int, fences: Sequence[int]) -> int:
-    """The fence that `quorum` nodes have granted alike; 0 if there is none. (Two majorities meet: there is never a second.)"""
+    """Return the fence that `quorum` nodes have granted alike (rule F8); 0 if there is none.
+
+    There is never a second one, because two majorities share a node.
+    """
     for fence in fences[: len(fences) - quorum + 1]:
         if fences.count(fence) >= quorum:
             return fence
@@ -60,15 +67,27 @@ def agreed(quorum: int, fences: Sequence[int]) -> int:
 
 
 def uncertain(nodes: int, quorum: int, sure: int) -> bool:
-    """Might another have held a majority, if only `sure` nodes certainly had our token all the time?"""
+    """Return whether another claim may have held a majority (rule C12).
+
+    Args:
+        nodes: The number of nodes.
+        quorum: How many of them decide.
+        sure: How many of them certainly had our token all the time.
+    """
     return nodes - sure >= quorum
 
 
 def unanimous(quorum: int, votes: Sequence[bool]) -> bool:
-    """Did all who answered say yes, and a quorum of them? (What a mere quorum allows may be N / q times what each node does.)"""
+    """Return whether all nodes that answered said yes, and a quorum of them did.
+
+    If a quorum of yes were enough, N / q times what each node allows could be allowed in all.
+    """
     return len(votes) >= quorum and all(votes)
 
 
 def hopeless(quorum: int, able: Iterable[bool]) -> bool:
-    """Are fewer than `quorum` nodes still able to grant? (Not "have `quorum` refused": with even N that never comes.)"""
+    """Return whether fewer than `quorum` nodes can still grant (rule Q15).
+
+    To ask whether a quorum has refused would not do: with an even N that may never be true.
+    """
     return sum(able) < quorum

@@ -1,6 +1,7 @@
-"""One command to every node, settled by the answers of a quorum: for what is no lock, such as reads, counters and sets.
+"""One command to every node, decided by the answers of a quorum, for reads, counters and sets.
 
-Knows who was asked and who has answered. Must not know what was asked, or what an answer means.
+Knows which nodes were asked and which have answered. Must not know what was asked, or what an
+answer means.
 """
 
 from __future__ import annotations
@@ -9,29 +10,53 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from .command import READ, Command
-from .reach import DOWN, GUARDED, UP, Reach
+from .reach import Reach, Standing
 
 Answers = Mapping[int, object]
 
 
 class Round:
-    """A command under way: `asks` has its bytes for each node that is to be asked.
+    """A command under way.
 
-    It is over when every one of them has answered, or cannot; when the `enough` of its author says so; and in any case at `deadline`.
-    A node that is still being dialled is waited for. An answer that is an error is a cause, and no answer.
+    It is over when every node has answered, or cannot, when `enough` says so, and at the deadline
+    in any case. It waits for a node that is still being dialled. An answer that is an error is a
+    cause, and no answer.
+
+    Args:
+        asks: The bytes of the command, by node.
+        reach: How the nodes stand.
+        deadline: When it is over in any case.
+        enough: Whether these answers are enough. None: wait for all.
     """
 
-    __slots__ = ("_enough", "_reach", "answers", "armed", "asks", "began", "causes", "deadline", "ended", "over", "sends", "wake")
+    # fmt: off
+    __slots__ = (
+        "_enough", "_reach", "answers", "armed", "asks", "began", "causes", "deadline", "ended", "over", "sends",
+        "wake",
+    )
+    # fmt: on
 
     def __init__(
-        self, asks: Mapping[int, bytes], reach: Reach, *, deadline: float, enough: Callable[[Answers], bool] | None = None
+        self,
+        asks: Mapping[int, bytes],
+        reach: Reach,
+        *,
+        deadline: float,
+        enough: Callable[[Answers], bool] | None = None,
     ) -> None:
-        self.asks, self._reach, self.deadline, self._enough = asks, reach, deadline, enough
+        self.asks = asks
+        self.deadline = deadline
+        self._reach = reach
+        self._enough = enough
         self.answers: dict[int, object] = {}
-        self.causes: dict[int, Exception] = {}  # what is wrong where no answer came from
+        # What is wrong with the nodes that gave no answer.
+        self.causes: dict[int, Exception] = {}
         self.sends: list[tuple[int, Command]] = []
-        self.wake, self.armed = deadline, inf
-        self.began = self.ended = 0.0
+        # When it wants a tick, and when the crew will give one.
+        self.wake = deadline
+        self.armed = inf
+        self.began = 0.0
+        self.ended = 0.0
         self.over = False
 
     def begin(self, now: float) -> None:
@@ -42,11 +67,13 @@ class Round:
         self._decide(now)
 
     def put_off(self, deadline: float) -> None:
-        """It begins only now, and is over at this deadline."""
-        self.deadline = self.wake = deadline
+        """Set another deadline, because it begins later than planned."""
+        self.deadline = deadline
+        self.wake = deadline
 
     def answered(self, node: int, command: Command, reply: object, now: float) -> bool:
-        """A node has answered. (What comes when it is over is too late: somebody may be reading.)"""
+        """Take in what a node has answered."""
+        # What comes when it is over is too late: somebody may be reading.
         if self.over:
             return False
         if isinstance(reply, Exception):
@@ -56,29 +83,34 @@ class Round:
         return self._decide(now)
 
     def joined(self, node: int, now: float) -> bool:
-        """The node can be spoken to. (What it was asked before is asked again: the answer to that will never come.)"""
-        if self.over or node not in self.asks or node in self.answers or self._reach.standing[node] is not UP:
+        """Ask a node that can be spoken to. If it was asked on an earlier connection, ask again."""
+        if self.over or node not in self.asks or node in self.answers:
+            return False
+        if self._reach.standing[node] is not Standing.UP:
             return False
         self.causes.pop(node, None)
         self.sends.append((node, Command(self, READ, b"", now, data=self.asks[node])))
         return True
 
     def tick(self, now: float) -> bool:
-        """Time has passed, or a node stands differently from before."""
+        """Decide again: time has passed, or a node stands differently from before."""
         return self._decide(now)
 
     def _decide(self, now: float) -> bool:
-        """Is there anything to wait for?"""
+        """End it unless there is something to wait for. Returns True if it has just ended."""
         if self.over:
             return False
         standing = self._reach.standing
-        open_ = [i for i in self.asks if i not in self.answers and i not in self.causes and standing[i] not in (DOWN, GUARDED)]
-        if open_ and now < self.deadline and not (self._enough is not None and self._enough(self.answers)):
+        away = (Standing.DOWN, Standing.GUARDED)
+        unheard = [node for node in self.asks if node not in self.answers and node not in self.causes]
+        coming = any(standing[node] not in away for node in unheard)
+        if coming and now < self.deadline and not (self._enough is not None and self._enough(self.answers)):
             return False
-        for node in self.asks:
-            if node not in self.answers and node not in self.causes:
-                self.causes[node] = self._reach.cause(node, now) or TimeoutError("no answer yet")
-        self.over, self.ended, self.wake = True, now, inf
+        for node in unheard:
+            self.causes[node] = self._reach.cause(node, now) or TimeoutError("no answer yet")
+        self.over = True
+        self.ended = now
+        self.wake = inf
         return True
 
     @property
@@ -88,5 +120,5 @@ class Round:
 
     @property
     def guarded(self) -> int:
-        """How many of those that were asked are in their restart guard, and will be of use by themselves."""
-        return sum(self._reach.standing[node] is GUARDED for node in self.asks)
+        """How many of the nodes that were asked are in their restart guard, and will be of use."""
+        return sum(self._reach.standing[node] is Standing.GUARDED for node in self.asks)

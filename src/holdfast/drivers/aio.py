@@ -1,9 +1,11 @@
-"""The driver for asyncio: one protocol object a node and event loop, one future a claim, one timer a loop.
+"""The driver for asyncio: one protocol object a node and event loop, one future a claim, one timer
+a loop.
 
-Knows event loops, transports and the clock. Must not know the protocol: it moves bytes and time between a crew and the world.
+Knows event loops, transports and the clock. Must not know the protocol: it moves bytes and time
+between a crew and the world.
 
-What is said first in a turn of the loop leaves at once; whatever else is said in that turn leaves together at its end, in
-one write a node.
+What is said first in a turn of the loop leaves at once; whatever else is said in that turn leaves
+together at its end, in one write a node.
 """
 
 from __future__ import annotations
@@ -21,12 +23,15 @@ from os import getpid
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from ..clock import sources_of
-from ..core.claim import HELD, LOST, OVER
+from ..core.claim import State
 from ..core.command import Recipe
+from ..core.demand import Demand
 from ..core.round import Answers, Round
-from ..engine.crew import Crew, NodeStatus, Want, Watch
+from ..engine.crew import GRACE, Crew, NodeStatus, Want, Watch
+from ..engine.ready import Ready
 from ..engine.record import Stats
 from ..engine.settings import Settings
+from ..engine.waiting import Waiting, fallen
 from ..errors import CLOSED, Closed, HoldfastError, Misuse
 from ..events import Event
 from ..living import Living
@@ -42,7 +47,8 @@ if TYPE_CHECKING:
     from .tls import Tunnel
 
 CHUNK = 65536
-LATE = 0.005  # seconds after which a loop that comes to its timer was busy with something else
+# Seconds after which a loop that comes to its timer was busy with something else.
+LATE = 0.005
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,7 +57,9 @@ _drivers: Living[Driver] = Living()
 
 
 def _whole(turn: Callable[Concatenate[Driver, P], None]) -> Callable[Concatenate[Driver, P], None]:
-    """What the loop calls is done whole, or the driver is over: a signal handler's exception must not leave a timer unset for ever."""
+    """What the loop calls is done whole, or the driver is over: a signal handler's exception must
+    not leave a timer unset for ever.
+    """
 
     @functools.wraps(turn)
     def called(self: Driver, *arguments: P.args, **options: P.kwargs) -> None:
@@ -65,32 +73,44 @@ def _whole(turn: Callable[Concatenate[Driver, P], None]) -> Callable[Concatenate
 
 
 class Lease(Protocol):
-    """What a face gives to its user. The driver never keeps it, or its death would never be noticed."""
+    """What a face gives to its user.
 
-    claim: Want
+    The driver never keeps it, or its death would never be noticed.
+    """
 
-    def _fell(self) -> Sequence[Call] | None:
+    _want: Want
+
+    def _told_lost(self) -> Sequence[Call] | None:
         """Mark it as lost, and return what its users want called. Called with nothing half done."""
 
 
 class Link(asyncio.BufferedProtocol):
-    """One connection: the bytes of one node, read into one buffer for ever. `tunnel`: its TLS, if it has one.
+    """One connection: the bytes of one node, read into one buffer for ever.
 
-    (asyncio has TLS of its own, which hides whether more lies unread, and loses all but the first record where the buffer is a bytearray.)
+    `tunnel`: its TLS, if it has one.
+
+    (asyncio has TLS of its own, which hides whether more lies unread, and loses all but the first
+    record where the buffer is a bytearray.)
     """
 
     def __init__(self, driver: Driver, node: int, tunnel: Tunnel | None) -> None:
         self.driver, self.node, self.tunnel = driver, node, tunnel
         self.transport: asyncio.Transport | None = None
-        self.open = driver.loop.create_future()  # bytes can flow
-        self.over: Exception | None = None  # why there will be no more
-        self.full = False  # did the last read fill the buffer? Then more may lie unread
-        self.left: int | None = None  # bytes that were unread when it was last to be judged, and still are; None: it was not looked yet
+        # Bytes can flow.
+        self.open = driver.loop.create_future()
+        # Why there will be no more.
+        self.over: Exception | None = None
+        # Did the last read fill the buffer? Then more may lie unread.
+        self.full = False
+        # Bytes that were unread when it was last to be judged, and still are; None: it was not
+        # looked yet.
+        self.left: int | None = None
         self._buffer = bytearray(CHUNK)
         self._view = memoryview(self._buffer)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # (an assertion would be wrong: uvloop's are of no such class)
+        # An assertion would be wrong: uvloop's are of no such class.
+        self.transport = cast(asyncio.Transport, transport)
         if self.tunnel is None:
             self.open.set_result(None)
         else:
@@ -114,7 +134,8 @@ class Link(asyncio.BufferedProtocol):
             opened, data = tunnel.open, tunnel.received(data)
             if opened or not tunnel.open:
                 self.write(b"")
-            elif not self.open.done():  # (what TLS still has to say leaves together with our first words)
+            elif not self.open.done():
+                # The last bytes of the handshake leave together with the first command.
                 self.open.set_result(None)
         if data:
             self.driver.received(self, data)
@@ -123,7 +144,10 @@ class Link(asyncio.BufferedProtocol):
             self.driver.failed(self, tunnel.fault)
 
     def unread(self) -> bool:
-        """May something lie unread that lay there when this was asked first since `left` was None? A node may send without end."""
+        """May something lie unread that lay there when this was asked first since `left` was None?
+
+        A node may send without end.
+        """
         if self.full and self.left is None and (sock := self.sock) is not None:
             self.left = sockets.unread(sock)
         return self.full and (self.left or 0) > 0
@@ -135,7 +159,8 @@ class Link(asyncio.BufferedProtocol):
             data = data if self.tunnel is None else self.tunnel.sealed(data)
         except Exception as error:
             self._end(error)
-            self.driver.loop.call_soon(self.driver.failed, self, error)  # (the crew may be in the middle of something)
+            # The crew may be in the middle of something.
+            self.driver.loop.call_soon(self.driver.failed, self, error)
         else:
             if data and self.over is None:
                 self.transport.write(data)
@@ -151,9 +176,19 @@ class Link(asyncio.BufferedProtocol):
 
 
 class Driver:
-    """All there is of a client in one event loop. Made in that loop, and gone with it; after a bug in the engine, gone at once."""
+    """All there is of a client in one event loop.
 
-    def __init__(self, settings: Settings, access: Sequence[Access], tell: Listeners, telling: bool = False, version: str = "0") -> None:
+    Made in that loop, and gone with it; after a bug in the engine, gone at once.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        access: Sequence[Access],
+        tell: Listeners,
+        telling: bool = False,
+        version: str = "0",
+    ) -> None:
         # Of a fork that Python was not told of, nobody has heard yet.
         _inherited()
         self._access, self.settings = access, settings
@@ -164,26 +199,33 @@ class Driver:
         self.crew.record.telling = telling
         self.crew.record.epoch = self.wall() - self.clock()
         self.closed = False
-        self.failure: BaseException | None = None  # the bug
-        # Running coroutines of `on_lost` and of the observer. (A loop keeps only weak references to its tasks.)
+        # The bug.
+        self.failure: BaseException | None = None
+        # Running coroutines of `on_lost` and of the observer. (A loop keeps only weak references to
+        # its tasks.)
         self.strangers: set[asyncio.Task[Any]] = set()
         calls = partial(LoopCalls, loop=self.loop, tasks=self.strangers, clock=self.clock)
         self.aside = Aside(tell, self.crew.record, calls)
         self._last: asyncio.TimerHandle | None = None
-        self._over = False  # is nothing done here any more?
-        self._leases: dict[Want, weakref.ref[Any]] = {}  # of all claims that somebody has
-        self._waiters: dict[Want, list[asyncio.Future[None]]] = {}  # who waits for news of a claim
-        self._asking: dict[Round, list[asyncio.Future[None]]] = {}  # who waits for a round
+        # When the end no longer waits for anybody.
+        self._closed_by = inf
+        # Whether this driver has ended.
+        self._over = False
+        # Of all claims that somebody has.
+        self._leases: dict[Want, weakref.ref[Any]] = {}
+        self.waiting: Waiting[asyncio.Future[None]] = Waiting()
         self._links: list[Link | None] = [None] * len(settings.addresses)
         self._dialling: dict[int, asyncio.Task[None]] = {}
-        self._finding: dict[int, asyncio.Task[tuple[Places, Address] | Exception]] = {}  # names, or credentials, are being asked for
+        # Names, or credentials, are being asked for.
+        self._finding: dict[int, asyncio.Task[tuple[Places, Address] | Exception]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due = inf
-        self._turning = False  # has something been said in this turn of the loop already?
-        self._flushed: list[asyncio.Future[None]] = []  # who waits until what was said has left
-        self._watchers: list[asyncio.Future[None]] = []  # who waits for news of any node
-        self._seen = 0
-        # asyncio.run ends a loop's async generators before it closes it: that is when this driver ends, if nobody closes it before.
+        # Has something been said in this turn of the loop already?
+        self._turning = False
+        # Have lanes something to say that has not been sent yet?
+        self._unsent = False
+        # asyncio.run ends a loop's async generators before it closes it: that is when this driver
+        # ends, if nobody closes it before.
         self._life: Any = self._live()
         _step(self._life.__anext__())
         _drivers.add(self)
@@ -219,54 +261,60 @@ class Driver:
 
     # ------------------------------------------------ for the face
 
-    async def acquire(
-        self, lease: Lease, recipes: Sequence[Recipe], *, ttl: float, wait: float | None, renew: bool, max_hold: float, heed: int = 0
-    ) -> None:
-        """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
-        deadline = inf if not wait else self.clock() + wait
+    async def acquire(self, lease: Lease, recipes: Sequence[Recipe], demand: Demand) -> None:
+        """Wait until the lease is held, as long as the demand says. Raises what the claim says."""
+        deadline = self.clock() + demand.wait if demand.wait else inf
         while True:
             self._check_open()
             now = self.clock()
-            terms: dict[str, Any] = {"deadline": deadline, "renew": renew, "max_hold": max_hold, "heed": heed}
-            claim = self.crew.want(recipes, ttl, now, patient=wait != 0, **terms)
+            claim = self.crew.want(recipes, demand, now, deadline)
             waiter = self.loop.create_future()
-            self._waiters[claim] = [waiter]
-            lease.claim = claim
+            self.waiting.for_claim(claim, waiter)
+            lease._want = claim
             self._do(self.crew.begin, claim, now)
             try:
                 await waiter
-            except BaseException:  # cancelled: nothing is left behind, and nothing is waited for
+            except BaseException:
+                # Cancelled: leave nothing behind, and wait for nothing.
                 self.let_go(claim)
                 raise
             self._check_open()
             if claim.refusal is not None:
                 raise claim.refusal
-            if claim.state is HELD and self.clock() < claim.until:
-                # (mypy cannot tell the type of a default that binds the loop variable of this attempt)
+            if claim.state is State.HELD and self.clock() < claim.until:
+                # (mypy cannot tell the type of a default that binds the loop variable of this
+                # attempt)
                 self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
                 return
-            self.let_go(claim)  # held, and lost before anybody heard of it: once more
+            # Held, and lost before anybody heard of it: once more.
+            self.let_go(claim)
 
     async def extend(self, claim: Want, ttl: float, fence: int = 0, share: bool = False) -> None:
-        """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this one; returns when that was confirmed,
-        or was not in time. `share`: as a reader's."""
+        """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this
+        one; returns when that was confirmed, or was not in time. `share`: as a reader's.
+        """
         if self._do(self.crew.extend, claim, ttl, self.clock(), fence, share):
             waiter = self.loop.create_future()
-            self._waiters.setdefault(claim, []).append(waiter)
+            self.waiting.for_claim(claim, waiter)
             await waiter
 
     async def release(self, claim: Want, confirm: bool) -> int:
-        """Give it back. Returns when the bytes have left; with `confirm`, when a majority has confirmed: on how many nodes."""
+        """Give it back.
+
+        Returns when the bytes have left; with `confirm`, when a majority has confirmed: on how many
+        nodes.
+        """
         if not confirm:
             self.let_go(claim)
-            if self.crew.spoke and not self._over:
+            if self._unsent and not self._over:
                 waiter = self.loop.create_future()
-                self._flushed.append(waiter)
+                self.waiting.for_leaving(waiter)
                 await waiter
             return 0
         waiter = self.loop.create_future()
-        self._wake(self._waiters.pop(claim, []))  # whoever extends it
-        self._waiters[claim] = [waiter]
+        # A caller that waits for an extension waits no longer.
+        if extending := self.waiting.replace(claim, waiter):
+            _wake(extending)
         self._do(self.crew.end, claim, self.clock(), True)
         if not self._over:
             await waiter
@@ -277,13 +325,14 @@ class Driver:
     ) -> Round:
         """Ask nodes something that is no lock; returns when it is over.
 
-        That is after `node_timeout` at the latest, or after twice as long if it is shared: see `Crew.consult`.
+        That is after `node_timeout` at the latest, or after twice as long if it is shared: see
+        `Crew.consult`.
         """
         self._check_open()
         round_ = self._do(self.crew.consult, asks, self.clock(), enough, share)
         if round_ is not None and not round_.over:
             waiter = self.loop.create_future()
-            self._asking.setdefault(round_, []).append(waiter)
+            self.waiting.for_round(round_, waiter)
             await waiter
         self._check_open()
         assert round_ is not None
@@ -295,11 +344,12 @@ class Driver:
         return self.crew.listen(self.clock())
 
     async def sleep(self, seconds: float, watch: Watch | None = None) -> bool:
-        """Let time pass, unless the client is closed; less if there is, or was, news for the watch."""
+        """Let time pass, less if there is news for the watch. Raise Closed if the client is."""
         until = self.clock() + seconds
         while (left := until - self.clock()) > 0 and not (watch is not None and watch.news):
             self._check_open()
-            if self._over:  # a forked child: nobody here has news
+            # A forked child: nobody here has news.
+            if self._over:
                 await asyncio.sleep(left)
             else:
                 await self._news(left)
@@ -308,19 +358,18 @@ class Driver:
         return True
 
     async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
-        """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
+        """Connect to every node.
+
+        Raises what is wrong after `wait` seconds, or at once if time will not mend it.
+        """
         began = self.clock()
         while True:
             self._check_open()
             now = self.clock()
-            status, wrong = self.status(), self.crew.verdict(now - began, now)
-            if not any(it.state == "connecting" for it in status) and wrong is None:
+            if (status := self.crew.readiness(now - began, wait, now)) is not None:
                 return status
-            if wrong is not None and (isinstance(wrong, ValueError) or now >= began + wait):
-                raise wrong
-            if now >= began + wait:
-                return status
-            self._do(self.crew.status, now)  # nobody may have used these nodes before
+            # Nobody may have used these nodes before.
+            self._do(self.crew.status, now)
             await self._news(began + wait - now)
 
     def servers(self) -> frozenset[str]:
@@ -328,20 +377,22 @@ class Driver:
         return self.crew.servers()
 
     async def meet(self, within: float) -> None:
-        """Wait until it is known which servers these nodes are. Raises what is wrong after `within` seconds."""
+        """Wait until it is known which servers these nodes are.
+
+        Raises what is wrong after `within` seconds.
+        """
         began = self.clock()
         while True:
             self._check_open()
             now = self.clock()
-            if self.crew.acquainted(min(within, self.settings.node_timeout) + began - now):
+            if self.crew.met(now - began, within, now):
                 return
-            if now >= began + within and (wrong := self.crew.verdict(now - began, now)) is not None:
-                raise wrong
-            self._do(self.crew.status, now)  # nobody may have used these nodes before
+            # Nobody may have used these nodes before.
+            self._do(self.crew.status, now)
             await self._news(min(max(began + within - now, 0.001), 0.05))
 
     def note(self, event: Event) -> None:
-        """Something that no node has told, and that happens now: observers hear of it in its turn."""
+        """Record an event that happens now and that no node has reported."""
         self._do(self._noted, event)
 
     def _noted(self, event: Event) -> None:
@@ -349,8 +400,20 @@ class Driver:
         self.crew.record.epoch = self.wall() - now
         self.crew.record.note_at(now, event)
 
+    def offer(self, make: Callable[[float], Event]) -> None:
+        """Have observers hear of something that happens now, if anybody listens.
+
+        Args:
+            make: Makes the event, given the time on this driver's clock.
+        """
+        if self.crew.record.telling:
+            self.note(make(self.clock()))
+
     def keeps(self, what: str) -> None:
-        """Have it known that something is kept on the nodes that should outlive a restart. Said once."""
+        """Have it known that something is kept on the nodes that should outlive a restart.
+
+        Said once.
+        """
         if not self.crew.keeping:
             self.steer(lambda crew, now: crew.keeps(what, now))
 
@@ -361,16 +424,27 @@ class Driver:
     def discarded(self, event: Event) -> None:
         """An owner let its lease die: observers and the log hear of it in the loop's next turn.
 
-        A finalizer calls this, on any thread and perhaps in the middle of anything. So the loop does the work.
+        A finalizer calls this, on any thread and perhaps in the middle of anything. So the loop
+        does the work.
         """
         try:
             self.loop.call_soon_threadsafe(self.note, event)
-        except RuntimeError:  # the loop is closed
+        except RuntimeError:
+            # The loop is closed.
             pass
+
+    def leases(self) -> list[Any]:
+        """The leases that callers in this loop have."""
+        return [lease for it in list(self._leases.values()) if (lease := it()) is not None]
+
+    def stay(self) -> None:
+        """Have the keys of all leases stay on the nodes when they end."""
+        for claim in self._leases:
+            claim.stay()
 
     def stats(self) -> Stats:
         """What was done so far, in this loop."""
-        return self.crew.stats()
+        return self.crew.stats(self.clock())
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""
@@ -380,15 +454,16 @@ class Driver:
         """Wait until something was heard of a node, or this is over."""
         if not self._over:
             watcher = self.loop.create_future()
-            self._watchers.append(watcher)
+            self.waiting.for_news(watcher)
             try:
                 await asyncio.wait([watcher], timeout=wait)
             finally:
-                if watcher in self._watchers:
-                    self._watchers.remove(watcher)
+                self.waiting.cancel(watcher)
 
     async def close(self) -> None:
-        """Release everything and end. Waits for the nodes' answers, then for callbacks: at most `node_timeout` each.
+        """Release everything and end.
+
+        Waits for a majority's answers, then for callbacks: at most `node_timeout` each.
 
         A caller that is cancelled stops waiting; everything is released all the same.
         """
@@ -396,6 +471,7 @@ class Driver:
             return
         if not self.closed:
             self.closed = True
+            self._closed_by = self.clock() + self.settings.node_timeout
             self._last = self.loop.call_later(self.settings.node_timeout, self._shut)
             self._do(self.crew.close, self.clock())
         while not self._over:
@@ -405,15 +481,17 @@ class Driver:
         await self._told()
 
     async def _told(self) -> None:
-        """Wait until callbacks have been called, at most `node_timeout`. A callback does not wait for itself."""
-        busy = self.aside.events.busy
-        itself = busy is not None and busy is asyncio.current_task()
+        """Wait until callbacks have been called, at most `node_timeout`.
+
+        A callback does not wait for itself.
+        """
+        itself = asyncio.current_task() in [it.busy for it in self.aside.events]
         until = -inf if itself else self.clock() + self.settings.node_timeout
         while any(not it.idle for it in self.aside.all) and (left := until - self.clock()) > 0:
-            if (busy := self.aside.events.busy) is not None:
-                await asyncio.wait([busy], timeout=left)
+            if running := [it.busy for it in self.aside.events if it.busy is not None]:
+                await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0)
-        self.crew.record.dropped += self.aside.events.end()
+        self.crew.record.dropped += sum([it.end() for it in self.aside.events])
 
     def _shut(self) -> None:
         """The end: closes everything, and nobody waits any longer."""
@@ -428,29 +506,37 @@ class Driver:
         links, self._links = self._links, [None] * len(self._links)
         for link in links:
             if link is not None and link.transport is not None:
-                link.transport.abort()  # (what the kernel has is sent; nothing waits for a node that does not read)
-        for waiters in [self._watchers, self._flushed, *self._waiters.values(), *self._asking.values()]:
-            self._wake(waiters)
-        if not self._life.ag_running:  # nor has the loop to care for it
+                # What the kernel has is sent; nothing waits for a node that does not read.
+                link.transport.abort()
+        _wake(self.waiting.everyone())
+        # Nor has the loop to care for it.
+        if not self._life.ag_running:
             _step(self._life.aclose())
 
     def forget_inherited(self) -> None:
-        """In a forked child: the connections are the parent's. Nothing is said on them, and the nodes see it when the parent ends."""
+        """In a forked child: the connections are the parent's.
+
+        Nothing is said on them, and the nodes see it when the parent ends.
+        """
         self._over = True
         nowhere = os.open(os.devnull, os.O_RDWR)
         for link in self._links:
             if link is not None and (sock := link.sock) is not None and (file := sock.fileno()) >= 0:
-                os.dup2(nowhere, file, inheritable=False)  # (to close it is the transport's business)
+                # To close it is the transport's business.
+                os.dup2(nowhere, file, inheritable=False)
         os.close(nowhere)
 
     def _die(self, error: BaseException) -> None:
-        """Something is wrong in here: nobody may believe in a lease of it any longer, nobody waits for it. Its heir begins anew."""
+        """End this driver after an error in it: its leases are lost, and nobody waits any longer.
+
+        A new driver takes its place.
+        """
         if self.failure is not None:
             return
         self.failure = error
         self._shut()
         leases, self._leases = self._leases, {}
-        self.aside.losses.put(_fell(found for claim, found in leases.items() if claim.state is not OVER))
+        self.aside.losses.put(_told_lost(found for claim, found in leases.items() if claim.state is not State.OVER))
         if _raised_by_a_handler(error):
             self.aside.interrupted(error)
         elif isinstance(error, Exception):
@@ -459,22 +545,29 @@ class Driver:
     def _check_open(self) -> None:
         if (failure := self.failure) is not None:
             if isinstance(failure, Exception) and not _raised_by_a_handler(failure):
-                raise HoldfastError("holdfast failed: its log says more, please report it. Leases are lost; try again") from failure
+                raise HoldfastError(
+                    "holdfast failed: its log says more, please report it. Leases are lost; try again"
+                ) from failure
             raise HoldfastError(
-                f"{type(failure).__name__} interrupted holdfast while it was at work in this event loop: its leases are lost; try again"
+                f"{type(failure).__name__} interrupted holdfast while it was at work in this event loop: "
+                "its leases are lost; try again"
             ) from failure
         if self.closed:
             raise Closed(CLOSED)
 
     def let_go(self, claim: Want) -> None:
-        """Give it back, or stop waiting for it. Waits for nothing: its bytes leave at the end of this turn at the latest."""
-        # A child of a fork that Python was not told of closes its parent's coroutines, but the lock is the parent's.
+        """Give it back, or stop waiting for it.
+
+        Waits for nothing: its bytes leave at the end of this turn at the latest.
+        """
+        # A child of a fork that Python was not told of closes its parent's coroutines, but the lock
+        # is the parent's.
         if getpid() != self._process:
             return
         self._do(self.crew.end, claim, self.clock())
         if claim.done:
             self._leases.pop(claim, None)
-            self._wake(self._waiters.pop(claim, []))  # whoever extends it
+            _wake(self.waiting.drop(claim))
 
     # ------------------------------------------------ what happens
 
@@ -496,13 +589,19 @@ class Driver:
 
     @_whole
     def _tick(self) -> None:
-        """Time has passed. What lies unread is not late: the loop reads once more before anybody is judged by this `now`.
+        """Time has passed.
 
-        A turn looks what can be read before it calls what was asked for in the turn before: hence two turns.
+        What lies unread is not late: the loop reads once more before anybody is judged by this
+        `now`.
+
+        A turn looks what can be read before it calls what was asked for in the turn before: hence
+        two turns.
         """
         now = self.clock()
-        due, self._timer, self._due = self._due, None, -inf  # (until it has judged, nobody needs another timer)
-        if now > due + self.crew.patience / 8:  # the loop was busy for long: what was said last may have left only now
+        # Until it has judged, nobody needs another timer.
+        due, self._timer, self._due = self._due, None, -inf
+        # The loop was busy for long: what was said last may have left only now.
+        if now > due + self.crew.patience / 8:
             self.crew.excuse(now)
         self._look(now, due)
         for link in self._links:
@@ -514,13 +613,15 @@ class Driver:
     def _judge(self, now: float) -> None:
         self._look(self.clock(), now)
         unread = [it for it in self._links if it is not None and it.unread()]
-        if unread:  # read on, until a read does not fill the buffer, or all has been read that lay there now
+        # Read on, until a read does not fill the buffer, or all has been read that lay there now.
+        if unread:
             for link in unread:
                 link.full = False
             self.loop.call_soon(self.loop.call_soon, self._judge, now)
             return
         self._due = inf
-        if not self.closed:  # (at the end nobody is judged: a reset would undo what was said last)
+        # At the end nobody is judged: a reset would undo what was said last.
+        if not self.closed:
             self._do(self._judged, now)
 
     def _judged(self, now: float) -> None:
@@ -528,25 +629,33 @@ class Driver:
         self.crew.tick(now)
 
     def _look(self, now: float, due: float) -> None:
-        """Was the loop busy since `due`? Then leases may have run out, and no answer that lies unread can save them: tell at once."""
+        """Was the loop busy since `due`?
+
+        Then leases may have run out, and no answer that lies unread can save them: tell at once.
+        """
         if now > due + LATE:
             self._do(self._lapse, now)
 
     def _lapse(self, now: float) -> None:
         for claim in [it for want in self._leases for it in want.claims]:
-            if claim.state is HELD and now >= claim.until and claim.tick(now):
+            if claim.state is State.HELD and now >= claim.until and claim.tick(now):
                 self.crew.act(claim, now)
 
     # ------------------------------------------------ what the crew wants done
 
     def _do(self, what: Callable[..., T], *arguments: Any) -> T | None:
-        """Have the crew do this, and then do what it asks for. None, too, when this driver is at its end."""
+        """Have the crew do this, and then do what it asks for.
+
+        None, too, when this driver is at its end.
+        """
         if self._over or self.loop.is_closed():
             return None
         try:
             outcome = what(*arguments)
             self._work()
-        except BaseException as error:  # a bug; or a signal handler's, such as Ctrl-C, and nobody knows what it has left half done
+        except BaseException as error:
+            # A bug, or a signal handler's exception such as Ctrl-C. The engine may have been
+            # interrupted anywhere.
             self._die(error)
             if not isinstance(error, Exception) or _raised_by_a_handler(error):
                 raise
@@ -554,34 +663,72 @@ class Driver:
         return outcome
 
     def _work(self) -> None:
-        """Do what the crew asks for, and wake whose claims have news."""
+        """Do what the crew asks for: `Crew.ready` states the order.
+
+        What is said first in a turn of the loop is sent at once, and what else is said in that turn
+        at its end.
+        """
         crew = self.crew
-        if crew.settled or crew.found or crew.record.events or crew.changes != self._seen:
-            self._settle()
-        if crew.hangups or crew.dials:
-            self._connect()
-        if crew.spoke and not self._turning:
-            self._turning = True
-            self.loop.call_soon(self._turned)
-            self._flush()
-        if not self.closed and (wake := crew.next_wake()) < self._due:
-            self._wake_at(wake)
-        if self.closed and not crew.owing:
+        ready = crew.ready()
+        if not ready.idle:
+            if ready.hangups or ready.dials:
+                self._connect(ready)
+            if ready.speaks:
+                self._unsent = True
+                if not self._turning:
+                    self._turning = True
+                    self.loop.call_soon(self._turned)
+                    self._flush()
+            if ready.settled or ready.rounds or ready.changed:
+                # (As `_wake` does it, without another call on the way of every acquire.)
+                for waiter in self.waiting.settle(ready):
+                    if not waiter.done():
+                        waiter.set_result(None)
+                if ready.settled and self._leases and (lost := fallen(self._leases, ready.settled)):
+                    self.aside.losses.put(_told_lost(lost))
+            if ready.events:
+                self.aside.tell(ready.events)
+        if not self.closed and ready.wake < self._due:
+            self._wake_at(ready.wake)
+        if crew.broken:
+            self._work()
+        elif self.closed:
+            self._end_soon()
+
+    def _end_soon(self) -> None:
+        """End now, or as soon as no node need be waited for any longer."""
+        if self._over:
+            return
+        now = self.clock()
+        # No transport tells when the kernel has taken its bytes: look again soon.
+        ends = min(now + GRACE, self._closed_by) if self._sending else self.crew.farewell(now)
+        if now >= ends:
             self._shut()
+            return
+        if self._last is not None:
+            self._last.cancel()
+        self._last = self.loop.call_later(ends - now, self._end_soon)
+
+    @property
+    def _sending(self) -> bool:
+        """Has the kernel not taken all bytes yet?"""
+        transports = [it.transport for it in self._links if it is not None and it.transport is not None]
+        return any(it.get_write_buffer_size() for it in transports)
 
     def _turned(self) -> None:
         try:
-            if self.crew.spoke:
+            if self._unsent:
                 self._do(self._flush)
             self._turning = False
-        except BaseException as error:  # (as `_whole` does it, without another call in every turn in which something is said)
+        except BaseException as error:
+            # As in `_whole`, without another call in every turn that sends something.
             self._die(error)
             raise
 
     def _flush(self) -> None:
         """Send what lanes have to say, in one write a node."""
         crew = self.crew
-        crew.spoke = False
+        self._unsent = False
         for lane, link in zip(crew.lanes, self._links, strict=True):
             if lane.out and link is not None and link.transport is not None:
                 try:
@@ -591,8 +738,8 @@ class Driver:
                         link.write(lane.take())
                 except Exception as error:
                     crew.faulted(lane.node, self.clock(), error)
-        if self._flushed:
-            self._wake(self._flushed)
+        if self.waiting.leaving:
+            _wake(self.waiting.sent())
 
     def _wake_at(self, wake: float) -> None:
         if self._timer is not None:
@@ -600,47 +747,18 @@ class Driver:
         self._due = wake
         self._timer = self.loop.call_later(max(0.0, wake - self.clock()), self._tick)
 
-    def _settle(self) -> None:
-        crew = self.crew
-        settled, crew.settled = crew.settled, []
-        fallen: list[weakref.ref[Any]] = []
-        for claim in settled:
-            self._wake(self._waiters.pop(claim, []))
-            if claim.done and (found := self._leases.pop(claim, None)) is not None and claim.state is LOST:
-                fallen.append(found)
-        if fallen:
-            self.aside.losses.put(_fell(fallen))
-        for round_ in crew.found:
-            self._wake(self._asking.pop(round_, []))
-        crew.found.clear()
-        if crew.changes != self._seen:
-            self._seen = crew.changes
-            self._wake(self._watchers)
-        if crew.record.events:
-            told, crew.record.events = crew.record.events, []
-            self.aside.tell(told)
-
-    @staticmethod
-    def _wake(waiters: list[asyncio.Future[None]]) -> None:
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        waiters.clear()
-
-    def _connect(self) -> None:
+    def _connect(self, ready: Ready) -> None:
         """Close what the crew wants closed, with a reset, then dial what it wants dialled."""
-        crew = self.crew
-        hangups, crew.hangups = crew.hangups, []
-        for node in hangups:
+        for node in ready.hangups:
             if (task := self._dialling.pop(node, None)) is not None:
                 task.cancel()
-            link, self._links[node] = self._links[node], None
+            link = self._links[node]
+            self._links[node] = None
             if link is not None and link.transport is not None:
                 if (sock := link.sock) is not None:
                     sockets.reset(sock)
                 link.transport.abort()
-        dials, crew.dials = crew.dials, []
-        for node in dials:
+        for node in ready.dials:
             if not self.closed:
                 self._dialling[node] = self.loop.create_task(self._dial(node))
 
@@ -652,10 +770,12 @@ class Driver:
             link = await self._connected(node, sockets.in_turn(places, self.crew.lanes[node].fails), address)
             await link.open
             cause = link.over
-        except Exception as error:  # (not only an OSError: of some names nobody can even be asked)
+        except Exception as error:
+            # Not only an OSError: some names cannot even be looked up.
             cause = error
         finally:
-            mine = self._dialling.get(node) is asyncio.current_task()  # else it was given up meanwhile
+            # Else it was given up meanwhile.
+            mine = self._dialling.get(node) is asyncio.current_task()
             if link is not None and link.transport is not None and (cause is not None or not mine):
                 link.transport.abort()
         if mine:
@@ -667,7 +787,10 @@ class Driver:
                 self._do(self.crew.lost, node, self.clock(), cause)
 
     async def _found(self, node: int) -> tuple[Places, Address]:
-        """Where to connect to, and as whom. What takes longer to tell than one attempt has time is good for the next one."""
+        """Where to connect to, and as whom.
+
+        What takes longer to tell than one attempt has time is good for the next one.
+        """
         access = self._access[node]
         if access.at_hand:
             return access.ask()
@@ -693,7 +816,8 @@ class Driver:
         for family, where in places:
             try:
                 sock = sockets.open_socket(family)
-            except OSError as error:  # a family that this machine has not
+            except OSError as error:
+                # This machine does not have the address family.
                 refusal = error
                 continue
             try:
@@ -702,7 +826,7 @@ class Driver:
                 if address.path:
                     await self.loop.create_unix_connection(lambda: link, sock=sock)  # noqa: B023 (called at once)
                 else:
-                    await self.loop.create_connection(lambda: link, sock=sock)  # noqa: B023
+                    await self.loop.create_connection(lambda: link, sock=sock)  # noqa: B023 (called at once)
                 return link
             except OSError as error:
                 refusal = error
@@ -727,12 +851,13 @@ def no_loop() -> Misuse:
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_run():
         return Misuse(
-            "holdfast.aio runs on asyncio and uvloop, and trio is running here: use the client for threads, holdfast.Holdfast, in "
-            "trio.to_thread.run_sync(), or run this program on asyncio"
+            "holdfast.aio runs on asyncio and uvloop, and trio is running here: "
+            "use the client for threads, holdfast.Holdfast, in trio.to_thread.run_sync(), "
+            "or run this program on asyncio"
         )
     return Misuse(
-        "no running event loop: call this in a coroutine that asyncio runs, such as with asyncio.run(), or use holdfast.Holdfast, the "
-        "client for threads"
+        "no running event loop: call this in a coroutine that asyncio runs, such as with asyncio.run(), "
+        "or use holdfast.Holdfast, the client for threads"
     )
 
 
@@ -750,7 +875,14 @@ def _raised_by_a_handler(error: BaseException) -> bool:
     return False
 
 
-def _fell(leases: Iterable[weakref.ref[Any]]) -> list[Call]:
+def _wake(waiters: Iterable[asyncio.Future[None]]) -> None:
+    """Have the tasks go on that wait for these futures, unless they were cancelled meanwhile."""
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+
+
+def _told_lost(leases: Iterable[weakref.ref[Any]]) -> list[Call]:
     """Tell all these leases that they are lost, if somebody still has them.
 
     Returns:
@@ -760,7 +892,7 @@ def _fell(leases: Iterable[weakref.ref[Any]]) -> list[Call]:
     for found in leases:
         lease = found()
         if lease is not None:
-            calls += lease._fell() or ()
+            calls += lease._told_lost() or ()
     return calls
 
 

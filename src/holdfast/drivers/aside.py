@@ -1,10 +1,12 @@
-"""Calls what users register, aside from the engine: `on_lost` functions, the observer, and the log with its handlers.
+"""Calls what users register, aside from the engine: `on_lost` functions, observers, and the log
+with its handlers.
 
 Knows queues of calls, and threads. Must not know locks, nodes, or what an event says.
 
-The engine renews leases, so it never calls any of these itself. It only puts calls into a queue. `on_lost`, the observer and
-the log have a queue and a thread each: one that blocks delays neither a renewal nor the other two. A thread starts with the
-first call and ends when it has been idle, so a client that registers nothing has no such thread.
+The engine renews leases, so it never calls any of these itself. It only puts calls into a queue.
+`on_lost`, each observer and the log have a queue and a thread each. One that blocks delays neither
+a renewal nor the others. A thread starts with the first call and ends when it has been idle. So a
+client that registers nothing has no such thread.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from ..events import Event
 from .forks import FORKS
 from .greenlets import allocate_lock, get_ident, start_new_thread
 
-IDLE = 1.0  # seconds after which a thread without calls ends: a process that forks should have no thread
-MOST = 10_000  # events that may wait for a slow observer, or for a slow log handler
+# Seconds after which a thread without calls ends: a process that forks should have no thread.
+IDLE = 1.0
+# Events that may wait for a slow observer, or for a slow log handler.
+MOST = 10_000
 ENDLESS = sys.maxsize
 
 Call = tuple[Callable[[Any], object], Any]  # a function and its argument
@@ -30,11 +34,11 @@ Complain = Callable[[Callable[[Any], object], BaseException], None]
 
 
 class Listeners(Protocol):
-    """The observer and the log, as a client has them."""
+    """The observers and the log, as a client has them."""
 
     @property
-    def observer(self) -> Callable[[Event], object] | None:
-        """The function that the user wants called with every event."""
+    def observers(self) -> Sequence[Callable[[Event], object]]:
+        """The functions that the user wants called with every event."""
 
     def logs(self, event: Event) -> bool:
         """Does the log take events of this level? Must not block: the engine asks this."""
@@ -105,21 +109,24 @@ class ThreadCalls(Calls):
         self._ident = 0
 
     def _wake(self) -> None:
-        # In this order: the thread says that it sleeps, then looks whether a call was put here meanwhile.
+        # In this order: the thread says that it sleeps, then looks whether a call was put here
+        # meanwhile.
         if self._asleep:
             self._ring()
         elif not self._running.locked():
             try:
                 start_new_thread(self.run, ())
             except RuntimeError:
-                # The interpreter is ending, or the process may have no more threads. The next call tries again; at the
-                # latest the client's own thread makes these calls, when it has nothing else to do any more.
+                # The interpreter is ending, or the process may have no more threads. The next call
+                # tries again; at the latest the client's own thread makes these calls, when it has
+                # nothing else to do any more.
                 self._stranded = True
 
     def _ring(self) -> None:
         try:
             self._bell.release()
-        except RuntimeError:  # it has rung already
+        except RuntimeError:
+            # It has rung already.
             pass
 
     @property
@@ -128,7 +135,10 @@ class ThreadCalls(Calls):
         return len(FORKS) != self._born
 
     def run(self) -> None:
-        """Make calls until there have been none for a while. Returns at once if another thread does so."""
+        """Make calls until there have been none for a while.
+
+        Returns at once if another thread does so.
+        """
         while self.waiting and not self._foreign and self._running.acquire(False):
             try:
                 self._ident = get_ident()
@@ -141,7 +151,8 @@ class ThreadCalls(Calls):
     def _work(self) -> None:
         while True:
             while self.waiting:
-                # One expression: a variable of this frame would keep the last lease alive while the thread sleeps.
+                # One expression: a variable of this frame would keep the last lease alive while the
+                # thread sleeps.
                 self._make(*self.waiting.popleft())
                 if self._foreign:
                     return
@@ -162,11 +173,14 @@ class ThreadCalls(Calls):
         self._ring()
 
     def wait(self, within: float) -> None:
-        """Wait until the calls that were put here so far have been made, for at most `within` seconds.
+        """Wait until the calls that were put here so far have been made, for at most `within`
+        seconds.
 
         Returns at once when one of these calls asks for it: it would wait for itself.
         """
-        if self._foreign or get_ident() == self._ident or not (self.waiting or (self._running.locked() and not self._asleep)):
+        if self._foreign or get_ident() == self._ident:
+            return
+        if not self.waiting and (self._asleep or not self._running.locked()):
             return
         gate = allocate_lock()
         gate.acquire()
@@ -179,37 +193,39 @@ C = TypeVar("C", bound=Calls)
 
 
 class Aside(Generic[C]):
-    """The three queues of one engine.
+    """The queues of one engine.
 
     Args:
-        listeners: The observer and the log.
+        listeners: The observers and the log.
         record: The engine's. Counts the events that are dropped.
-        calls: Makes a queue. Its last argument: whether a call that takes its time delays the next one.
+        calls: Makes a queue. Its last argument: whether a call that takes its time delays the next
+            one.
     """
 
     def __init__(self, listeners: Listeners, record: Record, calls: Callable[[int, Complain, bool], C]) -> None:
         self._listeners, self._record = listeners, record
         self.losses = calls(ENDLESS, self._complain, False)
-        self.events = calls(MOST, self._complain, True)
+        # One for each observer.
+        self.events = tuple([calls(MOST, self._complain, True) for _ in listeners.observers])
         self.lines = calls(MOST, _print, True)
         self._warned = False
 
     @property
-    def all(self) -> tuple[C, C, C]:
+    def all(self) -> tuple[C, ...]:
         """All queues. The log comes last: calls of the others may have something to say to it."""
-        return self.losses, self.events, self.lines
+        return self.losses, *self.events, self.lines
 
     def tell(self, events: Sequence[Event]) -> None:
-        """Put events into the queues of the log and of the observer. Only the engine calls this."""
+        """Put events into the queues of the log and of observers. Only the engine calls this."""
         listeners = self._listeners
         dropped = self.lines.put([(listeners.log, it) for it in events if listeners.logs(it)])
-        if (observer := listeners.observer) is not None:
-            dropped += self.events.put([(observer, it) for it in events])
+        for observer, calls in zip(listeners.observers, self.events, strict=True):
+            dropped += calls.put([(observer, it) for it in events])
         if dropped:
             self._record.dropped += dropped
             if not self._warned:
                 self._warned = True
-                self.lines.add((_warn, self.events.most))
+                self.lines.add((_warn, self.lines.most))
 
     def failed(self, error: BaseException) -> None:
         """Write to the log that the engine failed."""
@@ -227,8 +243,14 @@ def _open(gate: LockType) -> None:
     gate.release()
 
 
-# What follows writes to the log. Handlers are the user's, so it runs where the log's calls are made. (`logging` is
-# imported here: short programs should not pay for it when they import holdfast.)
+# What follows writes to the log. Handlers are the user's, so it runs where the log's calls are
+# made. (`logging` is imported here: short programs should not pay for it when they import
+# holdfast.)
+
+
+def _about(event: str) -> dict[str, dict[str, str]]:
+    """Return what a log record that no event has caused says in a form for programs."""
+    return {"holdfast": {"event": event}}
 
 
 def _report(what: tuple[Callable[[Any], object], BaseException]) -> None:
@@ -236,40 +258,45 @@ def _report(what: tuple[Callable[[Any], object], BaseException]) -> None:
 
     function, error = what
     if isinstance(error, Exception):
-        logging.getLogger("holdfast").error("%r raised", function, exc_info=error)
+        logging.getLogger("holdfast").error("%r raised", function, exc_info=error, extra=_about("raised"))
     else:
         told = "%r raised %s, which ends nothing: the thread or task that it was called on belongs to holdfast"
-        logging.getLogger("holdfast").error(told, function, type(error).__name__, exc_info=error)
+        name = type(error).__name__
+        logging.getLogger("holdfast").error(told, function, name, exc_info=error, extra=_about("raised"))
 
 
 def _warn(most: int) -> None:
     import logging
 
     told = (
-        "events are dropped: the observer or a log handler is so slow that %d of them wait. `stats().dropped` counts what is "
-        "dropped; this is said once. Have the observer put events into a queue of its own"
+        "events are dropped: an observer or a log handler is so slow that %d of them wait. "
+        "`stats().dropped` counts what is dropped; this is said once. "
+        "Have the observer put events into a queue of its own"
     )
-    logging.getLogger("holdfast").warning(told, most)
+    logging.getLogger("holdfast").warning(told, most, extra=_about("dropping"))
 
 
 def _fail(error: BaseException) -> None:
     import logging
 
-    logging.getLogger("holdfast").critical("holdfast's engine failed: leases are lost, please report this", exc_info=error)
+    told = "holdfast's engine failed: leases are lost, please report this"
+    logging.getLogger("holdfast").critical(told, exc_info=error, extra=_about("failed"))
 
 
 def _interrupted(error: BaseException) -> None:
     import logging
 
     logging.getLogger("holdfast").warning(
-        "a signal handler raised %s while holdfast was at work: the leases of this event loop are lost. Install it with "
-        "loop.add_signal_handler(), which waits until the loop is free, or have it set a flag instead of raising",
+        "a signal handler raised %s while holdfast was at work: the leases of this event loop are lost. "
+        "Install it with loop.add_signal_handler(), which waits until the loop is free, "
+        "or have it set a flag instead of raising",
         type(error).__name__,
+        extra=_about("interrupted"),
     )
 
 
 def _print(function: Callable[[Any], object], error: BaseException) -> None:
-    """A log handler raised. The log cannot be told of it, so stderr is, as `logging` itself does with most such errors."""
+    """Print the error of a log handler to stderr, as `logging` itself does with most of them."""
     import logging
     import traceback
 
@@ -277,5 +304,6 @@ def _print(function: Callable[[Any], object], error: BaseException) -> None:
         try:
             print("holdfast: a log handler raised, and its record may be lost:", file=sys.stderr)
             traceback.print_exception(error, file=sys.stderr)
-        except BaseException:  # stderr is closed, or is an object of the user's that raises, too
+        except BaseException:
+            # Stderr is closed, or it is an object of the user's that raises, too.
             pass

@@ -1,11 +1,13 @@
-"""How often this process was forked since it imported holdfast: what was made before belongs to the parent.
+"""Counts how often this process was forked since it imported holdfast. Objects that were made
+before a fork belong to the parent.
 
 Knows `fork`. Must not know what is made.
 
-Python tells of a fork only if Python itself forks. A program that embeds Python, or an extension, may call the C
-library's `fork`: uWSGI does so by default, and runs none of the hooks. So whatever belongs to one process notes two
-things when it is made: the length of `FORKS`, and the process id. It compares both where a caller is about to use it.
-Neither is enough by itself: in a new PID namespace, a child may have the same process id as its parent.
+Python runs its hooks only if Python itself forks. A program that embeds Python, or an extension,
+may call the C library's `fork`. uWSGI does so by default, and runs none of the hooks. So an object
+that belongs to one process notes the length of `FORKS` and the process id when it is made. It
+compares both before each use. Neither is enough by itself. In a new PID namespace, a child may have
+the same process id as its parent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Threads and their locks as they are now: gevent turns them into greenlets, perhaps after this was imported.
+"""Threads and their locks as they are now: gevent turns them into greenlets, perhaps after this was
+imported.
 
 Knows `_thread`, which is looked up at every use. Must not know gevent.
 """
@@ -13,41 +14,42 @@ from typing import Any
 
 
 def allocate_lock() -> LockType:
-    """A lock for threads, or for greenlets."""
+    """Return a lock for threads, or for greenlets."""
     return _thread.allocate_lock()
 
 
 def get_ident() -> int:
-    """Which thread this is, or which greenlet."""
+    """Return the number of this thread or greenlet."""
     return _thread.get_ident()
 
 
 def start_new_thread(function: Callable[..., object], arguments: tuple[Any, ...]) -> int:
-    """Call this in a new thread, or greenlet."""
+    """Call a function in a new thread or greenlet."""
     return _thread.start_new_thread(function, arguments)
 
 
 def patched() -> bool:
-    """Are threads greenlets, by now?"""
+    """Whether gevent has turned threads into greenlets by now."""
     return not isinstance(_thread.start_new_thread, BuiltinFunctionType)
 
 
 def carrier() -> int:
-    """Which thread this is, as the system counts: that which all greenlets of a hub have in common."""
+    """Return the system's number of this thread, which all greenlets of a hub share."""
     return _thread.get_native_id()
 
 
 class Identity:
-    """A thread or a greenlet, while it lives. (Its number is given to another one once it has ended.)"""
+    """A thread or a greenlet, while it lives. Its number may be reused after its end."""
 
 
 _own = _thread._local()
 
 
 def itself() -> Identity:
-    """The one that runs here."""
+    """Return the thread or greenlet that runs here."""
     global _own
-    if type(_own) is not _thread._local:  # greenlets have a kind of their own
+    # Greenlets have a kind of their own.
+    if type(_own) is not _thread._local:
         _own = _thread._local()
     try:
         found: Identity = _own.identity

@@ -16,13 +16,17 @@ from typing import Any, TypeVar
 
 from ..wire.address import Address
 
-SILENCE = 30  # seconds without a word before the kernel asks whether the other side is there
+# Seconds without a word before the kernel asks whether the other side is there.
+SILENCE = 30
 T = TypeVar("T")
 _RESET = struct.pack("ii", 1, 0)
 
 
 def places(address: Address) -> list[tuple[int, Any]]:
-    """Where to connect: (family, socket address), best first. May ask a name server, so it may block."""
+    """Return where to connect, best first, as (family, socket address).
+
+    It may ask a name server, so it may block.
+    """
     if address.path:
         return [(socket.AF_UNIX, address.path)]
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
@@ -30,24 +34,31 @@ def places(address: Address) -> list[tuple[int, Any]]:
 
 
 def in_turn(places: Sequence[T], fails: int) -> list[T]:
-    """The places to try, after so many attempts in a row that came to nothing: not always the same one first, which may be a black hole."""
+    """Return the places in the order to try them.
+
+    The first one depends on `fails`, the failed attempts in a row, because the usual first one may
+    be a black hole.
+    """
     first = fails % len(places) if places else 0
     return [*places[first:], *places[:first]]
 
 
 def is_literal(address: Address) -> bool:
-    """Can `places` tell without asking anybody?"""
+    """Whether `places` works without a name server."""
     if address.path:
         return True
     try:
         socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except (socket.gaierror, UnicodeError):  # a name; or, with an empty or an endless part, not even that, as `places` will say
+    except (socket.gaierror, UnicodeError):
+        # A name, or not even that if a part of it is empty or too long. `places` will report it.
         return False
     return True
 
 
 def open_socket(family: int) -> socket.socket:
-    """A socket that never blocks, sends at once, and notices in the end that the other side's machine is gone."""
+    """A socket that never blocks, sends at once, and notices in the end that the other side's
+    machine is gone.
+    """
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
@@ -65,13 +76,17 @@ def open_socket(family: int) -> socket.socket:
 def unread(sock: socket.socket) -> int:
     """How many bytes lie unread in the kernel; 0 if it cannot tell."""
     count = array.array("i", [0])
-    with suppress(OSError, ValueError):  # (a socket that was closed meanwhile)
+    # A socket that was closed meanwhile.
+    with suppress(OSError, ValueError):
         fcntl.ioctl(sock.fileno(), termios.FIONREAD, count)
     return count[0]
 
 
 def reset(sock: socket.socket) -> None:
-    """Make closing this socket forget what it has not sent yet: a command left in the kernel would be executed later."""
+    """Make closing this socket forget what it has not sent yet: a command left in the kernel would
+    be executed later.
+    """
     if sock.family != socket.AF_UNIX:
-        with suppress(OSError):  # (macOS refuses it for a connection that is dead already, which is what is wanted)
+        # MacOS refuses it for a connection that is dead already, which is what is wanted.
+        with suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

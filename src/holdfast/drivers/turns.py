@@ -1,9 +1,11 @@
-"""Calls what users register from the event loop, aside from the engine: in turns of the loop of its own.
+"""Calls what users register from the event loop, aside from the engine: in turns of the loop of its
+own.
 
 Knows event loops, and queues of calls. Must not know locks, nodes, or what an event says.
 
-A plain function runs on the loop, because it may touch what belongs to the loop: an `asyncio.Event`, a queue, a task. One
-that blocks therefore blocks the loop, like any other code there. A coroutine function runs in a task, and may take its time.
+A plain function runs on the loop, because it may touch what belongs to the loop: an
+`asyncio.Event`, a queue, a task. One that blocks therefore blocks the loop, like any other code
+there. A coroutine function runs in a task, and may take its time.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from typing import Any
 
 from .aside import Calls, Complain
 
-SLICE = 0.005  # seconds after which a queue lets the loop turn, so that a long one does not keep renewals waiting
+# Seconds after which a queue lets the loop turn, so that a long one does not keep renewals waiting.
+SLICE = 0.005
 
 
 class LoopCalls(Calls):
@@ -33,7 +36,8 @@ class LoopCalls(Calls):
 
     __slots__ = ("_clock", "_due", "_ending", "_in_turn", "_loop", "_tasks", "busy")
 
-    PASSED = (KeyboardInterrupt, SystemExit)  # with these a program ends: the loop hands them on to whoever runs it
+    # These end a program. The loop raises them from `run`.
+    PASSED = (KeyboardInterrupt, SystemExit)
 
     def __init__(
         self,
@@ -49,17 +53,20 @@ class LoopCalls(Calls):
         self._in_turn, self._loop, self._tasks = in_turn, loop, tasks
         self._clock = clock
         self._due = self._ending = False
-        self.busy: asyncio.Task[Any] | None = None  # the next call waits for it
+        # The next call waits for it.
+        self.busy: asyncio.Task[Any] | None = None
 
     @property
     def idle(self) -> bool:
-        """Have all calls been made?"""
+        """Whether all calls have been made."""
         return not self.waiting and self.busy is None
 
     def end(self) -> int:
-        """The client is closed: cancel the coroutine that the next call waits for, and drop the calls behind it.
+        """The client is closed: cancel the coroutine that the next call waits for, and drop the
+        calls behind it.
 
-        Otherwise they would begin tasks while the loop ends, when nobody is left to wait for a task.
+        Otherwise they would begin tasks while the loop ends, when nobody is left to wait for a
+        task.
 
         Returns:
             How many calls were dropped.

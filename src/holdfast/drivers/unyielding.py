@@ -1,12 +1,14 @@
-"""The C library's `send`, `recv` and `read`, called without letting other threads run meanwhile. For what never blocks.
+"""The C library's `send`, `recv` and `read`, called without letting other threads run meanwhile.
 
-Knows the C library. Must not know sockets.
+They are for descriptors that never block. Knows the C library. Must not know sockets.
 
-`socket.send` and its like let go of the interpreter's lock, as everything must that may take long. What never blocks takes no time; but
-beside a thread that computes, whoever lets go waits for as long as that one may go on, 5 ms: once for each node that is spoken to, and for
-each that answers. `ctypes.PyDLL` is the standard library's way to call what keeps the lock.
+`socket.send` and `recv` release the interpreter's lock, because they may take long. Calls that
+never block take no time. But if another thread computes, a call that releases the lock gets it back
+only after 5 ms. This happens once for each node that is written to, and once for each that answers.
+`ctypes.PyDLL` is the standard library's way to make calls that keep the lock.
 
-Each returns a number of bytes, or -1 for trouble: then ask the socket itself, which says what is wrong.
+Each function returns a number of bytes, or -1 for an error. Then use the socket itself, which
+raises the error.
 """
 
 from __future__ import annotations
@@ -24,17 +26,20 @@ def _not_here(*_: object) -> int:
 send: Callable[[int, bytes, int, int], int] = _not_here
 recv: Callable[[int, Any, int, int], int] = _not_here
 read: Callable[[int, Any, int], int] = _not_here
-place: Callable[[bytearray], Any] = _not_here  # what `recv` and `read` need, to put into this buffer what they have received
+# Makes the argument with which `recv` and `read` write into a buffer.
+place: Callable[[bytearray], Any] = _not_here
 
 try:
     import ctypes
-except ImportError:  # a Python that was built without it: sockets do it all
+except ImportError:
+    # This Python was built without ctypes. The sockets do everything.
     pass
 else:
 
     def _place(buffer: bytearray) -> Any:
         return (ctypes.c_char * len(buffer)).from_buffer(buffer)
 
-    # (Their arguments' types are not declared: that would cost more than the calls do. They are what ctypes takes them for.)
+    # The types of arguments are not declared, because that would cost more than the calls do. The
+    # types that ctypes assumes are right.
     _library = ctypes.PyDLL(None)
     send, recv, read, place = _library.send, _library.recv, _library.read, _place

@@ -1,60 +1,78 @@
-"""The lanes of one client, and the claims that speak through them: routing, timers, reconnects, health.
+"""The lanes of one client, and the claims that use them: routing, timers, reconnects, health.
 
-Knows lanes and claims. Must not know sockets, threads, tasks or clocks.
-
-A driver's duties, whenever it wakes: `received`, `lost` and `connected` for all that has happened; then, everything that
-could be read having been read, `tick` if `next_wake()` is due; then empty `hangups`, `dials`, each lane's `take()`,
-`settled`, `found` and `record.events`, in this order. Calls never overlap. `now` is monotonic, runs on in suspend, and is read before
-bytes leave and after they were read.
+Knows lanes and claims. Must not know sockets, threads, tasks or clocks. `Crew.ready` states what
+drivers have to do.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import islice
 from math import ceil, inf
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from .. import events, scripts
-from ..core.claim import AHEAD, HELD, WAITING, Claim
+from ..core.claim import Claim, State
 from ..core.command import GRANTED, NEWS, READ, RELEASE, Command, Recipe
+from ..core.demand import Demand
 from ..core.goal import Goal, Some
-from ..core.reach import DOWN, GUARDED, HOPED, UP, Reach, unusable
+from ..core.reach import Reach, Standing, unusable
+from ..core.renewal import AHEAD
 from ..core.round import Answers, Round
 from ..core.ticket import FENCE, TOKEN, Mint
-from ..errors import ConfigError, NoQuorum
-from ..wire import lane as wire
+from ..errors import ConfigError, NoQuorum, message_of
 from ..wire.address import Address
-from ..wire.lane import Lane, Manners
+from ..wire.lane import MET, Lane, LaneSettings, Line
 from ..wire.resp import pack
 from . import census
 from .census import Census
+from .ready import Ready
+from .ready import Want as Want
 from .record import Record, Stats
 from .roll import Roll, Straggler
 from .settings import SLACK, Settings
 from .sizes import Sizes
 from .timers import Timers
 
-RECENT = 60.0  # seconds for which the measure of a node's clock is exact: no two clocks drift apart by much in a minute
+# Seconds for which the measure of a node's clock is exact: no two clocks drift apart by much in a minute.
+RECENT = 60.0
 
-CHORES = 8  # at a time: there are others, and none of them is urgent
-REST = 5.0  # seconds after which the same chore is run again, if somebody still wants it
-RESTING = 1000  # chores whose rest is remembered; then the oldest is forgotten
+# Seconds that a client's end waits for other nodes once a majority has answered everything.
+GRACE = 0.02
+
+# How many claims and rounds one turn wakes at most: a few milliseconds of work.
+TURN = 50
+# How many chores run at a time. None of them is urgent, and other work comes first.
+CHORES = 8
+# Seconds after which the same chore is run again, if it is still wanted.
+REST = 5.0
+# How many chores have their rest remembered. Then the oldest is forgotten.
+RESTING = 1000
 
 T = TypeVar("T")
-Work = Generator[Mapping[int, bytes], Round, object]  # a chore: it yields what to ask which node, and is sent the round when it is over
-Want = Claim | Goal  # what a lease stands on
+# A chore: it yields what to ask which node, and is sent the round when it is over.
+Work = Generator[Mapping[int, bytes], Round, object]
 FORGETFUL = (
-    "it does not log what is written to it (appendonly no), and this client uses {} there: results and counts may be forgotten when the "
-    "node restarts. Set appendonly yes, or call repair() after each restart and before the next."
+    "it does not log what is written to it (appendonly no), and this client uses {} there: "
+    "results and counts may be forgotten when the node restarts. "
+    "Set appendonly yes, or call repair() after each restart and before the next."
 )
 PROMOTED = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
 
 
+# The bytes before the digest in a command that calls a script by it, and where they end at the latest.
+CALLED = b"\r\n$7\r\nEVALSHA\r\n$40\r\n"
+CALLED_BY = 80
+
+# Makes a Ready of a tuple in one C call: this is on the way of every acquire.
+_made: Callable[[tuple[object, ...]], Ready] = partial(tuple.__new__, Ready)
+
+
 class NodeStatus(NamedTuple):
-    """How a node is.
+    """The state of a node, as a client knows it.
 
     Attributes:
         node: Its address, without a password.
@@ -63,9 +81,25 @@ class NodeStatus(NamedTuple):
         version: Of its server, such as "valkey 9.1.2"; empty until it has told.
         run_id: Of its server; empty until it has told.
         ahead: Its clock less this client's, in seconds; None until it has told.
-        shard: The name of its set of nodes, where there are several sets.
-        stragglers: The clients that use the node and do not know this client's list of sets. Those that reported last come first,
-            at most 16 of each list that clients know. None if the node has not told, or does not allow it.
+        shard: The name of its shard, if there are several.
+        stragglers: The clients that use the node and do not know this client's list of shards.
+            Those that reported last come first, at most 16 of each list that clients know. None if
+            the node has not told, or does not allow it.
+        repaired: Whether the node has everything back that a restart made it forget of `once`,
+            `fill`, `rate`, `latch` and `barrier`, as far as `repair()` and `ready()` have found.
+            None until one of them has looked.
+        guard_left: Seconds until the restart guard ends and the node is used; None: it is not
+            guarded.
+        since: Seconds for which it has been in this state.
+        uptime: Seconds since its server started, as the server said when this client connected;
+            None while there is no connection.
+        rtt: The mean round trip in seconds, over about 32 of the last answers, of which at most
+            one in each 10 ms counts. Answers that take a second or longer do not count. None before
+            the first answer.
+        answered: How many answers this client has had from it.
+        owing: How many answers it owes now.
+        warnings: The kinds of the warnings about it that this client has logged, in order, such as
+            "eviction" or "clock".
     """
 
     node: str
@@ -77,10 +111,22 @@ class NodeStatus(NamedTuple):
     shard: str = ""
     stragglers: tuple[Straggler, ...] | None = None
     repaired: bool | None = None
+    guard_left: float | None = None
+    since: float = 0.0
+    uptime: float | None = None
+    rtt: float | None = None
+    answered: int = 0
+    owing: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 class Watch:
-    """Whom nodes tell when something has changed that is no lock, for as long as somebody refers to it. `token`: what they know it by."""
+    """A token that nodes notify of changes that are no locks, as long as somebody refers to it.
+
+    Attributes:
+        token: What the nodes know it by.
+        news: Whether a node has notified it.
+    """
 
     __slots__ = ("__weakref__", "news", "token")
 
@@ -91,93 +137,132 @@ class Watch:
 class Crew:
     """All of a client's conversation with its nodes, in one process or event loop.
 
-    `inbox`: 32 hex digits of fresh randomness; `undo`: packs the release of a grant that nobody wants, from (key, token, horizon);
-    `version`: this library's, for the servers' CLIENT LIST.
+    Args:
+        settings: The client's.
+        inbox: 32 hex digits of fresh randomness.
+        undo: Packs the release of a grant that nobody wants, from (key, token, horizon).
+        version: The version of this library, for the servers' CLIENT LIST.
     """
 
-    def __init__(self, settings: Settings, inbox: bytes, undo: Callable[[bytes, bytes, int], bytes], version: str = "0") -> None:
+    def __init__(
+        self, settings: Settings, inbox: bytes, undo: Callable[[bytes, bytes, int], bytes], version: str = "0"
+    ) -> None:
         self.settings, self.mint, self._undo = settings, Mint(inbox), undo
-        self.reach = Reach([it.label for it in settings.addresses], settings.node_timeout, settings.outage, settings.horizon)
-        self._manners = Manners(
-            inbox,
-            name=f"holdfast:{settings.owner}:{inbox[:8].decode()}".encode(),
-            version=version.encode(),
-            guard=settings.guard,
-            fresh=settings.fresh,
-            patience=settings.node_timeout,
-            timeout=settings.node_timeout,
-            reigns=b"{%b}:reign:" % settings.prefix.encode(),
-            keep=settings.max_ttl,
-            scripts=[it.source for it in scripts.LOADED],
-            jitter=int(inbox[:4], 16) / 0xFFFF,
+        self.reach = Reach(
+            [it.label for it in settings.addresses], settings.node_timeout, settings.outage, settings.horizon
         )
+        self._manners = _lane_settings(settings, inbox, version)
         self.lanes: list[Lane[Command]] = [Lane(self, i, it, self._manners) for i, it in enumerate(settings.addresses)]
         self.live: dict[bytes, Claim] = {}
         self.rounds: set[Round] = set()
         self.watches: WeakValueDictionary[bytes, Watch] = WeakValueDictionary()
-        self.settled: list[Want] = []  # those with news for whoever waits
-        self.found: list[Round] = []  # those that are over
-        self.dials: list[int] = []  # nodes to connect to
-        self.hangups: list[int] = []  # nodes whose connection to close, with a reset
-        self.spoke = False  # may lanes have something to send? (Said by them; taken back by a driver that has sent all.)
+        # Whether lanes may have something new to send. The lanes set it.
+        self.spoke = False
+        # Whether a lane has failed since the last `ready` or `cut`, so that drivers may have to close a connection.
+        self.broken = False
+        # What `ready` hands over next.
+        self._settled: list[Want] = []
+        self._found: list[Round] = []
+        self._dials: list[int] = []
+        self._hangups: list[int] = []
+        # The last `Ready` with nothing but a time, and the last with nothing but something to send.
+        self._lulls = [Ready(), Ready(speaks=True, idle=False)]
+        # The number of changes that drivers have heard of.
+        self._shown = 0
         self.record = Record()
         self.record.long = settings.long_hold
-        self.changes = 0  # how often something did that is nobody's in particular: a node's standing, what a watch is for, the end
-        self._ahead: float | None = None  # the clock that tickets are taken from, less `now`; None: ours, no node has told its own
-        self._checkup: Round | None = None  # that asks the nodes for their clocks again
-        self._checked, self._recheck = -inf, inf  # when it was begun last, and is due again
+        # How often something has changed that belongs to no claim or round: a node's standing, a watch, the end.
+        self.changes = 0
+        # The clock of tickets, less `now`. None: our own clock, because no node has told its own.
+        self._ahead: float | None = None
+        # The round that asks the nodes for their clocks again.
+        self._checkup: Round | None = None
+        # When that round was begun last, and when it is due again.
+        self._checked = -inf
+        self._recheck = inf
+        # The standing of each node that observers have heard of.
         self._told: list[object] = [None] * len(self.lanes)
+        # When observers and the log were told that a node is down, if it still is.
+        self._fell = [inf] * len(self.lanes)
         self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout)
         self._roll = Roll(settings.prefix, settings.owner, inbox, settings.spreads, settings.leaving, len(self.lanes))
         self._sizes = Sizes(settings.max_ttl)
         # By what questions share: the round that is under way, and the one that comes next.
         self._shared: dict[Hashable, list[Round]] = {}
-        self._shares: dict[Round, Hashable] = {}  # the same, the other way round, of those that are under way
+        # By the round that is under way: what its questions share.
+        self._shares: dict[Round, Hashable] = {}
         self._timers: Timers[Claim | Round] = Timers()
-        self._brief = settings.node_timeout * 3  # a claim with a shorter ttl than this cannot wait for an answer that long
-        self._briefs: Counter[float] = Counter()  # the ttls of such claims that live, and how many claims have each
-        self._runs: dict[str, tuple[int, float]] = {}  # of each run of a server: its node, and when that last heard of it; inf: it does
-        self._chores: dict[Round, tuple[bytes, Work]] = {}  # by the round that each waits for: what it is about, and how it goes on
-        self._rests: dict[bytes, float] = {}  # until when no such chore is run again
-        self._examine_due = inf  # when nodes are to be asked whether they write to a disk
-        self._examined: dict[int, str] = {}  # the run of each node's server that was asked
-        self._lasting = ""  # what this client keeps that should outlive a restart: once, rate and so on
-        self._repaired: dict[str, bool] = {}  # was the run of a server repaired? by run_id
-        self._bug: Exception | None = None  # raised by what a lane told us, and no failure of the lane
+        # A claim with a shorter ttl than this cannot wait `node_timeout` for an answer.
+        self._brief = settings.node_timeout * 3
+        # The ttls of such claims that live, and how many claims have each.
+        self._briefs: Counter[float] = Counter()
+        # By the run of a server: its node, and when this last heard from it. inf: it is connected.
+        self._runs: dict[str, tuple[int, float]] = {}
+        # The run of each node's server when it was up last.
+        self._served: dict[int, str] = {}
+        # The chores, by the round that each waits for: what it is about, and how it goes on.
+        self._chores: dict[Round, tuple[bytes, Work]] = {}
+        # By what a chore is about: until when no such chore is run again.
+        self._rests: dict[bytes, float] = {}
+        # When nodes are to be asked whether they write to a disk.
+        self._examine_due = inf
+        # The run of each node's server that was asked.
+        self._examined: dict[int, str] = {}
+        # What this client keeps that should outlive a restart, such as "once". Empty: nothing.
+        self._lasting = ""
+        # By run id: whether that run of a server was repaired.
+        self._repaired: dict[str, bool] = {}
+        # An error in a claim or a round. It is no failure of the lane that brought the answer.
+        self._bug: Exception | None = None
+        # When to look after the lanes next.
         self._pulse = -inf
+        # Until when the end waits for nodes' answers.
+        self._ends = inf
 
     # ------------------------------------------------ what callers want
 
-    def claim(self, recipe: Recipe, ttl: float, now: float, **terms: Any) -> Claim:
-        """A new request for one name. `terms`: as of a Claim."""
-        claim: Claim = self.want([recipe], ttl, now, **terms).claims[0]
+    def claim(self, recipe: Recipe, demand: Demand, now: float, deadline: float = inf) -> Claim:
+        """Make a request for one name, as `want` does."""
+        claim: Claim = self.want([recipe], demand, now, deadline).claims[0]
         return claim
 
-    def want(self, recipes: Sequence[Recipe], ttl: float, now: float, **terms: Any) -> Want:
-        """A new request for these names, under one ticket: the time by the nodes' clocks, or by ours. `terms`: as of a Claim."""
+    def want(self, recipes: Sequence[Recipe], demand: Demand, now: float, deadline: float = inf) -> Want:
+        """Make a request for these names, under one ticket.
+
+        The ticket is the time by the clock of most nodes, or by the client's own clock.
+
+        Args:
+            recipes: One for each name.
+            demand: What the caller demands of the lease.
+            now: The time, by the driver's clock.
+            deadline: When to stop waiting, by the same clock.
+        """
         reach = self.reach
         ticket = self.mint.ticket(now + (self.record.epoch if self._ahead is None else self._ahead))
         if len(recipes) == 1:
-            return Claim(recipes[0], ttl, ticket, self.mint, reach, **terms)
+            return Claim(recipes[0], demand, ticket, self.mint, reach, deadline)
 
         def claims(recipes: Sequence[Recipe], ticket: int) -> list[Claim]:
-            return [Claim(it, ttl, ticket, self.mint, reach, **terms) for it in recipes]
+            return [Claim(it, demand, ticket, self.mint, reach, deadline) for it in recipes]
 
         if isinstance(recipes, Some):
-            # (The others have the ticket of the first, which may be another one by then.)
+            # The others get the ticket of the first claim, which may have changed by then.
             self._sizes.wanted(recipes, now)
-            goal = Goal(claims(recipes.first(ticket), ticket), lambda: claims(recipes.others(ticket), goal.claims[0].ticket))
+            goal = Goal(
+                claims(recipes.first(ticket), ticket), lambda: claims(recipes.others(ticket), goal.claims[0].ticket)
+            )
             return goal
         return Goal(claims(recipes, ticket))
 
     def listen(self, now: float) -> Watch:
-        """A new watch, by its token: what nodes are told to tell it is no business of this."""
-        watch = Watch(self.mint.token(self.mint.ticket(now + self._clock)))  # (its place in line means nothing)
+        """Make a watch. What the nodes tell its token is for the caller to ask them."""
+        # The ticket only makes the token unique: a watch has no place in a queue.
+        watch = Watch(self.mint.token(self.mint.ticket(now + self._clock)))
         self.watches[watch.token] = watch
         return watch
 
     def begin(self, want: Want, now: float) -> None:
-        """Ask for it."""
+        """Begin to acquire it."""
         self._census.used(now)
         if now >= self._recheck:
             self._check_clocks(now)
@@ -193,8 +278,7 @@ class Crew:
             for claim in claims:
                 claim.decline(wrong, now)
             self._measure(now)
-        for claim in claims:
-            self.record.happened(events.Attempt, claim, now)
+        self.record.happened(events.Attempt, want, now)
         for claim in claims:
             self.act(claim, now)
         if self._sizes.due:
@@ -203,8 +287,19 @@ class Crew:
             self._sign_first(now)
 
     def extend(self, want: Want, ttl: float, now: float, fence: int = 0, share: bool = False) -> bool:
-        """Make it last at least `ttl` seconds from now, and raise the nodes' fences to this one; news when that is sure, or was not to be
-        had. False: it is not held. `share`: a writer becomes a reader.
+        """Make it last at least `ttl` seconds from now, and raise the nodes' fences to this one.
+
+        There is news when a majority has confirmed, or cannot be had.
+
+        Args:
+            want: The acquisition.
+            ttl: Seconds.
+            now: The time.
+            fence: The fence to raise to. 0: the nodes keep theirs.
+            share: Turn a writer into a reader.
+
+        Returns:
+            False if it is not held.
         """
         going = want.extend(ttl, now, fence, share)
         for claim in want.claims:
@@ -212,11 +307,16 @@ class Crew:
         return going
 
     def end(self, want: Want, now: float, heard: bool = False) -> None:
-        """Give it back, or stop waiting. `heard`: news when a majority has confirmed."""
+        """Give it back, or stop waiting for it.
+
+        Args:
+            want: The acquisition.
+            now: The time.
+            heard: Whether there is to be news when a majority has confirmed.
+        """
         before, claims = want.state, want.claims
         want.release(now, heard)
-        for claim in want.claims:
-            self.record.ended(claim, before, now)
+        self.record.ended(want, before, now)
         for claim in claims:
             self.act(claim, now)
 
@@ -227,19 +327,21 @@ class Crew:
         enough: Callable[[Answers], bool] | None = None,
         share: Hashable = None,
     ) -> Round:
-        """Ask nodes something that is no lock; news when it is over.
+        """Ask nodes something that is no lock. There is news when the round is over.
 
         Args:
             asks: The bytes for each node.
             now: The time.
-            enough: Need the others be waited for?
-            share: None, or what questions have in common that are to be answered together. One of them is under way
-                at a time. All that are asked meanwhile are one question, which goes out when that one is over. So each
-                is asked after its caller came, and what a hundred callers want at once crosses each connection twice
-                at most.
+            enough: Whether these answers suffice. Then the other nodes are not waited for.
+            share: What questions have in common that are to be answered together. One of them is
+                under way at a time. All that are asked meanwhile become one question, which goes
+                out when that one is over. So each is asked after its caller came, and what a
+                hundred callers want at once crosses each connection twice at most. None: the
+                question is asked by itself.
 
         Returns:
-            The round: over after `node_timeout` at the latest, or after twice as long if another one is under way.
+            The round: over after `node_timeout` at the latest, or after twice as long if another
+            one is under way.
         """
         line = self._shared.get(share)
         if line is not None:
@@ -256,11 +358,15 @@ class Crew:
         return round_
 
     def chore(self, about: bytes, work: Work, now: float) -> None:
-        """Ask nodes something for which nobody waits, round after round, unless the same was asked just before.
+        """Ask nodes something for which no caller waits, round after round.
+
+        Does nothing if the same was asked just before, or if there are `CHORES` at work.
 
         Args:
-            about: What it is about: the same chore is run again after `REST` seconds at the earliest.
-            work: Yields what to ask which node, and is sent the round when it is over. What it raises ends it, and nothing else.
+            about: What it is about: the same chore is run again after `REST` seconds at the
+                earliest.
+            work: Yields what to ask which node, and is sent the round when it is over. What it
+                raises ends it, and nothing else.
             now: The time.
         """
         if len(self._chores) >= CHORES or now < self._rests.get(about, -inf):
@@ -277,8 +383,9 @@ class Crew:
             asks = next(work) if told is None else work.send(told)
         except StopIteration:
             return
-        except Exception as error:  # leases do not depend on it
-            self.record.warn(self.reach.labels[0], str(_failure(error)), now, "chore")
+        except Exception as error:
+            # No lease depends on a chore.
+            self.record.warn(self.reach.labels[0], str(_failure(error)), now, "bug")
             return
         round_ = Round(asks, self.reach, deadline=now + self.settings.node_timeout)
         self._chores[round_] = about, work
@@ -286,11 +393,16 @@ class Crew:
 
     @property
     def keeping(self) -> bool:
-        """Is it known that this client keeps something that should outlive a restart?"""
+        """Whether this client is known to keep something that should outlive a restart."""
         return bool(self._lasting)
 
     def keeps(self, what: str, now: float) -> None:
-        """This client uses `what`, such as "once", which keeps something on the nodes that should outlive a restart."""
+        """Note that this client keeps something on the nodes that should outlive a restart.
+
+        Args:
+            what: What uses it, such as "once".
+            now: The time.
+        """
         if not self._lasting:
             self._lasting = what
             self._examine_soon(now)
@@ -300,7 +412,7 @@ class Crew:
         self._examine_due = min(self._examine_due, now + self.settings.node_timeout)
 
     def _examine(self, now: float) -> None:
-        """Ask the nodes whether they write what they keep to a disk, once in each run of their servers."""
+        """Ask the nodes whether they write to a disk, once in each run of their servers."""
         self._examine_due = inf
         nodes = [node for node in self.reach.up if self._examined.get(node) != self.lanes[node].run_id]
         if nodes:
@@ -316,7 +428,7 @@ class Crew:
         return None
 
     def repaired(self, runs: Mapping[str, bool]) -> None:
-        """These runs of servers, by run_id, have been repaired, or have not."""
+        """Note of these runs of servers, by run id, whether they have been repaired."""
         self._repaired.update(runs)
 
     def _consult(self, round_: Round, now: float) -> None:
@@ -325,76 +437,171 @@ class Crew:
         self._conduct(round_, now)
 
     def close(self, now: float) -> None:
-        """End everything. The answers, once they are here, show that the nodes know."""
-        for claim in list(self.live.values()):
-            before = claim.state
+        """End everything. The answers show that the nodes know: see `farewell`."""
+        self._ends = min(self._ends, now + self.settings.node_timeout)
+        claims = list(self.live.values())
+        before = [(want, want.state) for want in _wants(claims)]
+        for claim in claims:
             claim.close(now)
-            self.record.ended(claim, before, now)
             self.act(claim, now)
+        for want, state in before:
+            self.record.ended(want, state, now)
         self._roll.end()
         self.changes += 1
 
+    def farewell(self, now: float) -> float:
+        """Return until when the driver waits for nodes' answers after `close`, if all bytes left.
+
+        That is `now` if no node owes an answer. Once a majority owes none, every lock that was
+        given back can be had by others, so all other nodes together have `GRACE` seconds. Their
+        bytes are on the way, and they execute them when they can. Without a majority it is
+        `node_timeout` after `close`.
+        """
+        if not self.owing:
+            return now
+        if sum(lane.line is Line.UP and not lane.ledger for lane in self.lanes) >= self.reach.quorum:
+            self._ends = min(self._ends, now + GRACE)
+        return self._ends
+
     @property
     def patience(self) -> float:
-        """How many seconds a node may owe an answer now: a third of the shortest ttl of a claim that lives, at most `node_timeout`."""
+        """How many seconds a node may owe an answer now.
+
+        That is a third of the shortest ttl of a claim that lives, and at most `node_timeout`.
+        """
         return self._manners.patience
 
     @property
     def owing(self) -> bool:
-        """Does a node that can be spoken to owe an answer?"""
-        return any(lane.line is wire.UP and lane.ledger for lane in self.lanes)
+        """Whether a node owes an answer whose connection works."""
+        return any(lane.line is Line.UP and lane.ledger for lane in self.lanes)
 
-    def stats(self) -> Stats:
-        """What was done so far."""
-        return self.record.stats([it.state for it in list(self.live.values())])
+    def stats(self, now: float) -> Stats:
+        """Return counts of what was done so far."""
+        return self.record.stats(_wants(list(self.live.values())), now)
 
     def status(self, now: float) -> tuple[NodeStatus, ...]:
-        """How the nodes are, in the order of their addresses."""
-        state = {HOPED: "connecting", GUARDED: "guarded", UP: "up", DOWN: "down"}
+        """Return the state of the nodes, in the order of their addresses."""
+        reach = self.reach
+        state = {
+            Standing.CONNECTING: "connecting",
+            Standing.GUARDED: "guarded",
+            Standing.UP: "up",
+            Standing.DOWN: "down",
+        }
         return tuple(
             NodeStatus(
                 node=lane.address.label,
-                state=state[self.reach.standing[i]],
-                cause=self.reach.cause(i, now),
+                state=state[reach.standing[i]],
+                cause=reach.cause(i, now),
                 version=_software(lane.facts),
                 run_id=lane.run_id,
                 ahead=None if lane.ahead is None else lane.ahead - self.record.epoch,
                 shard=self.settings.shard,
                 stragglers=self._roll.stragglers(i, now),
                 repaired=self._repaired.get(lane.run_id),
+                guard_left=max(0.0, reach.free[i] - now) if reach.standing[i] is Standing.GUARDED else None,
+                since=max(0.0, now - reach.since[i]),
+                uptime=now - lane.started if lane.line in MET else None,
+                rtt=lane.rtt if lane.answered else None,
+                answered=lane.answered,
+                owing=len(lane.ledger),
+                warnings=self.record.kinds_of(lane.address.label),
             )
             for i, lane in enumerate(self.lanes)
         )
 
     def verdict(self, waited: float, now: float) -> Exception | None:
-        """Can these nodes be used? Else what is wrong: a ConfigError waits for no time to pass."""
-        causes = {label: cause for i, label in enumerate(self.reach.labels) if (cause := self.reach.cause(i, now)) is not None}
+        """Return why these nodes cannot be used, or None if they can.
+
+        A ConfigError does not get better by waiting.
+        """
+        causes = {
+            label: cause for i, label in enumerate(self.reach.labels) if (cause := self.reach.cause(i, now)) is not None
+        }
         if wrong := {label: cause for label, cause in causes.items() if isinstance(cause, ConfigError)}:
             return unusable(wrong)
         if len(self.reach.up) >= self.reach.quorum:
             return None
         return NoQuorum("a majority of the nodes", waited, causes, self.reach.quorum, "reach")
 
+    def readiness(self, waited: float, wait: float, now: float) -> tuple[NodeStatus, ...] | None:
+        """Decide for a caller that waits until the nodes can be used.
+
+        Args:
+            waited: Seconds that it has waited.
+            wait: Seconds that it waits at most.
+            now: The time.
+
+        Returns:
+            The state of the nodes. None: it waits on, and asks again when there is news, or soon.
+
+        Raises:
+            ConfigError: What is wrong does not get better by waiting.
+            NoQuorum: A majority cannot be used, and the time is over.
+        """
+        late = waited >= wait
+        status = self.status(now)
+        wrong = self.verdict(waited, now)
+        if wrong is not None and (late or isinstance(wrong, ConfigError)):
+            raise wrong
+        if late or (wrong is None and Standing.CONNECTING not in self.reach.standing):
+            return status
+        return None
+
+    def met(self, waited: float, within: float, now: float) -> bool:
+        """Decide for a caller that waits until it is known which servers these nodes are.
+
+        Args:
+            waited: Seconds that it has waited.
+            within: Seconds that it waits at most. Nodes that are being dialled are waited for
+                `node_timeout` at most.
+            now: The time.
+
+        Returns:
+            True if it is known. False: it waits on, and asks again when there is news, or soon.
+
+        Raises:
+            ConfigError: A node cannot be used, and the time is over.
+            NoQuorum: A majority cannot be reached, and the time is over.
+        """
+        if self.acquainted(min(within, self.settings.node_timeout) - waited):
+            return True
+        if waited >= within and (wrong := self.verdict(waited, now)) is not None:
+            raise wrong
+        return False
+
     def servers(self) -> frozenset[str]:
-        """The runs of the servers that the lanes are connected to, by run_id."""
-        return frozenset(it.run_id for it in self.lanes if it.line in wire.MET)
+        """Return the runs of the servers that the lanes are connected to, by run id."""
+        return frozenset(it.run_id for it in self.lanes if it.line in MET)
 
     def acquainted(self, left: float) -> bool:
-        """Is it known which servers these nodes are? A majority must have said so, and with time left, whoever is being dialled."""
-        undecided = HOPED in self.reach.standing and left > 0
+        """Return whether it is known which servers these nodes are.
+
+        A majority must have said so. While time is left, nodes that are being dialled must have,
+        too.
+        """
+        undecided = Standing.CONNECTING in self.reach.standing and left > 0
         return not undecided and len(self.servers()) >= self.reach.quorum
 
     # ------------------------------------------------ what the driver reports
 
     def connected(self, node: int, now: float, address: Address | None = None) -> None:
-        """A connection to the node can carry bytes. `address`: with the credentials of the moment, if there are such."""
+        """Note that a connection to the node can carry bytes.
+
+        Args:
+            node: The node.
+            now: The time.
+            address: The address with the present credentials, if these change. None: as in the
+                settings.
+        """
         lane = self.lanes[node]
         self._try(lane, lane.connected, None, now, address)
         if lane.bad is not None:
             self.lost(node, now, lane.bad)
 
     def received(self, node: int, data: bytes | bytearray | memoryview, now: float) -> None:
-        """The node sent this."""
+        """Take in what a node has sent."""
         lane, before = self.lanes[node], self.lanes[node].line
         try:
             lane.received(data, now)
@@ -403,7 +610,7 @@ class Crew:
                 raise
             self.faulted(node, now, error)
         if lane.line is not before:
-            if lane.line is wire.GUARDED:
+            if lane.line is Line.GUARDED:
                 self._introduced(lane, now)
             else:
                 self._stands(lane, now)
@@ -411,7 +618,7 @@ class Crew:
             self.lost(node, now, lane.bad)
 
     def lost(self, node: int, now: float, cause: Exception) -> None:
-        """The connection to the node is gone, could not be made, or is no good: it is hung up."""
+        """Note that the connection to the node is gone, or no good, and hang it up."""
         lane = self.lanes[node]
         if isinstance(cause, MemoryError):
             cause = _failure(cause)
@@ -420,25 +627,24 @@ class Crew:
             self._runs[lane.run_id] = node, lane.heard
         try:
             lane.broke(now)
-        except Exception as error:  # nobody knows in which state this has left the lane
+        except Exception as error:
+            # The lane may be in any state.
             cause = _failure(error)
             lane.renounce(now)
-        if node in self.dials:
-            self.dials.remove(node)
-        self.hangups.append(node)
+        if node in self._dials:
+            self._dials.remove(node)
+        self._hangups.append(node)
+        self.broken = True
         self._pulse = min(self._pulse, lane.wake)
         self._stands(lane, now, cause)
         self._compare_clocks(now)
 
     def tick(self, now: float) -> None:
-        """Time has passed. To be called only when everything that could be read has been: what lies unread is not late."""
-        renewed = False
-        for timed in self._timers.passed(now):
-            renewed |= timed.wake <= now and isinstance(timed, Claim) and timed.state is HELD
-            if timed.wake > now or timed.tick(now):
-                self._follow(timed, now)
-        if renewed:
-            self._renew_ahead(now)
+        """Note that time has passed.
+
+        Call it only when everything that could be read has been read: what lies unread is not late.
+        """
+        self._wake_timed(now)
         if self._census.due <= now:
             self._take_census(now)
         if self._roll.due <= now:
@@ -452,23 +658,44 @@ class Crew:
             due = min([self._due(lane, now) for lane in self.lanes])
             self._pulse = min(self._pulse, due)
 
+    def _wake_timed(self, now: float) -> None:
+        """Wake claims and rounds whose time has come, `TURN` of them at most.
+
+        The others have the next turn, which comes at once. What has arrived, and what callers want,
+        comes in between. So no number of leases keeps an acquire waiting.
+        """
+        renewed = False
+        left = TURN
+        for timed in islice(self._timers.passed(now), TURN):
+            left -= 1
+            renewed |= timed.wake <= now and isinstance(timed, Claim) and timed.state is State.HELD
+            if timed.wake > now or timed.tick(now):
+                self._follow(timed, now)
+        if renewed:
+            self._renew_ahead(now, left)
+        self._timers.looked(now)
+
     def _look_after(self, lane: Lane[Command], now: float) -> None:
-        """Hang up, dial or open one lane, if it is time to. Whatever fails there is this lane's failure."""
+        """Hang up, dial or open one lane, if it is time to.
+
+        Every failure in there is this lane's failure.
+        """
         late = self._try(lane, lane.late, False, now)
         if lane.bad is None and late:
             silence = self._try(lane, lane.silence, None)
-            # (a `silence` that fails sets it, too)
+            # A `silence` that fails sets `bad`, which a type checker does not see.
             lane.bad = lane.bad or silence  # type: ignore[redundant-expr]
-        elif lane.bad is None and lane.line is wire.DOWN and lane.wake <= now:
+        elif lane.bad is None and lane.line is Line.DOWN and lane.wake <= now:
             self._try(lane, lane.dial, None, now)
-            self.dials.append(lane.node)
-        elif lane.bad is None and lane.line is wire.GUARDED and lane.wake <= now:
+            self.reach.tried(lane.node, now)
+            self._dials.append(lane.node)
+        elif lane.bad is None and lane.line is Line.GUARDED and lane.wake <= now:
             self._open(lane, now)
         if lane.bad is not None:
             self.lost(lane.node, now, lane.bad)
 
     def _due(self, lane: Lane[Command], now: float) -> float:
-        """When to look after a lane next."""
+        """Return when to look after a lane next."""
         due = self._try(lane, lane.due, inf)
         if lane.bad is None:
             return due
@@ -476,9 +703,13 @@ class Crew:
         return self.lanes[lane.node].wake
 
     def faulted(self, node: int, now: float, error: Exception) -> None:
-        """Something of ours failed, or memory ran out, while it dealt with one node: the node is lost at the next tick, and no other."""
+        """Note that our own code failed, or memory ran out, while it dealt with one node.
+
+        That node is lost at the next tick, and no other.
+        """
         lane = self.lanes[node]
         lane.bad = lane.bad or _failure(error)
+        self.broken = True
         self._pulse = min(self._pulse, now)
 
     def _try(self, lane: Lane[Command], call: Callable[..., T], otherwise: T, *arguments: object) -> T:
@@ -490,46 +721,153 @@ class Crew:
             return otherwise
 
     def _say(self, nodes: Sequence[int], command: Command) -> None:
-        """Have lanes say something. One that fails keeps no other from it."""
+        """Have lanes say something. A lane that fails keeps no other from it."""
+        self._provide(command)
         for node in nodes:
             try:
                 self.lanes[node].say(command)
             except Exception as error:
                 self.faulted(node, command.sent, error)
 
-    def _renew_ahead(self, now: float) -> None:
-        """Renewals that are due soon go along with those that are due, and are due together from then on: one write for all of them."""
-        for timed in list(self._timers.passed(now + AHEAD)):
-            if isinstance(timed, Claim) and timed.state is HELD:
+    @cached_property
+    def _unused(self) -> dict[bytes, bytes]:
+        """The scripts that this client has not used, by digest. No lane has loaded them."""
+        return {it.sha: it.source for it in scripts.LOADED if it not in scripts.BASIC}
+
+    def _provide(self, command: Command) -> None:
+        """Have every lane load the script that this command calls, if nothing has called it so far.
+
+        It goes in the same write as the command, and with each connection from now on. So a lane's
+        first words are few, and a script that a node does not know still means that its server was
+        restarted.
+        """
+        _, _, called = command.data[:CALLED_BY].partition(CALLED)
+        source = self._unused.pop(called[:40], None)
+        if source is None:
+            return
+        self._manners.scripts.append(source)
+        for lane in self.lanes:
+            try:
+                lane.learn(source, command.sent)
+            except Exception as error:
+                self.faulted(lane.node, command.sent, error)
+
+    def _renew_ahead(self, now: float, most: int) -> None:
+        """Let renewals that are due soon go along with those that are due, in one write.
+
+        At most `most` of them do.
+        """
+        for timed in list(islice(self._timers.passed(now + AHEAD), most)):
+            if isinstance(timed, Claim) and timed.state is State.HELD:
                 timed.tick(now)
             self._follow(timed, now)
 
     def excuse(self, now: float) -> None:
-        """The driver was kept from sending for a while: no node's silence counts until now."""
+        """Note that the driver could not send for a while: no node's silence counts until now."""
         for lane in self.lanes:
             self._try(lane, lane.excuse, None, now)
             if lane.bad is not None:
                 self.lost(lane.node, now, lane.bad)
 
     def next_wake(self) -> float:
-        """When to call `tick` at the latest."""
+        """Return when to call `tick` at the latest."""
         return min(self._timers.due, self._pulse, self._census.due, self._roll.due, self._examine_due)
+
+    def ready(self) -> Ready:
+        """Take over what is to be done now.
+
+        Call it in every turn, after everything else, and do all of it.
+
+        A turn of a driver has these steps, in this order. Calls never overlap.
+
+        1. Call `connected`, `received` and `lost` for all that has happened, and pass on what
+           callers want. `now` is monotonic, and runs on while the machine sleeps. Read it after the
+           bytes were read: an answer that lay unread while this process was stopped must not count
+           as prompt. If `broken` is set between two reads, call `cut`.
+        2. Call `tick` if `next_wake` is due, and only when everything that could be read has been
+           read: what lies unread is not late. Its `now` is the time from before that reading, for
+           the same reason.
+        3. Call `ready`, and then:
+            a. Reset the connections of `hangups` before anything is dialled or sent. The server
+               would execute a command that the kernel still has after what is said on the next
+               connection.
+            b. Dial `dials`, and report how that ended, by `connected` or `lost`.
+            c. If it `speaks`, send what `take` of each connected lane returns, in one write. A lane
+               whose connection cannot take it yet is asked later. What `take` raises goes to
+               `faulted`.
+            d. Wake the callers that wait for `settled`, `rounds` and news (`changed`), and tell
+               owners what they have lost. This comes after the sending, because a thread that is
+               woken may keep the interpreter.
+            e. Tell observers and the log of `events`. This comes last, because they are the user's
+               and may do anything.
+        4. If `broken` is set by now, something has failed meanwhile: call `ready` again.
+        5. Sleep until `wake`, or until something happens.
+
+        Returns:
+            What is to be done. Nothing of it is returned again. If nothing is to be done, or
+            nothing but to send, no new value is made.
+        """
+        wake = min(self._timers.due, self._pulse, self._census.due, self._roll.due, self._examine_due)
+        record = self.record
+        changed = self.changes != self._shown
+        spoke = self.spoke
+        self.spoke = False
+        self.broken = False
+        if not (changed or self._settled or self._found or record.events or self._hangups or self._dials):
+            ready = self._lulls[spoke]
+            if ready.wake != wake:
+                ready = ready._replace(wake=wake)
+                self._lulls[spoke] = ready
+            return ready
+        # Lists that are handed over are replaced, because the crew goes on to fill its own.
+        hangups: Sequence[int] = ()
+        dials: Sequence[int] = ()
+        rounds: Sequence[Round] = ()
+        settled: Sequence[Want] = ()
+        told: Sequence[events.Event] = ()
+        if self._hangups or self._dials or self._found:
+            hangups = self._hangups
+            dials = self._dials
+            rounds = self._found
+            self._hangups = []
+            self._dials = []
+            self._found = []
+        if self._settled:
+            settled = self._settled
+            self._settled = []
+        if record.events:
+            told = record.events
+            record.events = []
+        self._shown = self.changes
+        return _made((hangups, dials, spoke, settled, rounds, changed, told, wake, False))
+
+    def cut(self) -> Sequence[int]:
+        """Take over which connections to reset, in the middle of reading.
+
+        Do not read another byte of a connection that the crew has given up, and do not report it as
+        lost a second time. `ready` returns those that were not taken over here.
+        """
+        hangups = self._hangups
+        self._hangups = []
+        self.broken = False
+        return hangups
 
     # ------------------------------------------------ what lanes report
 
     def heard(self, node: int, question: Command, reply: object, now: float) -> None:
-        """A node has answered a command."""
+        """Take in a node's answer to a command."""
         owner = question.owner
         try:
             if owner is not None and owner.answered(node, question, reply, now):
-                assert isinstance(owner, Claim | Round)  # nobody else owns commands
+                # Nobody else owns commands.
+                assert isinstance(owner, (Claim, Round))
                 self._follow(owner, now)
         except Exception as error:
             self._bug = error
             raise
 
     def told(self, node: int, message: bytes, now: float) -> None:
-        """A node has said something to this crew's inbox."""
+        """Take in what a node has said to this crew's inbox."""
         try:
             self._told_by(node, message, now)
         except Exception as error:
@@ -539,24 +877,36 @@ class Crew:
     def _told_by(self, node: int, message: bytes, now: float) -> None:
         parts = message.split(b" ", 3)
         if len(parts) != 4 or not TOKEN.fullmatch(parts[1]) or not FENCE.fullmatch(parts[2]):
-            return  # nothing that our scripts say
+            # Nothing that our scripts say.
+            return
         kind, token, fence, key = parts
         claim = self.live.get(token)
         if kind == NEWS:
-            if claim is not None and claim.heard(node, now):
+            if claim is not None and claim.had_news(node, now):
                 self.act(claim, now)
             elif (watch := self.watches.get(token)) is not None:
                 watch.news = True
                 self.changes += 1
-        elif claim is not None and claim.recipe.name == key and (claim.state is WAITING or claim.state is HELD):
+        elif (
+            claim is not None
+            and claim.recipe.name == key
+            and (claim.state is State.WAITING or claim.state is State.HELD)
+        ):
             if claim.pushed(node, kind, int(fence), now):
                 self.act(claim, now)
-        elif kind == GRANTED:  # one that nobody wants any more
+        elif kind == GRANTED:
+            # A grant that nobody wants any more.
             self._say((node,), Command(None, RELEASE, token, now, data=self._undo(key, token, self.settings.horizon)))
             self._expect(now)
 
     def changed(self, node: int, key: bytes | None, now: float) -> None:
-        """Something happened to a key that a node was asked to watch; or, without a key, to every key of the node."""
+        """Take in that a key which a node was asked to watch has changed.
+
+        Args:
+            node: The node.
+            key: The key. None: every key of the node may have changed.
+            now: The time.
+        """
         try:
             for claim in [it for it in self.live.values() if key is None or it.recipe.name == key]:
                 if claim.changed(node, now, flushed=key is None):
@@ -596,7 +946,7 @@ class Crew:
         elif (chore := self._chores.pop(round_, None)) is not None:
             self._further(*chore, round_, now)
         else:
-            self.found.append(round_)
+            self._found.append(round_)
             self._next_of(round_, now)
 
     def _next_of(self, round_: Round, now: float) -> None:
@@ -620,112 +970,152 @@ class Crew:
                 if command.mode is RELEASE:
                     command.data = recipe.release(command.token)
                 else:
-                    command.data = recipe.request(command.token, command.ttl, command.mode, command.fence, command.clock)
-                if recipe.rider is not None and claim.fence and (command.mode is RELEASE) is not (claim.state is HELD):
-                    self._say_along(recipe.rider(claim.fence, command.ttl), nodes, now)  # (before a release, on the same connections)
-                for node in nodes:  # (as `_say` does, without a call on the way of every acquire)
+                    command.data = recipe.request(
+                        command.token, command.ttl, command.mode, command.fence, command.clock
+                    )
+                if (
+                    recipe.rider is not None
+                    and claim.fence
+                    and (command.mode is RELEASE) is not (claim.state is State.HELD)
+                ):
+                    # Before a release, on the same connections.
+                    self._say_along(recipe.rider(claim.token, claim.fence, command.ttl), nodes, now)
+                # Every lane has the scripts of exclusive locks, whose tokens have no kind.
+                if recipe.kind and self._unused:
+                    self._provide(command)
+                # As `_say` does, without a call on the way of every acquire.
+                for node in nodes:
                     try:
                         lanes[node].say(command)
                     except Exception as error:
                         self.faulted(node, now, error)
             claim.sends.clear()
             self._expect(now)
-        if claim.token is not claim.routed:  # begun anew
+        # The claim has begun again, with another token.
+        if claim.token is not claim.routed:
             self.live[claim.token] = self.live.pop(claim.routed)
             claim.routed = claim.token
         if claim.notes:
             self.record.notes(claim, now)
-        if claim.unfit:
-            unfit, claim.unfit = claim.unfit, ()
-            for node in unfit:  # (once for a name: its value may be another one each time)
-                self.record.warn(self.reach.labels[node], claim.warning(node), now, f"key {claim.recipe.part}")
-        if claim.absurd:
-            absurd, claim.absurd = claim.absurd, ()
-            for node in absurd:
-                about = f"the fence of {claim.recipe.label!r}"
-                self.record.warn(self.reach.labels[node], str(claim.votes[node].error), now, about)
-            self._check_clocks(now)
+        if claim.unfit or claim.absurd:
+            self._warn_of(claim, now)
         if claim.news:
             claim.news = False
             self.record.news(claim, now)
-            if recipe.rider is not None and claim.state is HELD and claim.since == now:
-                self._say_along(recipe.rider(claim.fence, claim.until - now), self.reach.up, now)
+            if recipe.rider is not None and claim.state is State.HELD and claim.since == now:
+                self._say_along(recipe.rider(claim.token, claim.fence, claim.until - now), self.reach.up, now)
             if claim.company is None:
-                self.settled.append(claim)
-            elif isinstance(claim.company, Goal) and claim.company.settled and claim.company not in self.settled:
-                self.settled.append(claim.company)
+                self._settled.append(claim)
+            elif isinstance(claim.company, Goal) and claim.company.settled and claim.company not in self._settled:
+                self._settled.append(claim.company)
         if claim.done:
             if self.live.pop(claim.token, None) is not None and claim.ttl < self._brief:
                 self._relax(claim.ttl)
             self._timers.disarm(claim)
         elif claim.wake < claim.armed:
             self._timers.arm(claim)
-        if isinstance(claim.company, Goal):
-            stirred, claim.company.stirred = claim.company.stirred, []
-            for other in stirred:
-                if other.routed not in self.live:  # (it may be new)
-                    self.live[other.routed] = other
-                    if other.ttl < self._brief:
-                        self._hasten(other.ttl)
-                self.act(other, now)
+        if isinstance(claim.company, Goal) and claim.company.stirred:
+            self._act_on_others(claim.company, now)
+
+    def _act_on_others(self, goal: Goal, now: float) -> None:
+        """Do what other claims of a goal ask for because of what has happened to one."""
+        stirred = goal.stirred
+        goal.stirred = []
+        for other in stirred:
+            # It may be new.
+            if other.routed not in self.live:
+                self.live[other.routed] = other
+                if other.ttl < self._brief:
+                    self._hasten(other.ttl)
+            self.act(other, now)
+
+    def _warn_of(self, claim: Claim, now: float) -> None:
+        """Warn of values in the key that no lock has, and of fences that no clock explains."""
+        unfit = claim.unfit
+        claim.unfit = ()
+        for node in unfit:
+            # Once for a name, because its value may be another one each time.
+            self.record.warn(self.reach.labels[node], claim.warning(node), now, "key", f"key {claim.recipe.part}")
+        absurd = claim.absurd
+        claim.absurd = ()
+        for node in absurd:
+            topic = f"the fence of {claim.recipe.label!r}"
+            self.record.warn(self.reach.labels[node], message_of(claim.votes[node].error), now, "fence", topic)
+        if absurd:
+            self._check_clocks(now)
 
     def _say_along(self, data: bytes, nodes: Sequence[int], now: float) -> None:
-        """Say something whose answer nobody waits for."""
+        """Send something whose answer nobody waits for."""
         self._say(nodes, Command(None, READ, b"", now, data=data))
         self._expect(now)
 
     def _expect(self, now: float) -> None:
-        """Something was asked: look after the lanes when its answer is overdue."""
+        """Note that something was asked: look after the lanes when its answer is overdue."""
         self._pulse = min(self._pulse, now + self._manners.patience)
 
     def _hasten(self, ttl: float) -> None:
-        """A claim lives that cannot wait `node_timeout` for an answer: nothing may stay unanswered for longer than a third of a lease."""
+        """Note a claim that cannot wait `node_timeout` for an answer.
+
+        No answer may take longer than a third of a lease.
+        """
         self._briefs[ttl] += 1
         self._manners.patience = min(self._manners.patience, ttl / 3)
 
     def _relax(self, ttl: float) -> None:
-        """Such a claim is over: nodes may take the time again that the claims allow which still live."""
+        """Note that such a claim is over. Nodes may take as long as the living claims allow."""
         self._briefs[ttl] -= 1
         if not self._briefs[ttl]:
             del self._briefs[ttl]
             self._manners.patience = min([self.settings.node_timeout, *[it / 3 for it in self._briefs]])
 
     def _too_brief(self, ttl: float) -> ConfigError | None:
-        """Why no lock can have this ttl here, if answers take longer than a third of it. A node that was not measured counts as quick."""
+        """Return why no lock can have this ttl here, if answers take longer than a third of it.
+
+        A node that was not measured counts as quick.
+        """
         trip = sorted(it.trip for it in self.lanes)[self.reach.quorum - 1]
         if ttl / 3 >= trip:
             return None
         return ConfigError(
-            f"ttl={ttl:g} is too short for these nodes: answers from a majority of them take {trip * 1000:.3g} ms, and each has to come "
-            f"within a third of the ttl. The shortest ttl that can work is {ceil(trip * 3000) / 1000:g} seconds; choose several times that"
+            f"ttl={ttl:g} is too short for these nodes: answers from a majority of them take {trip * 1000:.3g} ms, "
+            "and each has to come within a third of the ttl. The shortest ttl that can work is "
+            f"{ceil(trip * 3000) / 1000:g} seconds; choose several times that"
         )
 
     def _refuse_briefs(self, now: float) -> None:
-        """Refuse the claims that wait, and for whose ttl the nodes have turned out to answer too slowly."""
+        """Refuse the waiting claims whose ttl has turned out to be too short for these nodes."""
         for claim in [it for it in self.live.values() if it.ttl < self._brief]:
-            if claim.state is WAITING and (wrong := self._too_brief(claim.ttl)) is not None:
+            if claim.state is State.WAITING and (wrong := self._too_brief(claim.ttl)) is not None:
                 claim.refuse(wrong, now)
                 self.act(claim, now)
                 self._measure(now)
 
     def _measure(self, now: float) -> None:
-        """A claim was refused for the round trip. Measure it again, so that a moment when this machine was busy does not count for ever."""
+        """Measure the round trip again, because a claim was refused for it.
+
+        So a moment in which this machine was busy does not count for ever.
+        """
         for lane in self.lanes:
             self._try(lane, lane.measure, None, now)
         self._expect(now)
 
     def _twin(self, lane: Lane[Command], now: float) -> Lane[Command] | None:
-        """Another lane that may still have votes of the server which this lane has met: votes outlive a connection by a lease at most."""
+        """Return another lane that may have votes of the server that this lane has met, or None.
+
+        Votes outlive a connection by a lease at most.
+        """
         lately = now - self.settings.max_ttl - SLACK
         self._runs = {run_id: it for run_id, it in self._runs.items() if it[1] > lately}
         node, _ = self._runs.get(lane.run_id, (lane.node, inf))
         return None if node == lane.node else self.lanes[node]
 
     def _introduced(self, lane: Lane[Command], now: float) -> None:
-        """The lane knows whom it speaks to."""
+        """Judge a lane that has learned which server it speaks to."""
         twin = self._twin(lane, now)
         if twin is not None:
-            lane.bad = ConfigError(f"it is the same server as {twin.address.label}: a majority of one server means nothing")
+            lane.bad = ConfigError(
+                f"it is the same server as {twin.address.label}: a majority of one server means nothing"
+            )
             return
         self._runs[lane.run_id] = lane.node, inf
         self._look_over(lane, now)
@@ -741,28 +1131,42 @@ class Crew:
             self._stands(lane, now)
 
     def _look_over(self, lane: Lane[Command], now: float) -> None:
-        """Is there something about the node that works, and is dangerous?"""
+        """Warn of what works on this node, and is dangerous."""
         policy = lane.facts.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
-            warning = f"its maxmemory-policy is {policy}: it may evict locks that are held. Set maxmemory-policy noeviction."
-            self.record.warn(lane.address.label, warning, now)
+            warning = (
+                f"its maxmemory-policy is {policy}: it may evict locks that are held. Set maxmemory-policy noeviction."
+            )
+            self.record.warn(lane.address.label, warning, now, "eviction", warning)
         if lane.address.tls is not None and not lane.address.tls.verify:
-            warning = "nobody verifies its certificate (ssl_cert_reqs=none), so others can pose as it. Name its authority: ssl_ca_certs."
+            warning = (
+                "nobody verifies its certificate (ssl_cert_reqs=none), so others can pose as it. Name its "
+                "authority: ssl_ca_certs."
+            )
             self.record.warn(lane.address.label, warning, now, "tls")
         replicas = lane.facts.get("connected_slaves", "0")
         if replicas != "0":
             guard = self.settings.guard
-            cost = "no client waits for them to end" if guard is None else f"clients leave the promoted server alone for {guard:g} s"
+            cost = (
+                "no client waits for them to end"
+                if guard is None
+                else f"clients leave the promoted server alone for {guard:g} s"
+            )
             warning = (
-                f"it has replicas ({replicas}). If one is promoted in its place, the locks that it had not received are forgotten, and "
-                f"{cost}. As long as the old primary goes on, two clients can hold the same lock. Use primaries without replicas."
+                f"it has replicas ({replicas}). If one is promoted in its place, the locks that it had not "
+                f"received are forgotten, and {cost}. As long as the old primary goes on, two clients can hold the "
+                "same lock. Use primaries without replicas."
             )
             self.record.warn(lane.address.label, warning, now, "replicas")
 
     def _compare_clocks(self, now: float) -> None:
-        """Is a node's clock far from what most of them say? Where they cannot outvote one another, ours decides."""
-        if any(it.ahead is None and self.reach.standing[it.node] is not DOWN for it in self.lanes):
-            return  # who has not spoken yet may make those that seem to be wrong the majority
+        """Warn of nodes whose clocks are far from what most of them say.
+
+        If they cannot outvote one another, the client's own clock decides.
+        """
+        if any(it.ahead is None and self.reach.standing[it.node] is not Standing.DOWN for it in self.lanes):
+            # Nodes that have not told their time may turn those that seem to be wrong into the majority.
+            return
         told, ours = [(it.address.label, it.ahead) for it in self.lanes if it.ahead is not None], self.record.epoch
         voices = sorted([it for _, it in told] + [ours] * (1 - len(told) % 2))
         right = voices[len(voices) // 2] if len(told) > 1 else ours
@@ -779,25 +1183,32 @@ class Crew:
         return self.record.epoch if self._ahead is None else self._ahead
 
     def _judge_clocks(self, now: float, new: Lane[Command] | None = None) -> None:
-        """What time is it, by most clocks? A node whose clock is far from that is not used: its fences would be far from all others'.
+        """Find the time by most clocks. A node whose clock is far from it is not used.
 
-        Each node has a voice. Where a node has not told its time, our own clock has the voice, and where the number of nodes is even,
-        ours has one more. So no minority of nodes decides, and once a majority has told its time, neither does our own clock. A node
-        that is alone is always right. `new`: the lane that is just being introduced: its caller hangs it up.
+        Its fences would be far from all others'.
+
+        Each node has a voice. If a node has not told its time, our own clock has the voice, and if
+        the number of nodes is even, our own clock has one more. So no minority of nodes decides,
+        and once a majority has told its time, neither does our own clock. A node that is alone is
+        always right.
+
+        Args:
+            now: The time.
+            new: The lane that is just being introduced. Its caller hangs it up.
         """
         told = [(it.ahead, it.blur) for it in self.lanes if it.ahead is not None]
         size, ours = len(self.lanes), (self.record.epoch, 0.0)
         voices = sorted([*told, *[ours] * (size - len(told) + (size % 2 == 0))])
         right, blur = voices[len(voices) // 2]
-        # Processes of one machine would each be wrong by as much as their greeting took, and by that not be served in order: where what the
-        # nodes say leaves room for our own clock, that is what tickets are taken from.
+        # Each process of one machine would be wrong by as long as its greeting took, and the queue would not be in
+        # order. So tickets are taken from our own clock if what the nodes say leaves room for it.
         before, self._ahead = self._clock, self.record.epoch if abs(right - self.record.epoch) <= blur else right
         far = self.settings.horizon / 2000
-        old = [it for it in self.lanes if it.line is wire.UP and it.measured < now - RECENT]
+        old = [it for it in self.lanes if it.line is Line.UP and it.measured < now - RECENT]
         for lane in self.lanes:
-            if lane.ahead is None or lane.line not in wire.MET or abs(off := lane.ahead - right) <= far:
+            if lane.ahead is None or lane.line not in MET or abs(off := lane.ahead - right) <= far:
                 continue
-            # Our own clock runs at another rate than theirs: measures of long ago prove nothing, and are taken again first.
+            # Our own clock runs at another rate than theirs. So old measures prove nothing, and are taken again first.
             if old:
                 self._check_clocks(now)
             if lane in old:
@@ -812,22 +1223,27 @@ class Crew:
             self._moved(self._ahead - before, now)
 
     def _moved(self, seconds: float, now: float) -> None:
-        """The clock that tickets were taken from was wrong: those who wait start over, with others."""
+        """Start the claims that wait over with other tickets: the clock of tickets was wrong."""
         self.mint.forget()
         for claim in list(self.live.values()):
             if claim.moved(seconds, now):
                 self.act(claim, now)
 
     def _check_clocks(self, now: float) -> None:
-        """Ask the nodes for their clocks again: they may have been set since they were connected to."""
+        """Ask the nodes for their clocks again, because they may have been set meanwhile."""
         if self._checkup is None and now >= self._checked + self._manners.patience:
             self._checked = now
             self._recheck = now + census.AGAIN
-            self._checkup = Round(dict.fromkeys(self.reach.up, pack(b"TIME")), self.reach, deadline=now + self.settings.node_timeout)
+            self._checkup = Round(
+                dict.fromkeys(self.reach.up, pack(b"TIME")), self.reach, deadline=now + self.settings.node_timeout
+            )
             self._consult(self._checkup, now)
 
     def _clocks_told(self, round_: Round, now: float) -> None:
-        """The nodes have told their clocks again. (What a lane measured as it was connected is more exact, unless it is wrong by now.)"""
+        """Take in the clocks that the nodes have told again.
+
+        What a lane measured when it connected is more exact, unless it is wrong by now.
+        """
         self._checkup = None
         for node, reply in round_.answers.items():
             lane = self.lanes[node]
@@ -835,17 +1251,19 @@ class Crew:
         self._judge_clocks(now)
 
     def _take_census(self, now: float) -> None:
-        # (a node that cannot be reached may be another run by now)
-        data = self._census.question([it.run_id if it.line in wire.MET else "" for it in self.lanes], now)
-        self._census.round = Round(dict.fromkeys(self.reach.up, data), self.reach, deadline=now + self.settings.node_timeout)
+        # Without the run ids of nodes that cannot be reached, whose servers may have restarted.
+        data = self._census.question([it.run_id if it.line in MET else "" for it in self.lanes], now)
+        self._census.round = Round(
+            dict.fromkeys(self.reach.up, data), self.reach, deadline=now + self.settings.node_timeout
+        )
         self._consult(self._census.round, now)
 
     def _compare(self, round_: Round, now: float) -> None:
-        """What others take for granted has come."""
+        """Compare what other clients have noted in the census with what this client assumes."""
         young = [it.run_id for it in self.lanes if it.uptime < census.LIFE]
         for node, reply in round_.answers.items():
             if (difference := self._census.difference(reply, young)) and self._census.news(difference):
-                self.record.warn(self.reach.labels[node], difference, now)
+                self.record.warn(self.reach.labels[node], difference, now, "settings", difference)
 
     def _sign_first(self, now: float) -> None:
         """Sign the roll with the client's first use, in the same write."""
@@ -862,14 +1280,17 @@ class Crew:
         self._consult(round_, now)
 
     def _called(self, round_: Round, now: float) -> None:
-        """Nodes have told who else is on their rolls."""
+        """Take in who else is on the nodes' rolls."""
         self._roll.asked.discard(round_)
         for node, answer in round_.answers.items():
             if warning := self._roll.told(node, answer, now):
-                self.record.warn(self.reach.labels[node], warning, now)
+                self.record.warn(self.reach.labels[node], warning, now, "shards", warning)
 
     def _note_sizes(self, now: float) -> None:
-        """Note the sizes of semaphores on all nodes. The bytes leave with the requests, and nobody waits for the answers."""
+        """Note the sizes of semaphores on all nodes.
+
+        The bytes leave with the requests, and nobody waits for the answers.
+        """
         nodes = range(len(self.lanes))
         for slots, data in self._sizes.questions():
             round_ = Round(dict.fromkeys(nodes, data), self.reach, deadline=now + self.settings.node_timeout)
@@ -877,10 +1298,10 @@ class Crew:
             self._consult(round_, now)
 
     def _compare_sizes(self, round_: Round, now: float) -> None:
-        """The nodes have told which size other clients noted."""
+        """Take in the sizes of semaphores that other clients have noted."""
         if (found := self._sizes.difference(round_)) is not None:
             node, warning = found
-            self.record.warn(self.reach.labels[node], warning, now)
+            self.record.warn(self.reach.labels[node], warning, now, "permits", warning)
 
     def _open(self, lane: Lane[Command], now: float) -> None:
         self._try(lane, lane.opened, None, now)
@@ -888,20 +1309,24 @@ class Crew:
             self._stands(lane, now)
 
     def _stands(self, lane: Lane[Command], now: float, cause: Exception | None = None) -> None:
-        """How does the node stand, after something happened to its lane? Tell claims and observers if that is new."""
+        """Note how a node stands after something has happened to its lane.
+
+        If that is new, tell claims and observers.
+        """
         node, reach = lane.node, self.reach
         before = reach.standing[node]
-        if lane.line is wire.LOADING:
-            return  # as before, until it has taken the scripts
-        if lane.line is wire.UP:
-            standing = UP
-        elif lane.line is wire.GUARDED:
-            standing = GUARDED
+        if lane.line is Line.LOADING:
+            # As before, until it has taken the scripts.
+            return
+        if lane.line is Line.UP:
+            standing = Standing.UP
+        elif lane.line is Line.GUARDED:
+            standing = Standing.GUARDED
         else:
-            standing = HOPED if not lane.fails else DOWN
-        if standing is GUARDED:
+            standing = Standing.CONNECTING if not lane.fails else Standing.DOWN
+        if standing is Standing.GUARDED:
             cause = ConnectionError(PROMOTED) if lane.promoted else None
-        elif standing is DOWN:
+        elif standing is Standing.DOWN:
             cause = cause or reach.causes[node]
         else:
             cause = None
@@ -909,30 +1334,52 @@ class Crew:
         if standing is before:
             return
         self.changes += 1
-        if standing is not HOPED and standing is not self._told[node]:
+        if standing is not Standing.CONNECTING and standing is not self._told[node]:
             self._told[node] = standing
-            at, label = self.record.at(now), lane.address.label
-            if standing is UP:
-                self._census.soon(now)
-                self.record.note(events.NodeUp(at=at, node=label))
-                if self._lasting:
-                    self._examine_soon(now)
-            elif standing is GUARDED:
-                guarded = events.NodeGuarded(at=at, node=label, left=lane.wake - now)
-                self.record.note(replace(guarded, cause=PROMOTED) if lane.promoted else guarded)
-            else:
-                self.record.note(events.NodeDown(at=at, node=label, cause=reach.causes[node] or ConnectionError("no connection")))
-        if standing is UP:
+            self._note_standing(lane, standing, now)
+        if standing is Standing.UP:
             self._roll.up(node, now if self.live or self.rounds else now + self.settings.node_timeout)
             if self._briefs:
                 self._refuse_briefs(now)
+        self._tell_of(node, standing, before, now, standing is Standing.UP and self._forgetful(lane))
+
+    def _note_standing(self, lane: Lane[Command], standing: Standing, now: float) -> None:
+        """Tell observers and the log how a node stands, which is new to them."""
+        at = self.record.at(now)
+        label = lane.address.label
+        fell, self._fell[lane.node] = self._fell[lane.node], now if standing is Standing.DOWN else inf
+        down = max(0.0, now - fell)
+        if standing is Standing.UP:
+            self._census.soon(now)
+            self.record.note(events.NodeUp(at=at, node=label, down=down))
+            if self._lasting:
+                self._examine_soon(now)
+        elif standing is Standing.GUARDED:
+            guarded = events.NodeGuarded(at=at, node=label, left=lane.wake - now, down=down)
+            self.record.note(guarded.replace(cause=PROMOTED) if lane.promoted else guarded)
+        else:
+            cause = self.reach.causes[lane.node] or ConnectionError("no connection")
+            self.record.note(events.NodeDown(at=at, node=label, cause=cause))
+
+    def _forgetful(self, lane: Lane[Command]) -> bool:
+        """Return whether a node that is up again may lack leases that are still held.
+
+        Its server is another run than before, and there is no guard, which would have outlasted
+        them.
+        """
+        before = self._served.get(lane.node, lane.run_id)
+        self._served[lane.node] = lane.run_id
+        return before != lane.run_id and self.settings.guard is None
+
+    def _tell_of(self, node: int, standing: Standing, before: Standing, now: float, restarted: bool) -> None:
+        """Tell claims and rounds how a node stands, and how it stood before."""
         for claim in list(self.live.values()):
-            if standing is UP:
-                news = claim.joined(node, now)
-            elif before is UP:
+            if standing is Standing.UP:
+                news = claim.joined(node, now, restarted)
+            elif before is Standing.UP:
                 news = claim.broke(node, now)
             else:
-                news = claim.state is WAITING and claim.tick(now)
+                news = claim.state is State.WAITING and claim.tick(now)
             if news:
                 self.act(claim, now)
         for round_ in list(self.rounds):
@@ -940,19 +1387,46 @@ class Crew:
                 self._conduct(round_, now)
 
 
+def _lane_settings(settings: Settings, inbox: bytes, version: str) -> LaneSettings:
+    return LaneSettings(
+        inbox,
+        name=f"holdfast:{settings.owner}:{inbox[:8].decode()}".encode(),
+        version=version.encode(),
+        guard=settings.guard,
+        fresh=settings.fresh,
+        patience=settings.node_timeout,
+        timeout=settings.node_timeout,
+        reigns=b"{%b}:reign:" % settings.prefix.encode(),
+        keep=settings.max_ttl,
+        scripts=[it.source for it in scripts.BASIC],
+        jitter=int(inbox[:4], 16) / 0xFFFF,
+    )
+
+
+def _wants(claims: Iterable[Claim]) -> list[Want]:
+    """Return the acquisitions that these claims are of, each once."""
+    wants = [it.company if isinstance(it.company, Goal) else it for it in claims]
+    return list(dict.fromkeys(wants))
+
+
 def _failure(error: Exception) -> ConnectionError:
-    """What failed, and where; but not its words, in which a password may be."""
+    """Return an error that says what failed, and where.
+
+    It leaves out the error's own words, in which a password may be.
+    """
     kind, at = type(error).__name__, error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
     if isinstance(error, MemoryError):
         return ConnectionError("this process has no memory left for what the node says")
     where = "" if at is None else f" in {at.tb_frame.f_code.co_qualname}, line {at.tb_lineno}"
-    return ConnectionError(f"holdfast failed on this node's connection ({kind}{where}); the other nodes go on. Please report this")
+    return ConnectionError(
+        f"holdfast failed on this node's connection ({kind}{where}); the other nodes go on. Please report this"
+    )
 
 
 def _software(facts: dict[str, str]) -> str:
-    """What a server says it is, like "valkey 9.1.2"; empty until it has said so."""
+    """Return what a server says it is, like "valkey 9.1.2". Empty until it has said so."""
     if version := facts.get("valkey_version"):
         return f"valkey {version}"
     return f"redis {facts['redis_version']}" if "redis_version" in facts else ""

@@ -1,4 +1,4 @@
-"""What a client is told once, checked: its nodes and the constants of the protocol.
+"""The settings of a client, checked: its nodes and the constants of the protocol.
 
 Knows limits and defaults. Must not know the environment or where a value came from.
 """
@@ -16,13 +16,17 @@ from ..errors import ConfigError
 from ..wire import address
 from ..wire.address import Address
 
-SLACK = 2.0  # seconds that the guard is longer than the longest lease: restarts, rounding, drift
+# Seconds that the guard is longer than the longest lease: restarts, rounding, drift.
+SLACK = 2.0
 SHORTEST = 0.05  # seconds: the shortest lease
 NO_NODES = "no nodes: name them, Holdfast('redis://host:6379', ...), or set HOLDFAST_NODES"
 
 
 class Default(enum.Enum):
-    """An argument that was not given: the environment may set it, else it is the value that the signature shows."""
+    """An argument that was not passed.
+
+    The environment may set it. Otherwise it has the value that the signature shows.
+    """
 
     TTL = "10.0"
     MAX_TTL = "30.0"
@@ -41,16 +45,24 @@ DEFAULT_GUARD: Any = Default.GUARD
 
 
 class Settings(NamedTuple):
-    """A client's settings. All times in seconds; the same `max_ttl` and nodes are everybody's who uses these nodes.
+    """A client's settings. All times are in seconds.
 
-    `guard`: how long a restarted node is left alone (None: not at all); `outage`: how long a majority may be away before
-    waiting ends; `fresh`: run_ids that need no guard; `shard`: what this set of nodes is called, where there are several; `spreads`:
-    the ways of spreading names over sets that this client keeps to, a digest of each, the current one first; `leaving`: is this set only
-    in the former list? `debug`: leases remember the line that acquired
-    them. `long_hold`: after how long a lease that is still held is worth a warning.
+    All clients of the same nodes have the same `max_ttl` and the same nodes.
+
+    Attributes:
+        guard: How long a restarted node is ignored. None: not at all.
+        outage: How long a majority may be down before waiting ends.
+        fresh: Run ids that need no guard.
+        shard: The name of this shard, if there are several.
+        spreads: A digest of each way in which this client spreads names, the current one first.
+        leaving: Whether this shard is only in the former list.
+        debug: Whether leases remember the line that acquired them.
+        long_hold: After how long a lease that is still held causes a warning.
+        around: An object of the user's, for the calls of this client. The engine does not use it.
     """
 
-    # Empty only if the client was not told of any node: its locks can be described, and using one raises ConfigError.
+    # Empty only if the client was not told of any node: its locks can be described, and using one
+    # raises ConfigError.
     addresses: tuple[Address, ...]
     ttl: float
     max_ttl: float
@@ -65,16 +77,65 @@ class Settings(NamedTuple):
     debug: bool = False
     leaving: bool = False
     long_hold: float = inf
+    around: Any = None
 
     @property
     def nodeless(self) -> ConfigError:
-        """What to raise where a client is used that was not told of any node."""
+        """Return the error for a client that is used without nodes."""
         return ConfigError(NO_NODES)
 
     @property
     def horizon(self) -> int:
-        """K, the fence horizon, in milliseconds: half of G, which is the longest lease and some slack."""
+        """The fence horizon K in milliseconds: half of G, the longest lease and some slack."""
         return int((self.max_ttl + SLACK) * 500)
+
+
+def _addresses(nodes: Iterable[str | Address], unset: bool) -> tuple[Address, ...]:
+    addresses = tuple(map(address.parse, nodes))
+    if not addresses and not unset:
+        raise ConfigError(NO_NODES)
+    twice = sorted({it.label for it in addresses if sum(it.place == other.place for other in addresses) > 1})
+    if twice:
+        raise ConfigError(
+            f"{', '.join(twice)} is named twice: each node is a server of its own, or a majority means nothing. "
+            "(Databases of one server are one node.)"
+        )
+    return addresses
+
+
+def _guard(restart_guard: object, least: float) -> float | None:
+    if restart_guard is DEFAULT_GUARD:
+        return least
+    if restart_guard is None:
+        return None
+    guard = checks.seconds(restart_guard, "restart_guard")
+    if guard < least:
+        raise ConfigError(
+            f"restart_guard is at least max_ttl + {SLACK:g} = {checks.number(least)} seconds (or None: no guard), "
+            f"not {checks.number(guard)}"
+        )
+    return guard
+
+
+def _check_names(prefix: object, owner: str) -> None:
+    checks.text(prefix, "prefix", most=256)
+    checks.text(owner, "owner", most=128)
+    if "{" in str(prefix) or "}" in str(prefix):
+        raise ConfigError(f"prefix {checks.shown(prefix)} has a brace in it: the server would take it for a hash tag")
+    if not owner or not all("!" <= it <= "~" for it in owner):
+        raise ConfigError(
+            f"owner {checks.shown(owner)} is to be printable ASCII without spaces: servers show it in CLIENT LIST"
+        )
+
+
+def _run_ids(fresh: object) -> list[str]:
+    given = [fresh]
+    if isinstance(fresh, Collection) and not isinstance(fresh, str | bytes | bytearray):
+        given = list(fresh)
+    run_ids = [it for it in given if isinstance(it, str)]
+    if isinstance(fresh, str) or len(run_ids) != len(given):
+        raise ConfigError(f"fresh is a collection of run_ids, which are texts, not {checks.shown(fresh)}")
+    return run_ids
 
 
 def settings(
@@ -94,46 +155,36 @@ def settings(
     debug: bool = False,
     leaving: bool = False,
     long_hold: object = None,
+    around: Any = None,
 ) -> Settings:
-    """Check a client's settings.
+    """Check a client's settings. `Client` describes those that users know.
 
     Args:
         nodes: Addresses.
-        unset: Nobody has named nodes, as in a program whose `--help` must work without them. No nodes are then allowed here,
-            and refused where the client is used.
-        debug: Leases remember the line that acquired them.
-        long_hold: After how long a lease that is still held is worth a warning. None: never.
+        shard: The name of the shard, if there are several.
+        spreads: A digest of each way in which the client spreads names, the current one first.
+        unset: No nodes were named, as in a program whose `--help` must work without them. An empty
+            list is then allowed here, and refused where the client is used.
+        debug: Whether leases remember the line that acquired them.
+        leaving: Whether this shard is only in the former list.
+
+    Returns:
+        The settings.
 
     Raises:
         ConfigError: An option cannot work. The message names it and what to write instead.
     """
-    addresses = tuple(map(address.parse, nodes))
-    if not addresses and not unset:
-        raise ConfigError(NO_NODES)
-    twice = sorted({it.label for it in addresses if sum(it.place == other.place for other in addresses) > 1})
-    if twice:
-        raise ConfigError(
-            f"{', '.join(twice)} is named twice: each node is a server of its own, or a majority means nothing. "
-            "(Databases of one server are one node.)"
-        )
+    addresses = _addresses(nodes, unset)
     longest = checks.seconds(max_ttl, "max_ttl", least=SHORTEST, most=86400.0)
     lease = lease_of(ttl, longest)
-    least = longest + SLACK
-    patience = min(max(longest / 20, 0.05), 1.0) if node_timeout is None else checks.seconds(node_timeout, "node_timeout", least=0.001)
-    guard = least if restart_guard is DEFAULT_GUARD else None if restart_guard is None else checks.seconds(restart_guard, "restart_guard")
-    if guard is not None and guard < least:
-        told = checks.number(guard)
-        raise ConfigError(f"restart_guard is at least max_ttl + {SLACK:g} = {checks.number(least)} seconds (or None: no guard), not {told}")
-    checks.text(prefix, "prefix", most=256)
-    checks.text(owner, "owner", most=128)
-    if "{" in str(prefix) or "}" in str(prefix):
-        raise ConfigError(f"prefix {checks.shown(prefix)} has a brace in it: the server would take it for a hash tag")
-    if not owner or not all("!" <= it <= "~" for it in owner):
-        raise ConfigError(f"owner {checks.shown(owner)} is to be printable ASCII without spaces: servers show it in CLIENT LIST")
-    given = list(fresh) if isinstance(fresh, Collection) and not isinstance(fresh, str | bytes | bytearray) else [fresh]
-    run_ids = [it for it in given if isinstance(it, str)]
-    if isinstance(fresh, str) or len(run_ids) != len(given):
-        raise ConfigError(f"fresh is a collection of run_ids, which are texts, not {checks.shown(fresh)}")
+    patience = min(max(longest / 20, 0.05), 1.0)
+    if node_timeout is not None:
+        patience = checks.seconds(node_timeout, "node_timeout", least=0.001)
+    guard = _guard(restart_guard, longest + SLACK)
+    _check_names(prefix, owner)
+    if around is not None and not callable(getattr(around, "begin", None)):
+        raise ConfigError(f"around is an object with a method begin(kind, names), not {checks.shown(around)}")
+    run_ids = _run_ids(fresh)
     return Settings(
         addresses=addresses,
         ttl=lease,
@@ -149,11 +200,12 @@ def settings(
         debug=debug,
         leaving=leaving,
         long_hold=inf if long_hold is None else checks.seconds(long_hold, "long_hold"),
+        around=around,
     )
 
 
 def lease_of(ttl: object, longest: float) -> float:
-    """The length of a lease in seconds, in whole milliseconds as nodes count them."""
+    """Return the length of a lease in seconds, in whole milliseconds as nodes count them."""
     value = checks.seconds(ttl, "ttl", least=SHORTEST)
     if value > longest:
         told, most = checks.number(value), checks.number(longest)
@@ -167,7 +219,7 @@ def lease_of(ttl: object, longest: float) -> float:
 
 
 def length(seconds: float) -> str:
-    """A number of seconds, from 1,000 on, as people say it: such as "2.8 hours"."""
+    """Return a number of seconds, at least 1,000, as text such as "2.8 hours"."""
     for unit, size in (("days", 86400.0), ("hours", 3600.0)):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"

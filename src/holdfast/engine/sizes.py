@@ -1,9 +1,11 @@
-"""How many permits this client names for each semaphore, so that it can warn if another client names another number.
+"""Notes how many permits this client names for each semaphore.
 
-Knows which semaphores were noted on the nodes lately, and which questions are under way. Must not know lanes or claims.
+The client warns if another client names another number. Knows which semaphores were noted on the
+nodes lately, and which questions are open. Must not know lanes or claims.
 
-No acquire waits for this: a client notes its number on the nodes in the same write as its request, and the answer is the note that
-was there before. A semaphore is safe without it, because clients that name different numbers share the slots of the smaller one.
+No acquire waits for this. A client notes its number on the nodes in the same write as its request,
+and the answer is the note that was there before. A semaphore is safe without it, because clients
+that name different numbers share the slots of the smaller one.
 """
 
 from __future__ import annotations
@@ -13,26 +15,29 @@ from collections.abc import Iterator
 from ..core.goal import Some
 from ..core.round import Round
 
-MOST = 10_000  # semaphores that are remembered: a template can name any number of them
+# Semaphores that are remembered: a template can name any number of them.
+MOST = 10_000
 
 
 class Sizes:
     """One client's notes of its semaphores' sizes.
 
     Attributes:
-        expiry: For how many seconds a node keeps a note. While a semaphore is in use, its note is written again after a third of that.
+        expiry: For how many seconds a node keeps a note. While a semaphore is in use, its note is
+            written again after a third of that.
         due: The semaphores to note with the next request.
-        asked: The questions that are under way, and of which semaphore each is.
+        asked: The open questions, and the semaphore of each.
     """
 
     def __init__(self, expiry: float) -> None:
         self.expiry = expiry
         self.due: list[Some] = []
         self.asked: dict[Round, Some] = {}
-        self._noted: dict[str, tuple[int, float]] = {}  # by semaphore: its size, and until when it need not be noted again
+        # By semaphore: its size, and until when it need not be noted again.
+        self._noted: dict[str, tuple[int, float]] = {}
 
     def wanted(self, slots: Some, now: float) -> None:
-        """Permits of this semaphore are about to be asked for."""
+        """Note a semaphore whose permits are about to be requested."""
         size, until = self._noted.get(slots.label, (0, 0.0))
         if size == len(slots) and now < until:
             return
@@ -44,13 +49,13 @@ class Sizes:
         self.due.append(slots)
 
     def questions(self) -> Iterator[tuple[Some, bytes]]:
-        """The semaphores that are due, each with the bytes for every node; from now on none is due."""
+        """Return the due semaphores, each with the bytes for every node. Then none is due."""
         due, self.due = self.due, []
         for slots in due:
             yield slots, slots.tells(self.expiry)
 
     def difference(self, round_: Round) -> tuple[int, str] | None:
-        """The first node on which another client has noted another number, and the warning; None if there is no such node."""
+        """Return the first node with another client's number, and the warning, or None."""
         slots = self.asked.pop(round_)
         for node, before in sorted(round_.answers.items()):
             if warning := slots.differs(before):

@@ -1,4 +1,4 @@
-"""When who wants to be woken: one heap for a crew.
+"""Timers of a crew, in one heap.
 
 Knows moments. Must not know who they are for.
 """
@@ -13,7 +13,12 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Timed(Protocol):
-    """Somebody with a timer. `wake`: when it wants to be woken, inf: not at all; `armed`: when it will be, kept here."""
+    """An object with a timer.
+
+    Attributes:
+        wake: When it wants to be woken. inf means never.
+        armed: When it will be woken. `Timers` sets it.
+    """
 
     wake: float
     armed: float
@@ -23,19 +28,30 @@ T = TypeVar("T", bound=Timed)
 
 
 class Timers(Generic[T]):
-    """Timers are dear to take out of a heap: one that nobody needs stays in it, until half of them are such. `due`: when the first is."""
+    """A heap of timers.
 
-    __slots__ = ("_heap", "_order", "_stale", "due")
+    Removing a timer from a heap is expensive. An unneeded timer stays until half of all timers are
+    unneeded.
+
+    Attributes:
+        due: When the first timer is due. A timer that was due before the last look is due at it.
+    """
+
+    __slots__ = ("_heap", "_looked", "_order", "_stale", "due")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, T]] = []
-        self._order, self._stale, self.due = count(), 0, inf
+        self._order = count()
+        self._stale = 0
+        # When somebody has looked last.
+        self._looked = -inf
+        self.due = inf
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def arm(self, timed: T) -> None:
-        """Wake it when it wants, if that is sooner than it will be."""
+        """Arm the timer of an object, if it wants to be woken sooner than it is armed for."""
         if timed.wake < timed.armed:
             self.disarm(timed)
             heapq.heappush(self._heap, (timed.wake, next(self._order), timed))
@@ -43,7 +59,7 @@ class Timers(Generic[T]):
             self._look()
 
     def disarm(self, timed: T) -> None:
-        """Do not wake it."""
+        """Disarm the timer of an object."""
         if timed.armed == inf:
             return
         timed.armed = inf
@@ -55,15 +71,24 @@ class Timers(Generic[T]):
             self._look()
 
     def passed(self, now: float) -> Iterator[T]:
-        """Those whose time has come; they may arm themselves again meanwhile."""
+        """Yield the objects whose time has come. They may arm themselves again meanwhile."""
         while self._heap and self._heap[0][0] <= now:
             due, _, timed = heapq.heappop(self._heap)
             self._look()
-            if due != timed.armed:  # another has taken its place
+            # Another has taken its place.
+            if due != timed.armed:
                 self._stale -= 1
                 continue
             timed.armed = inf
             yield timed
 
+    def looked(self, now: float) -> None:
+        """Note that somebody has looked now, and may have left timers that are due for later.
+
+        Their lateness is no sign of a busy machine.
+        """
+        self._looked = now
+        self._look()
+
     def _look(self) -> None:
-        self.due = self._heap[0][0] if self._heap else inf
+        self.due = max(self._heap[0][0], self._looked) if self._heap else inf

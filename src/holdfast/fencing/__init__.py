@@ -1,17 +1,48 @@
 """The receiving half of fencing tokens: storage that refuses a holder whose lease has ended.
 
-    from holdfast.fencing import FenceTable, FenceColumn     # SQL: PostgreSQL, MySQL and MariaDB, SQLite, through any DB-API driver
-    from holdfast.fencing.sqlalchemy import fenced, Fenced   # sessions and mapped classes; needs holdfast[sqlalchemy]
-    from holdfast.fencing.redis import FencedRedis           # data in Redis or Valkey; needs holdfast[redis]
-    from holdfast.fencing.http import received               # services: the header Fencing-Token
-    from holdfast.fencing import Seen                        # what lives in this process
+Storage in SQL, with any DB-API driver of PostgreSQL, MySQL, MariaDB or SQLite:
 
-Each takes a lease, or `{name: fence}`, remembers the highest fence of each name, and raises StaleFence for a lower
-one. Then nothing is written. Knows errors and checks. Must not know clients: a service that receives fences needs none.
+    from holdfast.fencing import FenceTable, FenceColumn
+
+Sessions and mapped classes of SQLAlchemy (needs holdfast[sqlalchemy]):
+
+    from holdfast.fencing.sqlalchemy import fenced, Fenced
+
+Data in Redis or Valkey (needs holdfast[redis]):
+
+    from holdfast.fencing.redis import FencedRedis
+
+Services that get the header Fencing-Token:
+
+    from holdfast.fencing.http import received
+
+What lives in this process:
+
+    from holdfast.fencing import Seen
+
+Each of them takes a lease, or `{name: fence}`, and remembers the highest fence of each name. For a
+lower one it raises StaleFence, and nothing is written.
+
+Knows errors and checks. Must not know clients: a service that receives fences needs none.
 """
 
-from .bearer import Bearer, Fences
-from .memory import Seen
-from .sql import Cursor, FenceColumn, FenceTable
+from typing import TYPE_CHECKING
+
+from ..later import later
+
+if TYPE_CHECKING:
+    from .bearer import Bearer, Fences
+    from .memory import Seen
+    from .sql import Cursor, FenceColumn, FenceTable
+else:
+    # Who only writes or reads the header needs neither asyncio nor databases.
+    __getattr__, __dir__ = later(
+        __name__,
+        {
+            ".bearer": ("Bearer", "Fences"),
+            ".memory": ("Seen",),
+            ".sql": ("Cursor", "FenceColumn", "FenceTable"),
+        },
+    )
 
 __all__ = ["Bearer", "Cursor", "FenceColumn", "FenceTable", "Fences", "Seen"]

@@ -1,6 +1,6 @@
-"""What has a fence: a lease, or the fences that were taken from it.
+"""Bearers of fences: a lease, or the fences that were taken from it.
 
-Knows what a lease says of itself. Must not know what is protected, or how.
+Knows which names and fences a lease has. Must not know what is protected, or how.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 from .. import checks
 from ..errors import ConfigError, Misuse
 
-MOST = 2**53 - 1  # every language, and every store, has whole numbers up to here
+# Every language, and every store, has whole numbers up to here.
+MOST = 2**53 - 1
 LONGEST = 512  # bytes of a lock's name
 
 
@@ -24,7 +25,7 @@ class Bearer(Protocol):
 
     @property
     def name(self) -> str:
-        """The lock's name."""
+        """The name of the lock."""
 
     @property
     def fence(self) -> Any:
@@ -35,11 +36,16 @@ Fences = Bearer | Mapping[str, int]  # a lease, or {name: fence}
 
 
 def fences_of(given: Fences, unfenced: bool = False) -> dict[str, int]:
-    """The fence of each name, in the order of names. Transactions that lock records in this order do not deadlock.
+    """Return the fence of each name, in the order of names.
+
+    Transactions that lock records in this order do not deadlock.
 
     Args:
         given: A lease, or `{name: fence}`.
         unfenced: Return nothing for a lease without a fence (OPEN).
+
+    Returns:
+        `{name: fence}`, sorted by name.
 
     Raises:
         Misuse: The lease has no fence, and `unfenced` is False.
@@ -54,7 +60,11 @@ def fences_of(given: Fences, unfenced: bool = False) -> dict[str, int]:
         found = {given.name: given.fence}
     else:
         raise ConfigError(f"a lease, or {{name: fence}}, bears a fence; {checks.shown(given)} does not: pass either")
-    fences = {checks.text(name, "a lock's name", most=LONGEST): _fence(it) for name, it in sorted(found.items()) if it is not None}
+    fences = {
+        checks.text(name, "a lock's name", most=LONGEST): _fence(fence)
+        for name, fence in sorted(found.items())
+        if fence is not None
+    }
     if not fences and not unfenced:
         raise Misuse(
             f"{checks.shown(given)} bears no fence: it was granted without servers (`fail_open`), so no one can tell "
@@ -64,7 +74,19 @@ def fences_of(given: Fences, unfenced: bool = False) -> dict[str, int]:
 
 
 def fence_of(given: Fences, unfenced: bool = False) -> tuple[str, int] | None:
-    """The only name and its fence, as `fences_of`. None for a lease without a fence. Misuse for several names."""
+    """Return the only name and its fence.
+
+    Args:
+        given: A lease of one name, or `{name: fence}`.
+        unfenced: Return None for a lease without a fence (OPEN).
+
+    Returns:
+        The name and the fence. None for a lease without a fence.
+
+    Raises:
+        Misuse: There are several names, or the lease has no fence and `unfenced` is False.
+        ConfigError: `given` is neither, or a fence is no whole number from 1 to 2^53 - 1.
+    """
     fences = fences_of(given, unfenced)
     if len(fences) > 1:
         held = ", ".join(fences)

@@ -1,14 +1,21 @@
--- guarded: some work that is done only if no later holder has been here, in one step.
+-- guarded: does some work only if no later holder has been here, in one step.
 --
--- KEYS  those of the work, then one record for each name
--- ARGV  those of the work, then: the fence for each record, in their order; how many records; keep in ms (0: for ever); "r" or "w"
--- Answer: {1, the work's answer}    or {0, which record, the fence that it has seen}: then nothing was written
+-- KEYS: those of the work, then one record for each name.
+-- ARGV: those of the work, then one fence for each record, in the order of the records. After them
+--   come `count`, `keep` and `kind`.
+--   `count`  How many records there are.
+--   `keep`   In ms. 0: for ever.
+--   `kind`   "r" for a read, "w" for a write.
+-- Answer: {1, the work's answer}, or {0, which record, the fence that it has seen}. The latter means
+--   that nothing was written.
 --
--- A record is a hash, `seen` (the highest fence) and `written` (the highest that was no read's). It expires `keep` after its last use, but not
--- before this server's clock is `keep` past the fence itself. Where there is none, a fence that is older than `keep` is refused: that is
--- all that an expired record would have refused.
+-- A record is a hash. Its field `seen` is the highest fence. Its field `written` is the highest fence
+-- that was no reader's. The record expires `keep` after its last use, but not before this server's
+-- clock is `keep` past the fence itself. Without a record, a fence that is older than `keep` is
+-- refused. An expired record would have refused no others.
 
-local function work(KEYS, ARGV)                     -- before all names of ours: it sees none of them
+-- Comes first, so that the work sees no other name of this script.
+local function work(KEYS, ARGV)
 --[[work]]
 end
 
@@ -37,7 +44,8 @@ for i = 1, records do
     end
 end
 
-local function first(list, many)                    -- (unpack ends at 8,000)
+-- Copies, because Lua's unpack takes 8,000 values at most.
+local function first(list, many)
     local part = {}
     for i = 1, many do part[i] = list[i] end
     return part

@@ -1,4 +1,6 @@
-"""Fences between services: the header Fencing-Token, which a lock's holder sends to the service that owns the data.
+"""Fences between services, in the header Fencing-Token.
+
+The holder of a lock sends it to the service that owns the data.
 
 Knows text. Must not know frameworks, or where a receiver remembers fences.
 
@@ -6,8 +8,9 @@ A structured field (RFC 8941), a list of strings, each a lock's name with its fe
 
     Fencing-Token: "invoice:42";fence="1795290426499700"
 
-The fence is a string, because a structured integer has 15 digits at most, and a fence has 16. The name is percent-encoded UTF-8, because a
-structured string has only ASCII. Members of several names are separated by commas; parameters other than `fence` are ignored.
+The fence is a string, because a structured integer has 15 digits at most, and a fence has 16. The
+name is percent-encoded UTF-8, because a structured string has only ASCII. Members of several names
+are separated by commas; parameters other than `fence` are ignored.
 """
 
 from __future__ import annotations
@@ -27,26 +30,43 @@ FENCING_TOKEN = "Fencing-Token"
 
 # RFC 8941, section 3.3: what a parameter can be, for those that are not ours.
 _STRING = r'"(?:[ !#-\[\]-~]|\\["\\])*"'
-_ITEM = rf"(?:{_STRING}|-?[0-9]{{1,15}}(?:\.[0-9]{{1,3}})?|[A-Za-z*][!#$%&'*+\-.^_`|~0-9A-Za-z:/]*|:[A-Za-z0-9+/=]*:|\?[01])"
-_PARAMETER = re.compile(rf"; *([a-z*][a-z0-9_\-.*]*)(?:=({_ITEM}))?")
-_MEMBER = re.compile(rf"({_STRING})((?:{_PARAMETER.pattern})*)")
-_BETWEEN = re.compile(r"[ \t]*,[ \t]*")
-_NUMBER = re.compile(r'[1-9][0-9]{0,14}|"([1-9][0-9]{0,15})"')
-_LITERAL = "!#$&'()*+,-./:;<=>?@[]^_`{|}~ "  # what a structured string may hold without an escape; all but the percent sign itself
+_DECIMAL = r"-?[0-9]{1,15}(?:\.[0-9]{1,3})?"
+_TOKEN = r"[A-Za-z*][!#$%&'*+\-.^_`|~0-9A-Za-z:/]*"
+_ITEM = rf"(?:{_STRING}|{_DECIMAL}|{_TOKEN}|:[A-Za-z0-9+/=]*:|\?[01])"
+# Texts, which `re` compiles at their first use: a program that only writes the header needs none.
+_PARAMETER = rf"; *([a-z*][a-z0-9_\-.*]*)(?:=({_ITEM}))?"
+_MEMBER = rf"({_STRING})((?:{_PARAMETER})*)"
+_BETWEEN = r"[ \t]*,[ \t]*"
+_NUMBER = r'[1-9][0-9]{0,14}|"([1-9][0-9]{0,15})"'
+# What a structured string may hold without an escape; all but the percent sign itself.
+_LITERAL = "!#$&'()*+,-./:;<=>?@[]^_`{|}~ "
 _LONGEST = 16_384  # characters that are read at all
 
 
 def header_of(lease: Fences) -> str:
     """Write the header's value for a lease, or `{name: fence}`.
 
+    Args:
+        lease: A lease, or `{name: fence}`.
+
+    Returns:
+        The value of Fencing-Token, with one member for each name.
+
     Raises:
         Misuse: The lease has no fence.
+        ConfigError: `lease` is neither, or a fence is no whole number from 1 to 2^53 - 1.
     """
     return ", ".join(f'"{quote(name, safe=_LITERAL)}";fence="{fence}"' for name, fence in fences_of(lease).items())
 
 
 def fences_in(value: str) -> dict[str, int]:
     """Read the header's value, as `{name: fence}`.
+
+    Args:
+        value: The header's value, up to 16,384 characters. Several lines are joined with commas.
+
+    Returns:
+        `{name: fence}`, empty for an empty value.
 
     Raises:
         BadFence: The value cannot be read, or has two fences for one name.
@@ -55,15 +75,16 @@ def fences_in(value: str) -> dict[str, int]:
     text, at = value.strip(" "), 0
     if len(text) > _LONGEST:
         raise BadFence(f"{FENCING_TOKEN} has {len(text)} characters, and {_LONGEST} are read", value[:100])
+    members, commas = re.compile(_MEMBER), re.compile(_BETWEEN)
     while at < len(text):
-        member = _MEMBER.match(text, at)
+        member = members.match(text, at)
         if not member:
             raise BadFence(f"{FENCING_TOKEN} cannot be read from character {at}: {shown(text[at:])}", value)
         name, fence = _name(member[1], value), _fence(member[2], value)
         if fences.setdefault(name, fence) != fence:
             raise BadFence(f"{FENCING_TOKEN} says two fences for {shown(name)}", value)
         at = member.end()
-        comma = _BETWEEN.match(text, at)
+        comma = commas.match(text, at)
         if (comma is None) is (at < len(text)) or (comma is not None and comma.end() == len(text)):
             raise BadFence(f"{FENCING_TOKEN} cannot be read from character {at}: {shown(text[at:])}", value)
         at = comma.end() if comma else at
@@ -73,22 +94,24 @@ def fences_in(value: str) -> dict[str, int]:
 def received(headers: object, *names: str) -> dict[str, int]:
     """Read the fences of the locks that protect what a request wants to change.
 
-    Pass the result to a guard (`FenceTable`, `FencedRedis`, `Seen`), and write inside of it. A fence protects only
-    if one step compares it, remembers it and writes.
+    Pass the result to a guard (`FenceTable`, `FencedRedis`, `Seen`), and write inside of it. A
+    fence protects only if one step compares it, remembers it and writes.
 
-    Pass the request's headers, and not `headers.get(FENCING_TOKEN)`: most frameworks return the first line there and
-    hide a second line that contradicts it.
+    Pass the request's headers, and not `headers.get(FENCING_TOKEN)`: most frameworks return the
+    first line there and hide a second line that contradicts it.
 
     Args:
-        headers: The headers as the framework has them (Starlette, FastAPI, Flask, Django, aiohttp, Tornado,
-            `http.server`), any other mapping, the header's value, a list of the values of its lines, or None.
+        headers: The headers as the framework has them (Starlette, FastAPI, Flask, Django, aiohttp,
+            Tornado, `http.server`), any other mapping, the header's value, a list of the values of
+            its lines, or None.
         names: The names of the locks.
 
     Returns:
         `{name: fence}`, with all names.
 
     Raises:
-        BadFence: The header is missing, cannot be read, contradicts itself, or says no fence for one of the names.
+        BadFence: The header is missing, cannot be read, contradicts itself, or says no fence for
+            one of the names.
         ConfigError: `headers` is none of these.
     """
     value = _value(headers)
@@ -102,8 +125,8 @@ def received(headers: object, *names: str) -> dict[str, int]:
 def status_of(error: HoldfastError) -> int:
     """Choose the status of the response to a request that was refused.
 
-    412 Precondition Failed rather than 409 Conflict: a client may solve a conflict and try again, which a late holder
-    must not.
+    412 Precondition Failed rather than 409 Conflict: a client may solve a conflict and try again,
+    which a late holder must not.
 
     Args:
         error: What `received` or a guard has raised.
@@ -153,8 +176,8 @@ def _name(string: str, value: str) -> str:
 
 
 def _fence(parameters: str, value: str) -> int:
-    said = dict(_PARAMETER.findall(parameters)).get("fence", "")
-    found = _NUMBER.fullmatch(said)
+    said = dict(re.findall(_PARAMETER, parameters)).get("fence", "")
+    found = re.fullmatch(_NUMBER, said)
     if not found or int(found[1] or said) > MOST:
         raise BadFence(f"{FENCING_TOKEN} says a fence that is no whole number from 1 to 2^53 - 1: {shown(said)}", value)
     return int(found[1] or said)

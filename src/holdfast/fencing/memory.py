@@ -1,4 +1,4 @@
-"""Fences in memory, for what lives and dies with this process: a device, a file that is open, a cache.
+"""Fences in memory, for things that live and die with this process, such as a device.
 
 Knows threads, tasks and the clock. Must not know what is protected.
 """
@@ -32,12 +32,14 @@ class _Record:
 class Seen:
     """The highest fence that this process has seen of each name. It forgets with the process.
 
-    One `Seen` is for all threads (`guard`), or for the tasks of one event loop (`aguard`), not for both.
+    One `Seen` is for all threads (`guard`), or for the tasks of one event loop (`aguard`), not for
+    both.
 
     Args:
-        keep: Seconds for which a name is remembered after its last use, at least 1. A fence counts microseconds
-            since 1970. If nothing is remembered of a name, a fence that is older than `keep` is refused, so that
-            forgetting lets nobody in. None remembers for ever, and accepts numbers of other locks.
+        keep: Seconds for which a name is remembered after its last use, at least 1. A fence counts
+            microseconds since 1970. If nothing is remembered of a name, a fence that is older than
+            `keep` is refused, so that forgetting lets nobody in. None remembers for ever, and
+            accepts numbers of other locks.
         clock: Returns seconds since 1970.
 
     Raises:
@@ -48,26 +50,31 @@ class Seen:
         self._keep = None if keep is None else seconds(keep, "keep", least=1.0)
         self._clock = clock
         self._records: dict[str, _Record] = {}
-        self._latch = threading.Lock()  # for the table of records; held for no longer than a look takes
+        # Protects the table of records. Held only to look something up.
+        self._latch = threading.Lock()
         self._full = _SWEEP
 
     @contextmanager
     def guard(self, lease: Fences, *, read: bool = False, unfenced: bool = False) -> Iterator[None]:
         """Enter a block in which no other thread is with this name. Write inside of it.
 
-        What you check first and write after the block may be overtaken in between. Readers, too, are inside one
-        after another. Inside of an event loop, use `aguard`: a thread that waits here would stop the loop, and
-        with it the task that it waits for.
+        A write after the block is not protected: a later holder may come in between. Readers, too,
+        enter one after another. In an event loop, use `aguard`: a thread that waits here would stop
+        the loop, and with it the task that it waits for.
 
         Args:
             lease: A lease, or `{name: fence}`.
             read: The block only reads, see `FenceTable.guard`.
             unfenced: Let a lease without a fence pass unchecked.
 
+        Returns:
+            A context manager that waits for its turn.
+
         Raises:
             StaleFence: A later holder has been here. The body does not run.
             SelfDeadlock: This thread is inside with this name already.
-            Misuse: This thread runs an event loop, this `Seen` is for tasks, or the lease has no fence.
+            Misuse: This thread runs an event loop, this `Seen` is for tasks, or the lease has no
+                fence.
         """
         if _loop_runs():
             raise Misuse(
@@ -80,37 +87,56 @@ class Seen:
                 assert isinstance(record.lock, type(self._latch))
                 _see_owner(record, name, threading.get_ident())
                 stack.enter_context(record.lock)
-                stack.enter_context(_inside(record, threading.get_ident()))
+                stack.enter_context(_reentrancy(record, threading.get_ident()))
                 self._judge(name, fence, record, read)
             yield
 
     @asynccontextmanager
     async def aguard(self, lease: Fences, *, read: bool = False, unfenced: bool = False) -> AsyncIterator[None]:
-        """Enter a block in which no other task is with this name: `guard`, for the tasks of one event loop."""
+        """Enter a block in which no other task is with this name. Write inside of it.
+
+        This is `guard` for the tasks of one event loop.
+
+        Args:
+            lease: A lease, or `{name: fence}`.
+            read: The block only reads, see `FenceTable.guard`.
+            unfenced: Let a lease without a fence pass unchecked.
+
+        Returns:
+            An asynchronous context manager that waits for its turn.
+
+        Raises:
+            StaleFence: A later holder has been here. The body does not run.
+            SelfDeadlock: This task is inside with this name already.
+            Misuse: This `Seen` is for threads, or the lease has no fence.
+        """
         async with AsyncExitStack() as stack:
             for name, fence in fences_of(lease, unfenced).items():
                 record = stack.enter_context(self._record(name, asyncio.Lock))
                 assert isinstance(record.lock, asyncio.Lock)
                 _see_owner(record, name, asyncio.current_task())
                 await stack.enter_async_context(record.lock)
-                stack.enter_context(_inside(record, asyncio.current_task()))
+                stack.enter_context(_reentrancy(record, asyncio.current_task()))
                 self._judge(name, fence, record, read)
             yield
 
     def __len__(self) -> int:
-        """How many names are remembered."""
+        """Return how many names are remembered."""
         return len(self._records)
 
     @contextmanager
     def _record(self, name: str, kind: Callable[[], threading.Lock | asyncio.Lock]) -> Iterator[_Record]:
-        """The record of a name, which nobody forgets meanwhile."""
+        """Keep the record of a name from being forgotten during the block."""
         with self._latch:
             record = self._records.get(name)
             if record is None:
                 self._sweep()
                 record = self._records[name] = _Record(kind())
             if isinstance(record.lock, asyncio.Lock) is not (kind is asyncio.Lock):
-                raise Misuse("one `Seen` is for threads (`guard`) or for tasks (`aguard`), not for both: make two, of different names")
+                raise Misuse(
+                    "one `Seen` is for threads (`guard`) or for tasks (`aguard`), not for both: "
+                    "make two, of different names"
+                )
             record.users += 1
         try:
             yield record
@@ -119,7 +145,7 @@ class Seen:
                 record.users -= 1
 
     def _sweep(self) -> None:
-        """Forget what may be forgotten, each time that there is twice as much as was kept."""
+        """Forget old records, each time the table has doubled since the last sweep."""
         if self._keep is not None and len(self._records) >= self._full:
             now = self._clock()
             self._records = {name: it for name, it in self._records.items() if it.users or it.until > now}
@@ -136,7 +162,7 @@ class Seen:
         if not read:
             record.written = fence
         if self._keep is not None:
-            # By then the floor is above it. (The millisecond is for what floats round off.)
+            # By then the floor is above the fence. The millisecond covers the rounding of floats.
             record.until = max(now, record.seen / 1_000_000) + self._keep + 0.001
 
 
@@ -156,7 +182,7 @@ def _see_owner(record: _Record, name: str, caller: object) -> None:
 
 
 @contextmanager
-def _inside(record: _Record, owner: object) -> Iterator[None]:
+def _reentrancy(record: _Record, owner: object) -> Iterator[None]:
     record.owner = owner
     try:
         yield

@@ -1,9 +1,11 @@
-"""Fences in an SQL database: a table that remembers them by name, or a column of the user's own table.
+"""Fences in an SQL database: a table of names, or a column of the user's own table.
 
-Knows SQL and what DB-API drivers have in common. Must not know whose transaction it is in, nor end it.
+Knows SQL and what DB-API drivers have in common. Must not know whose transaction it is in, nor end
+it.
 
-The guard is one statement that locks a record until the transaction ends, raises its fence, and finds it already higher if the holder is
-late. What is asked is written once, as a generator that is sent the answers; who waits for them, a thread or a task, is all that differs.
+The guard is one statement. It locks a record until the transaction ends and raises its fence. If
+the holder is late, the statement finds a higher fence. The questions to the database are written
+once, as a generator that is sent the answers. Threads and tasks differ only in how they wait.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ PARAMSTYLES = ("qmark", "format", "numeric", "numeric_dollar", "named", "pyforma
 NARROW = "its column is too narrow, a fence needs a whole number of 64 bits (bigint)"
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", re.ASCII)
 
-# One statement, which takes the record's lock whether it changes it or not. A write that is not older than anything seen:
+# One statement, which takes the record's lock whether it changes it or not. A write that is not
+# older than anything seen:
 _WRITE = """
 INSERT INTO {table} AS held (name, seen, written) VALUES (:name, :fence, :fence)
 ON CONFLICT (name) DO UPDATE SET seen = excluded.seen, written = excluded.written WHERE excluded.seen >= held.seen"""
@@ -32,8 +35,9 @@ _READ = """
 INSERT INTO {table} AS held (name, seen, written) VALUES (:name, :fence, 0)
 ON CONFLICT (name) DO UPDATE SET seen = CASE WHEN excluded.seen > held.seen THEN excluded.seen ELSE held.seen END
 WHERE excluded.seen >= held.written"""
-# MySQL's has no WHERE, and the count of rows that it gives depends on the connection. So it raises what may be raised, and a second one
-# looks: FOR UPDATE, because a plain SELECT shows the state at the beginning of the transaction, in which nobody was later yet.
+# MySQL's statement has no WHERE, and the count of rows that it returns depends on the connection. So
+# this one raises what may be raised, and a second one reads the row. It needs FOR UPDATE: a plain
+# SELECT shows the state at the beginning of the transaction, before a later holder came.
 _MYSQL_WRITE = """
 INSERT INTO {table} (name, seen, written) VALUES (:name, :fence, :fence)
 ON DUPLICATE KEY UPDATE written = IF(seen <= :fence, :fence, written), seen = GREATEST(seen, :fence)"""
@@ -46,42 +50,59 @@ _FORGET = "DELETE FROM {table} WHERE seen < :fence"
 _CREATE = {
     "postgresql": 'name text COLLATE "C" PRIMARY KEY, seen bigint NOT NULL, written bigint NOT NULL)',
     "sqlite": "name TEXT PRIMARY KEY, seen INTEGER NOT NULL, written INTEGER NOT NULL) WITHOUT ROWID",
-    # (bytes: MySQL's text compares as equal what differs in spaces at its end)
+    # Bytes: MySQL treats texts as equal that differ only in spaces at their end.
     "mysql": "name varbinary(512) PRIMARY KEY, seen bigint NOT NULL, written bigint NOT NULL) ENGINE=InnoDB",
 }
 
-# All rows that have the key are locked and shown, whether their fence is raised or is a later holder's. A condition
-# on the fence would leave a later holder's row out, and the guard would not see it beside another row with the key.
+# All rows that have the key are locked and shown, whether their fence is raised or is a later
+# holder's. A condition on the fence would leave a later holder's row out, and the guard would not
+# see it beside another row with the key.
 _STAMP = """
 UPDATE {table} SET {column} = CASE WHEN {column} > :fence THEN {column} ELSE :fence END WHERE {key} = :key"""
 _STAMPED = "SELECT {column} FROM {table} WHERE {key} = :key"
 
 
 class Cursor(Protocol):
-    """What every DB-API cursor has; with asyncio, `execute` and `fetchone` are awaited."""
+    """A DB-API cursor. With asyncio, `execute` and `fetchone` are awaited."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows the last statement has changed."""
+        """How many rows the last statement has changed, or -1 if the driver does not count."""
 
     def execute(self, operation: Any, parameters: Any, /) -> Any:
-        """Execute a statement."""
+        """Execute a statement.
+
+        Args:
+            operation: The statement.
+            parameters: Its parameters, as a tuple or a dict.
+
+        Returns:
+            Anything. holdfast does not read it.
+
+        Raises:
+            Exception: The driver's own error.
+        """
 
     def fetchone(self) -> Any:
-        """The next row of the last statement's."""
+        """Fetch the next row of the last statement.
+
+        Returns:
+            A tuple or a mapping. None after the last row.
+        """
 
 
 class FenceTable:
-    """A table that remembers the highest fence of each lock's name, for any data in the same database.
+    """A table with the highest fence of each lock's name, for any data in the same database.
 
-    Call `guard` first in the transaction, then read, then write, then commit, all on one connection. `ddl` is the
-    statement that creates the table. An instance never changes, and all threads and tasks may share it.
+    Call `guard` first in the transaction, then read, then write, then commit, all on one
+    connection. `ddl` is the statement that creates the table. An instance never changes, and all
+    threads and tasks may share it.
 
     Args:
         dialect: `postgresql`, `sqlite`, `mysql` or `mariadb`.
         table: The table's name, with or without a schema.
-        paramstyle: How the driver marks parameters, such as `psycopg.paramstyle`. The default is `?` for SQLite
-            and `%s` elsewhere.
+        paramstyle: How the driver marks parameters, such as `psycopg.paramstyle`. The default is
+            `?` for SQLite and `%s` elsewhere.
 
     Raises:
         ConfigError: An argument is none of these.
@@ -105,20 +126,22 @@ class FenceTable:
     def guard(self, cursor: Cursor, lease: Fences, *, read: bool = False, unfenced: bool = False) -> None:
         """Refuse a late holder, and keep later holders waiting until this transaction ends.
 
-        The same fence may come again, as often as its holder likes. The database's own errors are yours to handle:
-        above READ COMMITTED, a transaction that met another one fails, and you repeat all of it.
+        The same fence may come again, as often as its holder likes. The database's own errors are
+        yours to handle: above READ COMMITTED, a transaction that met another one fails, and you
+        repeat all of it.
 
         Args:
             cursor: A cursor of the transaction that will write.
             lease: A lease, or `{name: fence}`.
-            read: The transaction only reads. The reader of a read-write lock is refused below the highest fence
-                that wrote, and writes below the reader's fence are refused from now on.
+            read: The transaction only reads. The reader of a read-write lock is refused below the
+                highest fence that wrote, and writes below the reader's fence are refused from now
+                on.
             unfenced: Let a lease without a fence (`fail_open`) pass unchecked.
 
         Raises:
             StaleFence: A later holder has been here. Roll back.
-            Misuse: The connection commits each statement by itself, as far as its driver tells, so that the guard
-                was over before the write. Or the lease has no fence.
+            Misuse: The connection commits each statement by itself, as far as its driver tells, so
+                that the guard was over before the write. Or the lease has no fence.
             ConfigError: The table does not store the fence or the name as they are.
         """
         if fences := fences_of(lease, unfenced):
@@ -126,7 +149,22 @@ class FenceTable:
             _in_transaction(cursor)
 
     async def aguard(self, cursor: Cursor, lease: Fences, *, read: bool = False, unfenced: bool = False) -> None:
-        """`guard`, with a cursor whose methods are awaited (psycopg's AsyncCursor, aiosqlite, aiomysql, asyncmy)."""
+        """Refuse a late holder, as `guard` does, with a cursor whose methods are awaited.
+
+        Such cursors are those of psycopg's AsyncCursor, aiosqlite, aiomysql and asyncmy.
+
+        Args:
+            cursor: A cursor of the transaction that will write.
+            lease: A lease, or `{name: fence}`.
+            read: The transaction only reads, see `guard`.
+            unfenced: Let a lease without a fence (`fail_open`) pass unchecked.
+
+        Raises:
+            StaleFence: A later holder has been here. Roll back.
+            Misuse: The connection commits each statement by itself, as far as its driver tells. Or
+                the lease has no fence.
+            ConfigError: The table does not store the fence or the name as they are.
+        """
         if fences := fences_of(lease, unfenced):
             await _awaited(cursor, self._guarding(fences, read))
             _in_transaction(cursor)
@@ -134,24 +172,37 @@ class FenceTable:
     def forget(self, cursor: Cursor, older_than: checks.Seconds) -> None:
         """Delete the records of names that nobody has used for `older_than` seconds.
 
-        A record that is deleted refuses nobody, so choose days more than anything of yours can be late. A fence
-        tells its age because it counts microseconds. Numbers that do not, of other locks, would all be deleted.
+        A record that is deleted refuses nobody, so choose days more than anything of yours can be
+        late. A fence tells its age because it counts microseconds. Numbers that do not, of other
+        locks, would all be deleted.
 
         Args:
             cursor: A cursor of a transaction that you commit.
             older_than: Seconds, or a timedelta.
+
+        Raises:
+            ConfigError: `older_than` is no such time.
         """
         _asked(cursor, self._forgetting(older_than))
 
     async def aforget(self, cursor: Cursor, older_than: checks.Seconds) -> None:
-        """`forget`, with a cursor whose methods are awaited."""
+        """Delete old records, as `forget` does, with a cursor whose methods are awaited.
+
+        Args:
+            cursor: A cursor of a transaction that you commit.
+            older_than: Seconds, or a timedelta.
+
+        Raises:
+            ConfigError: `older_than` is no such time.
+        """
         await _awaited(cursor, self._forgetting(older_than))
 
     def _guarding(self, fences: dict[str, int], read: bool) -> _Asking:
         for name, fence in fences.items():
             key = name.encode() if self._mysql else name
             raised = yield (self._read if read else self._write).asks(name=key, fence=fence)
-            if raised == 1 and not self._mysql:  # (a driver that does not count says -1)
+            # A driver that does not count says -1.
+            if raised == 1 and not self._mysql:
                 continue
             rows = yield self._look.asks(rows=1, name=key)
             if not rows:
@@ -162,7 +213,8 @@ class FenceTable:
             seen, written = rows[0]
             if fence < (written if read else seen):
                 raise StaleFence(name, fence, written if read else seen)
-            # Without its strict mode, MySQL stores the largest number that a narrow column holds: all fences are equal.
+            # Without its strict mode, MySQL stores the largest number that a narrow column holds:
+            # all fences are equal.
             if seen < fence or not (read or written == fence):
                 raise ConfigError(
                     f"{self.table} has stored {min(seen, written or seen)} for the fence {fence}: {NARROW}"
@@ -179,7 +231,8 @@ class FenceTable:
 class FenceColumn:
     """A column of your own table that remembers the highest fence that each row has seen.
 
-    It knows no names: one lock protects each row. An instance never changes, and all threads and tasks may share it.
+    It knows no names: one lock protects each row. An instance never changes, and all threads and
+    tasks may share it.
 
     Args:
         dialect: `postgresql`, `sqlite`, `mysql` or `mariadb`.
@@ -198,7 +251,8 @@ class FenceColumn:
         self.dialect, self.table = _known(dialect, DIALECTS, "a dialect"), _identifier(table)
         names = {"table": table, "key": _identifier(key), "column": _identifier(column)}
         self._key, self._column = key, column
-        # PostgreSQL shows the rows in the statement that changes them. MySQL cannot, and SQLite only since 3.35.
+        # PostgreSQL shows the rows in the statement that changes them. MySQL cannot, and SQLite
+        # only since 3.35.
         self._returning = dialect == "postgresql"
         stamp = _STAMP.format(**names).strip() + (f" RETURNING {column}" if self._returning else "")
         self._stamp = _Statement(stamp, dialect, paramstyle)
@@ -207,7 +261,9 @@ class FenceColumn:
         )
 
     def guard(self, cursor: Cursor, key: object, lease: Fences, *, unfenced: bool = False) -> None:
-        """Stamp the row with the fence, and keep others from it until this transaction ends. Then read it, and write.
+        """Stamp the row with the fence, and keep others from it until this transaction ends.
+
+        Then read it, and write.
 
         Args:
             cursor: A cursor of the transaction that will write.
@@ -218,8 +274,8 @@ class FenceColumn:
         Raises:
             StaleFence: The row has seen a later holder. Roll back.
             LookupError: No row has this key.
-            Misuse: Several rows have this key, the lease has several names or no fence, or the connection commits
-                each statement by itself, as far as its driver tells. Roll back.
+            Misuse: Several rows have this key, the lease has several names or no fence, or the
+                connection commits each statement by itself, as far as its driver tells. Roll back.
             ConfigError: The column does not store the fence as it is. Roll back.
         """
         if borne := fence_of(lease, unfenced):
@@ -227,7 +283,21 @@ class FenceColumn:
             _in_transaction(cursor)
 
     async def aguard(self, cursor: Cursor, key: object, lease: Fences, *, unfenced: bool = False) -> None:
-        """`guard`, with a cursor whose methods are awaited."""
+        """Stamp the row, as `guard` does, with a cursor whose methods are awaited.
+
+        Args:
+            cursor: A cursor of the transaction that will write.
+            key: Which row.
+            lease: A lease of one name, or `{name: fence}`.
+            unfenced: Let a lease without a fence (`fail_open`) pass unchecked.
+
+        Raises:
+            StaleFence: The row has seen a later holder. Roll back.
+            LookupError: No row has this key.
+            Misuse: Several rows have this key, the lease has several names or no fence, or the
+                connection commits each statement by itself, as far as its driver tells. Roll back.
+            ConfigError: The column does not store the fence as it is. Roll back.
+        """
         if borne := fence_of(lease, unfenced):
             await _awaited(cursor, self._guarding(key, *borne))
             _in_transaction(cursor)
@@ -243,8 +313,8 @@ class FenceColumn:
                 raise LookupError(f"{self.table} has no row {checks.shown(key)} (compared with its column {self._key})")
             if len(rows) > 1:
                 raise Misuse(
-                    f"several rows of {self.table} have {checks.shown(key)} as {self._key}: a fence is compared with one row, "
-                    "so pass the key of one, or use a FenceTable"
+                    f"several rows of {self.table} have {checks.shown(key)} as {self._key}: "
+                    "a fence is compared with one row, so pass the key of one, or use a FenceTable"
                 )
             (stored,) = rows[0]
             if stored == fence:
@@ -260,7 +330,10 @@ class FenceColumn:
 
 
 class _Question(NamedTuple):
-    """A statement to execute. `rows`: the answer is a list of at most so many rows. 0: how many rows it changed."""
+    """A statement to execute.
+
+    `rows` is how many rows the answer has at most. If it is 0, the answer is how many rows changed.
+    """
 
     statement: str
     parameters: dict[str, object] | tuple[object, ...]
@@ -271,7 +344,7 @@ _Asking = Generator[_Question, Any, None]
 
 
 class _Statement:
-    """A statement in the driver's way of marking parameters, made of one with `:names`."""
+    """A statement with parameters as the driver marks them, made of a text with `:names`."""
 
     def __init__(self, text: str, dialect: str, paramstyle: str | None) -> None:
         style = _known(paramstyle or ("qmark" if dialect == "sqlite" else "format"), PARAMSTYLES, "a paramstyle")
@@ -297,7 +370,7 @@ class _Statement:
 
 
 def _asked(cursor: Cursor, asking: _Asking) -> None:
-    """Execute what is asked, and hand back the answers."""
+    """Execute the statements of a generator, and send it the answers."""
     answer: Any = None
     try:
         while True:
@@ -313,7 +386,7 @@ def _asked(cursor: Cursor, asking: _Asking) -> None:
 
 
 async def _awaited(cursor: Cursor, asking: _Asking) -> None:
-    """The same, where a cursor's methods are awaited."""
+    """Do the same as `_asked` with a cursor whose methods are awaited."""
     answer: Any = None
     try:
         while True:
@@ -329,20 +402,25 @@ async def _awaited(cursor: Cursor, asking: _Asking) -> None:
 
 
 def _values(row: Any) -> Sequence[Any]:
-    """A row's values, in the order of the columns. (Cursors may be set to give mappings.)"""
+    """Return a row's values in the order of the columns. Some cursors return mappings."""
     return list(row.values()) if isinstance(row, Mapping) else row
 
 
 def _in_transaction(cursor: object) -> None:
-    """Raise Misuse if the connection, after a statement, is in no transaction, so that the guard held nothing. Not all drivers tell."""
+    """Raise Misuse if the connection is in no transaction after a statement.
+
+    Then the guard held nothing. Not all drivers tell.
+    """
     connection: Any = getattr(cursor, "connection", None)
-    if hasattr(connection, "in_transaction"):  # sqlite3, aiosqlite, MySQL Connector
+    # In this order: sqlite3, aiosqlite and MySQL Connector. asyncpg. psycopg 2 and 3, where 0 is
+    # idle. PyMySQL, aiomysql and asyncmy, where the first bit tells.
+    if hasattr(connection, "in_transaction"):
         begun = connection.in_transaction
-    elif hasattr(connection, "is_in_transaction"):  # asyncpg
+    elif hasattr(connection, "is_in_transaction"):
         begun = connection.is_in_transaction()
-    elif hasattr(getattr(connection, "info", None), "transaction_status"):  # psycopg, 2 and 3: 0 is idle
+    elif hasattr(getattr(connection, "info", None), "transaction_status"):
         begun = connection.info.transaction_status != 0
-    elif hasattr(connection, "server_status"):  # PyMySQL, aiomysql, asyncmy: the first bit
+    elif hasattr(connection, "server_status"):
         begun = connection.server_status & 1
     else:
         return
@@ -359,6 +437,7 @@ def _known(word: object, words: tuple[str, ...], what: str) -> str:
 def _identifier(name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
-            f"a name in the schema has letters, digits and _, with a schema's and a dot before it; not {checks.shown(name)}"
+            "a name in the schema has letters, digits and _, with a schema's and a dot before it; "
+            f"not {checks.shown(name)}"
         )
     return name

@@ -1,6 +1,7 @@
-"""Fences for SQLAlchemy: transactions that begin with their guard, and rows that only a holder changes.
+"""Fences for SQLAlchemy: transactions that begin with their guard, and fenced rows.
 
-Knows SQLAlchemy 2, and the statements of `sql`. Must not know databases, but for their dialects' names.
+Knows SQLAlchemy 2, and the statements of `sql`. Must not know databases, but for their dialects'
+names.
 """
 
 from __future__ import annotations
@@ -62,14 +63,27 @@ __all__ = ["Fenced", "fence_table", "fenced", "guard"]
 
 _TABLE = "holdfast_fences"
 _INSIDE = "holdfast.fenced"  # in `session.info`: the block that the session is in
-_CONSTRUCTED = (
-    "holdfast.constructed"  # in a row's `InstanceState.info`: its constructor ran, and it was not inserted yet
-)
-_FENCE = "holdfast_fence"  # an execution option: the fence that a bulk INSERT gives to its rows
+# In a row's `InstanceState.info`: its constructor ran, and it was not inserted yet.
+_CONSTRUCTED = "holdfast.constructed"
+# An execution option: the fence that a bulk INSERT gives to its rows.
+_FENCE = "holdfast_fence"
 
 
 def fence_table(metadata: MetaData, name: str = _TABLE) -> Table:
-    """Declare the table that `fenced` and `guard` remember fences in, for `metadata.create_all` and for migrations."""
+    """Declare the table in which `fenced` and `guard` remember fences.
+
+    Use it for `metadata.create_all` and for migrations.
+
+    Args:
+        metadata: The metadata that the table is added to.
+        name: The table's name, by default `holdfast_fences`.
+
+    Returns:
+        The table.
+
+    Raises:
+        sqlalchemy.exc.InvalidRequestError: The metadata has another table of this name.
+    """
     text = Text().with_variant(Text(collation="C"), "postgresql").with_variant(VARBINARY(512), "mysql", "mariadb")
     numbers = (Column(it, BigInteger, nullable=False) for it in ("seen", "written"))
     return Table(name, metadata, Column("name", text, primary_key=True), *numbers)
@@ -78,7 +92,9 @@ def fence_table(metadata: MetaData, name: str = _TABLE) -> Table:
 def guard(
     connection: Connection, lease: Fences, *, table: str = _TABLE, read: bool = False, unfenced: bool = False
 ) -> None:
-    """Guard a transaction of a connection, as `FenceTable.guard` does. Call it before the first read.
+    """Guard a transaction of a connection, as `FenceTable.guard` does.
+
+    Call it before the first read.
 
     Use `fenced` with a session: a session may hold objects that it read before this guard.
 
@@ -132,16 +148,18 @@ def fenced(
 ) -> AbstractContextManager[Session] | AbstractAsyncContextManager[AsyncSession]:
     """Run one transaction that begins with its guard: `with fenced(session, lease):`.
 
-    Use `async with` for an AsyncSession. The block commits at its end, as `session.begin()` does, and rolls
-    back if anything is raised. All objects that the session holds expire when the block begins, so that every
-    read sees what earlier holders wrote. With asyncio, load an older object again before you read its
-    attributes: `await session.refresh(row)`.
+    Use `async with` for an AsyncSession. The block commits at its end, as `session.begin()` does,
+    and rolls back if anything is raised. All objects that the session holds expire when the block
+    begins, so that every read sees what earlier holders wrote. With asyncio, load an older object
+    again before you read its
+    attributes, with `await session.refresh(row)`.
 
-    A session with one database is guarded before the body runs. A session with several (`binds`, or a
-    `get_bind` of its own) is guarded in each database before its first statement there.
+    A session with one database is guarded before the body runs. A session with several (`binds`, or
+    a `get_bind` of its own) is guarded in each database before its first statement there.
 
     Args:
-        session: A Session, AsyncSession, scoped_session or async_scoped_session that has not begun a transaction.
+        session: A Session, AsyncSession, scoped_session or async_scoped_session that has not begun
+            a transaction.
         lease: A lease, or `{name: fence}`.
         table: The name of the fence table, see `fence_table`. None compares `Fenced` rows only.
         read: The block only reads, see `FenceTable.guard`.
@@ -152,9 +170,10 @@ def fenced(
 
     Raises:
         StaleFence: A later holder has been here. Nothing is written.
-        Misuse: The session has begun a transaction already, or commits each statement by itself, or the lease
-            has no fence.
-        ConfigError: `session` is something else, or the fence table cannot hold the fence or the name.
+        Misuse: The session has begun a transaction already, or commits each statement by itself, or
+            the lease has no fence.
+        ConfigError: `session` is something else, or the fence table cannot hold the fence or the
+            name.
     """
     block = _Block(fences_of(lease, unfenced), table, read)
     if isinstance(session, Session | scoped_session):
@@ -169,32 +188,40 @@ def fenced(
 
 
 def _inserted_fence(context: Any) -> int:
-    """The fence of rows that a bulk INSERT makes. (Objects get theirs when the session flushes them.)"""
+    """The fence of rows that a bulk INSERT makes.
+
+    (Objects get theirs when the session flushes them.)
+    """
     return int(context.execution_options.get(_FENCE, 0))
 
 
 class Fenced:
     """A mixin for mapped classes: a column `fence`, and rows that change only inside of `fenced`.
 
-    UPDATE and DELETE compare the fence that was read with the stored one (`version_id_col`), and UPDATE writes
-    the holder's. If only a relationship of the row changed, an UPDATE of the fence alone compares it.
-    A class that has `__mapper_args__` of its own merges them with these. Of classes that inherit from one another,
-    the topmost is `Fenced`.
+    UPDATE and DELETE compare the fence that was read with the stored one (`version_id_col`), and
+    UPDATE writes the holder's. If only a relationship of the row changed, an UPDATE of the fence
+    alone compares it. A class that has `__mapper_args__` of its own merges them with these. Of
+    classes that inherit from one another, the topmost is `Fenced`.
 
-    `session.execute(update(Account)...)` and `delete(Account)` compare and stamp all rows that they change.
-    They are Misuse where the fence of a row is unknown: if the class overrides `fence_name`, if the lease has
-    several names, and if an UPDATE by primary keys is given a list. An upsert, or a change inside of
-    another statement (a CTE), is Misuse too.
+    `session.execute(update(Account)...)` and `delete(Account)` compare and stamp all rows that they
+    change.
+    They are Misuse where the fence of a row is unknown: if the class overrides `fence_name`, if the
+    lease has several names, and if an UPDATE by primary keys is given a list. An upsert, or a
+    change inside of another statement (a CTE), is Misuse too.
 
-    INSERT is free outside of a block. Inside, new rows get the holder's fence. With `table=None`, a deleted
-    row is not remembered: `session.merge` is Misuse if it finds no row, because a later holder may have deleted it.
+    INSERT is free outside of a block. Inside, new rows get the holder's fence. With `table=None`, a
+    deleted
+    row is not remembered: `session.merge` is Misuse if it finds no row, because a later holder may
+    have deleted it.
 
     Raises:
         StaleFence: The row has seen a later holder. Nothing is written.
-        StaleDataError: SQLAlchemy's. An earlier holder changed the row after it was read. Read it again.
-        Misuse: The row changes outside of `fenced`, under another lock, or in one of the ways above.
-        ConfigError: The class does not have the `__mapper_args__` of `Fenced`, or the column does not store the
-            fence as it is.
+        StaleDataError: SQLAlchemy's. An earlier holder changed the row after it was read. Read it
+            again.
+        Misuse: The row changes outside of `fenced`, under another lock, or in one of the ways
+            above.
+        ConfigError: The class does not have the `__mapper_args__` of `Fenced`, or the column does
+            not store the fence as it is.
     """
 
     fence: Mapped[int] = mapped_column(BigInteger, nullable=False, insert_default=_inserted_fence, server_default="0")
@@ -235,11 +262,13 @@ class _Block:
     def begins(self, session: Session) -> None:
         if session.in_transaction():
             raise Misuse(
-                "this session has begun a transaction, and the guard has to be its first statement: commit or roll back before `fenced`"
+                "this session has begun a transaction, and the guard has to be its first statement: "
+                "commit or roll back before `fenced`"
             )
         session.info[_INSIDE] = self
         if self.table is not None and _has_several_databases(session):
-            # Which databases the body will use is not known yet. The session tells when it begins in one.
+            # Which databases the body will use is not known yet. The session tells when it begins
+            # in one.
             self._listeners = (("after_begin", self._guards_late), ("before_commit", self._refuses_commit))
             for name, listener in self._listeners:
                 event.listen(session, name, listener)
@@ -399,7 +428,8 @@ _wide: WeakKeyDictionary[Engine, set[str]] = WeakKeyDictionary()  # tables that 
 
 def _block_of(row: Fenced) -> tuple[Session, _Block | None]:
     session = object_session(row)
-    assert session is not None  # (it is being flushed)
+    # It is being flushed.
+    assert session is not None
     return session, session.info.get(_INSIDE)
 
 
@@ -418,7 +448,8 @@ def _inserted(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
             f"{row!r} is not in the database, and may have been deleted by a later holder: `merge` would make it "
             "again. Pass a table to `fenced`, or `session.add` a new object if it never existed."
         )
-    # A row that is deleted and made again in one flush is updated. Its fence is that of the deleted object.
+    # A row that is deleted and made again in one flush is updated. Its fence is that of the deleted
+    # object.
     replaced = session.identity_map.get(mapper.identity_key_from_instance(row))
     if replaced is not None and replaced is not row:
         block.stamps(mapper, replaced)
@@ -431,8 +462,8 @@ def _changed(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
         return
     block = _needed(block, row)
     row.fence = block.stamps(mapper, row)
-    # The session sends an UPDATE, which compares, only if a column changes. A change of a relationship
-    # changes none if the row has this holder's fence already.
+    # The session sends an UPDATE, which compares, only if a column changes. A change of a
+    # relationship changes none if the row has this holder's fence already.
     if block.fences and not any(inspect(row).attrs[it.key].history.added for it in mapper.column_attrs):
         _compare(mapper, connection, row)
 
@@ -453,7 +484,8 @@ def _compare(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
 def _stored(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
     """Read back the first fence that goes into a table.
 
-    MySQL without its strict mode stores the largest number that a narrow column holds, and all fences would be equal.
+    MySQL without its strict mode stores the largest number that a narrow column holds, and all
+    fences would be equal.
     """
     if connection.dialect.name not in ("mysql", "mariadb") or not row.fence:
         return
@@ -486,7 +518,10 @@ _mappers: tuple[ref[Mapper[Any]], ...] = ()  # (replaced, never changed: other t
 
 
 def _mapped(mapper: Mapper[Any], class_: type) -> None:
-    """A class was declared. Until there is one, no session is watched: a watched statement costs microseconds."""
+    """A class was declared.
+
+    Until there is one, no session is watched: a watched statement costs microseconds.
+    """
     global _mappers
     _mappers = (*(it for it in _mappers if it() is not None), ref(mapper))
     if not event.contains(Session, "do_orm_execute", _executed):
@@ -523,16 +558,18 @@ def _executed(state: ORMExecuteState) -> Any:
                 else _changes_all(state, block, mapper, statement)
             )
     elif state.is_insert or state.is_update or state.is_delete or statement.__visit_name__ == "orm_from_statement":
-        # A lambda, or the source of objects. (The first releases of SQLAlchemy 2.0 do not call the latter an update.)
+        # A lambda, or the source of objects. (The first releases of SQLAlchemy 2.0 do not call the
+        # latter an update.)
         _see_inner(statement)
     elif block is not None and not (state.is_column_load or state.is_relationship_load):
-        # To look for changes inside of a SELECT takes as long as the statement does, so it is done in blocks only.
+        # To look for changes inside of a SELECT takes as long as the statement does, so it is done
+        # in blocks only.
         _see_inner(statement)
     return None
 
 
 def _mapper_of(target: Any) -> Mapper[Any] | None:
-    """The mapper of the `Fenced` class that has this table, or a table of which this is an alias."""
+    """Return the mapper of the `Fenced` class whose table this is, or is an alias of."""
     tables = [it for it in visitors.iterate(target) if isinstance(it, Table)]
     found = [it for known in _mappers if (it := known()) is not None and any(table in it.tables for table in tables)]
     # Classes that inherit share their parent's table, and the parent's mapper knows all of them.
@@ -546,7 +583,10 @@ def _see_upsert(statement: Any, mapper: Mapper[Any]) -> None:
 
 
 def _see_inner(statement: Any) -> None:
-    """Refuse a change of `Fenced` rows inside of a statement, and (for MySQL) of columns of another table."""
+    """Refuse a change of `Fenced` rows inside of a statement.
+
+    For MySQL, refuse a change of columns of another table, too.
+    """
     parts: Iterator[Any] = visitors.iterate(statement)
     targets = [it.table for it in parts if it is not statement and it.__visit_name__ in _CHANGES]
     if isinstance(statement, Update):
@@ -574,12 +614,14 @@ def _changes_all(state: ORMExecuteState, block: _Block | None, mapper: Mapper[An
     column = _column(mapper)
     if isinstance(state.parameters, list):
         _refuse(mapper, "by primary keys compares no fences")
-    if statement.table != column.table:  # (a class's statement has a copy of its table, which equals it)
+    # A class's statement has a copy of its table, which equals it.
+    if statement.table != column.table:
         _refuse(mapper, f"that names another table than {column.table} compares no fences")
     where = statement.whereclause
     compared = statement.where(column <= fence)
     result = state.invoke_statement(compared.values({column.key: fence}) if isinstance(statement, Update) else compared)
-    # Rows of later holders were left out. (FOR UPDATE: what is there now, even where the transaction reads a snapshot.)
+    # Rows of later holders were left out. (FOR UPDATE: what is there now, even where the
+    # transaction reads a snapshot.)
     later = select(column).where(column > fence, *([] if where is None else [where])).limit(1).with_for_update()
     with state.session.no_autoflush:
         seen = state.session.scalar(later, bind_arguments={"mapper": mapper, **state.bind_arguments})

@@ -1,21 +1,23 @@
-"""An election: the lock of an office, and the register in which its holder says who leads; both as bytes, and what answers mean.
+"""Elections on one node: the lock of an office, and the register in which its holder says who
+leads. Both as bytes, and what answers mean.
 
-Knows `scripts/announce.lua` and `scripts/watch.lua`. Must not know which nodes there are, who waits, or what time it is.
+Knows `scripts/announce.lua` and `scripts/watch.lua`. Must not know which nodes there are, who
+waits, or what time it is.
 
-The term is the fence of the lock. What a leader says has a version within its term, and the highest (term, version) counts. Who resigns
-says the highest version that there can be: whatever else it said, and whenever that arrives, comes before it.
+The term is the fence of the lock. A leader's statement has a version within its term, and the
+highest (term, version) counts. A leader that resigns uses the highest version possible. So a
+resignation counts more than the leader's other statements, however late these arrive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from copy import copy
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import count
+from typing import NamedTuple
 
 from .. import checks
 from ..core import quorum
-from ..scripts import ANNOUNCE, WATCH, Script
+from ..scripts import ANNOUNCE, WATCH
 from ..wire.resp import pack
 from .exclusive import Exclusive, beside
 
@@ -23,9 +25,11 @@ LAST = 2**53 - 1  # the version of a resignation
 LONGEST_VALUE = 65536  # bytes: it goes to every node with every renewal
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Word:
-    """What was said of an office. `left`: for how many seconds its leader is in office at least; 0: nobody is."""
+class Word(NamedTuple):
+    """A statement of who leads.
+
+    `left` is for how many seconds the leader is in office at least. 0 means that nobody is.
+    """
 
     term: int
     version: int
@@ -34,15 +38,18 @@ class Word:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Which of two words is the later one."""
+        """The order of words: the later one has the higher rank."""
         return self.term, self.version
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What the nodes that have answered say together: the highest `word`, with the longest time that is left of it.
+class Heard(NamedTuple):
+    """The answers of several nodes together.
 
-    `by`: the nodes that have it; `enough`: has a majority told? `clear`: do they agree, so that the others need not be waited for?
+    Attributes:
+        word: The highest word, with the longest time that a node reports for it.
+        by: The nodes that have it.
+        enough: Whether a majority has answered.
+        clear: Whether they agree, so that the other nodes need not be waited for.
     """
 
     word: Word
@@ -52,43 +59,54 @@ class Heard:
 
 
 class Office(Exclusive):
-    """The lock of an office, and what goes with it. Immutable.
+    """The lock of an office, and its register. Immutable.
 
-    `value`: what a leader says first; the other parameters are those of an Exclusive.
+    `value` is a leader's first statement. The other parameters are those of an Exclusive.
     """
 
-    __slots__ = ("_leader", "_watchers", "rider", "value")
-    rider: Callable[[int, float], bytes] | None
+    __slots__ = ("_leader", "_watchers", "value")
 
     def __init__(self, name: str, value: str, *, prefix: str = "", ttl: float, horizon: int) -> None:
         super().__init__(name, prefix=prefix, ttl=ttl, horizon=horizon, own="election")
         self.value = value_of(value)
         self._leader, self._watchers = beside(self.name, b"leader"), beside(self.name, b"watchers")
-        self.rider = None
-
-    def with_rider(self, rider: Callable[[int, float], bytes]) -> Office:
-        """The same lock, for one who has something to say while holding it."""
-        other = copy(self)
-        other.rider = rider
-        return other
 
     def announce(self, word: Word) -> bytes:
-        """The bytes that say this to a node. It is remembered for a guard longer than it is good for."""
-        term, version, left, keep = word.term, word.version, round(word.left * 1000), 2 * self.horizon
-        return self._say(ANNOUNCE, b"%d" % term, b"%d" % version, b"%d" % left, b"%d" % keep, word.value.encode())
+        """Return the bytes that announce this word to a node.
+
+        The node remembers it for one guard longer than it is valid.
+        """
+        return announcement(self._leader, self._watchers, word, 2 * self.horizon)
 
     def watch(self, token: bytes, ttl: float) -> bytes:
-        """The bytes that ask a node who leads, and have it tell this token of changes, for `ttl` seconds. An empty one: only ask."""
-        return self._say(WATCH, token, b"%d" % round(ttl * 1000))
+        """Return the bytes that ask a node who leads.
 
-    def _say(self, script: Script, *arguments: bytes) -> bytes:
-        return pack(b"EVALSHA", script.sha, b"%d" % script.keys, self._leader, self._watchers, *arguments)
+        The node tells the token of changes for `ttl` seconds. With an empty token, it only answers.
+        """
+        return pack(
+            b"EVALSHA", WATCH.sha, b"%d" % WATCH.keys, self._leader, self._watchers, token, b"%d" % round(ttl * 1000)
+        )
+
+
+def announcement(register: bytes, watchers: bytes, word: Word, keep: int) -> bytes:
+    """The bytes that put a word into a register, unless a later one is there.
+
+    Args:
+        register: The register's key.
+        watchers: The key of those who are told of a new word.
+        word: The word.
+        keep: Milliseconds for which it is remembered after it is no longer good.
+    """
+    term, version, left = b"%d" % word.term, b"%d" % word.version, b"%d" % round(word.left * 1000)
+    keys = b"%d" % ANNOUNCE.keys, register, watchers
+    return pack(b"EVALSHA", ANNOUNCE.sha, *keys, term, version, left, b"%d" % keep, word.value.encode())
 
 
 class Speech:
-    """What a leader says, version by version, beginning with the office's own value.
+    """A leader's statements, version by version, beginning with the office's own value.
 
-    Threads may say something at the same time, without a lock: a version is whoever's who took it, and only lower ones are ever forgotten.
+    Threads may add statements at the same time, without a lock: each takes a version of its own,
+    and only lower versions are ever forgotten.
     """
 
     __slots__ = ("_said", "_versions", "office")
@@ -99,46 +117,49 @@ class Speech:
         self.says(office.value)
 
     def says(self, value: str) -> None:
-        """From now on this."""
+        """Make this value the current statement."""
         version = next(self._versions)
         self._said[version] = value
 
     def word(self, term: int, left: float) -> Word:
-        """The latest, good for so many seconds; 0: a resignation."""
+        """Return the latest statement, valid for `left` seconds. 0 makes it a resignation."""
         if left <= 0:
             return Word(term, LAST)
-        said = self._said.copy()  # (in one step, whoever else is about to say something)
+        # One step, because other threads may add statements meanwhile.
+        said = self._said.copy()
         version = max(said)
         for earlier in said:
             if earlier < version:
                 self._said.pop(earlier, None)
         return Word(term, version, left, said[version])
 
-    def rider(self, fence: int, ttl: float) -> bytes:
-        """The bytes of it, along with what is said of the lock."""
+    def rider(self, token: bytes, fence: int, ttl: float) -> bytes:
+        """Return the bytes of the statement, which go along with a request for the lock."""
         return self.office.announce(self.word(fence, ttl))
 
 
 def value_of(value: object) -> str:
-    """What a leader may say of itself. ConfigError for what cannot be said."""
+    """Return a leader's value. Raise ConfigError for a value that is no text, or too long."""
     return checks.text(value, "what a leader says", most=LONGEST_VALUE)
 
 
 def heard(answers: Mapping[int, object], nodes: int) -> Heard:
-    """What the answers of some of these nodes to `watch` say together. Answers that are none do not count."""
+    """Combine the answers of nodes to `watch`. Answers of another form do not count."""
     words = {node: word for node, reply in answers.items() if (word := _read(reply)) is not None}
     needed = quorum.majority(nodes)
-    highest = max(words.values(), default=Word(0, 0))  # (of those with the same rank, the one with the longest time left)
+    # Of those with the same rank, the one with the longest time left.
+    highest = max(words.values(), default=Word(0, 0))
     by = frozenset(node for node, word in words.items() if word.rank == highest.rank)
     over = sum(words[node].left <= 0 for node in by)
-    if over >= needed:  # one node's clock may be wrong
+    # One node's clock may be wrong.
+    if over >= needed:
         highest = Word(highest.term, highest.version, 0.0, highest.value)
     enough = len(words) >= needed
     return Heard(highest, by, enough, clear=enough and (over in (0, len(by)) or over >= needed))
 
 
 def _read(reply: object) -> Word | None:
-    """One node's answer; None if that is not what the script says."""
+    """Read one node's answer. None if the script does not answer like this."""
     if not isinstance(reply, list) or len(reply) != 4:
         return None
     *numbers, value = reply

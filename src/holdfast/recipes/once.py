@@ -1,13 +1,17 @@
-"""What is done once: where its result is kept on a node, what is asked about it as bytes, and what the answers mean.
+"""Results of `once` on one node: where they are kept, the commands about them as bytes, and what
+the answers mean.
 
-Knows `scripts/look.lua` and `scripts/store.lua`. Must not know which nodes there are, who asks, or what a result stands for.
+Knows `scripts/look.lua` and `scripts/store.lua`. Must not know which nodes there are, who asks, or
+what a result stands for.
 
-A function may have succeeded with a result that nobody can make bytes of. Then a note is kept in its place, like any other value: it has
-run, and there is nothing to return. When a caller has a result forgotten, another note replaces it: the function may run again. That note
-outlasts the result, so that a copy which arrives late, or which one node still has, does not bring the result back.
+A function may succeed with a result that cannot be serialized. Then a note is kept in its place,
+like any other value: the function has run, and its result is not available. When a caller has a
+result forgotten, another note replaces it: the function may run again. That note outlasts the
+result. So a copy that arrives late, or that one node still has, does not bring the result back.
 
-A result has a ballot: whoever stores one has first looked on a majority, which thereby promises to store nothing lower, and stores what
-it has found there instead of its own. So of all results only one is ever on a majority with one ballot (Paxos, for one value).
+A result has a ballot. Before a client stores a result, it looks on a majority, which thereby
+promises to store nothing with a lower ballot. If it finds a result there, it stores that one
+instead of its own. So only one result is ever on a majority with one ballot (Paxos, for one value).
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ from ..scripts import LOOK, STORE, Script
 from ..wire.resp import pack
 from .exclusive import beside, keys_of
 
-_OURS = b"\0holdfast: "  # how all notes begin (no JSON begins with a zero byte, and no pickle)
+# How all notes begin (no JSON begins with a zero byte, and no pickle).
+_OURS = b"\0holdfast: "
 _NOTE = _OURS + b"it has run, and its result could not be kept\0"
 FORGOTTEN = _OURS + b"forgotten\0"  # the note that replaces a result
 _KEPT = re.compile(rb"(?!0{16})([0-9]{16}) (.*)", re.DOTALL)
@@ -30,7 +35,7 @@ _KEPT = re.compile(rb"(?!0{16})([0-9]{16}) (.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A result as a node keeps it. `left`: for how many milliseconds more."""
+    """A result as a node keeps it. `left` is for how many milliseconds more."""
 
     ballot: int
     value: bytes
@@ -38,13 +43,16 @@ class Copy:
 
     @property
     def void(self) -> bool:
-        """Is it the note that replaces a forgotten result?"""
+        """Whether this is the note that replaces a forgotten result."""
         return self.value == FORGOTTEN
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a node has answered to a look. `promised`: it stores nothing lower any more; `fence`: what stands there."""
+    """A node's answer to a look.
+
+    `promised` means that it stores nothing of a lower ballot any more. `fence` is its fence.
+    """
 
     promised: bool
     fence: int
@@ -55,7 +63,10 @@ Answers = Mapping[int, object]
 
 
 class Register:
-    """The result beside a lock's key. `horizon`: K, the fence horizon in ms. Immutable."""
+    """The commands about the result beside a lock's key. Immutable.
+
+    `horizon` is K, the fence horizon in ms.
+    """
 
     __slots__ = ("_fence", "_horizon", "_name", "_queue", "_result")
 
@@ -65,47 +76,57 @@ class Register:
 
     @property
     def key(self) -> bytes:
-        """Where a node keeps the result."""
+        """The key under which a node keeps the result."""
         return self._result
 
     def look(self, ballot: int = 0, token: bytes = b"") -> bytes:
-        """The bytes that ask for the result; with a ballot, for a promise, too. `token`: of the lock, if the ballot is not its fence."""
+        """Return the bytes that ask for the result, and with a ballot also for a promise.
+
+        `token` is that of the lock, if the ballot is not its fence.
+        """
         return _evalsha(LOOK, self._name, self._fence, self._result, b"%d" % ballot, self._horizon, token)
 
     def store(self, ballot: int, value: bytes, left: int) -> bytes:
-        """The bytes that keep a result, for so many milliseconds."""
-        return _evalsha(STORE, self._name, self._fence, self._queue, self._result, b"%016d" % ballot, self._horizon, b"%d" % left, value)
+        """Return the bytes that keep a result for `left` milliseconds."""
+        keys = (self._name, self._fence, self._queue, self._result)
+        return _evalsha(STORE, *keys, b"%016d" % ballot, self._horizon, b"%d" % left, value)
 
 
 def note(why: str) -> bytes:
-    """The value that is kept in place of a result that cannot be kept. `why`: it cannot."""
+    """Return the value to keep in place of a result that cannot be kept. `why` is the reason."""
     return _NOTE + why.encode()
 
 
 def noted(value: bytes) -> str | None:
-    """Why there is no result, if the value is such a note; None if it is a result."""
+    """Return the reason for a missing result, if the value is such a note. None for a result."""
     return value[len(_NOTE) :].decode("utf-8", "replace") if value.startswith(_NOTE) else None
 
 
 def reserved(value: bytes) -> bool:
-    """Does the value begin like a note? Then it cannot be kept as a result."""
+    """Whether the value begins like a note, and so cannot be kept as a result."""
     return value.startswith(_OURS)
 
 
 def seen(answers: Answers) -> list[Seen]:
-    """What nodes have answered to a look; an answer that is none of the script's is left out."""
+    """Return the nodes' answers to a look, without those that are no answers of the script."""
     return [it for it in map(_read, answers.values()) if it is not None]
 
 
 def agreed(answers: Answers, nodes: int) -> Copy | None:
-    """The result, if a majority has it with one ballot. (Equal values of different ballots prove nothing.)"""
+    """Return the result, if a majority has it with one ballot.
+
+    Equal values of different ballots prove nothing.
+    """
     copies = _copies(answers)
     ballot = quorum.agreed(quorum.majority(nodes), [it.ballot for it in copies])
     return max((it for it in copies if it.ballot == ballot), key=lambda it: it.left, default=None)
 
 
 def common(copies: Iterable[Copy | None]) -> Copy | None:
-    """The result, of which these are the copies that each set of nodes has agreed on: only if all have one, under the same ballot."""
+    """Return the result that all shards have agreed on, each with a copy under the same ballot.
+
+    `copies` has the copy that each shard has agreed on. If one is None, so is the result.
+    """
     found = list(copies)
     if any(it is None or found[0] is None or it.ballot != found[0].ballot for it in found):
         return None
@@ -113,36 +134,36 @@ def common(copies: Iterable[Copy | None]) -> Copy | None:
 
 
 def decided(answers: Answers, nodes: int) -> bool:
-    """Is it known whether a majority has one result, whatever the other nodes will answer?"""
+    """Whether it is known that a majority has one result, whatever other nodes will answer."""
     ballots = [it.ballot for it in _copies(answers)]
     most, needed = max(map(ballots.count, ballots), default=0), quorum.majority(nodes)
     return most >= needed or (len(answers) >= needed and most + nodes - len(answers) < needed)
 
 
 def promised(answers: Answers, nodes: int) -> bool:
-    """Has a majority promised?"""
+    """Whether a majority has promised."""
     return sum(it.promised for it in seen(answers)) >= quorum.majority(nodes)
 
 
 def newest(answers: Answers) -> Copy | None:
-    """The copy of the highest ballot, if there is any: the only one that a majority may have had."""
+    """Return the copy of the highest ballot, the only one that a majority may have had, or None."""
     return max(_copies(answers), key=lambda it: (it.ballot, it.left), default=None)
 
 
 def longest(answers: Answers) -> int:
-    """For how many milliseconds more some node will have a copy, whatever its ballot is; 0 if none has one."""
+    """Return for how many milliseconds some node will have a copy of any ballot, or 0."""
     return max([it.left for it in _copies(answers)], default=0)
 
 
 def lacking(answers: Answers) -> bool:
-    """Has a node answered that it has no copy, or one with a lower ballot than another node's?"""
+    """Whether a node lacks a copy, or has one with a lower ballot than another node's."""
     told = seen(answers)
     highest = max((it.copy.ballot for it in told if it.copy is not None), default=0)
     return any((0 if it.copy is None else it.copy.ballot) < highest for it in told)
 
 
 def stored(answers: Answers, ballot: int, nodes: int) -> bool | None:
-    """Has a majority stored it? False: it cannot any more; None: that is open."""
+    """Whether a majority has stored it. False if none can any more. None while that is open."""
     yes, needed = sum(it == ballot for it in answers.values()), quorum.majority(nodes)
     if yes >= needed:
         return True
@@ -150,7 +171,10 @@ def stored(answers: Answers, ballot: int, nodes: int) -> bool | None:
 
 
 def highest(answers: Answers) -> int:
-    """The highest fence of which the answers tell, to a look or to a store. (One that no ticket can have is of a damaged record.)"""
+    """Return the highest fence in the answers to a look or to a store.
+
+    Fences that no ticket can have come from damaged records and do not count.
+    """
     told = [it for it in answers.values() if type(it) is int] + [it.fence for it in seen(answers)]
     return max([it for it in told if it < LAST], default=0)
 
@@ -165,7 +189,8 @@ def _read(reply: object) -> Seen | None:
     promise, fence, left, text = reply
     if not all(type(it) is int for it in (promise, fence, left)) or not isinstance(text, bytes | None):
         return None
-    kept = _KEPT.fullmatch(text or b"")  # (what somebody else has written there is nothing)
+    # A value that another program has written does not count.
+    kept = _KEPT.fullmatch(text or b"")
     return Seen(promise == 1, fence, Copy(int(kept[1]), kept[2], max(left, 1)) if kept else None)
 
 

@@ -17,19 +17,21 @@ from ..wire.resp import pack
 
 LONGEST = 512  # bytes of a name, and of a key
 MOST = 10**12  # calls of a limit, or of a burst: nodes count up to 2**53
-MOST_LIMITS = 10  # limits of one rate: one script call has the keys of all of them
+# Limits of one rate: one script call has the keys of all of them.
+MOST_LIMITS = 10
 SECOND = 1_000_000  # microseconds
 SHORTEST, LASTS = 0.001, 1e8  # seconds: of a period; and until nothing is owed any more
 
-# Instead of a patience: the caller's turn has come, so the node looks only at calls that were really
-# taken. TURN - x: the same, and the node may count the call x microseconds ahead.
+# Instead of a patience: the caller's turn has come, so the node looks only at calls that were
+# really taken. TURN - x: the same, and the node may count the call x microseconds ahead.
 TURN = -1
-_TAKE, _PEEK = 0, -1  # what a script is asked to do; any other number is the moment of the take that is given back
+# What a script is asked to do; any other number is the moment of the take that is given back.
+_TAKE, _PEEK = 0, -1
 _REFUSED, _ALLOWED, _RESERVED, _AHEAD = range(4)  # what it answers
 
 
 class Limit(NamedTuple):
-    """`calls` in `period` microseconds, `burst` of them at once. (In a fixed window, all of them.)"""
+    """`calls` in `period` microseconds, `burst` of them at once. In a fixed window: all at once."""
 
     calls: int
     period: int
@@ -44,8 +46,8 @@ class Told:
         allowed: The call was taken; after a peek: it would be.
         reserved: The call was not taken, but the node has reserved a turn for it, in `retry`
         microseconds.
-        retry: Microseconds until the same call may be allowed. If it was taken a moment ahead: until it
-            counts. Else 0.
+        retry: Microseconds until the same call may be allowed. If it was taken a moment ahead:
+            until it counts. Else 0.
         reset: Microseconds until nothing is owed.
         remaining: How many calls are left now.
         at: What giving the call back has to name: the moment of the take, or the end of each
@@ -80,7 +82,8 @@ class Algorithm(Protocol):
         """How a limit stands in its key: limits that differ in anything have different keys."""
 
     def take(self, cost: int, patience: int = 0) -> bytes:
-        """The bytes that take `cost` calls, or reserve a turn at most `patience` microseconds ahead.
+        """The bytes that take `cost` calls, or reserve a turn at most `patience` microseconds
+        ahead.
 
         With TURN, the turn of the caller has come.
         """
@@ -92,11 +95,15 @@ class Algorithm(Protocol):
         """The bytes that give calls back. `at`: as the answer told."""
 
     def read(self, cost: int, reply: object) -> Told | None:
-        """What a node answered to a caller that wanted `cost` calls. None if the script never answers that."""
+        """What a node answered to a caller that wanted `cost` calls.
+
+        None if the script never answers that.
+        """
 
 
 class Gcra:
-    """The generic cell rate algorithm: what was taken flows back evenly, and `burst` calls may be taken at once.
+    """The generic cell rate algorithm: what was taken flows back evenly, and `burst` calls may be
+    taken at once.
 
     A node keeps the time that is owed: a call owes period / calls. Whole microseconds are not exact
     enough for that. So each one is divided into as many parts as the limit has calls, and
@@ -145,7 +152,7 @@ class Gcra:
 
 
 class Window:
-    """The fixed window: so many calls in each window of a period's length, which begins with the first of them."""
+    """The fixed window: each window has the length of a period, and begins with its first call."""
 
     __slots__ = ("_keys", "_limits", "most")
     kept: ClassVar[bytes] = b"window"
@@ -200,7 +207,8 @@ def key_of(kind: type[Algorithm], name: str, prefix: str, key: object, limit: Li
     checks.text(name, "a rate's name", most=LONGEST)
     if not name:
         raise ConfigError("a rate needs a name")
-    # The first brace that closes ends the name. The limit follows, then the key, with anything in it.
+    # The first brace that closes ends the name. The limit follows, then the key, with anything in
+    # it.
     if "{" in name or "}" in name:
         raise ConfigError(
             f"{name!r} cannot be a rate's name: it has a brace in it. Give what differs from call to call as `key=`"

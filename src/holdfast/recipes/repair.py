@@ -1,13 +1,18 @@
-"""Registers that a node may have forgotten: what each node remembers, what a majority knows better, and the bytes that write it back.
+"""Registers that a node may have forgotten: what each node remembers, what a majority knows better,
+and the bytes that write it back.
 
-Knows `scripts/registers.lua`, `recall.lua`, `mend.lua` and `arrive.lua`. Must not know which nodes there are, who asks, or when.
+Knows `scripts/registers.lua`, `recall.lua`, `mend.lua` and `arrive.lua`. Must not know which nodes
+there are, who asks, or when.
 
-A register is what once, fill, rate, latch and barrier keep. A node that restarted without its data has none of them. What is written back
-follows each register's own rule, so that writing it late, or twice, changes nothing:
+A register is what once, fill, rate, latch and barrier keep. A node that restarted without its data
+has none of them. What is written back follows each register's own rule, so that writing it late, or
+twice, changes nothing:
 
-- Results and cached values have a version (a ballot or a fence). The version that a majority has is written where a lower one is, or none.
+- Results and cached values have a version (a ballot or a fence). The version that a majority has is
+written where a lower one is, or none.
 - Rates and windows count time and calls. A node is raised to what a majority counts, at the least.
-- Latches and barriers know arrivals and generations, which only grow. Each node is told what any other knows.
+- Latches and barriers know arrivals and generations, which only grow. Each node is told what any
+other knows.
 """
 
 from __future__ import annotations
@@ -22,19 +27,25 @@ from ..core.round import Round
 from ..scripts import ARRIVE, MEND, RECALL, REGISTERS
 from ..wire.resp import pack
 
-BATCH = 25  # registers that a node is asked about at a time: a latch may have told of 1,000 ids of 512 bytes
+# Registers that a node is asked about at a time: a latch may have told of 1,000 ids of 512 bytes.
+BATCH = 25
 STEP = b"1000"  # keys that a node looks at before it serves other clients
-SPARE = 1_000_000  # microseconds by which counts may differ: calls that are under way make them differ, too
+# Microseconds by which counts may differ: calls that are under way make them differ, too.
+SPARE = 1_000_000
 VERSIONS, COUNTS, GATHERINGS = (b"result", b"cache"), (b"rate", b"window"), (b"latch", b"barrier")
-NOTED = 365 * 86_400_000  # milliseconds for which a node keeps the note that it was repaired
+# Milliseconds for which a node keeps the note that it was repaired.
+NOTED = 365 * 86_400_000
 _RUN = re.compile(r"^run_id:([0-9a-f]{40})\r?$", re.MULTILINE)
 _VERSION = re.compile(rb"([0-9]{1,16})([ :])")
 _KEY = re.compile(rb"(\{[^}]+\}):([a-z]+)(.*)", re.DOTALL)
 
 
 class Copy(NamedTuple):
-    """A result, or a cached value, on one node. `note`: 1 if it says that the value was dropped, which is later than a value of the
-    same version; `left`: milliseconds for which the node keeps it."""
+    """A result, or a cached value, on one node.
+
+    `note`: 1 if it says that the value was dropped, which is later than a value of the same
+    version; `left`: milliseconds for which the node keeps it.
+    """
 
     version: int
     note: int
@@ -47,15 +58,21 @@ class Copy(NamedTuple):
 
 
 class Count(NamedTuple):
-    """What one node counts of a rate. `left`: microseconds, that are owed or that the window lasts; `taken`: calls, in a window."""
+    """What one node counts of a rate.
+
+    `left`: microseconds, that are owed or that the window lasts; `taken`: calls, in a window.
+    """
 
     left: int
     taken: int
 
 
 class Gathered(NamedTuple):
-    """A latch or barrier on one node. `needed`: how many have to arrive; `over`: the generations that are; `left`: milliseconds for
-    which the node keeps it."""
+    """A latch or barrier on one node.
+
+    `needed`: how many have to arrive; `over`: the generations that are; `left`: milliseconds for
+    which the node keeps it.
+    """
 
     needed: int
     over: int
@@ -64,13 +81,17 @@ class Gathered(NamedTuple):
 
 
 State: TypeAlias = Copy | Count | Gathered
-Work: TypeAlias = Generator[Mapping[int, bytes], Round, "Tally"]  # it yields what to ask which node, and is sent the round
+# It yields what to ask which node, and is sent the round.
+Work: TypeAlias = Generator[Mapping[int, bytes], Round, "Tally"]
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of some registers. `found`: how many there are; `mended`: copies that were written back; `lacking`: copies that nodes
-    still lack; `unsure`: the nodes of which it is not known that they lack nothing."""
+    """What became of some registers.
+
+    `found`: how many there are; `mended`: copies that were written back; `lacking`: copies that
+    nodes still lack; `unsure`: the nodes of which it is not known that they lack nothing.
+    """
 
     found: int = 0
     mended: int = 0
@@ -86,7 +107,9 @@ class Tally:
 
 
 class Lack(NamedTuple):
-    """What some nodes lack of one register. `said`: the bytes that write it back, by node; of a copy, they still need its value.
+    """What some nodes lack of one register.
+
+    `said`: the bytes that write it back, by node; of a copy, they still need its value.
 
     `rank`: of a copy, with the nodes that have it (`holders`).
     """
@@ -107,7 +130,9 @@ def registers(prefix: str, cursor: bytes) -> bytes:
 
 
 def listed(reply: object, prefix: str) -> tuple[bytes, list[bytes]] | None:
-    """The next cursor and the registers of one step, those whose names have this prefix; None if the script does not say that."""
+    """The next cursor and the registers of one step, those whose names have this prefix; None if
+    the script does not say that.
+    """
     items = [it for it in reply if isinstance(it, bytes)] if isinstance(reply, list) else []
     return (items[0], [it for it in items[1:] if _has_prefix(it, prefix.encode())]) if items else None
 
@@ -155,7 +180,8 @@ def _note(prefix: str, run_id: str) -> bytes:
 class Told:
     """What all nodes that have answered remember of some registers.
 
-    `took`: milliseconds that asking took; `now`: each node's clock, in microseconds; `silent`: the nodes that have not answered.
+    `took`: milliseconds that asking took; `now`: each node's clock, in microseconds; `silent`: the
+    nodes that have not answered.
     """
 
     __slots__ = ("_majority", "_states", "now", "silent", "took")
@@ -178,7 +204,10 @@ class Told:
         return sorted(node for node, state in self._states[key].items() if state is not None)
 
     def lack(self, key: bytes, patience: int) -> Lack | None:
-        """What some nodes lack of a register, if they do. `patience`: microseconds after which nothing of this is written any more."""
+        """What some nodes lack of a register, if they do.
+
+        `patience`: microseconds after which nothing of this is written any more.
+        """
         kind, states = kind_of(key), self._states[key]
         until = {node: b"%d" % (now + patience) for node, now in self.now.items()}
         if kind in VERSIONS:
@@ -195,7 +224,9 @@ class Told:
         if not nodes or left <= 0:
             return None
         if kind_of(key) == b"cache" and rank < max(it.rank for it in copies.values()):
-            return None  # a newer value, or a note, is under way. (A result that a majority has stays the result, under any ballot.)
+            # A newer value, or a note, is under way. (A result that a majority has stays the
+            # result, under any ballot.).
+            return None
         number = b"%d" % (rank // 2)
         said = {node: (until[node], number, b"%d" % (self.now[node] // 1000 + left)) for node in nodes}
         return Lack(key, nodes, said, rank, holders)
@@ -215,11 +246,13 @@ class Told:
         if not nodes:
             return None
         taken = b"%d" % (most.taken if window else 0)
-        return Lack(key, nodes, {node: (until[node], b"%d" % (self.now[node] + most.left), taken, b"") for node in nodes})
+        said = {node: (until[node], b"%d" % (self.now[node] + most.left), taken, b"") for node in nodes}
+        return Lack(key, nodes, said)
 
     def _gathered(self, key: bytes, gathered: Mapping[int, Gathered]) -> Lack | None:
         if len({it.needed for it in gathered.values()}) != 1:
-            return None  # nobody knows it; or they do not agree, which its users are told
+            # Nobody knows it; or they do not agree, which its users are told.
+            return None
         over = max(it.over for it in gathered.values())
         latch = kind_of(key) == b"latch"
         ids = frozenset[bytes]().union(*(it.ids for it in gathered.values() if it.over == over))
@@ -231,29 +264,36 @@ class Told:
         any_of_them = next(iter(gathered.values()))
         left = max(max(it.left for it in gathered.values()) - self.took, 1)
         generation = 0 if latch else over
+        numbers = (any_of_them.needed, generation, left, latch and over > 0)
         said = (
             *_keys(key, generation, latch),
-            *(b"%d" % any_of_them.needed, b"%d" % generation, b"%d" % left, b"%d" % (latch and over > 0), b"0", b"0", b"", b"0"),
+            *(b"%d" % it for it in numbers),
+            *(b"0", b"0", b"", b"0"),
             b"\0".join(sorted(ids)),
         )
         return Lack(key, nodes, dict.fromkeys(nodes, said))
 
 
 def _behind(here: Count, there: Count, window: bool) -> bool:
-    """Does a node count less than a majority, by more than calls under way can explain? (Of a window: it has forgotten it.)"""
+    """Does a node count less than a majority, by more than calls under way can explain?
+
+    (Of a window: it has forgotten it.)
+    """
     if window:
         return here.taken < there.taken and abs(here.left - there.left) > SPARE
     return there.left - here.left > SPARE
 
 
 def _keys(key: bytes, generation: int, latch: bool) -> tuple[bytes, bytes, bytes, bytes]:
-    """The keys of the script that notes arrivals: the register, who has arrived, who waits, and what can be forgotten afterwards."""
+    """Return the keys of the script that notes arrivals.
+
+    They are the register, the arrivals, the waiters, and what can be forgotten afterwards.
+    """
     parts = _KEY.fullmatch(key)
     assert parts is not None
     number, before = (b"", b"") if latch else (b"%d" % generation, b"%d" % (generation - 1))
-    arrived, awaited, gone = (
-        b"%b:%b%b" % (parts[1], word, parts[3]) for word in (b"arrived" + number, b"awaited" + number, b"arrived" + before)
-    )
+    words = (b"arrived" + number, b"awaited" + number, b"arrived" + before)
+    arrived, awaited, gone = (b"%b:%b%b" % (parts[1], word, parts[3]) for word in words)
     return key, arrived, awaited, gone
 
 
@@ -291,8 +331,9 @@ def mending(
         keys: The registers, at most `BATCH`.
         nodes: How many nodes there are.
         patience: Microseconds after which nothing of what was read is written back.
-        finders: The nodes that have just listed each register. Only the first of the nodes that list registers (`among`) and have one
-            sees to it, so that each is counted once. None: all of the keys are meant.
+        finders: The nodes that have just listed each register. Only the first of the nodes that
+            list registers (`among`) and have one sees to it, so that each is counted once. None:
+            all of the keys are meant.
         among: The nodes that list their registers.
 
     Returns:
@@ -301,11 +342,16 @@ def mending(
     tally = Tally()
     told = Told((yield dict.fromkeys(range(nodes), recall(keys))), keys, nodes)
     tally.unsure = told.silent
-    mine = [key for key in keys if (holders := told.holders(key)) and (finders is None or _first(holders, among) in finders[key])]
+    mine = [
+        key
+        for key in keys
+        if (holders := told.holders(key)) and (finders is None or _first(holders, among) in finders[key])
+    ]
     tally.found = len(mine)
     lacks = [lack for key in mine if (lack := told.lack(key, patience)) is not None]
     if counted := [it.key for it in lacks if kind_of(it.key) in COUNTS]:
-        # A call that was under way when one node was asked has arrived by now. What is still lacking was forgotten.
+        # A call that was under way when one node was asked has arrived by now. What is still
+        # lacking was forgotten.
         again = Told((yield dict.fromkeys(range(nodes), recall(counted))), counted, nodes)
         before = {it.key: it for it in lacks if it.key in counted}
         lacks = [it for it in lacks if it.key not in counted]

@@ -1,17 +1,26 @@
 """The scripts that nodes run: their text, their digests, and what each is told.
 
-Knows what lies in this folder. Must not know who calls a script, with what, or what its answer means: a script's head comment says that.
+Knows what lies in this folder. Must not know who calls a script, with what, or what its answer
+means: a script's head comment says that.
 """
 
 from __future__ import annotations
 
-import hashlib
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import cached_property
+
+try:
+    # Nothing but this one function. The module hashlib loads all of OpenSSL with it, which takes
+    # longer than everything else here.
+    from _sha1 import sha1  # type: ignore[import-not-found, unused-ignore]  # (it has types for some versions)
+except ImportError:
+    from hashlib import sha1
 
 __all__ = [
     "ANNOUNCE",
     "ARRIVE",
+    "BASIC",
     "ELECTION",
     "EXCLUSIVE",
     "FILLS",
@@ -38,6 +47,7 @@ __all__ = [
     "RW_REQUEST",
     "SHARED",
     "STORE",
+    "SURVEY",
     "VOID",
     "WATCH",
     "WINDOW",
@@ -45,14 +55,32 @@ __all__ = [
 ]
 
 
-class Script(NamedTuple):
-    """One script. `source`: for SCRIPT LOAD; `sha`: for EVALSHA; `keys`: how many KEYS it is given; `arguments`: what its ARGV holds."""
+class Script:
+    """One script.
 
-    name: str
-    source: bytes
-    sha: bytes
-    keys: int
-    arguments: tuple[str, ...]
+    Args:
+        name: The name of its file.
+        text: Its text, with comments.
+        keys: How many KEYS it is given.
+        arguments: What its ARGV holds.
+    """
+
+    def __init__(self, name: str, text: bytes, keys: int, arguments: tuple[str, ...]) -> None:
+        self.name, self._text, self.keys, self.arguments = name, text, keys, arguments
+
+    # Both are made at their first use: most programs use few of the scripts. The text is read at
+    # once, so that it always fits the modules of the same version.
+
+    @cached_property
+    def source(self) -> bytes:
+        """The text for SCRIPT LOAD, without comments."""
+        return bare(self._text)
+
+    @cached_property
+    def sha(self) -> bytes:
+        """The digest for EVALSHA."""
+        digest: str = sha1(self.source, usedforsecurity=False).hexdigest()
+        return digest.encode()
 
 
 def _read(file: str) -> bytes:
@@ -60,10 +88,20 @@ def _read(file: str) -> bytes:
         return opened.read()
 
 
-def _script(name: str, keys: int, *arguments: str, parts: Sequence[str] = ()) -> Script:
-    source = b"".join(_read(f"{part}.lua") for part in parts or (name,))
-    return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode(), keys, arguments)
+def bare(text: bytes) -> bytes:
+    """Return a script without its lines of comment and its indentation.
 
+    Every client sends its scripts with every connection, and nobody reads them there. Each line
+    stays a line, so that the numbers in a node's error messages are those of the file.
+    """
+    return _ASIDE.sub(b"", text)
+
+
+def _script(name: str, keys: int, *arguments: str, parts: Sequence[str] = ()) -> Script:
+    return Script(name, b"".join(_read(f"{part}.lua") for part in parts or (name,)), keys, arguments)
+
+
+_ASIDE = re.compile(rb"^[ \t]+(?:--.*)?|^--.*", re.MULTILINE)
 
 REQUEST = _script("request", 4, "token", "ttl", "mode", "P", "K", "PXAT")
 RELEASE = _script("release", 4, "token", "K")
@@ -82,23 +120,32 @@ ARRIVE = _script("arrive", 4, "count", "generation", "keep", "over", "birth", "k
 RECALL = _script("recall", 0, "keys")
 MEND = _script("mend", 1, "until", "first", "second", "value")
 
-RW_REQUEST = _script("rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else"))
+RW_REQUEST = _script(
+    "rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else")
+)
 RW_RELEASE = _script("rw_release", 6, "token", "K", parts=("rw_release", "rw_common", "rw_release_else"))
 
-# Those of operators, who need them now and then: handed over with every call (EVAL), and not loaded by every client.
-INSPECT = _script("inspect", 7, "most")
+# Those of operators, who need them now and then: handed over with every call (EVAL), and not loaded
+# by every client.
+INSPECT = _script("inspect", 8, "most")
 FORCE_RELEASE = _script("force_release", 4, "K", "only")
 RW_FORCE_RELEASE = _script("rw_force_release", 6, "only", "K", parts=("rw_common", "rw_force_release"))
 NAMES = _script("names", 0, "cursor", "pattern", "count")
+SURVEY = _script("survey", 0, "keys")
 REGISTERS = _script("registers", 0, "cursor", "pattern", "count")
 
-EXCLUSIVE = (REQUEST, RELEASE)  # those of a plain lock
-SHARED = (RW_REQUEST, RW_RELEASE)  # of a read-write lock
+# Those of a plain lock.
+EXCLUSIVE = (REQUEST, RELEASE)
+# Of a read-write lock.
+SHARED = (RW_REQUEST, RW_RELEASE)
 RATES = (GCRA, WINDOW)
 ELECTION = (ANNOUNCE, WATCH)
 ONCE = (LOOK, STORE)
 FILLS = (PEEK, PUT, VOID)
 MENDING = (RECALL, MEND)
 
-# Those that are called by their digests, in the order in which a lane loads them.
+# Those that every lane loads as it connects, in this order: all that a client of plain locks says.
+BASIC = (*EXCLUSIVE, ROLL)
+
+# Those that are called by their digests. A lane loads the others before their first use.
 LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL, *MENDING)

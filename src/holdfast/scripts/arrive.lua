@@ -1,20 +1,27 @@
--- arrive: notes who has arrived at a latch, or in one generation of a barrier; when all have, whoever waits is told.
+-- arrive: notes who has arrived at a latch, or in one generation of a barrier. When all have
+-- arrived, it tells the waiters.
 --
--- KEYS  state arrived awaited gone
---   gone: what nobody needs any more once all have arrived: a latch's own set, the set of a barrier's generation before
--- ARGV  count generation keep over birth known token ttl ids
---   count       how many have to arrive
---   generation  of which this is: 0 for a latch. All before it are over, whether this node has heard of it or not
---   keep        for how many ms to remember all this, from now on; 0: only look, and change nothing
---   over        1: all have arrived, somebody has seen it; 0: not that anybody knew
---   birth known what the caller was told here before: since when this node remembers, and how many ids
---   token ttl   who wants to be told when all have arrived, for how many ms; no token: nobody
---   ids         who has arrived, with a NUL between two
--- Answer: {generations that are over, birth, how many ids were told before, the others, with a NUL between two}
---         If this generation is over: {those that are over, birth, 0, those of ids that have come too late: without them the set is full}
---     or  the count that others have named, if it is another one. Nothing was noted then
---
--- state is "count birth generations". In arrived the score is the place, by which what was told before is left out; in awaited the deadline.
+-- KEYS: `state`, `arrived`, `awaited`, `gone`.
+--   `state`    Holds "count birth generations".
+--   `arrived`  A sorted set of ids. Its scores are places. What the caller knows is left out by them.
+--   `awaited`  A sorted set of tokens. Its scores are deadlines.
+--   `gone`     What nobody needs once all have arrived: a latch's own set, or the set of a
+--              barrier's previous generation.
+-- ARGV: `count`, `generation`, `keep`, `over`, `birth`, `known`, `token`, `ttl`, `ids`.
+--   `count`       How many have to arrive.
+--   `generation`  The generation that the ids arrive in. It is 0 for a latch. All earlier ones are
+--                 over, even if this node never heard of them.
+--   `keep`        How long to remember all this, in ms from now. 0: read only, change nothing.
+--   `over`        1: somebody has seen that all have arrived. 0: nobody is known to have seen it.
+--   `birth`       What this node told the caller before: since when it remembers.
+--   `known`       What this node told the caller before: how many ids.
+--   `token`       The waiter to tell when all have arrived. Empty: nobody.
+--   `ttl`         For how many ms to tell it.
+--   `ids`         Who has arrived, with a NUL between two.
+-- Answer: {generations that are over, birth, how many ids were told before, the other ids}.
+--   If this generation is over, the last two are 0 and the given ids that came too late, which are
+--   those that a full set does not have.
+--   If others have named another count, the answer is that count, and nothing was noted.
 local call, state, arrived, awaited = redis.call, KEYS[1], KEYS[2], KEYS[3]
 local count, generation, keep, ids = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[9]
 local t = call('TIME')

@@ -1,14 +1,15 @@
--- force_release: an operator takes the lock away on this node, whoever has it, and it is handed on.
+-- force_release: takes the lock away on this node for an operator, and hands it on.
 --
--- KEYS  name fence queue waiters
--- ARGV  K only
---   K     the fence horizon in ms, half the guard
---   only  the value that has to hold it, or nothing is done; empty: whatever does
--- Answer: the value that held this node (its first 256 bytes), or null if nothing was taken from anybody
+-- KEYS: `name`, `fence`, `queue`, `waiters`.
+-- ARGV: `K`, `only`.
+--   `K`     The fence horizon in ms, half the guard.
+--   `only`  The value that must hold the name, or the script does nothing. Empty: any value.
+-- Answer: the value that held this node (its first 256 bytes), or null if nothing was taken.
 --
--- It also repairs a fence record that no clock allows: one further ahead of this node's clock than K, or no number. Clients count no
--- fence of such a node. The record becomes now + K: every fence that was proposed by a clock that is used was below that, so every later
--- fence is still greater than all that were ever counted.
+-- It also repairs a fence record that no clock allows: one that is further ahead of this node's
+-- clock than K, or is no number. Clients count no fence of such a node. The record becomes now + K.
+-- Every fence that was proposed by a usable clock was below that. So every later fence is greater
+-- than all that were ever counted.
 local name, fence, queue, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local call, K, only = redis.call, tonumber(ARGV[1]), ARGV[2]
 local holder = call('GET', name)
@@ -18,10 +19,12 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local function text(number) return string.format('%.0f', number) end
 local known, most = call('GET', fence), (now + K) * 1000
 if known and not ((tonumber(known) or math.huge) <= most) then call('SET', fence, text(most), 'PXAT', text(now + 2 * K)) end
-if holder == 'shared' or holder and string.match(holder, '^%d+:%x+:%x+:[rw]$') then return false end       -- rw_force_release's business
+-- Read-write locks are left to rw_force_release.
+if holder == 'shared' or holder and string.match(holder, '^%d+:%x+:%x+:[rw]$') then return false end
 if holder then
     call('DEL', name)
-    if string.match(holder, '^%d+:%x+:%x+$') then                   -- one of ours: it must not believe in this node any longer
+    -- A holdfast client must stop counting on this node.
+    if string.match(holder, '^%d+:%x+:%x+$') then
         redis.pcall('PUBLISH', string.sub(holder, 18, 49), 'x ' .. holder .. ' 0 ' .. name)
     end
 end

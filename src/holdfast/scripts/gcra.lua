@@ -1,31 +1,30 @@
 -- gcra: takes calls from limits that flow back evenly (the generic cell rate algorithm), from all
--- of them or from none; reserves a turn; or gives back what was taken.
+-- of them or from none. It also reserves a turn, or gives back what was taken.
 --
--- KEYS  limit
---   one for each limit of the rate
--- ARGV  what patience parts q r Q R
---   what      0: take. -1: answer as if to a take, and change nothing. Else: give back what was
---             taken at this moment, as the answer told
---   patience  for how many microseconds the caller would wait for a turn; 0: it does not wait; -1:
---             its turn has come; -1 - x: the same, and the call may be counted x microseconds ahead
---   parts     of one microsecond: as many as the limit has calls, so that every share of the period
---             is a whole number of them
---   q r       what is taken, in microseconds and parts
---   Q R       the most that may be owed, the burst, in microseconds and parts
---   (the last five for each limit)
--- Answer: {1 if allowed, 0 if not, 2 if a turn is reserved, 3 if allowed and counted ahead; now, in
---          microseconds of this node's clock; for each limit: what is owed now, in microseconds; and parts}
---         What is owed includes the turns that others have reserved, unless the caller's turn has
---         come.
+-- KEYS: one `limit` for each limit of the rate.
+-- ARGV: `what`, `patience`, and then `parts`, `q`, `r`, `Q`, `R` for each limit.
+--   `what`      0: take. -1: answer as if to a take, and change nothing. Any other number: give
+--               back what was taken at this moment, which the answer has told.
+--   `patience`  For how many microseconds the caller would wait for a turn. 0: it does not wait.
+--               -1: its turn has come. -1 - x: the same, and the call may be counted x
+--               microseconds ahead.
+--   `parts`     How many parts one microsecond has: as many as the limit has calls. So every share
+--               of the period is a whole number of parts.
+--   `q`, `r`    What is taken, in microseconds and parts.
+--   `Q`, `R`    The most that may be owed (the burst), in microseconds and parts.
+-- Answer: {verdict, now, and for each limit what is owed now, in microseconds and parts}.
+--   The verdict is 1 if allowed, 0 if not, 2 if a turn is reserved, 3 if allowed and counted ahead.
+--   `now` is in microseconds of this node's clock. What is owed includes the turns that others have
+--   reserved, unless the caller's turn has come.
 --
--- A key holds the moment at which nothing will be owed: microseconds and parts; and, while turns
--- are reserved, the end of the line: the moment, in microseconds, at which nothing would be owed if
--- everybody in line had taken. It expires at the later one.
+-- A key holds the moment at which nothing will be owed, in microseconds and parts. While turns are
+-- reserved, it also holds the end of the line: the moment in microseconds at which nothing would be
+-- owed if everybody in line had taken. The key expires at the later one.
 --
 -- The line only decides who may ask when. A caller whose turn has come is judged by what was really
--- taken, like everybody else: so the limit holds, whatever becomes of the line. A call that is
--- counted ahead counts for the first moment at which it fits: more is owed until then than the
--- burst, and nobody else gets in before.
+-- taken, like everybody else. So the limit holds, whatever becomes of the line. A call that is
+-- counted ahead counts for the first moment at which it fits. Until then more than the burst is
+-- owed, and nobody else gets in before.
 local call, what, patience = redis.call, tonumber(ARGV[1]), tonumber(ARGV[2])
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -90,9 +89,9 @@ end
 
 if what > 0 then
     for _, it in ipairs(limits) do
-        -- As much of it as cannot have flowed back by itself since: without it, the time may have
-        -- passed while nothing was owed. Nothing while calls are counted ahead: those that came after
-        -- this one keep to their moments, and would be joined there by others.
+        -- Give back only what cannot have flowed back by itself since: without this call, that time
+        -- might have passed while nothing was owed. Give back nothing while calls are counted ahead.
+        -- Later calls keep to their moments, and others would join them there.
         local back = it.q - math.max(now - what, 0)
         if back >= 0 and it.owed + it.rest > 0 and it.past then
             it.owed, it.rest = it.owed - back, it.rest - it.r

@@ -1,12 +1,15 @@
--- look: tells which result is kept; with a ballot, also promises that none of a lower ballot is stored here from now on.
+-- look: reads the kept result. With a ballot, it also promises that this node stores no result of a
+-- lower ballot from now on.
 --
--- KEYS  name fence result
--- ARGV  ballot K token
---   ballot  0: promise nothing
---   K       as in request.lua
---   token   empty: the ballot is the fence of whoever holds the lock, and nobody else's. Else the holder has chosen it: promised only where
---           the lock is this token's and nothing is above the ballot. So every fence that is granted here later is above it, too
--- Answer: {1 if promised, else 0; F, 0 without a ballot; PTTL of the result; the result, its ballot in 16 digits before it, or null}
+-- KEYS: `name`, `fence`, `result`.
+-- ARGV: `ballot`, `K`, `token`.
+--   `ballot`  0: promise nothing.
+--   `K`       As in request.lua.
+--   `token`   Empty: the ballot is the fence of the lock's holder, and nobody else has it. Otherwise
+--             the holder has chosen the ballot. It is promised only if this token holds the lock here
+--             and nothing is above the ballot. So every fence that is granted here later is above it.
+-- Answer: {1 if promised, otherwise 0; F; PTTL of the result; the result or null}.
+--   `F` is 0 without a ballot. The result begins with its own ballot, in 16 digits.
 local call, name, fence, result = redis.call, KEYS[1], KEYS[2], KEYS[3]
 local ballot, K, token = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local promised, F = 0, 0

@@ -1,14 +1,16 @@
--- mend: writes back what this node has forgotten of a register, and others remember. What is here only ever rises.
+-- mend: writes back what this node has forgotten of a register and others remember. A register
+-- only ever rises.
 --
--- KEYS  register
--- ARGV  until first second value
---   until  in microseconds of this node's clock: from then on nothing is written, since what was read elsewhere may be out of date
---   of a result or a cached value: its version, the moment at which it expires (ms), and all of it, the version included. A note that
---     the value was dropped is later than a value of the same version
---   of a rate: the moment at which nothing will be owed (microseconds), and parts of one
---   of a window: the moment at which it ends (microseconds), and how many calls were taken in it
---   (all moments by this node's clock)
--- Answer: 1 if it was written, 0 if it is here by now, -1 if it is too late
+-- KEYS: `register`.
+-- ARGV: `until`, `first`, `second`, `value`.
+--   `until`   A moment in microseconds. From then on nothing is written, because what was read
+--             elsewhere may be out of date.
+--   A result or a cached value has its version, the moment at which it expires (ms), and all of it,
+--   with the version. A note that a value was dropped is later than a value of the same version.
+--   A rate has the moment at which nothing will be owed (microseconds), and parts of one.
+--   A window has the moment at which it ends (microseconds), and how many calls were taken in it.
+--   All moments are by this node's clock.
+-- Answer: 1 if it was written, 0 if this node has it by now, -1 if it is too late.
 local call, key = redis.call, KEYS[1]
 local first, second = tonumber(ARGV[2]), tonumber(ARGV[3])
 local kind = string.match(key, '^{[^}]+}:(%a+)')
@@ -27,11 +29,13 @@ end
 
 local moment, number, line = string.match(here, '^(%d+) (%d+) ?(%d*)$')
 moment, number = tonumber(moment) or 0, tonumber(number) or 0
-local later = first > moment                            -- more is owed there than here
+-- Is more owed on other nodes than here?
+local later = first > moment
 if kind == 'window' then later = moment <= now or second > number end
 if not later or first <= now then return 0 end
 local kept, lasts = string.format('%.0f %.0f', first, second), first
-if (tonumber(line) or 0) > now then                     -- who waits in line stays there
+-- Callers in line stay there.
+if (tonumber(line) or 0) > now then
     kept, lasts = kept .. ' ' .. line, math.max(first, tonumber(line))
 end
 call('SET', key, kept, 'PXAT', string.format('%.0f', math.floor(lasts / 1000) + 1))

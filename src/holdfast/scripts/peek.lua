@@ -1,11 +1,15 @@
--- peek: looks at a value that was computed, and at how fresh it is; or at a note that says that there is none any more.
+-- peek: reads a computed value and its freshness, or a note that the value was dropped.
 --
--- KEYS  {name}:cache
--- Answer: {for how many more ms the value is fresh, by this node's clock; 0 or less: for how long it has not been, the fence of whoever
---   computed it, for how many ms it was to be fresh at first, the value}; {0, fence} of a note; null if there is neither
+-- KEYS: `{name}:cache`.
+-- Answer: {ms, fence, ttl, value} of a value, {0, fence} of a note, null if there is neither.
+--   `ms`     For how many more ms the value is fresh, by this node's clock. <= 0: for how long it
+--            has not been.
+--   `fence`  The fence of the lease under which the value was computed.
+--   `ttl`    For how many ms it was to be fresh at first.
 --
--- The key holds fence:stale:ttl and the value. `stale`: for how many ms it may be shown once it is not fresh any more. A note is fence: and
--- nothing else: no value of this fence, or of a lower one, counts any more, on whichever node it is.
+-- The key holds "fence:stale:ttl value". `stale` is for how many ms the value may be shown after it
+-- is no longer fresh. A note is "fence:" alone. It invalidates every value of this fence or of a
+-- lower one, on any node.
 local kept = redis.call('GET', KEYS[1]) or ''
 local fence, stale, ttl, at = string.match(kept, '^(%d+):(%d+):(%d+) ()')
 if fence then

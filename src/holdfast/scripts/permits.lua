@@ -1,10 +1,11 @@
--- permits: which permits of a semaphore are held on this node. Changes nothing.
+-- permits: lists the permits of a semaphore that are held on this node. Changes nothing.
 --
--- KEYS  name
--- ARGV  permits
---   name     of the semaphore. The key of its slot 7 is name, "[slot 7]", with nothing between them
---   permits  how many slots to look at, from slot 0 on
--- Answer: for each slot whose key exists: its number, the value of its key (its first 256 bytes), the key's PTTL (-1: no expiry)
+-- KEYS: `name`.
+--   `name`  The semaphore's name. The key of its slot 7 is the name with "[slot 7]" appended.
+-- ARGV: `permits`.
+--   `permits`  How many slots to read, beginning with slot 0.
+-- Answer: three values for each slot whose key exists. They are its number, the key's value (its
+--   first 256 bytes), and the key's PTTL (-1: no expiry).
 local call, answer = redis.call, {}
 for slot = 0, tonumber(ARGV[1]) - 1 do
     local key = KEYS[1] .. '[slot ' .. string.format('%.0f', slot) .. ']'

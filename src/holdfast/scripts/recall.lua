@@ -1,20 +1,24 @@
--- recall: tells what this node remembers of some registers. Changes nothing.
+-- recall: reads what this node remembers of some registers. Changes nothing.
 --
--- ARGV  keys
---   keys  each with its length and a colon before it, such as 5:{a}:b
---   (not as KEYS: they lie in different slots, and a node that is the only shard of a cluster would refuse them)
--- Answer: {now, in microseconds of this node's clock; then for each key what is kept there, an empty list if nothing is}
---   of a result or a cached value: {version, 1 if it says that the value was dropped, for how many ms more}. Its ballot, or its
---     fence, is its version
---   of a rate: {microseconds that are owed, and parts of one}
---   of a window: {microseconds that are left of it, how many calls were taken in it}
---   of a latch or barrier: {count, generations that are over, for how many ms more; the ids in the next generation, a NUL between two}
+-- ARGV: `keys`.
+--   `keys`  Each key with its length and a colon before it, such as 5:{a}:b. They are not passed as
+--           KEYS: they lie in different slots, and a node that is the only shard of a cluster would
+--           refuse them.
+-- Answer: {now, in microseconds of this node's clock; then one list for each key}.
+--   The list is empty if nothing is kept there. Otherwise it depends on the kind of the register.
+--   A result or a cached value: {version, 1 if it was dropped, PTTL}. Its ballot or fence is its
+--   version.
+--   A rate: {microseconds that are owed, and parts of one}.
+--   A window: {microseconds that are left of it, how many calls were taken in it}.
+--   A latch or barrier: {count, generations that are over, PTTL, ids in the next generation}. There
+--   is a NUL between two ids.
 local call, pcall = redis.call, redis.pcall
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
 
 local function kept(key)
-    local value = pcall('GET', key)                     -- (another type, or a key that this user may not read)
+    -- An error means another type, or a key that this user may not read.
+    local value = pcall('GET', key)
     if type(value) ~= 'string' then return {} end
     local tag, kind, rest = string.match(key, '^({[^}]+}):(%a+)(.*)$')
     if kind == 'result' or kind == 'cache' then

@@ -1,9 +1,8 @@
--- release: gives the lock back, or cancels a waiter; hands the lock on.
+-- release: gives the lock back, or cancels a waiter, and hands the lock on.
 --
--- KEYS  name fence queue waiters
--- ARGV  token K
---   (as in request.lua)
--- Answer: 1 if the token held this node, else 0
+-- KEYS: `name`, `fence`, `queue`, `waiters`.
+-- ARGV: `token`, `K`. Both are as in request.lua.
+-- Answer: 1 if the token held this node, otherwise 0.
 local name, fence, queue, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, call = ARGV[1], redis.call
 local holder, mine = call('GET', name), 0

@@ -1,25 +1,57 @@
--- request: first try, heartbeat, retry, fence write-back, renewal and cede are the same call.
+-- request: asks for the lock. The first try, heartbeat, retry, fence write-back, renewal and cede
+-- are all this call.
 --
--- KEYS  name fence queue waiters
--- ARGV  token ttl mode P K PXAT
---   token  ticket (16 digits) ":" inbox (32) ":" serial (8), [0-9a-f:] only, of fixed width: it is compared as a string
---   ttl    the length of the lease, in ms
---   mode   w wait, t try, c cede
---   P      the fence proposed: the ticket; the largest F seen when writing back; the one agreed when renewing
---   K      the fence horizon in ms, half the guard; the same for everybody, and 2 K is more than any ttl
---   PXAT   when P's record may expire, in ms: P + K at least (an argument because the usual case below then needs no other arithmetic)
+-- KEYS: `name`, `fence`, `queue`, `waiters`.
+-- ARGV: `token`, `ttl`, `mode`, `P`, `K`, `PXAT`.
+--   `token`  Ticket (16 digits) ":" inbox (32) ":" serial (8), of the characters [0-9a-f:] only. Its
+--            width is fixed because it is compared as a string.
+--   `ttl`    The length of the lease in ms.
+--   `mode`   w: wait. t: try. c: cede. k: keep, which is wait where the token probably holds the
+--            name already.
+--   `P`      The proposed fence. A first request proposes the ticket, a write-back the largest F
+--            seen, a renewal the fence that was agreed.
+--   `K`      The fence horizon in ms, half the guard. All clients use the same, and 2 K is more than
+--            any ttl.
+--   `PXAT`   When P's record may expire, in ms, at least P + K. It is an argument so that the usual
+--            case below needs no other arithmetic.
+-- Answer to a grant: {F, lower, fresh}.
+--   `F`      The fence.
+--   `lower`  1: a lower ticket waits here.
+--   `fresh`  1: granted now. 0: held before.
+--   The text P stands for {P, 0, 1}, the usual case: a table would cost as much as two more
+--   commands. The number F stands for {F, 0, 0}, the usual renewal.
+-- Answer to a denial: {0, PTTL of the holder's key, place in the queue, the holder's value}.
+--   The place is -1 outside of the queue. The value is its first 64 bytes, or null.
 --
--- The fence record is there for as long as the lease of the token that holds the name. If it expired earlier, the next renewal would
--- raise F by the clock floor, and if that answer were lost, the client could not tell the rise from a grant to another client.
--- It is there for no longer than 2 K after it was written, or K after F. Otherwise a node that restarts with old data, and is guarded
--- for 2 K, would go by a record that it still has, below a fence that it has forgotten, and not by the clock floor.
--- Answer: {F, lower, fresh}  granted with fence F; lower = 1: a lower ticket waits here; fresh = 1: granted now, 0: held before
---     or  P, as the text that it was: {P, 0, 1}.  The usual case: a table would cost as much as two more commands
---     or  F, a number: {F, 0, 0}.  The same for the usual renewal
---     or  {0, PTTL of the holder's key, place in the queue (-1: not in it), the holder's value: its first 64 bytes, or null}
+-- The fence record lasts at least as long as the lease of the token that holds the name. If it
+-- expired earlier, the next renewal would raise F by the clock floor. If that answer were lost, the
+-- client could not tell the rise from a grant to another client.
+-- The record lasts no longer than 2 K after it was written, or K after F. Otherwise a node that
+-- restarts with old data, and is guarded for 2 K, would still have a record that is below a fence
+-- it has forgotten, and would not use the clock floor.
 local call = redis.call
 
--- Numbers go to commands as text: left to themselves, Redis 7.2.0 to 7.2.4 write 1.8e15 as 1.8e+15 (redis#13113), which is no expiry.
+-- Numbers are passed to commands as text: Redis 7.2.0 to 7.2.4 would write 1.8e15 as 1.8e+15
+-- (redis#13113), which is no valid expiry.
+
+-- The usual renewal, 6 calls: the token holds the name, nobody waits, and the fence record is at
+-- least P. It does what `keep` and `keepF` do below, and needs neither the time nor the functions.
+-- Anything else takes the long way.
+if ARGV[3] == 'k' and call('GET', KEYS[1]) == ARGV[1] and call('EXISTS', KEYS[3]) == 0 then
+    local F = tonumber(call('GET', KEYS[2]) or 0)
+    if F >= tonumber(ARGV[4]) then
+        local left, ttl = call('PTTL', KEYS[1]), tonumber(ARGV[2])
+        if left < ttl then
+            call('PEXPIRE', KEYS[1], ARGV[2])
+            left = ttl
+        end
+        if call('PTTL', KEYS[2]) < left then
+            local K = tonumber(ARGV[5])
+            call('PEXPIRE', KEYS[2], string.format('%.0f', math.min(left + K, 2 * K)))
+        end
+        return F
+    end
+end
 
 -- The usual case, 3 calls (4 on a fresh name): free, and nobody waits.
 if call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then

@@ -1,21 +1,26 @@
--- roll: notes that a client lives, who it is and which lists of sets of nodes it knows, and tells of clients that know other ones.
+-- roll: notes that a client lives, who it is and which lists of shards it knows. It reports clients
+-- that know other lists.
 --
--- KEYS  lists clients owner
--- ARGV  me known life most name lasts
---   lists    a sorted set: each text of lists that a client knows, by the ms at which one said so last
---   clients  begins the key of a sorted set for each of these texts: clients, by the ms at which each said so last
---   owner    where it stands whose client this is, for `lasts` ms: `name`
---   me       the client; nothing: it only looks
---   known    the text of the lists that it knows
---   life     for how many ms a client is remembered after it has said so
---   most     how many texts are kept, how many clients of each, and how many of these are told
--- Answer: for each other text: {text, client, ms since it said so, client, ms, ...}, the clients that said so last
+-- KEYS: `lists`, `clients`, `owner`.
+--   `lists`    A sorted set of texts, one for each set of lists that some client knows. Its scores
+--              are the ms at which a client last reported it.
+--   `clients`  The beginning of a key. For each of these texts, the key holds a sorted set of
+--              clients. Its scores are the ms at which each client last reported.
+--   `owner`    The key that holds this client's `name`, for `lasts` ms.
+-- ARGV: `me`, `known`, `life`, `most`, `name`, `lasts`.
+--   `me`     The client. Empty: read only.
+--   `known`  The text of the lists that it knows.
+--   `life`   For how many ms a client is remembered after its report.
+--   `most`   How many texts are kept, how many clients of each, and how many of these are reported.
+-- Answer: one list for each other text: {text, client, ms since its report, client, ms, ...}. It has
+--   the clients that reported last.
 local call, life = redis.call, tonumber(ARGV[3])
 local texts, clients, told = string.match(ARGV[4], '^(%d+) (%d+) (%d+)$')
 local t = call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 
--- What was said too long ago is forgotten; and what was said in the future, by a clock that has been set back since: it is said again.
+-- Forget reports that are too old. Forget also reports from the future, which a clock made before it
+-- was set back: their clients will report again.
 local function forget(key)
     for _ = 1, 100 do
         local first, last = call('ZRANGE', key, 0, 0, 'WITHSCORES'), call('ZRANGE', key, -1, -1, 'WITHSCORES')

@@ -1,8 +1,9 @@
 -- What the scripts of the read-write lock have in common.
 --
--- A token ends in its kind, r or w. `name` holds a writer's token, or "shared" while a reader's lease runs; `readers` has each reader's
--- token and its lease deadline, in server ms. `fence` is the highest fence of a writer here, `rfence` of a reader: a reader's is above
--- every earlier writer's, a writer's above everybody's.
+-- A token ends in its kind, r or w. `name` holds a writer's token, or "shared" while a reader's
+-- lease runs. `readers` has each reader's token and the deadline of its lease, in server ms.
+-- `fence` is the highest fence of a writer here, `rfence` that of a reader. A reader's fence is
+-- above every earlier writer's. A writer's fence is above every earlier fence.
 local name, fence, queue, waiters, readers, rfence = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, K, call = ARGV[1], tonumber(ARGV[2]), redis.call
 local t = call('TIME')
@@ -30,8 +31,8 @@ local function getF(key)                            -- what this node's fence st
 end
 local function readF(P, deadline)                   -- a reader's fence, the same for as long as it holds: so the record has to last
     local F = getF(fence)
-    -- (and K longer than it has to: the next ones find it long enough, and take the short way)
-    -- (but no longer than 2 K: see request.lua)
+    -- It lasts K longer than it has to, so that the next readers find it long enough and take the
+    -- usual case. It lasts no longer than 2 K: see request.lua.
     if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', text(math.min(deadline + K, now + 2 * K))) end
     F = math.max(F + 1, P)
     if F > getF(rfence) then setF(rfence, F, deadline) end
@@ -77,7 +78,8 @@ local function promote(P)                           -- all readers at the head, 
         local head = call('ZRANGE', queue, 0, 0)[1]
         if not head then return got end
         local deadline = tonumber(call('HGET', waiters, head)) or 0
-        -- The lapsed first: a dead writer at the head must not keep readers out for as long as other readers stay.
+        -- Remove lapsed waiters first: a dead writer at the head must not keep readers out for as
+        -- long as other readers stay.
         if deadline > now and not fits(head) then return got end
         leave(head)
         if deadline > now then

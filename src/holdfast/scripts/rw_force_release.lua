@@ -1,10 +1,13 @@
--- rw_force_release: an operator takes a read-write lock away on this node, and it is handed on. Comes after rw_common.lua.
+-- rw_force_release: takes a read-write lock away on this node for an operator, and hands it on.
+-- Comes after rw_common.lua.
 --
--- KEYS  name fence queue waiters readers rfence
--- ARGV  only K
---   only  the token that has to hold it, or nothing is taken; empty: from everybody, all readers of them
---         Where nobody holds it (force_release has just removed another program's value), it is handed on in any case.
--- Answer: a token that held this node, or null if nothing was taken from anybody, as where the holder is no reader and no writer of ours
+-- KEYS: `name`, `fence`, `queue`, `waiters`, `readers`, `rfence`.
+-- ARGV: `only`, `K`.
+--   `only`  The token that must hold the name, or nothing is taken. Empty: take it from everybody,
+--           from all readers. If nobody holds the name, it is handed on in any case: force_release
+--           has just removed another program's value.
+-- Answer: a token that held this node. Null if nothing was taken, as when the holder is no reader
+--   and no writer of holdfast's.
 --
 -- It also repairs fence records that no clock allows: see force_release.lua.
 local only, taken, most = token, false, (now + K) * 1000

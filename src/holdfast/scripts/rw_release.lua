@@ -1,8 +1,10 @@
--- rw_release: what release.lua is for an exclusive lock. rw_common.lua and rw_release_else.lua follow it.
+-- rw_release: what release.lua is for an exclusive lock. rw_common.lua and rw_release_else.lua
+-- follow it.
 --
--- KEYS  name fence queue waiters readers rfence
--- ARGV  token K
--- Answer: 1 if the token held this node (or the writer that it was before a downgrade did), else 0
+-- KEYS: `name`, `fence`, `queue`, `waiters`, `readers`, `rfence`.
+-- ARGV: `token`, `K`. Both are as in request.lua.
+-- Answer: 1 if the token held this node, or the writer did that it was before a downgrade.
+--   Otherwise 0.
 if redis.call('EXISTS', KEYS[3]) == 0 then          -- the usual case: nobody waits
     local call = redis.call
     local value = call('GET', KEYS[1])

@@ -1,10 +1,12 @@
--- rw_request: what request.lua is for an exclusive lock. rw_common.lua and rw_request_else.lua follow it.
+-- rw_request: what request.lua is for an exclusive lock. rw_common.lua and rw_request_else.lua
+-- follow it.
 --
--- KEYS  name fence queue waiters readers rfence
--- ARGV  token K ttl mode P
---   (as in request.lua; the token ends in its kind)
--- Answer: as that of request.lua; the holder's value that a denial tells is, of readers, the one whose lease lasts longest
--- The usual case, without what the others need: free, and nobody waits.
+-- KEYS: `name`, `fence`, `queue`, `waiters`, `readers`, `rfence`.
+-- ARGV: `token`, `K`, `ttl`, `mode`, `P`. All are as in request.lua. The token ends in its kind.
+-- Answer: as in request.lua. If readers hold the name, a denial has the value of the reader whose
+--   lease lasts longest.
+--
+-- The usual case comes first, without what the others need: free, and nobody waits.
 if redis.call('EXISTS', KEYS[1], KEYS[3], KEYS[5]) == 0 then
     local call, P, K = redis.call, tonumber(ARGV[5]), tonumber(ARGV[2])
     local t, F, R = call('TIME'), tonumber(call('GET', KEYS[2])), tonumber(call('GET', KEYS[6]))

@@ -1,11 +1,12 @@
--- store: keeps a result, unless a higher ballot was promised or has one here; and tells all who wait for the lock to look.
+-- store: keeps a result, unless a higher ballot was promised or stored here. It tells everybody who
+-- waits for the lock to look.
 --
--- KEYS  name fence queue result
--- ARGV  ballot K keep value
---   ballot  16 digits
---   K       as in request.lua
---   keep    for how many milliseconds
--- Answer: the ballot if it is stored, now or before; else what is above it
+-- KEYS: `name`, `fence`, `queue`, `result`.
+-- ARGV: `ballot`, `K`, `keep`, `value`.
+--   `ballot`  16 digits.
+--   `K`       As in request.lua.
+--   `keep`    For how many ms to keep the result.
+-- Answer: the ballot if it is stored now or was before, otherwise the higher ballot.
 local call, name, fence, queue, result = redis.call, KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ballot, K = tonumber(ARGV[1]), tonumber(ARGV[2])
 local kept = tonumber(string.sub(call('GET', result) or '', 1, 16)) or 0

@@ -1,12 +1,15 @@
--- void: tells how high fences are; or drops the value that was computed, and leaves a note that refuses values of earlier leases.
+-- void: tells how high fences are, or drops a computed value. It then leaves a note that refuses
+-- values of earlier leases.
 --
--- KEYS  {name}:fence {name}:cache
--- ARGV  fence K lasts
---   fence  0: tell only. Else: the note is of this fence, unless a value or a note of a higher one is there
---   K      as in request.lua
---   lasts  for how many ms the note is kept
--- Answer: {the highest fence that this node knows of: of the lock's record, of the clock floor, or of what is kept here; for how many ms
---   what is kept here stays, 0 if nothing is}
+-- KEYS: `{name}:fence`, `{name}:cache`.
+-- ARGV: `fence`, `K`, `lasts`.
+--   `fence`  0: read only. Otherwise the fence of the note, which is written unless a value or a
+--            note of a higher fence is there.
+--   `K`      As in request.lua.
+--   `lasts`  For how many ms the note is kept.
+-- Answer: {the highest fence that this node knows, for how many ms the cache key stays}.
+--   The fence is that of the lock's record, of the clock floor, or of what the cache key holds. The
+--   second is 0 if there is no cache key.
 local call, cache = redis.call, KEYS[2]
 local fence, K = tonumber(ARGV[1]), tonumber(ARGV[2])
 local there = tonumber(string.match(call('GET', cache) or '', '^%d+') or 0)

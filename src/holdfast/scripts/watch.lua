@@ -1,12 +1,11 @@
--- watch: who leads, as far as this node knows; and it will tell the asker when that changes.
+-- watch: tells who leads, as far as this node knows. It will tell the asker when that changes.
 --
--- KEYS  leader watchers
--- ARGV  token ttl
---   token  whom to tell, at its inbox; empty: nobody
---   ttl    for how long, in ms
--- Answer: {term, version, for how many ms it is in office at least (0: it is not any more), value}; {0, 0, 0, ""} if nothing is known
---
--- Both keys are as announce has them.
+-- KEYS: `leader`, `watchers`. Both are as in announce.lua.
+-- ARGV: `token`, `ttl`.
+--   `token`  Whom to tell, at its inbox. Empty: nobody.
+--   `ttl`    For how long, in ms.
+-- Answer: {term, version, ms, value}, or {0, 0, 0, ""} if nothing is known.
+--   `ms` is for how long the leader is in office at least. 0: no longer.
 local call, watchers, token, ttl = redis.call, KEYS[2], ARGV[1], tonumber(ARGV[2])
 local t = call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)

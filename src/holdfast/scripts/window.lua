@@ -1,20 +1,19 @@
--- window: takes calls from limits for one window of time each, which begins with its first call:
--- from all of them or from none. Or gives back what was taken.
+-- window: takes calls from limits, from all of them or from none, or gives back what was taken.
+-- Each limit counts calls in one window of time, which begins with its first call.
 --
--- KEYS  limit
---   one for each limit of the rate
--- ARGV  cost limit period at
---   cost    how many calls are taken
---   limit   how many there are in a window
---   period  the length of a window, in microseconds
---   at      0: take. -1: answer as if to a take, and change nothing. Else: give back what was taken
---           in the window with this end, which that answer has told
---   (the last three for each limit)
--- Answer: {1 if allowed, 0 if not; now, in microseconds of this node's clock;
---          for each limit: what is left of the window, in microseconds; what was taken in it}
+-- KEYS: one `limit` for each limit of the rate.
+-- ARGV: `cost`, and then `limit`, `period`, `at` for each limit.
+--   `cost`    How many calls are taken.
+--   `limit`   How many calls a window has.
+--   `period`  The length of a window, in microseconds.
+--   `at`      0: take. -1: answer as if to a take, and change nothing. Any other number: give back
+--             what was taken in the window with this end, which the answer has told.
+-- Answer: {1 if allowed, otherwise 0; now; and two numbers for each limit}. The two are what is left
+--   of the window, and how many calls were taken in it. Times are in microseconds of this node's
+--   clock.
 --
--- A key holds the end of the window, in microseconds, and what was taken in it. It expires then; no
--- call moves that end.
+-- A key holds the end of the window in microseconds, and what was taken in it. It expires at that
+-- end, which no call moves.
 local call, cost = redis.call, tonumber(ARGV[1])
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]

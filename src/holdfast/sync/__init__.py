@@ -1,12 +1,12 @@
-"""The face for threads.
+"""Locks for threads, which `holdfast` shows.
 
-Knows what a user of threads sees. Must not know anything below the driver's few methods, or the other face.
+Knows what a user of threads sees. Must not know anything below the driver's few methods, or `aio`.
 """
 
 from typing import TYPE_CHECKING
 
-from ..face import PRIMITIVES
-from ..face.rwlock import RWLock
+from ..base import PRIMITIVES
+from ..base.rwlock import RWLock
 from ..later import later
 from .client import Holdfast
 from .decorating import current
@@ -16,14 +16,15 @@ from .lock import Lock
 if TYPE_CHECKING:
     from .election import Election, Leadership, Observation
     from .fill import Fill
-    from .gathering import Barrier, Latch
+    from .latch import Barrier, Latch
     from .once import Once
     from .rate import Rate
     from .semaphore import Semaphore
+    from .survey import Survey
 else:
     __getattr__, __dir__ = later(__name__, PRIMITIVES)
 
 __all__ = [
-    "Barrier", "Election", "Fill", "Holdfast", "Latch", "Leadership", "Lease", "Lock", "Observation", "Once", "RWLock", "Rate", "Semaphore",
-    "current",
+    "Barrier", "Election", "Fill", "Holdfast", "Latch", "Leadership", "Lease", "Lock", "Observation", "Once", "RWLock",
+    "Rate", "Semaphore", "Survey", "current",
 ]  # fmt: skip

@@ -9,34 +9,36 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
-from ..checks import Seconds, seconds
+from ..base import client
+from ..base.decorating import Kind
+from ..base.lease import LeaseInfo, infos
+from ..base.plans import Plan
+from ..base.reentrancy import Reentrancy
+from ..base.terms import LockTerms
+from ..checks import Seconds, flag, seconds
 from ..drivers.threads import Driver
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
-from ..face import client
-from ..face.decorating import Kind
-from ..face.inside import Inside
-from ..face.plans import Plan
-from ..face.terms import Terms
 from ..version import VERSION
-from .asking import carry_out
 from .decorating import Filled, Limited, Locked, Skipping
 from .lease import Lease
 from .lock import Lock
+from .waiting import run
 
 if TYPE_CHECKING:
-    from ..face.fill import FillOptions
-    from ..face.gathering import Terms as GatheringTerms
-    from ..face.once import Deed
-    from ..face.rate import Limits
-    from ..face.repair import Repaired
-    from ..recipes.looking import LockStatus
+    from ..base.fill import FillOptions
+    from ..base.latch import LatchTerms
+    from ..base.once import OnceTerms
+    from ..base.rate import RateTerms
+    from ..base.repair import Repaired
+    from ..recipes.inspection import LockStatus
     from .election import Election
     from .fill import Compute, Fill
-    from .gathering import Barrier, Latch
+    from .latch import Barrier, Latch
     from .once import Once
     from .rate import Rate
     from .semaphore import Semaphore
+    from .survey import Survey
 
 T = TypeVar("T")
 
@@ -51,32 +53,32 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
     _cancels = True
 
     def _prepare(self) -> None:
-        self._inside: Inside[Lease] = Inside()
+        self._reentrancy: Reentrancy[Lease] = Reentrancy()
         tell, telling = self._teller, self._teller.wants_all
-        self._drivers = tuple(Driver(it.settings, it.access, tell, telling, VERSION) for it in self._sites.all)
+        self._drivers = tuple(Driver(it.settings, it.access, tell, telling, VERSION) for it in self._shards.all)
         self._driver = self._drivers[0]
 
-    def _describe(self, terms: Terms) -> Lock:
-        at, sources = self._sites.placed(terms) if len(self._drivers) > 1 else (0, ())
+    def _describe(self, terms: LockTerms) -> Lock:
+        at, sources = self._shards.placed(terms) if len(self._drivers) > 1 else (0, ())
         former = [(self._drivers[it], parts) for it, parts in sources] if sources else ()
-        return Lock(terms, self._inside, self._drivers[at], former)
+        return Lock(terms, self._reentrancy, self._drivers[at], former)
 
-    def _permit(self, terms: Terms) -> Semaphore:
+    def _permit(self, terms: LockTerms) -> Semaphore:
         from .semaphore import Semaphore
 
-        return Semaphore(terms, self._inside, self._drivers[self._sites.placed(terms)[0]])
+        return Semaphore(terms, self._reentrancy, self._drivers[self._shards.placed(terms)[0]])
 
-    def _limit(self, limits: Limits, at: Sequence[int]) -> Rate:
+    def _limit(self, limits: RateTerms, at: Sequence[int]) -> Rate:
         from .rate import Rate
 
         return Rate(limits, [self._drivers[it] for it in at])
 
-    def _elect(self, terms: Terms, at: int) -> Election:
+    def _elect(self, terms: LockTerms, at: int) -> Election:
         from .election import Election
 
-        return Election(terms, self._inside, self._drivers[at])
+        return Election(terms, self._reentrancy, self._drivers[at])
 
-    def _once(self, options: Deed) -> Once:
+    def _once(self, options: OnceTerms) -> Once:
         from .once import Once
 
         return Once(options, self._describe, self._look)
@@ -85,15 +87,15 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         from .fill import Fill
 
         asked, at = self._fills(key, ttl, compute, **options)
-        return Fill(asked, Lock(asked.terms, self._inside, self._drivers[at]), self._drivers[at])
+        return Fill(asked, Lock(asked.terms, self._reentrancy, self._drivers[at]), self._drivers[at])
 
-    def _latch(self, terms: GatheringTerms, at: int) -> Latch:
-        from .gathering import Latch
+    def _latch(self, terms: LatchTerms, at: int) -> Latch:
+        from .latch import Latch
 
         return Latch(terms, self._drivers[at])
 
-    def _barrier(self, terms: GatheringTerms, at: int) -> Barrier:
-        from .gathering import Barrier
+    def _barrier(self, terms: LatchTerms, at: int) -> Barrier:
+        from .latch import Barrier
 
         return Barrier(terms, self._drivers[at])
 
@@ -103,29 +105,37 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
     def stats(self) -> Stats:
         return total(it.stats() for it in self._drivers)
 
+    def leases(self) -> tuple[LeaseInfo, ...]:
+        return infos(lease for it in self._drivers for lease in it.leases())
+
     def inspect(self, name: str) -> LockStatus:
-        return self._look(self._sites.inspect(name))
+        return self._look(self._shards.inspect(name))
 
     def locked_by(self, name: str) -> str | None:
-        return self._look(self._sites.locked_by(name))
+        return self._look(self._shards.locked_by(name))
 
     def is_locked(self, name: str) -> bool:
         return self.locked_by(name) is not None
 
     def names(self, pattern: str = "*") -> list[str]:
-        return self._look(self._sites.names(pattern))
+        return self._look(self._shards.names(pattern))
+
+    def survey(self, pattern: str = "*", *, pause: float = 0.0) -> Survey:
+        from .survey import Survey
+
+        return Survey(self._shards.survey(pattern, pause), self._drivers)
 
     def force_release(self, name: str, reason: str, only: str | None = None) -> int:
-        forced = self._look(self._sites.force_release(name, reason, only))
+        forced = self._look(self._shards.force_release(name, reason, only))
         for at, event in forced:
             self._drivers[at].note(event)
         return sum(event.nodes for _, event in forced)
 
     def repair(self, pause: Seconds = 0.01) -> Repaired:
-        return self._look(self._sites.repair(pause))
+        return self._look(self._shards.repair(pause))
 
     def _look(self, plan: Plan[T]) -> T:
-        return carry_out(plan, *self._drivers)
+        return run(plan, *self._drivers)
 
     def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         clock = self._driver.clock
@@ -133,10 +143,14 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._drivers):
             nodes = driver.ready(max(0.0, deadline - clock()))
-            found += self._look(self._sites.checked(at, nodes))
+            found += self._look(self._shards.checked(at, nodes))
         return tuple(found)
 
-    def close(self) -> None:
+    def close(self, leave: bool = False) -> None:
+        # First all drivers stay: a lease on two shards ends on both when it ends on one.
+        if flag(leave, "leave"):
+            for driver in self._drivers:
+                driver.stay()
         for end in [it.closing() for it in self._drivers]:
             end()
         self._stop_servers()
@@ -148,5 +162,7 @@ class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once",
                 driver.reopen()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -9,9 +9,9 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
 
+from ..base import decorating
+from ..base.decorating import Current, Function, Kind, LockOf, finished, outlived
 from ..errors import LockBusy
-from ..face import decorating
-from ..face.decorating import Current, Function, Kind, LockOf, finished, outlived
 from .lease import Lease
 
 P = ParamSpec("P")
@@ -31,7 +31,8 @@ def _function(function: Function, lock_of: LockOf, skip: bool) -> Function:
                 with Current(lease):
                     return finished(function, function(*args, **kwargs))
         except LockBusy:
-            if lease is not None or not skip:  # (or it is another lock, in the function's body)
+            # Or it is another lock, in the function's body.
+            if lease is not None or not skip:
                 raise
             return None
 
@@ -45,23 +46,27 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
             with lock_of(*args, **kwargs) as lease:
                 body = function(*args, **kwargs)
                 step: Any = partial(next, body)
-                while True:  # (not `yield from`: between its steps, the body's lease is not the current one)
+                # Not `yield from`: between its steps, the body's lease is not the current one.
+                while True:
                     with Current(lease):
                         try:
                             value = step()
                         except StopIteration as end:
                             return end.value
                         finally:
-                            step = None  # an exception in it and this frame would keep each other alive
+                            # An exception in it and this frame would keep each other alive.
+                            step = None
                     try:
                         sent = yield value
-                    except BaseException as error:  # GeneratorExit, too: what becomes of it is the body's affair
+                    except BaseException as error:
+                        # The body decides what becomes of it, also of GeneratorExit.
                         step = partial(body.throw, error)
                         continue
                     if outlived(lease):
                         with Current(lease):
                             body.close()
-                        return None  # (leaving the block raises LockLost)
+                        # Leaving the block raises LockLost.
+                        return None
                     step = partial(body.send, sent)
         except LockBusy:
             if lease is not None or not skip:
@@ -94,7 +99,10 @@ def _once(function: Function, once_of: LockOf, skip: bool) -> Function:
 
 
 class Locked(decorating.Decorator):
-    """A decorator of functions and generator functions: each call waits for its lock, and holds it until it is over."""
+    """A decorator of functions and generator functions.
+
+    Each call waits for its lock, and holds it until it is over.
+    """
 
     __slots__ = ()
     _runs = {Kind.FUNCTION: _function, Kind.GENERATOR: _generator}  # noqa: RUF012 (nobody changes it)
@@ -107,7 +115,7 @@ class Locked(decorating.Decorator):
 
 
 class Skipping(Locked):
-    """The same, but when the lock is busy a function returns None, and a generator yields nothing."""
+    """As `Locked`. If the lock is busy, a function returns None, and a generator is empty."""
 
     __slots__ = ()
 
@@ -127,7 +135,7 @@ class Limited(decorating.Decorator):
 
     __slots__ = ()
     _runs = {Kind.FUNCTION: _limited}  # noqa: RUF012 (nobody changes it)
-    _otherwise = "a rate of this face decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
+    _otherwise = "a rate for threads decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate this function."""
@@ -136,11 +144,13 @@ class Limited(decorating.Decorator):
 
 
 class Single(decorating.Decorator):
-    """A decorator of functions: each call is made once, and gives the result that is kept."""
+    """A decorator of functions: each call is made once, and returns the kept result."""
 
     __slots__ = ()
     _runs = {Kind.FUNCTION: _once}  # noqa: RUF012 (nobody changes it)
-    _otherwise = "what is done once, with threads, is a plain function; coroutines need `from holdfast.aio import Holdfast`"
+    _otherwise = (
+        "what is done once, with threads, is a plain function; coroutines need `from holdfast.aio import Holdfast`"
+    )
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate this function."""
@@ -149,11 +159,14 @@ class Single(decorating.Decorator):
 
 
 class Filled(decorating.Decorator):
-    """A decorator of functions: each call gets what is kept for its key, and the function computes it if there is nothing."""
+    """A decorator of functions: each call gets the value that is kept for its key.
+
+    If there is none, the function computes it.
+    """
 
     __slots__ = ()
     _runs = {Kind.FUNCTION: _filled}  # noqa: RUF012 (nobody changes it)
-    _otherwise = "a fill of this face decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
+    _otherwise = "a fill for threads decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate this function."""

@@ -8,33 +8,36 @@ from __future__ import annotations
 import threading
 from typing import Self, cast
 
+from ..base import election
+from ..base.election import Leader, View, spoken
+from ..base.terms import LockTerms
 from ..checks import Seconds
 from ..drivers.threads import Cancel, Driver
-from ..face import election
-from ..face.election import Leader, View, spoken
-from ..face.terms import Terms
-from .asking import carry_out
 from .lease import Lease
 from .lock import Lock
+from .waiting import run
 
 
 class Leadership(election.Leadership, Lease):
     __doc__ = election.Leadership.__doc__
     __slots__ = ("_speech",)
 
-    def __init__(self, terms: Terms, driver: Driver, above: Lease | None = None) -> None:
+    def __init__(self, terms: LockTerms, driver: Driver, above: Lease | None = None) -> None:
         said, self._speech = spoken(terms)
         super().__init__(said, driver, above)
 
     def publish(self, value: str) -> None:
-        carry_out(election.publish(self._settings, self._speech, self, value), self._driver)
+        run(election.publish(self._settings, self._speech, self, value), self._driver)
 
     def resign(self, confirm: bool = False) -> int:
         return self.release(confirm)
 
 
 class Observation:
-    """What an election's `observe` gives, to be looped over: each step waits for the next change, and is a Leader."""
+    """What `observe` returns: an iterable of Leaders.
+
+    Each step of the loop waits for the next change.
+    """
 
     __slots__ = ("_cancel", "_driver", "_view")
 
@@ -45,7 +48,7 @@ class Observation:
         return self
 
     def __next__(self) -> Leader:
-        leader = carry_out(self._view.next(), self._driver, cancel=self._cancel)
+        leader = run(self._view.next(), self._driver, cancel=self._cancel)
         if leader is None:
             raise StopIteration
         return leader
@@ -63,7 +66,7 @@ class Election(Lock, election.Election[Lease]):
         return cast(Leadership, super().__enter__())
 
     def leader(self) -> Leader:
-        return carry_out(election.look(self._driver.settings, self._office), self._driver)
+        return run(election.look(self._driver.settings, self._office), self._driver)
 
     def observe(self, wait: Seconds | None = None, cancel: threading.Event | None = None) -> Observation:
         return Observation(View(self._driver.settings, self._office, self.ttl, wait), self._driver, cancel)

@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from ..base import fill
+from ..base.fill import FillTerms, Found
 from ..drivers.threads import Driver
-from ..face import fill
-from ..face.fill import Fills, Found
-from .asking import carry_out
 from .lock import Lock
+from .waiting import run
 
 T = TypeVar("T")
 Compute = Callable[[], T]
@@ -23,15 +23,19 @@ class Fill(fill.Fill[T]):
     __doc__ = fill.Fill.__doc__
     __slots__ = ("_driver", "_lock")
 
-    def __init__(self, fills: Fills, lock: Lock, driver: Driver) -> None:
+    def __init__(self, fills: FillTerms, lock: Lock, driver: Driver) -> None:
         super().__init__(fills)
         self._lock, self._driver = lock, driver
 
     def get(self, cancel: threading.Event | None = None) -> Found[T]:
-        return carry_out(fill.get(self._fills, lambda wait: self._lock._acquire(wait, True, cancel)), self._driver)
+        with self._surrounded(self._driver.settings) as call:
+            plan = fill.get(self._fills, lambda demand: self._lock._acquire(demand, True, cancel))
+            found: Found[T] = run(plan, self._driver)
+            call.returns(fill.how(found), waited=found.waited)
+            return found
 
     def peek(self) -> Found[T] | None:
-        return carry_out(fill.peek(self._fills), self._driver)
+        return run(fill.peek(self._fills), self._driver)
 
     def invalidate(self, cancel: threading.Event | None = None) -> None:
-        carry_out(fill.invalidate(self._fills, lambda wait: self._lock._acquire(wait, True, cancel)), self._driver)
+        run(fill.invalidate(self._fills, lambda demand: self._lock._acquire(demand, True, cancel)), self._driver)

@@ -10,17 +10,18 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ..base import lock
+from ..base.lock import Leave
+from ..base.migration import steps
+from ..base.reentrancy import Reentrancy
+from ..base.terms import LockTerms
+from ..core.demand import Demand
 from ..drivers.greenlets import Identity, itself
 from ..drivers.threads import Cancel, Driver
 from ..errors import HoldfastError, LockBusy, NoQuorum
-from ..face import lock
-from ..face.inside import Inside
-from ..face.lock import Leave
-from ..face.moving import steps
-from ..face.terms import Terms
-from .asking import carry_out
 from .decorating import Locked, P, R
 from .lease import Lease
+from .waiting import run
 
 
 class Lock(lock.Lock[Lease]):
@@ -30,59 +31,67 @@ class Lock(lock.Lock[Lease]):
 
     def __init__(
         self,
-        terms: Terms,
-        inside: Inside[Lease],
+        terms: LockTerms,
+        reentrancy: Reentrancy[Lease],
         driver: Driver,
-        sources: Sequence[tuple[Driver, Terms]] = (),
+        sources: Sequence[tuple[Driver, LockTerms]] = (),
     ) -> None:
-        super().__init__(terms, inside)
+        super().__init__(terms, reentrancy)
         self._driver = driver
-        self._sources = sources  # of names that move: where they are taken before that, and which
+        # For names that move: the drivers and terms by which they are acquired on their old shards first.
+        self._sources = sources
 
     def acquire(self, cancel: threading.Event | None = None) -> Lease:
         try:
-            return self._acquire(self._terms.wait, self._terms.reentrant, cancel)
+            return self._acquire(self._terms.demand, self._terms.reentrant, cancel)
         except LockBusy as busy:
             self._say_whose(busy)
             raise
 
     def try_acquire(self) -> Lease | None:
         try:
-            return self._acquire(0.0, self._terms.reentrant)
+            return self._acquire(self._terms.demand._replace(wait=0.0), self._terms.reentrant)
         except LockBusy:
             return None
 
     def _say_whose(self, busy: LockBusy) -> None:
-        # Loaded when it is needed first.
-        from ..face.looking import tell_owner
+        # Loaded at its first use.
+        from ..base.inspection import tell_owner
 
-        carry_out(tell_owner(self._driver.settings, busy), self._driver)
+        run(tell_owner(self._driver.settings, busy, self._terms.recipes), self._driver)
 
-    def _acquire(self, wait: float | None, stays: bool, cancel: Cancel | None = None) -> Lease:
+    def _acquire(self, demand: Demand, stays: bool, cancel: Cancel | None = None) -> Lease:
         terms, here = self._terms, itself()
         lease = self._kind(terms, self._driver)
+        around = self._driver.settings.around
+        call = None if around is None else self._surrounded(around)
         try:
-            outer = self._inside.found(here, terms, wait)
+            outer = self._reentrancy.found(here, terms, demand)
             if outer is not None:
                 lease._join(outer)
-                if terms.ttl > outer._terms.ttl:
-                    lease.extend(terms.ttl)
-                return lease
-            if stays:
-                self._inside.enters(here, lease)
-            self._obtain(lease, wait, cancel)
+                if demand.ttl > outer._terms.demand.ttl:
+                    lease.extend(demand.ttl)
+            else:
+                if stays:
+                    self._reentrancy.enters(here, lease)
+                self._obtain(lease, demand, cancel)
+            if call is not None:
+                call.end(*lease._acquisition())
             return lease
-        except BaseException:
-            # Perhaps an interrupt (Ctrl-C, a time limit), when the lock was held already: nobody will get this lease.
+        except BaseException as error:
+            # It may be an interrupt (Ctrl-C, a time limit) after the lock was acquired. The caller does not get the
+            # lease, so give it back.
             lease._unwind()
+            if call is not None:
+                call.failed(error)
             raise
 
-    def _obtain(self, lease: Lease, wait: float | None, cancel: Cancel | None) -> None:
+    def _obtain(self, lease: Lease, demand: Demand, cancel: Cancel | None) -> None:
         try:
             if self._sources:
-                self._move(lease, wait, cancel)
+                self._move(lease, demand.wait, cancel)
             else:
-                lease._obtain(wait, cancel)
+                lease._obtain(demand, cancel)
         except NoQuorum as why:
             if not self._terms.fail_open:
                 raise
@@ -90,7 +99,9 @@ class Lock(lock.Lock[Lease]):
 
     def _move(self, lease: Lease, wait: float | None, cancel: Cancel | None) -> None:
         try:
-            for step in steps(lease, [self._kind(terms, driver, lease) for driver, terms in self._sources], wait, cancel=cancel):
+            for step in steps(
+                lease, [self._kind(terms, driver, lease) for driver, terms in self._sources], wait, cancel=cancel
+            ):
                 step()
         except BaseException:
             lease._let_all_go()
@@ -100,12 +111,13 @@ class Lock(lock.Lock[Lease]):
         here = self._here()
         stay, before = self._stay(), self._entered.get(here)
         try:
-            lease = self._acquire(self._terms.wait, True, self._terms.cancel)
+            lease = self._acquire(self._terms.demand, True, self._terms.cancel)
         except LockBusy as busy:
             self._say_whose(busy)
             raise
         try:
-            if stay is not None:  # whoever stores the lease, no call follows: nothing can come between that and the block
+            # Nothing is called after the lease is stored, so no interrupt can come between that and the block.
+            if stay is not None:
                 stay.lease = lease
             else:
                 self._entered[here] = lease, before
@@ -114,14 +126,20 @@ class Lock(lock.Lock[Lease]):
             lease._unwind()
             raise
 
-    if TYPE_CHECKING:  # what a type checker cannot see in a descriptor
+    # A type checker does not see this in a descriptor.
+    if TYPE_CHECKING:
 
-        def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None: ...
     else:
         __exit__ = Leave()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate a function or a generator: each call holds the lock until it is over. `current()` gives its lease."""
+        """Decorate a function or a generator, so that each call holds the lock until it is over.
+
+        `current()` returns its lease inside.
+        """
         return Locked(self._for)(function)
 
     def _here(self) -> Identity:
@@ -130,7 +148,8 @@ class Lock(lock.Lock[Lease]):
     def _leave(self, lease: Lease, error: BaseException | None) -> None:
         try:
             lease.release()
-        except HoldfastError as trouble:  # lost; or this is the child of a fork within the block, and what it raises is its end
+        except HoldfastError as trouble:
+            # It was lost. Or this is the child of a fork inside the block, which ends with its own exception.
             if error is None:
                 raise
             error.add_note(f"and {trouble}")

@@ -1,6 +1,7 @@
 """The description of what is done once, and how a thread does it.
 
-Knows how a thread carries out a plan, and that it runs a function while it holds the lock. Decides nothing.
+Knows how a thread carries out a plan, and that it runs a function while it holds the lock. Decides
+nothing.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ..base import once
+from ..base.decorating import Current, Kind, finished, named
+from ..base.once import OnceTerms, Result, Turn, begin, runs
+from ..base.plans import Plan
+from ..base.terms import LockTerms
 from ..errors import LockBusy, LockLost, Overtaken
-from ..face import once
-from ..face.decorating import Current, Kind, finished, named
-from ..face.once import Deed, Result, Turn, begin, runs
-from ..face.plans import Plan
-from ..face.terms import Terms
 from .decorating import P, R, Single
 from .lock import Lock
 
@@ -25,30 +26,33 @@ class Once(once.Once):
     __doc__ = once.Once.__doc__
     __slots__ = ("_do", "_lock")
 
-    def __init__(self, options: Deed, lock: Callable[[Terms], Lock], do: Callable[[Plan[Any]], Any]) -> None:
+    def __init__(self, options: OnceTerms, lock: Callable[[LockTerms], Lock], do: Callable[[Plan[Any]], Any]) -> None:
         super().__init__(options)
         self._lock, self._do = lock, do
 
-    def _with(self, options: Deed) -> Once:
+    def _with(self, options: OnceTerms) -> Once:
         return Once(options, self._lock, self._do)
 
     def run(self, function: Body[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         runs(function, Kind.FUNCTION, self._deed)
-        turn: Turn = self._do(begin(self._deed))
-        while not self._do(turn.read()):
-            try:
-                with self._lock(turn.terms) as lease:
-                    if not self._do(turn.look(lease)):
-                        with Current(lease):
-                            outcome = finished(function, function(*args, **kwargs))
-                        self._do(turn.keep(lease, outcome))
-            except Overtaken:
-                continue
-            except LockLost as lost:
-                self._do(turn.last(lost))
-            break
-        result: R = turn.value
-        return result
+        with self._surrounded() as call:
+            turn: Turn = self._do(begin(self._deed))
+            while not self._do(turn.read()):
+                try:
+                    with self._lock(turn.terms) as lease:
+                        if not self._do(turn.look(lease)):
+                            with Current(lease):
+                                outcome = finished(function, function(*args, **kwargs))
+                            self._do(turn.keep(lease, outcome))
+                except Overtaken:
+                    continue
+                except LockLost as lost:
+                    self._do(turn.last(lost))
+                break
+            result: R = turn.value
+            call.returns(turn.how)
+            self._do(turn.served())
+            return result
 
     def result(self) -> Result:
         turn: Turn = self._do(begin(self._deed))
@@ -72,5 +76,8 @@ class Once(once.Once):
         return turn.had
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate a function: each call is run once, and gives its result. The key is a template, as with `locked`."""
+        """Decorate a function, so that each call runs once for its key and returns the result.
+
+        The key is a template, as with `locked`.
+        """
         return Single(named(self.key, lambda key: self._with(replace(self._deed, key=key, filled=True))))(function)

@@ -8,33 +8,40 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from ..base import rate
+from ..base.rate import Allowance, RateTerms, answered
 from ..drivers.threads import Driver
-from ..face import rate
-from ..face.rate import Allowance, Limits
-from .asking import carry_out
 from .decorating import Limited, P, R
+from .waiting import run
 
 
 class Rate(rate.Rate):
     __doc__ = rate.Rate.__doc__
     __slots__ = ("_drivers",)
 
-    def __init__(self, limits: Limits, drivers: Sequence[Driver]) -> None:
+    def __init__(self, limits: RateTerms, drivers: Sequence[Driver]) -> None:
         super().__init__(limits)
-        self._drivers = drivers  # one for each set of nodes that counts
+        # One for each shard that counts.
+        self._drivers = drivers
 
     def take(self, cost: int = 1) -> Allowance:
-        return carry_out(rate.take(self._limits, cost), *self._drivers)
+        with self._surrounded() as call:
+            return answered(call, run(rate.take(self._limits, cost), *self._drivers))
 
     def acquire(self, cost: int = 1, cancel: threading.Event | None = None) -> Allowance:
-        return carry_out(rate.acquire(self._limits, cost), *self._drivers, cancel=cancel)
+        with self._surrounded() as call:
+            return answered(call, run(rate.acquire(self._limits, cost), *self._drivers, cancel=cancel))
 
     def peek(self, cost: int = 1) -> Allowance:
-        return carry_out(rate.peek(self._limits, cost), *self._drivers)
+        return run(rate.peek(self._limits, cost), *self._drivers)
 
     def reset(self) -> None:
-        carry_out(rate.reset(self._limits), *self._drivers)
+        run(rate.reset(self._limits), *self._drivers)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate a function: each call waits until it is allowed, as long as `wait` says. RateLimited: it was not called."""
+        """Decorate a function, so that each call waits until the rate allows it.
+
+        If its turn would come later than `wait` allows, the call raises RateLimited, and the
+        function does not run.
+        """
         return Limited(self._for)(function)

@@ -5,11 +5,11 @@ Knows how a thread carries out a plan. Decides nothing.
 
 from __future__ import annotations
 
-from ..face import semaphore
-from ..recipes.looking import PermitHolder
-from .asking import carry_out
+from ..base import semaphore
+from ..recipes.inspection import PermitHolder
 from .lease import Lease
 from .lock import Lock
+from .waiting import run
 
 
 class Semaphore(Lock, semaphore.Semaphore[Lease]):
@@ -17,7 +17,7 @@ class Semaphore(Lock, semaphore.Semaphore[Lease]):
     __slots__ = ()
 
     def available(self) -> int:
-        return carry_out(semaphore.available(self._driver.settings, self._slots), self._driver)
+        return run(semaphore.available(self._driver.settings, self._slots), self._driver)
 
     def holders(self) -> tuple[PermitHolder, ...]:
-        return carry_out(semaphore.holders(self._driver.settings, self._slots), self._driver)
+        return run(semaphore.holders(self._driver.settings, self._slots), self._driver)

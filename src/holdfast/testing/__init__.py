@@ -1,13 +1,25 @@
-"""The third driver: the engine in virtual time, against simulated nodes that run the shipped scripts, in a world full of faults.
+"""Tools for testing code that uses holdfast, and the simulator that holdfast itself is tested with.
 
-Knows drivers' business, and faults. Must not know faces. `python -m holdfast.testing --help` explores.
+Knows nodes, clients and faults in virtual time. Must not know `holdfast.sync` or `holdfast.aio`,
+except for `simulation` and `plugin`.
 
-For your own code there are `memory()`, `simulation` and the pytest fixtures in `plugin`, which docs/testing.md shows. The last two use
-the faces.
+For your own code there are `memory()` (nodes in your test's process), `simulation` (your asyncio
+code in virtual time) and `plugin` (pytest fixtures). docs/testing.md shows all three.
 
-Read `server` (one node), `world` (time), `chance` (which faults), `network` (nodes and connections in it), `driver` (a client in it),
-`laws` (what must hold), `faults`, `stage`, `scenes` and `explore` (what a seed stands for), `campaign` (many of them), `shrink` (a failing
-one made small), `timeline` and `picture` (telling it).
+The simulator consists of these modules:
+
+- `server`: one node.
+- `world`: time.
+- `chance`: which faults happen.
+- `network`: nodes and connections.
+- `driver`: a client.
+- `laws`: what must hold.
+- `windows`: the laws of two holders.
+- `faults`: what can go wrong.
+- `timeline`: the history as text.
+
+The worlds in which holdfast is tested are not in the package. They are in the repository, in
+`tests/swarm`.
 """
 
 from __future__ import annotations
@@ -17,9 +29,10 @@ from typing import TYPE_CHECKING
 from ..later import later
 
 if TYPE_CHECKING:
+    from .ending import at_end as at_end
     from .inprocess import MemoryNodes as MemoryNodes
     from .inprocess import memory as memory
 else:
-    __getattr__, __dir__ = later(__name__, {".inprocess": ["MemoryNodes", "memory"]})
+    __getattr__, __dir__ = later(__name__, {".ending": ["at_end"], ".inprocess": ["MemoryNodes", "memory"]})
 
-__all__ = ["MemoryNodes", "memory"]
+__all__ = ["MemoryNodes", "at_end", "memory"]

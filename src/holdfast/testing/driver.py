@@ -1,9 +1,11 @@
-"""The third driver: it obeys the same contract as those of threads and asyncio, and moves bytes and time that are not real.
+"""The third driver. It obeys the same contract as those of threads and asyncio, and moves simulated
+bytes and time.
 
 Knows virtual time and connections. Must not know the protocol, or which faults there are.
 
-A driver is a process: it can be stopped (bytes pile up unread; when it goes on, everything is read before time is looked at)
-and killed. Its users are tasks, which stop and die with it.
+A driver is a process that can be stopped and killed. While it is stopped, bytes pile up unread.
+When it goes on, it reads everything before it looks at the time. Its users are tasks, which stop
+and die with it.
 """
 
 from __future__ import annotations
@@ -13,12 +15,15 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from math import inf
 from typing import Any, Protocol, TypeVar
 
-from ..core.claim import HELD, LOST, Claim
+from ..core.claim import Claim, State
 from ..core.command import Recipe
+from ..core.demand import Demand
 from ..core.round import Answers, Round
 from ..engine.crew import Crew, NodeStatus, Want, Watch
+from ..engine.ready import Ready
 from ..engine.record import Stats
 from ..engine.settings import Settings
+from ..engine.waiting import Waiting, fallen
 from ..errors import CLOSED, Closed
 from ..events import Event
 from ..recipes import readwrite
@@ -29,16 +34,19 @@ T = TypeVar("T")
 
 
 class Lease(Protocol):
-    """What a face gives to its user. The driver never keeps it."""
+    """The lease that a face gives to its user. The driver never keeps it."""
 
-    claim: Any  # a Claim; or, of several names, a Goal
+    _want: Want
 
-    def _fell(self) -> Sequence[tuple[Callable[[Any], object], Any]] | None:
-        """Mark it as lost, and return what its users want called. Called with nothing half done."""
+    def _told_lost(self) -> Sequence[tuple[Callable[[Any], object], Any]] | None:
+        """Mark the lease as lost, and return the callbacks of its users.
+
+        The driver calls it with nothing half done.
+        """
 
 
 class Witness:
-    """Who sees what drivers do. This one looks away."""
+    """Observes what drivers do. This one ignores it."""
 
     def began(self, driver: Driver, claim: Claim) -> None:
         """A claim is about to begin."""
@@ -47,36 +55,46 @@ class Witness:
         """Bytes are about to leave."""
 
     def turned(self, driver: Driver) -> None:
-        """Everything that was to be done is done."""
+        """The driver has done everything that was due."""
 
 
 class Driver:
-    """A client in its process. `clock`: its own; `haste`: how much its tickets may be ahead of their time, or behind it, at random."""
+    """A client in its process.
+
+    `clock` is its own. `haste` is by how many seconds its tickets may be ahead of their time, or
+    behind it, at random.
+    """
 
     def __init__(
-        self, world: World, nodes: Sequence[Node], settings: Settings, clock: Clock, witness: Witness | None = None, haste: float = 0.0
+        self,
+        world: World,
+        nodes: Sequence[Node],
+        settings: Settings,
+        clock: Clock,
+        witness: Witness | None = None,
+        haste: float = 0.0,
     ) -> None:
         self.world, self.nodes, self.settings, self.clock = world, nodes, settings, clock
-        # A client may name some nodes of a set, in an order of its own.
+        # A client may name some nodes of a shard, in an order of its own.
         self._lanes = {node: lane for lane, node in enumerate(nodes)}
         self.witness, self.haste = witness or Witness(), haste
         self.crew = Crew(settings, b"%032x" % world.dice.getrandbits(128), readwrite.undo, "0")
         self.crew.record.epoch = WALL - clock()
         self.told: list[Event] = []
-        self.closed = self.gone = self.dead = False  # gone: it does nothing any more, but its process lives
-        self.foreign = False  # (its process does not fork)
+        # Gone: it does nothing any more, although its process lives.
+        self.closed = self.gone = self.dead = False
+        # Its process does not fork.
+        self.foreign = False
         self.links: list[Link | None] = [None] * len(nodes)
         self._leases: dict[Want, weakref.ref[Any]] = {}
-        self._news: dict[Want, list[Future[None]]] = {}  # who waits for news of a claim
-        self._asking: dict[Round, list[Future[None]]] = {}  # who waits for a round
-        self._watchers: list[Future[None]] = []  # who waits for news of any node
+        self.waiting: Waiting[Future[None]] = Waiting()
         self.tasks: list[Task[Any]] = []
-        self.stops = 0  # how often it was stopped
+        # How often it was stopped.
+        self.stops = 0
         self._stopped = 0.0
         self._unread: list[tuple[Do, tuple[Any, ...]]] = []
         self._delayed: list[tuple[Do, tuple[Any, ...]]] = []
         self._due = inf
-        self._seen = 0
         self.work()
 
     def __repr__(self) -> str:
@@ -85,38 +103,39 @@ class Driver:
     # ------------------------------------------------ the process
 
     def run(self, user: Coroutine[Any, Any, T]) -> Task[T]:
-        """A task of this process."""
+        """Start a task of this process."""
         task = self.world.spawn(user, self)
         self.tasks.append(task)
         return task
 
     @property
     def stopped(self) -> bool:
-        """Is it stopped now?"""
+        """Whether it is stopped now."""
         return self._stopped > 0.0
 
     def stop(self, seconds: float) -> None:
-        """SIGSTOP, and some time later SIGCONT."""
+        """Stop the process as SIGSTOP does, for some seconds."""
         self.world.note(self, f"is stopped for {seconds:.3f} s")
         self.stops += 1
         self._stopped = max(self._stopped, self.world.now + seconds)
         self.world.at(self._stopped, self.go_on)
 
     def go_on(self, now: bool = False) -> None:
-        """It runs again: it reads all that came, then its tasks run, then it looks at the time."""
+        """Let it run again: it reads all that came, runs its tasks, then looks at the time."""
         if self.dead or (self.world.now < self._stopped and not now):
             return
         self._stopped = 0.0
         unread, self._unread, delayed, self._delayed = self._unread, [], self._delayed, []
         for do, arguments in unread:
             do(*arguments)
-            self._hang_up()  # not a byte more of a connection that is no good
+            # Read no more bytes of a connection that cannot be used.
+            self._hang_up(self.crew.cut())
         for do, arguments in delayed:
             do(*arguments)
         self.work()
 
     def kill(self) -> None:
-        """SIGKILL: the kernel closes its connections, and that is all."""
+        """Kill the process as SIGKILL does: the kernel closes its connections."""
         self.world.note(self, "is killed")
         self.dead = self.gone = True
         for link in self.links:
@@ -145,57 +164,50 @@ class Driver:
 
     # ------------------------------------------------ for faces, and for users who need none
 
-    async def acquire(
-        self,
-        lease: Lease,
-        recipes: Sequence[Recipe],
-        *,
-        ttl: float,
-        wait: float | None = None,
-        renew: bool = True,
-        max_hold: float = inf,
-        heed: int = 0,
-    ) -> None:
-        """Wait until the lease is held. `wait`: seconds; None for ever; 0 tries once. Raises what the claim says."""
-        deadline = inf if not wait else self.clock() + wait
-        terms: dict[str, Any] = {"deadline": deadline, "renew": renew, "max_hold": max_hold, "heed": heed}
+    async def acquire(self, lease: Lease, recipes: Sequence[Recipe], demand: Demand) -> None:
+        """Wait until the lease is held, for at most `demand.wait`. Raise the claim's error."""
+        deadline = self.clock() + demand.wait if demand.wait else inf
         while True:
             self._check_open()
-            claim = self.crew.want(recipes, ttl, self._about_now(), patient=wait != 0, **terms)
-            lease.claim = claim
+            claim = self.crew.want(recipes, demand, self._about_now(), deadline)
+            lease._want = claim
             # (mypy cannot tell the type of a default that binds the loop variable of this attempt)
             self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
             news = self.news(claim)
             self.begin(claim)
             try:
                 await news
-            except BaseException:  # cancelled: nothing is left behind, and nothing is waited for
+            except BaseException:
+                # Cancelled: leave nothing behind, and wait for nothing.
                 self._end(claim)
                 raise
             self._check_open()
             if claim.refusal is not None:
                 raise claim.refusal
-            if claim.state is HELD and self.clock() < claim.until:
+            if claim.state is State.HELD and self.clock() < claim.until:
                 return
-            self._end(claim)  # held, and lost before anybody heard of it: once more
+            # Held, and lost before anybody heard of it: once more.
+            self._end(claim)
 
-    def claim(self, recipe: Recipe, ttl: float, **options: Any) -> Claim:
-        """A claim with a ticket of now. (A scene may take its ticket early, and begin late.)"""
-        return self.crew.claim(recipe, ttl, self._about_now(), **options)
+    def claim(self, recipe: Recipe, demand: Demand) -> Claim:
+        """Make a claim with a ticket of now. A scene may begin it later."""
+        return self.crew.claim(recipe, demand, self._about_now())
 
     def _about_now(self) -> float:
         return self.clock() + self.world.dice.uniform(-self.haste, self.haste)
 
     def begin(self, claim: Want) -> None:
-        """Ask for it."""
+        """Send the claim's requests."""
         for it in claim.claims:
             self.witness.began(self, it)
         self.crew.begin(claim, self.clock())
         self.work()
 
     async def extend(self, claim: Want, ttl: float, fence: int = 0, share: bool = False) -> None:
-        """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this one; returns when that was confirmed,
-        or was not in time. `share`: as a reader's."""
+        """Make the lease last at least `ttl` more seconds, and raise the nodes' fences to `fence`.
+
+        Returns when a majority has confirmed it, or has not in time. `share` makes it a reader's.
+        """
         if self.crew.extend(claim, ttl, self.clock(), fence, share):
             news = self.news(claim)
             self.work()
@@ -204,7 +216,10 @@ class Driver:
             self.work()
 
     async def release(self, claim: Want, confirm: bool = False) -> int:
-        """Give it back; with `confirm`, returns when a majority has confirmed: on how many nodes."""
+        """Give the claim back. Return how many nodes have confirmed it.
+
+        With `confirm`, wait until a majority has.
+        """
         news = self.news(claim) if confirm else None
         self._end(claim, confirm)
         if news is not None and not claim.done:
@@ -212,31 +227,32 @@ class Driver:
         return claim.freed
 
     def let_go(self, claim: Want) -> None:
-        """End it, and wait for nothing: for whoever is interrupted."""
+        """End the claim of an interrupted caller, and wait for nothing."""
         self._end(claim)
 
     async def ask(
         self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None, share: Hashable = None
     ) -> Round:
-        """Ask nodes something that is no lock; returns when it is over.
+        """Ask nodes something that is no lock, and return when the round is over.
 
-        That is after `node_timeout` at the latest, or after twice as long if it is shared: see `Crew.consult`.
+        It is over after `node_timeout` at the latest, or after twice as long if it is shared: see
+        `Crew.consult`.
         """
         self._check_open()
         round_ = self.crew.consult(asks, self.clock(), enough, share)
         future: Future[None] = Future()
-        self._asking.setdefault(round_, []).append(future)
+        self.waiting.for_round(round_, future)
         self.work()
         await future
         return round_
 
     def listen(self) -> Watch:
-        """A new watch, of this process."""
+        """Return a new watch of this process."""
         self._check_open()
         return self.crew.listen(self.clock())
 
     async def sleep(self, seconds: float, watch: Watch | None = None) -> bool:
-        """Let time pass, unless the client is closed; less if there is, or was, news for the watch."""
+        """Let time pass, less if there is news for the watch. Raise Closed if the client is."""
         until = self.clock() + seconds
         while (left := until - self.clock()) > 0 and not (watch is not None and watch.news):
             self._check_open()
@@ -246,12 +262,21 @@ class Driver:
         return True
 
     def note(self, event: Event) -> None:
-        """Something that no node has told, and that happens now: observers hear of it in its turn."""
+        """Record an event that happens now and that no node has reported."""
         self.crew.record.note_at(self.clock(), event)
         self.work()
 
+    def offer(self, make: Callable[[float], Event]) -> None:
+        """Have observers hear of something that happens now, if anybody listens.
+
+        Args:
+            make: Makes the event, given the time on this driver's clock.
+        """
+        if self.crew.record.telling:
+            self.note(make(self.clock()))
+
     def keeps(self, what: str) -> None:
-        """Have it known that something is kept on the nodes that should outlive a restart. Said once."""
+        """Note that something is kept on the nodes that should outlive a restart. Idempotent."""
         if not self.crew.keeping:
             self.steer(lambda crew, now: crew.keeps(what, now))
 
@@ -261,39 +286,48 @@ class Driver:
         self.work()
 
     async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
-        """Connect to every node. Raises what is wrong after `wait` seconds, or at once if time will not mend it."""
+        """Connect to every node.
+
+        Raise the error after `wait` seconds, or at once if waiting cannot help.
+        """
         began = self.clock()
         while True:
             self._check_open()
             now = self.clock()
-            status, wrong = self.status(), self.crew.verdict(now - began, now)
-            if not any(it.state == "connecting" for it in status) and wrong is None:
+            if (status := self.crew.readiness(now - began, wait, now)) is not None:
                 return status
-            if wrong is not None and (isinstance(wrong, ValueError) or now >= began + wait):
-                raise wrong
-            if now >= began + wait:
-                return status
-            await self._changed(min(began + wait - now, 0.05))  # (that a node is down for another reason now is no change)
+            # That a node is down for another reason now is no change.
+            await self._changed(min(began + wait - now, 0.05))
 
     def servers(self) -> frozenset[str]:
         """The runs of the servers that this client is connected to, by run_id."""
         return self.crew.servers()
 
     async def meet(self, within: float) -> None:
-        """Wait until it is known which servers these nodes are. Raises what is wrong after `within` seconds."""
+        """Wait until it is known which servers these nodes are.
+
+        Raise the error after `within` seconds.
+        """
         began = self.clock()
         while True:
             self._check_open()
             now = self.clock()
-            if self.crew.acquainted(min(within, self.settings.node_timeout) + began - now):
+            if self.crew.met(now - began, within, now):
                 return
-            if now >= began + within and (wrong := self.crew.verdict(now - began, now)) is not None:
-                raise wrong
             await self._changed(min(max(began + within - now, 0.001), 0.05))
+
+    def leases(self) -> list[Any]:
+        """The leases that tasks of this process have, or wait for."""
+        return [lease for it in self._leases.values() if (lease := it()) is not None]
+
+    def stay(self) -> None:
+        """Have the keys of all leases stay on the nodes when they end."""
+        for claim in self._leases:
+            claim.stay()
 
     def stats(self) -> Stats:
         """What was done so far, in this process."""
-        return self.crew.stats()
+        return self.crew.stats(self.clock())
 
     def wall(self) -> float:
         """Seconds since 1970, on this process's wall clock."""
@@ -304,13 +338,13 @@ class Driver:
         return self.crew.status(self.clock())
 
     async def close(self) -> None:
-        """Release everything and end. Waits for the nodes' answers, at most `node_timeout`."""
+        """Release everything and end. Waits for a majority's answers, at most `node_timeout`."""
         if self.closed:
             return
-        self.closed, end = True, self.clock() + self.settings.node_timeout
+        self.closed = True
         self.crew.close(self.clock())
         self.work()
-        while self.crew.owing and (left := end - self.clock()) > 0:
+        while (left := self.crew.farewell(now := self.clock()) - now) > 0:
             await self._changed(left)
         self.gone = True
         for link in self.links:
@@ -329,17 +363,17 @@ class Driver:
         self.work()
         if claim.done:
             self._leases.pop(claim, None)
-            self._news.pop(claim, None)
+            self.waiting.drop(claim)
 
     def news(self, claim: Want) -> Future[None]:
         """The next news of a claim, to be awaited."""
         future: Future[None] = Future()
-        self._news.setdefault(claim, []).append(future)
+        self.waiting.for_claim(claim, future)
         return future
 
     async def _changed(self, within: float) -> None:
         future: Future[None] = Future()
-        self._watchers.append(future)
+        self.waiting.for_news(future)
         self.world.after(within, future.set, None)
         await future
 
@@ -380,15 +414,29 @@ class Driver:
     # ------------------------------------------------ what the crew wants done
 
     def work(self) -> None:
-        """Everything that came has been read: look at the time, then do what the crew asks for, and wake whose claims have news."""
+        """Everything that came has been read: look at the time, then do what the crew asks for, and
+        wake whose claims have news.
+        """
         if self.gone or self.stopped:
             return
         crew = self.crew
         if crew.next_wake() <= self.clock():
             crew.tick(self.clock())
-        self._hang_up()
-        dials, crew.dials = crew.dials, []
-        for node in dials:
+        while True:
+            ready = crew.ready()
+            self._carry_out(ready)
+            self._tell(ready)
+            if not crew.broken:
+                break
+        self.witness.turned(self)
+        if ready.wake < self._due:
+            self._due = ready.wake
+            self.world.at(self.clock.when(ready.wake) + 1e-6, self._timer, ready.wake)
+
+    def _carry_out(self, ready: Ready) -> None:
+        crew = self.crew
+        self._hang_up(ready.hangups)
+        for node in ready.dials:
             self.links[node] = Link(self.world, self, self.nodes[node])
         for lane, link in zip(crew.lanes, self.links, strict=True):
             if lane.out and link is not None:
@@ -399,44 +447,27 @@ class Driver:
                     continue
                 self.witness.sends(self, link.node, data)
                 link.send(data)
-        if crew.settled or crew.found or crew.record.events or crew.changes != self._seen or (self.closed and self._watchers):
-            self._settle()
-        self.witness.turned(self)
-        if (wake := crew.next_wake()) < self._due:
-            self._due = wake
-            self.world.at(self.clock.when(wake) + 1e-6, self._timer, wake)
 
-    def _hang_up(self) -> None:
-        hangups, self.crew.hangups = self.crew.hangups, []
-        for node in hangups:
-            link, self.links[node] = self.links[node], None
+    def _hang_up(self, nodes: Sequence[int]) -> None:
+        for node in nodes:
+            link = self.links[node]
+            self.links[node] = None
             if link is not None:
                 link.hang_up()
 
-    def _settle(self) -> None:
-        crew = self.crew
-        settled, crew.settled = crew.settled, []
-        for want in settled:
+    def _tell(self, ready: Ready) -> None:
+        for want in ready.settled:
             for claim in want.claims:
                 told = (claim.token, claim.state.name, claim.fence, claim.reason, claim.until, claim.recipe.label)
                 self.world.note(self, "has news of", *told)
-            self._tell(self._news.pop(want, []))
-            if want.done and (found := self._leases.pop(want, None)) is not None and want.state is LOST:
-                lease = found()
-                if lease is not None:
-                    for function, argument in lease._fell() or ():
-                        function(argument)
-        for round_ in crew.found:
-            self._tell(self._asking.pop(round_, []))
-        crew.found.clear()
-        if crew.changes != self._seen or self.closed:
-            self._seen = crew.changes
-            self._tell(self._watchers)
-        self.told += crew.record.events
-        crew.record.events.clear()
-
-    @staticmethod
-    def _tell(futures: list[Future[None]]) -> None:
-        for future in futures:
+        woken = self.waiting.settle(ready)
+        if self.closed:
+            woken += self.waiting.take_news()
+        for future in woken:
             future.set(None)
-        futures.clear()
+        for found in fallen(self._leases, ready.settled):
+            lease = found()
+            if lease is not None:
+                for function, argument in lease._told_lost() or ():
+                    function(argument)
+        self.told += ready.events

@@ -1,7 +1,7 @@
 """What goes wrong in a world: at random, and aimed at the moments in which it hurts most.
 
-Knows what can happen to nodes, connections, clocks and clients, and how much of each the protocol promises to bear. Must not know
-what is promised.
+Knows what can happen to nodes, connections, clocks and clients, and how much of each the protocol
+promises to bear. Must not know what is promised.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
-from ..core.claim import HELD, Claim
+from ..core.claim import Claim, State
 from ..core.command import Recipe
 from ..wire.resp import pack
 from .driver import Driver
@@ -19,40 +19,69 @@ from .laws import Laws
 from .network import WALL, Link, Node
 from .world import World
 
-CEDE, WAITS = b"\r\n$1\r\nc\r\n", b"\r\n$1\r\nw\r\n"  # in a request: its mode
-LATEST = 3.0  # seconds by which a command is late at most
+CEDE = b"\r\n$1\r\nc\r\n"
+# In a request: its mode.
+WAITS = b"\r\n$1\r\nw\r\n"
+KEEPS = b"\r\n$1\r\nk\r\n"
+# Seconds by which a command is late at most.
+LATEST = 3.0
 LEAST = 300  # messages in a world that counts
 EVER = 1e6  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a world is like. `aim`: what has to happen in it at least once, or the run does not count."""
+class Weather:
+    """The settings of a world.
+
+    `aim` lists events. A run counts only if each of them happens at least once.
+    """
 
     name: str
     nodes: int
     clients: int = 2
-    each: int = 2  # users in a client
-    names: int = 1  # locks that they want, each time one of them
-    several: float = 0.0  # how often more than one at once
-    eager: float = 0.8  # how often users come again at once; else with everybody, when the next fifth of a second begins
+    # Users in a client.
+    each: int = 2
+    # Locks that they want, each time one of them.
+    names: int = 1
+    # How often more than one at once.
+    several: float = 0.0
+    # How often users come again at once; else with everybody, when the next fifth of a second
+    # begins.
+    eager: float = 0.8
     ttls: tuple[float, ...] = (1.0,)
-    seconds: float = 12.0  # until nothing goes wrong any more,
-    messages: float = inf  # or until so many have been delivered
-    faults: float = 2.0  # a second, at random
-    slow: float = 0.02  # how much of what is sent takes long
-    cuts: float = 0.3  # of connections on which a cede was just sent
-    restarts: float = 0.01  # of holds that begin with the restart of a minority
-    disks: bool = False  # nodes that restart may have kept what they had, or all but their last second
-    naps: float = 0.04  # of holds whose client is stopped while a renewal is on its way
-    hands: float = 0.0  # of holds in which an operator takes the lock away
-    gentle: bool = False  # long holds, and never more than a minority in trouble
-    calm: bool = False  # no faults at all
-    mortal: bool = False  # clients are stopped and killed, users cancelled
-    reads: float = 0.0  # how many users only read: the locks are read-write locks then
-    skew: float = 0.0  # seconds by which the clocks of some nodes, a minority, and of some clients are wrong, all the time
+    # Until nothing goes wrong any more,.
+    seconds: float = 12.0
+    # Or until this number of messages has been delivered.
+    messages: float = inf
+    # A second, at random.
+    faults: float = 2.0
+    # How much of what is sent takes long.
+    slow: float = 0.02
+    # Of connections on which a cede was just sent.
+    cuts: float = 0.3
+    # Of holds that begin with the restart of a minority.
+    restarts: float = 0.01
+    # Nodes that restart may have kept what they had, or all but their last second.
+    disks: bool = False
+    # Of holds whose client is stopped while a renewal is on its way.
+    naps: float = 0.04
+    # Of holds in which an operator takes the lock away.
+    hands: float = 0.0
+    # Long holds, and never more than a minority in trouble.
+    gentle: bool = False
+    # No faults at all.
+    calm: bool = False
+    # Clients are stopped and killed, users cancelled.
+    mortal: bool = False
+    # How many users only read: the locks are read-write locks then.
+    reads: float = 0.0
+    # Seconds by which the clocks of some nodes, a minority, and of some clients are wrong, all the
+    # time.
+    skew: float = 0.0
     aim: tuple[str, ...] = ()
-    least: int = LEAST  # messages that have to be delivered in it, and a fault has to happen if it is not calm, or the run does not count
+    # Messages that have to be delivered in it, and a fault has to happen if it is not calm, or the
+    # run does not count.
+    least: int = LEAST
 
 
 # ------------------------------------------------ how a node is broken for ever
@@ -90,9 +119,10 @@ BROKEN: dict[str, Callable[[Node, Random], object]] = {
 
 
 class Faults:
-    """All that goes wrong on one set of nodes. `replace`: makes a new client instead of one that was killed.
+    """All faults of one shard.
 
-    `where`: what the set is called, where there are several: it gives each of them dice of its own.
+    `replace` makes a new client instead of one that was killed. `where` is the shard's name if
+    there are several, and gives each of them dice of its own.
     """
 
     def __init__(
@@ -101,31 +131,47 @@ class Faults:
         nodes: list[Node],
         drivers: list[Driver],
         laws: Laws,
-        plan: Plan,
+        plan: Weather,
         guard: float,
         replace: Callable[[], None],
         where: str = "",
     ) -> None:
-        self.world, self.nodes, self.drivers, self.laws = world, nodes, drivers, laws
-        self.plan, self.guard, self._replace = plan, guard, replace
+        self.world = world
+        self.nodes = nodes
+        self.drivers = drivers
+        self.laws = laws
+        self.plan = plan
+        self.guard = guard
+        self._replace = replace
         self.chance = world.chance
-        self.few = (len(nodes) - 1) // 2  # the largest minority
-        self.over, self.ended = False, inf  # and when it was
+        # The largest minority.
+        self.few = (len(nodes) - 1) // 2
+        self.over = False
+        # And when it was.
+        self.ended = inf
         self._dice = self.chance.dice(f"what goes wrong when {where}".rstrip())
-        self._highest = [it.clock.ahead for it in nodes]  # the most that each clock was ahead
-        self._stepped = [-inf] * len(nodes)  # when each clock was last put forward
-        self._busy: list[Node] = []  # those in trouble, in gentle worlds
-        self.right = nodes  # those whose clocks are right
+        # The most that each clock was ahead.
+        self._highest = [it.clock.ahead for it in nodes]
+        # When each clock was last put forward.
+        self._stepped = [-inf] * len(nodes)
+        # Those in trouble, in gentle worlds.
+        self._busy: list[Node] = []
+        # Those whose clocks are right.
+        self.right = nodes
         if plan.skew:
             self._skew()
-        for node in nodes:
-            node.keeps = plan.disks
-        if plan.gentle:
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """Prepare the nodes, and set the first faults."""
+        for node in self.nodes:
+            node.keeps = self.plan.disks
+        if self.plan.gentle:
             for _ in range(self.few):
-                world.at(1.0, self._mishap)
-        elif not plan.calm:
-            world.after(self._dice.expovariate(plan.faults), self._fault)
-            for node in nodes:
+                self.world.at(1.0, self._mishap)
+        elif not self.plan.calm:
+            self.world.after(self._dice.expovariate(self.plan.faults), self._fault)
+            for node in self.nodes:
                 node.sent = self._sent
 
     def _skew(self) -> None:
@@ -139,21 +185,30 @@ class Faults:
         self.right = [node for node in self.nodes if node not in wrong]
 
     def settle(self) -> None:
-        """From now on a majority of the nodes is well, each of the others is broken until `end`, and nothing else goes wrong any more."""
+        """From now on a majority of the nodes is well, each of the others is broken until `end`,
+        and nothing else goes wrong any more.
+        """
         self.end()
         if self.plan.calm:
             return
         dice = self.chance.dice("who is well")
-        core = dice.sample(self.right, len(self.nodes) // 2 + 1)  # (counted here: what is tested may count wrongly)
+        # Counted here: what is tested may count wrongly.
+        core = dice.sample(self.right, len(self.nodes) // 2 + 1)
         for node in self.nodes:
             if node not in core and (broken := self.chance.strikes("nodes broken for ever")):
                 how = broken.choice(list(BROKEN))
-                self.world.note(node, f"is {how} for ever" if how in ("hung", "gone", "half open", "slow") else f"{how} for ever")
+                self.world.note(
+                    node, f"is {how} for ever" if how in ("hung", "gone", "half open", "slow") else f"{how} for ever"
+                )
                 BROKEN[how](node, broken)
 
     def end(self) -> None:
-        """From now on nothing is wrong any more. (What is half open stays so: it is for clients to notice.)"""
-        self.over, self.world.slow, self.ended = True, 0.0, min(self.ended, self.world.now)
+        """From now on nothing is wrong any more. (What is half open stays so: it is for clients to
+        notice.)
+        """
+        self.over = True
+        self.world.slow = 0.0
+        self.ended = min(self.ended, self.world.now)
         for node in self.nodes:
             node.heal()
             if node not in self.right:
@@ -166,7 +221,8 @@ class Faults:
     def _fault(self) -> None:
         if self.over:
             return
-        chance, dice = self.chance, self._dice
+        chance = self.chance
+        dice = self._dice
         kinds = (self._breaks, self._step, self._half_open, self._stall, self._refuse, self._freeze, self._restart)
         dice.choices(kinds, (8, 5, 3, 2, 2, 1, 1))[0](dice.choice(self.nodes))
         if hit := chance.strikes("queues deleted", self.plan.hands / 2):
@@ -181,11 +237,14 @@ class Faults:
                 link.cut(_late(dice))
 
     def _step(self, node: Node) -> None:
-        """Set a clock: forward by less than the drift (once in two leases), back by less than G/4 (in all)."""
+        """Set a clock: forward by less than the drift (once in two leases), back by less than G/4
+        (in all).
+        """
         dice = self.chance.strikes("clock steps")
         if dice is None:
             return
-        clock, index = node.clock, self.nodes.index(node)
+        clock = node.clock
+        index = self.nodes.index(node)
         self._highest[index] = max(self._highest[index], clock.ahead)
         if dice.random() < 0.5 and self.world.now > self._stepped[index] + 2 * max(self.plan.ttls):
             self._stepped[index] = self.world.now
@@ -215,7 +274,9 @@ class Faults:
             node.tell(pack(b"SCRIPT", b"FLUSH"))
         else:
             self.world.note(node, "refuses scripts")
-            server.refuse[b"EVALSHA"] = dice.choice((b"BUSY Redis is busy running a script.", b"OOM command not allowed."))
+            server.refuse[b"EVALSHA"] = dice.choice(
+                (b"BUSY Redis is busy running a script.", b"OOM command not allowed.")
+            )
             self.world.after(dice.uniform(0.01, 0.5), server.refuse.clear)
 
     def _freeze(self, node: Node) -> None:
@@ -227,7 +288,9 @@ class Faults:
             self._restarts(it, "restarts")
 
     def _restarts(self, node: Node, why: str, soon: float = 0.0) -> None:
-        """It restarts: empty; or with all that it had, or all but the last moments, if it has a disk."""
+        """It restarts: empty; or with all that it had, or all but the last moments, if it has a
+        disk.
+        """
         dice = self.chance.strikes(why)
         if dice is None:
             return
@@ -260,7 +323,8 @@ class Faults:
         """One more node is in trouble; the next one only when this one is back in all hands."""
         if self.over:
             return
-        dice, rest = self.chance.strikes("one node in trouble"), 0.0
+        dice = self.chance.strikes("one node in trouble")
+        rest = 0.0
         if dice is None:
             self.world.after(LATEST, self._mishap)
             return
@@ -269,7 +333,8 @@ class Faults:
         kind = dice.choice(("restart", "vanish", "breaks"))
         if kind == "restart":
             node.restart()
-            rest = self.guard + 2.5  # (its uptime is rounded, and there is a back-off)
+            # Its uptime is rounded, and there is a back-off.
+            rest = self.guard + 2.5
         elif kind == "vanish":
             rest = dice.uniform(0.2, 4.0)
             node.vanish(rest)
@@ -287,20 +352,25 @@ class Faults:
     def _sent(self, link: Link, data: bytes) -> None:
         if self.over or link.broken:
             return
-        chance, plan = self.chance, self.plan
+        chance = self.chance
+        plan = self.plan
         if CEDE in data:
             if dice := chance.strikes("cedes cut", plan.cuts):
                 link.cut(_late(dice))
             elif dice := chance.strikes("restarts at a cede", plan.cuts / 10):
                 self.world.at(link.arrives + dice.uniform(0.0, 0.001), link.node.restart)
-        elif WAITS in data and (dice := chance.strikes("requests cut", plan.cuts / 30)):
+        elif (WAITS in data or KEEPS in data) and (dice := chance.strikes("requests cut", plan.cuts / 30)):
             link.cut(_late(dice))
 
     # ------------------------------------------------ aimed at holders
 
     def granted(self, driver: Driver, claim: Claim) -> float:
-        """Somebody was just granted the lock, and perhaps something is in store for this hold. Returns how long it should last at least."""
-        chance, plan = self.chance, self.plan
+        """Somebody was just granted the lock, and perhaps something is in store for this hold.
+
+        Returns how long it should last at least.
+        """
+        chance = self.chance
+        plan = self.plan
         keep = 0.0
         if self.over or plan.calm or plan.gentle:
             return keep
@@ -317,16 +387,19 @@ class Faults:
         return keep
 
     def _nap(self, driver: Driver, claim: Claim, dice: Random) -> None:
-        if claim.state is HELD and not self.over:
+        if claim.state is State.HELD and not self.over:
             driver.stop(claim.ttl * dice.uniform(0.6, 0.75))
 
     def _hands(self, claim: Claim, dice: Random) -> None:
-        """An operator takes the lock away: deletes its key, or forces its release, on some nodes or on most."""
+        """An operator takes the lock away: deletes its key, or forces its release, on some nodes or
+        on most.
+        """
         name = claim.recipe.name
         have = [node for node in self.nodes if node.holder(name) == claim.token]
-        if claim.state is not HELD or not have or self.over:
+        if claim.state is not State.HELD or not have or self.over:
             return
-        most, force = dice.random() < 0.5, dice.random() < 0.5
+        most = dice.random() < 0.5
+        force = dice.random() < 0.5
         count = dice.randint(len(self.nodes) // 2 + 1, len(self.nodes)) if most else dice.randint(1, max(self.few, 1))
         self.world.saw("taken from most" if most else "taken from some")
         for node in dice.sample(have, min(len(have), count)):
@@ -348,10 +421,10 @@ class Faults:
 
 
 def _late(dice: Random) -> float | None:
-    """What was under way on a broken connection is lost, or executed so many seconds later."""
+    """Return when to execute what was under way on a broken connection, in seconds. None: never."""
     return dice.choice((None, dice.uniform(0.0, 0.1), dice.uniform(0.2, LATEST)))
 
 
 def promote(node: Node, recipe: Recipe) -> None:
-    """Hand a free lock on to whoever waits: the release of a token that nobody has."""
+    """Hand a free lock on to the first waiter, by the release of a token that nobody has."""
     node.tell(recipe.release(b"%016d:%032x:%08x" % (1, 0, 0)))

@@ -1,6 +1,7 @@
 """Nodes without servers: simulated ones, in real time, in a thread of this process.
 
-Knows Unix sockets, a thread, and simulated nodes. Must not know clients: these are the shipped ones, and cannot tell the difference.
+Knows Unix sockets, a thread, and simulated nodes. Must not know clients: these are the shipped
+ones, and cannot tell the difference.
 """
 
 from __future__ import annotations
@@ -29,17 +30,22 @@ from .server import Lua
 from .world import Clock, World
 
 CHUNK = 65536
-OLD = 1e8  # seconds for which the nodes have been up when they begin: longer than any restart guard
-PATIENCE = 30.0  # seconds that whoever steers nodes waits for them
+# Seconds for which the nodes have been up when they begin: longer than any restart guard.
+OLD = 1e8
+# Seconds for which a call that steers nodes waits for them.
+PATIENCE = 30.0
 
 T = TypeVar("T")
 
 
 def memory(nodes: int = 3) -> MemoryNodes:
-    """Start nodes in this process, for unit tests: no server has to be installed, and starting takes some milliseconds.
+    """Start simulated nodes in this process, for unit tests.
 
-    The clients that use them are the ones that ship, for threads and for asyncio, and the nodes run holdfast's own Lua scripts. What
-    you see is what locks, queues, fences, expiries and restarts do, in real time:
+    No server has to be installed, and starting takes some milliseconds.
+
+    The clients that use them are the ones that ship, for threads and for asyncio, and the nodes run
+    holdfast's own Lua scripts. What you see is what locks, queues, fences, expiries and restarts
+    do, in real time:
 
         with memory() as nodes, Holdfast(*nodes.urls) as locks:
             with locks.lock("invoice:42"):
@@ -47,10 +53,13 @@ def memory(nodes: int = 3) -> MemoryNodes:
 
     What it does not show:
 
-    - How servers behave. The nodes know the commands that holdfast sends, and no others. There is no persistence, replication, TLS, ACL
-      or limit of memory. Use `holdfast.embedded.Nodes` or `Holdfast.local()` for real servers.
-    - What networks do. The nodes listen on Unix sockets, in a directory that no other user can enter.
-    - How fast it is. The nodes share this process's interpreter with your code, and their thread stops with it.
+    - How servers behave. The nodes know the commands that holdfast sends, and no others. There is
+      no persistence, replication, TLS, ACL or limit of memory. Use `holdfast.embedded.Nodes` or
+      `Holdfast.local()` for real servers.
+    - What networks do. The nodes listen on Unix sockets, in a directory that no other user can
+      enter.
+    - How fast it is. The nodes share this process's interpreter with your code, and their thread
+      stops with it.
     - Clocks that differ. All nodes read this machine's.
 
     To control time and chance, use `holdfast.testing.simulation`.
@@ -59,7 +68,8 @@ def memory(nodes: int = 3) -> MemoryNodes:
         nodes: How many nodes, at least 1.
 
     Returns:
-        The nodes. Close them, or use them as a context manager. They can be killed, restarted and frozen like `holdfast.embedded.Nodes`.
+        The nodes. Close them, or use them as a context manager. They can be killed, restarted and
+        frozen like `holdfast.embedded.Nodes`.
 
     Raises:
         ConfigError: `nodes` is no such number, or the extra `testing` is not installed.
@@ -68,9 +78,16 @@ def memory(nodes: int = 3) -> MemoryNodes:
 
 
 class MemoryNodes:
-    """Simulated nodes in a thread of this process, as `memory` starts them. Nodes are counted from 0.
+    """Simulated nodes in a thread of this process, as `memory` starts them.
 
-    Other processes can use them for as long as this one lives. Only the process that started them may steer them.
+    Nodes are counted from 0. Other processes can use them for as long as this one lives. Only the
+    process that started them may steer them.
+
+    Args:
+        count: How many nodes, at least 1 (default 3).
+
+    Raises:
+        ConfigError: `count` is no such number, or the extra `testing` is not installed.
 
     Attributes:
         urls: The nodes' addresses in order.
@@ -80,8 +97,11 @@ class MemoryNodes:
 
     def __init__(self, count: int = 3) -> None:
         if type(count) is not int or count < 1:
-            raise ConfigError(f"{checks.shown(count)} nodes cannot be started: ask for at least one (five outlive the loss of two)")
-        lua = Lua()  # which says what to install, before anything is made
+            raise ConfigError(
+                f"{checks.shown(count)} nodes cannot be started: ask for at least one (five outlive the loss of two)"
+            )
+        # Which says what to install, before anything is made.
+        lua = Lua()
         folder = private(f"{count}")
         self._owner = os.getpid()
         self._house = _House(count, folder, lua)
@@ -99,12 +119,18 @@ class MemoryNodes:
         return len(self.urls)
 
     def close(self) -> None:
-        """End the nodes and remove their directory. Idempotent; has no effect in a forked child."""
+        """End the nodes and remove their directory. Idempotent.
+
+        In a forked child, this has no effect.
+        """
         self._finalizer()
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables with which `Holdfast()` uses these nodes, for `monkeypatch.setenv` or a child process."""
+        """The environment variables with which `Holdfast()` uses these nodes.
+
+        Pass them to `monkeypatch.setenv` or to a child process.
+        """
         return {"HOLDFAST_NODES": " ".join(self.urls)}
 
     @property
@@ -113,23 +139,72 @@ class MemoryNodes:
         return frozenset(self._told(lambda: [node.server.run_id.decode() for node in self._house.nodes]))
 
     def kill(self, node: int) -> None:
-        """Kill a node: its connections break, and new ones are closed at once. If it is dead, this has no effect."""
+        """Kill a node: its connections break, and new ones are closed at once. Idempotent.
+
+        Args:
+            node: The node, counted from 0.
+
+        Raises:
+            IndexError: There is no such node.
+            Misuse: The nodes were closed.
+            WrongProcess: Another process started the nodes.
+        """
         self._steer(node, lambda it: it.stop() if it.running else None)
 
     def restart(self, node: int) -> None:
-        """Start a node again, empty, and kill it first if it runs. Clients leave it alone until their restart guard is over."""
+        """Start a node again, empty, and kill it first if it runs.
+
+        Clients ignore it until their restart guard is over.
+
+        Args:
+            node: The node, counted from 0.
+
+        Raises:
+            IndexError: There is no such node.
+            Misuse: The nodes were closed.
+            WrongProcess: Another process started the nodes.
+        """
         self._steer(node, lambda it: it.restart() if it.running else it.start())
 
     def freeze(self, node: int) -> None:
-        """Stop a node, as SIGSTOP does: its connections stay open, and it says nothing. Raises Misuse if it is dead."""
+        """Stop a node, as SIGSTOP does: its connections stay open, and it does not answer.
+
+        Args:
+            node: The node, counted from 0.
+
+        Raises:
+            IndexError: There is no such node.
+            Misuse: The node is dead, or the nodes were closed.
+            WrongProcess: Another process started the nodes.
+        """
         self._steer(node, lambda it: it.freeze(inf), alive=True)
 
     def thaw(self, node: int) -> None:
-        """Let a frozen node go on, with all that it was sent meanwhile. Raises Misuse if it is dead."""
+        """Let a frozen node go on, with everything that it was sent meanwhile.
+
+        Args:
+            node: The node, counted from 0.
+
+        Raises:
+            IndexError: There is no such node.
+            Misuse: The node is dead, or the nodes were closed.
+            WrongProcess: Another process started the nodes.
+        """
         self._steer(node, lambda it: it.thaw(now=True), alive=True)
 
     def slow(self, node: int, seconds: Seconds) -> None:
-        """Delay every message to and from a node by so many seconds from now on. 0 ends it."""
+        """Delay every message to and from a node from now on.
+
+        Args:
+            node: The node, counted from 0.
+            seconds: Seconds of delay for each message. 0 ends the delay.
+
+        Raises:
+            ConfigError: `seconds` is no such time.
+            IndexError: There is no such node.
+            Misuse: The nodes were closed.
+            WrongProcess: Another process started the nodes.
+        """
         lag = checks.seconds(seconds, "seconds")
 
         def lags(it: Node) -> None:
@@ -147,7 +222,7 @@ class MemoryNodes:
         self._told(steer)
 
     def _told(self, what: Callable[[], T]) -> T:
-        """Have the nodes' thread do this; what came of it."""
+        """Call a function in the nodes' thread, and return its result."""
         if os.getpid() != self._owner:
             raise WrongProcess(f"process {self._owner} started these nodes, and only that process may steer them")
         if not self._finalizer.alive:
@@ -182,7 +257,8 @@ class _House:
         def accept() -> None:
             try:
                 sock, _ = listener.accept()
-            except OSError:  # it has gone already
+            except OSError:
+                # The client has gone already.
                 return
             sock.setblocking(False)
             self._ends.add(_End(self, sock, node))
@@ -191,7 +267,7 @@ class _House:
         return listener
 
     def serve(self) -> None:
-        """Until it is told to end."""
+        """Serve the nodes until `end` is called."""
         try:
             while not self._over:
                 self._pass_time()
@@ -209,7 +285,7 @@ class _House:
         self.world.run(time.monotonic() - self._epoch)
 
     def told(self, what: Callable[[], T]) -> Future[T]:
-        """Have the thread do this."""
+        """Have the nodes' thread call a function."""
         told: Future[T] = Future()
         self._asked.append((what, told))
         self._ring()
@@ -218,7 +294,8 @@ class _House:
     def _ring(self) -> None:
         try:
             os.write(self._clapper, b"!")
-        except OSError:  # it is full of rings, or just being closed
+        except OSError:
+            # The pipe is full of rings, or is just being closed.
             pass
 
     def _woken(self) -> None:
@@ -249,12 +326,12 @@ class _House:
         self._ended.set()
 
     def watch(self, end: _End, also_writes: bool, new: bool = False) -> None:
-        """Look out for what comes at this socket; and for when it takes more."""
+        """Wait until this socket can be read, and with `also_writes` until it can be written."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if also_writes else 0)
         (self._selector.register if new else self._selector.modify)(end.sock, events, end.happened)
 
     def forget(self, end: _End) -> None:
-        """It is closed."""
+        """Stop watching a socket that is about to be closed."""
         self._selector.unregister(end.sock)
         self._ends.discard(end)
 
@@ -266,12 +343,12 @@ class _Now(World):
         return 0.0
 
     def due(self) -> float | None:
-        """When the next thing is to happen; None: nothing is."""
+        """Return when the next event is due. None if there is none."""
         return self._events[0][0] if self._events and self._events[0][0] < inf else None
 
 
 class _Node(Node):
-    """A node that no other one is taken for, whatever else this process has started."""
+    """A node with a run id of its own, whatever else this process has started."""
 
     def _begin(self, uptime: float, data: Any = None) -> None:
         super()._begin(OLD if uptime == MATURE else uptime, data)
@@ -282,14 +359,19 @@ class _End:
     """A client's end of a connection, as the node sees it: a socket."""
 
     def __init__(self, house: _House, sock: socket.socket, node: Node) -> None:
-        self._house, self.sock, self._node = house, sock, node
-        self._early, self._rest = b"", b""  # what came before the node took the connection; what the client has not taken yet
+        self._house = house
+        self.sock = sock
+        self._node = node
+        # What came before the node took the connection.
+        self._early = b""
+        # What the client has not taken yet.
+        self._rest = b""
         self._open = self._closed = False
         house.watch(self, False, new=True)
         self.link = Link(house.world, self, node)
 
     def happened(self) -> None:
-        """It can be read, or written to."""
+        """Read from the socket, and write to it: it is ready for one of them."""
         if self._closed:
             return
         if self._rest:
@@ -323,19 +405,21 @@ class _End:
         self.close()
 
     def _send(self, data: bytes) -> None:
-        waits, data = bool(self._rest), self._rest + data
+        waits = bool(self._rest)
+        data = self._rest + data
         try:
             sent = self.sock.send(data)
         except BlockingIOError:
             sent = 0
-        except OSError:  # it has hung up, as will be read
+        except OSError:
+            # The client has hung up. The next read will show it.
             return
         self._rest = data[sent:]
         if waits is not bool(self._rest):
             self._house.watch(self, bool(self._rest))
 
     def close(self) -> None:
-        """The connection is over."""
+        """Close the socket. Idempotent."""
         if not self._closed:
             self._closed = True
             self._house.forget(self)
@@ -343,6 +427,7 @@ class _End:
 
 
 def _clean_up(owner: int, house: _House, folder: Path) -> None:
-    if os.getpid() == owner:  # in a forked child they are the parent's
+    # In a forked child they are the parent's.
+    if os.getpid() == owner:
         house.end()
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,10 +1,10 @@
 """What must hold, whatever happens: watched at every event, with what no client can see.
 
-Knows the protocol's promises (P-S1 and so on), claims, and the truth about the nodes. Must not know which faults there are, but for
-the hands of operators, who may take away what is held.
+Knows the protocol's promises (P-S1 and so on), claims, and the truth about the nodes. Must not know
+which faults there are, but for the hands of operators, who may take away what is held.
 
-While an operator's hands are at work, another may be granted the lock before its holder can know: this the laws excuse, and want
-it noticed as soon as every node has spoken since.
+While an operator's hands are at work, another may be granted the lock before its holder can know:
+this the laws excuse, and want it noticed as soon as every node has spoken since.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from ..core import quorum
-from ..core.claim import HELD, LOST, WAITING, Claim, State
+from ..core.claim import Claim, State
 from ..core.command import READER, WRITER
 from ..core.goal import Goal
 from ..core.ticket import kind_of
@@ -30,33 +30,38 @@ from .windows import Fences, Window
 from .world import Violation, World
 
 LAWS = {
-    "exclusion": "P-S1: nobody is granted a name while another holds it, by the one true clock; only readers hold it together",
-    "fence": "P-S2: for a name, every grant has a greater fence than the one before it; a reader's is above every writer's",
+    "exclusion": "P-S1: no name is granted while it is held, by the one true clock; only readers hold it together",
+    "fence": "P-S2: for a name, each grant's fence is greater than the one before it; a reader's is above all writers'",
     "counted": "P-V: a node that a client counts holds its token",
-    "majority": "what is held is out of all others' reach: on so many nodes that no majority is left",
+    "majority": "nobody else can get a name that is held: without its holder's nodes, no majority is left",
     "gap": "when a majority has lost the token, its holder knows as soon as every node has spoken since",
     "unfounded": "a lease is lost to a gap only if a node that had its token has really lost it",
-    "silent": "whose time is up is told so at that moment",
-    "risen": "what was lost, released or refused stays so",
-    "zombie": "nothing is asked for a token that was given back, lost or cancelled",
+    "silent": "a holder whose time is up hears of it at that moment",
+    "risen": "a lease or a wait that was lost, released or refused stays so",
+    "zombie": "no node is asked for a token that was given back, lost or cancelled",
     "max_hold": "no lease lasts longer than its max_hold",
-    "patience": "nobody waits longer than he wants to",
+    "patience": "no caller waits longer than its `wait`",
     "no expiry": "P-M1: every key on every node has an expiry, at every moment",
-    "recovery": "P-L2: when faults have ended, on a majority at least, everybody who waits is served within a bound",
-    "core": "R-L3: with a majority that is well, a newcomer has a free lock in two round trips and a node_timeout, whatever the others do",
-    "left over": "when nobody wants anything, clients have nothing left, and owe no node a word",
+    "recovery": "P-L2: when faults have ended, on a majority at least, every waiter is served within a bound",
+    "core": "R-L3: whatever a minority does, a newcomer gets a free lock in two round trips and a node_timeout",
+    "left over": "when no caller wants anything, clients have nothing left, and owe no node an answer or a command",
     "left for ever": "P-M1: in the end, no node has a key",
 }
-CALM = {  # where nothing goes wrong, more is promised
+# Where nothing goes wrong, more is promised.
+CALM = {
     "order": "P-L3: waiters are served in the order of their tickets",
-    "idle": "P-L1: a name that is free is not free for long while somebody waits for it, and for nothing else that is taken",
-    "polling": "who waits sends few requests, and no more as time passes than one to each node in every third of a ttl",
+    "idle": "P-L1: a free name does not stay free for long while a waiter needs no other name that is taken",
+    "polling": "a waiter sends few requests: as time passes, at most one to each node in every third of a ttl",
     "lost": "no lease is lost",
 }
-TICK = 0.001  # seconds by which a timer may be late
-MEMORY = 1.0  # seconds for which ended claims are watched
+# Seconds by which a timer may be late.
+TICK = 0.001
+# Seconds for which ended claims are watched.
+MEMORY = 1.0
 _SHAS = b"|".join(it.sha for it in LOADED)
-_COMMANDS = re.compile(rb"\$40\r\n(%b)\r\n\$1\r\n[46]\r\n.*?\$(?:58|60)\r\n([0-9a-f:]{58}(?::[rw])?)\r\n" % _SHAS, re.DOTALL)
+_COMMANDS = re.compile(
+    rb"\$40\r\n(%b)\r\n\$1\r\n[46]\r\n.*?\$(?:58|60)\r\n([0-9a-f:]{58}(?::[rw])?)\r\n" % _SHAS, re.DOTALL
+)
 SHARED = b"shared"
 
 
@@ -65,46 +70,69 @@ class Held:
     """What is known of a claim that its client believes to be held. Times are the client's."""
 
     driver: Driver
-    own: set[Node] = field(default_factory=set)  # the nodes that it has had
-    until: float = 0.0  # its deadline, as it was last looked at
-    expired: bool = False  # its time was up
-    danger: float = -inf  # when a majority was last within the reach of others, by an operator's doing
-    taken: float = -inf  # when too many nodes that it has had were lost, all at once; or another was granted the lock
-    seen: int = -1  # what had happened to the nodes when they were last looked at for it
-    sure: float = -inf  # until when, in the world's time, they are as they were then if nothing more happens to them
-    ends: dict[Node, float] = field(default_factory=dict)  # when their keys run out, in the world's time, as they were last looked at
-    missed: bool = False  # a node that it counted, or that has had its token since, was without it for a moment
+    # The nodes that it has had.
+    own: set[Node] = field(default_factory=set)
+    # Its deadline, as it was last looked at.
+    until: float = 0.0
+    # Its time was up.
+    expired: bool = False
+    # When a majority was last within the reach of others, by an operator's doing.
+    danger: float = -inf
+    # When too many nodes that it has had were lost, all at once; or another was granted the lock.
+    taken: float = -inf
+    # What had happened to the nodes when they were last looked at for it.
+    seen: int = -1
+    # Until when, in the world's time, they are as they were then if nothing more happens to them.
+    sure: float = -inf
+    # When their keys run out, in the world's time, as they were last looked at.
+    ends: dict[Node, float] = field(default_factory=dict)
+    # A node that it counted, or that has had its token since, was without it for a moment.
+    missed: bool = False
 
 
 class Laws(Witness):
-    """Watches one set of nodes in a world, and the clients that use it. Clients may name all of its nodes, or some.
+    """Watches one shard in a world, and the clients that use it.
+
+    Clients may name all of its nodes, or some.
 
     Args:
         world: The world.
         nodes: The nodes of the set.
         guard: Seconds for which nobody may use a node that has restarted, whatever clients believe.
-        calm: In a world without faults, the seconds that a message takes at most. More is promised there.
+        calm: In a world without faults, the seconds that a message takes at most. More is promised
+            there.
 
     Attributes:
         looked: How often each law had something to look at.
     """
 
     def __init__(self, world: World, nodes: Sequence[Node], guard: float, calm: float | None = None) -> None:
-        self.world, self.nodes, self.guard, self.calm = world, nodes, guard, calm
+        self.world = world
+        self.nodes = nodes
+        self.guard = guard
+        self.calm = calm
         self.looked = dict.fromkeys(LAWS if calm is None else LAWS | CALM, 0)
-        self.named: dict[Driver, frozenset[Node]] = {}  # the nodes that each client names
-        self.open: dict[Claim, tuple[Driver, float]] = {}  # claims that are not over, and since when
+        # The nodes that each client names.
+        self.named: dict[Driver, frozenset[Node]] = {}
+        # Claims that are not over, and since when.
+        self.open: dict[Claim, tuple[Driver, float]] = {}
         self.held: dict[Claim, Held] = {}
         self.fences = Fences()
         self.ended: deque[tuple[float, Claim, State]] = deque()
-        self.tokens: set[bytes] = set()  # of claims that have ended
-        self.taken_away: dict[bytes, set[Node]] = {}  # where an operator took away a token, which has not been there since
-        self.hands: dict[tuple[bytes, Node], float] = {}  # when an operator last took away a token there
+        # Of claims that have ended.
+        self.tokens: set[bytes] = set()
+        # Where an operator took away a token, which has not been there since.
+        self.taken_away: dict[bytes, set[Node]] = {}
+        # When an operator last took away a token there.
+        self.hands: dict[tuple[bytes, Node], float] = {}
         self.given_back: set[tuple[Node, bytes]] = set()
-        self.requests: dict[bytes, int] = {}  # how many were sent, by token
-        self.idle: dict[bytes, float] = {}  # since when nobody has the name, and somebody waits
+        # How many were sent, by token.
+        self.requests: dict[bytes, int] = {}
+        # Since when nobody has the name, and somebody waits.
+        self.idle: dict[bytes, float] = {}
         for node in nodes:
             node.executed = self.executed
+            node.published = self.published
         world.passes.append(self.passed)
         world.looks.append(self.look)
 
@@ -127,21 +155,27 @@ class Laws(Witness):
                 raise Violation(f"zombie: {driver} asks {node} for {token.decode()}, which is over")
 
     def turned(self, driver: Driver) -> None:
-        """What has ended by now has said all that it had to say. The rest counts no node that has not got its token."""
+        """What has ended by now has said all that it had to say.
+
+        The rest counts no node that has not got its token.
+        """
         ended = []
         for claim, (whose, _) in self.open.items():
             if whose is not driver:
                 continue
-            if claim.state is WAITING or claim.state is HELD:
-                if claim.votes:  # (there are none while all is as usual)
+            if claim.state is State.WAITING or claim.state is State.HELD:
+                # There are none while all is as usual.
+                if claim.votes:
                     self._counts(claim, driver.clock())
             else:
                 ended.append(claim)
         for claim in ended:
-            if claim in self.held and claim.state is LOST and claim.reason == "gap":
+            if claim in self.held and claim.state is State.LOST and claim.reason == "gap":
                 self.looked["unfounded"] += 1
                 if not any(self._has_missed(it) for it in _together(claim) if it in self.held):
-                    raise Violation(f"unfounded: {_of(claim)} is lost to a gap, though every node that had its token has it still")
+                    raise Violation(
+                        f"unfounded: {_of(claim)} is lost to a gap, though every node that had its token has it still"
+                    )
         for claim in ended:
             self._ends(claim)
 
@@ -154,19 +188,34 @@ class Laws(Witness):
 
     def takes_away(self, node: Node, name: bytes) -> None:
         """An operator is about to delete the key on this node."""
-        self.taken_away.setdefault(node.holder(name), set()).add(node)
-        self.hands[node.holder(name), node] = self.world.now
+        self._is_taken(node, node.holder(name))
+
+    def published(self, node: Node, message: bytes) -> None:
+        """A node publishes a message.
+
+        `force_release` publishes the token of each holder that it takes the lock from.
+        """
+        match message.split(b" ", 2):
+            case [b"x", token, _]:
+                self._is_taken(node, token)
+
+    def _is_taken(self, node: Node, token: bytes) -> None:
+        self.taken_away.setdefault(token, set()).add(node)
+        self.hands[token, node] = self.world.now
 
     # ------------------------------------------------ at every event
 
     def passed(self) -> None:
-        """Time has passed. Whose time is up has been told so, if it could be."""
+        """Check, after time has passed, that no holder whose time is up still believes it holds."""
         for claim, held in self.held.items():
-            if claim.state is HELD and (now := held.driver.clock()) >= claim.until:
+            if claim.state is State.HELD and (now := held.driver.clock()) >= claim.until:
                 held.expired = True
                 self.looked["silent"] += 1
                 if now >= claim.until + TICK and not held.driver.stopped:
-                    raise Violation(f"silent: the time of {_of(claim)} was up {now - claim.until:.6f} s ago, and nobody was told")
+                    raise Violation(
+                        f"silent: the time of {_of(claim)} was up {now - claim.until:.6f} s ago, "
+                        "and its holder does not know"
+                    )
 
     def look(self) -> None:
         """See whether everything is as it must be."""
@@ -174,7 +223,7 @@ class Laws(Witness):
         for claim, (driver, _) in self.open.items():
             if driver.dead:
                 dead.append(claim)
-            elif claim.state is HELD and claim not in self.held:
+            elif claim.state is State.HELD and claim not in self.held:
                 self._granted(claim, driver)
         for claim in dead:
             self._ends(claim)
@@ -192,19 +241,25 @@ class Laws(Witness):
             self._served(self.calm)
 
     def quiet(self, driver: Driver) -> None:
-        """Nobody wants anything of it any more: nothing is left in it, and it owes nobody a word."""
+        """Check that a driver that nobody uses any more holds nothing and waits for nothing."""
         crew = driver.crew
         self.looked["left over"] += 1
         if crew.live or any(lane.ledger or lane.out for lane in crew.lanes if lane.line is Line.UP):
-            raise Violation(f"left over: {driver} still has {[_of(claim) for claim in crew.live.values()]}, or waits for answers")
+            raise Violation(
+                f"left over: {driver} still has {[_of(claim) for claim in crew.live.values()]}, or waits for answers"
+            )
 
     def _granted(self, claim: Claim, driver: Driver) -> None:
         """P-S1 and P-S2, at the moment at which a client learns that it holds the lock."""
         window = _window(claim, self.world.now)
         self.looked["exclusion"] += 1
-        self.world.saw("read by two", window.shared and any(_reads(it) and it.recipe.name == window.name for it in self.held))
+        self.world.saw(
+            "read by two", window.shared and any(_reads(it) and it.recipe.name == window.name for it in self.held)
+        )
         for other, theirs in self.held.items():
-            if other.state is not HELD or not window.within(_window(other, -inf, theirs.driver.clock.when(other.until))):
+            if other.state is not State.HELD or not window.within(
+                _window(other, -inf, theirs.driver.clock.when(other.until))
+            ):
                 continue
             if theirs.danger == -inf:
                 left = other.until - theirs.driver.clock()
@@ -212,47 +267,63 @@ class Laws(Witness):
             theirs.taken = theirs.driver.clock()
             self.world.saw("held by two, after an operator took it away")
         self.looked["fence"] += claim.recipe.name in self.fences
-        self.looked["max_hold"] += claim.max_hold < inf
+        self.looked["max_hold"] += claim.demand.max_hold < inf
         if (earlier := self.fences.passed(window)) is not None:
             raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {earlier.fence}")
-        self.held[claim] = held = Held(driver)
-        counted = claim.plain if claim.plain is not None else [i for i, vote in enumerate(claim.votes) if vote.granted]
+        held = Held(driver)
+        self.held[claim] = held
+        counted = (
+            claim.as_usual if claim.as_usual is not None else [i for i, vote in enumerate(claim.votes) if vote.granted]
+        )
         held.own = {driver.nodes[node] for node in counted}
         if self.calm is not None:
             self._in_order(claim, self.calm)
 
     def _holds(self, claim: Claim, held: Held, happened: int) -> bool:
-        """While it is held: never again after its time was up, always by a majority, never through a gap. False: it no longer is.
+        """While it is held: never again after its time was up, always by a majority, never through
+        a gap.
 
-        `happened`: how much has, to the nodes: while that is the same, and no key of theirs runs out, they are as they were.
+        False: it no longer is.
+
+        `happened`: how much has, to the nodes: while that is the same, and no key of theirs runs
+        out, they are as they were.
         """
-        if claim.state is not HELD:
+        if claim.state is not State.HELD:
             return False
         now = held.driver.clock()
         if now >= claim.until:
             return True
         if held.expired:
-            raise Violation(f"risen: the time of {_of(claim)} was up, and it is held until {claim.until - now:.6f} s from now")
-        if claim.until != held.until:  # whatever ran out too early is out by then: look at the last moment, in any case
+            raise Violation(
+                f"risen: the time of {_of(claim)} was up, and it is held until {claim.until - now:.6f} s from now"
+            )
+        # Whatever ran out too early is out by then: look at the last moment, in any case.
+        if claim.until != held.until:
             held.until = claim.until
-            if claim.until > claim.since + claim.max_hold + 1e-6:
-                raise Violation(f"max_hold: {_of(claim)} may last for {claim.max_hold:.6f} s, and does for {claim.until - claim.since:.6f}")
+            if claim.until > claim.since + claim.demand.max_hold + 1e-6:
+                most = claim.demand.max_hold
+                lasts = claim.until - claim.since
+                raise Violation(f"max_hold: {_of(claim)} may last for {most:.6f} s, and does for {lasts:.6f}")
             self.world.at(held.driver.clock.when(claim.until) - 1e-6, _nothing)
         if _reads(claim):
-            self.fences.note(_window(claim, claim.since))  # (a downgrade raises it)
+            # A downgrade raises it.
+            self.fences.note(_window(claim, claim.since))
         if happened != held.seen or self.world.now >= held.sure:
             held.seen = happened
             self._has_majority(claim, held, now)
-        if held.taken > -inf and claim.plain is None:
+        if held.taken > -inf and claim.as_usual is None:
             self.looked["gap"] += 1
             if min(it.sent for it in claim.votes) >= held.taken:
                 since = now - held.taken
-                raise Violation(f"gap: {_of(claim)} is held through a gap, {since:.6f} s ago, though every node has spoken since")
+                raise Violation(
+                    f"gap: {_of(claim)} is held through a gap, {since:.6f} s ago, though every node has spoken since"
+                )
         return True
 
     def _has_majority(self, claim: Claim, held: Held, now: float) -> None:
         """No majority of the nodes is within the reach of others."""
-        name, token = claim.recipe.name, claim.token
+        name = claim.recipe.name
+        token = claim.token
         self.looked["majority"] += 1
         own = {node for node in self.nodes if _has(node, name, token)}
         kept = {node for node in self.nodes if node not in own and self._keeps(node, name, token)}
@@ -260,17 +331,25 @@ class Laws(Witness):
         held.own |= own
         held.missed |= len(own) < len(held.own) or any(held.ends.get(node, inf) <= self.world.now for node in own)
         held.ends = {node: _runs_out(node, name, token) for node in own}
-        sure = min([*[node.runs_out(name) for node in own], *[_had(node, name, token) + self.guard for node in kept]], default=-inf)
-        held.sure = -inf if _reads(claim) else sure  # (a shared key outlives each of its readers)
+        sure = min(
+            [*[node.runs_out(name) for node in own], *[_had(node, name, token) + self.guard for node in kept]],
+            default=-inf,
+        )
+        # A shared key outlives each of its readers.
+        held.sure = -inf if _reads(claim) else sure
         taken_away = self.taken_away.get(token, set())
         taken_away -= own
         if self._in_reach(safe):
-            held.danger, held.sure = now, -inf
+            held.danger = now
+            held.sure = -inf
             if self._in_reach(safe | taken_away | {node for node in self.nodes if self._unheard(claim, node)}):
                 has = sorted(node.index for node in own)
-                raise Violation(f"majority: {_of(claim)} is held for {claim.until - now:.6f} s more, but has only {has}")
+                raise Violation(
+                    f"majority: {_of(claim)} is held for {claim.until - now:.6f} s more, but has only {has}"
+                )
         if _majority_of(self.named[held.driver], held.own - safe):
-            held.taken, held.sure = now, -inf
+            held.taken = now
+            held.sure = -inf
 
     def _in_reach(self, safe: set[Node]) -> bool:
         """Could a client of this set take a majority of the nodes that it names, without these?
@@ -281,21 +360,34 @@ class Laws(Witness):
         return any(_majority_of(named, named - safe) for named in lists)
 
     def _has_missed(self, claim: Claim) -> bool:
-        """Has a node lost the token since the claim was held, was one killed with it, or has an operator taken it away?"""
-        name, token, held = claim.recipe.name, claim.token, self.held[claim]
+        """Has a node lost the token since the claim was held, was one killed with it, or has an
+        operator taken it away?
+        """
+        name = claim.recipe.name
+        token = claim.token
+        held = self.held[claim]
         began = held.driver.clock.when(claim.began)
         missing = any(not _has(node, name, token) for node in held.own)
-        return held.missed or missing or any(_had(it, name, token) >= began or (token, it) in self.hands for it in self.nodes)
+        return (
+            held.missed
+            or missing
+            or any(_had(it, name, token) >= began or (token, it) in self.hands for it in self.nodes)
+        )
 
     def _keeps(self, node: Node, name: bytes, token: bytes) -> bool:
-        """Did the node have the token when it was killed, so lately that nobody may use it yet? And has it given it to nobody since?"""
+        """Did the node have the token when it was killed, so lately that nobody may use it yet?
+
+        And has it given it to nobody since?
+        """
         lately = self.world.now - self.guard
         if node.born <= lately or _had(node, name, token) <= lately:
             return False
-        return node.holder(name) in (b"", node.woke.get(name))  # (what it had written down may be of before)
+        # What it had written down may be of before.
+        return node.holder(name) in (b"", node.woke.get(name))
 
     def _unheard(self, claim: Claim, node: Node) -> bool:
-        """Did an operator take the token away there, after all that the client has heard of the node?
+        """Did an operator take the token away there, after all that the client has heard of the
+        node?
 
         (It may have been there again since: by a late command, and for a shorter time.)
         """
@@ -307,15 +399,25 @@ class Laws(Witness):
         return driver.clock.when(heard) <= taken
 
     def _counts(self, claim: Claim, now: float) -> None:
-        """P-V: a node that a client counts holds its token. (Or it was taken away by an operator, or forgotten lately.)"""
-        name, token = claim.recipe.name, claim.token
+        """P-V: a node that a client counts holds its token.
+
+        (Or it was taken away by an operator, or forgotten lately.)
+        """
+        name = claim.recipe.name
+        token = claim.token
         self.looked["counted"] += 1
         for node, vote in zip(self.open[claim][0].nodes, claim.votes, strict=True):
             if not vote.granted or vote.ceding or now >= vote.bound or _has(node, name, token):
                 continue
-            if not self._keeps(node, name, token) and node not in self.taken_away.get(token, ()) and not self._unheard(claim, node):
+            if (
+                not self._keeps(node, name, token)
+                and node not in self.taken_away.get(token, ())
+                and not self._unheard(claim, node)
+            ):
                 has = node.holder(name).decode()
-                raise Violation(f"counted: {_of(claim)} counts {node} for {vote.bound - now:.6f} s more, which has {has!r}")
+                raise Violation(
+                    f"counted: {_of(claim)} counts {node} for {vote.bound - now:.6f} s more, which has {has!r}"
+                )
 
     def _ends(self, claim: Claim) -> None:
         driver, began = self.open.pop(claim)
@@ -328,30 +430,34 @@ class Laws(Witness):
         if self.calm is not None:
             self._no_polling(claim, len(driver.nodes), self.world.now - began)
             self.looked["lost"] += 1
-            if claim.state is LOST and not driver.dead:
+            if claim.state is State.LOST and not driver.dead:
                 raise Violation(f"lost: {_of(claim)} is lost ({claim.reason}), though nothing has happened")
 
     # ------------------------------------------------ what is promised where there are no faults
 
     def _in_order(self, claim: Claim, swift: float) -> None:
-        """P-L3: nobody passes a lower ticket that every node knows, and that has had the time to ask for way."""
+        """P-L3: nobody passes a lower ticket that every node knows, and that has had the time to
+        ask for way.
+        """
         self.looked["order"] += 1
         for other, (_, began) in self.open.items():
-            waits = other.state is WAITING and other.patient and other.recipe.name == claim.recipe.name
+            waits = other.state is State.WAITING and other.patient and other.recipe.name == claim.recipe.name
             waits = waits and not (_reads(other) and _reads(claim))
             if waits and other.ticket < claim.ticket and began + 3 * swift < self.world.now:
                 raise Violation(f"order: {_of(claim)} is served before {_of(other)}, which waits since {began:.6f}")
 
     def _served(self, swift: float) -> None:
-        """P-L1: when all names are free that the lowest ticket waits for, they are not free for long, and no lease has to run out for that.
+        """P-L1: when all names are free that the lowest ticket waits for, they are not free for
+        long, and no lease has to run out for that.
 
-        (Names of a goal may be free while it waits for another one. The lowest ticket is the lowest that waits for any of them.)
+        (Names of a goal may be free while it waits for another one. The lowest ticket is the lowest
+        that waits for any of them.)
         """
         taken = {claim.recipe.name for claim in self.held}
         waiting = [
             claim
             for claim, (_, began) in self.open.items()
-            if claim.state is WAITING and claim.patient and began + 2 * swift < self.world.now
+            if claim.state is State.WAITING and claim.patient and began + 2 * swift < self.world.now
         ]
         lowest: dict[bytes, int] = {}
         for claim in waiting:
@@ -368,7 +474,9 @@ class Laws(Witness):
                 raise Violation(f"idle: nobody has had {name.decode()!r} since {since:.6f}, and somebody waits")
 
     def _no_polling(self, claim: Claim, nodes: int, lasted: float) -> None:
-        """Requests are few: to each node the first, some to make way or to agree, and one in every third of a ttl."""
+        """Requests are few: to each node the first, some to make way or to agree, and one in every
+        third of a ttl.
+        """
         self.looked["polling"] += 1
         most = nodes * (5 + 3 * lasted / claim.ttl)
         if self.requests.pop(claim.token, 0) > most:
@@ -408,7 +516,9 @@ def _twin(token: bytes) -> bytes:
 
 
 def _has(node: Node, name: bytes, token: bytes) -> bool:
-    """Is the token on the node: in the key; or, a reader's, among those who share it, or still as the writer's that it was?"""
+    """Is the token on the node: in the key; or, a reader's, among those who share it, or still as
+    the writer's that it was?
+    """
     holder = node.holder(name)
     if holder == SHARED:
         readers = node.server.data[0].values.get(rw_keys_of(name)[4])
@@ -419,13 +529,17 @@ def _has(node: Node, name: bytes, token: bytes) -> bool:
 
 def _runs_out(node: Node, name: bytes, token: bytes) -> float:
     """When, in the world's time, the node will be without the token, if nothing happens to it."""
-    if node.holder(name) == SHARED and isinstance(readers := node.server.data[0].values.get(rw_keys_of(name)[4]), SortedSet):
+    if node.holder(name) == SHARED and isinstance(
+        readers := node.server.data[0].values.get(rw_keys_of(name)[4]), SortedSet
+    ):
         return node.clock.when((readers.score(token) or 0) / 1000)
     return node.runs_out(name)
 
 
 def _had(node: Node, name: bytes, token: bytes) -> float:
-    """When the node was last killed that had the token; a reader's: that was shared, or had the writer's that it was."""
+    """When the node was last killed that had the token; a reader's: that was shared, or had the
+    writer's that it was.
+    """
     values = (token, SHARED, _twin(token)) if kind_of(token) == READER else (token,)
     return max(node.had.get((name, it), -inf) for it in values)
 

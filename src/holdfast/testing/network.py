@@ -1,6 +1,7 @@
 """Nodes and the network, in virtual time: what can happen to a server, and to bytes on their way.
 
-Knows simulated servers, connections, delays and faults. Must not know what the bytes mean, or who decides on a fault.
+Knows simulated servers, connections, delays and faults. Must not know what the bytes mean, or who
+decides on a fault.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Protocol
 from .server import Connection, Keyspace, Lua, Server
 from .world import Clock, Flight, World
 
-WALL = 1_800_000_000.0  # what the servers' clocks show when the world begins
-MATURE = 10_000.0  # seconds for which servers have been up by then
+# What the servers' clocks show when the world begins.
+WALL = 1_800_000_000.0
+# Seconds for which servers have been up by then.
+MATURE = 10_000.0
 
 
 def _ignore(*what: object) -> None:
@@ -35,37 +38,62 @@ class End(Protocol):
 
 
 class Node:
-    """One master: a process with a clock of its own. What it still knows after a restart is up to `restart`.
+    """One master: a process with a clock of its own.
 
-    `keeps`: it keeps a journal of its last second, as an append-only file that is written to disk once a second.
+    What it still knows after a restart is up to `restart`.
+
+    `keeps`: it keeps a journal of its last second, as an append-only file that is written to disk
+    once a second.
     """
 
     keeps = False
 
     def __init__(self, world: World, index: int, clock: Clock, lua: Lua | None = None) -> None:
-        self.world, self.index, self.clock = world, index, clock
+        self.world = world
+        self.index = index
+        self.clock = clock
         self.links: dict[Link, None] = {}
         self.running = True
-        self.changes = 0  # how often its keys may have changed
-        self.had: dict[tuple[bytes, bytes], float] = {}  # the tokens that keys had when it last was killed, and when that was
-        self.woke: dict[bytes, bytes] = {}  # the values of the keys with which it began
-        self.dark = 0.0  # nothing reaches it or comes from it until then
-        self.lag = 0.0  # seconds that every message takes longer, each way
-        self.executed: Callable[[Node], object] = _ignore  # called after commands
-        self.sent: Callable[[Link, bytes], object] = _ignore  # called when a driver has sent something
+        # How often its keys may have changed.
+        self.changes = 0
+        # The tokens that keys had when it last was killed, and when that was.
+        self.had: dict[tuple[bytes, bytes], float] = {}
+        # The values of the keys with which it began.
+        self.woke: dict[bytes, bytes] = {}
+        # Nothing reaches it or comes from it until then.
+        self.dark = 0.0
+        # Seconds that every message takes longer, each way.
+        self.lag = 0.0
+        # Called after commands.
+        self.executed: Callable[[Node], object] = _ignore
+        # Called when a driver has sent something.
+        self.sent: Callable[[Link, bytes], object] = _ignore
+        # Called when a script or a client publishes a message.
+        self.published: Callable[[Node, bytes], object] = _ignore
         self._frozen = 0.0
         self._backlog: list[tuple[Link, bytes | None]] = []
-        self._journal: deque[tuple[float, dict[int, Keyspace]]] = deque()  # what it had before each command of the last second
-        self._lua, self._runs, self._serial = lua, 0, next(world.machines)
+        # What it had before each command of the last second.
+        self._journal: deque[tuple[float, dict[int, Keyspace]]] = deque()
+        self._lua = lua
+        self._runs = 0
+        self._serial = next(world.machines)
         self._begin(MATURE)
 
     def __repr__(self) -> str:
         return f"node {self.index}"
 
     def _begin(self, uptime: float, data: Mapping[int, Keyspace] | None = None) -> None:
-        self.born, self._runs, self.changes = self.world.now - uptime, self._runs + 1, self.changes + 1
-        self.server = Server(self.clock, f"{self._serial:020x}{self._runs:020x}", uptime=uptime, data=data, lua=self._lua)
+        self.born = self.world.now - uptime
+        self._runs = self._runs + 1
+        self.changes = self.changes + 1
+        self.server = Server(
+            self.clock, f"{self._serial:020x}{self._runs:020x}", uptime=uptime, data=data, lua=self._lua
+        )
+        self.server.published = self._publishes
         self.woke = {key: value for key in self.keys() if (value := self.holder(key))}
+
+    def _publishes(self, message: bytes) -> None:
+        self.published(self, message)
 
     # ------------------------------------------------ what can be seen from outside
 
@@ -78,7 +106,9 @@ class Node:
         return value if space.deadlines.get(name, 0) >= self.server.micros() // 1000 else b""
 
     def runs_out(self, name: bytes) -> float:
-        """When, in the world's time, the key will be gone, if nothing happens to it or to the clock."""
+        """When, in the world's time, the key will be gone, if nothing happens to it or to the
+        clock.
+        """
         return self.clock.when((self.server.data[0].deadlines.get(name, 0) + 1) / 1000)
 
     def keys(self) -> list[bytes]:
@@ -91,17 +121,21 @@ class Node:
     def stop(self) -> None:
         """Kill it: connections break, new ones are refused."""
         self.world.note(self, "is killed")
-        self.running, self._frozen = False, 0.0
+        self.running = False
+        self._frozen = 0.0
         self.had.update({(key, value): self.world.now for key in self.keys() if (value := self.holder(key))})
         self._backlog.clear()
         for link in list(self.links):
             link.cut()
 
     def start(self, lost: float = inf) -> None:
-        """Start it, with a new run_id. `lost`: seconds, the last before it was killed, of which it has forgotten all that was written.
+        """Start it, with a new run_id.
 
-        0: it has a snapshot of its end, or an append-only file that is written at once; up to 1 (with `keeps`): one that is written once
-        a second; else it is empty.
+        `lost`: seconds, the last before it was killed, of which it has forgotten all that was
+        written.
+
+        0: it has a snapshot of its end, or an append-only file that is written at once; up to 1
+        (with `keeps`): one that is written once a second; else it is empty.
         """
         data = self._saved(lost)
         self.world.note(self, "starts, empty" if data is None else f"starts, with all but its last {lost:.3f} s")
@@ -121,20 +155,25 @@ class Node:
         self.start(lost)
 
     def promote(self, lost: float = inf) -> None:
-        """A replica takes its place, under the same address: a process that runs for as long, without what it had not received yet.
+        """A replica takes its place, under the same address: a process that runs for as long,
+        without what it had not received yet.
 
-        `lost`: seconds, the last before the failover, of which it has received nothing (as of `start`).
+        `lost`: seconds, the last before the failover, of which it has received nothing (as of
+        `start`).
         """
         self.world.note(self, "is replaced by its replica")
         data = self._saved(lost)
         self.stop()
         self.running = True
         self._begin(MATURE, data)
-        self.born = self.world.now  # what it had not received it does not know, however long its process runs
+        # What it had not received it does not know, however long its process runs.
+        self.born = self.world.now
         self.server.promote()
 
     def heal(self) -> None:
-        """Whatever is wrong with it ends. (What is half open stays so: it is for clients to notice.)"""
+        """Whatever is wrong with it ends. (What is half open stays so: it is for clients to
+        notice.)
+        """
         if not self.running:
             self.start()
         self.dark = self.lag = 0.0
@@ -142,7 +181,9 @@ class Node:
         self.thaw(now=True)
 
     def freeze(self, seconds: float) -> None:
-        """SIGSTOP: the kernel goes on taking connections and bytes; what came is executed when it runs again."""
+        """SIGSTOP: the kernel goes on taking connections and bytes; what came is executed when it
+        runs again.
+        """
         self.world.note(self, f"is frozen for {seconds:.3f} s")
         self._frozen = max(self._frozen, self.world.now + seconds)
         self.world.at(self._frozen, self.thaw)
@@ -150,12 +191,16 @@ class Node:
     def thaw(self, now: bool = False) -> None:
         """SIGCONT, if it is time."""
         if now or self.world.now >= self._frozen:
-            self._frozen, backlog, self._backlog = 0.0, self._backlog, []
+            self._frozen = 0.0
+            backlog = self._backlog
+            self._backlog = []
             for link, data in backlog:
                 self.take(link, data)
 
     def vanish(self, seconds: float) -> None:
-        """No packet reaches it or comes from it any more: connections are half open, new ones get no answer."""
+        """No packet reaches it or comes from it any more: connections are half open, new ones get
+        no answer.
+        """
         self.world.note(self, f"cannot be reached for {seconds:.3f} s")
         self.dark = max(self.dark, self.world.now + seconds)
         for link in self.links:
@@ -163,7 +208,8 @@ class Node:
 
     def take(self, link: Link, data: bytes | None) -> None:
         """Bytes, or the end of the stream (None), have come to its socket."""
-        if link.server is not self.server or not self.running:  # the process that it was connected to is gone
+        # The process that it was connected to is gone.
+        if link.server is not self.server or not self.running:
             return
         if self.world.now < self._frozen:
             self._backlog.append((link, data))
@@ -181,7 +227,8 @@ class Node:
             self.executed(self)
 
     def _keep(self) -> None:
-        now, journal = self.world.now, self._journal
+        now = self.world.now
+        journal = self._journal
         journal.append((now, self.server.saved()))
         while journal[0][0] < now - 1.0:
             journal.popleft()
@@ -197,17 +244,25 @@ class Node:
 
 
 class Link:
-    """One connection, from the dialling on. Bytes arrive in order, each way; a cut loses what is under way, or not."""
+    """One connection, from the dialling on.
+
+    Bytes arrive in order, each way; a cut loses what is under way, or not.
+    """
 
     server: Server | None = None
     connection: Connection
 
     def __init__(self, world: World, end: End, node: Node) -> None:
-        self.world, self.end, self.node = world, end, node
-        self.deaf = self.mute = False  # half open: nothing reaches the node, nothing comes from it, and nobody is told
+        self.world = world
+        self.end = end
+        self.node = node
+        # Half open: nothing reaches the node, nothing comes from it, and nobody is told.
+        self.deaf = self.mute = False
         self.broken = False
-        self.arrives = 0.0  # when what was sent last gets to the node
-        self._to_end = 0.0  # and the same for the other way
+        # When what was sent last gets to the node.
+        self.arrives = 0.0
+        # And the same for the other way.
+        self._to_end = 0.0
         self._under_way: deque[Flight] = deque()
         self._answers: deque[Flight] = deque()
         world.after(world.delay() + node.lag, self._reached)
@@ -218,7 +273,8 @@ class Link:
     # ------------------------------------------------ beginning
 
     def _reached(self) -> None:
-        world, node = self.world, self.node
+        world = self.world
+        node = self.node
         if self.broken or world.now < node.dark:
             return
         if not node.running:
@@ -226,7 +282,8 @@ class Link:
             world.after(world.delay(), self.end.lost, self, ConnectionRefusedError("refused"))
             return
         node.links[self] = None
-        self.server, self.connection = node.server, node.server.connect(self._answer)
+        self.server = node.server
+        self.connection = node.server.connect(self._answer)
         world.after(world.delay() + node.lag, self.end.connected, self)
 
     # ------------------------------------------------ bytes
@@ -257,7 +314,8 @@ class Link:
         if self.broken or self.mute:
             return
         pieces = [data]
-        if len(data) > 1 and world.dice.random() < 0.05:  # in two packets
+        # In two packets.
+        if len(data) > 1 and world.dice.random() < 0.05:
             at = world.dice.randrange(1, len(data))
             pieces = [data[:at], data[at:]]
         for piece in pieces:
@@ -272,7 +330,9 @@ class Link:
             self.end.heard(self, flight.data)
 
     def stall(self, seconds: float, answers_only: bool = False) -> None:
-        """Packets are lost for a while, and sent again: what is under way from now on takes that long, each way."""
+        """Packets are lost for a while, and sent again: what is under way from now on takes that
+        long, each way.
+        """
         arrives = self.world.now + seconds
         self._to_end = max(self._to_end, arrives)
         if not answers_only:
@@ -281,7 +341,10 @@ class Link:
     # ------------------------------------------------ ends
 
     def hang_up(self) -> None:
-        """The driver closes it. What is under way still arrives, and then the news; unless the line is dead."""
+        """The driver closes it.
+
+        What is under way still arrives, and then the news; unless the line is dead.
+        """
         if self.broken:
             return
         self.broken = True
@@ -291,10 +354,13 @@ class Link:
             world.at(max(self.arrives, world.now + world.delay()), self.node.take, self, None)
 
     def cut(self, late: float | None = None) -> None:
-        """It breaks. What is under way to the node is lost, or else executed, as far as it came, `late` seconds from now."""
+        """It breaks. What is under way to the node is lost, or else executed, as far as it came,
+        `late` seconds from now.
+        """
         if self.broken or self.server is None:
             return
-        world, dice = self.world, self.world.dice
+        world = self.world
+        dice = self.world.dice
         world.note(self, "breaks")
         self.broken = True
         data = b"".join([flight.data for flight in self._under_way])
@@ -307,4 +373,6 @@ class Link:
             if dice.random() < 0.5:
                 self._answers.clear()
             told = world.now + world.delay()
-            world.at(max(told, self._to_end) if self._answers else told, self.end.lost, self, ConnectionResetError("reset"))
+            world.at(
+                max(told, self._to_end) if self._answers else told, self.end.lost, self, ConnectionResetError("reset")
+            )

@@ -1,9 +1,11 @@
-"""A process in a simulated world: tasks that are paused, killed and cut off from nodes together, apart from all others.
+"""A process in a simulated world: tasks that are paused, killed and cut off from nodes together,
+apart from all others.
 
 Knows event loops, contexts and links to nodes. Must not know locks, drivers or faces.
 
-A task, a timer or a callback belongs to the process in whose context it was made, as every task inherits its parent's context. The loop
-asks that process before it runs anything of it: a paused process keeps what was to be run, and a crashed one drops it.
+A task, a timer or a callback belongs to the process in whose context it was made, as every task
+inherits its parent's context. The loop asks that process before it runs anything of it: a paused
+process keeps what was to be run, and a crashed one drops it.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from ..errors import Misuse
 from .network import Link, Node
 from .world import World
 
-FIRST = 2e-5  # virtual seconds after it was resumed in which a process's tasks run, and its clients do not yet
-SOON = 1e-4  # virtual seconds that a process which was resumed has to catch up
+# Virtual seconds after it was resumed in which a process's tasks run, and its clients do not yet.
+FIRST = 2e-5
+# Virtual seconds that a process which was resumed has to catch up.
+SOON = 1e-4
 
 T = TypeVar("T")
 
@@ -43,7 +47,9 @@ class Plug(Protocol):
 
 
 class Process(Generic[T]):
-    """A process of its own in a simulated world, made by `Simulation.process`. Await it for its result.
+    """A process of its own in a simulated world. Await it for its result.
+
+    `Simulation.process` makes it.
 
     Attributes:
         name: What errors and the timeline call it.
@@ -54,20 +60,28 @@ class Process(Generic[T]):
     def __init__(self, world: World, name: str, nodes: Collection[Node]) -> None:
         self.name = name
         self.paused = self.crashed = False
-        self.awaited = False  # does anybody learn of its error?
-        self.died: Callable[[], object] = _nothing  # called when it is crashed
-        self.is_a_clients: Callable[[Callable[..., object]], bool] = _never  # is this callback one by which a client works?
+        # Does anybody learn of its error?
+        self.awaited = False
+        # Called when it is crashed.
+        self.died: Callable[[], object] = _nothing
+        # Is this callback one by which a client works?
+        self.is_a_clients: Callable[[Callable[..., object]], bool] = _never
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.plugs: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.remains: list[asyncio.Task[Any]] = []  # tasks of a crashed process: they never go on, and are thrown away after the run
-        self._world, self._nodes = world, nodes
+        # Tasks of a crashed process: they never go on, and are thrown away after the run.
+        self.remains: list[asyncio.Task[Any]] = []
+        self._world = world
+        self._nodes = nodes
         self._loop = asyncio.get_running_loop()
         self._outcome: asyncio.Future[T] = self._loop.create_future()
         self._held: list[tuple[Callable[..., object], tuple[Any, ...], contextvars.Context]] = []
-        self._until = inf  # when a pause ends
+        # When a pause ends.
+        self._until = inf
         self._resumed = -inf
-        self._behind = False  # it was resumed, and its clients do not work yet
-        self._dark: dict[Node, float] = {}  # until when it cannot reach a node
+        # It was resumed, and its clients do not work yet.
+        self._behind = False
+        # Until when it cannot reach a node.
+        self._dark: dict[Node, float] = {}
 
     def __repr__(self) -> str:
         return f"process {self.name!r}"
@@ -79,15 +93,19 @@ class Process(Generic[T]):
     # ------------------------------------------------ what happens to it
 
     def pause(self, seconds: Seconds | None = None) -> None:
-        """Stop the whole process, as SIGSTOP, a debugger or a suspended machine does. Its connections stay open.
+        """Stop the whole process, as SIGSTOP, a debugger or a suspended machine does.
 
-        Nothing of it runs: no task, no timer, no renewal. When it is resumed, what should have happened meanwhile happens then. Its tasks
-        go on before its clients notice how late it is, as if the pause had struck in the middle of a task. So a task whose sleep is over
-        goes on for one step with a lease that another process may have by then. A process that pauses itself runs on to its next `await`
-        that waits.
+        Its connections stay open.
+
+        Nothing of it runs: no task, no timer, no renewal. When it is resumed, what should have
+        happened meanwhile happens then. Its tasks go on before its clients notice how late it is,
+        as if the pause had struck in the middle of a task. So a task whose sleep is over goes on
+        for one step with a lease that another process may have by then. A process that pauses
+        itself runs on to its next `await` that waits.
 
         Args:
-            seconds: Virtual seconds until it is resumed by itself. By default it stays paused until `resume()`.
+            seconds: Virtual seconds until it is resumed by itself. By default it stays paused until
+                `resume()`.
 
         Raises:
             Misuse: The process was crashed.
@@ -105,43 +123,59 @@ class Process(Generic[T]):
         """Let a paused process go on. If it is not paused, this has no effect."""
         if self.paused and not self.crashed:
             self._world.note(self, "is resumed")
-            self.paused, self._resumed, self._behind = False, self._world.now, True
-            held, self._held = self._held, []
+            self.paused = False
+            self._resumed = self._world.now
+            self._behind = True
+            held = self._held
+            self._held = []
             for callback, arguments, context in held:
-                self._loop.call_soon(callback, *arguments, context=context)  # (those by which clients work are held a little longer)
+                # Those by which clients work are held a little longer.
+                self._loop.call_soon(callback, *arguments, context=context)
             self._world.after(FIRST, self._catch_up, self._world.now)
 
     def crash(self) -> None:
-        """Kill the process, as SIGKILL or the loss of its machine's power does. It releases nothing, and its connections close.
+        """Kill the process, as SIGKILL or the loss of its machine's power does.
 
-        No code of it runs any more while the simulation does. (After the run, Python throws its tasks away. Only then do their
-        `finally` blocks run, and they can reach no node.) Awaiting a crashed process raises `Crashed`.
+        It releases nothing, and its connections close.
+
+        No code of it runs any more while the simulation does. (After the run, Python throws its
+        tasks away. Only then do their `finally` blocks run, and they can reach no node.) Awaiting a
+        crashed process raises `Crashed`.
 
         Raises:
-            Misuse: The process tried to crash itself. The code after the call would still run, so another process must do it.
+            Misuse: The process tried to crash itself. The code after the call would still run, so
+                another process must do it.
         """
         if current.get() is self:
-            raise Misuse(f"{self} cannot crash itself, as the code after the call would still run: crash it from outside")
+            raise Misuse(
+                f"{self} cannot crash itself, as the code after the call would still run: crash it from outside"
+            )
         if self.crashed:
             return
         self._world.note(self, "is crashed")
-        self.crashed, self.paused = True, False
+        self.crashed = True
+        self.paused = False
         self._held.clear()
         self.remains = [task for task in self.tasks if not task.done()]
         for task in self.remains:
-            asyncio.tasks._unregister_task(task)  # nobody waits for their end
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            # Nobody waits for their end.
+            asyncio.tasks._unregister_task(task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # (private, and without a type)
         self.died()
         for plug in list(self.plugs):
             plug.pull()
         if not self._outcome.done():
             self._outcome.set_exception(Crashed(f"{self} was crashed"))
-            self._outcome.exception()  # whoever crashed it knows
+            # The code that crashed it knows.
+            self._outcome.exception()
 
     def cut_off(self, seconds: Seconds, nodes: Collection[Node] | None = None) -> None:
-        """Drop every packet between this process and some nodes for a while. Other processes can reach them all the same.
+        """Drop every packet between this process and some nodes for a while.
 
-        Open connections to these nodes stay half open, as after any such break: the client notices, and connects again.
+        Other processes can reach them all the same.
+
+        Open connections to these nodes stay half open, as after any such break: the client notices,
+        and connects again.
 
         Args:
             seconds: Virtual seconds until the process can connect again.
@@ -164,13 +198,17 @@ class Process(Generic[T]):
 
     @property
     def stopped(self) -> bool:
-        """Can it not be expected to have noticed anything: because it does not run, or has only just begun to again?"""
+        """Can it not be expected to have noticed anything: because it does not run, or has only
+        just begun to again?
+        """
         return self.crashed or self.paused or self._world.now < self._resumed + SOON
 
     @property
     def awaits_nothing(self) -> bool:
         """Will neither a pause nor a cut end by itself?"""
-        return not (self.paused and self._until < inf) and all(until <= self._world.now for until in self._dark.values())
+        return not (self.paused and self._until < inf) and all(
+            until <= self._world.now for until in self._dark.values()
+        )
 
     @property
     def failure(self) -> BaseException | None:
@@ -180,7 +218,10 @@ class Process(Generic[T]):
         return self._outcome.exception()
 
     async def path_to(self, node: Node) -> None:
-        """Wait until it can reach this node. (A client that dials meanwhile gives up, and tries again.)"""
+        """Wait until it can reach this node.
+
+        A client that dials meanwhile gives up, and tries again.
+        """
         if (dark := self._dark.get(node, 0.0) - self._world.now) > 0:
             await asyncio.sleep(dark)
 
@@ -199,21 +240,25 @@ class Process(Generic[T]):
             self._outcome.cancel()
         elif (error := task.exception()) is not None:
             self._outcome.set_exception(error)
-            self._outcome.exception()  # (if nobody awaits it, `run` raises it)
+            # If nobody awaits it, `run` raises it.
+            self._outcome.exception()
         else:
             self._outcome.set_result(task.result())
 
     def bury(self) -> None:
         """Throw away the tasks of a crashed process."""
-        remains, self.remains = self.remains, []
+        remains = self.remains
+        self.remains = []
         for task in remains:
             coroutine: Any = task.get_coro()
-            for _ in range(10):  # (a `finally` that awaits makes the next attempt necessary)
+            # A `finally` that awaits makes the next attempt necessary.
+            for _ in range(10):
                 try:
                     coroutine.close()
                 except RuntimeError:
                     continue
-                except BaseException:  # the process is dead: nobody hears what it says
+                except BaseException:
+                    # The process is dead: its errors reach nobody.
                     pass
                 break
 
@@ -222,7 +267,8 @@ class Process(Generic[T]):
         if self.paused or self.crashed or self._resumed != resumed:
             return
         self._behind = False
-        held, self._held = self._held, []
+        held = self._held
+        self._held = []
         for callback, arguments, context in held:
             self._loop.call_soon(callback, *arguments, context=context)
 
@@ -236,7 +282,9 @@ class Process(Generic[T]):
 
 
 def owner_of(context: contextvars.Context | None) -> Process[Any] | None:
-    """The process to which something belongs that is to be run in this context; None: the context of the caller."""
+    """The process to which something belongs that is to be run in this context; None: the context
+    of the caller.
+    """
     return current.get() if context is None else context.get(current)
 
 

@@ -1,7 +1,9 @@
-"""One simulated node: a small Redis in memory, which runs the shipped scripts in Lua 5.1, under a clock of your own.
+"""One simulated node: a small Redis in memory, which runs the shipped scripts in Lua 5.1, under a
+clock of your own.
 
-Knows the commands of holdfast's scripts and handshake, as real servers answer them: `tests/scripts` talks to both alike, and compares.
-Must not know locks, networks, or time that passes by itself: bytes come in by `feed`, and leave by `deliver`.
+Knows the commands of holdfast's scripts and handshake, as real servers answer them: `tests/scripts`
+talks to both alike, and compares. Must not know locks, networks, or time that passes by itself:
+bytes come in by `feed`, and leave by `deliver`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,18 @@ import hiredis
 
 from ..errors import ConfigError
 
-__all__ = ["REDIS_6_2", "REDIS_7_0", "REDIS_7_2", "VALKEY_9", "Connection", "Dialect", "Keyspace", "Lua", "Server", "SortedSet"]
+__all__ = [
+    "REDIS_6_2",
+    "REDIS_7_0",
+    "REDIS_7_2",
+    "VALKEY_9",
+    "Connection",
+    "Dialect",
+    "Keyspace",
+    "Lua",
+    "Server",
+    "SortedSet",
+]
 
 # ---- answers, and their bytes
 
@@ -93,7 +106,9 @@ def exact(number: float) -> bytes:
 
 
 def scientific(number: float) -> bytes:
-    """The same as Redis 7.2.0 to 7.2.4 write it (redis#13113): 1.8e+15, where commands expect digits."""
+    """The same as Redis 7.2.0 to 7.2.4 write it (redis#13113): 1.8e+15, where commands expect
+    digits.
+    """
     digits = b"%.0f" % abs(number)
     told = digits.rstrip(b"0")
     if number % 1 or len(digits) < len(told) + 8:
@@ -105,9 +120,10 @@ def scientific(number: float) -> bytes:
 class Dialect:
     """How a server's version shows to clients and scripts.
 
-    `own_push_last`: what a connection publishes to itself comes after the answer, not before it; `takes_setinfo`: CLIENT SETINFO is known;
-    `takes_sections`: INFO takes several; `wraps_errors`: the error of a command in a script becomes part of one that begins with ERR,
-    whatever its own code; `number`: see `exact`.
+    `own_push_last`: what a connection publishes to itself comes after the answer, not before it;
+    `takes_setinfo`: CLIENT SETINFO is known; `takes_sections`: INFO takes several; `wraps_errors`:
+    the error of a command in a script becomes part of one that begins with ERR, whatever its own
+    code; `number`: see `exact`.
     """
 
     software: bytes
@@ -119,7 +135,9 @@ class Dialect:
     number: Callable[[float], bytes] = exact
 
 
-REDIS_6_2 = Dialect(b"redis", b"6.2.14", own_push_last=False, takes_setinfo=False, takes_sections=False, wraps_errors=True)
+REDIS_6_2 = Dialect(
+    b"redis", b"6.2.14", own_push_last=False, takes_setinfo=False, takes_sections=False, wraps_errors=True
+)
 REDIS_7_0 = Dialect(b"redis", b"7.0.15", own_push_last=False, takes_setinfo=False)
 REDIS_7_2 = Dialect(b"redis", b"7.2.4", number=scientific)
 VALKEY_9 = Dialect(b"valkey", b"9.1.2")
@@ -165,7 +183,8 @@ class SortedSet:
 
     def copy(self) -> SortedSet:
         other = SortedSet()
-        other._scores, other._line = self._scores.copy(), self._line.copy()
+        other._scores = self._scores.copy()
+        other._line = self._line.copy()
         return other
 
 
@@ -181,7 +200,9 @@ V = TypeVar("V", bytes, Hash, SortedSet)
 
 
 class Keyspace:
-    """The keys of one database. `values`; `deadlines`: of those that expire, in ms of the server's clock.
+    """The keys of one database.
+
+    `values`; `deadlines`: of those that expire, in ms of the server's clock.
 
     As in Redis, a key is there until its deadline has *passed*.
     """
@@ -219,7 +240,8 @@ class Keyspace:
 
 # ---- scripts
 
-# Answers are encoded here and not in Python: one string crosses the border instead of a table, and %d truncates as Redis's cast does.
+# Answers are encoded here and not in Python: one string crosses the border instead of a table, and
+# %d truncates as Redis's cast does.
 PRELUDE = rb"""
 local command = ...                                 -- Python's: executes one command; an error comes back as a table
 
@@ -234,14 +256,20 @@ function redis.status_reply(line) return {ok = line} end
 
 -- What scripts see, and cannot change: it is the same for all servers.
 local function kept(things)
-    return setmetatable({}, {__index = things, __newindex = function() error('Attempt to modify a readonly table', 2) end})
+    return setmetatable({}, {__index = things, __newindex = function()
+        error('Attempt to modify a readonly table', 2)
+    end})
 end
 local world = {
-    redis = kept(redis), string = kept(string), math = kept(math), table = kept(table), assert = assert, error = error, ipairs = ipairs,
-    next = next, pairs = pairs, pcall = pcall, select = select, tonumber = tonumber, tostring = tostring, type = type, unpack = unpack,
+    redis = kept(redis), string = kept(string), math = kept(math), table = kept(table),
+    assert = assert, error = error, ipairs = ipairs,
+    next = next, pairs = pairs, pcall = pcall, select = select, tonumber = tonumber,
+    tostring = tostring, type = type, unpack = unpack,
 }
 local globals = kept(setmetatable(world, {
-    __index = function(_, name) error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2) end,
+    __index = function(_, name)
+        error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+    end,
 }))
 
 local function line(text) return (string.gsub(text, '[\r\n]', ' ')) end
@@ -290,13 +318,17 @@ return compile, run
 
 
 class Lua:
-    """A Lua 5.1 that runs the scripts of any number of servers, one at a time; scripts leave nothing behind in it."""
+    """A Lua 5.1 that runs the scripts of any number of servers, one at a time; scripts leave
+    nothing behind in it.
+    """
 
     def __init__(self) -> None:
         try:
             from lupa import lua51
         except ImportError:
-            raise ConfigError("simulated nodes run holdfast's scripts in Lua 5.1: `pip install 'holdfast[testing]'` brings it") from None
+            raise ConfigError(
+                "simulated nodes run holdfast's scripts in Lua 5.1: `pip install 'holdfast[testing]'` brings it"
+            ) from None
         runtime = lua51.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
         self._compile, self._run = runtime.execute(PRELUDE, self._command)
         self._table = runtime.table_from
@@ -320,7 +352,8 @@ class Lua:
         self._caller = caller
         answer = self._run(self._compiled[sha], keys, *words)
         if self._bug is not None:
-            bug, self._bug = self._bug, None
+            bug = self._bug
+            self._bug = None
             raise bug
         if isinstance(answer, bytes):
             return Encoded(answer)
@@ -335,11 +368,17 @@ class Lua:
             reply = self._caller.execute(words, scripted=True)
         except Refused as refused:
             return self._table({b"err": refused.line})
-        except Exception as bug:  # must not pass for an error of the script's
+        except Exception as bug:
+            # It must not pass for an error of the script.
             self._bug = bug
             raise
-        kind = type(reply)  # (most answers are one of these)
-        return reply if kind is bytes or kind is int else self._ok if reply is OK else False if reply is None else self._shown(reply)
+        kind = type(reply)
+        # Most answers are one of these.
+        if kind is bytes or kind is int:
+            return reply
+        if reply is OK:
+            return self._ok
+        return False if reply is None else self._shown(reply)
 
     def _word(self, value: object) -> bytes:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -349,7 +388,8 @@ class Lua:
     def _shown(self, reply: Reply) -> object:
         """A reply as a script sees it."""
         match reply:
-            case None:  # (within another)
+            # Within another.
+            case None:
                 return False
             case Status():
                 return self._table({b"ok": bytes(reply)})
@@ -366,23 +406,32 @@ class Lua:
 
 @functools.cache
 def shared_lua() -> Lua:
-    """The one that servers use unless they are given another: making one takes a millisecond, and compiling the scripts another."""
+    """The one that servers use unless they are given another: making one takes a millisecond, and
+    compiling the scripts another.
+    """
     return Lua()
 
 
 # ---- the server
 
 
+def _ignore(message: bytes) -> None:
+    pass
+
+
 class Server:
     """One node. `connect` to it, and `feed` the connection.
 
-    `clock`: what its own clock says, in seconds since 1970; it may step. `run_id`; `uptime`: for how long it has been up, in seconds;
-    `password`: of the user "default"; `data`: what it starts with, by number of the database: a node that restarts empty is a new `Server`
-    without, one that restarts with what it had, now or once, is a new one with `saved()`.
+    `clock`: what its own clock says, in seconds since 1970; it may step. `run_id`; `uptime`: for
+    how long it has been up, in seconds; `password`: of the user "default"; `data`: what it starts
+    with, by number of the database: a node that restarts empty is a new `Server` without, one that
+    restarts with what it had, now or once, is a new one with `saved()`.
 
-    To be changed at any time: `refuse`: commands that are answered with an error, such as {b"EVALSHA": b"LOADING Redis is loading the
-    dataset in memory"}, also where a script calls them; `role`, `policy`, `replicas`, `writes`: what INFO says; `commands`: what it can do.
-    `calls`: how often each command was executed.
+    To be changed at any time: `refuse`: commands that are answered with an error, such as
+    {b"EVALSHA": b"LOADING Redis is loading the dataset in memory"}, also where a script calls them;
+    `role`, `policy`, `replicas`, `writes`: what INFO says; `commands`: what it can do. `calls`: how
+    often each command was executed. `published` is called with each message that is published,
+    before anybody hears it.
     """
 
     def __init__(
@@ -396,28 +445,42 @@ class Server:
         data: Mapping[int, Keyspace] | None = None,
         lua: Lua | None = None,
     ) -> None:
-        self.run_id, self.password, self.dialect = run_id.encode(), password, dialect
+        self.run_id = run_id.encode()
+        self.password = password
+        self.dialect = dialect
         self.lua = lua or shared_lua()
         self.data = {database: Keyspace() for database in range(16)} | dict(data or {})
         self.refuse: dict[bytes, bytes] = {}
         self.commands: Mapping[bytes, Command] = COMMANDS
-        self.role, self.policy = b"master", b"noeviction"
+        self.role = b"master"
+        self.policy = b"noeviction"
         self.replicas = 0
-        self.writes = False  # an append-only file
-        self.reigns = [self.run_id[::-1]]  # its replication ids, one for each time that it became a primary
+        # An append-only file.
+        self.writes = False
+        # Its replication ids, one for each time that it became a primary.
+        self.reigns = [self.run_id[::-1]]
         self.calls: dict[bytes, int] = {}
         self.scripts: set[bytes] = set()
-        self.now = 0  # ms: the time at which keys expire, which stands still during a command, and so during a script
-        self.speaker: Connection | None = None  # whose command it is
+        # The time by which keys expire, in ms. It stands still during a command or script.
+        self.now = 0
+        # Whose command it is.
+        self.speaker: Connection | None = None
         self.connections: dict[Connection, None] = {}
         self.channels: dict[bytes, dict[Connection, None]] = {}
+        self.published: Callable[[bytes], object] = _ignore
         self.tracked: dict[bytes, dict[Connection, None]] = {}
         self.ids = count(1)
-        self._clock, self._started = clock, int(clock() - uptime)
-        self._spoken: dict[Connection, None] = {}  # those with something to deliver
+        self._clock = clock
+        self._started = int(clock() - uptime)
+        # Those with something to deliver.
+        self._spoken: dict[Connection, None] = {}
 
     def connect(self, deliver: Callable[[bytes], None]) -> Connection:
-        """A new connection. `deliver` is called with answers and pushes, in the order of the stream, after the commands that made them."""
+        """A new connection.
+
+        `deliver` is called with answers and pushes, in the order of the stream, after the commands
+        that made them.
+        """
         return Connection(self, deliver)
 
     def saved(self) -> dict[int, Keyspace]:
@@ -435,7 +498,10 @@ class Server:
         return space.values.get(key) if space.deadlines.get(key, inf) >= self.micros() // 1000 else None
 
     def expire(self) -> None:
-        """Delete all keys that have run out, as a real server does a few times a second: whoever tracks them is told."""
+        """Delete all keys that have run out, and tell the clients that track them.
+
+        A real server does this a few times a second.
+        """
         self.now = self.micros() // 1000
         for space in self.data.values():
             for key in space.expired(self.now):
@@ -450,9 +516,10 @@ class Server:
         return int(self._clock()) - self._started
 
     def changed(self, key: bytes) -> None:
-        """Tell those who track a key, once.
+        """Tell the clients that track a key that it has changed, once.
 
-        As in Redis, NOLOOP also keeps from a client that its own command found the key run out; and must track it anew, untold as it is.
+        As in Redis, NOLOOP also means that a client does not hear of a key that its own command
+        found expired. It has to track such a key again.
         """
         if self.tracked:
             for connection in self.tracked.pop(key, ()):
@@ -463,36 +530,48 @@ class Server:
         self._spoken[connection] = None
 
     def deliver(self) -> None:
-        spoken, self._spoken = self._spoken, {}
+        spoken = self._spoken
+        self._spoken = {}
         for connection in spoken:
             connection.deliver()
 
 
 class Connection:
-    """One client's connection to a server. It speaks RESP3 from the first byte, whether or not it has said HELLO 3."""
+    """One client's connection to a server.
+
+    It speaks RESP3 from the first byte, whether or not it has said HELLO 3.
+    """
 
     def __init__(self, server: Server, deliver: Callable[[bytes], None]) -> None:
-        self.server, self.space, self.id, self.name = server, server.data[0], next(server.ids), b""
+        self.server = server
+        self.space = server.data[0]
+        self.id = next(server.ids)
+        self.name = b""
         self.admitted = server.password is None
         self.channels: dict[bytes, None] = {}
         self.tracking = self.optin = self.noloop = False
-        self.caching = False  # CLIENT CACHING YES was said, for the next command
+        # CLIENT CACHING YES was said, for the next command.
+        self.caching = False
         self._deliver: Callable[[bytes], None] | None = deliver
         self._reader = hiredis.Reader()
         self._out: list[bytes] = []
-        self._last: list[bytes] = []  # pushes to itself that come after the answer
-        self._remembers = False  # the keys that this command reads are tracked
+        # Pushes to itself that come after the answer.
+        self._last: list[bytes] = []
+        # The keys that this command reads are tracked.
+        self._remembers = False
         server.connections[self] = None
 
     def feed(self, data: bytes) -> None:
         """Bytes arrive: execute the commands in them, then deliver what they made.
 
-        After `disconnect` too: what a client has sent before its connection broke may be executed later, and nobody hears the answer.
+        After `disconnect` too: what a client has sent before its connection broke may be executed
+        later, and nobody hears the answer.
         """
         server = self.server
         self._reader.feed(data)
         while (words := self._reader.gets()) is not False:
-            server.now, server.speaker = server.micros() // 1000, self
+            server.now = server.micros() // 1000
+            server.speaker = self
             self._remembers = self.tracking and (self.caching or not self.optin)
             self.caching = False
             try:
@@ -508,19 +587,26 @@ class Connection:
         server.deliver()
 
     def disconnect(self) -> None:
-        """The server notices that the connection has ended: nothing is delivered any more, and it is nobody's subscriber."""
-        self._deliver, self.tracking = None, False
+        """The server notices that the connection has ended: nothing is delivered any more, and it
+        is nobody's subscriber.
+        """
+        self._deliver = None
+        self.tracking = False
         for channel in list(self.channels):
             self.leave(channel)
         self.server.connections.pop(self, None)
 
     def deliver(self) -> None:
-        out, self._out = b"".join(self._out), []
+        out = b"".join(self._out)
+        self._out = []
         if self._deliver and out:
             self._deliver(out)
 
     def push(self, data: bytes, last: bool = False) -> None:
-        """Say something that is no answer. `last`: where the connection's own command is the reason, after the answer to that."""
+        """Say something that is no answer.
+
+        `last`: where the connection's own command is the reason, after the answer to that.
+        """
         if last and self.server.speaker is self:
             self._last.append(data)
         else:
@@ -529,7 +615,9 @@ class Connection:
 
     def execute(self, words: Sequence[bytes], scripted: bool = False) -> Reply:
         """Execute one command, for the client or for its script."""
-        server, name, arguments = self.server, words[0], words[1:]
+        server = self.server
+        name = words[0]
+        arguments = words[1:]
         command = server.commands.get(name)
         if command is None:
             name = name.upper()
@@ -579,7 +667,8 @@ class Connection:
 
     def changed(self, key: bytes) -> None:
         value = self.space.values.get(key)
-        if not value and not isinstance(value, bytes):  # nothing left in it
+        # Nothing left in it.
+        if not value and not isinstance(value, bytes):
             self.space.drop(key)
         self.server.changed(key)
 
@@ -605,17 +694,23 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a server does when it is told `run`'s name. `reads`: which of its arguments are keys that it only reads."""
+    """What a server does when it is told `run`'s name.
+
+    `reads`: which of its arguments are keys that it only reads.
+    """
 
     run: Callable[..., Reply]
     least: int
     most: float
     reads: slice
-    alone: bool  # scripts cannot call it
+    # Scripts cannot call it.
+    alone: bool
 
 
 COMMANDS: dict[bytes, Command] = {}
-NOTHING, FIRST, ALL = slice(0), slice(1), slice(None)
+NOTHING = slice(0)
+FIRST = slice(1)
+ALL = slice(None)
 C = TypeVar("C", bound=Callable[..., Reply])
 
 
@@ -662,7 +757,8 @@ def _time(c: Connection) -> Reply:
 def _hello(c: Connection, version: bytes = b"3", *options: bytes) -> Reply:
     if version != b"3":
         raise Refused(b"NOPROTO unsupported protocol version")
-    words, name = list(options), c.name
+    words = list(options)
+    name = c.name
     while words:
         option = words.pop(0)
         if option.upper() == b"AUTH" and len(words) >= 2:
@@ -673,7 +769,8 @@ def _hello(c: Connection, version: bytes = b"3", *options: bytes) -> Reply:
             raise Refused(b"ERR Syntax error in HELLO option '%b'" % option)
     if not c.admitted:
         raise Refused(
-            b"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> "
+            b"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "
+            b"<user> <pass> "
             b"option can be used to authenticate the client and select the RESP protocol version at the same time"
         )
     c.name = name
@@ -694,7 +791,8 @@ def _auth(c: Connection, *words: bytes) -> Reply:
     password = c.server.password
     if len(words) == 1 and password is None:
         raise Refused(
-            b"ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
+            b"ERR AUTH <password> called without any password configured for the "
+            b"default user. Are you sure your configuration is correct?"
         )
     if words[:-1] not in ((), (b"default",)) or password not in (None, words[-1]):
         raise Refused(b"WRONGPASS invalid username-password pair or user is disabled.")
@@ -734,7 +832,8 @@ def _client(c: Connection, *words: bytes) -> Reply:
         case [b"CACHING", answer]:
             if not c.optin:
                 raise Refused(
-                    b"ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled"
+                    b"ERR CLIENT CACHING can be called only when the client is in tracking "
+                    b"mode with OPTIN or OPTOUT mode enabled"
                 )
             if answer.upper() != b"YES":
                 raise Refused(SYNTAX)
@@ -773,7 +872,8 @@ def _info(c: Connection, *sections: bytes) -> Reply:
         b"Persistence": {b"aof_enabled": b"%d" % server.writes},
         b"Commandstats": {b"cmdstat_%b" % name.lower(): b"calls=%d" % calls for name, calls in server.calls.items()},
     }
-    if server.dialect.software == b"valkey":  # which still says which Redis it is like
+    # Which still says which Redis it is like.
+    if server.dialect.software == b"valkey":
         told[b"Server"][b"redis_version"] = b"7.2.4"
     wanted = {section.lower() for section in sections} or {b"default"}
     if wanted & {b"default", b"all", b"everything"}:
@@ -810,6 +910,7 @@ def _unsubscribe(c: Connection, *channels: bytes) -> Reply:
 
 @command(b"PUBLISH", 2, 2)
 def _publish(c: Connection, channel: bytes, message: bytes) -> Reply:
+    c.server.published(message)
     receivers = c.server.channels.get(channel, {})
     for receiver in receivers:
         receiver.push(push(b"message", channel, message), last=c.server.dialect.own_push_last)
@@ -934,7 +1035,9 @@ def _live(c: Connection) -> list[bytes]:
 def _glob(pattern: bytes) -> re.Pattern[bytes]:
     """Redis's patterns: * and ?, [a-c], [^a-c], and a backslash before what is meant literally."""
     parts = []
-    for escaped, negated, kinds, other in re.findall(rb"\\(.)|\[(\^?)((?:\\.|[^]\\])*)(?:\]|$)|(.)", pattern, re.DOTALL):
+    for escaped, negated, kinds, other in re.findall(
+        rb"\\(.)|\[(\^?)((?:\\.|[^]\\])*)(?:\]|$)|(.)", pattern, re.DOTALL
+    ):
         if kinds or negated:
             parts.append(b"[%b%b]" % (negated, re.sub(rb"(?<!\\)[\[&|~]", rb"\\\g<0>", kinds)))
         elif other in (b"*", b"?"):

@@ -1,8 +1,12 @@
-"""Your own asyncio code in virtual time, with `holdfast.aio` as it ships, against simulated nodes that fail.
+"""Your own asyncio code in virtual time, against simulated nodes that fail.
 
-Knows event loops, the asyncio face, and how to put the world's time and network under them. Must not know what your code does.
+`holdfast.aio` runs as it ships.
 
-An hour of sleeping takes no time, the same seed is the same history, and the laws of the lock are watched all the while.
+Knows event loops, the asyncio face, and how to put the world's time and network under them. Must
+not know what your code does.
+
+An hour of sleeping takes no time, the same seed is the same history, and the laws of the lock are
+watched all the while.
 """
 
 from __future__ import annotations
@@ -23,12 +27,12 @@ from .. import checks
 from ..aio import Holdfast
 from ..checks import Seconds, seconds
 from ..clock import Sources
-from ..core.claim import HELD, Claim
+from ..core.claim import Claim, State
 from ..drivers import aio as driver
 from ..drivers import greenlets
-from ..drivers import threads as threads_driver
+from ..drivers.threads import keeper as keeper_module
 from ..errors import ConfigError, Misuse
-from .faults import Faults, Plan
+from .faults import Faults, Weather
 from .laws import Laws
 from .network import WALL, Link, Node
 from .process import Crashed, Process, current, owner_of
@@ -39,21 +43,33 @@ __all__ = ["Crashed", "Process", "Simulation", "Stuck"]
 
 T = TypeVar("T")
 
-HOSTS = "192.0.2.{}"  # addresses that are nobody's, and that no name server is asked about
+# Addresses that are nobody's, and that no name server is asked about.
+HOSTS = "192.0.2.{}"
 PORT = 6379
-MOST = 250  # nodes in all: so many have an address
-TURN = 1e-6  # seconds that a turn of the loop takes: whoever looks again and again lives to see something
+# What a client is called where holders are shown: the machine's name and a process's number would
+# differ from run to run.
+OWNER = "client-{}"
+# Nodes at most: HOSTS has no more addresses.
+MOST = 250
+# Virtual seconds that a turn of the loop takes. So a task that polls in a loop sees time pass.
+TURN = 1e-6
 LAST = 40  # lines of a failure's timeline
-LIMIT = 7_200.0  # virtual seconds that a run may take, unless it is told otherwise
-GRACE = 60.0  # virtual seconds that tasks have to end, when a run has failed
-GLANCE = 1.0  # virtual seconds between two looks at whether any task gets on
+# Virtual seconds that a run may take, unless it is told otherwise.
+LIMIT = 7_200.0
+# Virtual seconds that tasks have to end, when a run has failed.
+GRACE = 60.0
+# Virtual seconds between two looks at whether any task gets on.
+GLANCE = 1.0
 NO_THREADS = "threads are not in virtual time: nobody can wait for one in a simulated world"
 OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
 
 
 class Stuck(RuntimeError):
-    """The simulated code will never end, or has not ended in time. The message names the tasks that wait, and for what."""
+    """The simulated code will never end, or has not ended in time.
+
+    The message names the tasks that wait, and for what.
+    """
 
 
 class Simulation:
@@ -63,21 +79,25 @@ class Simulation:
         nodes: The number of nodes, 3 by default. Leave it out if you name `shards`.
         seed: The seed of all chance in the world. The same seed is the same history.
         max_ttl: The longest ttl that your clients use, in seconds.
-        only: The faults of a `storm` that may happen, such as "restarts 2", to find out which ones matter.
-        shards: Several sets of nodes instead of one: the number of nodes of each set, by its name.
+        only: The faults of a `storm` that may happen, such as "restarts 2", to find out which ones
+            matter.
+        shards: Several shards instead of one: the number of nodes of each shard, by its name.
 
     Attributes:
-        nodes: All nodes, set by set. Stop, restart, freeze or cut them off at any time (see `network.Node`).
+        nodes: All nodes, shard by shard. Stop, restart, freeze or cut them off at any time (see
+            `network.Node`).
         urls: The addresses of all nodes, in the same order, for `holdfast.aio.Holdfast`.
-        shards: With `shards`: the addresses of each set, by its name, for
+        shards: With `shards`: the addresses of each shard, by its name, for
             `holdfast.aio.Holdfast(shards=...)`. Otherwise empty.
-        sets: The nodes of each set, by its name. Without `shards` the only set is called "".
-        laws: The laws that watch the only set, or the first one.
-        laws_of: The laws of each set, by its name.
+        nodes_of: The nodes of each shard, by its name. Without `shards` the only shard is called
+            "".
+        laws: The laws that watch the only shard, or the first one.
+        laws_of: The laws of each shard, by its name.
         world: Time, and what has happened.
 
     Raises:
-        ConfigError: A number of nodes is below 1, `shards` is empty, or both `nodes` and `shards` are given.
+        ConfigError: A number of nodes is below 1, `shards` is empty, or both `nodes` and `shards`
+            are given.
     """
 
     def __init__(
@@ -90,29 +110,36 @@ class Simulation:
         shards: Mapping[str, int] | None = None,
     ) -> None:
         sizes = _sizes(nodes, shards)
-        self.seed, self._guard = seed, max_ttl + 2.0
+        self.seed = seed
+        self._guard = max_ttl + 2.0
         self.world = World(seed, only=only)
         numbers = count()
-        self.sets = {
+        self.nodes_of = {
             name: tuple(Node(self.world, next(numbers), Clock(self.world, WALL)) for _ in range(size))
             for name, size in sizes.items()
         }
-        self.nodes = tuple(node for them in self.sets.values() for node in them)
+        self.nodes = tuple(node for them in self.nodes_of.values() for node in them)
         self.urls = tuple(_url(node) for node in self.nodes)
-        named = {} if shards is None else self.sets
+        named = {} if shards is None else self.nodes_of
         self.shards = {name: tuple(_url(node) for node in them) for name, them in named.items()}
-        self.laws_of = {name: Laws(self.world, them, self._guard) for name, them in self.sets.items()}
+        self.laws_of = {name: Laws(self.world, them, self._guard) for name, them in self.nodes_of.items()}
         self.laws = next(iter(self.laws_of.values()))
         self._hosts = {HOSTS.format(node.index + 1): node for node in self.nodes}
-        self.entropy = self.world.chance.dice("clients").randbytes  # of all clients, in all runs
+        # Of all clients, in all runs.
+        self.entropy = self.world.chance.dice("clients").randbytes
+        self._clients = 0
         self._seen: dict[driver.Driver, _Client] = {}
         self._faults: list[Faults] = []
         self._watched = True
         self._processes: list[Process[Any]] = []
-        self.loop: _Loop | None = None  # that of this run
-        self.ends = inf  # when this run has taken too long, in the world's time
-        self._looked = self._since = 0.0  # when it was last looked at whether a task gets on; since when none does
-        self._waited: dict[asyncio.Task[Any], object] = {}  # the tasks of then, and what each waited for
+        # That of this run.
+        self.loop: _Loop | None = None
+        # When this run has taken too long, in the world's time.
+        self.ends = inf
+        # When it was last looked at whether a task gets on; since when none does.
+        self._looked = self._since = 0.0
+        # The tasks of then, and what each waited for.
+        self._waited: dict[asyncio.Task[Any], object] = {}
 
     def client(self, nodes: Collection[int] | None = None, **options: Any) -> Holdfast:
         """Make a client of these nodes. It can be used inside `run` only.
@@ -124,11 +151,13 @@ class Simulation:
                 different nodes may be able to hold the same lock at the same time. If they are,
                 `run` raises Violation.
             options: The client's options, as for `holdfast.aio.Holdfast`. In a simulation with
-                shards, the client names all of them unless you pass `shards`.
+                shards, the client names all of them unless you pass `shards`. `owner` is
+                "client-1", "client-2" and so on by default, in the order in which clients are made.
 
         Raises:
             ConfigError: No node has such a number, or `nodes` is given together with shards.
-            Misuse: Later, when the client is used outside `run`, or by another process than the first that used it.
+            Misuse: Later, when the client is used outside `run`, or by another process than the
+                first that used it.
         """
         if nodes is None:
             urls = () if self.shards or "shards" in options else self.urls
@@ -145,17 +174,20 @@ class Simulation:
         else:
             urls = tuple(self.urls[it] for it in nodes)
         shards = {"shards": self.shards} if self.shards and nodes is None else {}
-        return _Inhabitant(self, urls, {**shards, **options})
+        self._clients += 1
+        return _Inhabitant(self, urls, {"owner": OWNER.format(self._clients), **shards, **options})
 
     def process(self, main: Coroutine[Any, Any, T], name: str = "") -> Process[T]:
-        """Start a process of its own: tasks that can be paused, crashed or cut off from nodes, apart from all others.
+        """Start a process of its own: tasks that can be paused, crashed or cut off together.
 
-        Everything that the coroutine starts belongs to the process: its tasks, its timers, and the clients that it uses. Await the
-        process for the result. If nobody does, `run` raises the error with which the process ended.
+        Everything that the coroutine starts belongs to the process: its tasks, its timers, and the
+        clients that it uses. Await the process for the result. If nobody does, `run` raises the
+        error with which the process ended.
 
         Args:
             main: What the process does.
-            name: What errors and the timeline call it. By default "process 1", "process 2" and so on.
+            name: What errors and the timeline call it. By default "process 1", "process 2" and so
+                on.
 
         Raises:
             Misuse: This was called outside `run`.
@@ -180,22 +212,24 @@ class Simulation:
         return self.world.now
 
     def wall(self) -> float:
-        """Seconds since 1970, on the world's wall clock. Hand it to your code in place of `time.time`."""
+        """Return seconds since 1970, on the world's wall clock, in place of `time.time`."""
         return WALL + self.world.now
 
     def run(self, main: Coroutine[Any, Any, T], *, limit: Seconds = LIMIT) -> T:
         """Run a coroutine in virtual time to its end, and all that it sets off.
 
         Args:
-            main: The coroutine. Processes that are still paused when it returns are crashed, and other tasks are cancelled.
+            main: The coroutine. Processes that are still paused when it returns are crashed, and
+                other tasks are cancelled.
             limit: Virtual seconds that it may take, > 0. Default: 7200, two hours.
 
         Returns:
             What the coroutine returns.
 
         Raises:
-            Stuck: Every task waits, and nothing that could wake one will ever happen, such as in a deadlock of two tasks that each hold
-                what the other waits for; or the limit is over. The message names the tasks, and the locks they wait for.
+            Stuck: Every task waits, and nothing that could wake one will ever happen, such as in a
+                deadlock of two tasks that each hold what the other waits for; or the limit is over.
+                The message names the tasks, and the locks they wait for.
             Violation: A law of the lock is broken. That is a bug in holdfast.
             BaseException: Whatever the coroutine raises, or a process that nobody awaits.
         """
@@ -222,22 +256,25 @@ class Simulation:
     def storm(self, faults: float = 2.0, *, disks: bool = False) -> None:
         """Let things go wrong from now on, until `calm`.
 
-        Connections break, also in one direction only, and what was under way is executed late. Nodes
-        restart empty, freeze, and refuse commands. Their clocks are set.
+        Connections break, also in one direction only, and what was under way is executed late.
+        Nodes restart empty, freeze, and refuse commands. Their clocks are set.
 
         Args:
-            faults: The average number of faults a second, on each set of nodes.
+            faults: The average number of faults a second, on each shard.
             disks: Nodes that restart may have kept what they had.
         """
         self.calm()
-        for name, nodes in self.sets.items():
-            plan = Plan(name="storm", nodes=len(nodes), faults=faults, disks=disks, ttls=(self._guard - 2.0,))
+        for name, nodes in self.nodes_of.items():
+            plan = Weather(name="storm", nodes=len(nodes), faults=faults, disks=disks, ttls=(self._guard - 2.0,))
             self.world.slow = plan.slow
             laws = self.laws_of[name]
             self._faults.append(Faults(self.world, list(nodes), [], laws, plan, self._guard, _nobody, name))
 
     def calm(self) -> None:
-        """From now on nothing is wrong any more. (What is half open stays so: it is for clients to notice.)"""
+        """From now on nothing is wrong any more.
+
+        What is half open stays so: clients have to notice it.
+        """
         for faults in self._faults:
             faults.end()
         self._faults.clear()
@@ -267,10 +304,15 @@ class Simulation:
         shown = self._shown(client)
         process = current.get()
         if not shown.used:
-            shown.used, shown.process = True, process
+            shown.used = True
+            shown.process = process
         elif shown.process is not process:
-            used, here = ("the code outside all processes" if it is None else str(it) for it in (shown.process, process))
-            raise Misuse(f"this client belongs to {used}, and {here} uses it: make one with simulation.client() in each process")
+            used, here = (
+                "the code outside all processes" if it is None else str(it) for it in (shown.process, process)
+            )
+            raise Misuse(
+                f"this client belongs to {used}, and {here} uses it: make one with simulation.client() in each process"
+            )
 
     def _shown(self, client: driver.Driver) -> _Client:
         """What the laws see of this client."""
@@ -295,7 +337,9 @@ class Simulation:
         return self._stuck(f"the run has not ended by its limit, at {self.ends:g} s")
 
     def deadlock(self, loop: _Loop, nothing_left: bool) -> Stuck | None:
-        """The error to raise if no task can ever get on: because nothing is left to happen, or leases are renewed for ever."""
+        """The error to raise if no task can ever get on: because nothing is left to happen, or
+        leases are renewed for ever.
+        """
         if nothing_left and self.now < self.ends:
             return self._stuck("everybody waits, and nothing is left to happen")
         if self.now < self._looked + GLANCE:
@@ -303,10 +347,13 @@ class Simulation:
         self._looked = self.now
         waited = {task: getattr(task, "_fut_waiter", None) for task in self._tasks()}
         if waited.keys() != self._waited.keys() or any(self._waited[task] is not it for task, it in waited.items()):
-            self._waited, self._since = waited, self.now
+            self._waited = waited
+            self._since = self.now
             return None
         clients = [it for it in self._seen if it.loop is loop]
-        longest = max([max(it.settings.guard or 0.0, it.settings.outage, it.settings.max_ttl) for it in clients], default=0.0)
+        longest = max(
+            [max(it.settings.guard or 0.0, it.settings.outage, it.settings.max_ttl) for it in clients], default=0.0
+        )
         if self.now < self._since + 2 * longest + GLANCE or self._comes(loop, clients):
             return None
         return self._stuck("everybody waits, and nothing is left to happen but that leases are renewed")
@@ -318,14 +365,17 @@ class Simulation:
         if not all(it.awaits_nothing for it in self._processes):
             return True
         claims = [claim for client in clients for claim in _claims(client)]
-        if any(it._deadline < inf if it.state is not HELD else it.max_hold < inf for it in claims):
+        if any(it._deadline < inf if it.state is not State.HELD else it.demand.max_hold < inf for it in claims):
             return True
+        # asyncio's own list of timers, which has no type.
         return any(not it.cancelled() and not _is_a_drivers(it) for it in loop._scheduled)  # type: ignore[attr-defined]
 
     def _stuck(self, why: str) -> Stuck:
         told = [f"{why}. These tasks wait:"] + [f"  {self._told(task)}" for task in self._tasks()]
         told += [f"  {it} is paused" for it in self._processes if it.paused]
-        self.ends, self._since = self.now + GRACE, self.now  # for what their end takes
+        self.ends = self.now + GRACE
+        # For what their end takes.
+        self._since = self.now
         return Stuck("\n".join(told))
 
     def _tasks(self) -> list[asyncio.Task[Any]]:
@@ -336,12 +386,14 @@ class Simulation:
     def _told(self, task: asyncio.Task[Any]) -> str:
         """Where a task waits, and for which lock."""
         coroutine: Any = task.get_coro()
-        name, where = getattr(coroutine, "__qualname__", repr(coroutine)), ""
+        name = getattr(coroutine, "__qualname__", repr(coroutine))
+        where = ""
         while coroutine is not None:
             frames = (getattr(coroutine, kind, None) for kind in ("cr_frame", "gi_frame", "ag_frame"))
             frame = next((it for it in frames if it is not None), None)
             if frame is not None and not frame.f_code.co_filename.startswith((OURS, ASYNCIO)):
-                name, where = frame.f_code.co_qualname, f" at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+                name = frame.f_code.co_qualname
+                where = f" at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
             within = (getattr(coroutine, kind, None) for kind in ("cr_await", "gi_yieldfrom", "ag_await"))
             coroutine = next((it for it in within if it is not None), None)
         return f"{task.get_name()}: {name}{where}{self._wanted(task)}"
@@ -349,16 +401,19 @@ class Simulation:
     def _wanted(self, task: asyncio.Task[Any]) -> str:
         waiter = getattr(task, "_fut_waiter", None)
         for client in self._seen:
-            for want, waiters in client._waiters.items():
+            for want, waiters in client.waiting.claims.items():
                 if waiter is not None and any(it is waiter for it in waiters):
-                    return " waits for " + ", ".join(f"the lock {it.recipe.label!r}{self._holder(it, client)}" for it in want.claims)
+                    return " waits for " + ", ".join(
+                        f"the lock {it.recipe.label!r}{self._holder(it, client)}" for it in want.claims
+                    )
         return ""
 
     def _holder(self, wanted: Claim, client: driver.Driver) -> str:
         for other, shown in self._seen.items():
-            if any(it.state is HELD and it.recipe.name == wanted.recipe.name for it in _claims(other)):
-                who = shown.process if shown.process is not None else "the same client" if other is client else "another client"
-                return f", which {who} holds"
+            if any(it.state is State.HELD and it.recipe.name == wanted.recipe.name for it in _claims(other)):
+                if shown.process is not None:
+                    return f", which {shown.process} holds"
+                return f", which {'the same' if other is client else 'another'} client holds"
         return ""
 
     def look_away(self) -> None:
@@ -393,8 +448,10 @@ class Simulation:
     def _alone(self) -> Iterator[None]:
         """No thread starts in here: it would live in real time."""
         instead = [
-            (threading.Thread, "start", _refused(threading.Thread.start)),  # (anyio has workers of its own, and so may others)
-            (threads_driver, "start_new_thread", _refused(greenlets.start_new_thread)),  # (a client for threads would dial in earnest)
+            # Anyio has workers of its own, and so may others.
+            (threading.Thread, "start", _refused(threading.Thread.start)),
+            # (A client for threads would dial in earnest.)
+            (keeper_module, "start_new_thread", _refused(greenlets.start_new_thread)),
         ]
         before = [(module, name, getattr(module, name)) for module, name, _ in instead]
         for module, name, value in instead:
@@ -407,14 +464,17 @@ class Simulation:
 
 
 class _Client:
-    """What the laws see of a client: its clock, the nodes that it names, and whether its process runs.
+    """What the laws see of a client: its clock, the nodes that it names, and whether its process
+    runs.
 
     `laws`: those that watch it; `used`: is it known which process is its own?
     """
 
     def __init__(self, world: World, client: driver.Driver, nodes: list[Node], laws: Laws) -> None:
         self.clock = Clock(world, 0.0)
-        self._client, self.nodes, self.laws = client, nodes, laws
+        self._client = client
+        self.nodes = nodes
+        self.laws = laws
         self.process: Process[Any] | None = None
         self.used = False
 
@@ -433,7 +493,10 @@ class _Client:
 
 
 class _Inhabitant(Holdfast):
-    """A client that is of use in its world only. (In another loop it would dial the nodes' addresses in the real world.)"""
+    """A client that is of use in its world only.
+
+    (In another loop it would dial the nodes' addresses in the real world.)
+    """
 
     def __init__(self, simulation: Simulation, urls: tuple[str, ...], options: dict[str, Any]) -> None:
         super().__init__(*urls, **options)
@@ -442,7 +505,9 @@ class _Inhabitant(Holdfast):
     def _driver(self, at: int = 0) -> driver.Driver:
         loop = asyncio._get_running_loop()
         if not (isinstance(loop, _Loop) and loop.simulation is self._simulation):
-            raise Misuse("a client of a simulation can be used only in code that simulation.run() runs: it has no nodes outside")
+            raise Misuse(
+                "a client of a simulation can be used only in code that simulation.run() runs: it has no nodes outside"
+            )
         found = super()._driver(at)
         self._simulation.use(found)
         return found
@@ -454,7 +519,9 @@ class _Selector(selectors.SelectSelector):
     loop: _Loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        world, ready = self.loop.simulation.world, self.loop._ready  # type: ignore[attr-defined]  # (what asyncio itself looks at before it waits)
+        world = self.loop.simulation.world
+        # What asyncio itself looks at before it waits.
+        ready = self.loop._ready  # type: ignore[attr-defined]
         try:
             self.loop.simulation.look()
             world.run(world.now + TURN)
@@ -490,10 +557,10 @@ class _Loop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.simulation.world.now
 
-    def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override]  # (it takes all, and does nothing)
+    def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override]  # (it takes anything, and refuses)
         raise RuntimeError(NO_THREADS)
 
-    def call_soon_threadsafe(  # type: ignore[override]  # (as above)
+    def call_soon_threadsafe(  # type: ignore[override]  # (any arguments, whatever the callback takes)
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         if asyncio._get_running_loop() is not self:
@@ -502,7 +569,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
     # What belongs to a process is run by it: when it is not paused, and not after its crash.
 
-    def call_soon(  # type: ignore[override]
+    def call_soon(  # type: ignore[override]  # (any arguments, whatever the callback takes)
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         if (process := owner_of(context)) is None:
@@ -510,7 +577,7 @@ class _Loop(asyncio.SelectorEventLoop):
         context = contextvars.copy_context() if context is None else context
         return super().call_soon(process.run, callback, args, context, context=context)
 
-    def call_at(  # type: ignore[override]
+    def call_at(  # type: ignore[override]  # (as above)
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         if (process := owner_of(context)) is None:
@@ -544,20 +611,27 @@ class _Loop(asyncio.SelectorEventLoop):
     async def create_connection(self, protocol_factory: Any, *_: Any, sock: Any = None, **__: Any) -> Any:
         if sock not in self._opened:
             raise ConnectionRefusedError("in a simulated world there are only its nodes")
-        transport, protocol = self._opened.pop(sock), protocol_factory()
+        transport = self._opened.pop(sock)
+        protocol = protocol_factory()
         transport.begins(protocol)
         return transport, protocol
 
 
 class _Transport(asyncio.Transport):
-    """A connection to a simulated node. `sock`: a real one, which leads nowhere, for whoever asks for it."""
+    """A connection to a simulated node.
+
+    `sock` is a real socket that leads nowhere, for callers that ask for one.
+    """
 
     def __init__(self, loop: _Loop, node: Node, sock: socket.socket) -> None:
         super().__init__({"socket": sock})
-        self.loop, self.sock, self.opened = loop, sock, loop.create_future()
+        self.loop = loop
+        self.sock = sock
+        self.opened = loop.create_future()
         self.protocol: driver.Link | None = None
         self._over = False
-        self._context = contextvars.copy_context()  # of the process to which what is heard belongs
+        # Of the process to which what is heard belongs.
+        self._context = contextvars.copy_context()
         self.link = Link(loop.simulation.world, self, node)
 
     def __repr__(self) -> str:
@@ -593,7 +667,8 @@ class _Transport(asyncio.Transport):
     def _read(self, data: bytes) -> None:
         while data and self.protocol is not None and not self._over:
             buffer = self.protocol.get_buffer(len(data))
-            piece, data = data[: len(buffer)], data[len(buffer) :]
+            piece = data[: len(buffer)]
+            data = data[len(buffer) :]
             buffer[: len(piece)] = piece
             self.loop.simulation.world.note(self, "hears from", self.link.node, piece)
             self.protocol.buffer_updated(len(piece))
@@ -642,7 +717,8 @@ def _claims(client: driver.Driver) -> list[Claim]:
 
 def _is_a_drivers(timer: asyncio.TimerHandle) -> bool:
     """Is it a timer of a client's, which goes on for ever?"""
-    callback, arguments = cast(Any, timer)._callback, cast(Any, timer)._args
+    callback = cast(Any, timer)._callback
+    arguments = cast(Any, timer)._args
     if isinstance(getattr(callback, "__self__", None), Process):
         callback = arguments[0]
     return isinstance(getattr(callback, "__self__", None), driver.Driver)

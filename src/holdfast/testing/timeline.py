@@ -12,10 +12,14 @@ from math import inf
 import hiredis
 
 from ..scripts import RELEASE, REQUEST, ROLL, RW_RELEASE, RW_REQUEST
-from .world import World
+from .network import Node
+from .world import Flight, World
 
-MODES: dict[object, str] = {b"w": "wait", b"t": "try", b"c": "cede"}
+MODES: dict[object, str] = {b"w": "wait", b"t": "try", b"c": "cede", b"k": "keep"}
 _TOKEN = re.compile(r"\d{6}(\d{10}):([0-9a-f]{4})[0-9a-f]{28}:0*([0-9a-f]+)")
+_PUSHED = re.compile(r"push [gix] ")
+_GRANTED = re.compile(r"(?:^|\| )(?:\d{16}(?= \||$)|\[[1-9]\d{5,}, [01], [01]\])")
+_DENIED = re.compile(r"(?:^|\| )\[0, -?\d+, -?\d+")
 
 
 def timeline(world: World, last: int | None = None, begins: float = 0.0, ends: float = inf) -> Iterator[str]:
@@ -41,9 +45,33 @@ def said(data: bytes) -> Iterable[str]:
     try:
         while (item := reader.gets()) is not ...:
             words.append(_one(item))
-    except hiredis.ProtocolError:  # what began in an earlier piece
+    except hiredis.ProtocolError:
+        # The bytes continue an earlier piece.
         return [_words([data])]
     return words
+
+
+def kind_of(flight: Flight) -> str:
+    """Return what kind of message this is.
+
+    Args:
+        flight: A message between a client and a node.
+
+    Returns:
+        Of a client: "ask", "make" (way), "give" (back). Of a node: "yes", "no", "push". Anything
+        else is "other".
+    """
+    words = " | ".join(said(flight.data))
+    if isinstance(flight.sender, Node):
+        if _PUSHED.search(words):
+            return "push"
+        if _GRANTED.search(words):
+            return "yes"
+        return "no" if _DENIED.search(words) else "other"
+    for word, kind in (("cede ", "make"), ("wait ", "ask"), ("keep ", "ask"), ("try ", "ask"), ("release ", "give")):
+        if word in words:
+            return kind
+    return "other"
 
 
 def _one(item: object) -> str:
@@ -54,7 +82,19 @@ def _one(item: object) -> str:
             return f"{MODES.get(mode, mode)} {_words([name, token])} ttl {_words([ttl])} P {_words([fence])}"
         case [b"EVALSHA", RW_REQUEST.sha, _, name, _, _, _, _, _, token, _, ttl, mode, fence]:
             return f"{MODES.get(mode, mode)} {_words([name, token])} ttl {_words([ttl])} P {_words([fence])}"
-        case [b"EVALSHA", RELEASE.sha, _, name, _, _, _, token, _] | [b"EVALSHA", RW_RELEASE.sha, _, name, _, _, _, _, _, token, _]:
+        case [b"EVALSHA", RELEASE.sha, _, name, _, _, _, token, _] | [
+            b"EVALSHA",
+            RW_RELEASE.sha,
+            _,
+            name,
+            _,
+            _,
+            _,
+            _,
+            _,
+            token,
+            _,
+        ]:
             return f"release {_words([name, token])}"
         case [b"EVALSHA", ROLL.sha, _, _, _, client, known, *_]:
             return f"signs the roll as {_words([client])}, knows {_words([known])}"

@@ -1,6 +1,8 @@
-"""Windows: from when until when somebody believes that he holds a lock, and with which fence; what may never be true of two of them.
+"""Windows: from when until when somebody believes that he holds a lock, and with which fence; what
+may never be true of two of them.
 
-Knows times on one clock, names and fences. Must not know claims, nodes, faults, or whether the history is a simulated or a real one.
+Knows times on one clock, names and fences. Must not know claims, nodes, faults, or whether the
+history is a simulated or a real one.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from math import inf
 
 @dataclass(eq=False, slots=True)
 class Window:
-    """One holder's. `begins`: when it learnt that it holds the lock; `ends`: until when it may believe so (inf: not known yet).
+    """One holder's.
+
+    `begins`: when it learnt that it holds the lock; `ends`: until when it may believe so (inf: not
+    known yet).
 
     `shared`: it only reads, and may hold the lock together with others who do.
     """
@@ -26,22 +31,32 @@ class Window:
 
     def within(self, other: Window) -> bool:
         """Does it begin while another holder has the same lock? (P-S1 forbids it.)"""
-        return self.name == other.name and other.begins <= self.begins < other.ends and not (self.shared and other.shared)
+        return (
+            self.name == other.name and other.begins <= self.begins < other.ends and not (self.shared and other.shared)
+        )
 
 
 class Fences:
-    """The fences of each name, in the order in which windows begin. A reader's is above every writer's, a writer's above everybody's."""
+    """The fences of each name, in the order in which windows begin.
+
+    A reader's is above every writer's, a writer's above everybody's.
+    """
 
     def __init__(self) -> None:
-        self._alone: dict[Hashable, Window] = {}  # the highest of those that had the lock alone,
-        self._shared: dict[Hashable, Window] = {}  # and of those that shared it
+        # The highest of those that had the lock alone,.
+        self._alone: dict[Hashable, Window] = {}
+        # And of those that shared it.
+        self._shared: dict[Hashable, Window] = {}
 
     def __contains__(self, name: object) -> bool:
         """Has anybody held it?"""
         return name in self._alone or name in self._shared
 
     def passed(self, window: Window) -> Window | None:
-        """The earlier holder, if any, whose fence is not below this one's. (P-S2 forbids it.) To be asked once for each, in order."""
+        """The earlier holder, if any, whose fence is not below this one's.
+
+        (P-S2 forbids it.) To be asked once for each, in order.
+        """
         for earlier in (self._alone.get(window.name), None if window.shared else self._shared.get(window.name)):
             if earlier is not None and window.fence <= earlier.fence:
                 return earlier
@@ -59,7 +74,8 @@ def overlaps(windows: Iterable[Window]) -> Iterator[tuple[Window, Window]]:
     """All pairs, earlier one first, in which somebody began to hold what another one held."""
     open_: dict[Hashable, list[Window]] = {}
     for window in sorted(windows, key=_begins):
-        others = open_[window.name] = [it for it in open_.get(window.name, ()) if window.begins < it.ends]
+        others = [it for it in open_.get(window.name, ()) if window.begins < it.ends]
+        open_[window.name] = others
         yield from ((it, window) for it in others if window.within(it))
         others.append(window)
 

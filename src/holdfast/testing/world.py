@@ -1,6 +1,8 @@
-"""Virtual time: a heap of events, one source of chance, and tasks that wait without a thread or a loop.
+"""Virtual time: a heap of events, one source of chance, and tasks that wait without a thread or a
+loop.
 
-Knows time and chance. Must not know nodes, locks or the real clock: the same seed is the same history, to the last byte.
+Knows time and chance. Must not know nodes, locks or the real clock. The same seed gives the same
+history, to the last byte.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from .chance import Chance
 
-BUSY = 5_000, 0.01  # so many events in so many seconds: something goes round and round
+# Events, and virtual seconds. More events in less time mean that something goes round in circles.
+BUSY = 5_000, 0.01
 
 T = TypeVar("T")
 Do = Callable[..., object]
@@ -54,28 +57,42 @@ class Host(Protocol):
 
 
 class World:
-    """Everything that happens, in the order of time. `seed`: of all chance in it; `only`: the faults that may happen, as of a Chance.
+    """Everything that happens, in the order of time.
 
-    `seen` counts what happened, by kind; `record` keeps it: (when, who, what, details), for `fingerprint`, the timeline and the picture.
-    `flights`: what was sent. `records`: whether these two are kept: who only wants to know whether a law is broken needs neither.
+    `seed`: of all chance in it; `only`: the faults that may happen, as of a Chance.
+
+    `seen` counts what happened, by kind; `record` keeps it: (when, who, what, details), for
+    `fingerprint`, the timeline and the picture. `flights`: what was sent. `records`: whether these
+    two are kept: who only wants to know whether a law is broken needs neither.
     """
 
     def __init__(self, seed: int, *, only: Collection[str] | None = None, records: bool = True) -> None:
-        self.seed, self.dice, self.now, self.records = seed, random.Random(seed), 0.0, records
+        self.seed = seed
+        self.dice = random.Random(seed)
+        self.now = 0.0
+        self.records = records
         self.seen: dict[str, int] = {}
         self.chance = Chance(seed, only, self.saw)
         self.record: list[tuple[object, ...]] = []
         self.flights: list[Flight] = []
-        self.passes: list[Do] = []  # called when time has passed, before the next event
-        self.looks: list[Do] = []  # called after every event
-        self.task: Task[Any] | None = None  # the one that runs now
-        self.delivered = 0  # messages that got to a node
-        self.machines = count()  # numbers the nodes, of all sets, so that no two servers have the same run_id
-        self.slow = 0.0  # how much of what is sent takes long
-        self.swift = 0.002  # seconds that the rest takes at most, one way
+        # Called when time has passed, before the next event.
+        self.passes: list[Do] = []
+        # Called after every event.
+        self.looks: list[Do] = []
+        # The one that runs now.
+        self.task: Task[Any] | None = None
+        # Messages that got to a node.
+        self.delivered = 0
+        # Numbers the nodes, of all sets, so that no two servers have the same run_id.
+        self.machines = count()
+        # How much of what is sent takes long.
+        self.slow = 0.0
+        # Seconds that the rest takes at most, one way.
+        self.swift = 0.002
         self._events: list[tuple[float, int, Do, tuple[Any, ...]]] = []
         self._sequence = count()
-        self._counted, self._count = 0.0, 0
+        self._counted = 0.0
+        self._count = 0
         self._tasks: list[Task[Any]] = []
 
     # ------------------------------------------------ chance
@@ -92,15 +109,15 @@ class World:
     # ------------------------------------------------ time
 
     def at(self, when: float, do: Do, *arguments: object) -> None:
-        """Do this then, or now if that is past."""
+        """Call a function at this time, or now if that is past."""
         heapq.heappush(self._events, (max(when, self.now), next(self._sequence), do, arguments))
 
     def after(self, delay: float, do: Do, *arguments: object) -> None:
-        """Do this when so many seconds have passed."""
+        """Call a function after this many seconds."""
         heapq.heappush(self._events, (self.now + delay, next(self._sequence), do, arguments))
 
     def run(self, until: float = inf, unless: Callable[[], bool] = lambda: False) -> None:
-        """Let happen what happens until then, or until `unless` is true, or nothing is left to happen."""
+        """Run events until this time, until `unless` is true, or until no event is left."""
         events = self._events
         while events and events[0][0] <= until and not unless():
             when, _, do, arguments = heapq.heappop(events)
@@ -112,7 +129,8 @@ class World:
             if self._count == BUSY[0]:
                 if self.now < self._counted + BUSY[1]:
                     raise Violation(f"busy: {BUSY[0]} events since {self._counted:.6f}, and no end")
-                self._counted, self._count = self.now, 0
+                self._counted = self.now
+                self._count = 0
             do(*arguments)
             for look in self.looks:
                 look()
@@ -122,19 +140,19 @@ class World:
     # ------------------------------------------------ what is kept
 
     def note(self, who: object, what: str, *details: object) -> None:
-        """Keep this for the timeline."""
+        """Record this for the timeline."""
         if self.records:
             self.record.append((self.now, who, what, *details))
 
     def flies(self, sender: object, receiver: object, data: bytes) -> Flight:
-        """These bytes leave now. (Whoever lets them arrive says so in the flight.)"""
+        """Record that bytes leave now. The code that lets them arrive sets `lands`."""
         flight = Flight(self.now, sender, receiver, data)
         if self.records:
             self.flights.append(flight)
         return flight
 
     def fingerprint(self) -> str:
-        """A digest of all that happened."""
+        """Return a digest of everything that happened."""
         return hashlib.sha256("\n".join(map(repr, self.record)).encode()).hexdigest()
 
     # ------------------------------------------------ tasks
@@ -171,11 +189,17 @@ class World:
 
 
 class Clock:
-    """A clock of somebody's own: never quite right, and it may step. `ahead`: of the world's; `rate`: how fast it runs."""
+    """A clock of somebody's own: never quite right, and it may step.
+
+    `ahead`: of the world's; `rate`: how fast it runs.
+    """
 
     def __init__(self, world: World, ahead: float, rate: float = 1.0) -> None:
-        self._world, self.ahead, self.rate = world, ahead, rate
-        self.steps = 0  # how often it was set
+        self._world = world
+        self.ahead = ahead
+        self.rate = rate
+        # How often it was set.
+        self.steps = 0
 
     def __call__(self) -> float:
         return self.ahead + self._world.now * self.rate
@@ -191,7 +215,9 @@ class Clock:
 
     def becomes(self, rate: float) -> None:
         """From now on it runs at this rate."""
-        self.ahead, self.rate, self.steps = self() - self._world.now * rate, rate, self.steps + 1
+        self.ahead = self() - self._world.now * rate
+        self.rate = rate
+        self.steps = self.steps + 1
 
 
 class Future(Generic[T]):
@@ -208,8 +234,11 @@ class Future(Generic[T]):
     def set(self, value: T, error: BaseException | None = None) -> None:
         """Now it is known. Only the first time counts."""
         if not self.done:
-            self.done, self._value, self._error = True, value, error
-            waiters, self._waiters = self._waiters, []
+            self.done = True
+            self._value = value
+            self._error = error
+            waiters = self._waiters
+            self._waiters = []
             for task in waiters:
                 task.wake(self)
 
@@ -226,18 +255,26 @@ class Future(Generic[T]):
 
 
 class Task(Future[T]):
-    """A coroutine that runs in virtual time. What it raises goes to whoever awaits it, else it ends the run."""
+    """A coroutine that runs in virtual time.
+
+    Its error goes to the task that awaits it. If there is none, the error ends the run.
+    """
 
     __slots__ = ("__weakref__", "_coroutine", "_host", "_waits_for", "_world")
 
     def __init__(self, world: World, coroutine: Coroutine[Any, Any, T], host: Host) -> None:
         super().__init__()
-        self._world, self._coroutine, self._host = world, coroutine, host
+        self._world = world
+        self._coroutine = coroutine
+        self._host = host
         self._waits_for: Future[Any] | None = None
         world.at(world.now, host.wakes, self._step, None, None)
 
     def wake(self, future: Future[Any]) -> None:
-        """What it waits for is known. (It runs in an event of its own, never inside of whoever knew.)"""
+        """Continue the task, because the future that it waits for is done.
+
+        It runs in an event of its own, never inside of the code that set the future.
+        """
         self._world.at(self._world.now, self._host.wakes, self._step, future, None)
 
     def cancel(self) -> None:
@@ -250,9 +287,11 @@ class Task(Future[T]):
         self._coroutine.close()
 
     def _step(self, woken_by: Future[Any] | None, error: BaseException | None) -> None:
-        if self.done or (error is None and woken_by is not self._waits_for):  # it waits for something else by now
+        # It waits for something else by now.
+        if self.done or (error is None and woken_by is not self._waits_for):
             return
-        self._waits_for, self._world.task = None, self
+        self._waits_for = None
+        self._world.task = self
         try:
             future = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
         except StopIteration as stop:

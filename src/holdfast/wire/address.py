@@ -1,22 +1,21 @@
-"""Where a node is and how to introduce oneself there: `redis://user:password@host:port/db`, the same with TLS as `rediss://`, `unix:///path?db=0`.
+"""Addresses of nodes: `redis://user:password@host:port/db`, `rediss://` with TLS, and
+`unix:///path?db=0`.
 
-Knows URLs; options are named as in redis-py. Must not know sockets, files or TLS itself: names are resolved, and certificates read, by
-the drivers. No complaint shows anything that could be a password.
+Knows URLs. Options are named as in redis-py. Must not know sockets, files or TLS itself: the
+drivers resolve names and read certificates. No error shows anything that could be a password.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from ipaddress import IPv6Address
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from .. import checks
 from ..errors import ConfigError
 
-_LONGEST = 254  # bytes of a host's name, with the dot at its end
+# Bytes of a host's name, with the dot at its end.
+_LONGEST = 254
 _WORD = re.compile(r"[a-z]+(_[a-z]+)*")
 _BLANK = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -37,45 +36,139 @@ _SEVERAL = re.compile(r"://.*[,; ]\s*(redis|rediss|valkey|valkeys|unix)://", re.
 _WHETHER = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """What an address says of TLS. Nothing said: the server's certificate is verified, its name too, with the system's authorities.
+class Described:
+    """A value that equals another one with the same fields, and cannot be changed.
 
-    `ca_certs`, `ca_path`, `ca_data`: authorities instead of the system's (a file, a folder, PEM text); `certfile`, `keyfile`: who we are,
-    in files; `password`: of the key; `verify`: is the certificate looked at; `check_hostname`: is it to be the host's own.
+    Error reporters show its `repr`, which leaves out the password. They would show all fields of a
+    tuple, and of an object without slots. So each field is named in a class's slots and arguments.
     """
 
-    ca_certs: str = ""
-    ca_path: str = ""
-    ca_data: str = ""
-    certfile: str = ""
-    keyfile: str = ""
-    password: str = field(default="", repr=False)
-    verify: bool = True
-    check_hostname: bool = True
+    __slots__: tuple[str, ...] = ()
+
+    def __init__(self, **fields: object) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} of {self!r} cannot be changed")
+
+    @property
+    def _fields(self) -> tuple[object, ...]:
+        return tuple(getattr(self, it) for it in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._fields == other._fields
+
+    def __hash__(self) -> int:
+        return hash(self._fields)
+
+    def __repr__(self) -> str:
+        shown = (f"{it}={getattr(self, it)!r}" for it in self.__slots__ if it != "password")
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A node's address. `label`: what it is called in errors, logs and events; never has a password in it."""
+class Tls(Described):
+    """The TLS options of an address.
+
+    By default the server's certificate and its name are verified, with the system's authorities.
+
+    Attributes:
+        ca_certs: A file of authorities that replace the system's.
+        ca_path: A folder of them.
+        ca_data: A PEM text of them.
+        certfile: The file of the client's own certificate.
+        keyfile: The file of its key.
+        password: The password of the key.
+        verify: Whether the server's certificate is verified.
+        check_hostname: Whether its name must be the host's.
+    """
+
+    ca_certs: str
+    ca_path: str
+    ca_data: str
+    certfile: str
+    keyfile: str
+    password: str
+    verify: bool
+    check_hostname: bool
+    __slots__ = ("ca_certs", "ca_data", "ca_path", "certfile", "check_hostname", "keyfile", "password", "verify")
+
+    def __init__(
+        self,
+        ca_certs: str = "",
+        ca_path: str = "",
+        ca_data: str = "",
+        certfile: str = "",
+        keyfile: str = "",
+        password: str = "",
+        verify: bool = True,
+        check_hostname: bool = True,
+    ) -> None:
+        super().__init__(
+            ca_certs=ca_certs,
+            ca_path=ca_path,
+            ca_data=ca_data,
+            certfile=certfile,
+            keyfile=keyfile,
+            password=password,
+            verify=verify,
+            check_hostname=check_hostname,
+        )
+
+
+class Address(Described):
+    """A node's address.
+
+    `label` is what errors, logs and events call the node. It never contains a password.
+    """
 
     label: str
-    host: str = ""
-    port: int = 0
-    path: str = ""  # of a unix socket, instead of host and port
-    database: int = 0
-    user: str = ""
-    password: str = field(default="", repr=False)
-    tls: Tls | None = None
+    host: str
+    port: int
+    path: str
+    database: int
+    user: str
+    password: str
+    tls: Tls | None
+    __slots__ = ("database", "host", "label", "password", "path", "port", "tls", "user")
+
+    def __init__(
+        self,
+        label: str,
+        host: str = "",
+        port: int = 0,
+        path: str = "",
+        database: int = 0,
+        user: str = "",
+        password: str = "",
+        tls: Tls | None = None,
+    ) -> None:
+        super().__init__(
+            label=label,
+            host=host,
+            port=port,
+            path=path,
+            database=database,
+            user=user,
+            password=password,
+            tls=tls,
+        )
+
+    def signed(self, user: str, password: str) -> Address:
+        """The same place, with these credentials."""
+        return Address(self.label, self.host, self.port, self.path, self.database, user, password, self.tls)
 
     @property
     def place(self) -> tuple[str, int]:
-        """What no two nodes have in common."""
+        """The host and port, or the path of the socket. No two nodes have the same."""
         return self.host or self.path, self.port
 
 
 class Url(str):
-    """An address as it was given. Its `repr`, which tracebacks with local variables show, has no password in it."""
+    """An address as the user wrote it.
+
+    Its `repr`, which tracebacks with local variables show, contains no password.
+    """
 
     __slots__ = ()
 
@@ -84,7 +177,7 @@ class Url(str):
 
 
 def masked(given: object) -> Any:
-    """The same addresses, in the same texts, lists and mappings, none of which shows a password."""
+    """Return the same addresses in the same structure, with a `repr` that shows no password."""
     match given:
         case str():
             return Url(given)
@@ -98,11 +191,14 @@ def masked(given: object) -> Any:
 
 
 def parse(url: object) -> Address:
-    """The address that a URL names; one that was read before is given back.
+    """Return the address that a URL names.
+
+    Args:
+        url: The URL. An `Address` is returned as it is.
 
     Raises:
-        ConfigError: It is no address. The message says what is wrong and never shows a password, and neither do the local
-            variables of the frames that it passed.
+        ConfigError: It is no address. Neither the message nor the local variables of the frames in
+            the traceback show a password.
     """
     if isinstance(url, Address):
         return url
@@ -110,8 +206,8 @@ def parse(url: object) -> Address:
     try:
         return _read(url)
     except ConfigError as error:
-        complaint = str(error)
-    # Raised here: the frames in which the address was taken apart are not part of it.
+        complaint = error.message
+    # Raised here, so that the traceback does not contain the frames that took the address apart.
     raise ConfigError(complaint)
 
 
@@ -122,74 +218,127 @@ def _read(url: object) -> Address:
         raise ConfigError(f"a node's address is text like 'redis://host:6379', not {kind}{hint}")
     if _SEVERAL.search(url):
         raise ConfigError(
-            "this text holds several addresses: pass each as an argument of its own, Holdfast('redis://a:6379', 'redis://b:6379'). "
+            "this text holds several addresses: pass each as an argument of its own, "
+            "Holdfast('redis://a:6379', 'redis://b:6379'). "
             "(Only HOLDFAST_NODES lists several in one text.)"
         )
     shown, scheme, hidden = _shown(url)
     if hidden:
-        raise ConfigError(f"{shown!r} is no address of a node: in user, password and path write / ? # @ : as %2F %3F %23 %40 %3A")
+        raise ConfigError(
+            f"{shown!r} is no address of a node: in user, password and path write / ? # @ : as %2F %3F %23 %40 %3A"
+        )
     if scheme not in _SCHEMES:
         raise ConfigError(f"{shown!r}: {_BEGINS}")
-    if _BLANK.search(url) or " " in url.partition("?")[0]:  # (which whoever splits URLs would drop in silence)
-        raise ConfigError(f"{shown!r} is no address of a node: there is white space in it, or a control character; write them as %20")
+    # Functions that split URLs would drop these characters in silence.
+    if _BLANK.search(url) or " " in url.partition("?")[0]:
+        raise ConfigError(
+            f"{shown!r} is no address of a node: there is white space in it, or a control character; write them as %20"
+        )
+    parts = _split(url, shown)
+    secure = scheme in ("rediss", "valkeys")
+    _check_options(parts.options, secure, shown)
+    user, password = _login(parts, shown)
+    database = _database(parts, scheme, shown)
+    if scheme == "unix":
+        _check_socket(parts, shown)
+        label = f"unix://{parts.path}{f'?db={database}' if database else ''}"
+        return Address(label, path=parts.path, database=database, user=user, password=password)
+    _check_host(parts, scheme, shown)
+    port = 6379 if parts.port is None else parts.port
+    where = f"[{parts.host}]:{port}" if ":" in parts.host else f"{parts.host}:{port}"
+    label = f"{scheme}://{where}{f'/{database}' if database else ''}"
+    tls = _tls(parts.options, shown) if secure else None
+    # The % in an IPv6 address begins the name of the interface.
+    host = parts.host.replace("%25", "%")
+    return Address(label, host, port, database=database, user=user, password=password, tls=tls)
+
+
+class _Parts:
+    """The parts of a URL, with their escapes resolved."""
+
+    __slots__ = ("host", "options", "password", "path", "port", "user")
+
+    def __init__(
+        self, host: str, port: int | None, user: str, password: str, path: str, options: dict[str, str]
+    ) -> None:
+        self.host, self.port, self.path, self.options = host, port, path, options
+        self.user, self.password = user, password
+
+
+def _split(url: str, shown: str) -> _Parts:
+    # Here, because a program that makes no client needs neither this nor `ipaddress`, which it loads.
+    from urllib.parse import parse_qsl, unquote, urlsplit
+
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-        user, password, path = (unquote(it or "", errors="strict") for it in (parts.username, parts.password, parts.path))
-        # (a plus is a plus: no form has been filled in here)
+        host = parts.hostname or ""
+        port = parts.port
+        user, password, path = (
+            unquote(it or "", errors="strict") for it in (parts.username, parts.password, parts.path)
+        )
+        # A plus stays a plus: this is no form.
         pairs = parse_qsl(parts.query.replace("+", "%2B"), True, bool(parts.query), errors="strict")
     except ValueError:
         given = re.search(r":(\d+)$", shown.partition("://")[2].partition("/")[0])
         if given and int(given[1]) > 65535:
             raise ConfigError(f"{shown!r}: the port must be between 1 and 65535, not {given[1]}") from None
         raise ConfigError(f"{shown!r} is no address of a node: its host, port or options cannot be read") from None
-    secure = scheme in ("rediss", "valkeys")
-    options = dict(pairs)
-    allowed = _OPTIONS + _OPTIONS_TLS if secure else _OPTIONS
     if parts.fragment:
         raise ConfigError(f"{shown!r}: an address has no #fragment. In a password, write # as %23")
+    return _Parts(host, port, user, password, path, dict(pairs))
+
+
+def _check_options(options: dict[str, str], secure: bool, shown: str) -> None:
+    allowed = _OPTIONS + _OPTIONS_TLS if secure else _OPTIONS
     if unknown := [it for it in options if it not in allowed]:
-        # What is not a plain word may be part of a password.
+        # A name that is no plain word may be part of a password.
         named = f"unknown option {unknown[0]!r}" if _WORD.fullmatch(unknown[0]) else "unknown option"
         more = "" if secure else f" ({', '.join(_OPTIONS_TLS)}: with rediss:// only)"
         hint = ". For time-outs, see node_timeout= of the client" if "timeout" in unknown[0] else ""
         raise ConfigError(f"{shown!r}: {named}; valid options are {', '.join(allowed)}{more}{hint}")
-    if (user and "username" in options) or (password and "password" in options):
+
+
+def _login(parts: _Parts, shown: str) -> tuple[str, str]:
+    if (parts.user and "username" in parts.options) or (parts.password and "password" in parts.options):
         raise ConfigError(f"{shown!r}: its user or its password is given twice: before the @, and as an option")
-    user = checks.text(user or options.get("username", ""), f"the user of {shown!r}", most=1024)
-    password = _sayable(password or options.get("password", ""), shown, "password")
-    inpath = path.strip("/") if scheme != "unix" else ""
-    number = options.get("db", inpath or "0")
+    user = checks.text(parts.user or parts.options.get("username", ""), f"the user of {shown!r}", most=1024)
+    return user, _sayable(parts.password or parts.options.get("password", ""), shown, "password")
+
+
+def _database(parts: _Parts, scheme: str, shown: str) -> int:
+    inpath = parts.path.strip("/") if scheme != "unix" else ""
+    number = parts.options.get("db", inpath or "0")
     if not (number.isascii() and number.isdigit() and len(number) < 10):
         raise ConfigError(f"{shown!r}: the database is a number, as in redis://host:6379/1 or unix:///path?db=1")
-    database = int(number)
-    if scheme == "unix":
-        if _BLANK.search(path):
-            raise ConfigError(f"{shown!r} names no socket: there is a control character in its path")
-        if not path or host:
-            raise ConfigError(f"{shown!r} names no socket: write unix:///path/of/the/socket, with three slashes")
-        return Address(f"unix://{path}{f'?db={database}' if database else ''}", path=path, database=database, user=user, password=password)
-    if not host:
+    return int(number)
+
+
+def _check_socket(parts: _Parts, shown: str) -> None:
+    if _BLANK.search(parts.path):
+        raise ConfigError(f"{shown!r} names no socket: there is a control character in its path")
+    if not parts.path or parts.host:
+        raise ConfigError(f"{shown!r} names no socket: write unix:///path/of/the/socket, with three slashes")
+
+
+def _check_host(parts: _Parts, scheme: str, shown: str) -> None:
+    if not parts.host:
         raise ConfigError(f"{shown!r} names no host: write {scheme}://host:6379")
-    if port == 0:
+    if parts.port == 0:
         raise ConfigError(f"{shown!r}: the port must be between 1 and 65535, not 0")
-    if not _can_be_found(host):
+    if not _can_be_found(parts.host):
         raise ConfigError(f"{shown!r} names no host that can be looked up: write {scheme}://host:6379")
-    port = 6379 if port is None else port
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    label = f"{scheme}://{where}{f'/{database}' if database else ''}"
-    tls = _tls(options, shown) if secure else None
-    # (what follows the % in an IPv6 address is the interface)
-    return Address(label, host.replace("%25", "%"), port, database=database, user=user, password=password, tls=tls)
 
 
 def _can_be_found(host: str) -> bool:
-    """Is it an IPv6 address (which may have an interface, after a percent sign), or could a name server be asked for it?"""
+    """Whether this is an IPv6 address, also with an interface, or a name that can be looked up."""
     try:
         if ":" in host:
+            from ipaddress import IPv6Address
+
             IPv6Address(host)
             return True
-        known = host.encode("idna")  # which no part of it that is empty, or longer than 63 bytes, survives
+        # Raises an error for a part that is empty or longer than 63 bytes.
+        known = host.encode("idna")
     except ValueError:
         return False
     return "%" not in host and len(known) <= _LONGEST
@@ -200,7 +349,8 @@ def _tls(options: dict[str, str], shown: str) -> Tls:
     if empty := [name for name, value in given.items() if not value]:
         raise ConfigError(f"{shown!r}: {empty[0]} is empty: leave it out, or name what is meant")
     need = given.pop("ssl_cert_reqs", "required")
-    if need not in ("none", "optional", "required"):  # (to a client, optional is the same as required)
+    # To a client, optional is the same as required.
+    if need not in ("none", "optional", "required"):
         raise ConfigError(f"{shown!r}: ssl_cert_reqs is required, or none for a certificate that nobody looks at")
     verify = need != "none"
     told = given.pop("ssl_check_hostname", str(verify)).lower()
@@ -208,10 +358,15 @@ def _tls(options: dict[str, str], shown: str) -> Tls:
     if check is None:
         raise ConfigError(f"{shown!r}: ssl_check_hostname is true or false")
     if check and not verify:
-        raise ConfigError(f"{shown!r}: with ssl_cert_reqs=none nobody looks at the name in the certificate: leave ssl_check_hostname out")
+        raise ConfigError(
+            f"{shown!r}: with ssl_cert_reqs=none nobody looks at the name in the certificate: "
+            "leave ssl_check_hostname out"
+        )
     if "ssl_certfile" not in given and ("ssl_keyfile" in given or "ssl_password" in given):
         raise ConfigError(f"{shown!r}: ssl_keyfile and ssl_password belong to a certificate: name it with ssl_certfile")
-    return Tls(verify=verify, check_hostname=check, **{name.removeprefix("ssl_"): value for name, value in given.items()})
+    return Tls(
+        verify=verify, check_hostname=check, **{name.removeprefix("ssl_"): value for name, value in given.items()}
+    )
 
 
 def _sayable(secret: str, shown: str, what: str) -> str:
@@ -223,7 +378,10 @@ def _sayable(secret: str, shown: str, what: str) -> str:
 
 
 def _shown(url: str) -> tuple[str, str, bool]:
-    """What a complaint may show of a URL, its scheme, and whether something that may be a password stands where none belongs."""
+    """Return what an error may show of a URL, its scheme, and whether it hides something.
+
+    It hides a part that stands in the wrong place and may be a password.
+    """
     scheme, _, rest = url.partition("://")
     if not rest and "@" in url:
         return "...", "", True
@@ -234,10 +392,13 @@ def _shown(url: str) -> tuple[str, str, bool]:
     place = re.split("[/?#]", rest, maxsplit=1)[0]
     path = re.split("[?#]", rest[len(place) :], maxsplit=1)[0]
     host = place.rpartition("@")[2]
-    if not re.search(r":\d*$|\]$", host):  # else what follows the colon is no port: perhaps a password, and the host was forgotten
+    # Otherwise the text after the colon is no port. It may be a password without a host.
+    if not re.search(r":\d*$|\]$", host):
         host = host.partition(":")[0]
-    if "@" in rest[len(place) :]:  # then what looks like the host may be the beginning of a password
+    # In that case the apparent host may be the beginning of a password.
+    if "@" in rest[len(place) :]:
         return f"{scheme}://...", scheme.lower(), True
-    if scheme.lower() != "unix" and not re.fullmatch(r"[/\d.-]*", path):  # no number of a database, so it may be anything
+    # The path is no number of a database, so it may be anything.
+    if scheme.lower() != "unix" and not re.fullmatch(r"[/\d.-]*", path):
         path = "/..."
     return f"{scheme}://{host}{path}", scheme.lower(), False

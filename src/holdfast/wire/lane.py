@@ -1,7 +1,9 @@
-"""One ordered connection to one node: bytes in, answers out to whoever asked, in the order of the stream.
+"""One ordered connection to one node. It takes bytes and returns answers to their askers, in the
+order of the stream.
 
-Knows the handshake, the restart guard and the ledger (who is owed the next answer). Must not know locks, sockets or clocks.
-A lane whose ledger may be wrong is never repaired: it says why it is `bad`, and is hung up.
+Knows the handshake, the restart guard and the ledger (who is owed the next answer). Must not know
+locks, sockets or clocks. A lane whose ledger may be wrong is never repaired. It says why it is
+`bad`, and the driver hangs up.
 """
 
 from __future__ import annotations
@@ -17,20 +19,38 @@ from ..errors import ConfigError, readable
 from .address import Address
 from .resp import MORE, Malformed, Push, Refusal, pack, reader, usual
 
-OLDEST = (6, 2)  # the oldest server: GET as an option of SET, PXAT
-QUIET = 30.0  # a connection on which nothing was heard for so many seconds may have been cut by whoever is between: no fault of the node
-LONGEST_DELAY = 1.28  # seconds until a node that failed is dialled again
-SHORT = 1.0  # a connection that was of use for less than this many seconds counts as a failure
-PASSING = ("LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "ERR max number of clients")  # refusals that time will mend
-UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)  # hiredis's, for bytes that no server sends or no object can hold
-# For operators; and to be woken by a client that is none of ours, which else the timer does: users need not be allowed them.
+# The oldest server: GET as an option of SET, PXAT.
+OLDEST = (6, 2)
+# After this many seconds of silence, a firewall or proxy on the way may have cut the connection.
+# That is no fault of the node.
+QUIET = 30.0
+# Seconds until a node that failed is dialled again.
+LONGEST_DELAY = 1.28
+# A connection that was of use for less than this many seconds counts as a failure.
+SHORT = 1.0
+# Answers that take as many seconds or more do not count for the mean round trip.
+PROMPT = 1.0
+# The mean round trip is that of about this many answers.
+AVERAGED = 32
+# Seconds from one of those answers to the next, at least.
+SPACED = 0.01
+# Refusals that time will mend.
+PASSING = ("LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "ERR max number of clients")
+# Hiredis's, for bytes that no server sends or no object can hold.
+UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)
+# Optional: connection names for operators, and tracking, which wakes a waiter when a foreign client
+# releases its lock. An ACL may deny both. Then a timer wakes the waiter.
 OPTIONAL = ("CLIENT SETNAME", "CLIENT SETINFO", "CLIENT TRACKING", "CLIENT CACHING")
-TLS_ALERT = b"\x15\x03"  # how a server begins that speaks TLS, and heard none
-ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")  # errors after which the connection has to begin anew
+# The first bytes from a server that expects TLS and got none.
+TLS_ALERT = b"\x15\x03"
+# Errors after which the connection has to start over.
+ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")
 # Redis 6.2 puts its own words before the error code of a command that a script has called.
 READ_ONLY = re.compile("(?:^|-)READONLY ")
-ELSEWHERE = ("MOVED ", "ASK ")  # a cluster's answers for a key that lives on another of its shards
-# Servers that speak the protocol of Redis and report a Redis version for compatibility. INFO names the product in a field of its own.
+# A cluster's answers for a key that lives on another of its shards.
+ELSEWHERE = ("MOVED ", "ASK ")
+# Servers that speak the protocol of Redis and report a Redis version for compatibility. INFO names
+# the product in a field of its own.
 OTHERS = {
     "dragonfly_version": "Dragonfly",
     "garnet_version": "Garnet",
@@ -57,8 +77,10 @@ FACTS = frozenset((
     "valkey_version",
     *OTHERS,
 ))  # fmt: skip
-REMEMBERED = 86_400_000  # milliseconds that a node keeps the note of a reign after a client last connected to it
-UNREAD = ("NOTE",)  # greetings whose answer means nothing to us: the question after them shows what came of it
+# Milliseconds that a node keeps the note of a reign after a client last connected to it.
+REMEMBERED = 86_400_000
+# Greetings whose answer means nothing to us: the question after them shows what came of it.
+UNREAD = ("NOTE",)
 
 
 class Line(enum.Enum):
@@ -67,13 +89,16 @@ class Line(enum.Enum):
     DOWN = enum.auto()
     DIALLING = enum.auto()
     GREETING = enum.auto()
-    GUARDED = enum.auto()  # introduced; the node may have forgotten leases, or its guard has just ended
-    LOADING = enum.auto()  # it failed before: it is of use when it has taken the scripts
+    # Introduced; the node may have forgotten leases, or its guard has just ended.
+    GUARDED = enum.auto()
+    # It failed before: it is of use when it has taken the scripts.
+    LOADING = enum.auto()
     UP = enum.auto()
 
 
 DOWN, DIALLING, GREETING, GUARDED, LOADING, UP = Line
-MET = (GUARDED, LOADING, UP)  # how far a connection has come on which it is known which server it leads to
+# How far a connection has come on which it is known which server it leads to.
+MET = (GUARDED, LOADING, UP)
 
 
 class Question(Protocol):
@@ -112,7 +137,9 @@ class Listener(Protocol[Q_in]):
         """The node said something of its own accord."""
 
     def changed(self, node: int, key: bytes | None, now: float) -> None:
-        """Something happened to a key that a question was to watch; without a key: to every key of the node (FLUSHALL, FLUSHDB)."""
+        """Something happened to a key that a question was to watch; without a key: to every key of
+        the node (FLUSHALL, FLUSHDB).
+        """
 
 
 class Greeting:
@@ -122,19 +149,35 @@ class Greeting:
     again = False
 
     def __init__(self, word: str, sent: float, data: bytes) -> None:
-        self.word, self.sent, self.data = word, sent, data
+        self.word = word
+        self.sent = sent
+        self.data = data
 
 
-class Manners:
+class LaneSettings:
     """How a client's lanes behave, all alike.
 
-    `inbox`: the channel of its crew; `name`: of its connections; `guard`: seconds, None: off; `fresh`: run_ids that need none;
-    `patience`: seconds that a node may owe an answer, which changes with the claims that live; `timeout`: seconds that a connection may
-    take to be made, and that a greeting may take to be answered; `scripts`: the sources to load; `jitter`: 0 to 1, this client's own;
-    `reigns`: how the keys begin under which nodes keep notes of promotions.
+    `inbox`: the channel of its crew; `name`: of its connections; `guard`: seconds, None: off;
+    `fresh`: run_ids that need none; `patience`: seconds that a node may owe an answer, which
+    changes with the claims that live; `timeout`: seconds that a connection may take to be made, and
+    that a greeting may take to be answered; `scripts`: the sources that each connection loads, to
+    which the crew adds what its client uses later; `jitter`: 0 to 1, this client's own; `reigns`:
+    how the keys begin under which nodes keep notes of promotions.
     """
 
-    __slots__ = ("fresh", "guard", "inbox", "jitter", "keep", "name", "patience", "reigns", "scripts", "timeout", "version")
+    __slots__ = (
+        "fresh",
+        "guard",
+        "inbox",
+        "jitter",
+        "keep",
+        "name",
+        "patience",
+        "reigns",
+        "scripts",
+        "timeout",
+        "version",
+    )
 
     def __init__(
         self,
@@ -151,8 +194,15 @@ class Manners:
         jitter: float = 0.5,
         reigns: bytes = b"{}:reign:",
     ) -> None:
-        self.inbox, self.name, self.version, self.guard, self.fresh = inbox, name, version, guard, fresh
-        self.patience, self.keep, self.scripts, self.jitter = patience, keep, scripts, jitter
+        self.inbox = inbox
+        self.name = name
+        self.version = version
+        self.guard = guard
+        self.fresh = fresh
+        self.patience = patience
+        self.keep = keep
+        self.scripts = list(scripts)
+        self.jitter = jitter
         self.timeout = timeout
         self.reigns = reigns
 
@@ -160,31 +210,62 @@ class Manners:
 class Lane(Generic[Q]):
     """The connection to one node, over all its reconnects. Its state is for reading only."""
 
-    def __init__(self, listener: Listener[Q], node: int, address: Address, manners: Manners) -> None:
-        self.listener, self.node, self.address, self.manners = listener, node, address, manners
+    def __init__(self, listener: Listener[Q], node: int, address: Address, manners: LaneSettings) -> None:
+        self.listener = listener
+        self.node = node
+        self.address = address
+        self.manners = manners
         self.line = DOWN
-        self.wake = 0.0  # when it wants to be looked after: dial, give up, or leave the guard
-        self.bad: Exception | None = None  # why it has to be hung up
-        self.fails = 0  # attempts in a row that came to nothing
+        # When it wants to be looked after: dial, give up, or leave the guard.
+        self.wake = 0.0
+        # Why it has to be hung up.
+        self.bad: Exception | None = None
+        # Attempts in a row that came to nothing.
+        self.fails = 0
         self.ledger: deque[Q | Greeting] = deque()
         self.out: list[bytes] = []
-        self.unsaid: list[Q] = []  # to be said (again) after a reconnect
-        self.facts: dict[str, str] = {}  # what the server said of itself
-        self.ahead: float | None = None  # the node's clock less ours, seconds
-        self.blur = 0.0  # by how much that may be wrong, either way
-        self.measured = -inf  # and when it was measured
-        self.trip = 0.0  # the shortest time that an answer on the latest connection took, seconds; 0: not measured yet
+        # To be said (again) after a reconnect.
+        self.unsaid: list[Q] = []
+        # What the server said of itself.
+        self.facts: dict[str, str] = {}
+        # The node's clock less ours, seconds.
+        self.ahead: float | None = None
+        # By how much that may be wrong, either way.
+        self.blur = 0.0
+        # And when it was measured.
+        self.measured = -inf
+        # The shortest time that an answer on the latest connection took, seconds; 0: not measured
+        # yet.
+        self.trip = 0.0
+        # How many answers came, on all connections.
+        self.answered = 0
+        # The mean time that some of the latest answers took, seconds: the older, the less they
+        # count. How many count, and when one counts again.
+        self.rtt = 0.0
+        self._timed = 0
+        self._timed_again = -inf
         self.run_id = ""
-        self.uptime = 0  # of the server when it was last connected to, seconds
-        self.promoted = False  # did the guard that is running, or that ran last, begin with a promotion?
-        self.heard = -inf  # when the server, in any run, last spoke on a connection in use
-        self._known = 0.0  # since when this client knows that run of the server, or its reign since a promotion
-        self._before = -inf  # when an earlier run, or an earlier reign, last spoke on a connection in use
-        self._reign = ""  # the replication id that the server took when it was promoted in this run
-        self._product = ""  # what the server calls itself in its answer to HELLO
-        self._noted: object = None  # what the node's note says of this reign
+        # Of the server when it was last connected to, seconds.
+        self.uptime = 0
+        # And when it started by that, by our clock.
+        self.started = -inf
+        # Did the guard that is running, or that ran last, begin with a promotion?
+        self.promoted = False
+        # When the server, in any run, last spoke on a connection in use.
+        self.heard = -inf
+        # Since when this client knows that run of the server, or its reign since a promotion.
+        self._known = 0.0
+        # When an earlier run, or an earlier reign, last spoke on a connection in use.
+        self._before = -inf
+        # The replication id that the server took when it was promoted in this run.
+        self._reign = ""
+        # What the server calls itself in its answer to HELLO.
+        self._product = ""
+        # What the node's note says of this reign.
+        self._noted: object = None
         self._opened = inf
-        self._excused = -inf  # until when its silence may have been ours
+        # Until when its silence may have been ours.
+        self._excused = -inf
         self._pardoned: Q | Greeting | None = None
         self._subscribed = False
 
@@ -192,14 +273,23 @@ class Lane(Generic[Q]):
 
     def dial(self, now: float) -> None:
         """Somebody is connecting."""
-        self.line, self.wake = DIALLING, now + self.manners.timeout
+        self.line = DIALLING
+        self.wake = now + self.manners.timeout
 
     def connected(self, now: float, address: Address | None = None) -> None:
-        """Bytes can flow: introduce ourselves, all in one write. `address`: with the credentials of the moment, if there are such."""
-        address, manners = address or self.address, self.manners
-        self._reader, self._subscribed, self.facts = reader(), False, {}
-        self._product, self._noted = "", None
-        self.line, self.wake = GREETING, now + manners.timeout
+        """Bytes can flow: introduce ourselves, all in one write.
+
+        `address`: with the credentials of the moment, if there are such.
+        """
+        address = address or self.address
+        manners = self.manners
+        self._reader = reader()
+        self._subscribed = False
+        self.facts = {}
+        self._product = ""
+        self._noted = None
+        self.line = GREETING
+        self.wake = now + manners.timeout
         hello = [b"HELLO", b"3"]
         if address.user or address.password:
             hello += [b"AUTH", (address.user or "default").encode(), address.password.encode()]
@@ -210,13 +300,16 @@ class Lane(Generic[Q]):
         self._greet(now, "CLIENT SETINFO", b"CLIENT", b"SETINFO", b"LIB-NAME", b"holdfast")
         self._greet(now, "CLIENT SETINFO", b"CLIENT", b"SETINFO", b"LIB-VER", manners.version)
         self._greet(now, "CLIENT TRACKING", b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP")
-        self.out.append(pack(b"SUBSCRIBE", manners.inbox))  # confirmed by a push, not by an answer
+        # Confirmed by a push, not by an answer.
+        self.out.append(pack(b"SUBSCRIBE", manners.inbox))
         for section in (b"server", b"replication", b"memory"):
             self._greet(now, "INFO", b"INFO", section)
         self._greet(now, "TIME", b"TIME")
 
     def say(self, question: Q) -> None:
-        """Ask it, if the node can be spoken to; what must be said in any case is said after the reconnect."""
+        """Ask it, if the node can be spoken to; what must be said in any case is said after the
+        reconnect.
+        """
         if self.line is UP:
             if question.watch:
                 self._greet(question.sent, "CLIENT CACHING", b"CLIENT", b"CACHING", b"YES")
@@ -228,75 +321,119 @@ class Lane(Generic[Q]):
 
     def take(self) -> bytes:
         """What is to be sent now."""
-        out, self.out = self.out, []
+        out = self.out
+        self.out = []
         return out[0] if len(out) == 1 else b"".join(out)
 
     # ------------------------------------------------ what happens
 
     def told_time(self, reply: object, sent: float, now: float) -> None:
-        """It was asked for its clock again, between `sent` and now: the new measure counts if the clock was set since the first one."""
+        """It was asked for its clock again, between `sent` and now: the new measure counts if the
+        clock was set since the first one.
+        """
         time = _time(reply)
         if time is None or self.ahead is None:
             return
         self.measured = now
-        ahead, blur = time - (sent + now) / 2, (now - sent) / 2
+        ahead = time - (sent + now) / 2
+        blur = (now - sent) / 2
         if abs(ahead - self.ahead) > blur + self.blur:
-            self.ahead, self.blur = ahead, blur
+            self.ahead = ahead
+            self.blur = blur
 
     def received(self, data: bytes | bytearray | memoryview, now: float) -> None:
-        """Tell everybody what these bytes say, in the order of the stream."""
-        if self.line is not GREETING:  # (whose bytes are of a run that is not known yet)
+        """Read bytes, and hand out answers and pushes in the order of the stream."""
+        # During the greeting it is not known yet which run of the server sends them.
+        if self.line is not GREETING:
             self.heard = now
-        node, listener, ledger = self.node, self.listener, self.ledger
-        reader, gets = self._reader, self._reader.gets
-        if reader.unfinished or reader.inside or usual(data) is None:
-            try:
-                reader.check(bytes(data))
-            except Malformed as error:
-                self.bad = ConnectionError(f"it sends more than any answer to this client can be: {error}")
-                return
+        node = self.node
+        listener = self.listener
+        ledger = self.ledger
+        reader = self._reader
+        gets = self._reader.gets
+        if (reader.unfinished or reader.inside or usual(data) is None) and self._oversized(data):
+            return
         reader.feed(data)  # type: ignore[arg-type]  # (it takes any buffer, whatever its types say)
-        while self.bad is None:
-            try:
-                reply = gets()
-            except UNREADABLE as error:
-                if bytes(data[:2]) == TLS_ALERT:
-                    self.bad = ConfigError("it speaks TLS on this port: write rediss:// for redis://, or valkeys:// for valkey://")
-                else:
-                    self.bad = ConnectionError(f"it does not speak the servers' protocol: {error}")
-                return
-            if reply is MORE:
+        answers, took = 0, inf
+        try:
+            while self.bad is None:
+                try:
+                    reply = gets()
+                except UNREADABLE as error:
+                    self.bad = _foreign(data, error)
+                    return
+                if reply is MORE:
+                    if not ledger:
+                        # A quiet client would keep it, and the claim that it was asked for.
+                        self._pardoned = None
+                    return
+                reader.unfinished = 0
+                if type(reply) is Push:
+                    self._pushed(reply, now)
+                    continue
                 if not ledger:
-                    self._pardoned = None  # (a quiet client would keep it, and the claim that it was asked for)
-                return
-            reader.unfinished = 0
-            if type(reply) is Push:
-                self._pushed(reply, now)
-                continue
-            if not ledger:
-                self.bad = ConnectionError("it says what nobody asked for")
-                return
-            question = ledger.popleft()
-            if now - question.sent < self.trip:
-                self.trip = now - question.sent
-            if type(question) is Greeting:
-                self._greeted(question.word, question.sent, reply, now)
-            else:
-                if type(reply) is Refusal:
-                    reply = Refusal(readable(str(reply)))
-                    self.bad = _ends(reply)
-                listener.heard(node, question, reply, now)  # type: ignore[arg-type]  # (a Greeting was dealt with)
+                    self.bad = ConnectionError("it says what nobody asked for")
+                    return
+                question = ledger.popleft()
+                answers += 1
+                took = now - question.sent
+                if took < self.trip:
+                    self.trip = took
+                if type(question) is Greeting:
+                    self._greeted(question.word, question.sent, reply, now)
+                else:
+                    if type(reply) is Refusal:
+                        reply = Refusal(readable(str(reply)))
+                        self.bad = _ends(reply)
+                    # A type checker does not see that it is no Greeting here.
+                    listener.heard(node, question, reply, now)  # type: ignore[arg-type]
+        finally:
+            self.answered += answers
+            # An answer that took long is about a node that hung, or a process that was stopped,
+            # and not about the network.
+            if took < PROMPT and now >= self._timed_again:
+                self._timed_again = now + SPACED
+                if self._timed < AVERAGED:
+                    self._timed += 1
+                self.rtt += (took - self.rtt) / self._timed
+
+    def _oversized(self, data: bytes | bytearray | memoryview) -> bool:
+        try:
+            self._reader.check(bytes(data))
+        except Malformed as error:
+            self.bad = ConnectionError(f"it sends more than any answer to this client can be: {error}")
+            return True
+        return False
 
     def opened(self, now: float) -> None:
-        """The guard is over: load the scripts, and say what was left unsaid. They go before whatever else is said."""
-        # Where even the greeting took longer than the claims that live can wait, the scripts are loaded at leisure. That measures the
-        # round trip a second time before a claim is refused for it, and asks nothing for which the connection would be closed at once.
-        self.line, self.wake = (UP, inf) if not self.fails and self.trip <= self.manners.patience else (LOADING, now + self.manners.timeout)
+        """The guard is over: load the scripts, and say what was left unsaid.
+
+        They go before whatever else is said.
+        """
+        # Where even the greeting took longer than the claims that live can wait, the scripts are
+        # loaded at leisure. That measures the round trip a second time before a claim is refused
+        # for it, and asks nothing for which the connection would be closed at once.
+        self.line, self.wake = (
+            (UP, inf)
+            if not self.fails and self.trip <= self.manners.patience
+            else (LOADING, now + self.manners.timeout)
+        )
         self._excused = now
         for script in self.manners.scripts:
-            self._greet(now, "SCRIPT LOAD", b"SCRIPT", b"LOAD", script)
+            self._load(script, now)
         if self.line is UP:
             self._repeat(now)
+
+    def learn(self, script: bytes, now: float) -> None:
+        """Load one more script, if the others are loaded or under way: else it goes with them.
+
+        It goes before whatever is said next.
+        """
+        if self.line is UP or self.line is LOADING:
+            self._load(script, now)
+
+    def _load(self, script: bytes, now: float) -> None:
+        self._greet(now, "SCRIPT LOAD", b"SCRIPT", b"LOAD", script)
 
     def broke(self, now: float) -> None:
         """The connection is gone; nothing that was on its way is known to have arrived."""
@@ -305,19 +442,30 @@ class Lane(Generic[Q]):
         self.unsaid += [it for it in self.ledger if not isinstance(it, Greeting) and it.again]
         self.ledger.clear()
         self.out.clear()
-        self.line, self.bad, self._opened = DOWN, None, inf
+        self.line = DOWN
+        self.bad = None
+        self._opened = inf
         delay = min(0.01 * 2 ** min(self.fails, 7), LONGEST_DELAY) if self.fails else 0.0
         self.wake = now + delay * (0.5 + self.manners.jitter / 2)
 
     def renounce(self, now: float) -> None:
-        """The last resort, after `broke` has failed: the same, by nothing that can fail. What was owed is not said again."""
-        self.ledger, self.out, self.unsaid = deque(), [], []
-        self.line, self.bad, self._opened = DOWN, None, inf
+        """The last resort, after `broke` has failed: the same, by nothing that can fail.
+
+        What was owed is not said again.
+        """
+        self.ledger = deque()
+        self.out = []
+        self.unsaid = []
+        self.line = DOWN
+        self.bad = None
+        self._opened = inf
         self.fails += 1
         self.wake = now + LONGEST_DELAY
 
     def late(self, now: float) -> bool:
-        """Has the node been silent for too long? To be asked only when everything that came has been read."""
+        """Has the node been silent for too long? To be asked only when everything that came has
+        been read.
+        """
         return self.line is not DOWN and self.line is not GUARDED and now >= self.due()
 
     def silence(self) -> TimeoutError:
@@ -331,10 +479,23 @@ class Lane(Generic[Q]):
     def explained(self, cause: Exception) -> Exception:
         """Why the connection ended: what that may mean if it was all that came of it."""
         tls = self.address.tls is not None
-        mute = tls if self.line is DIALLING else self.line is GREETING and getattr(next(iter(self.ledger), None), "word", "") == "HELLO"
-        if not mute or cause is self.bad or not isinstance(cause, ConnectionError) or isinstance(cause, ConnectionRefusedError):
+        mute = (
+            tls
+            if self.line is DIALLING
+            else self.line is GREETING and getattr(next(iter(self.ledger), None), "word", "") == "HELLO"
+        )
+        if (
+            not mute
+            or cause is self.bad
+            or not isinstance(cause, ConnectionError)
+            or isinstance(cause, ConnectionRefusedError)
+        ):
             return cause
-        advice = "it may want a certificate of ours (ssl_certfile)" if tls else "if it speaks TLS on this port, write rediss://"
+        advice = (
+            "it may want a certificate of ours (ssl_certfile)"
+            if tls
+            else "if it speaks TLS on this port, write rediss://"
+        )
         return ConnectionError(f"{cause}, before it said a word: {advice}")
 
     def due(self) -> float:
@@ -350,9 +511,13 @@ class Lane(Generic[Q]):
             self._greet(now, "NOTE", b"TIME")
 
     def excuse(self, now: float) -> None:
-        """Until now we may have kept to ourselves what there was to say: its time begins anew, but only once for one question."""
+        """Start the time for the oldest question over, because it may not have been sent until now.
+
+        This happens only once for each question.
+        """
         if self.ledger and self.ledger[0] is not self._pardoned:
-            self._pardoned, self._excused = self.ledger[0], now
+            self._pardoned = self.ledger[0]
+            self._excused = now
 
     # ------------------------------------------------ within
 
@@ -378,14 +543,7 @@ class Lane(Generic[Q]):
         if word in OPTIONAL or word in UNREAD:
             return
         if type(reply) is Refusal and not (word in ASIDE and not str(reply).startswith(PASSING)):
-            told = readable(str(reply))
-            if told.startswith(PASSING):
-                self.bad = ConnectionError(told)
-            else:
-                if word == "HELLO":  # a server that does not know it repeats all that was said with it, a password too
-                    told = told.partition(", with args")[0]
-                advice = _ADVICE.get(told.partition(" ")[0]) or _ADVICE.get(word, f"{word} is refused")
-                self.bad = ConfigError(f"{advice}: {told}")
+            self.bad = _refused(word, readable(str(reply)))
         elif word == "HELLO" and isinstance(reply, dict):
             product = reply.get(b"server", b"")
             self._product = readable(product.decode("ascii", "replace")) if isinstance(product, bytes) else ""
@@ -398,7 +556,9 @@ class Lane(Generic[Q]):
             if time is None:
                 self.bad = ConnectionError(f"it tells no time: {readable(repr(reply))}")
                 return
-            self.ahead, self.blur, self.measured = time - (sent + now) / 2, (now - sent) / 2, now
+            self.ahead = time - (sent + now) / 2
+            self.blur = (now - sent) / 2
+            self.measured = now
             self.trip = now - sent
             self._introduced(now)
         elif word in ASIDE:
@@ -410,13 +570,19 @@ class Lane(Generic[Q]):
             if not self.ledger:
                 self._met(now)
         elif word == "SCRIPT LOAD" and not any(isinstance(it, Greeting) for it in self.ledger):
-            self._opened = now
+            # (Scripts that are loaded later say nothing about how long the connection is of use.)
+            self._opened = min(self._opened, now)
             if self.line is LOADING:
-                self.line, self.wake, self._excused = UP, inf, now
+                self.line = UP
+                self.wake = inf
+                self._excused = now
                 self._repeat(now)
 
     def _introduced(self, now: float) -> None:
-        """Everything is known of the server: may it be used at all? A few kinds of servers have to be asked more."""
+        """Everything is known of the server: may it be used at all?
+
+        A few kinds of servers have to be asked more.
+        """
         self.bad = self._unfit()
         if self.bad is not None:
             return
@@ -424,8 +590,9 @@ class Lane(Generic[Q]):
         if _mode(facts) == "cluster":
             self._greet(now, "CLUSTER INFO", b"CLUSTER", b"INFO")
         if self.manners.guard is not None and (reign := _reign(facts)):
-            # INFO says that the server was promoted, but not when. So the first client that sees the promotion leaves a note of the time on
-            # the node. The replication id in its key is new with each promotion, and no other server that is a primary has it.
+            # INFO says that the server was promoted, but not when. So the first client that sees
+            # the promotion leaves a note of the time on the node. The replication id in its key is
+            # new with each promotion, and no other server that is a primary has it.
             assert self.ahead is not None
             note = self.manners.reigns + reign.encode()
             at = b"%d" % round((now + self.ahead + self.blur) * 1e6)
@@ -441,39 +608,57 @@ class Lane(Generic[Q]):
         version = facts.get("valkey_version") or facts.get("redis_version", "")
         if other := _other_product(facts, self._product):
             return ConfigError(
-                f"its server is {other}, which is neither Redis nor Valkey. Nobody has shown that locks are safe on it: use Redis 6.2 or "
+                f"its server is {other}, which is neither Redis nor Valkey. Nobody has shown that locks are "
+                "safe on it: use Redis 6.2 or "
                 "newer, or Valkey 7.2 or newer"
             )
         if _version(facts.get("redis_version", "")) < OLDEST:
-            return ConfigError(f"its server is {version or 'of no known version'}: Redis 6.2 or Valkey 7.2 is the oldest that works")
+            return ConfigError(
+                f"its server is {version or 'of no known version'}: Redis 6.2 or Valkey 7.2 is the oldest that works"
+            )
         if facts.get("role") != "master":
             return ConfigError("it is a replica: use masters that are independent of each other")
         if not self._subscribed or not facts.get("run_id") or _number(facts.get("uptime_in_seconds")) is None:
-            return ConfigError("it is no Redis or Valkey server, or a proxy hides what it says of itself (SUBSCRIBE, INFO)")
+            return ConfigError(
+                "it is no Redis or Valkey server, or a proxy hides what it says of itself (SUBSCRIBE, INFO)"
+            )
         return None
 
     def _met(self, now: float) -> None:
         """The server may be used. From when on? (The guard, after a restart or a promotion.)"""
-        facts, guard = self.facts, self.manners.guard
+        facts = self.facts
+        guard = self.manners.guard
         uptime = _number(facts["uptime_in_seconds"]) or 0
         reign = _reign(facts)
         if facts["run_id"] != self.run_id or (reign and reign != self._reign):
-            self.run_id, self._reign, self._known, self._before = facts["run_id"], reign, now, self.heard
+            self.run_id = facts["run_id"]
+            self._reign = reign
+            self._known = now
+            self._before = self.heard
         self.heard = now
-        self.line, self.wake, self.uptime, self.promoted = GUARDED, now, uptime, False
+        self.line = GUARDED
+        self.wake = now
+        self.uptime = uptime
+        self.started = now - uptime
+        self.promoted = False
         if guard is None:
             return
         aged = -inf
         if self.run_id not in self.manners.fresh:
-            # Its uptime is rounded, and follows its wall clock: wrong if an earlier run spoke to us less than a guard ago.
+            # Its uptime is rounded, and follows its wall clock: wrong if an earlier run spoke to us
+            # less than a guard ago.
             aged = max(now + guard + 1 - uptime, self._before + guard)
         if reign and (settled := max(now + guard - self._reigned(now), self._before + guard)) >= aged:
-            # A server that was just made has forgotten nothing, but a replica that is promoted may lack what its primary had granted.
-            aged, self.promoted = settled, True
+            # A server that was just made has forgotten nothing, but a replica that is promoted may
+            # lack what its primary had granted.
+            aged = settled
+            self.promoted = True
         self.wake = max(now, min(self._known + guard, aged))
 
     def _reigned(self, now: float) -> float:
-        """For how many seconds, at least, this server has been a primary, by the node's note and the node's clock."""
+        """For how many seconds, at least, this server has been a primary, by the node's note and
+        the node's clock.
+        """
         noted = _number(self._noted)
         if noted is None or self.ahead is None:
             return 0.0
@@ -481,7 +666,8 @@ class Lane(Generic[Q]):
 
     def _repeat(self, now: float) -> None:
         """Say what was left unsaid, unless the lease that it would end has run out by itself."""
-        unsaid, self.unsaid = self.unsaid, []
+        unsaid = self.unsaid
+        self.unsaid = []
         for question in unsaid:
             if now < question.sent + self.manners.keep:
                 self.say(question)
@@ -491,7 +677,10 @@ class Lane(Generic[Q]):
 _ADVICE = {
     "NOAUTH": "it refuses us, password required (redis://user:password@host, or credentials=)",
     "WRONGPASS": "it refuses our user or password",
-    "HELLO": "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least (RESP3 is needed)",
+    "HELLO": (
+        "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least "
+        "(RESP3 is needed)"
+    ),
     "SELECT": "it refuses the database",
     "INFO": "it refuses SUBSCRIBE or INFO: the user needs both",
     "SCRIPT LOAD": "it does not take the scripts",
@@ -504,7 +693,9 @@ def _version(text: str) -> tuple[int, ...]:
 
 def _time(reply: object) -> float | None:
     """Seconds since 1970, by the answer to TIME; None if it is none."""
-    seconds, microseconds = (_number(it) for it in reply) if isinstance(reply, list) and len(reply) == 2 else (None, None)
+    seconds, microseconds = (
+        (_number(it) for it in reply) if isinstance(reply, list) and len(reply) == 2 else (None, None)
+    )
     return None if seconds is None or microseconds is None else seconds + microseconds / 1e6
 
 
@@ -521,10 +712,12 @@ def _mode(facts: dict[str, str]) -> str:
 
 
 def _reign(facts: dict[str, str]) -> str:
-    """What the server's time as a primary is known by, if it was promoted: its replication id, which is new with each promotion. Else "".
+    """What the server's time as a primary is known by, if it was promoted: its replication id,
+    which is new with each promotion. Else "".
 
-    A server that never was a replica has no second replication id. (One that was restarted with its data may have one, too. That it is
-    left alone for a guard costs once, and then stands in a note.)
+    A server that never was a replica has no second replication id. (One that was restarted with its
+    data may have one, too. That it is left alone for a guard costs once, and then stands in a
+    note.)
     """
     offset = _number(facts.get("second_repl_offset"))
     if (offset is None or offset < 0) and not facts.get("master_replid2", "").strip("0"):
@@ -537,8 +730,11 @@ def _other_product(facts: dict[str, str], product: str) -> str:
     for field, name in OTHERS.items():
         if field in facts:
             return name
-    # KeyDB says that it is Redis 6.3, a version that Redis never had. Its program and its features give it away.
-    if facts.get("executable", "").rpartition("/")[2].startswith("keydb") or "cluster_mget" in facts.get("features", ""):
+    # KeyDB says that it is Redis 6.3, a version that Redis never had. Its program and its features
+    # give it away.
+    if facts.get("executable", "").rpartition("/")[2].startswith("keydb") or "cluster_mget" in facts.get(
+        "features", ""
+    ):
         return "KeyDB"
     for name in (product, facts.get("server_name", "")):
         if name and name not in ("redis", "valkey"):
@@ -547,24 +743,52 @@ def _other_product(facts: dict[str, str], product: str) -> str:
 
 
 def _cluster_size(reply: object) -> int:
-    """How many shards serve slots in the node's cluster; 0 if the server does not tell, or the user may not ask."""
-    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply if isinstance(reply, str) else ""
+    """How many shards serve slots in the node's cluster.
+
+    0 if the server does not tell, or the user may not ask.
+    """
+    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
     found = re.search(r"^cluster_size:([0-9]{1,9})\r?$", text, re.MULTILINE)
     return int(found[1]) if found else 0
+
+
+def _foreign(data: bytes | bytearray | memoryview, error: Exception) -> Exception:
+    """Return the error for bytes that are not of the servers' protocol."""
+    if bytes(data[:2]) == TLS_ALERT:
+        return ConfigError("it speaks TLS on this port: write rediss:// for redis://, or valkeys:// for valkey://")
+    return ConnectionError(f"it does not speak the servers' protocol: {error}")
+
+
+def _refused(word: str, told: str) -> Exception:
+    """Return the error for a greeting that a node has refused."""
+    if told.startswith(PASSING):
+        return ConnectionError(told)
+    # A server that does not know HELLO repeats all of it, the password too.
+    if word == "HELLO":
+        told = told.partition(", with args")[0]
+    advice = _ADVICE.get(told.partition(" ")[0]) or _ADVICE.get(word, f"{word} is refused")
+    return ConfigError(f"{advice}: {told}")
 
 
 def _ends(refusal: Exception) -> Exception | None:
     """Why the connection has to end after a node refused a command, if it has to."""
     told = str(refusal)
-    if told.startswith(ALONE):  # restarted behind a proxy, flushed, or not ready
+    # Restarted behind a proxy, flushed, or not ready.
+    if told.startswith(ALONE):
         return refusal
     if READ_ONLY.search(told):
-        return ConfigError(f"it has become a replica, and a replica takes no locks. Name the address of its primary: {told}")
+        return ConfigError(
+            f"it has become a replica, and a replica takes no locks. Name the address of its primary: {told}"
+        )
     if told.startswith(ELSEWHERE):
         return ConfigError(f"{_SHARDED.format('with several shards')}: {told}")
     return None
 
 
-ASIDE = ("CLUSTER INFO", "REIGN")  # questions of the greeting that not every server is asked, and that a user may be denied
-_SHARDED = "it belongs to a cluster {}, where a name has one shard and no majority: name servers that are independent of each other"
+# Questions of the greeting that not every server is asked, and that a user may be denied.
+ASIDE = ("CLUSTER INFO", "REIGN")
+_SHARDED = (
+    "it belongs to a cluster {}, where a name has one shard and no majority: name servers that are independent of "
+    "each other"
+)
 _WHOLE = re.compile("-?[0-9]{1,18}")

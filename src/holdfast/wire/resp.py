@@ -9,36 +9,49 @@ import re
 
 import hiredis
 
-MORE = object()  # what a reader gives when it needs more bytes
-Push, Refusal = hiredis.PushNotification, hiredis.ReplyError
+# What a reader gives when it needs more bytes.
+MORE = object()
+Push = hiredis.PushNotification
+Refusal = hiredis.ReplyError
 Malformed = hiredis.ProtocolError
 
-LONGEST = 1 << 25  # bytes of one reply: a value that nodes keep has 1 MiB at most, a list of clients may be longer
+# Bytes of one reply: a value that nodes keep has 1 MiB at most, a list of clients may be longer.
+LONGEST = 1 << 25
 MOST = 1 << 20  # items of one list, map or set
-HEAD = 32  # bytes of a line that its header needs
+# Bytes of a line that its header needs.
+HEAD = 32
 _COUNT = re.compile(rb"-?[0-9]{1,20}")
 # What a node says to a holder. No header in it can be large, and every reply is complete.
 usual = re.compile(rb"(?:\$16\r\n[0-9]{16}\r\n|:-?[0-9]{1,19}\r\n|\+OK\r\n|_\r\n)+").fullmatch
 
 
 class Reader:
-    """A parser of one connection's bytes, which refuses what is larger than any answer to this library's questions.
+    """A parser of one connection's bytes, which refuses what is larger than any answer to this
+    library's questions.
 
-    hiredis believes every header. For a list that is said to have 2^31 items it makes room at once, which takes seconds; and it keeps
-    as many bytes of an unfinished reply as a node sends. So `check` looks at every header before `feed` hands it to hiredis.
+    hiredis believes every header. For a list that is said to have 2^31 items it makes room at once,
+    which takes seconds; and it keeps as many bytes of an unfinished reply as a node sends. So
+    `check` looks at every header before `feed` hands it to hiredis.
     """
 
     __slots__ = ("_carriage", "_head", "_skip", "feed", "gets", "inside", "unfinished")
 
     def __init__(self) -> None:
         parser = hiredis.Reader(notEnoughData=MORE)
-        self.feed = parser.feed  # add bytes that were checked
-        self.gets = parser.gets  # the next reply, or MORE
-        self.unfinished = 0  # bytes since `gets` gave a reply: its caller sets this to 0
-        self.inside = False  # is a string or a line unfinished?
-        self._skip = 0  # bytes of a string that are yet to come, with its line end
-        self._head = b""  # the first bytes of a line whose end is yet to come
-        self._carriage = False  # was a carriage return the last byte of it so far?
+        # Add bytes that were checked.
+        self.feed = parser.feed
+        # The next reply, or MORE.
+        self.gets = parser.gets
+        # Bytes since `gets` gave a reply: its caller sets this to 0.
+        self.unfinished = 0
+        # Is a string or a line unfinished?
+        self.inside = False
+        # Bytes of a string that are yet to come, with its line end.
+        self._skip = 0
+        # The first bytes of a line whose end is yet to come.
+        self._head = b""
+        # Was a carriage return the last byte of it so far?
+        self._carriage = False
 
     def check(self, data: bytes) -> None:
         """Look at every header in the bytes that come next. Lines end where they do for hiredis.
@@ -46,7 +59,8 @@ class Reader:
         This may be left out if nothing is `inside` or `unfinished`, and the bytes are `usual`.
 
         Raises:
-            Malformed: A reply claims to be too large, or is too large and not complete. The bytes are not to be fed.
+            Malformed: A reply claims to be too large, or is too large and not complete. The bytes
+                are not to be fed.
         """
         self.unfinished += len(data)
         if self.unfinished > LONGEST:
@@ -64,7 +78,8 @@ class Reader:
             end = data.find(b"\r\n", at)
             head = self._head + data[at : min(at + HEAD, len(data) if end < 0 else end)]
             if end < 0:
-                self._head, self._carriage = head[:HEAD], data[-1:] == b"\r"
+                self._head = head[:HEAD]
+                self._carriage = data[-1:] == b"\r"
                 break
             self._ended(head)
             at = end + 2
@@ -72,7 +87,8 @@ class Reader:
 
     def _ended(self, head: bytes) -> None:
         """A line is complete. What follows it, if it is a header?"""
-        self._head, self._carriage = b"", False
+        self._head = b""
+        self._carriage = False
         kind = head[:1]
         if kind in b"$=!*~>%|" and _COUNT.fullmatch(head.rstrip(b"\r"), 1):
             count = int(head[1:])

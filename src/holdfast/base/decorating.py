@@ -1,0 +1,385 @@
+"""How locks decorate functions: kinds of functions, the lock that a call takes, the current lease.
+
+Knows functions, their parameters and templates of names. Must not know threads or tasks, nor how a
+function is run under its lock: `sync` and `aio` do that.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import cache, cached_property, partialmethod, wraps
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+
+from .. import checks
+from ..checks import Seconds
+from ..errors import ConfigError, Misuse, NotHeld
+from .lease import Lease, LeaseState
+
+if TYPE_CHECKING:
+    # Takes as long to load as all of holdfast's core, and a program without decorators has no use
+    # for it.
+    import inspect
+    from string import Formatter
+
+T = TypeVar("T")
+
+Function = Callable[..., Any]
+# Takes a call's arguments, and returns the lock that the call is to hold.
+LockOf = Callable[..., Any]
+Choice = Callable[[Function], LockOf]  # the same, once it is known which function is called
+# Stands for the function where a decorator is called without one.
+NOTHING: Any = None
+Name = str | Callable[..., str]  # a template, or a function of the call's arguments
+
+
+class RateOptions(TypedDict, total=False):
+    """The options that `rate` and `limited` have in common, except for `key`, for type checkers."""
+
+    algorithm: Literal["gcra", "fixed window"]
+    burst: int | None
+    wait: Seconds | None
+    fail_open: bool
+
+
+# ------------------------------------------------ the current lease
+
+# Weak: an exception that strikes while a function is left must not keep the lease here, where it
+# would be renewed for ever.
+_current: ContextVar[weakref.ref[Lease]] = ContextVar("holdfast.current")
+
+
+def current() -> Any:
+    """Return the lease of the decorated function that runs here, the innermost of several.
+
+    A task that the function starts, or `asyncio.to_thread`, inherits its context and finds the same
+    lease until the function ends. A thread that the function starts finds none. Code that uses the
+    lease outside of the function must call `check()`, and with asyncio run on the same event loop.
+
+    Returns:
+        The lease.
+
+    Raises:
+        NotHeld: No decorated function runs here, or its lease was released.
+    """
+    found = _current.get(None)
+    lease = None if found is None else found()
+    if lease is None or lease._released:
+        raise NotHeld(
+            "there is no current lease here: it is that of a function decorated with a lock, while the function runs"
+        )
+    return lease
+
+
+class Current:
+    """While this is entered, the lease is the current one."""
+
+    __slots__ = ("_before", "_lease")
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = weakref.ref(lease)
+
+    def __enter__(self) -> None:
+        self._before = _current.set(self._lease)
+
+    def __exit__(self, *raised: object) -> None:
+        try:
+            _current.reset(self._before)
+        except ValueError:
+            # Python may close an abandoned coroutine in another context, which has nothing to reset.
+            pass
+
+
+# ------------------------------------------------ functions
+
+
+class Kind(enum.Enum):
+    """The kinds of functions."""
+
+    FUNCTION = "a plain function"
+    GENERATOR = "a generator function"
+    COROUTINE = "a coroutine function"
+    ASYNC_GENERATOR = "an async generator function"
+
+
+_ABOVE = (staticmethod, classmethod, property, cached_property, partialmethod)
+_LATER = {GeneratorType: "a generator", CoroutineType: "a coroutine", AsyncGeneratorType: "an async generator"}
+
+
+def kind_of(function: Any) -> Kind:
+    """Return the kind of a function, of a partial, or of an object with `__call__`.
+
+    Raises:
+        ConfigError: It is no function, or a decorator above the lock will make something else of
+            it.
+    """
+    if isinstance(function, _ABOVE):
+        what = type(function).__name__
+        raise ConfigError(
+            f"a lock decorates functions, and {what} makes something else of one: put @{what} above the lock"
+        )
+    if isinstance(function, type):
+        name = function.__qualname__
+        raise ConfigError(
+            f"a lock decorates functions; {name} is a class: decorate the methods that need the lock"
+        )
+    if not callable(function):
+        given = "" if function is NOTHING else f", not {checks.shown(function)}"
+        raise ConfigError(
+            f"a lock decorates functions{given}. "
+            "If this is the call of a decorated function, its decorator lacks the lock's name: "
+            'write @locks.locked("name")'
+        )
+    return kind_of_call(function)
+
+
+def kind_of_call(function: Function) -> Kind:
+    """Return the kind of a callable, by what its call does."""
+    import inspect
+
+    tests = {
+        Kind.COROUTINE: inspect.iscoroutinefunction,
+        Kind.ASYNC_GENERATOR: inspect.isasyncgenfunction,
+        Kind.GENERATOR: inspect.isgeneratorfunction,
+    }
+    for kind, test in tests.items():
+        if test(function) or test(type(function).__call__):
+            return kind
+    return Kind.FUNCTION
+
+
+def label(function: Function) -> str:
+    """Return the name of a function for messages."""
+    return str(getattr(function, "__qualname__", None) or repr(function))
+
+
+def finished(function: Function, result: T) -> T:
+    """Return the result of a function.
+
+    Raises:
+        Misuse: The result is a generator or a coroutine, whose body would run without the lock.
+    """
+    if type(result) in _LATER:
+        if isinstance(result, CoroutineType):
+            # Otherwise Python warns that nobody awaits it.
+            result.close()
+        raise Misuse(
+            f"{label(function)} returned {_LATER[type(result)]}, whose body would run without the lock: "
+            "decorate the function that makes it, below its other decorators"
+        )
+    return result
+
+
+def outlived(lease: Lease) -> bool:
+    """Whether the lease was lost while its generator was suspended, so that it must not run on."""
+    return lease.state is LeaseState.LOST
+
+
+class Decorator:
+    """Makes every call of a function hold a lock, which depends on the call's arguments."""
+
+    __slots__ = ("_choice", "_skip")
+    _runs: Mapping[Kind, Callable[[Function, LockOf, bool], Function]]
+    _otherwise: str  # what to do with functions of other kinds
+
+    def __init__(self, choice: Choice, skip: bool = False) -> None:
+        self._choice, self._skip = choice, skip
+
+    def _decorate(self, function: Function) -> Any:
+        kind = kind_of(function)
+        if kind not in self._runs:
+            raise ConfigError(f"{label(function)} is {kind.value}, which this lock cannot decorate: {self._otherwise}")
+        return wraps(function)(self._runs[kind](function, self._choice(function), self._skip))
+
+
+# ------------------------------------------------ which lock
+
+
+def always(lock: object) -> Choice:
+    """Return a choice of the same lock, or rate, for every call."""
+    return lambda function: lambda *args, **kwargs: lock
+
+
+def unfilled(function: Function, texts: Iterable[str], spelled: Callable[[str], str] | None) -> None:
+    """Refuse a literal name that was meant as a template for the decorated function.
+
+    Its braces name a parameter of that function.
+
+    Braces in a literal name are a hash tag, which is useful with shards. Where they name no
+    parameter, they stay one.
+
+    Args:
+        function: The decorated function.
+        texts: The names, or the key, which are the same for every call.
+        spelled: Writes the decorator that fills a template. None if there is no such decorator.
+
+    Raises:
+        ConfigError: A field names a parameter. The message shows the decorator to use instead.
+    """
+    for text in texts:
+        field = fillable(text, function)
+        if field is None:
+            continue
+        told = (
+            f"{text!r} is taken literally here, so all calls of {label(function)} would share it: "
+            f"{field} is not filled in"
+        )
+        if spelled is None:
+            raise ConfigError(
+                f"{told}. No decorator fills it: use a `with` block in the function, with an f-string as the name"
+            )
+        literal = text.replace("{", "{{").replace("}", "}}")
+        raise ConfigError(
+            f"{told}. Write @locks.{spelled(text)}, which fills it from each call's arguments. "
+            f"If the braces belong to the name, write @locks.{spelled(literal)}"
+        )
+
+
+def fillable(text: str, function: Function) -> str | None:
+    """Return the first field that a call of the function would fill, if the text were a template.
+
+    Returns:
+        The field in its braces. None if there is no such field, or the text is no template.
+    """
+    import inspect
+
+    try:
+        fields = list(_fields(text))
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    names = {it.name for it in parameters}
+    rest = any(it.kind is it.VAR_POSITIONAL for it in parameters)
+    places = sum(it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD) for it in parameters)
+    for field in fields:
+        if field in names or (field.isdecimal() and (rest or int(field) < places)):
+            return f"{{{field}}}"
+    return None
+
+
+def _fields(text: str) -> Iterator[str]:
+    """Yield the parameters that a template's fields name, also those in format specifications."""
+    for _, field, spec, _ in _formatter().parse(text):
+        if field is not None:
+            yield re.split(r"[.\[]", field, maxsplit=1)[0]
+            yield from _fields(spec or "")
+
+
+def named(name: Name, lock: Callable[[str], Any], what: str = "a lock's name") -> Choice:
+    """Return a choice of the lock that a template, or a function, names for each call.
+
+    Args:
+        name: The template, or the function.
+        lock: Makes a description for a name.
+        what: How messages call the name.
+
+    Raises:
+        ConfigError: It can name nothing, whatever the arguments are.
+    """
+    if callable(name):
+        if kind_of_call(name) is not Kind.FUNCTION:
+            raise ConfigError(
+                f"{label(name)} is {kind_of_call(name).value}: "
+                f"{what} comes from a plain function of the call's arguments"
+            )
+        return lambda function: lambda *args, **kwargs: lock(name(*args, **kwargs))
+    if not isinstance(name, str):
+        raise ConfigError(f"{what} is a template like 'report:{{day}}', or a function that returns it; not {name!r}")
+    try:
+        _formatter().vformat(name, _ANYTHING, _ANYTHING)
+    except ValueError as error:
+        raise ConfigError(f"{name!r} is no template: {error}; a brace that is meant literally is doubled") from None
+    if all(field is None for _, field, _, _ in _formatter().parse(name)):
+        return always(lock(name.format()))
+    return lambda function: _filled(name, function, lock)
+
+
+def keyed(name: Name, key: Name, rate: Callable[[str, str], Any]) -> Choice:
+    """Return a choice of the rate whose name and key two templates, or functions, give."""
+    names = named(name, _itself, "a rate's name")
+    keys = named(key, _itself, "a rate's key")
+
+    def choice(function: Function) -> LockOf:
+        name_of, key_of = names(function), keys(function)
+        return lambda *args, **kwargs: rate(name_of(*args, **kwargs), key_of(*args, **kwargs))
+
+    return choice
+
+
+def _itself(text: str) -> str:
+    return text
+
+
+def _filled(template: str, function: Function, lock: Callable[[str], Any]) -> LockOf:
+    import inspect
+
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{label(function)} does not tell its parameters, which {template!r} needs: {error}"
+        ) from None
+    _check_fields(template, function, signature)
+
+    def lock_of(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        try:
+            name = _formatter().vformat(template, bound.args, bound.arguments)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{template!r} cannot be filled from this call of {label(function)}: {error!r}"
+            ) from error
+        return lock(name)
+
+    return lock_of
+
+
+def _check_fields(template: str, function: Function, signature: inspect.Signature) -> None:
+    import inspect
+
+    kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
+    rest = {kind: name for name, kind in kinds.items()}
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    count = sum(kind in positional for kind in kinds.values())
+    places = _ANYTHING if inspect.Parameter.VAR_POSITIONAL in rest else (_ANYTHING,) * count
+    try:
+        _formatter().vformat(template, places, dict.fromkeys(kinds, _ANYTHING))
+    except LookupError as error:
+        missing = repr(error.args[0]) if isinstance(error, KeyError) else "more positional parameters"
+        has = f"it has {', '.join(kinds)}" if kinds else "it has no parameters"
+        hint = ""
+        if isinstance(error, KeyError) and (others := rest.get(inspect.Parameter.VAR_KEYWORD)):
+            hint = f"; what **{others} takes is written {{{others}[{error.args[0]}]}}"
+        raise ConfigError(
+            f"{template!r} needs {missing}, which {label(function)} does not have: {has}{hint}"
+        ) from None
+
+
+class _Anything:
+    """Stands for every argument while a template is tried out."""
+
+    def __getattr__(self, name: str) -> _Anything:
+        return self
+
+    def __getitem__(self, key: object) -> _Anything:
+        return self
+
+    def __format__(self, spec: str) -> str:
+        # A digit, so that it can also be a width or a precision.
+        return "1"
+
+
+_ANYTHING: Any = _Anything()
+
+
+@cache
+def _formatter() -> Formatter:
+    """As `str.format`, which however accepts only real arguments."""
+    from string import Formatter
+
+    return Formatter()

@@ -1,0 +1,170 @@
+"""What surrounds a client: whether holdfast can work here, and the `HOLDFAST_...` variables.
+
+Knows platforms, and the variables' names and forms. Must not know what the values are for:
+`engine.settings` checks them.
+
+All clients of the same nodes must agree on nodes, prefix and `max_ttl`. The environment carries
+these to every process of a service without a line of code.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Container, Iterable
+from importlib import import_module
+from types import FrameType
+from typing import Any
+
+from .. import checks
+from ..drivers.files import Authority, CredentialsFile, Unusable
+from ..errors import ConfigError
+from ..wire.address import Url
+
+NODES, PREVIOUS, FRESH = "HOLDFAST_NODES", "HOLDFAST_PREVIOUS", "HOLDFAST_FRESH"
+DEBUG = "HOLDFAST_DEBUG"
+CREDENTIALS_FILE, CA = "HOLDFAST_CREDENTIALS_FILE", "HOLDFAST_CA"
+OFF = "off"
+
+
+def nodes() -> str:
+    """The text of HOLDFAST_NODES, empty if it is not set."""
+    return Url(os.environ.get(NODES, "").strip())
+
+
+def previous() -> str:
+    """The text of HOLDFAST_PREVIOUS, empty if it is not set."""
+    return Url(os.environ.get(PREVIOUS, ""))
+
+
+def fresh() -> list[str]:
+    """The run ids in HOLDFAST_FRESH, separated by commas or spaces."""
+    return os.environ.get(FRESH, "").replace(",", " ").split()
+
+
+def debug() -> bool:
+    """Is a lease to remember the line that acquired it?
+
+    HOLDFAST_DEBUG says so, or else Python's development mode.
+
+    Raises:
+        ConfigError: HOLDFAST_DEBUG is neither 0 nor 1.
+    """
+    text = os.environ.get(DEBUG, "").strip()
+    if text not in ("", "0", "1"):
+        raise ConfigError(f"{DEBUG} must be 1 or 0, not {checks.shown(text)}")
+    return text == "1" or (not text and sys.flags.dev_mode)
+
+
+_PACKAGE = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}{os.sep}"
+
+
+def caller() -> str:
+    """Return the file and line of the innermost call that is not in holdfast, as "app.py:12".
+
+    "an unknown line" if all are in holdfast.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+        frame = frame.f_back
+    return "an unknown line" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def options() -> dict[str, Any]:
+    """Return the client's options that the environment sets, by the names of the arguments."""
+    found: dict[str, Any] = {}
+    for option in ("ttl", "max_ttl", "restart_guard"):
+        variable = f"HOLDFAST_{option.upper()}"
+        text = os.environ.get(variable, "").strip()
+        if not text:
+            continue
+        if option == "restart_guard" and text.lower() == OFF:
+            found[option] = None
+            continue
+        try:
+            found[option] = float(text)
+        except ValueError:
+            more = f", or {OFF}" if option == "restart_guard" else ""
+            raise ConfigError(f"{variable} must be a number of seconds{more}, not {checks.shown(text)}") from None
+    for option in ("prefix", "owner"):
+        if text := os.environ.get(f"HOLDFAST_{option.upper()}", ""):
+            found[option] = text
+    return found
+
+
+def credentials(strangers: Container[str] = ()) -> CredentialsFile | None:
+    """The file that HOLDFAST_CREDENTIALS_FILE names; None if it is not set.
+
+    Args:
+        strangers: The labels of nodes that it is not for.
+
+    Raises:
+        ConfigError: The file cannot be used.
+    """
+    path = os.environ.get(CREDENTIALS_FILE, "")
+    if not path:
+        return None
+    file = CredentialsFile(path, CREDENTIALS_FILE, strangers)
+    try:
+        file()
+    except Unusable as error:
+        complaint = str(error)
+    else:
+        return file
+    raise ConfigError(complaint)
+
+
+def authority() -> Authority | None:
+    """The file that HOLDFAST_CA names; None if it is not set."""
+    path = os.environ.get(CA, "")
+    return Authority(path) if path else None
+
+
+def explained(error: ConfigError, given: Iterable[str]) -> ConfigError:
+    """The same error, which also says which variables set the options that it is about.
+
+    Args:
+        error: What is wrong.
+        given: The options that were arguments, and so came from no variable.
+    """
+    options = {**dict.fromkeys(("ttl", "max_ttl", "restart_guard", "prefix", "owner")), "ssl_ca_certs": CA}
+    variables = {it: name or f"HOLDFAST_{it.upper()}" for it, name in options.items() if it not in given}
+    guilty = [
+        name
+        for it, name in variables.items()
+        if os.environ.get(name) and re.search(rf"\b{it}\b", error.message) and name not in error.message
+    ]
+    return ConfigError(f"{error.message} (the environment sets {' and '.join(guilty)})") if guilty else error
+
+
+def check_platform() -> None:
+    """Refuse what holdfast cannot work on.
+
+    Raises:
+        ConfigError: This is Windows, a process that eventlet has patched, or a subinterpreter.
+    """
+    if sys.platform == "win32":
+        raise ConfigError(
+            "holdfast runs on Linux and macOS; Windows has neither the clock nor the sockets that it relies on"
+        )
+    eventlet = sys.modules.get("eventlet.patcher")
+    if eventlet is not None and eventlet.is_monkey_patched("thread"):
+        raise ConfigError("holdfast does not work under eventlet's monkey_patch(): use gevent, threads or asyncio")
+    if not _in_main_interpreter():
+        raise ConfigError(
+            "holdfast does not work in a subinterpreter, which can neither start its thread nor see forks: "
+            "use a process of its own (under mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
+        )
+
+
+def _in_main_interpreter() -> bool:
+    # Python 3.13 gave the module its name, and its answers a second value, the owner.
+    for name in ("_interpreters", "_xxsubinterpreters"):
+        try:
+            interpreters = import_module(name)
+        except ImportError:
+            continue
+        current, main = interpreters.get_current(), interpreters.get_main()
+        return bool(current[0] == main[0]) if isinstance(current, tuple) else bool(current == main)
+    return True

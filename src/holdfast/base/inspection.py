@@ -1,0 +1,213 @@
+"""How a client inspects locks and takes them away: which rounds, and what their answers mean.
+
+For threads and for asyncio. Knows recipes, and that rounds have answers. Must not know who waits
+for them: each function is a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from .. import checks
+from ..core import quorum
+from ..core.command import Recipe
+from ..core.round import Answers, Round
+from ..core.ticket import TOKEN, inbox_of
+from ..engine import roll
+from ..engine.crew import NodeStatus
+from ..engine.settings import Settings
+from ..errors import ConfigError, HoldfastError, LockBusy, NoQuorum
+from ..events import Forced
+from ..recipes import inspection, note
+from ..recipes.exclusive import key_of
+from ..recipes.inspection import LockStatus
+from ..recipes.semaphore import Slots
+from ..wire.resp import Refusal, pack
+from .plans import Ask, Plan
+
+
+def inspect(settings: Settings, name: str) -> Plan[LockStatus]:
+    """Ask for the state of a lock, node by node."""
+    seen = yield from _everywhere(
+        settings, inspection.inspect(key_of(name, settings.prefix, parts=True)), name, "inspect"
+    )
+    labels = [it.label for it in settings.addresses]
+    status = inspection.status(name, labels, seen.answers, seen.causes, {})
+    tokens = [status.holder or "", *(it.token for it in status.readers), *(it.token for it in status.queue)]
+    known = yield from owners(settings, [it.encode() for it in tokens], seen.answers)
+    return inspection.status(name, labels, seen.answers, seen.causes, known)
+
+
+def owners(settings: Settings, values: Iterable[bytes], nodes: Collection[int]) -> Plan[dict[bytes, str]]:
+    """Ask whose clients made these values of locks.
+
+    Args:
+        settings: Those of the nodes.
+        values: Tokens, and values of other programs, of which no node knows anything.
+        nodes: The nodes to ask.
+
+    Returns:
+        The owners that the nodes know, by inbox.
+    """
+    inboxes = list(dict.fromkeys(inbox_of(it) for it in values if TOKEN.fullmatch(it)))
+    if not inboxes:
+        return {}
+    seen = yield Ask(dict.fromkeys(nodes, roll.owned(settings.prefix, inboxes)))
+    return roll.owners(inboxes, seen.answers.values())
+
+
+def tell_owner(settings: Settings, busy: LockBusy, recipes: tuple[Recipe, ...] | Slots) -> Plan[None]:
+    """Have the error say whose client holds the lock, and its note, if a node knows that.
+
+    Costs a round trip, and is for callers that get to see the error. Callers of one client that
+    meet the same holder of the same lock at the same time ask once. If no node answers, the error
+    stays as it is.
+
+    Args:
+        settings: Those of the nodes.
+        busy: The error.
+        recipes: What was asked for. Of a semaphore, it is not known which slot the error is about,
+            so notes are not asked for.
+    """
+    holder = (busy.holder or "").encode()
+    if not TOKEN.fullmatch(holder):
+        return
+    locks = () if isinstance(recipes, Slots) else tuple(it.name for it in recipes if it.label == busy.name)
+    try:
+        owner, said = yield from _identity(settings, holder, locks)
+    except HoldfastError:
+        # The client was closed meanwhile, perhaps. The caller is to be told that the lock is busy.
+        return
+    if owner or said:
+        busy.held_by(owner, said)
+
+
+def _identity(settings: Settings, holder: bytes, locks: tuple[bytes, ...]) -> Plan[tuple[str | None, str | None]]:
+    """Ask who has made a token: the owner of its client, and its note on one of these locks.
+
+    Both are one question. A node that is the only one of a Redis Cluster refuses it, because the
+    keys are in different slots. It is then asked for the owner alone.
+    """
+    inbox, size = inbox_of(holder), len(settings.addresses)
+    keys = roll.owner_key(settings.prefix, inbox), *map(note.key_of, locks)
+
+    def owners(answers: Answers) -> list[bytes]:
+        return [it[0] for it in answers.values() if isinstance(it, list) and it and isinstance(it[0], bytes)]
+
+    def enough(answers: Answers) -> bool:
+        return len(answers) >= quorum.majority(size) or bool(owners(answers))
+
+    seen = yield Ask(dict.fromkeys(range(size), pack(b"MGET", *keys)), enough, share=("owner", *keys))
+    if locks and not seen.answers and any(str(it).startswith("CROSSSLOT") for it in seen.causes.values()):
+        return (yield from _identity(settings, holder, ()))
+    known = [it.decode("utf-8", "replace") for it in owners(seen.answers)]
+    answers = [it for it in seen.answers.values() if isinstance(it, list)]
+    notes = [said for answer in answers for it in answer[1:] if (said := note.read(it, holder)) is not None]
+    return next(iter(known), None), next(iter(notes), None)
+
+
+def locked_by(settings: Settings, name: str) -> Plan[str | None]:
+    """Ask who holds a lock on a majority. Raise NoQuorum if too few nodes answer to know."""
+    size = len(settings.addresses)
+    command = inspection.holder(key_of(name, settings.prefix, parts=True))
+    seen = yield Ask(dict.fromkeys(range(size), command), lambda answers: inspection.on_majority(answers, size)[0])
+    certain, value = inspection.on_majority(seen.answers, size)
+    if not certain:
+        raise unheard(settings, seen, name, "look at")
+    return None if value is None else value.decode("utf-8", "backslashreplace")
+
+
+def writable(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
+    """Check that the nodes that are up accept writes.
+
+    A node that is out of memory, or cannot save, answers and grants nothing.
+
+    Returns:
+        The nodes. Those that refuse are down, with the server's own words as the cause.
+
+    Raises:
+        NoQuorum: Fewer than a majority accept writes.
+    """
+    up = [at for at, node in enumerate(nodes) if node.state == "up"]
+    seen = yield Ask(dict.fromkeys(up, inspection.probe(settings.prefix)))
+    # A connection that broke meanwhile says nothing about writes, and is made again.
+    refused = {at: cause for at, cause in seen.causes.items() if isinstance(cause, Refusal)}
+    found = tuple(
+        node._replace(state="down", cause=refused[at]) if at in refused else node for at, node in enumerate(nodes)
+    )
+    if sum(it.state == "up" for it in found) < quorum.majority(len(nodes)):
+        causes = {it.node: it.cause for it in found if it.cause is not None}
+        raise NoQuorum(
+            "a majority of the nodes", seen.ended - seen.began, causes, quorum.majority(len(nodes)), "write to"
+        )
+    return found
+
+
+def straggling(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
+    """Ask which clients use the nodes and do not know this client's list of shards.
+
+    Nodes that do not answer have None.
+    """
+    up = [at for at, node in enumerate(nodes) if node.state == "up"]
+    seen = yield Ask(dict.fromkeys(up, roll.look(settings.prefix, settings.spreads)))
+    told = {at: roll.found(answer, settings.spreads, settings.leaving) for at, answer in seen.answers.items()}
+    return tuple(node._replace(stragglers=told.get(at)) for at, node in enumerate(nodes))
+
+
+def names(settings: Settings, pattern: str) -> Plan[list[str]]:
+    """Return the names of all locks that are held, sorted.
+
+    Nodes that do not answer are left out.
+    """
+    checks.text(pattern, "a pattern of names", most=512)
+    cursors, keys = dict.fromkeys(range(len(settings.addresses)), b"0"), set[bytes]()
+    first = True
+    while cursors:
+        seen = yield Ask({node: inspection.names(settings.prefix, pattern, cursor) for node, cursor in cursors.items()})
+        if first and not seen.sufficient:
+            raise unheard(settings, seen, pattern, "look for")
+        first, cursors = False, {}
+        for node, reply in seen.answers.items():
+            cursor, _, found = inspection.found(reply)
+            keys.update(found)
+            if cursor != b"0":
+                cursors[node] = cursor
+    skip = len(settings.prefix.encode())
+    return sorted(it[skip:].decode("utf-8", "backslashreplace") for it in keys)
+
+
+def force_release(settings: Settings, name: str, reason: str, only: str | None) -> Plan[Forced]:
+    """Take a lock away from its holder."""
+    checks.text(reason, "the reason of a forced release", most=1024)
+    if not reason.strip():
+        raise ConfigError("a forced release needs a reason: the log and the observers will show it")
+    value = "" if only is None else checks.text(only, "only", most=512)
+    if only is not None and not only:
+        raise ConfigError(
+            "only is a token, as `lease.token`, `inspect` and LockBusy show it; leave it out to take the lock "
+            "from anybody"
+        )
+    holders: list[bytes] = []
+    for only_this in inspection.meant(value):
+        # Nobody here knows of which kind the lock is: each script takes its own.
+        for command in (inspection.force_release, inspection.rw_force_release):
+            told = command(key_of(name, settings.prefix, parts=True), settings.horizon, only_this)
+            seen = yield from _everywhere(settings, told, name, "force the release of")
+            holders += [it for it in seen.answers.values() if isinstance(it, bytes)]
+    holder = max(holders, key=holders.count, default=None)
+    text = None if holder is None else holder.decode("utf-8", "backslashreplace")
+    return Forced(name=name, holder=text, nodes=len(holders), reason=reason)
+
+
+def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Plan[Round]:
+    """Ask all nodes the same. Raise NoQuorum if too few answer."""
+    seen: Round = yield Ask(dict.fromkeys(range(len(settings.addresses)), command))
+    if not seen.sufficient:
+        raise unheard(settings, seen, name, doing)
+    return seen
+
+
+def unheard(settings: Settings, seen: Round, name: str, doing: str) -> NoQuorum:
+    """Return the error for too few answers, with the reason for each node."""
+    causes = {settings.addresses[node].label: cause for node, cause in seen.causes.items()}
+    return NoQuorum(name, seen.ended - seen.began, causes, quorum.majority(len(settings.addresses)), doing)

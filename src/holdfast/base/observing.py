@@ -1,0 +1,168 @@
+"""Who hears of events: the user's observers, and the log.
+
+Knows events and loggers. Must not know where events come from, or on which thread they are handed
+on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from .. import checks, events
+from ..core.ticket import TOKEN
+from ..errors import ConfigError, message_of, readable
+from ..events import Event
+
+if TYPE_CHECKING:
+    import logging
+
+Observer = Callable[[Event], object]
+
+_DEBUG, _INFO, _WARNING, _ERROR = 10, 20, 30, 40  # as in `logging`
+# The next line about a node that was down for longer says for how long.
+_LONG_DOWN = 60.0  # seconds
+LONGEST_REASON = 1024  # characters of an operator's reason for taking a lock away
+
+
+def _logger(name: str) -> logging.Logger:
+    # Not when holdfast is imported: short programs should not pay for it.
+    import logging
+
+    return logging.getLogger(f"holdfast.{name}")
+
+
+def checked(observer: object) -> tuple[Observer, ...]:
+    """Return the observers of a client, in order.
+
+    Args:
+        observer: What its user said: None, a function of one argument, or several in a sequence.
+
+    Raises:
+        ConfigError: One of them cannot be called.
+    """
+    given: list[Any] = [observer]
+    if observer is None:
+        given = []
+    elif isinstance(observer, Collection) and not isinstance(observer, str | bytes | bytearray):
+        # What can be called is one observer, whatever else it is.
+        given = [observer] if callable(observer) else list(observer)
+    for it in given:
+        if not callable(it):
+            accepted = "a function of one argument, the event, or a list of such functions"
+            raise ConfigError(f"observer is {accepted}; not {checks.shown(it)}")
+    return tuple(given)
+
+
+class Observers:
+    """The observers and the loggers of a client.
+
+    The drivers call `log` and the observers aside from the engine.
+
+    Args:
+        observer: One observer, several in a sequence, or None.
+
+    Raises:
+        ConfigError: One of them cannot be called.
+    """
+
+    __slots__ = ("_loggers", "observers")
+
+    def __init__(self, observer: Observer | Collection[Observer] | None = None) -> None:
+        self.observers = checked(observer)
+        self._loggers = {name: _logger(name) for name in ("lease", "node")}
+
+    @property
+    def wants_all(self) -> bool:
+        """Does anybody listen to the events of locks that go well?"""
+        return bool(self.observers) or self._loggers["lease"].isEnabledFor(_DEBUG)
+
+    def logs(self, event: Event) -> bool:
+        """Does the log take events of this level?
+
+        The engine asks this, so it takes no lock: `isEnabledFor` would wait for a thread that
+        configures `logging`.
+        """
+        name, level = _weight(event)
+        return level >= self._loggers[name].getEffectiveLevel()
+
+    def log(self, event: Event) -> None:
+        """Write one line for the event, at the level that it deserves."""
+        name, level = _weight(event)
+        text, arguments = _line(event)
+        self._loggers[name].log(level, text, *arguments, extra={"holdfast": structured(event)})
+
+
+def structured(event: Event) -> dict[str, Any]:
+    """Return an event's facts for programs that read the log, in values that JSON has.
+
+    The time is left out, because each log record has one.
+    """
+    told: dict[str, Any] = {"event": type(event).__name__}
+    for name, value in event.facts().items():
+        if isinstance(value, BaseException):
+            told[name] = readable(message_of(value), LONGEST_REASON)
+        elif name in ("token", "holder") and value is not None:
+            told[name] = _shortened(value)
+        elif isinstance(value, tuple):
+            told[name] = list(value)
+        elif name != "at":
+            told["lock" if name == "name" else name] = value
+    return told
+
+
+def _shortened(token: str) -> str:
+    """Return the ticket and the serial of a token: what tells it from others of a client."""
+    return f"{token[:16]}:{token[50:58]}" if TOKEN.fullmatch(token.encode("utf-8", "replace")) else token
+
+
+def _weight(event: Event) -> tuple[str, int]:
+    """The logger that an event belongs to, and its level."""
+    match event:
+        case events.NodeUp():
+            return "node", _INFO
+        case events.NodeEvent():
+            return "node", _WARNING
+        case events.Lost():
+            return "lease", _ERROR
+        case events.Doubt() | events.HeldLong() | events.Opened() | events.Forced() | events.Discarded():
+            return "lease", _WARNING
+        case _:
+            return "lease", _DEBUG
+
+
+def _after(down: float, text: str, arguments: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """The line about a node, with how long it was down if that was long."""
+    if down < _LONG_DOWN:
+        return text, arguments
+    return f"{text} (it was down for %.0f s)", (*arguments, down)
+
+
+def _line(event: Event) -> tuple[str, tuple[Any, ...]]:
+    """The text of an event, and what is filled in."""
+    match event:
+        case events.NodeDown():
+            return "%s is down: %s", (event.node, message_of(event.cause))
+        case events.NodeGuarded():
+            told = "%s is left alone for %.1f s: %s"
+            return _after(event.down, told, (event.node, event.left, event.cause))
+        case events.NodeUp():
+            return _after(event.down, "%s is up", (event.node,))
+        case events.Warned():
+            return "%s: %s", (event.node, event.warning)
+        case events.Doubt():
+            told = "a renewal of %r was not confirmed; %.2f s are left (fence %d)"
+            return told, (event.name, event.remaining, event.fence)
+        case events.HeldLong():
+            told = "%r has been held for %.0f s (fence %d): its work may hang. `max_hold` would end such a lease"
+            return told, (event.name, event.held, event.fence)
+        case events.Opened():
+            return "%r runs without its lock (fail_open): %s", (event.name, message_of(event.error))
+        case events.Forced():
+            holder = "nobody" if event.holder is None else readable(event.holder) or "''"
+            told = "%r was taken from %s on %d nodes: %s"
+            return told, (event.name, holder, event.nodes, readable(event.reason, LONGEST_REASON))
+        case events.Lost():
+            return "%r is lost: %s (fence %d)", (event.name, event.reason, event.fence)
+        case _:
+            return "%s", (event,)

@@ -1,0 +1,144 @@
+"""Who else uses the nodes: other clients of holdfast, other programs, and what stands between.
+
+Knows what servers tell of their clients and keys. Must not know how a node is by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..core.ticket import TOKEN
+from ..engine.census import LIFE, Census
+from ..errors import readable
+from .findings import OK, UNSAFE, WARNING, Check, ask, asked, cli_of, text_of
+
+if TYPE_CHECKING:
+    from ..engine.crew import NodeStatus
+    from ..sync import Holdfast
+
+_KEYS = b"1000"  # that are looked at on each node
+_CLOSELY = 20  # of these, those that may be another program's
+_SHOWN = 3  # names in a line
+_OURS = re.compile(r"holdfast:(.*):[0-9a-f]{8}")
+_LIMIT = re.compile(r"max_ttl=([0-9.]+), this one ([0-9.]+)")
+_MAGIC = re.compile(rb"[][*?\\^-]")  # what a pattern of SCAN does not take for itself
+_TYPES = ("list", "set", "zset", "hash", "stream")
+
+
+# ------------------------------------------------ clients
+
+
+def census(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
+    """Compare the settings of other clients, which they leave on the nodes, with ours."""
+    settings = locks.settings
+    mine = Census(settings.prefix, settings.max_ttl, 0.0)
+    mine.question([it.run_id for it in nodes], 0.0)
+    young = [it.run_id for it in nodes if it.uptime is not None and it.uptime < LIFE]
+    told = ask(locks, shard, len(nodes), b"GET", b"{holdfast}:config:" + settings.prefix.encode())
+    differences = {mine.difference(it, young): at for at, it in told.answers.items()}
+    differences.pop("", None)
+    for it, at in differences.items():
+        limits = _LIMIT.search(it)
+        fix = f"HOLDFAST_NODES={' '.join(node.node for node in nodes)!r} for every client"
+        if limits:
+            fix = f"HOLDFAST_MAX_TTL={max(map(float, limits.groups())):g} for every client, and for this command"
+        yield Check(nodes[at].node, "settings", UNSAFE, it, fix, "docs/operations.md")
+    if not differences:
+        yield Check("all", "settings", OK, "no other client is known to differ in max_ttl or nodes")
+    strange = sorted({one.owner for it in nodes for one in it.stragglers or ()})
+    if strange:
+        who = ", ".join(strange[:_SHOWN]) + (f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else "")
+        fix = "give these clients the same HOLDFAST_NODES (or shards) and HOLDFAST_PREVIOUS, and restart them"
+        yield Check("all", "shards", UNSAFE, f"{who} know another list of shards", fix, "docs/shards.md")
+
+
+def company(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
+    """Say who is connected besides this command, where the server tells it."""
+    told = ask(locks, shard, len(nodes), b"CLIENT", b"LIST")
+    for at, it in told.answers.items():
+        ours, versions, others = _connected(text_of(it), locks.settings.owner)
+        found = f"{len(ours)} other clients of holdfast"
+        if ours:
+            found += f" ({_few(ours)})"
+        found += f", and {sum(others.values())} of other programs"
+        if others:
+            found += f" ({_few(sorted(others))})"
+        if len(versions) > 1:
+            found += f"; versions {', '.join(sorted(versions))}"
+        yield Check(nodes[at].node, "clients", OK, found)
+    for at in told.causes:
+        yield Check(nodes[at].node, "clients", OK, "this user may not see who is connected (CLIENT LIST)")
+
+
+def _connected(listed: str, me: str) -> tuple[list[str], set[str], Counter[str]]:
+    """From CLIENT LIST: other clients of holdfast, their versions, and other programs."""
+    ours: set[str] = set()
+    versions: set[str] = set()
+    others: Counter[str] = Counter()
+    for line in listed.splitlines():
+        facts = dict(it.split("=", 1) for it in line.split(" ") if "=" in it)
+        name = _OURS.fullmatch(facts.get("name", ""))
+        if name is None:
+            others[facts.get("lib-name") or facts.get("name") or facts.get("user") or "?"] += 1
+        elif name[1] != me:
+            ours.add(name[1])
+        if name is not None and facts.get("lib-ver"):
+            versions.add(facts["lib-ver"])
+    return sorted(ours), versions, others
+
+
+def _few(names: list[str]) -> str:
+    shown = ", ".join(readable(it, 60) for it in names[:_SHOWN])
+    return shown + (" and more" if len(names) > _SHOWN else "")
+
+
+# ------------------------------------------------ keys
+
+
+def foreign(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
+    """Find keys of other programs that have names of locks."""
+    prefix = locks.settings.prefix.encode()
+    pattern = _MAGIC.sub(rb"\\\g<0>", prefix) + b"*"
+    told = ask(locks, shard, len(nodes), b"SCAN", b"0", b"MATCH", pattern, b"COUNT", _KEYS)
+    for at, it in told.answers.items():
+        keys = it[1] if isinstance(it, list) and len(it) == 2 and isinstance(it[1], list) else []
+        # What belongs to a lock begins with a brace.
+        names = sorted(key for key in keys if isinstance(key, bytes) and not key.startswith(b"{"))[:_CLOSELY]
+        strange = [key for key in names if _blocks(locks, shard, at, key)]
+        node = nodes[at].node
+        if not strange:
+            yield Check(node, "keys", OK, "no other program's keys are in the way of names of locks")
+            continue
+        shown = ", ".join(repr(readable(key.decode("utf-8", "backslashreplace"), 60)) for key in strange[:_SHOWN])
+        found = f"other programs' keys, such as {shown}: a lock of that name is never free"
+        fix = "HOLDFAST_PREFIX=locks: for every client of holdfast"
+        if prefix:
+            fix = f"{cli_of(node)} --scan --pattern '{text_of(pattern)}', and give holdfast another HOLDFAST_PREFIX"
+        yield Check(node, "keys", WARNING, found, fix, "docs/nodes.md")
+
+
+def _blocks(locks: Holdfast, shard: int, at: int, key: bytes) -> bool:
+    """Would a lock of this name never be free? (What expires is another client's lock.)"""
+    kind = text_of(asked(locks, shard, {at: (b"TYPE", key)}).answers.get(at))
+    if kind != "string":
+        return kind in _TYPES
+    value = asked(locks, shard, {at: (b"GET", key)}).answers.get(at)
+    left = asked(locks, shard, {at: (b"PTTL", key)}).answers.get(at)
+    return left == -1 and not (isinstance(value, bytes) and TOKEN.fullmatch(value))
+
+
+# ------------------------------------------------ what stands between
+
+
+def proxied(first: tuple[NodeStatus, ...], second: tuple[NodeStatus, ...]) -> Iterator[Check]:
+    """Compare the servers that two connections to the same address have met."""
+    for one, other in zip(first, second, strict=True):
+        if one.run_id and other.run_id and one.run_id != other.run_id:
+            found = "two connections met two servers: a proxy or load balancer stands between"
+            fix = f"{cli_of(one.node)} INFO server, twice; then name the servers themselves in HOLDFAST_NODES"
+            yield Check(one.node, "proxy", UNSAFE, found, fix, "docs/servers.md")
+    if all(one.run_id == other.run_id for one, other in zip(first, second, strict=True) if one.run_id and other.run_id):
+        yield Check("all", "proxy", OK, "two connections to each address met the same server")

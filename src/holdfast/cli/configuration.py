@@ -1,0 +1,192 @@
+"""Where the command's configuration comes from: flags, `HOLDFAST_...`, and files in TOML.
+
+Knows the names of settings, and files. Must not know verbs. A value comes from the first of these
+places that has one: the command line, the environment, the file of `--config` or
+`HOLDFAST_CONFIG`, the user's file, the system's file. Never from the working directory: `cd` would
+then decide on which nodes a cron job of root locks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..checks import shown
+from ..errors import ConfigError
+from .durations import seconds_of
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from ..sync import Holdfast
+
+SYSTEM_FILE = "/etc/holdfast/config.toml"
+_TEXTS = ("prefix", "owner", "credentials_file", "ca", "cert", "key")
+_DURATIONS = ("ttl", "max_ttl")
+_SETS = ("nodes", "shards", "previous")
+KEYS = (*_SETS, *_DURATIONS, *_TEXTS)
+_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+OTHERS = 0o077  # the rights of everybody but the owner of a file
+
+
+class Configuration(NamedTuple):
+    """What the client is made of.
+
+    Attributes:
+        values: The settings that the command line or a file sets, by name.
+        sources: Where each of them was found.
+    """
+
+    values: dict[str, Any]
+    sources: dict[str, str]
+
+    def client(self, **more: Any) -> Holdfast:
+        """Make the client. It reads from the environment what is not set here."""
+        from ..sync import Holdfast
+
+        known = ("ttl", "max_ttl", "prefix", "owner", "shards", "previous")
+        options: dict[str, Any] = {it: self.values[it] for it in known if it in self.values}
+        options |= more
+        if "credentials_file" in self.values:
+            options["credentials"] = credentials(self.values["credentials_file"])
+        tls: dict[str, str] = {it: self.values[it] for it in ("ca", "cert", "key") if it in self.values}
+        if tls:
+            options["ssl"] = _context(tls)
+        return Holdfast(*self.values.get("nodes", ()), **options)
+
+
+def configuration(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:
+    """Collect the settings.
+
+    Args:
+        flags: What the command line says, by the names of the settings. None: it does not say. And
+            `config` and `profile`.
+        environment: The environment variables.
+
+    Raises:
+        ConfigError: A file cannot be read, or has a setting that does not exist.
+    """
+    values, sources = dict[str, Any](), dict[str, str]()
+    given = {it: flags.get(it) for it in KEYS if flags.get(it) is not None}
+    for name, value in given.items():
+        values[name], sources[name] = value, "the command line"
+    set_here = {it for it in KEYS if environment.get(f"HOLDFAST_{it.upper()}", "").strip()}
+    for name in set_here - values.keys():
+        sources[name] = f"HOLDFAST_{name.upper()}"
+        if name in ("credentials_file", "ca", "cert", "key"):
+            values[name] = environment[f"HOLDFAST_{name.upper()}"]
+    profile = flags.get("profile") or environment.get("HOLDFAST_PROFILE") or None
+    for path, wanted in _files(flags, environment):
+        for name, value in _read(path, profile, wanted).items():
+            if name not in sources:
+                values[name], sources[name] = value, path
+            if name in ("nodes", "shards"):
+                sources.setdefault("shards" if name == "nodes" else "nodes", str(path))
+        profile = None if profile is None or _has_profile(path, profile) else profile
+    if profile is not None:
+        raise ConfigError(
+            f"no configuration file has a table [profile.{profile}]: `holdfast help configuration` lists the files"
+        )
+    _check(values)
+    return Configuration(values, sources)
+
+
+def _files(flags: Mapping[str, Any], environment: Mapping[str, str]) -> list[tuple[str, bool]]:
+    """The files in order, and whether each must exist."""
+    named = flags.get("config") or environment.get("HOLDFAST_CONFIG")
+    home = environment.get("XDG_CONFIG_HOME") or os.path.join(environment.get("HOME") or "/nonexistent", ".config")
+    usual = [(os.path.join(home, "holdfast/config.toml"), False), (SYSTEM_FILE, False)]
+    return [(named, True), *usual] if named else usual
+
+
+def _load(path: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read().decode()
+        found = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    if mode & OTHERS and _PASSWORD.search(text):
+        raise ConfigError(f"{path} has a password in it, and other users may read it: `chmod 600 {path}`")
+    return found
+
+
+def _has_profile(path: str, profile: str) -> bool:
+    return os.path.exists(path) and profile in _load(path).get("profile", {})
+
+
+def _read(path: str, profile: str | None, wanted: bool) -> dict[str, Any]:
+    """The settings of one file; those of the profile come first."""
+    if not wanted and not os.path.exists(path):
+        return {}
+    found = _load(path)
+    profiles = found.pop("profile", {})
+    if not isinstance(profiles, dict) or not all(isinstance(it, dict) for it in profiles.values()):
+        raise ConfigError(f"{path}: profiles are tables, [profile.NAME]")
+    own = profiles.get(profile, {}) if profile is not None else {}
+    for name, other in (("nodes", "shards"), ("shards", "nodes")):
+        if name in own and other not in own:
+            found.pop(other, None)
+    found |= own
+    _check(found)
+    for name, value in found.items():
+        if name not in KEYS:
+            raise ConfigError(
+                f"{path}: unknown setting {shown(name)}. Valid settings are {', '.join(KEYS)}, and [profile.NAME]"
+            )
+        if name in _DURATIONS and isinstance(value, str):
+            found[name] = seconds_of(value)
+        if name in _TEXTS and not isinstance(value, str):
+            raise ConfigError(f"{path}: {name} is text, not {shown(value)}")
+        if name in _SETS and isinstance(value, str):
+            found[name] = value.replace(",", " ").split()
+    return found
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    if "nodes" in values and "shards" in values:
+        raise ConfigError("nodes and shards are both set: `shards` has all nodes in it, so leave `nodes` out")
+    if ("cert" in values) != ("key" in values):
+        raise ConfigError("cert and key belong together: a certificate of the client, and its private key")
+
+
+def credentials(path: str) -> Callable[[str], tuple[str, str] | str]:
+    """Return a function that reads user and password from a file, each time that it is called.
+
+    Args:
+        path: The file. It has one line, `user:password`, or a password alone.
+
+    Raises:
+        ConfigError: Other users may read the file, or it cannot be read.
+    """
+
+    def read(node: str = "") -> tuple[str, str] | str:
+        try:
+            with open(path, encoding="utf-8") as file:
+                if os.fstat(file.fileno()).st_mode & OTHERS:
+                    raise ConfigError(f"other users may read {path}, which has a password in it: `chmod 600 {path}`")
+                line = file.readline().rstrip("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the credentials file {path} cannot be read: {error}") from None
+        user, colon, password = line.partition(":")
+        return (user, password) if colon else line
+
+    read()
+    return read
+
+
+def _context(tls: Mapping[str, str]) -> SSLContext:
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=tls.get("ca"))
+        if "cert" in tls:
+            context.load_cert_chain(tls["cert"], tls["key"])
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"the certificates {', '.join(tls.values())} cannot be read: {error}") from None
+    return context

@@ -1,0 +1,367 @@
+"""`doctor`: what is wrong with the nodes, and what to do about it. It changes nothing.
+
+Knows what servers say about themselves, and what holdfast needs of them. Must not know locks.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core import quorum
+from ..core.round import Round
+from ..errors import message_of
+from .codes import NO_QUORUM
+from .company import census, company, foreign, proxied
+from .findings import OK, UNSAFE, WARNING, Check, ask, cli_of, text_of
+from .looking import client, first_line, seen
+from .table import colored, objects, table
+
+if TYPE_CHECKING:
+    from ..engine.crew import NodeStatus
+    from ..sync import Holdfast
+
+_VERDICTS = {OK: 0, WARNING: 1, UNSAFE: 2}
+_COLORS = {OK: "good", WARNING: "warning", UNSAFE: "bad"}
+_PINGS = 50
+_EVERY = 10.0  # seconds between two looks of --watch
+_APART = 2.0  # seconds between two readings of a node's clock
+_SKEW, _DRIFT = 1.0, 0.001  # seconds between clocks; seconds of drift in a second
+_FULL = 0.9  # of maxmemory
+_SLOW = 0.5  # of node_timeout
+_KEPT = b"{*}:result", b"{*}:cache", b"{*}:rate*", b"{*}:window*", b"{*}:latch*", b"{*}:barrier*"
+# What a client cannot do without, and what only some verbs need.
+_NEEDED = (
+    b"EVALSHA",
+    b"SCRIPT|LOAD",
+    b"SUBSCRIBE",
+    b"PUBLISH",
+    b"INFO",
+    b"TIME",
+    b"GET",
+    b"SET",
+    b"DEL",
+    b"PTTL",
+    b"ZADD",
+)
+# As many arguments as a server wants to see.
+_ARGUMENTS: dict[bytes, tuple[bytes, ...]] = {
+    b"EVALSHA": (b"x", b"0"),
+    b"EVAL": (b"x", b"0"),
+    b"SCAN": (b"0",),
+    b"SET": (b"x", b"x"),
+    b"PUBLISH": (b"x", b"x"),
+    b"ZADD": (b"x", b"0", b"x"),
+    b"TIME": (),
+    b"INFO": (),
+}
+_SOME = {b"EVAL": "inspect and release", b"SCAN": "ls and repair", b"CLIENT|SETNAME": "names in CLIENT LIST"}
+
+
+def doctor(options: Namespace) -> int:
+    """Look at all nodes, and print what was found."""
+    with client(options) as locks:
+        while True:
+            if options.watch:
+                first_line(f"looks every {_EVERY:g} s", options.json)
+            code = _examined(locks, options)
+            if not options.watch:
+                return code
+            time.sleep(_EVERY)
+
+
+def _examined(locks: Holdfast, options: Namespace) -> int:
+    looked: list[Check] = []
+    for shard, own in _shards(seen(locks)):
+        # First of all, before this client has written its own settings.
+        looked += census(locks, shard, own)
+        looked += _looked(locks, shard, own)
+        looked += company(locks, shard, own)
+        looked += foreign(locks, shard, own)
+    with client(options) as again:
+        looked += proxied(locks.nodes(), seen(again))
+    # Only now: a node that refuses to load our scripts was up until it said so.
+    nodes = locks.nodes()
+    checks = [*_reached(nodes), *_together(locks, nodes), *looked]
+    down = any(sum(it.state == "up" for it in own) < quorum.majority(len(own)) for _, own in _shards(nodes))
+    verdict = max((it.level for it in checks), key=lambda it: _VERDICTS[it], default=OK)
+    if options.json:
+        objects({"verdict": "no quorum" if down else verdict, "checks": [it._asdict() for it in checks]})
+    else:
+        _print(checks)
+        print("no majority of the nodes can be used" if down else f"all in all: {verdict}", flush=True)
+    return NO_QUORUM if down else _VERDICTS[verdict]
+
+
+def _print(checks: list[Check]) -> None:
+    table(("NODE", "CHECK", "LEVEL", "FOUND"), [it[:4] for it in checks])
+    for it in checks:
+        if it.level != OK:
+            print(colored(f"\n{it.level}: {it.check} of {it.node}", _COLORS[it.level]))
+            print(f"  {it.found}\n  what to do: {it.fix}" + (f"\n  see: {it.doc}" if it.doc else ""))
+
+
+def _shards(nodes: tuple[NodeStatus, ...]) -> list[tuple[int, list[NodeStatus]]]:
+    names = list(dict.fromkeys(it.shard for it in nodes))
+    return [(at, [it for it in nodes if it.shard == name]) for at, name in enumerate(names)]
+
+
+# ------------------------------------------------ what the client knows
+
+
+def _reached(nodes: tuple[NodeStatus, ...]) -> Iterator[Check]:
+    for it in nodes:
+        cause = "" if it.cause is None else message_of(it.cause)
+        if it.state == "up":
+            yield Check(it.node, "state", OK, f"up, {it.version}")
+        elif it.state == "guarded":
+            fix = "holdfast nodes --watch, and wait: it is used again by itself"
+            yield Check(it.node, "state", WARNING, cause or "it restarted", fix, "docs/operations.md")
+        elif "NOPERM" in cause:
+            fix = f"{cli_of(it.node)} ACL SETUSER, as its administrator, with the rules of the page"
+            yield Check(it.node, "rights", UNSAFE, cause, fix, "docs/connections.md")
+        else:
+            yield Check(
+                it.node,
+                "state",
+                WARNING,
+                cause or "no answer",
+                f"{cli_of(it.node)} PING; the runbook has this message",
+                "docs/runbook.md",
+            )
+
+
+def _once(nodes: tuple[NodeStatus, ...]) -> list[str]:
+    """The addresses of the nodes, each server once."""
+    known: dict[str, str] = {}
+    for it in nodes:
+        known.setdefault(it.run_id or it.node, it.node)
+    return list(known.values())
+
+
+def _together(locks: Holdfast, nodes: tuple[NodeStatus, ...]) -> Iterator[Check]:
+    twice = [it for it, count in Counter(it.run_id for it in nodes if it.run_id).items() if count > 1]
+    for run_id in twice:
+        same = ", ".join(it.node for it in nodes if it.run_id == run_id)
+        yield Check(
+            "all",
+            "independence",
+            UNSAFE,
+            f"{same} are one server",
+            f"name each server once: HOLDFAST_NODES={shlex.quote(' '.join(_once(nodes)))}",
+            "docs/nodes.md",
+        )
+    if len(nodes) == 2 or (len(nodes) > 2 and len(nodes) % 2 == 0):
+        found = f"{len(nodes)} nodes survive no more failures than {len(nodes) - 1}"
+        fix = "name 1, 3 or 5 servers in HOLDFAST_NODES, for all clients at once"
+        yield Check("all", "number", WARNING, found, fix, "docs/nodes.md")
+    for it in nodes:
+        if it.ahead is not None and abs(it.ahead) > _SKEW:
+            found = f"its clock is {it.ahead:+.1f} s from ours"
+            yield Check(
+                it.node,
+                "clock",
+                WARNING,
+                found,
+                "chronyc makestep, or timedatectl set-ntp true, on that machine",
+                "docs/operations.md",
+            )
+
+
+# ------------------------------------------------ what the nodes say
+
+
+def _looked(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> list[Check]:
+    size = len(nodes)
+    checks: list[Check] = []
+    told = ask(locks, shard, size, b"INFO")
+    for at, answer in told.answers.items():
+        facts = dict(line.split(":", 1) for line in text_of(answer).splitlines() if ":" in line)
+        checks += _server(nodes[at].node, facts)
+    policies = ask(locks, shard, size, b"CONFIG", b"GET", b"maxmemory-policy")
+    for at, answer in policies.answers.items():
+        checks.append(_policy(nodes[at].node, answer))
+    checks += _persistence(locks, shard, nodes, told)
+    checks += _rights(locks, shard, nodes)
+    checks += _speed(locks, shard, nodes)
+    checks += _drift(locks, shard, nodes)
+    return checks
+
+
+def _server(node: str, facts: dict[str, str]) -> Iterator[Check]:
+    role = facts.get("role", "master")
+    if role != "master":
+        fix = f"name primaries only in HOLDFAST_NODES; {cli_of(node)} INFO replication tells the primary"
+        yield Check(node, "role", UNSAFE, f"it is a {role}", fix, "docs/servers.md")
+    elif int(facts.get("connected_slaves", "0")):
+        found = f"it has {facts['connected_slaves']} replicas: one that is promoted may lack locks"
+        yield Check(
+            node,
+            "role",
+            WARNING,
+            found,
+            f"{cli_of(node)} INFO replication; keep these replicas from promotion",
+            "docs/nodes.md",
+        )
+    else:
+        yield Check(node, "role", OK, "primary without replicas")
+    if facts.get("redis_mode", "standalone") != "standalone" or facts.get("server_mode", "standalone") != "standalone":
+        fix = f"name independent servers in HOLDFAST_NODES; {cli_of(node)} INFO server tells the mode"
+        yield Check(node, "mode", UNSAFE, "it runs as a cluster or Sentinel", fix, "docs/servers.md")
+    used, most = int(facts.get("used_memory", "0")), int(facts.get("maxmemory", "0"))
+    if most and used > _FULL * most:
+        found = f"{used * 100 // most} % of maxmemory is used; a full node grants nothing"
+        yield Check(
+            node, "memory", WARNING, found, f"{cli_of(node)} CONFIG SET maxmemory {2 * most}", "docs/nodes.md"
+        )
+    if int(facts.get("evicted_keys", "0")):
+        found = f"{facts['evicted_keys']} keys were evicted: locks may have been among them"
+        yield Check(
+            node,
+            "evictions",
+            UNSAFE,
+            found,
+            f"{cli_of(node)} CONFIG SET maxmemory-policy noeviction",
+            "docs/nodes.md",
+        )
+
+
+def _policy(node: str, answer: object) -> Check:
+    found = answer[1] if isinstance(answer, list) and len(answer) > 1 else answer
+    if isinstance(answer, dict):
+        found = next(iter(answer.values()), b"")
+    policy = text_of(found)
+    if policy in ("noeviction", ""):
+        return Check(node, "eviction", OK, policy or "not shown to this user")
+    fix = f"{cli_of(node)} CONFIG SET maxmemory-policy noeviction"
+    return Check(
+        node,
+        "eviction",
+        UNSAFE,
+        f"maxmemory-policy is {policy}: it may delete locks that are held",
+        fix,
+        "docs/nodes.md",
+    )
+
+
+def _persistence(locks: Holdfast, shard: int, nodes: list[NodeStatus], told: Round) -> Iterator[Check]:
+    kept = _keeps(locks, shard, len(nodes))
+    for at, answer in told.answers.items():
+        node = nodes[at].node
+        logs = "aof_enabled:1" in text_of(answer)
+        if logs or not kept.get(at):
+            why = "appendonly yes" if logs else "appendonly no, which is enough for locks"
+            yield Check(node, "persistence", OK, why)
+        else:
+            found = "appendonly no, and results of `once`, rates or latches are kept here: a restart forgets them"
+            fix = f"{cli_of(node)} CONFIG SET appendonly yes; else `holdfast repair` after each restart"
+            yield Check(node, "persistence", WARNING, found, fix, "docs/nodes.md")
+
+
+def _keeps(locks: Holdfast, shard: int, size: int) -> dict[int, bool]:
+    """Which nodes have keys that should outlive a restart, among the first that a scan finds."""
+    prefix = locks.settings.prefix.encode()
+    found: dict[int, bool] = {}
+    for pattern in _KEPT:
+        seen_now = ask(
+            locks, shard, size, b"SCAN", b"0", b"MATCH", pattern.replace(b"{*", b"{%b*" % prefix), b"COUNT", b"1000"
+        )
+        for at, answer in seen_now.answers.items():
+            keys = answer[1] if isinstance(answer, list) and len(answer) == 2 else []
+            found[at] = found.get(at, False) or bool(keys)
+    return found
+
+
+def _rights(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
+    """Find commands that this user may not use, where the server tells it."""
+    who = ask(locks, shard, len(nodes), b"ACL", b"WHOAMI")
+    for at, name in who.answers.items():
+        user = name if isinstance(name, bytes) else text_of(name).encode()
+        node = nodes[at].node
+        may = {it: _may(locks, shard, len(nodes), at, user, it) for it in (*_NEEDED, *_SOME)}
+        if None in may.values():
+            yield Check(node, "rights", OK, "neither this server nor this user tells which rights there are")
+            continue
+        missing = [it for it, allowed in may.items() if not allowed]
+        granted = " ".join(f"'+{it.decode().lower()}'" for it in missing)
+        fix = f"{cli_of(node)} ACL SETUSER {text_of(user)} {granted}"
+        if lacks := [it.decode() for it in missing if it in _NEEDED]:
+            found = f"user {text_of(user)} may not use {', '.join(lacks)}"
+            yield Check(node, "rights", UNSAFE, found, fix, "docs/connections.md")
+        elif missing:
+            for_what = "; ".join(f"{it.decode()} ({_SOME[it]})" for it in missing)
+            yield Check(
+                node, "rights", WARNING, f"user {text_of(user)} may not use {for_what}", fix, "docs/connections.md"
+            )
+        else:
+            yield Check(node, "rights", OK, f"user {text_of(user)} has all that is needed")
+
+
+def _may(locks: Holdfast, shard: int, size: int, at: int, user: bytes, command: bytes) -> bool | None:
+    """May the user run this command? None: nobody tells."""
+    said = ask(locks, shard, size, b"ACL", b"DRYRUN", user, *command.split(b"|"), *_ARGUMENTS.get(command, (b"x",)))
+    answer = text_of(said.answers.get(at)) or message_of(said.causes.get(at))
+    if answer == "OK" or "channel" in answer or "access" in answer:
+        # (The key is one that we made up, and may be out of reach.)
+        return True
+    return False if "no permissions" in answer and "acl" not in answer.lower() else None
+
+
+def _speed(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
+    rounds = [ask(locks, shard, len(nodes), b"PING") for _ in range(_PINGS)]
+    ordered = sorted(it.ended - it.began for it in rounds if it.answers)
+    if not ordered:
+        return
+    middle, late = ordered[len(ordered) // 2], ordered[-1]
+    text = f"{middle * 1000:.1f} ms for an answer of all nodes, {late * 1000:.1f} ms at most"
+    if late > _SLOW * locks.settings.node_timeout:
+        fix = "look for slow commands (redis-cli SLOWLOG GET) and for packet loss (mtr); or raise node_timeout"
+        yield Check(
+            "all",
+            "round trip",
+            WARNING,
+            f"{text}; node_timeout is {locks.settings.node_timeout:g} s",
+            fix,
+            "docs/operations.md",
+        )
+    else:
+        yield Check("all", "round trip", OK, text)
+
+
+def _drift(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
+    """Compare each node's clock with ours twice: a clock that runs too fast ends leases early."""
+    first = _clocks(locks, shard, len(nodes))
+    time.sleep(_APART)
+    second = _clocks(locks, shard, len(nodes))
+    for at in first.keys() & second.keys():
+        passed = second[at].ours - first[at].ours
+        drift = (second[at].theirs - first[at].theirs) / passed - 1
+        # What the ways to the node and back may have added.
+        unsure = (first[at].blur + second[at].blur) / passed
+        found = f"its clock gains {drift * 1000:+.1f} ms in a second (known to {unsure * 1000:.1f} ms)"
+        if abs(drift) > _DRIFT + unsure:
+            yield Check(
+                nodes[at].node, "drift", UNSAFE, found, "chronyc tracking, on that machine", "docs/operations.md"
+            )
+        else:
+            yield Check(nodes[at].node, "drift", OK, found)
+
+
+class _Clock(NamedTuple):
+    """Our clock and a node's at the same moment, in seconds; `blur`: to how many of them."""
+
+    ours: float
+    theirs: float
+    blur: float
+
+
+def _clocks(locks: Holdfast, shard: int, size: int) -> dict[int, _Clock]:
+    """Read the nodes' clocks."""
+    told = ask(locks, shard, size, b"TIME")
+    middle, blur = (told.began + told.ended) / 2, (told.ended - told.began) / 2
+    answers = {at: it for at, it in told.answers.items() if isinstance(it, list) and len(it) == 2}
+    return {at: _Clock(middle, int(it[0]) + int(it[1]) / 1e6, blur) for at, it in answers.items()}

@@ -1,0 +1,63 @@
+"""Durations and rates as people type them: "90", "1.5s", "250ms", "10m", "1h", "2d"; "10/1m".
+
+Knows text. Must not know what a duration is for.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..checks import number, shown
+from ..errors import ConfigError
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(ms|s|m|h|d|w)?", re.ASCII)
+_CALENDAR = ("day", "week", "month")
+
+
+def seconds_of(text: str) -> float:
+    """Read a duration.
+
+    Args:
+        text: A number, with ms, s (the default), m, h, d or w behind it.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        ConfigError: It is no duration. The message has examples.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if not found:
+        raise ConfigError(f"{shown(text)} is no duration. Write 30, 30s, 250ms, 10m, 2h or 1d")
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+def slot_of(text: str) -> float | str:
+    """Read the length of a slot: a duration, or "day", "week" or "month"."""
+    return text if text in _CALENDAR else seconds_of(text)
+
+
+def rate_of(text: str) -> tuple[int, float]:
+    """Read a rate, such as "10/1m" or "5/s".
+
+    Returns:
+        How many calls, and in how many seconds.
+
+    Raises:
+        ConfigError: It is no rate. The message has examples.
+    """
+    limit, slash, period = text.partition("/")
+    if not slash or not limit.strip().isdigit():
+        raise ConfigError(f"{shown(text)} is no rate. Write LIMIT/PERIOD, such as 10/1m or 5/s")
+    period = period.strip()
+    return int(limit), seconds_of(f"1{period}" if period in _UNITS else period)
+
+
+def told(seconds: float) -> str:
+    """Write seconds for people: "850 ms", "4.2 s", "3 min", "2.5 h"."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{number(round(seconds, 1))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,63 @@
+"""What `doctor` finds, and how it asks.
+
+Knows the shape of a finding, and rounds of questions to the nodes. Must not know what is looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..base.plans import Ask, Plan
+from ..core.round import Round
+from ..wire.resp import pack
+
+if TYPE_CHECKING:
+    from ..sync import Holdfast
+
+OK, WARNING, UNSAFE = "ok", "warning", "unsafe"
+
+
+class Check(NamedTuple):
+    """One line of the report.
+
+    Attributes:
+        node: The node's address, or "all".
+        check: What was looked at.
+        level: "ok", "warning" or "unsafe".
+        found: What was found.
+        fix: A command, or what to do. Empty if it is ok.
+        doc: The page that explains it.
+    """
+
+    node: str
+    check: str
+    level: str
+    found: str
+    fix: str = ""
+    doc: str = ""
+
+
+def ask(locks: Holdfast, shard: int, size: int, *command: bytes) -> Round:
+    """Send a command to all nodes of a shard, and wait for the answers."""
+    return asked(locks, shard, dict.fromkeys(range(size), command))
+
+
+def asked(locks: Holdfast, shard: int, commands: dict[int, tuple[bytes, ...]]) -> Round:
+    """Send a command to each of some nodes of a shard, and wait for the answers."""
+
+    def plan() -> Plan[Round]:
+        found: Round = yield Ask({at: pack(*it) for at, it in commands.items()}, shard=shard)
+        return found
+
+    return locks._look(plan())
+
+
+def text_of(value: Any) -> str:
+    """An answer as text."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else "" if value is None else str(value)
+
+
+def cli_of(node: str) -> str:
+    """The beginning of a command line that asks a node, for people to type."""
+    scheme, _, rest = node.partition("://")
+    return f"redis-cli -s /{rest.lstrip('/')}" if scheme == "unix" else f"redis-cli -u {node}"

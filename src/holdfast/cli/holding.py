@@ -1,0 +1,147 @@
+"""`hold` and `check`: a lock for a shell script, and whether it is still held.
+
+Knows the client, and what a command is told of its lock. Must not know how commands are supervised.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import threading
+from argparse import Namespace
+
+from ..base.lease import LeaseState
+from ..clock import clock
+from ..errors import Cancelled
+from ..sync import Holdfast, Lease
+from . import tree, works
+from .codes import DONE, LOST, SIGNALLED
+from .configuration import configuration
+from .front import die_of
+from .holder import BEAT, reason_of
+from .job import MARGIN
+from .options import Usage
+from .running import check_kinds, lease_of, note_of, quiet
+from .voice import Voice
+
+_ENDS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+def hold(options: Namespace) -> int:
+    """Hold a lock until stdin ends, or a signal comes."""
+    check_kinds(options)
+    options.note = note_of(options, "holdfast hold")
+    voice = Voice()
+    quiet(voice)
+    keeper = _Keeper(options, voice)
+    config = configuration(vars(options), os.environ)
+    # Connections are closed by the end of the process; what is released was confirmed before.
+    locks = config.client()
+    code = keeper.hold(locks, lease_of(config, locks.settings.max_ttl))
+    locks.close()
+    if keeper.signal:
+        die_of(keeper.signal, os.getpid())
+    return code
+
+
+class _Keeper:
+    """Holds a lock in this process, and listens to stdin and signals meanwhile."""
+
+    def __init__(self, options: Namespace, voice: Voice) -> None:
+        self._options, self._voice = options, voice
+        self.signal = 0
+        self._cancel = threading.Event()
+        self._wake_in, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        for it in _ENDS:
+            signal.signal(it, self._ended)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+
+    def _ended(self, number: int, frame: object) -> None:
+        self.signal = number
+        self._cancel.set()
+
+    def _lost(self, lease: Lease) -> None:
+        os.write(self._wake, b"\0")
+
+    def hold(self, locks: Holdfast, ttl: float) -> int:
+        """Acquire, say so, hold, and release.
+
+        Returns:
+            The exit status.
+        """
+        lock = works.described(locks, self._options, ttl, self._lost)
+        try:
+            lease = lock.acquire(self._cancel)
+        except Cancelled:
+            return SIGNALLED + self.signal
+        facts = {"name": lease.name, "fences": lease.fences, "tokens": lease.tokens, "ttl": ttl, "pid": os.getpid()}
+        if len(lease.fences) == 1:
+            facts |= {"fence": lease.fence, "token": lease.token}
+        print(json.dumps(facts), flush=True)
+        kept = self._keep(lease, ttl)
+        if not kept:
+            self._voice.say(f"{lease.name!r} is lost ({reason_of(lease)}). Stop what it protected")
+            return LOST
+        lease.release(confirm=True)
+        return DONE
+
+    def _keep(self, lease: Lease, ttl: float) -> bool:
+        """Wait for the end. False: the lease is lost, and the guarded process was stopped."""
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        poll.register(self._wake_in, select.POLLIN)
+        margin, warned = MARGIN + ttl / 50, False
+        while not self.signal:
+            ready = dict(poll.poll(BEAT * 1000))
+            left = lease.remaining
+            if lease.state is not LeaseState.OPEN and left <= margin:
+                self._stop(signal.SIGKILL)
+                # So that `check()` tells why: the lease may have a moment left.
+                until = clock() + left
+                while lease.held and clock() < until:
+                    select.poll().poll(1)
+                return False
+            if lease.state is not LeaseState.OPEN and left <= margin + ttl / 3 and not warned:
+                warned = True
+                self._stop(signal.SIGTERM)
+            if self._wake_in in ready:
+                os.read(self._wake_in, 4096)
+            if 0 in ready and not os.read(0, 4096):
+                return True
+        return True
+
+    def _stop(self, number: int) -> None:
+        """Stop the process of --guard, and all that it has started but this one."""
+        guarded = self._options.guard
+        if guarded is None:
+            return
+        below = tree.descendants(guarded, without=(os.getpid(),))
+        # The process itself first, so that it does not go on when its children end.
+        for pid in (guarded, *(it.pid for it in below)):
+            tree.send(pid, number)
+
+
+def check(options: Namespace) -> int:
+    """Ask the nodes whether the lock of this command is still held."""
+    token, name = os.environ.get("HOLDFAST_TOKEN", ""), os.environ.get("HOLDFAST_NAME", "")
+    if not token or not name:
+        raise Usage(
+            "HOLDFAST_TOKEN and HOLDFAST_NAME are not set: `check` is for commands that `holdfast run` has started"
+        )
+    names = os.environ.get("HOLDFAST_NAMES", name).split("\n")
+    slots = os.environ.get("HOLDFAST_SLOT", "").split()
+    if slots:
+        names = [f"{name}[slot {it}]" for it in slots]
+    elif os.environ.get("HOLDFAST_TERM"):
+        names = [f"{name}[election]"]
+    with configuration(vars(options), os.environ).client() as locks:
+        quiet(Voice())
+        for it, mine in zip(names, token.split("\n"), strict=True):
+            status = locks.inspect(it)
+            if status.holder != mine and not any(reader.token == mine for reader in status.readers):
+                Voice().say(f"{it!r} is not held by this command any more. Stop what it protects")
+                return LOST
+    return DONE

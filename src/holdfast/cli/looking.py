@@ -1,0 +1,287 @@
+"""`ls`, `inspect`, `nodes` and `leader`: what is going on, and nothing is changed.
+
+Knows what the client tells of locks and nodes. Must not know processes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ..core import quorum
+from ..errors import message_of, readable
+from .codes import DONE, NO_QUORUM, NOBODY, SPLIT
+from .configuration import configuration
+from .durations import told
+from .running import quiet
+from .table import colored, dash, moment, objects, rounded, table
+from .voice import Voice
+
+if TYPE_CHECKING:
+    from ..base.election import Leader
+    from ..engine.crew import NodeStatus
+    from ..recipes.inspection import LockStatus, Reader, Waiter
+    from ..recipes.survey import Row
+    from ..sync import Holdfast
+
+_EVERY = 1.0  # seconds between two looks of --watch
+
+
+def client(options: Namespace) -> Holdfast:
+    """Make the client of a verb that looks: its log is silent, its errors are what it prints."""
+    quiet(Voice())
+    return configuration(vars(options), os.environ).client()
+
+
+# ------------------------------------------------ locks
+
+
+def ls(options: Namespace) -> int:
+    """List the locks that are held."""
+    with client(options) as locks:
+        if not options.long and not options.json:
+            for name in locks.names(options.pattern):
+                print(readable(name, len(name.encode()) * 4))
+            return DONE
+        survey = locks.survey(options.pattern)
+        if options.json:
+            # Row by row: many locks need no memory here.
+            for row in survey:
+                objects(row_of(row))
+            objects({"scanned": survey.scanned, "nodes": _searched(locks), "complete": True})
+        else:
+            table(HEAD, (columns(it) for it in sorted(survey, key=lambda it: it.name)))
+    return DONE
+
+
+def _searched(locks: Holdfast) -> int:
+    """On how many nodes a survey looks for keys: one of these has any lock that is held."""
+    sizes = Counter(it.shard for it in locks.nodes()).values()
+    return sum(size - quorum.majority(size) + 1 for size in sizes)
+
+
+def row_of(row: Row) -> dict[str, Any]:
+    """A lock as `ls --json` and `top --json` show it."""
+    return {
+        "name": row.name,
+        "kind": row.kind,
+        "group": row.group,
+        "slot": row.slot,
+        "state": row.state,
+        "holder": row.holder,
+        "owner": row.owner,
+        "note": row.note,
+        "asked": moment(row.asked),
+        "left": rounded(row.left),
+        "fence": row.fence,
+        "waiting": row.waiting,
+        "waits_since": moment(row.waits_since),
+        "votes": row.nodes,
+    }
+
+
+HEAD = ("NAME", "KIND", "HOLDER", "AGE", "LEFT", "WAIT", "FENCE", "NODES", "NOTE")
+
+
+def columns(row: Row) -> list[str]:
+    """A lock as `ls -l` and `top` show it."""
+    holder = "readers" if row.kind == "read" else readable(row.owner or row.holder or "-", 60)
+    left = "-" if row.left is None else told(row.left)
+    name = row.name if row.state == "held" else f"{row.name} ({row.state})"
+    note = readable(row.note or "-", 80)
+    fence = dash(row.fence)
+    return [name, row.kind, holder, _age(row.asked), left, str(row.waiting), fence, str(row.nodes), note]
+
+
+def _age(asked: datetime | None) -> str:
+    """For how long somebody has wanted it: by the nodes' clocks, less ours."""
+    return "-" if asked is None else told(max(0.0, (datetime.now(UTC) - asked).total_seconds()))
+
+
+def inspect(options: Namespace) -> int:
+    """Show locks node by node. The exit status is that of the last one."""
+    code = DONE
+    with client(options) as locks:
+        while True:
+            if options.watch:
+                first_line("looks every second: nodes do not report changes of a lock", options.json)
+            for name in options.names:
+                status = locks.inspect(name)
+                if options.json:
+                    objects(whole_of(status))
+                else:
+                    print(status, flush=True)
+                code = {"held": DONE, "free": NOBODY}.get(status.state, SPLIT)
+            if not options.watch:
+                return code
+            time.sleep(_EVERY)
+
+
+def whole_of(status: LockStatus) -> dict[str, Any]:
+    """A lock as `inspect --json` shows it."""
+    nodes = [
+        {
+            "node": it.node,
+            "error": None if it.error is None else message_of(it.error),
+            "holder": it.holder,
+            "left": rounded(it.ttl_left),
+            "fence": it.fence,
+            "waiting": it.waiting,
+        }
+        for it in status.nodes
+    ]
+    return {
+        "name": status.name,
+        "state": status.state,
+        "holder": status.holder,
+        "owner": status.owner,
+        "note": status.note,
+        "asked": moment(status.asked),
+        "left": rounded(status.ttl_left),
+        "fence": status.fence,
+        "queue": _people(status.queue),
+        "readers": _people(status.readers),
+        "nodes": nodes,
+    }
+
+
+def _people(found: Sequence[Waiter | Reader]) -> list[dict[str, Any]]:
+    return [
+        {"token": it.token, "owner": it.owner, "asked": moment(it.asked), "left": rounded(it.left), "nodes": it.nodes}
+        for it in found
+    ]
+
+
+def first_line(how: str, json: bool) -> None:
+    """Say how it is watched. On a terminal, each look begins at the top."""
+    if not json:
+        print(f"\x1b[H\x1b[J# {how}" if sys.stdout.isatty() else f"# {how}")
+
+
+# ------------------------------------------------ nodes
+
+
+def nodes(options: Namespace) -> int:
+    """Show how the nodes are."""
+    with client(options) as locks:
+        seen(locks)
+        while True:
+            found = locks.nodes()
+            if options.watch:
+                first_line("looks every second", options.json)
+            if options.json:
+                objects(nodes_of(found))
+            else:
+                show_nodes(found)
+            if not options.watch:
+                return DONE if usable(found) else NO_QUORUM
+            time.sleep(_EVERY)
+
+
+def usable(found: Sequence[NodeStatus]) -> bool:
+    """Is a majority of each set of nodes up?"""
+    return bool(nodes_of(found)["spare"] >= 0)
+
+
+def nodes_of(found: Sequence[NodeStatus]) -> dict[str, Any]:
+    """The nodes as `nodes --json` shows them. Of several sets, the numbers are of the worst."""
+    sets: dict[str, list[bool]] = {}
+    for it in found:
+        sets.setdefault(it.shard, []).append(it.state == "up")
+    needs = [(sum(ups), quorum.majority(len(ups))) for ups in sets.values()]
+    spare, up, needed = min((up - needed, up, needed) for up, needed in needs)
+    return {"quorum": needed, "up": up, "spare": spare, "nodes": [node_of(it) for it in found]}
+
+
+def show_nodes(found: Sequence[NodeStatus]) -> None:
+    """Print the nodes as columns."""
+    table(("NODE", "STATE", "SINCE", "SERVER", "ROUND TRIP", "CLOCK", "WHY"), map(_node_columns, found))
+    up = sum(it.state == "up" for it in found)
+    whole = nodes_of(found)
+    needed = "" if len({it.shard for it in found}) > 1 else f", {whole['quorum']} are needed"
+    print(f"{up} of {len(found)} are up{needed}, {max(whole['spare'], 0)} more may fail", flush=True)
+
+
+def seen(locks: Holdfast) -> tuple[NodeStatus, ...]:
+    """How the nodes are, once each was asked. A majority that is missing is no error here."""
+    from ..errors import HoldfastError
+
+    try:
+        return locks.ready(1.0)
+    except HoldfastError:
+        return locks.nodes()
+
+
+def node_of(status: NodeStatus) -> dict[str, Any]:
+    """A node as `nodes --json` shows it."""
+    return {
+        "node": status.node,
+        "shard": status.shard,
+        "state": status.state,
+        "guard_left": rounded(status.guard_left),
+        "since": rounded(status.since),
+        "version": status.version,
+        "run_id": status.run_id,
+        "uptime": rounded(status.uptime),
+        "rtt": None if status.rtt is None else round(status.rtt, 6),
+        "ahead": rounded(status.ahead),
+        "answered": status.answered,
+        "owing": status.owing,
+        "repaired": status.repaired,
+        "cause": None if status.cause is None else message_of(status.cause),
+        "warnings": list(status.warnings),
+    }
+
+
+def _node_columns(status: NodeStatus) -> list[str]:
+    ahead = "-" if status.ahead is None else f"{status.ahead * 1000:+.0f} ms"
+    trip = "-" if status.rtt is None else f"{status.rtt * 1000:.1f} ms"
+    cause = ", ".join(status.warnings) if status.cause is None else message_of(status.cause)
+    state = status.state if status.guard_left is None else f"{status.state} {told(status.guard_left)}"
+    return [status.node, state, told(status.since), dash(status.version), trip, ahead, cause]
+
+
+# ------------------------------------------------ leaders
+
+
+def leader(options: Namespace) -> int:
+    """Print who leads, once or at each change."""
+    with client(options) as locks:
+        if options.ready:
+            locks.ready(2.0)
+            return DONE
+        election = locks.election(options.name)
+        if not options.watch:
+            found = election.leader()
+            _say_leader(found, options.json)
+            return DONE if found else NOBODY
+        for change in election.observe():
+            _say_leader(change, options.json)
+    return DONE
+
+
+def _say_leader(found: Leader, json: bool) -> None:
+    if json:
+        objects(
+            {
+                "name": found.name,
+                "leader": found.value,
+                "term": found.term,
+                "version": found.version,
+                "certain": found.certain,
+            }
+        )
+    elif found:
+        print(
+            readable(found.value or "", 65536)
+            + ("" if found.certain else colored("  (no majority answers)", "warning")),
+            flush=True,
+        )
+    else:
+        print("-", flush=True)

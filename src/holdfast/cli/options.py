@@ -1,0 +1,472 @@
+"""The command line: which verbs there are, their options, and their help.
+
+Knows `argparse`. Must not know what a verb does. Only the parser of the verb that is asked for is
+made.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NamedTuple, Never
+
+from ..errors import ConfigError, message_of
+from . import durations
+from .codes import BUSY, USAGE
+
+Parser = argparse.ArgumentParser
+
+
+class Verb(NamedTuple):
+    """A verb of the command line.
+
+    Attributes:
+        usage: What follows the verb, after its options.
+        does: What it does, in a line.
+        options: Adds its options and arguments to a parser.
+        examples: Lines for the end of its help.
+        runs: The function that does it, as "module:name".
+        connects: Whether it uses nodes, and has the options that say which.
+    """
+
+    usage: str
+    does: str
+    options: Callable[[Parser], None]
+    examples: str
+    runs: str
+    connects: bool = True
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30, width=100)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Never:
+        raise Usage(f"{message}. `holdfast help {self.prog.split()[-1]}` has the options and examples")
+
+
+class Usage(Exception):
+    """The command line is wrong."""
+
+    code = USAGE
+
+
+def _value(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A reader for argparse, whose complaint is the error's own."""
+
+    def reads(text: str) -> Any:
+        try:
+            return read(text)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(message_of(error)) from None
+
+    return reads
+
+
+duration = _value(durations.seconds_of)
+slot = _value(durations.slot_of)
+rate = _value(durations.rate_of)
+
+
+def parser_of(name: str) -> Parser:
+    """Make the parser of a verb.
+
+    Args:
+        name: The verb.
+
+    Raises:
+        Usage: There is no such verb.
+    """
+    if name not in VERBS:
+        import difflib
+
+        near = difflib.get_close_matches(name, VERBS, 1)
+        raise Usage(
+            f"unknown verb {name!r}.{f' Did you mean {near[0]}?' if near else ''} `holdfast help` lists the verbs"
+        )
+    verb = VERBS[name]
+    parser = _Parser(
+        prog=f"holdfast {name}",
+        usage=f"holdfast {name} [options] {verb.usage}".rstrip(),
+        description=verb.does,
+        epilog=verb.examples,
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    verb.options(parser)
+    if verb.connects:
+        _nodes(parser)
+    return parser
+
+
+def _nodes(parser: Parser) -> None:
+    group = parser.add_argument_group(
+        "which nodes", "each also by HOLDFAST_..., or in a file: `holdfast help configuration`"
+    )
+    group.add_argument("--nodes", metavar="URLS", type=str.split, help="addresses of the nodes, separated by spaces")
+    group.add_argument("--max-ttl", metavar="DUR", type=duration, help="the longest lease of all clients (default 30s)")
+    group.add_argument("--prefix", help="what all names begin with on the nodes")
+    group.add_argument("--owner", help="who this is, for others (default host:pid)")
+    group.add_argument("--credentials-file", metavar="FILE", help="one line, user:password, mode 0600")
+    group.add_argument("--ca", metavar="FILE", help="authorities for rediss://")
+    group.add_argument("--tls-cert", metavar="FILE", dest="cert", help="certificate of this client")
+    group.add_argument("--tls-key", metavar="FILE", dest="key", help="private key of this client")
+    group.add_argument("--config", metavar="FILE", help="a configuration file")
+    group.add_argument("--profile", metavar="NAME", help="use the table [profile.NAME] of the file")
+
+
+def _voice(parser: Parser) -> None:
+    group = parser.add_argument_group("what it says", "on stderr; stdout belongs to the command")
+    group.add_argument("-q", "--quiet", action="store_true", help="nothing but errors of usage")
+    group.add_argument(
+        "-v", "--verbose", action="store_true", help="waiting, acquired, released, and what the nodes say"
+    )
+    group.add_argument("--json", action="store_true", help="events as lines of JSON on stderr")
+    group.add_argument("--status-fd", metavar="N", type=int, help="events as lines of JSON to this descriptor")
+
+
+def _waits(parser: Parser) -> None:
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("-n", "--nonblock", action="store_true", help=f"try once; exit {BUSY} if somebody else has it")
+    either.add_argument(
+        "-w", "--wait", metavar="DUR", type=duration, help=f"wait at most so long, then exit {BUSY} (default: for ever)"
+    )
+
+
+def _kinds(parser: Parser) -> None:
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("-s", "--shared", action="store_true", help="hold it with other readers (-s); writers say -x")
+    either.add_argument(
+        "-x", "--exclusive", action="store_true", help="be the writer of a lock that readers hold by -s"
+    )
+    either.add_argument(
+        "--slots", metavar="K", type=int, help="at most K at a time; HOLDFAST_SLOT says which one this is"
+    )
+    parser.add_argument("--count", metavar="C", type=int, default=1, help="take C of the K slots, all or none")
+    parser.add_argument(
+        "--and", metavar="NAME", dest="also", action="append", default=[], help="hold this name too, all or none"
+    )
+    parser.add_argument(
+        "--fail-open", action="store_true", help="run without the lock if no majority of the nodes answers"
+    )
+
+
+def _note(parser: Parser) -> None:
+    parser.add_argument(
+        "--note", metavar="TEXT", help="what others see of the holder (default: user@host pid: command; '': no note)"
+    )
+
+
+def _supervises(parser: Parser) -> None:
+    group = parser.add_argument_group("how the command is stopped")
+    group.add_argument("--ttl", metavar="DUR", type=duration, help="how long others wait after a crash (default 15s)")
+    group.add_argument(
+        "--kill-after",
+        metavar="DUR",
+        type=duration,
+        help="time between TERM and KILL (default 5s, at most a third of the ttl)",
+    )
+    group.add_argument("--max-hold", metavar="DUR", type=duration, help="stop the command after so long; exit 124")
+    group.add_argument(
+        "--on-lost",
+        choices=("kill", "term"),
+        default="kill",
+        help="if the lease is lost without warning: KILL at once (default); or TERM first: others may hold it",
+    )
+    group.add_argument(
+        "--leftovers",
+        choices=("kill", "wait", "leave"),
+        default="kill",
+        help="processes that the command leaves: end them (default), keep the lock until they end, or leave them alone",
+    )
+    group.add_argument(
+        "--signal",
+        choices=("group", "child"),
+        default="group",
+        help="pass signals to the command's group (default), or to it alone",
+    )
+
+
+def _command(parser: Parser, what: str, meaning: str) -> None:
+    parser.add_argument("name", metavar=what, help=meaning)
+    parser.add_argument("rest", metavar="CMD", nargs=argparse.REMAINDER, help="the command and its arguments")
+    parser.add_argument("-c", "--command", metavar="LINE", help="run a line of shell (sh -c LINE) instead of CMD")
+
+
+def _run(parser: Parser) -> None:
+    _waits(parser)
+    parser.add_argument(
+        "-E", "--conflict-exit-code", metavar="N", type=int, default=BUSY, help="instead of 75; `-E 0` skips quietly"
+    )
+    _kinds(parser)
+    _note(parser)
+    _supervises(parser)
+    _voice(parser)
+    _command(parser, "NAME", "the lock's name")
+
+
+def _hold(parser: Parser) -> None:
+    _waits(parser)
+    _kinds(parser)
+    _note(parser)
+    parser.add_argument("--ttl", metavar="DUR", type=duration, help="how long others wait after a crash (default 15s)")
+    parser.add_argument(
+        "--guard", metavar="PID", type=int, help="stop this process if the lease is lost: TERM, then KILL"
+    )
+    parser.add_argument("name", metavar="NAME", help="the lock's name")
+
+
+def _once(parser: Parser) -> None:
+    parser.add_argument("--per", metavar="DUR", type=slot, help="once in each slot: a duration, or day, week, month")
+    parser.add_argument(
+        "--keep", metavar="DUR", type=duration, help="how long it counts as done (default: twice --per)"
+    )
+    parser.add_argument(
+        "-w", "--wait", metavar="DUR", type=duration, default=0.0, help="wait while another runs it (default 0)"
+    )
+    _note(parser)
+    _supervises(parser)
+    _voice(parser)
+    _command(parser, "KEY", "what is done once")
+
+
+def _elect(parser: Parser) -> None:
+    parser.add_argument("--again", action="store_true", help="campaign again when the command has ended")
+    parser.add_argument(
+        "--value", "--note", metavar="TEXT", help="what the leader announces, and others see (default: host:pid)"
+    )
+    parser.add_argument("-w", "--wait", metavar="DUR", type=duration, help="campaign at most so long, then exit 75")
+    _supervises(parser)
+    _voice(parser)
+    _command(parser, "NAME", "the election's name")
+
+
+def _rate(parser: Parser) -> None:
+    parser.add_argument(
+        "-w", "--wait", metavar="DUR", type=duration, help="wait at most so long for a turn (default: for ever)"
+    )
+    parser.add_argument("-n", "--nonblock", action="store_true", help="do not wait: exit 75 if the limit is used up")
+    parser.add_argument("--key", dest="whose", metavar="K", help="each key has a limit of its own")
+    parser.add_argument("-c", "--command", metavar="LINE", help="run a line of shell (sh -c LINE) instead of CMD")
+    parser.add_argument("name", metavar="NAME", help="the rate's name")
+    parser.add_argument("limit", metavar="LIMIT/PERIOD", type=rate, help="such as 10/1m")
+    parser.add_argument("rest", metavar="CMD", nargs=argparse.REMAINDER, help="the command and its arguments")
+
+
+def _leader(parser: Parser) -> None:
+    parser.add_argument("--watch", action="store_true", help="print each change, as the nodes report it")
+    parser.add_argument(
+        "--ready", action="store_true", help="for probes: 0 if a majority of the nodes answers, leader or not"
+    )
+    parser.add_argument("--json", action="store_true", help="objects of JSON, one a line")
+    parser.add_argument("name", metavar="NAME", help="the election's name")
+
+
+def _ls(parser: Parser) -> None:
+    parser.add_argument("-l", "--long", action="store_true", help="who holds each, for how long, and how many wait")
+    parser.add_argument("--json", action="store_true", help="objects of JSON, one a line")
+    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="*", help="with *, ? and [a-z] (default: all)")
+
+
+def _inspect(parser: Parser) -> None:
+    parser.add_argument("--watch", action="store_true", help="look every second (the nodes do not report changes)")
+    parser.add_argument("--json", action="store_true", help="objects of JSON, one a line")
+    parser.add_argument("names", metavar="NAME", nargs="+", help="the locks' names")
+
+
+def _json_only(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _watched(parser: Parser) -> None:
+    parser.add_argument("--watch", action="store_true", help="look again and again")
+    _json_only(parser)
+
+
+def _top(parser: Parser) -> None:
+    parser.add_argument(
+        "--every", metavar="DUR", type=duration, default=1.0, help="time between two looks (default 1s)"
+    )
+    parser.add_argument(
+        "--count", metavar="N", type=int, help="look N times (default: on a terminal until Ctrl-C, elsewhere once)"
+    )
+    parser.add_argument("--json", action="store_true", help="each look as an object of JSON on a line")
+    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="*", help="with *, ? and [a-z] (default: all)")
+
+
+def _bench(parser: Parser) -> None:
+    parser.add_argument("--seconds", metavar="DUR", type=duration, default=10.0, help="for how long (default 10s)")
+    _json_only(parser)
+
+
+def _release(parser: Parser) -> None:
+    parser.add_argument("--reason", metavar="TEXT", required=True, help="why; the log shows it")
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument("--only", metavar="TOKEN", help="take it from this holder and from nobody else")
+    either.add_argument("--any", action="store_true", help="take it from anybody")
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
+    parser.add_argument("name", metavar="NAME", help="the lock's name")
+
+
+def _repair(parser: Parser) -> None:
+    parser.add_argument(
+        "--pause", metavar="DUR", type=duration, default=0.01, help="rest after each step (default 10ms)"
+    )
+    _json_only(parser)
+
+
+def _local(parser: Parser) -> None:
+    parser.add_argument("-n", "--count", metavar="N", type=int, default=5, help="how many nodes (default 5)")
+    parser.add_argument("rest", metavar="CMD", nargs=argparse.REMAINDER, help="the command (default: your shell)")
+
+
+def _completion(parser: Parser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="for which shell")
+
+
+def _metrics(parser: Parser) -> None:
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument("--grafana", action="store_true", help="the dashboard, as JSON to import")
+    either.add_argument("--alerts", action="store_true", help="the alert rules, as YAML for rule_files")
+
+
+def _help(parser: Parser) -> None:
+    parser.add_argument("topic", metavar="VERB|STATUS|configuration|man", nargs="?", help="what to explain")
+
+
+def _nothing(parser: Parser) -> None:
+    return
+
+
+GAPS = """\
+The command's whole process tree is dead before anybody else can hold the lock, whichever process is
+killed or stopped. Two gaps remain: both `holdfast` processes are killed in the same moment, or
+everything is frozen together and thawed later. For these, and for what a command has sent already,
+pass HOLDFAST_FENCE to what the lock protects, and let it refuse an older fence.
+(On macOS only the command's process group is stopped.)
+
+One name has one kind. If you use -s for readers, the writers say -x."""
+
+VERBS: dict[str, Verb] = {
+    "run": Verb(
+        "NAME [--] CMD [ARG...]",
+        "Run a command while holding a lock.",
+        _run,
+        "examples:\n"
+        "  holdfast run deploy -- ./deploy.sh         wait for the lock, for ever\n"
+        "  holdfast run -n -E 0 backup -- backup.sh   skip quietly if the last one still runs\n"
+        "  holdfast run -w 5m deploy -c 'make && ./deploy.sh $HOLDFAST_FENCE'\n"
+        "  holdfast run --slots 4 gpu -- train.py     at most four at a time\n\n" + GAPS,
+        "running:run",
+    ),
+    "hold": Verb(
+        "NAME",
+        "Hold a lock for a shell script, until stdin ends or a signal comes. Prints JSON when it has the lock.",
+        _hold,
+        "example:\n"
+        "  coproc LOCK { holdfast hold --guard $$ deploy; }\n"
+        '  read -r held <&"${LOCK[0]}" || exit 75\n'
+        "  ./migrate.sh\n"
+        "  exec {LOCK[1]}>&-                          releases it",
+        "holding:hold",
+    ),
+    "once": Verb(
+        "(--per DUR | --keep DUR) KEY [--] CMD [ARG...]",
+        "Of all that ask, one runs the command. If it fails, the next one tries.",
+        _once,
+        "examples:\n"
+        "  holdfast once --per 5m report -- report.py    on every host, by cron: once in each 5 minutes\n"
+        "  holdfast once --per day --keep 30d bill -- bill.sh\n"
+        "  holdfast once --keep 1d migrate-17 -w 10m -- ./migrate.sh",
+        "running:once",
+    ),
+    "elect": Verb(
+        "NAME [--] CMD [ARG...]",
+        "Run a command while leading.",
+        _elect,
+        "example:\n  holdfast elect --again poller -- python -m poller    one works, the others stand by",
+        "running:elect",
+    ),
+    "leader": Verb("NAME", "Print who leads.", _leader, "example:\n  holdfast leader --watch poller", "looking:leader"),
+    "rate": Verb(
+        "NAME LIMIT/PERIOD [--] CMD [ARG...]",
+        "Run a command when the rate allows it.",
+        _rate,
+        "example:\n  holdfast rate -w 10s mail 10/1m -- send-mail",
+        "running:rate",
+    ),
+    "ls": Verb("[PATTERN]", "List the locks that are held.", _ls, "example:\n  holdfast ls -l 'deploy*'", "looking:ls"),
+    "inspect": Verb(
+        "NAME...",
+        "Show locks node by node: holder, fence, queue. Exit 0: held, 1: free, 3: split, 69: no quorum.",
+        _inspect,
+        "example:\n  holdfast inspect deploy",
+        "looking:inspect",
+    ),
+    "top": Verb(
+        "[PATTERN]",
+        "Show nodes, locks and queues, again and again. Those that most wait for come first.",
+        _top,
+        "examples:\n  holdfast top\n  holdfast top --count 60 --every 1m --json 'deploy*' >> locks.jsonl",
+        "top:top",
+    ),
+    "release": Verb(
+        "NAME",
+        "Take a lock away from its holder. What it protected may still be going on.",
+        _release,
+        "example:\n  holdfast release --reason 'host is gone' --only TOKEN deploy    (`inspect` shows the token)",
+        "operating:release",
+    ),
+    "repair": Verb("", "Write back what restarted nodes have forgotten.", _repair, "", "operating:repair"),
+    "nodes": Verb("", "Show how the nodes are.", _watched, "", "looking:nodes"),
+    "doctor": Verb(
+        "",
+        "Say what is wrong with the nodes, and what to do. Exit 0: all well, 1: warnings, 2: unsafe, 69: no quorum.",
+        _watched,
+        "",
+        "doctor:doctor",
+    ),
+    "bench": Verb(
+        "",
+        "Measure this machine against these nodes: a round trip, a lock, a hand-over between two processes.",
+        _bench,
+        "It takes locks whose names begin with holdfast.bench: and no others.",
+        "bench:bench",
+    ),
+    "check": Verb("", "Inside a command: is the lock still held? Exit 0: yes, 76: no.", _nothing, "", "holding:check"),
+    "local": Verb(
+        "[--] CMD [ARG...]",
+        "Start nodes for a command, and stop them with it.",
+        _local,
+        "example:\n  holdfast local -- sh -c 'holdfast run a -- env | grep HOLDFAST_'",
+        "operating:local",
+        connects=False,
+    ),
+    "metrics": Verb(
+        "(--grafana | --alerts)",
+        "Print the dashboard for Grafana, or the alert rules for Prometheus.",
+        _metrics,
+        "example:\n  holdfast metrics --alerts > /etc/prometheus/holdfast.yaml",
+        "operating:metrics",
+        connects=False,
+    ),
+    "completion": Verb(
+        "bash|zsh|fish",
+        "Print a completion script.",
+        _completion,
+        "example:\n  holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast",
+        "completion:completion",
+        connects=False,
+    ),
+    "version": Verb("", "Print the version.", _nothing, "", "helping:version", connects=False),
+    "help": Verb(
+        "[VERB|STATUS|configuration|man]",
+        "Explain a verb, or an exit status.",
+        _help,
+        "",
+        "helping:help",
+        connects=False,
+    ),
+}

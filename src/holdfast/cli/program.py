@@ -1,0 +1,70 @@
+"""The program: from the words of the command line to an exit status.
+
+Knows verbs and errors. Must not know what a verb does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from ..errors import HoldfastError
+from .codes import BUG, DONE, USAGE, code_of
+from .options import VERBS, Usage, parser_of
+from .voice import Voice, explained
+
+_HELP = ("-h", "--help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command `holdfast`.
+
+    Args:
+        arguments: The words after the command (default: those of this process).
+
+    Returns:
+        The exit status.
+
+    Raises:
+        SystemExit: Help was printed.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in _HELP:
+        words = ["help", *words[1:]]
+    if words[0] == "--version":
+        words = ["version"]
+    if words[0] == "lock":
+        # For people who come from `consul lock` and `etcdctl lock`.
+        words[0] = "run" if _has_command(words[1:]) else "hold"
+    try:
+        return _ran(words)
+    except Usage as wrong:
+        Voice().say(str(wrong))
+        return USAGE
+    except HoldfastError as error:
+        Voice().say(explained(error))
+        return code_of(error)
+    except BrokenPipeError:
+        # The reader of stdout has gone, as `head` does. Nothing may be written at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return DONE
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        Voice().say(f"this is a fault of holdfast: {type(error).__name__}: {error}. Please report it")
+        return BUG
+
+
+def _ran(words: list[str]) -> int:
+    verb, *rest = words
+    options = parser_of(verb).parse_args(rest)
+    module, _, function = VERBS[verb].runs.partition(":")
+    does = getattr(import_module(f"{__package__}.{module}"), function)
+    return int(does(options))
+
+
+def _has_command(words: list[str]) -> bool:
+    options = parser_of("run").parse_args(words)
+    return bool(options.rest or options.command)

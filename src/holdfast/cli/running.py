@@ -1,0 +1,249 @@
+"""`run`, `once`, `elect` and `rate`: from options to a supervised command.
+
+Knows options and the client. Must not know how a command is supervised.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import shlex
+import socket
+from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..checks import seconds
+from ..errors import ConfigError, readable
+from . import command, works
+from .codes import BUSY, NOT_FOUND
+from .configuration import Configuration, configuration
+from .front import Front
+from .held import held_already
+from .job import Job, Work
+from .options import Usage
+from .voice import NORMAL, QUIET, VERBOSE, Voice
+
+if TYPE_CHECKING:
+    from ..sync import Holdfast
+
+TTL = 15.0  # seconds
+SHORTEST = 1.0  # seconds: time enough to stop a command
+_KILL_AFTER = 5.0  # seconds
+_NOTED = 200  # characters of a command that others see
+
+
+def run(options: Namespace) -> int:
+    """Run a command while holding a lock."""
+    check_kinds(options)
+    names = () if options.slots is not None else (options.name, *options.also)
+    if again := held_already(names, os.environ):
+        raise Usage(
+            f"{', '.join(map(repr, again))} is held already by a process around this one, which would wait for "
+            "itself. Use another name. If that process has ended, run `env -u HOLDFAST_HELD holdfast ...`"
+        )
+    return _supervised(options, "run", names, lambda ttl: works.locked(options, ttl), options.conflict_exit_code)
+
+
+def once(options: Namespace) -> int:
+    """Run a command if nobody else has."""
+    if options.per is None and options.keep is None:
+        raise Usage("say --per (once in each slot of time) or --keep (how long it counts as done)")
+    keep = _kept(options)
+    return _supervised(
+        options,
+        "once",
+        (),
+        lambda ttl: works.done_once(options.name, keep, options.per, ttl, options.wait, options.note),
+        BUSY if options.per is None else 0,
+    )
+
+
+def elect(options: Namespace) -> int:
+    """Run a command while leading."""
+    value = f"{socket.gethostname()}:{os.getpid()}" if options.value is None else options.value
+    return _supervised(
+        options,
+        "elect",
+        (),
+        lambda ttl: works.elected(options.name, value, ttl, options.wait),
+        BUSY,
+        again=options.again,
+    )
+
+
+def rate(options: Namespace) -> int:
+    """Wait for a turn, and become the command. Nothing is held while it runs."""
+    path, argv, code = _command_of(options)
+    if code:
+        return code
+    limit, period = options.limit
+    signals = command.Signals()
+    with configuration(vars(options), os.environ).client() as locks:
+        wait = 0.0 if options.nonblock else options.wait
+        locks.rate(options.name, limit, period, key=options.whose, wait=wait).acquire()
+    signals.restore()
+    os.execve(path, argv, os.environ)
+
+
+def check_kinds(options: Namespace) -> None:
+    """Refuse options of the lock that do not go together."""
+    if options.also and (options.slots is not None or options.shared or options.exclusive):
+        raise Usage("--and takes several plain locks; it goes with neither --slots nor -s nor -x")
+    if options.count != 1 and options.slots is None:
+        raise Usage("--count says how many of the --slots to take")
+    if options.shared and options.note:
+        raise Usage("-s has no --note: many readers hold the lock at once")
+
+
+def note_of(options: Namespace, line: str) -> str:
+    """What others see of the holder: of the option, or who runs what.
+
+    Args:
+        options: The command line.
+        line: The command, for people.
+    """
+    if (given := getattr(options, "note", None)) is not None:
+        return str(given)
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # (An id without a name, as in some containers.)
+        user = str(os.getuid())
+    return readable(f"{user}@{socket.gethostname()} {os.getpid()}: {line}", _NOTED)
+
+
+def _kept(options: Namespace) -> float:
+    if options.keep is not None:
+        return float(options.keep)
+    if isinstance(options.per, str):
+        raise Usage(f"with --per {options.per}, say --keep too: how long it counts as done, such as --keep 60d")
+    return 2 * float(options.per)
+
+
+def _supervised(
+    options: Namespace,
+    verb: str,
+    names: tuple[str, ...],
+    work: Callable[[float], Work],
+    conflict: int,
+    again: bool = False,
+) -> int:
+    path, argv, code = _command_of(options)
+    if code:
+        return code
+    options.note = note_of(options, shlex.join(argv))
+    signals, voice = command.Signals(), voice_of(options)
+    config = configuration(vars(options), os.environ)
+    # Made here only to find what cannot work, before anything is forked. It connects to nothing.
+    probe = config.client()
+    ttl = lease_of(config, probe.settings.max_ttl)
+    if verb == "run":
+        works.described(probe, options, ttl)
+    kill_after, max_hold = _spans(options, ttl)
+    name = ",".join((options.name, *options.also)) if verb == "run" else options.name
+    job = Job(
+        verb=verb,
+        name=name,
+        names=names,
+        looks_at=_looks_at(options, verb),
+        client=partial(_client, config, probe.settings.owner, voice),
+        work=work(ttl),
+        argv=argv,
+        path=path,
+        ttl=ttl,
+        kill_after=kill_after,
+        max_hold=max_hold,
+        on_lost=options.on_lost,
+        leftovers=options.leftovers,
+        scope=options.signal,
+        conflict=conflict,
+        again=again,
+    )
+    return Front(job, voice, signals).run()
+
+
+def _spans(options: Namespace, ttl: float) -> tuple[float, float]:
+    """The seconds between TERM and KILL, and those that the command may run."""
+    kill_after = min(_KILL_AFTER, ttl / 3) if options.kill_after is None else float(options.kill_after)
+    if kill_after > ttl / 3:
+        given = f"--kill-after {kill_after:g}s"
+        raise Usage(f"{given} is longer than a third of the ttl, {ttl / 3:g}s: raise --ttl, or take less")
+    if options.max_hold is None:
+        return kill_after, inf
+    return kill_after, seconds(options.max_hold, "--max-hold", least=kill_after)
+
+
+def _looks_at(options: Namespace, verb: str) -> str:
+    if verb == "elect":
+        return f"{options.name}[election]"
+    return options.name if verb == "run" and options.slots is None else ""
+
+
+def _client(config: Configuration, owner: str, voice: Voice) -> Holdfast:
+    quiet(voice)
+    return config.client(owner=owner)
+
+
+def quiet(voice: Voice) -> None:
+    """Have the library's log say nothing, or with -v what the nodes say."""
+    logger = logging.getLogger("holdfast")
+    logger.propagate = False
+    if voice.level < VERBOSE:
+        logger.addHandler(logging.NullHandler())
+        logger.setLevel(logging.CRITICAL + 1)
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("holdfast: %(message)s"))
+    logger.addHandler(handler)
+
+
+def voice_of(options: Namespace) -> Voice:
+    """Make the voice that the options ask for."""
+    if options.status_fd is not None:
+        try:
+            os.set_inheritable(options.status_fd, False)
+        except OSError as error:
+            raise Usage(
+                f"--status-fd {options.status_fd}: {error.strerror}. Open it first, as with 3>status.json"
+            ) from None
+    level = QUIET if options.quiet else VERBOSE if options.verbose else NORMAL
+    return Voice(level, options.json, options.status_fd)
+
+
+def lease_of(config: Configuration, max_ttl: float) -> float:
+    """Return the length of the lease: of the option, of HOLDFAST_TTL, of a file, or the default."""
+    given = config.values.get("ttl")
+    if given is None and (text := os.environ.get("HOLDFAST_TTL", "").strip()):
+        given = float(text)
+    if given is None:
+        return min(TTL, max_ttl)
+    if not SHORTEST <= given <= max_ttl:
+        raise ConfigError(f"--ttl is {SHORTEST:g} s to max_ttl, which is {max_ttl:g} s; not {given:g} s")
+    return float(given)
+
+
+def _command_of(options: Namespace) -> tuple[str, list[str], int]:
+    """The file of the command, its words, and the exit status if there is no such file."""
+    rest = list(options.rest)
+    line = options.command
+    if rest[:1] in (["-c"], ["--command"]) and line is None and len(rest) == 2:
+        # As `flock NAME -c LINE` has it.
+        line, rest = rest[1], []
+    if rest[:1] == ["--"]:
+        rest = rest[1:]
+    elif rest and rest[0].startswith("-"):
+        raise Usage(
+            f"{rest[0]} comes after NAME: options end there. Write them before NAME, and the command behind `--`"
+        )
+    if (line is None) == (not rest):
+        raise Usage("say what to run: a command behind NAME, or -c LINE")
+    argv = rest if line is None else ["sh", "-c", line]
+    path, code = command.found(argv[0], os.environ.get("PATH", os.defpath))
+    if code:
+        what = "not found" if code == NOT_FOUND else "cannot be executed"
+        Voice().say(f"{argv[0]}: {what}. The lock was not asked for")
+    return path, argv, code

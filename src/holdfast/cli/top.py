@@ -1,0 +1,111 @@
+"""`top`: nodes, locks and queues, again and again.
+
+Knows surveys and the terminal. Must not know what a lock protects. The nodes report changes only to
+those who hold a lock or wait for it, so this looks by itself, and takes little of their time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from argparse import Namespace
+from datetime import UTC, datetime
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from ..checks import seconds
+from ..errors import HoldfastError, message_of
+from .codes import DONE, NO_QUORUM
+from .looking import HEAD, client, columns, nodes_of, row_of, seen, show_nodes, usable
+from .options import Usage
+from .table import objects, table
+
+if TYPE_CHECKING:
+    from ..recipes.survey import Row
+    from ..sync import Holdfast
+
+# The share of the nodes' time that a survey may take, so that locks hardly notice it.
+_SHARE = 0.1
+# On a terminal: its second screen without a cursor, and back to the first one.
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_HOME, _END = "\x1b[H", "\x1b[J"
+_AROUND = 4  # lines around both tables
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def top(options: Namespace) -> int:
+    """Look at everything, and again."""
+    every = seconds(options.every, "--every", least=0.1)
+    screen = sys.stdout.isatty() and not options.json
+    count = options.count if options.count is not None else None if screen else 1
+    if count is not None and count < 1:
+        raise Usage(f"--count is 1 or more, not {count}")
+    with client(options) as locks:
+        seen(locks)
+        if not screen:
+            return _looks(locks, options, every, count, False)
+        for it in _ENDS:
+            signal.signal(it, _interrupted)
+        sys.stdout.write(_ENTER)
+        try:
+            return _looks(locks, options, every, count, True)
+        except KeyboardInterrupt:
+            return DONE
+        finally:
+            sys.stdout.write(_LEAVE)
+            sys.stdout.flush()
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _looks(locks: Holdfast, options: Namespace, every: float, count: int | None, screen: bool) -> int:
+    done = 0
+    while True:
+        found, why, scanned = _surveyed(locks, options.pattern)
+        if options.json:
+            objects({
+                "at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+                **nodes_of(locks.nodes()),
+                "locks": [row_of(it) for it in found],
+                "scanned": scanned,
+                "complete": not why,
+            })
+        else:
+            _show(locks, found, why, every, screen)
+        done += 1
+        if done == count:
+            return DONE if usable(locks.nodes()) else NO_QUORUM
+        time.sleep(every)
+
+
+def _surveyed(locks: Holdfast, pattern: str) -> tuple[list[Row], str, int]:
+    """The locks, those that most wait for first; why there are no more; and how many keys exist."""
+    found: list[Row] = []
+    survey = locks.survey(pattern, pause=_SHARE)
+    why = ""
+    try:
+        for row in survey:
+            found.append(row)
+    except HoldfastError as error:
+        why = message_of(error)
+    found.sort(key=lambda it: (-it.waiting, it.asked or datetime.now(UTC), it.name))
+    return found, why, survey.scanned
+
+
+def _show(locks: Holdfast, found: list[Row], why: str, every: float, screen: bool) -> None:
+    nodes = locks.nodes()
+    room, width = len(found), None
+    if screen:
+        sys.stdout.write(_HOME + _END)
+        width, lines = os.get_terminal_size(1)
+        # One line too many would scroll the first ones away.
+        room = max(1, lines - len(nodes) - _AROUND - 1)
+    print(f"# looks every {every:g} s: nodes do not report changes" + ("; Ctrl-C ends" if screen else ""))
+    show_nodes(nodes)
+    print(why or f"locks: {len(found)}; waiting for them: {sum(it.waiting for it in found)}")
+    table(HEAD, map(columns, found[:room]), width)
+    sys.stdout.flush()

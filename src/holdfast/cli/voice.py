@@ -1,0 +1,91 @@
+"""What the command says on stderr and to `--status-fd`.
+
+Knows descriptors. Must not know what happened. It never blocks for long: a reader that does not
+read must not keep a supervisor from its deadline.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import message_of
+
+QUIET, NORMAL, VERBOSE = 0, 1, 2
+PATIENCE = 100  # milliseconds for which a full pipe is waited for
+# Bytes of a line: a pipe that can be written to has room for 4,096.
+_LONGEST = 4000
+
+
+class Voice:
+    """Writes lines for people to stderr, and lines of JSON to a descriptor."""
+
+    def __init__(self, level: int = NORMAL, json: bool = False, status: int | None = None) -> None:
+        self.level, self.json, self.status = level, json, status
+        self.terminal = os.isatty(2)
+        # Is the last line on the terminal one that is written over?
+        self._open = False
+
+    def say(self, text: str, level: int = NORMAL) -> None:
+        """Write one line for people, if this level is wanted."""
+        if level <= self.level:
+            self._line(f"holdfast: {printable(text)}\n")
+
+    def over(self, text: str) -> None:
+        """Write a line on the terminal that the next one replaces."""
+        if self.level >= NORMAL:
+            self._line(f"\r\x1b[Kholdfast: {printable(text)}")
+            self._open = True
+
+    def clear(self) -> None:
+        """Remove the line that would be replaced, if there is one."""
+        if self._open:
+            self._open = False
+            put(2, b"\r\x1b[K")
+
+    def note(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Write an event as a line of JSON, if somebody wants these."""
+        if self.status is None and not self.json:
+            return
+        import json
+
+        line = json.dumps({"event": event, **facts}, ensure_ascii=True).encode() + b"\n"
+        if self.json:
+            self.clear()
+            put(2, line)
+        if self.status is not None:
+            put(self.status, line)
+
+    def _line(self, text: str) -> None:
+        start = b"\r\x1b[K" if self._open else b""
+        self._open = False
+        put(2, start + text.encode("utf-8", "backslashreplace"))
+
+
+def put(descriptor: int, data: bytes) -> None:
+    """Write what fits without waiting for long. What does not fit is left out."""
+    if len(data) > _LONGEST:
+        data = data[: _LONGEST - 1] + b"\n"
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    try:
+        if any(ready & select.POLLOUT for _, ready in poll.poll(PATIENCE)):
+            os.write(descriptor, data)
+    except OSError:
+        # Nobody reads it any more.
+        return
+
+
+def printable(text: str) -> str:
+    """Escape control characters, all but line ends."""
+    return "".join(it if it.isprintable() or it == "\n" else it.encode("unicode_escape").decode() for it in text)
+
+
+def explained(error: BaseException) -> str:
+    """What is wrong, for a line on stderr."""
+    said = message_of(error) or type(error).__name__
+    return said.replace("(`wait=`)", "(`-w`)").replace(
+        "Holdfast('redis://host:6379', ...)", "`--nodes 'redis://a redis://b redis://c'`"
+    )

@@ -1,0 +1,21 @@
+"""The driver for threads: one thread a client and process, the keeper, owns the engine and all
+sockets.
+
+Knows sockets, `poll`, threads, signals and fork. Must not know the protocol: it moves bytes and
+time between a crew and the world.
+
+- `errand`: what a caller asks of the keeper on behalf of a lease.
+- `links`: the sockets, and the bell that wakes the keeper.
+- `keeper`: the thread, and what it does in one turn.
+- `driver`: what the sync face calls.
+
+Callers append to one deque, ring the bell if the keeper sleeps, and wait on a lock of their own.
+Python raises a signal's exception only in the main thread, so it can only ever hit an append or a
+wait: nothing is ever half done. What an interrupted caller did not say, its lease says when it
+dies: the finalizer is that same append, one C call.
+"""
+
+from .driver import Driver
+from .errand import GIVEN, LEAVING, WANTED, Cancel, Errand
+
+__all__ = ["GIVEN", "LEAVING", "WANTED", "Cancel", "Driver", "Errand"]

@@ -1,0 +1,146 @@
+"""What a caller asks of the keeper on behalf of a lease, and how far both sides of it have come.
+
+Knows weak references. Must not know sockets, or when the keeper does what.
+"""
+
+from __future__ import annotations
+
+import enum
+import weakref
+from _thread import LockType
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, Protocol
+
+from ...core.command import Recipe
+from ...core.demand import Demand
+from ...engine.crew import Crew, Want
+from ...engine.waiting import Waiting
+from ...errors import ConfigError, HoldfastError
+from ...events import Event
+from ..aside import Call
+
+
+class Lease(Protocol):
+    """What a face gives to its user.
+
+    The keeper never keeps it, or its death would never be noticed.
+    """
+
+    _errand: Errand
+
+    def _told_lost(self) -> Sequence[Call] | None:
+        """Mark it as lost, and return what its users want called.
+
+        Runs on the keeper's thread, with nothing held.
+        """
+
+
+class Cancel(Protocol):
+    """What ends a wait from another thread: a `threading.Event`."""
+
+    def is_set(self) -> bool:
+        """Is the wait to end?"""
+
+
+class Host(Protocol):
+    """What callers need of the keeper that does their errand. See `keeper.Keeper`."""
+
+    crew: Crew
+    waiting: Waiting[LockType]
+    failure: BaseException | None
+    ident: int
+    patience: float
+
+    @property
+    def gone(self) -> bool: ...
+
+    @property
+    def foreign(self) -> bool: ...
+
+    def ask(self, what: Errand | Callable[[float], None]) -> None: ...
+
+    def discard(self, errand: Errand, event: Event | None) -> None: ...
+
+    def wait(
+        self, gate: LockType, until: float = inf, cancel: Cancel | None = None, patience: float = inf
+    ) -> bool: ...
+
+    def silence(self, doing: str) -> HoldfastError: ...
+
+
+class Phase(enum.Enum):
+    """How far the caller's side of an errand has come.
+
+    An errand goes through the phases in this order, may leave one out, and never goes back. Only
+    callers write the
+    phase: the thread that acquires writes GIVEN before any other thread can have the lease, and
+    LEAVING is the last.
+    """
+
+    # The caller waits for the lock.
+    WANTED = enum.auto()
+    # The caller has the lease: it may be entered again, extended and believed, and it is renewed.
+    GIVEN = enum.auto()
+    # The caller has given the lease up. From here on no block may join it and nobody may believe in
+    # it, whatever the keeper has heard so far.
+    LEAVING = enum.auto()
+
+
+WANTED, GIVEN, LEAVING = Phase
+
+
+class Errand(weakref.ref[Any]):
+    """What a caller wants of the keeper on behalf of a lease: put into its deque once to begin, and
+    once more to end.
+
+    As a weak reference it puts itself there when the lease dies.
+    """
+
+    __slots__ = (
+        "claim",
+        "deadline",
+        "demand",
+        "ended",
+        "error",
+        "gate",
+        "handed",
+        "keeper",
+        "leavers",
+        "phase",
+        "recipes",
+    )
+
+    claim: Want | None
+    keeper: Host
+    recipes: Sequence[Recipe]
+    demand: Demand
+    deadline: float
+    # What the caller that acquires waits at. The keeper takes it when it begins.
+    gate: LockType | None
+    # Who waits for the end: a gate for each call of `release`, and whether that call waits for the
+    # nodes' answers. Callers append, the keeper takes. (Several threads may release the same lease
+    # at the same moment.)
+    leavers: list[tuple[LockType, bool]]
+    # Taken by the caller who gets the lease, or by the keeper if it is lost before that: one of
+    # them is first.
+    handed: LockType
+    # The callers' side.
+    phase: Phase
+    # The keeper's side: it has ended the claim, or never began one.
+    ended: bool
+    # Why it could not even begin.
+    error: ConfigError | None
+
+    def start(self, handed: LockType) -> None:
+        """Have nothing happened yet.
+
+        Args:
+            handed: A lock that nobody has taken.
+        """
+        self.claim = None
+        self.error = None
+        self.ended = False
+        self.phase = WANTED
+        self.leavers = []
+        self.handed = handed

@@ -1,0 +1,510 @@
+"""The keeper: the thread of a client that owns the engine, and what it does in one turn.
+
+Knows threads, forks and the engine. Must not know sockets (`links`), or what a lease means.
+
+A keeper with nothing to keep ends after `IDLE` seconds, and the next errand starts it again.
+"""
+
+from __future__ import annotations
+
+from _thread import LockType
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import inf
+from os import getpid
+
+from ...clock import Sources
+from ...core.claim import State
+from ...core.round import Answers, Round
+from ...engine.crew import Crew, Want, Watch
+from ...engine.ready import Ready
+from ...engine.settings import Settings
+from ...engine.waiting import Waiting, fallen
+from ...errors import ConfigError, HoldfastError, Misuse
+from ...events import Event
+from ...living import Living
+from ...recipes import readwrite
+from ..access import Access
+from ..aside import Aside, Call, Listeners, ThreadCalls
+from ..forks import FORKS
+from ..greenlets import allocate_lock, carrier, get_ident, patched, start_new_thread
+from .errand import GIVEN, LEAVING, Cancel, Errand
+from .links import GLANCE, Links
+
+# Seconds after which a keeper with nothing to keep ends: a process that forks should have no
+# thread.
+IDLE = 10.0
+# Seconds after which a caller that waits for the keeper looks whether the keeper still lives.
+LOOK = 1.0
+# Seconds after which a caller that may be cancelled by an event, or by the client's end, looks at
+# it.
+HEED = 0.05
+# Seconds that the keeper may take longer to answer than the nodes may: the machine can be busy.
+SLACK = 5.0
+# Seconds between two sweeps for errands whose callers were interrupted before they could say that
+# they end.
+SWEEP = 1.0
+
+_keepers: Living[Keeper] = Living()
+
+
+class Keeper:
+    """The thread, and everything it owns.
+
+    After a fork, or a bug, it is gone for good, and a new keeper takes its place.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        access: Sequence[Access],
+        tell: Listeners,
+        telling: bool,
+        version: str,
+        sources: Sources,
+    ) -> None:
+        self.clock = sources.clock
+        self.wall = sources.wall
+        self.crew = Crew(settings, sources.entropy(16).hex().encode(), readwrite.undo, version)
+        self.crew.record.telling = telling
+        self.asked: deque[Errand | Callable[[float], None]] = deque()
+        self.asleep = False
+        self.closing = False
+        self.ended = False
+        self.failure: BaseException | None = None
+        self.ident = 0
+        self.aside = Aside(tell, self.crew.record, lambda most, complain, _: ThreadCalls(most, complain))
+        self.links = Links(self.crew, access, sources)
+        # Seconds after which callers no longer wait for an answer.
+        self.patience = settings.node_timeout + SLACK
+        self._carrier = carrier() if patched() else 0
+        self._born = len(FORKS)
+        self._process = getpid()
+        self._node_timeout = settings.node_timeout
+        # When the keeper last looked for errands that nobody told it to end.
+        self._swept = 0.0
+        self._running = allocate_lock()
+        # Of all claims that are not over.
+        self._errands: dict[Want, Errand] = {}
+        # Claims that callers have given up in this turn.
+        self._given_up: list[Want] = []
+        self.waiting: Waiting[LockType] = Waiting()
+        # When the engine wants to be called next.
+        self._wake = -inf
+        # Callers that wait for the end.
+        self._closers: list[LockType] = []
+        self._idle_since = inf
+        # When the end waits for nobody any more, and for nobody but those that have bytes to take.
+        self._closed_by = inf
+        self._ends = inf
+        _keepers.add(self)
+
+    @property
+    def gone(self) -> bool:
+        """Is nobody there any more, in this process?"""
+        # Every call of a lock asks this.
+        return self.ended or len(FORKS) != self._born or getpid() != self._process
+
+    @property
+    def unused(self) -> bool:
+        """Has nobody asked anything of it, or has it ended since?"""
+        return not self._running.locked() and not self.asked
+
+    @property
+    def foreign(self) -> bool:
+        """Is this a forked child, and the keeper its parent's?"""
+        # Programs that embed Python fork without telling it (uWSGI does by default): then only the
+        # process id differs.
+        return len(FORKS) != self._born or getpid() != self._process
+
+    @property
+    def outdated(self) -> bool:
+        """Was it made for threads, and they are greenlets by now?
+
+        Misuse if it is in use, or a greenlet in another thread.
+        """
+        if not patched() or self._carrier == carrier():
+            return False
+        if self._carrier:
+            raise Misuse(
+                "under gevent a client serves the greenlets of one thread: "
+                "make and close a client of its own in this one"
+            )
+        if not self.unused:
+            raise Misuse(
+                "gevent patched the threads of this process while this client was in use: "
+                "call `gevent.monkey.patch_all()` first of all, or at least before anything is locked"
+            )
+        return True
+
+    # ------------------------------------------------ for callers
+
+    def ask(self, what: Errand | Callable[[float], None]) -> None:
+        """Have the keeper do this. In this order: the keeper says that it sleeps, then looks."""
+        self.asked.append(what)
+        self._ring()
+
+    def discard(self, errand: Errand, event: Event | None) -> None:
+        """End the renewal of a lease that its owner let die, and have observers and the log hear of
+        it.
+
+        A finalizer calls this, on any thread and perhaps in the middle of anything. So this takes
+        no lock, wakes no thread and calls nothing of the user's. While a lease is held, the keeper
+        wakes by itself about once a second.
+        """
+        self.asked.append(errand)
+        if event is not None:
+            self.asked.append(lambda now: self.crew.record.note_at(now, event))
+
+    def _ring(self) -> None:
+        # In a child of a fork that Python was not told of, the pipe is the parent's.
+        if getpid() != self._process:
+            return
+        if self.asleep:
+            self.links.bell.ring()
+        elif not self._running.locked():
+            try:
+                start_new_thread(self.run, ())
+            except RuntimeError as error:
+                advice = "This process, or its user, may have as many threads as the system allows"
+                raise HoldfastError(f"holdfast cannot start its background thread: {error}. {advice}") from error
+
+    def wait(self, gate: LockType, until: float = inf, cancel: Cancel | None = None, patience: float = inf) -> bool:
+        """Wait until the keeper opens the gate.
+
+        Args:
+            gate: A lock that is held, which the keeper releases.
+            until: The moment at which the caller stops waiting, by this driver's clock.
+            cancel: Stops the wait, at most `HEED` seconds after it is set.
+            patience: Seconds after which the keeper is taken for blocked. Only time in which this
+                process could run counts: while it is stopped, the keeper is stopped, too.
+
+        Returns:
+            True if the keeper opened the gate. False if `until` or `patience` is over, `cancel` was
+            set, or the keeper is gone.
+
+        Raises:
+            Misuse: The caller is a finalizer on the keeper's own thread.
+        """
+        if get_ident() == self.ident:
+            # Callbacks have threads of their own, but the garbage collector runs finalizers on any
+            # thread, so also on this one.
+            raise Misuse(
+                "a finalizer (`__del__`) cannot wait for a client on that client's own thread, "
+                "where it was run by chance: hand the work to another thread"
+            )
+        if getpid() != self._process:
+            return False
+        look = LOOK if cancel is None else HEED
+        while not gate.acquire(True, pause := max(0.0, min(look, until - self.clock(), patience))):
+            # One look counts as no more than the time that it was meant to take.
+            patience -= pause
+            if self.gone or patience <= 0.0 or self.clock() >= until or (cancel is not None and cancel.is_set()):
+                return False
+            # The thread that should have rung may have been interrupted.
+            self._ring()
+        return not self.gone
+
+    def silence(self, doing: str) -> HoldfastError:
+        """Why the keeper has not opened a gate: an error to raise, `from keeper.failure`."""
+        if self.gone:
+            return HoldfastError(f"this process was forked, or holdfast failed, {doing}")
+        return HoldfastError(
+            f"holdfast's background thread did not respond for {self.patience:.1f} s {doing}. "
+            "A callback (`on_lost`, `observer`) that does not return blocks that thread: "
+            "hand long work to another thread"
+        )
+
+    # ------------------------------------------------ the keeper's thread
+
+    def run(self) -> None:
+        """Work until there has been nothing to do for a while."""
+        while not self.gone and self._running.acquire(False):
+            try:
+                self.ident = get_ident()
+                self._work()
+            except BaseException as error:
+                self._die(error)
+            finally:
+                self.ident = 0
+                self._running.release()
+                for calls in self.aside.all:
+                    calls.finish()
+                closers, self._closers = self._closers, []
+                for gate in closers:
+                    gate.release()
+            # Somebody may have asked just before the lock was free.
+            if not self.asked:
+                return
+
+    def _work(self) -> None:
+        self._idle_since = inf
+        self._wake = self.crew.next_wake()
+        try:
+            # The usual answer first: this is asked at every turn.
+            while (self.crew.live and not self.closing) or not self._finished():
+                if self.links.bell.file < 0:
+                    self.links.hang_bell()
+                self.asleep = True
+                pause = 0.0 if self.asked else self._pause(self.clock())
+                readable = self.links.wait(pause)
+                self.asleep = False
+                # A greenlet lives on in the child of a fork; all that it had is the parent's.
+                if self.foreign:
+                    return
+                self._turn(readable)
+        finally:
+            self.asleep = False
+            if not self.foreign:
+                self._shut()
+
+    def _pause(self, now: float) -> float:
+        wake = min(self._wake, self._idle_since + IDLE, self._ends)
+        return max(0.0, min(wake - now, 3600.0 if self.links.bell.file >= 0 else GLANCE))
+
+    def _finished(self) -> bool:
+        """Is there nothing to keep?
+
+        (What the nodes still owe is waited for: closing with unread bytes would reset releases.)
+        """
+        now = self.clock()
+        if self.closing:
+            self._ends = self._closed_by if self.links.sending else self.crew.farewell(now)
+            self.ended = now >= self._ends
+            return self.ended
+        if self.asked:
+            return False
+        self._idle_since = now if self.crew.watches else min(self._idle_since, now)
+        return now >= self._idle_since + IDLE
+
+    def _turn(self, readable: list[tuple[int, int]]) -> None:
+        """What `Crew.ready` asks of a driver, once."""
+        crew, now = self.crew, self.clock()
+        crew.record.epoch = self.wall() - now
+        self.links.hear(readable, now)
+        if self.asked:
+            self._idle_since = inf
+        while self.asked:
+            self._do(self.asked.popleft(), now)
+        # At the end nobody is judged: a reset would undo what was said last.
+        if now >= crew.next_wake() and now < self._closed_by:
+            # What lies unread is not late: read all that came until `now`.
+            self.links.hear(self.links.wait(0.0), now, True)
+            crew.tick(now)
+            if now >= self._swept + SWEEP:
+                self._sweep(now)
+        while True:
+            ready = crew.ready()
+            if ready.idle and not self.links.drained and not self.waiting.leaving and not self._given_up:
+                break
+            if ready.hangups or ready.dials:
+                self.links.connect(ready, now, self.ask)
+            if ready.speaks or self.links.drained:
+                self.links.speak(now)
+            if self.waiting.leaving:
+                _open(self.waiting.sent())
+            if ready.settled or ready.rounds or ready.changed or ready.events or self._given_up:
+                self._tell(ready)
+            if not crew.broken:
+                break
+        self._wake = ready.wake
+
+    def _do(self, what: Errand | Callable[[float], None], now: float) -> None:
+        if not isinstance(what, Errand):
+            what(now)
+        else:
+            if what.claim is None and not what.ended:
+                self._begin(what, now)
+            elif what.claim is not None and not what.ended:
+                self._end(what, what.claim, now)
+            self._part(what)
+
+    def _sweep(self, now: float) -> None:
+        """End what callers gave up and could not say: an exception struck while they handled
+        another one.
+        """
+        self._swept = now
+        for errand in [it for it in self._errands.values() if it.phase is LEAVING and not it.ended]:
+            self._do(errand, now)
+
+    def _begin(self, errand: Errand, now: float) -> None:
+        if errand.phase is LEAVING or self.closing or errand() is None:
+            # Its caller was interrupted before it began.
+            self._decline(errand)
+            return
+        try:
+            claim = self.crew.want(errand.recipes, errand.demand, now, errand.deadline)
+        except ConfigError as error:
+            # A clock that cannot be right.
+            errand.error = error
+            self._decline(errand)
+            return
+        errand.claim = claim
+        self._errands[claim] = errand
+        if (gate := errand.gate) is not None:
+            errand.gate = None
+            self.waiting.for_claim(claim, gate)
+        self.crew.begin(claim, now)
+
+    def _decline(self, errand: Errand) -> None:
+        """Do not even begin. Its caller looks why."""
+        errand.ended = True
+        if (gate := errand.gate) is not None:
+            errand.gate = None
+            gate.release()
+
+    def _end(self, errand: Errand, claim: Want, now: float) -> None:
+        if errand.phase is GIVEN:
+            # Its owner let the lease die: garbage collection never releases a lock.
+            claim.abandon()
+            return
+        errand.ended = True
+        # A caller that waits for an extension waits no longer.
+        _open(self.waiting.drop(claim))
+        self.crew.end(claim, now, any(confirm for _, confirm in errand.leavers))
+        self._given_up.append(claim)
+
+    def _part(self, errand: Errand) -> None:
+        """Let the callers that wait for the end of an errand wait for its bytes or its answers.
+
+        They wait until the bytes have left, or until the nodes have answered.
+        """
+        while errand.ended and errand.leavers:
+            gate, confirm = errand.leavers.pop()
+            answers = confirm and errand.claim is not None and not errand.claim.done
+            if answers and errand.claim is not None:
+                self.waiting.for_claim(errand.claim, gate)
+            else:
+                self.waiting.for_leaving(gate)
+
+    def _tell(self, ready: Ready) -> None:
+        """Wake the callers that wait, and mark what is lost.
+
+        What users registered is called aside from this thread.
+        """
+        if ready.settled or ready.rounds or ready.changed:
+            for gate in self.waiting.settle(ready):
+                gate.release()
+        if ready.settled and (lost := fallen(self._errands, ready.settled)):
+            # A lease that nobody has taken yet is not lost: its caller finds it lost, and asks once
+            # more.
+            lost = [it for it in lost if not it.handed.acquire(False)]
+            self.aside.losses.put(_told_lost(lost))
+        if self._given_up:
+            # (Not sooner: it may have been lost in the same turn, and its owner is told of that.)
+            for claim in self._given_up:
+                if claim.done:
+                    self._errands.pop(claim, None)
+            self._given_up.clear()
+        if ready.events:
+            self.aside.tell(ready.events)
+
+    # ------------------------------------------------ ends
+
+    def _shut(self) -> None:
+        """Close everything."""
+        nodes = self.links.shut()
+        # Its lanes begin again with the next run.
+        if not self.ended:
+            now = self.clock()
+            for node in nodes:
+                self.crew.lost(node, now, ConnectionError("this client was idle"))
+            self.crew.cut()
+
+    def given(self) -> list[Errand]:
+        """The errands whose leases callers have. Callers ask this, on their own threads."""
+        # (One C call copies the table, which the keeper goes on to change.)
+        return [it for it in list(self._errands.values()) if it.phase is GIVEN]
+
+    def stay(self, errands: Sequence[Errand], now: float) -> None:
+        """Have the keys of these errands stay on the nodes when their claims end."""
+        for errand in errands:
+            if errand.claim is not None:
+                errand.claim.stay()
+
+    def close(self, gate: LockType, now: float) -> None:
+        """Release everything, and end when the nodes have answered, or need not be waited for; then
+        open the gate.
+        """
+        self.closing = self.links.closing = True
+        self._closed_by = now + self._node_timeout
+        self._ends = self._closed_by
+        self._closers.append(gate)
+        self.crew.close(now)
+
+    def consult(
+        self,
+        asks: Mapping[int, bytes],
+        enough: Callable[[Answers], bool] | None,
+        share: Hashable,
+        told: list[Round],
+        gate: LockType,
+        now: float,
+    ) -> None:
+        """Ask nodes something that is no lock; when it is over, open the gate."""
+        told.append(round_ := self.crew.consult(asks, now, enough, share))
+        if round_.over:
+            gate.release()
+        else:
+            self.waiting.for_round(round_, gate)
+
+    def watch(self, gate: LockType, of: Watch | None, now: float) -> None:
+        """Open the gate when a node's standing has changed, or when there is news for the watch."""
+        self.waiting.for_news(gate)
+        if of is not None and of.news:
+            self.unwatch(gate, now)
+            gate.release()
+
+    def unwatch(self, gate: LockType, now: float) -> None:
+        """Nobody waits at the gate any longer."""
+        self.waiting.cancel(gate)
+
+    def _die(self, error: BaseException) -> None:
+        """Something is wrong in here: nobody may believe in a lease of it any longer, nobody waits
+        for it.
+        """
+        self.failure, self.ended = error, True
+        errands = [*self._errands.values(), *[it for it in self.asked if isinstance(it, Errand)]]
+        self._errands.clear()
+        for errand in errands:
+            if not errand.ended and errand.claim is None:
+                self._decline(errand)
+            for gate, _ in errand.leavers:
+                gate.release()
+        held = [it for it in errands if it.phase is GIVEN and it.claim is not None and it.claim.state is State.HELD]
+        self.aside.losses.put(_told_lost(held))
+        self.aside.failed(error)
+        _open(self.waiting.everyone())
+
+    def forget_inherited(self) -> None:
+        """In a forked child: close the parent's sockets, and say nothing on them."""
+        self.links.forget_inherited()
+
+
+def _open(gates: Sequence[LockType]) -> None:
+    """Let the callers go on that wait for these locks."""
+    for gate in gates:
+        gate.release()
+
+
+def _told_lost(errands: Sequence[Errand]) -> list[Call]:
+    """Tell all these leases that they are lost.
+
+    (A frame of its own: the keeper must not keep a lease.)
+
+    Returns:
+        What their users want called, which is called only once all of them are marked.
+    """
+    calls: list[Call] = []
+    for errand in errands:
+        lease = errand()
+        if lease is not None:
+            calls += lease._told_lost() or ()
+    return calls
+
+
+def inherited() -> None:
+    """In a forked child: forget the sockets of all keepers of the parent."""
+    for keeper in _keepers:
+        if keeper.foreign:
+            keeper.forget_inherited()

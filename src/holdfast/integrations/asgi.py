@@ -1,0 +1,199 @@
+"""ASGI applications: statuses for holdfast's errors, clients that live as long, and health.
+
+Knows the ASGI protocol and both clients. Must not know frameworks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from .. import Holdfast as ThreadHoldfast
+from .. import NodeStatus
+from ..aio import Holdfast
+from ..checks import Seconds, seconds
+from ..errors import Closed, ConfigError, HoldfastError, NoQuorum
+from .web import Problem, Statuses, cut_off, problem_of
+
+__all__ = ["Errors", "health", "lifespan"]
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
+
+
+class Errors:
+    """Middleware that answers requests which holdfast's errors have ended.
+
+    `LockBusy` becomes 409, `RateLimited` 429, `NoQuorum` and `Closed` 503, `LockLost` 503,
+    `StaleFence` 412. Other errors of holdfast are mistakes in the program and go on. After the
+    response has begun, the error goes on too, and the server cuts the response off.
+    """
+
+    def __init__(self, app: App, *, busy: int = 409, names: bool = False, outage: float = 10.0) -> None:
+        """Wrap an application.
+
+        Args:
+            app: The application.
+            busy: The status for a busy lock, 409 (the default) or 423.
+            names: Whether responses contain the lock's name (default: False).
+            outage: Seconds after which clients should come back if most nodes are unreachable
+                (default: 10).
+
+        Raises:
+            ConfigError: `busy` is another status.
+        """
+        self.app = app
+        self._statuses = Statuses(busy=busy, names=names, outage=outage)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, sending)
+        except HoldfastError as error:
+            if begun:
+                cut_off(error, where(scope))
+                raise
+            found = problem_of(error, self._statuses, where(scope))
+            if found is None:
+                raise
+            await answer(send, found)
+
+
+def lifespan(
+    *clients: Holdfast | ThreadHoldfast,
+    ready: Seconds | None = None,
+    once: Mapping[str, Callable[[], Any]] | None = None,
+    keep: Seconds = 30 * 86400.0,
+    inner: Lifespan | None = None,
+) -> Lifespan:
+    """Make a lifespan for Starlette, FastAPI or Litestar, which opens and closes clients.
+
+    It can be entered again after it was left, as tests do.
+
+    Args:
+        clients: The clients. Leaving the lifespan closes them.
+        ready: Seconds to wait at the start until a majority of the nodes is usable. Default: the
+            application starts without asking.
+        once: Functions that one process of all runs at the start, by their key. Write the release
+            into the key, such as "seed@2026-11-23", or the next release does not run it. The first
+            client carries it out, so with a client for asyncio they are coroutine functions.
+        keep: Seconds for which it is known that they have run (default: 30 days).
+        inner: Another lifespan, which is entered last and left first.
+
+    Returns:
+        A function of the application that returns a context manager.
+
+    Raises:
+        ConfigError: There is `once`, and no client.
+    """
+    seeds = dict(once or {})
+    if seeds and not clients:
+        raise ConfigError("once= needs a client, which makes sure that one process runs it: lifespan(locks, once=...)")
+
+    @asynccontextmanager
+    async def entered(app: Any) -> AsyncIterator[Any]:
+        async with AsyncExitStack() as stack:
+            for client in clients:
+                await _opened(client, stack, ready)
+            for key, seed in seeds.items():
+                await _blocking(clients[0].once(key, keep=keep).run, seed)
+            state = None if inner is None else await stack.enter_async_context(inner(app))
+            yield state
+
+    return entered
+
+
+def health(locks: Holdfast | ThreadHoldfast, *, deep: bool = False, wait: Seconds = 1.0) -> App:
+    """Make an application that says how the nodes are, without their addresses.
+
+    It answers 200 as long as the process runs. Do not use `deep=True` as a readiness probe: an
+    outage of the nodes would then take every replica of your service out of use at once.
+
+    Args:
+        locks: The client.
+        deep: Ask the nodes, and answer 503 if no majority is usable (default: False).
+        wait: Seconds to wait for the nodes, with `deep` (default: 1).
+
+    Returns:
+        An ASGI application, for a route or a mount.
+
+    Raises:
+        ConfigError: `wait` is no duration.
+    """
+
+    seconds(wait, "wait")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        usable = True
+        if deep:
+            try:
+                await _blocking(locks.ready, wait)
+            except (NoQuorum, Closed, ConfigError):
+                usable = False
+        try:
+            nodes = locks.nodes()
+        except Closed:
+            nodes = ()
+        if deep:
+            # A node whose connection broke while it was asked is down by now.
+            usable = usable and all(_majority(nodes, shard) for shard in {it.shard for it in nodes})
+        said = {"status": "pass" if usable else "fail", "nodes": [it.state for it in nodes]}
+        headers = (("content-type", "application/health+json"),)
+        await answer(send, Problem(200 if usable else 503, headers, json.dumps(said).encode()))
+
+    return app
+
+
+def where(scope: Scope) -> str:
+    """Return a request's method and path, as the log shows them."""
+    return f"{scope['method']} {scope['path']}"
+
+
+def _majority(nodes: Sequence[NodeStatus], shard: str) -> bool:
+    """Are most nodes of a shard up?"""
+    states = [it.state for it in nodes if it.shard == shard]
+    return 2 * states.count("up") > len(states)
+
+
+async def _opened(client: Holdfast | ThreadHoldfast, stack: AsyncExitStack, ready: Seconds | None) -> None:
+    """Enter a client, and close it with the stack."""
+    if isinstance(client, Holdfast):
+        await stack.enter_async_context(client)
+    else:
+        client.__enter__()
+        stack.push_async_callback(asyncio.to_thread, client.close)
+    if ready is not None:
+        await _blocking(client.ready, ready)
+
+
+async def _blocking(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call either client: in a thread, if it is the one for threads."""
+    if inspect.iscoroutinefunction(call):
+        return await call(*arguments)
+    return await asyncio.to_thread(call, *arguments)
+
+
+async def answer(send: Send, found: Problem) -> None:
+    """Send a whole response."""
+    headers = [(name.encode(), value.encode()) for name, value in found.headers]
+    headers.append((b"content-length", str(len(found.body)).encode()))
+    await send({"type": "http.response.start", "status": found.status, "headers": headers})
+    await send({"type": "http.response.body", "body": found.body})

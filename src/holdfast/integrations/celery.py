@@ -1,0 +1,245 @@
+"""Celery: tasks that run once although their message comes twice, and tasks that run one at a time.
+
+Knows Celery's tasks and messages, and the client for threads. Must not know schedules: those are in
+`celery_beat`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable
+from functools import wraps
+from inspect import unwrap
+from typing import Any, NoReturn, ParamSpec, TypeVar, Unpack
+
+from celery import Celery, Task, current_app, current_task, signals
+from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+
+from .. import Holdfast, OnceOptions, Options
+from ..config import Clients
+from ..errors import ConfigError, LockBusy, NoQuorum, message_of
+from .calls import Body, Busy, abortable, attempt, example
+
+__all__ = ["client_of", "once", "setup", "single"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LOGGER = "holdfast.celery"
+COUNTDOWN = 15.0  # seconds until the copy of a message comes back
+# Where a message that is not acknowledged in time is delivered again, even while its task runs.
+_REPEATING = ("redis", "rediss", "sentinel", "sqs")
+_REPEATS_AFTER = 3600.0  # seconds, unless the broker's options say otherwise
+
+# How to get the client of each application.
+_clients: dict[Celery, Callable[[], Holdfast]] = {}
+
+
+def setup(app: Celery, locks: Holdfast | None = None) -> None:
+    """Connect an application with a client, which is closed when a worker or its process stops.
+
+    Without `locks`, the client is made at the first use, from the settings `holdfast_nodes`,
+    `holdfast_ttl` and so on in Celery's configuration, and from the environment.
+
+    Args:
+        app: The application.
+        locks: A client for threads (default: made from the settings).
+    """
+    clients = Clients(lambda: dict(app.conf.items()), "holdfast_", "Celery's configuration")
+    _clients[app] = (lambda: clients.locks) if locks is None else (lambda: locks)
+
+    def close(**_: Any) -> None:
+        clients.close()
+        if locks is not None:
+            locks.close()
+
+    signals.worker_process_shutdown.connect(close, weak=False)
+    signals.worker_shutdown.connect(close, weak=False)
+
+
+def client_of(app: Celery) -> Holdfast:
+    """Return the client of an application.
+
+    Args:
+        app: The application.
+
+    Raises:
+        ConfigError: `setup` was not called for it, or its settings cannot work.
+    """
+    found = _clients.get(app)
+    if found is None:
+        raise ConfigError(f"the Celery application {app.main!r} has no client: call setup(app), or write on=")
+    return found()
+
+
+def once(
+    key: str | None = None,
+    *,
+    keep: float,
+    countdown: float = COUNTDOWN,
+    on: Holdfast | None = None,
+    **options: Unpack[OnceOptions],
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a task, below `@app.task`, so that a message that is delivered again is one run.
+
+    A copy whose task has run returns the result that was kept. A copy whose task still runs is sent
+    again after `countdown` seconds: it is the only message left if the worker that runs the task
+    dies. That uses up no retries.
+
+    Args:
+        key: What is done once: a template over the task's arguments. Default: the message's id.
+        keep: Seconds for which a result is known, at least twice the broker's visibility timeout.
+        countdown: Seconds until a copy comes back, less than half of the visibility timeout
+            (default: 15).
+        on: A client for threads (default: that of `setup`).
+        options: Those of `once`, except for `wait`.
+
+    Returns:
+        A decorator. The decorated function raises ConfigError where `keep` or `countdown` does not
+        fit the broker.
+
+    Raises:
+        ConfigError: An option cannot work, or the template has a field that is no parameter.
+    """
+    if "wait" in options:
+        how = "a message whose task runs elsewhere comes back after `countdown` seconds"
+        raise ConfigError(f"once has no wait= here: {how}")
+    limits: Any = {"keep": keep, "wait": 0, **options}
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        example().once(key or "any", **limits)(function)
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> Any:
+            task = _task(function)
+            if task is None and key is None:
+                # Called like a function: there is no message.
+                return function(*args, **kwargs)
+            if task is not None:
+                _check(task.app, keep, countdown)
+            # The id may have braces in it, which are no template.
+            name = key or _always(f"celery:{task.request.id}" if task is not None else "")
+            try:
+                return attempt(function, _client(on, task).once(name, **limits), args, kwargs)
+            except Busy as error:
+                _later(task, countdown, error.busy)
+
+        return wraps(function)(run)
+
+    return decorate
+
+
+def single(
+    name: str,
+    *,
+    busy: str = "later",
+    countdown: float = COUNTDOWN,
+    abort: bool = False,
+    on: Holdfast | None = None,
+    **options: Unpack[Options],
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a task, below `@app.task`, so that it runs one at a time for each name.
+
+    Args:
+        name: The lock's name, a template over the task's arguments, such as "feed:{url}".
+        busy: What to do if the lock is busy. "later" (the default): send the message again, after
+            `countdown` seconds, which uses up no retries. "skip": return None. "raise": raise
+            LockBusy.
+        countdown: Seconds until a message comes back (default: 15).
+        abort: Whether the task is interrupted if its lock is lost, as by Celery's soft time limit
+            (default: False). Only for the prefork pool.
+        on: A client for threads (default: that of `setup`).
+        options: Those of `lock`. `wait` is 0 unless you set it.
+
+    Returns:
+        A decorator. If most nodes are unreachable, the decorated task is retried after `outage`
+        seconds, as often as its `max_retries` allows.
+
+    Raises:
+        ConfigError: An option cannot work, or the template has a field that is no parameter.
+    """
+    if busy not in ("later", "skip", "raise"):
+        raise ConfigError(f"busy is 'later', 'skip' or 'raise', not {busy!r}")
+    limits: Any = {"wait": 0, **options}
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        example().locked(name, **limits)(function)
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> Any:
+            task = _task(function)
+            body, held = (_abortable(function, limits) if abort and task is not None else (function, limits))
+            locks = _client(on, task)
+            try:
+                return attempt(body, locks.locked(name, **held), args, kwargs)
+            except Busy as error:
+                if busy == "skip":
+                    return None
+                _later(task if busy == "later" else None, countdown, error.busy)
+            except NoQuorum as error:
+                if task is None:
+                    raise
+                raise task.retry(exc=error, countdown=locks.settings.outage) from error
+
+        return wraps(function)(run)
+
+    return decorate
+
+
+def _later(task: Task | None, countdown: float, error: LockBusy) -> NoReturn:
+    """Send the task's message again, with its id and retries, and end this run without a state."""
+    if task is None:
+        raise error
+    copy = task.signature_from_request(task.request, countdown=countdown, retries=task.request.retries)
+    try:
+        copy.apply_async()
+    except Exception as failed:
+        if task.acks_late:
+            # The broker keeps this message, which is as good as a copy.
+            raise Reject(str(failed), requeue=True) from failed
+        raise
+    told = "%s[%s] comes back in %g s: %s"
+    logging.getLogger(LOGGER).debug(told, task.name, task.request.id, countdown, message_of(error))
+    raise Ignore from error
+
+
+def _abortable(function: Body, options: Any) -> tuple[Body, Any]:
+    """The function and the lock's options, so that losing the lock interrupts the function."""
+    handler = signal.getsignal(signal.SIGUSR1)
+    if getattr(handler, "__name__", "") != "soft_timeout_sighandler":
+        raise ConfigError("abort=True needs the prefork pool, whose soft time limit interrupts a task")
+    return abortable(function, options, lambda: os.kill(os.getpid(), signal.SIGUSR1), SoftTimeLimitExceeded)
+
+
+def _task(function: Body) -> Task | None:
+    """The task whose message is being worked on, if the function is its body."""
+    task = current_task._get_current_object()
+    if task is None or task.request.called_directly or task.request.is_eager:
+        return None
+    return task if unwrap(task.run) is unwrap(function) else None
+
+
+def _client(on: Holdfast | None, task: Task | None) -> Holdfast:
+    return on or client_of(current_app if task is None else task.app)
+
+
+def _always(name: str) -> Callable[..., str]:
+    """The same name for every call, whatever is in it."""
+    return lambda *args, **kwargs: name
+
+
+def _check(app: Celery, keep: float, countdown: float) -> None:
+    """Refuse times that do not fit the broker's visibility timeout, if it has one."""
+    if not str(app.conf.broker_read_url or app.conf.broker_url or "").startswith(_REPEATING):
+        return
+    again = (app.conf.broker_transport_options or {}).get("visibility_timeout", _REPEATS_AFTER)
+    if keep < 2 * again:
+        raise ConfigError(
+            f"keep={keep:g} is too short: the broker delivers a message again after {again:g} s (visibility_timeout), "
+            f"when its result must still be known. Set keep={2 * again:g} or more"
+        )
+    if countdown >= again / 2:
+        raise ConfigError(
+            f"countdown={countdown:g} is too long: the broker delivers a message that waits again after {again:g} s "
+            f"(visibility_timeout). Set it below {again / 2:g}"
+        )

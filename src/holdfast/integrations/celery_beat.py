@@ -1,0 +1,158 @@
+"""Celery's beat on several hosts: one sends the tasks that are due, and the others stand by.
+
+Knows Celery's schedulers and schedules, and the client for threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from celery.beat import PersistentScheduler, ScheduleEntry, Scheduler
+from celery.schedules import crontab, schedule
+
+from .. import Leadership, Once
+from ..errors import LockBusy, LockLost, NoQuorum
+from .celery import LOGGER, client_of
+
+__all__ = ["LeaderScheduler", "Leading", "due_times"]
+
+STANDBY = 1.0  # seconds between the tries of a beat that does not lead
+SHORTEST = 600.0  # seconds for which it is known that an entry was sent
+_RARE = timedelta(days=3000)  # a crontab that was not due for longer is never due
+
+
+class Leading(Scheduler):  # type: ignore[misc]  # (Celery has no types)
+    """Adds to a scheduler that only one beat sends the tasks that are due.
+
+    Write it before the scheduler: `class Mine(Leading, DatabaseScheduler)`. `LeaderScheduler` is
+    the one for Celery's own. If the beat that leads dies, another one takes over within the
+    client's `ttl` and one second.
+
+    Each due time is also marked on the nodes. So a beat that takes over sends nothing twice, even
+    if its own record is old. An entry with an interval is sent at most once in each interval.
+    """
+
+    _term: Leadership | None = None
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        """Send what is due, if this beat leads.
+
+        Args:
+            args: As Celery passes them.
+            kwargs: As Celery passes them.
+
+        Returns:
+            Seconds until the next call.
+        """
+        return float(super().tick(*args, **kwargs)) if self._leads() else STANDBY
+
+    def apply_async(self, entry: ScheduleEntry, producer: Any = None, advance: bool = True, **kwargs: Any) -> Any:
+        """Send the task of an entry, unless a beat has sent it for this time.
+
+        Args:
+            entry: The entry.
+            producer: As Celery passes it.
+            advance: Whether to note that the entry has run.
+            kwargs: As Celery passes them.
+
+        Returns:
+            Celery's result. None if another beat has sent the task.
+        """
+        sent: list[Any] = []
+
+        def send() -> str:
+            sent.append(super(Leading, self).apply_async(entry, producer, advance, **kwargs))
+            return str(sent[0].id)
+
+        try:
+            self._mark(entry).run(send)
+        except LockBusy:
+            # Another beat is sending it at this moment.
+            pass
+        if sent:
+            return sent[0]
+        logging.getLogger(LOGGER).debug("%s was sent by another beat", entry.name)
+        if advance:
+            self.reserve(entry)
+        return None
+
+    def close(self) -> None:
+        """Stop, and let another beat lead at once."""
+        self._resign()
+        super().close()
+
+    def _leads(self) -> bool:
+        if self._term is not None and self._term.held:
+            return True
+        self._resign()
+        myself = f"{socket.gethostname()}:{os.getpid()}"
+        try:
+            self._term = client_of(self.app).election(f"beat:{self.app.main}", myself, wait=0).campaign()
+        except (LockBusy, NoQuorum):
+            return False
+        logging.getLogger(LOGGER).info("this beat leads, in term %d", self._term.term)
+        return True
+
+    def _resign(self) -> None:
+        term, self._term = self._term, None
+        if term is None:
+            return
+        try:
+            term.resign()
+        except LockLost as lost:
+            logging.getLogger(LOGGER).warning("this beat leads no longer, and stands by: %s", lost.message)
+
+    def _mark(self, entry: ScheduleEntry) -> Once:
+        """What is done once for an entry and the time at which it is due."""
+        locks, times, name = client_of(self.app), entry.schedule, f"beat:{self.app.main}:{entry.name}"
+        if isinstance(times, crontab):
+            due, following = due_times(times)
+            # A beat that takes over may ask for this time until the next one.
+            keep = max(SHORTEST, 2 * (following - due).total_seconds())
+            return locks.once(f"{name}@{due.astimezone(UTC):%Y-%m-%dT%H:%MZ}", keep=keep, wait=0)
+        # The times of other kinds of schedules are not known. They run at most once in a minute.
+        period = times.seconds if isinstance(times, schedule) else 60.0
+        return locks.once(name, keep=max(SHORTEST, 2 * period), per=period, wait=0)
+
+
+class LeaderScheduler(Leading, PersistentScheduler):  # type: ignore[misc]  # (Celery has no types)
+    """Celery's own scheduler, for several beats of which one leads.
+
+    Start it with `celery -A proj beat -S holdfast.integrations.celery_beat:LeaderScheduler`. Give
+    each beat a file of its own (`--schedule`).
+    """
+
+
+def due_times(times: crontab) -> tuple[datetime, datetime]:
+    """Find the latest time at which a crontab was due, and the first one after now.
+
+    Args:
+        times: The crontab.
+
+    Returns:
+        Both times. The first one is not later than now.
+    """
+    now = times.maybe_make_aware(times.now())
+    length = timedelta(minutes=1)
+    while _after(times, now - length) > now and length < _RARE:
+        length *= 2
+    # The latest time is the only one after `early` that is not later than now.
+    early, late = now - length, now
+    while late - early > timedelta(seconds=30):
+        middle = early + (late - early) / 2
+        if _after(times, middle) > now:
+            late = middle
+        else:
+            early = middle
+    return _after(times, early), _after(times, now)
+
+
+def _after(times: crontab, moment: datetime) -> datetime:
+    """The first time of a crontab after a moment."""
+    start, step, _ = times.remaining_delta(moment)
+    first: datetime = start + step
+    return first

@@ -1,0 +1,65 @@
+"""What `manage.py check` finds: settings that cannot work, and locked views without the middleware.
+
+Knows Django's checks and URLs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning  # noqa: A004  (Django's name)
+from django.urls import get_resolver
+
+from ...errors import ConfigError, NoQuorum
+from .locks import MARK, clients
+
+MIDDLEWARE = "holdfast.integrations.django.Middleware"
+
+
+def check_settings(**_: object) -> list[CheckMessage]:
+    """Check `settings.HOLDFAST`. Sends nothing."""
+    given = {str(name).upper(): value for name, value in getattr(settings, "HOLDFAST", {}).items()}
+    if not any(given.get(it) for it in ("NODES", "SHARDS")) and not os.environ.get("HOLDFAST_NODES"):
+        hint = 'Set HOLDFAST = {"NODES": ["redis://a", "redis://b", "redis://c"]}, or the variable HOLDFAST_NODES.'
+        return [Error("holdfast has no nodes.", hint=hint, id="holdfast.E001")]
+    if str(given.get("NODES")).lower() == "local":
+        return []
+    try:
+        nodes = len(clients.locks.urls)
+    except ConfigError as error:
+        return [Error(error.message, id="holdfast.E002")]
+    if nodes % 2 == 0 or nodes == 1:
+        hint = "Use 3 or 5 independent servers."
+        return [Warning(f"holdfast has {nodes} node(s), which gain no availability.", hint=hint, id="holdfast.W001")]
+    return []
+
+
+def check_views(**_: object) -> list[CheckMessage]:
+    """Find locked views that nobody takes the lock for."""
+    if MIDDLEWARE in settings.MIDDLEWARE:
+        return []
+    found = [it for it in _callbacks(get_resolver().url_patterns) if hasattr(it, MARK)]
+    names = sorted({f"{it.__module__}.{it.__qualname__}" for it in found})
+    hint = f"Add {MIDDLEWARE!r} to MIDDLEWARE."
+    return [Error(f"{it} has a lock that nobody takes.", hint=hint, id="holdfast.E003") for it in names]
+
+
+def check_nodes(**_: object) -> list[CheckMessage]:
+    """Ask the nodes: only `check --deploy` does."""
+    try:
+        clients.locks.ready()
+    except (ConfigError, NoQuorum) as error:
+        return [Error(error.message, id="holdfast.E004")]
+    return []
+
+
+def _callbacks(patterns: Iterable[Any]) -> Iterator[Any]:
+    """The views of URL patterns, and of those that they include."""
+    for it in patterns:
+        if hasattr(it, "url_patterns"):
+            yield from _callbacks(it.url_patterns)
+        elif it.callback is not None:
+            yield it.callback

@@ -1,0 +1,259 @@
+"""Locks that are taken before a transaction begins, and given back after its commit.
+
+Knows Django's requests, transactions and settings, and both clients.
+
+A lock that is taken inside a transaction is given back before the commit: the next holder reads
+what was there before. With ATOMIC_REQUESTS, a view and all its decorators run inside. Only a
+middleware comes earlier.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from functools import wraps
+from typing import Any, Unpack
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
+from django.conf import settings
+from django.core.signals import setting_changed
+from django.db import connections, transaction
+from django.http import HttpRequest, HttpResponse
+from django.utils.functional import SimpleLazyObject, empty
+
+from ... import Lease, LeaseState, Options
+from ...aio import Lease as AsyncLease
+from ...config import Clients
+from ...errors import ConfigError, HoldfastError
+from ...fencing.sql import FenceTable
+from ..web import Problem, Statuses, filled, problem_of
+
+__all__ = ["MARK", "Middleware", "alocks", "clients", "guard", "locked_atomic", "locked_view", "locks"]
+
+View = Callable[..., Any]
+
+MARK = "holdfast_lock"  # the attribute of a view that has a lock
+_LEASES = "_holdfast_leases"  # the attribute of a request that holds locks
+
+clients = Clients(lambda: getattr(settings, "HOLDFAST", {}), where="settings.HOLDFAST")
+# Made at the first use. `settings.HOLDFAST` has the options of a client, in capitals.
+locks: Any = SimpleLazyObject(lambda: clients.locks)
+alocks: Any = SimpleLazyObject(lambda: clients.alocks)
+
+
+def forget(*, setting: str, **_: object) -> None:
+    """Make new clients after a test has changed the settings."""
+    if setting == "HOLDFAST":
+        clients.close()
+        locks._wrapped = alocks._wrapped = empty
+
+
+setting_changed.connect(forget)
+
+
+def locked_view(name: str | Callable[..., str], **options: Unpack[Options]) -> Callable[[View], View]:
+    """Decorate a view, so that a request holds a lock from before its transaction until after it.
+
+    It needs the middleware. If the lock is lost meanwhile, the transaction is rolled back. A lock
+    is released before the content of a streaming response is sent.
+
+    Args:
+        name: A template over what the URL captures, such as "order:{pk}", or a function of the
+            request and of these arguments that returns the name.
+        options: Those of `lock`.
+
+    Returns:
+        A decorator, also for `SomeView.as_view()`.
+
+    Raises:
+        ConfigError: The view runs without the middleware.
+    """
+
+    def decorate(view: View) -> View:
+        def leases(request: HttpRequest) -> list[Any]:
+            found: list[Any] | None = getattr(request, _LEASES, None)
+            if found is None:
+                raise ConfigError(f"a locked view needs {Middleware.__module__}.Middleware in settings.MIDDLEWARE")
+            return found
+
+        def check(request: HttpRequest) -> None:
+            # Inside the transaction, which an error rolls back.
+            for lease in leases(request):
+                if lease.state is not LeaseState.OPEN:
+                    lease.check()
+
+        def marked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            leases(request)
+            response = view(request, *args, **kwargs)
+            check(request)
+            return response
+
+        async def amarked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            leases(request)
+            response = await view(request, *args, **kwargs)
+            check(request)
+            return response
+
+        made: View = wraps(view)(amarked if iscoroutinefunction(view) else marked)
+        setattr(made, MARK, (name, options))
+        return made
+
+    return decorate
+
+
+class Middleware:
+    """Takes the locks of views, and answers requests that holdfast's errors have ended.
+
+    A busy lock becomes 409, and no majority 503. `settings.HOLDFAST_WEB` may have `busy` and
+    `names`, as in `holdfast.integrations.web.Statuses`.
+    """
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        """Wrap the rest of the middleware.
+
+        Args:
+            get_response: As Django passes it.
+        """
+        self.get_response = get_response
+        self._statuses = Statuses(**getattr(settings, "HOLDFAST_WEB", {}))
+        self.process_view: Callable[..., Any] = self._take
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+            self.process_view = self._atake
+
+    def __call__(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
+        """Handle a request."""
+        if iscoroutinefunction(self):
+            return self._acall(request)
+        setattr(request, _LEASES, [])
+        try:
+            response = self.get_response(request)
+        finally:
+            failed = self._given_back(request)
+        return failed or response
+
+    async def _acall(self, request: HttpRequest) -> HttpResponse:
+        setattr(request, _LEASES, [])
+        try:
+            response = await self.get_response(request)
+        finally:
+            failed = await self._agiven_back(request)
+        return failed or response
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """Answer a request whose view has raised an error of holdfast."""
+        return self._answer(request, error) if isinstance(error, HoldfastError) else None
+
+    def _take(self, request: HttpRequest, view: View, args: Any, kwargs: Any) -> HttpResponse | None:
+        if (found := getattr(view, MARK, None)) is None:
+            return None
+        try:
+            lease: Lease = locks.lock(_named(found[0], request, args, kwargs), **found[1]).acquire()
+        except HoldfastError as error:
+            return self._refused(request, error)
+        getattr(request, _LEASES).append(lease)
+        return None
+
+    async def _atake(self, request: HttpRequest, view: View, args: Any, kwargs: Any) -> HttpResponse | None:
+        if (found := getattr(view, MARK, None)) is None:
+            return None
+        if not iscoroutinefunction(view):
+            # It runs in a thread, where a lease of the event loop cannot be used.
+            return await sync_to_async(self._take)(request, view, args, kwargs)
+        try:
+            lease: AsyncLease = await alocks.lock(_named(found[0], request, args, kwargs), **found[1]).acquire()
+        except HoldfastError as error:
+            return self._refused(request, error)
+        getattr(request, _LEASES).append(lease)
+        return None
+
+    def _given_back(self, request: HttpRequest) -> HttpResponse | None:
+        """Release what the request holds. The response, if a lock was lost before the commit."""
+        failed = None
+        for lease in getattr(request, _LEASES):
+            try:
+                lease.release()
+            except HoldfastError as error:
+                failed = self._answer(request, error)
+        return failed
+
+    async def _agiven_back(self, request: HttpRequest) -> HttpResponse | None:
+        failed = None
+        for lease in getattr(request, _LEASES):
+            try:
+                await (lease.release() if isinstance(lease, AsyncLease) else sync_to_async(lease.release)())
+            except HoldfastError as error:
+                failed = self._answer(request, error)
+        return failed
+
+    def _refused(self, request: HttpRequest, error: HoldfastError) -> HttpResponse:
+        response = self._answer(request, error)
+        if response is None:
+            raise error
+        return response
+
+    def _answer(self, request: HttpRequest, error: HoldfastError) -> HttpResponse | None:
+        found: Problem | None = problem_of(error, self._statuses, f"{request.method} {request.path}")
+        if found is None:
+            return None
+        response = HttpResponse(found.body, status=found.status)
+        for name, value in found.headers:
+            response[name] = value
+        return response
+
+
+@contextlib.contextmanager
+def locked_atomic(*names: str, using: str | None = None, **options: Unpack[Options]) -> Iterator[Lease]:
+    """Hold a lock around a transaction: lock, BEGIN, the block, COMMIT, release.
+
+    If the lock is lost in the block, the transaction is rolled back.
+
+    Args:
+        names: One name, or several, as for `lock`.
+        using: The database (default: Django's default one).
+        options: Those of `lock`.
+
+    Yields:
+        The lease.
+
+    Raises:
+        LockBusy: Another holder has the lock.
+        NoQuorum: No majority of the nodes answered.
+        LockLost: The lock was lost.
+        RuntimeError: It is called inside another transaction, whose commit would come too late.
+    """
+    with locks.lock(*names, **options) as lease, transaction.atomic(using=using, durable=True):
+        yield lease
+        if lease.state is not LeaseState.OPEN:
+            lease.check()
+
+
+def guard(lease: Lease | AsyncLease, using: str = "default", *, read: bool = False) -> None:
+    """Refuse a late holder in this transaction, and keep later holders waiting until it ends.
+
+    Call it first in the transaction. `manage.py migrate holdfast` makes its table.
+
+    Args:
+        lease: The lease of the lock that protects what you write.
+        using: The database.
+        read: The transaction only reads (default: False).
+
+    Raises:
+        StaleFence: A later holder has been here. The transaction must be rolled back.
+        Misuse: There is no transaction, or the lease has no fence.
+    """
+    connection = connections[using]
+    with connection.cursor() as cursor:
+        fence_table(connection).guard(cursor, lease, read=read)
+
+
+def fence_table(connection: Any) -> FenceTable:
+    """Return the table of fences in a database of Django's."""
+    return FenceTable(connection.vendor, paramstyle="format")
+
+
+def _named(name: str | Callable[..., str], request: HttpRequest, args: Any, kwargs: dict[str, Any]) -> str:
+    return name(request, *args, **kwargs) if callable(name) else filled(name, args, kwargs)

@@ -1,0 +1,205 @@
+"""Dramatiq: actors that run one at a time for each name, whose messages come back later if the lock
+is busy.
+
+Knows Dramatiq's actors, messages and middleware, and the client for threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any
+
+from dramatiq import Actor, Broker
+from dramatiq.middleware import Interrupt, Middleware, MiddlewareError, SkipMessage, raise_thread_exception
+from dramatiq.rate_limits import RateLimiter
+
+from .. import Holdfast, Lease
+from ..checks import seconds
+from ..errors import ConfigError, LockBusy, message_of
+from .calls import Body, Busy, abortable, attempt, example
+
+__all__ = ["Concurrent", "Locks"]
+
+LOGGER = "holdfast.dramatiq"
+DELAY = 15.0  # seconds until a message comes back
+_ABORTED = "lock_abort"
+
+# The message that this thread works on, and its broker.
+_message: ContextVar[tuple[Any, Any] | None] = ContextVar("holdfast_message", default=None)
+
+
+class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed where types are checked)
+    """Middleware that gives actors the option `lock`. Add it before you declare actors.
+
+    These are the options of an actor:
+
+    - `lock`: the lock's name, a template over the actor's parameters, such as "user:{user_id}".
+    - `lock_busy`: what to do if the lock is busy. "later" (the default): send the message again,
+      after `lock_delay` seconds, which uses up no retries. "skip": drop the message. "raise": raise
+      LockBusy, which uses up a retry.
+    - `lock_delay`: seconds (default: 15).
+    - `lock_abort`: whether the actor is interrupted if its lock is lost, as by Dramatiq's time
+      limit (default: False).
+    - `lock_options`: the options of the lock, a mapping. `wait` is 0 unless you set it.
+    """
+
+    def __init__(self, locks: Holdfast) -> None:
+        """Take the client, which is closed when the worker stops.
+
+        Args:
+            locks: A client for threads.
+
+        Raises:
+            ConfigError: The client is not one for threads.
+        """
+        if not isinstance(locks, Holdfast):
+            raise ConfigError("Dramatiq needs a client for threads: from holdfast import Holdfast")
+        self._locks = locks
+
+    @property
+    def actor_options(self) -> set[str]:
+        """The options that an actor may have."""
+        return {"lock", "lock_busy", "lock_delay", _ABORTED, "lock_options"}
+
+    def before_declare_actor(self, broker: Broker, actor: Actor) -> None:
+        """Lock the function of an actor that has a lock.
+
+        Args:
+            broker: The broker.
+            actor: The actor.
+
+        Raises:
+            ConfigError: An option cannot work, or the template has a field that is no parameter.
+        """
+        try:
+            actor.fn = self._locked(actor.fn, actor.options)
+        except Exception as error:
+            raise WrongActor(f"the actor {actor.actor_name!r}: {error}") from error
+
+    def before_process_message(self, broker: Broker, message: Any) -> None:
+        """Remember the message that this thread works on.
+
+        Args:
+            broker: The broker.
+            message: The message.
+        """
+        _message.set((broker, message))
+
+    def after_process_message(
+        self, broker: Broker, message: Any, *, result: Any = None, exception: BaseException | None = None
+    ) -> None:
+        """Forget the message.
+
+        Args:
+            broker: The broker.
+            message: The message.
+            result: As Dramatiq passes it.
+            exception: As Dramatiq passes it.
+        """
+        _message.set(None)
+
+    after_skip_message = after_process_message
+
+    def after_worker_shutdown(self, broker: Broker, worker: Any) -> None:
+        """Close the client.
+
+        Args:
+            broker: The broker.
+            worker: The worker.
+        """
+        self._locks.close()
+
+    def _locked(self, function: Body, given: dict[str, Any]) -> Body:
+        if "lock" not in given:
+            if unused := sorted(self.actor_options & set(given)):
+                raise ConfigError(f"{unused[0]} is for an actor with lock=, which it has not")
+            return function
+        name, busy, abort = given["lock"], given.get("lock_busy", "later"), given.get(_ABORTED, False)
+        if busy not in ("later", "skip", "raise"):
+            raise ConfigError(f"lock_busy is 'later', 'skip' or 'raise', not {busy!r}")
+        delay = seconds(given.get("lock_delay", DELAY), "lock_delay")
+        options = {"wait": 0, **given.get("lock_options", {})}
+        example().locked(name, **options)(function)
+
+        @wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            body, held = _abortable(function, options) if abort else (function, options)
+            try:
+                return attempt(body, self._locks.locked(name, **held), args, kwargs)
+            except Busy as error:
+                work = _message.get()
+                # Called like a function: there is no message that could come back.
+                if work is None or busy == "raise":
+                    raise error.busy from None
+                if busy == "later":
+                    _later(*work, delay, error.busy)
+                raise SkipMessage(message_of(error.busy)) from None
+
+        return run
+
+
+class Concurrent(RateLimiter):  # type: ignore[misc]  # (Dramatiq is not installed where types are checked)
+    """Allows some holders at a time, in place of Dramatiq's `ConcurrentRateLimiter`.
+
+    The permits of a process that was killed are free after one `ttl`.
+    """
+
+    def __init__(self, locks: Holdfast, key: str, *, limit: int = 1, **options: Any) -> None:
+        """Describe the limit.
+
+        Args:
+            locks: A client for threads.
+            key: The semaphore's name.
+            limit: How many may hold it at a time (default: 1).
+            options: Those of `semaphore`. `wait` is 0 unless you set it.
+
+        Raises:
+            ConfigError: An option cannot work.
+        """
+        super().__init__(None, key)
+        self._semaphore = locks.semaphore(key, limit, **{"wait": 0, **options})
+        self._held = threading.local()
+
+    def _acquire(self) -> bool:
+        try:
+            lease = self._semaphore.acquire()
+        except LockBusy:
+            return False
+        self._leases().append(lease)
+        return True
+
+    def _release(self) -> None:
+        self._leases().pop().release()
+
+    def _leases(self) -> list[Lease]:
+        """What this thread holds: a limiter may be shared."""
+        held: list[Lease] = self._held.__dict__.setdefault("leases", [])
+        return held
+
+
+class WrongActor(ConfigError, MiddlewareError):  # type: ignore[misc]  # (Dramatiq has no types here)
+    """An actor's options cannot work.
+
+    Dramatiq logs other errors of middleware, and would declare the actor without its lock.
+    """
+
+
+class Aborted(Interrupt):  # type: ignore[misc]  # (Dramatiq is not installed where types are checked)
+    """Interrupts an actor whose lock is lost."""
+
+
+def _abortable(function: Body, options: dict[str, Any]) -> tuple[Body, Any]:
+    thread = threading.get_ident()
+    return abortable(function, options, lambda: raise_thread_exception(thread, Aborted), Aborted)
+
+
+def _later(broker: Broker, message: Any, delay: float, error: LockBusy) -> None:
+    """Send the message again, with its id and retries."""
+    broker.enqueue(message.copy(), delay=int(1000 * delay))
+    # The copy has the result. This message, which is skipped, would store None in its place.
+    message.options["store_results"] = False
+    told = "%s comes back in %g s: %s"
+    logging.getLogger(LOGGER).debug(told, message, delay, message_of(error))

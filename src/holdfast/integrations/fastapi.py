@@ -1,0 +1,149 @@
+"""FastAPI: a client for an application, and dependencies that hold a lock or count a call.
+
+Knows FastAPI. What other ASGI frameworks need too is in `asgi`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Unpack
+
+from fastapi import Depends, FastAPI, Request, Response
+
+from .. import Options
+from ..aio import Holdfast, Lease
+from ..checks import Seconds
+from ..errors import ConfigError
+from .asgi import Errors, lifespan
+from .web import filled, rate_headers
+
+__all__ = ["Limited", "Locked", "install"]
+
+Named = str | Callable[[Request], str]
+
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    429: {"description": "Too many requests"},
+    503: {"description": "The lock service is not available, or the lock was lost"},
+}
+
+
+def install(
+    app: FastAPI,
+    locks: Holdfast,
+    *,
+    busy: int = 409,
+    names: bool = False,
+    ready: Seconds | None = None,
+    once: Mapping[str, Callable[[], Any]] | None = None,
+) -> None:
+    """Connect an application with a client. Call it before you add routes.
+
+    The application opens the client when it starts, and closes it when it stops. Requests that
+    `LockBusy`, `NoQuorum` and the like have ended get 409, 503 and the like. The OpenAPI schema
+    lists these responses.
+
+    Args:
+        app: The application.
+        locks: The client, which must be one for asyncio. Functions of `def` endpoints may be
+            decorated by a client for threads all the same.
+        busy: The status for a busy lock, 409 (the default) or 423.
+        names: Whether responses contain the lock's name (default: False).
+        ready: Seconds to wait at the start until a majority of the nodes is usable. Default: the
+            application starts without asking.
+        once: Coroutine functions that one process of all runs at the start, by their key. Write
+            the release into the key, or the next release does not run it.
+
+    Raises:
+        ConfigError: The client is not one for asyncio, or `busy` is another status.
+    """
+    if not isinstance(locks, Holdfast):
+        raise ConfigError("install needs a client for asyncio: from holdfast.aio import Holdfast")
+    Errors(app, busy=busy)
+    app.add_middleware(Errors, busy=busy, names=names, outage=locks.settings.outage)
+    app.router.lifespan_context = lifespan(locks, ready=ready, once=once, inner=app.router.lifespan_context)
+    app.router.responses = {busy: {"description": "The lock is busy"}, **_RESPONSES, **app.router.responses}
+    app.state.holdfast = locks
+
+
+def Locked(name: Named, *, on: Holdfast | None = None, **options: Unpack[Options]) -> Any:
+    """Make a dependency that holds a lock while the endpoint runs, and gives its lease.
+
+    The lock is released before the response is sent. Prefer the decorator `@locks.locked(...)`
+    below the route, unless you need the lock in several endpoints of a router.
+
+    Args:
+        name: A template over the path's parameters, such as "order:{id}", or a function of the
+            request that returns the name.
+        on: The client for asyncio. Default: the one that was installed.
+        options: Those of `lock`.
+
+    Returns:
+        What FastAPI's `Depends` returns.
+
+    Raises:
+        ConfigError: This FastAPI is older than 0.121, which would hold the lock until the response
+            has been sent.
+    """
+
+    async def held(request: Request) -> AsyncIterator[Lease]:
+        async with _client(on, request).lock(_filled(name, request), **options) as lease:
+            yield lease
+
+    return _depends(held)
+
+
+def Limited(
+    name: Named, limit: int, period: Seconds, *, key: Named | None = None, on: Holdfast | None = None
+) -> Any:
+    """Make a dependency that counts the request, and refuses it with 429 if there are too many.
+
+    The response has the headers `RateLimit` and `RateLimit-Policy`, and a refusal `Retry-After`.
+
+    Args:
+        name: A template over the path's parameters, or a function of the request.
+        limit: How many requests are allowed in a period.
+        period: Seconds.
+        key: Each key has a limit of its own: a template, or a function of the request. Default: all
+            requests share the limit.
+        on: The client for asyncio. Default: the one that was installed.
+
+    Returns:
+        What FastAPI's `Depends` returns. The dependency gives the `Allowance`.
+
+    Raises:
+        ConfigError: This FastAPI is older than 0.121.
+    """
+
+    async def counted(request: Request, response: Response) -> Any:
+        whose = None if key is None else _filled(key, request)
+        rate = _client(on, request).rate(_filled(name, request), limit, period, key=whose, wait=0)
+        allowance = await rate.acquire()
+        for header in rate_headers(limit, _seconds(period), allowance.remaining, allowance.reset_after):
+            response.headers[header[0]] = header[1]
+        return allowance
+
+    return _depends(counted)
+
+
+def _depends(dependency: Callable[..., Any]) -> Any:
+    if "scope" not in inspect.signature(Depends).parameters:
+        why = "where a dependency can end before the response is sent"
+        raise ConfigError(f"Locked and Limited need FastAPI 0.121 or newer, {why}")
+    return Depends(dependency, scope="function")
+
+
+def _client(on: Holdfast | None, request: Request) -> Holdfast:
+    found = on or getattr(request.app.state, "holdfast", None)
+    if not isinstance(found, Holdfast):
+        raise ConfigError("no client for asyncio: call install(app, locks), or write on=")
+    return found
+
+
+def _filled(name: Named, request: Request) -> str:
+    """The name that a request means."""
+    return name(request) if callable(name) else filled(name, (), request.path_params)
+
+
+def _seconds(period: Seconds) -> float:
+    return period if isinstance(period, int | float) else period.total_seconds()

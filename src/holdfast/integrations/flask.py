@@ -1,0 +1,101 @@
+"""Flask: a client from the application's settings, statuses for errors, and decorators for views
+that are written before there is an application.
+
+Knows Flask. What other WSGI applications need too is in `wsgi`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Unpack
+
+from flask import Flask, Response, current_app, request
+
+from .. import Holdfast, Options
+from ..config import Clients
+from ..errors import ConfigError, HoldfastError
+from .calls import example
+from .web import Statuses, problem_of
+
+__all__ = ["Locks"]
+
+
+class Locks:
+    """The extension: `ext = Locks()`, and then `ext.init_app(app)`.
+
+    The client is made at its first use, from the settings `HOLDFAST_NODES`, `HOLDFAST_TTL` and so
+    on in `app.config`, and from the environment. `app.extensions["holdfast"]` has the clients.
+    """
+
+    def __init__(self, app: Flask | None = None, *, busy: int = 409, names: bool = False) -> None:
+        """Make the extension.
+
+        Args:
+            app: An application (default: call `init_app`).
+            busy: The status for a busy lock, 409 (the default) or 423.
+            names: Whether responses contain the lock's name (default: False).
+
+        Raises:
+            ConfigError: `busy` is another status.
+        """
+        self._statuses = Statuses(busy=busy, names=names)
+        if app is not None:
+            self.init_app(app)
+
+    def init_app(self, app: Flask) -> None:
+        """Connect an application with a client, and turn holdfast's errors into responses.
+
+        Args:
+            app: The application.
+        """
+        app.extensions["holdfast"] = Clients(lambda: app.config, "HOLDFAST_", "app.config")
+        app.register_error_handler(HoldfastError, self._answer)
+
+    @property
+    def locks(self) -> Holdfast:
+        """The client of the current application.
+
+        Raises:
+            ConfigError: The application was not connected, or a setting cannot work.
+            RuntimeError: There is no current application.
+        """
+        found = current_app.extensions.get("holdfast")
+        if not isinstance(found, Clients):
+            raise ConfigError(f"the Flask application {current_app.name!r} has no client: call init_app(app)")
+        return found.locks
+
+    def locked(self, name: str, **options: Unpack[Options]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorate a view, below the route, so that it holds a lock of the current application.
+
+        Args:
+            name: A template over the view's parameters, such as "order:{id}".
+            options: Those of `lock`.
+
+        Returns:
+            A decorator.
+
+        Raises:
+            ConfigError: An option cannot work, or the template has a field that is no parameter.
+        """
+
+        def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
+            example().locked(name, **options)(view)
+            made: dict[Holdfast, Callable[..., Any]] = {}
+
+            @wraps(view)
+            def run(*args: Any, **kwargs: Any) -> Any:
+                locks = self.locks
+                if locks not in made:
+                    made[locks] = locks.locked(name, **options)(view)
+                return made[locks](*args, **kwargs)
+
+            return run
+
+        return decorate
+
+    def _answer(self, error: HoldfastError) -> Response:
+        found = problem_of(error, self._statuses, f"{request.method} {request.path}")
+        if found is None:
+            raise error
+        return Response(found.body, found.status, list(found.headers))

@@ -1,0 +1,190 @@
+"""What web frameworks answer to requests that holdfast's errors have ended.
+
+Knows statuses, headers and problem documents (RFC 9457). Must not know frameworks.
+
+A response has nothing that a stranger must not know: no holder, no address of a node, no cause. All
+of it goes to the log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from ..errors import (
+    BadFence,
+    Closed,
+    ConfigError,
+    HoldfastError,
+    LockBusy,
+    LockLost,
+    NoQuorum,
+    RateLimited,
+    StaleFence,
+    message_of,
+)
+from ..fencing.http import status_of
+
+__all__ = ["Problem", "Statuses", "problem", "problem_of"]
+
+LOGGER = "holdfast.web"
+LONGEST_WAIT = 60.0  # seconds that a client is asked to wait for a lock
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A response that says what went wrong, as RFC 9457 describes it.
+
+    Attributes:
+        status: The HTTP status.
+        headers: Names and values. The content type is one of them.
+        body: JSON, in UTF-8.
+    """
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statuses:
+    """How errors become responses.
+
+    Attributes:
+        busy: The status for a busy lock: 409 (the default) or 423.
+        names: Whether responses contain the lock's name (default: False). Names may contain what
+            your users must not see.
+        outage: Seconds after which clients should come back if most nodes are unreachable
+            (default: 10).
+    """
+
+    busy: int = 409
+    names: bool = False
+    outage: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.busy not in (409, 423):
+            raise ConfigError(f"busy is the status for a busy lock, 409 or 423, not {self.busy!r}")
+
+
+def problem(status: int, kind: str, title: str, *headers: tuple[str, str], lock: str | None = None) -> Problem:
+    """Make a problem document.
+
+    Args:
+        status: The HTTP status.
+        kind: The last part of its type, such as "busy". The type is "about:holdfast/busy".
+        title: What happened, for people.
+        headers: More headers, as pairs of name and value.
+        lock: The lock's name, if the response may contain it (default: None).
+
+    Returns:
+        The response.
+    """
+    said: dict[str, object] = {"type": f"about:holdfast/{kind}", "title": title, "status": status}
+    if lock is not None:
+        said["lock"] = lock
+    return Problem(status, (("content-type", "application/problem+json"), *headers), json.dumps(said).encode())
+
+
+def problem_of(error: HoldfastError, statuses: Statuses, where: str) -> Problem | None:
+    """Choose the response for an error, and log what the response leaves out.
+
+    Args:
+        error: What ended the request.
+        statuses: The application's choices.
+        where: The request's method and path, for the log.
+
+    Returns:
+        The response. None if the error is a mistake in the program, which no client can mend.
+    """
+    name = getattr(error, "name", None) if statuses.names else None
+    match error:
+        case LockBusy():
+            left = min(LONGEST_WAIT, error.ttl_left or 1.0)
+            found = problem(statuses.busy, "busy", "Another request is at work on this.", _after(left), lock=name)
+        case RateLimited():
+            found = problem(429, "rate-limited", "Too many requests.", *limits_of(error), lock=name)
+        case NoQuorum() | Closed():
+            title = "The lock service is not available. Nothing was done."
+            found = problem(503, "unavailable", title, _after(statuses.outage), lock=name)
+        case StaleFence() | BadFence():
+            title = "A later holder has written, or the fence is missing."
+            found = problem(status_of(error), "fence", title, lock=name)
+        case LockLost():
+            # No Retry-After: the work may be done in part, and nobody should repeat it unasked.
+            title = "The lock was lost during the request. It may be done in part."
+            found = problem(503, "lost", title, lock=name)
+        case _:
+            return None
+    _note(error, where, found.status)
+    return found
+
+
+def limits_of(error: RateLimited) -> tuple[tuple[str, str], ...]:
+    """Write the headers of a request that was refused by a rate limit.
+
+    Args:
+        error: The refusal.
+
+    Returns:
+        `Retry-After`, and `RateLimit` and `RateLimit-Policy` of the IETF's draft.
+    """
+    return (_after(error.retry_after), *rate_headers(error.limit, error.period, 0, error.retry_after))
+
+
+def rate_headers(limit: int, period: float, remaining: int, reset: float) -> tuple[tuple[str, str], ...]:
+    """Write the headers `RateLimit` and `RateLimit-Policy` of the IETF's draft."""
+    return (
+        ("ratelimit", f'"default";r={remaining};t={ceil(reset)}'),
+        ("ratelimit-policy", f'"default";q={limit};w={ceil(period)}'),
+    )
+
+
+def filled(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Fill a template from what a request's URL captures.
+
+    Args:
+        name: The template.
+        args: What is captured without a name.
+        kwargs: What is captured by a name.
+
+    Returns:
+        The name of a lock.
+
+    Raises:
+        ConfigError: The URL does not capture what the template needs.
+    """
+    try:
+        return name.format(*args, **kwargs)
+    except (AttributeError, LookupError, ValueError) as error:
+        captured = ", ".join(kwargs) or "nothing"
+        raise ConfigError(f"{name!r} cannot be filled from the URL, which captures {captured}: {error!r}") from error
+
+
+def cut_off(error: BaseException, where: str) -> None:
+    """Log that an error came after the response had begun, so that the response is cut off."""
+    logging.getLogger(LOGGER).error("%s: the response had begun, and is cut off: %s", where, message_of(error))
+
+
+def not_kept(where: str, why: str) -> None:
+    """Log that a response is not kept for later requests with the same key."""
+    logging.getLogger(LOGGER).warning("%s: the response is not kept for its idempotency key: %s", where, why)
+
+
+def _after(seconds: float) -> tuple[str, str]:
+    return "retry-after", str(max(1, ceil(seconds)))
+
+
+def _note(error: HoldfastError, where: str, status: int) -> None:
+    level = logging.WARNING
+    if isinstance(error, LockBusy | RateLimited):
+        # Load is no trouble.
+        level = logging.DEBUG
+    elif isinstance(error, LockLost):
+        level = logging.ERROR
+    told = "%s: the request was answered with status %d: %s"
+    logging.getLogger(LOGGER).log(level, told, where, status, message_of(error))

@@ -1,0 +1,23 @@
+"""Metrics for Prometheus, with a Grafana dashboard and alert rules.
+
+Needs the extra `holdfast[metrics]`. Knows events, what `nodes()` and `stats()` return, and the
+library prometheus-client. Must not know the protocol, or how clients talk to nodes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..later import later
+
+__all__ = ["Metrics", "alerts", "collapsed", "dashboard", "first_part"]
+
+if TYPE_CHECKING:
+    from .files import alerts, dashboard
+    from .labels import collapsed, first_part
+    from .prometheus import Metrics
+else:
+    __getattr__, __dir__ = later(
+        __name__,
+        {".files": ("alerts", "dashboard"), ".labels": ("collapsed", "first_part"), ".prometheus": ("Metrics",)},
+    )

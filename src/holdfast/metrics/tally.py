@@ -1,0 +1,179 @@
+"""Turns what a client tells into changes of metrics.
+
+Knows events, `nodes()`, `stats()` and the table of metrics. Must not know which library exports
+them: an exporter says how a metric with its labels is changed, and the rest happens here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from .. import events
+from ..version import VERSION
+from . import table
+from .following import follow
+from .labels import Limited
+from .table import Metric
+
+if TYPE_CHECKING:
+    from .. import NodeStatus, Stats
+
+__all__ = ["Change", "Tally"]
+
+# What an exporter gives for a metric with its labels: a call that adds, sets or observes.
+Change = Callable[[float], object]
+
+SAMPLED_EVERY = 5.0
+
+
+class Tally(ABC):
+    """An observer that counts. Exporters inherit from it.
+
+    Args:
+        names: From the name of a lock to the value of the label `name`. None: no such label.
+        most: How many different values of the label may appear. Further ones are "other".
+
+    Raises:
+        ValueError: `most` is less than 1.
+    """
+
+    def __init__(self, names: Callable[[str], str] | None, most: int) -> None:
+        if most < 1:
+            raise ValueError(f"most={most}: at least one value of the label must be allowed")
+        self._names = None if names is None else Limited(names, most)
+        self._changes: dict[tuple[str, ...], Change] = {}
+        self._readers: dict[type[events.Event], Callable[[Any], None]] = {
+            events.Attempt: self._attempt,
+            events.Acquired: self._acquired,
+            events.Refused: self._refused,
+            events.Released: self._ended,
+            events.Left: self._ended,
+            events.Lost: self._lost,
+            events.Renewed: self._renewed,
+            events.Doubt: self._doubt,
+            events.Opened: self._opened,
+            events.Forced: self._forced,
+            events.NodeDown: self._node_down,
+            events.Warned: self._warned,
+            events.Allowed: self._allowed,
+            events.Served: self._served,
+        }
+        self._put(table.BUILD, 1, (VERSION,))
+
+    @abstractmethod
+    def _bind(self, metric: Metric, labels: dict[str, str]) -> Change:
+        """Return the call that changes a metric with these labels."""
+
+    def __call__(self, event: events.Event) -> None:
+        """Count an event. This is what makes it an observer.
+
+        Args:
+            event: What happened.
+        """
+        read = self._readers.get(type(event))
+        if read is not None:
+            read(event)
+
+    def follow(self, client: Any) -> None:
+        """Read every five seconds what no event tells: the nodes, and the longest wait.
+
+        It ends with the client. For a client of `holdfast.aio`, call it where the event loop runs,
+        for example at the start of your application.
+
+        Args:
+            client: A `Holdfast` of either face.
+
+        Raises:
+            RuntimeError: The client is of `holdfast.aio`, and no event loop runs.
+        """
+        follow(client, self.sample, SAMPLED_EVERY)
+
+    def sample(self, nodes: Iterable[NodeStatus], stats: Stats) -> None:
+        """Set the metrics that no event tells.
+
+        Args:
+            nodes: What `nodes()` returned.
+            stats: What `stats()` returned.
+        """
+        size: Counter[str] = Counter()
+        up: Counter[str] = Counter()
+        for node in nodes:
+            size[node.shard] += 1
+            # A client connects when it is first used. Before that, nothing is known.
+            if node.state == "connecting":
+                continue
+            up[node.shard] += node.state == "up"
+            self._put(table.NODE_UP, node.state == "up", (node.node, node.shard))
+            self._put(table.NODE_GUARD, node.guard_left or 0.0, (node.node,))
+            if node.rtt is not None:
+                self._put(table.NODE_RTT, node.rtt, (node.node,))
+            if node.ahead is not None:
+                self._put(table.NODE_CLOCK, node.ahead, (node.node,))
+        for shard, usable in up.items():
+            self._put(table.QUORUM_SPARE, usable - (size[shard] // 2 + 1), (shard,))
+        self._put(table.LONGEST_WAIT, stats.longest_wait)
+
+    def _put(self, metric: Metric, value: float, labels: tuple[str, ...] = ()) -> None:
+        change = self._changes.get((metric.name, *labels))
+        if change is None:
+            names = metric.labels if len(labels) == len(metric.labels) else (*metric.labels, "name")
+            change = self._bind(metric, dict(zip(names, labels, strict=True)))
+            self._changes[(metric.name, *labels)] = change
+        change(value)
+
+    def _labels(self, event: events.LockEvent, *more: str) -> tuple[str, ...]:
+        """The labels of a metric that may be told apart by the names of locks."""
+        if self._names is None:
+            return (event.kind, *more)
+        return (event.kind, *more, self._names(event.name))
+
+    def _attempt(self, event: events.Attempt) -> None:
+        self._put(table.WAITING, 1, self._labels(event))
+
+    def _acquired(self, event: events.Acquired) -> None:
+        plain = self._labels(event)
+        self._put(table.WAITING, -1, plain)
+        self._put(table.HELD, 1, plain)
+        self._put(table.ACQUIRE, 1, self._labels(event, "held"))
+        self._put(table.WAIT, event.waited, self._labels(event, "yes" if event.contended else "no"))
+
+    def _refused(self, event: events.Refused) -> None:
+        self._put(table.WAITING, -1, self._labels(event))
+        self._put(table.ACQUIRE, 1, self._labels(event, event.outcome))
+
+    def _ended(self, event: events.Released | events.Left | events.Lost) -> None:
+        plain = self._labels(event)
+        self._put(table.HELD, -1, plain)
+        self._put(table.HOLD, event.held, plain)
+
+    def _lost(self, event: events.Lost) -> None:
+        self._ended(event)
+        self._put(table.LOST, 1, self._labels(event, event.reason))
+
+    def _renewed(self, event: events.Renewed) -> None:
+        self._put(table.RENEWALS, 1, ("ok",))
+        self._put(table.MARGIN, max(0.0, event.left) / event.remaining)
+
+    def _doubt(self, event: events.Doubt) -> None:
+        self._put(table.RENEWALS, 1, ("late",))
+
+    def _opened(self, event: events.Opened) -> None:
+        self._put(table.OPENED, 1)
+
+    def _forced(self, event: events.Forced) -> None:
+        self._put(table.FORCED, 1)
+
+    def _node_down(self, event: events.NodeDown) -> None:
+        self._put(table.NODE_DOWN, 1, (event.node,))
+
+    def _warned(self, event: events.Warned) -> None:
+        self._put(table.WARNINGS, 1, (event.about,))
+
+    def _allowed(self, event: events.Allowed) -> None:
+        self._put(table.RATE, 1, ("allowed" if event.allowed else "refused",))
+
+    def _served(self, event: events.Served) -> None:
+        self._put(table.SERVED, 1, (event.kind, event.how))

@@ -1,0 +1,22 @@
+"""What the tests of the command share: it runs as real processes, on the real nodes of the session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli.kit import Command, beater
+
+from holdfast.embedded import Nodes
+
+
+@pytest.fixture
+def holdfast(tmp_path: Path, nodes: Nodes) -> Command:
+    """The command, in an environment that names the nodes that no test harms."""
+    return Command(tmp_path, nodes.environment)
+
+
+@pytest.fixture(scope="session")
+def beats(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The instrument: a program that shows when it lived."""
+    return beater(tmp_path_factory.mktemp("beater"))

@@ -1,0 +1,192 @@
+"""What the tests of the command share: its processes, and an instrument that shows when a command lived."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from holdfast.cli import tree
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parent.parent / "src"
+# Compiled once, and not for each test.
+PYC = Path(tempfile.gettempdir()) / f"holdfast-tests-{os.getuid()}"
+PATIENCE = 20.0  # seconds for which anything is waited for
+
+
+class Life(NamedTuple):
+    """When a beater lived, by CLOCK_BOOTTIME, and its fence."""
+
+    first: float
+    last: float
+    fence: int
+
+
+def life(path: Path) -> Life | None:
+    """Read a beater's file; None if it has not begun."""
+    try:
+        first, last, fence = struct.unpack("=3d", path.read_bytes())
+    except (FileNotFoundError, struct.error):
+        return None
+    return Life(first, last, int(fence))
+
+
+def overlaps(lives: list[Life]) -> list[tuple[Life, Life]]:
+    """List the neighbours of which the earlier one still lived when the later one began."""
+    ordered = sorted(lives)
+    return [(a, b) for a, b in pairwise(ordered) if a.last > b.first]
+
+
+def beater(folder: Path) -> str:
+    """Compile the instrument."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None, "the instrument needs a C compiler"
+    program = folder / "beater"
+    subprocess.run([compiler, "-O2", "-o", program, HERE / "beater.c"], check=True)
+    return str(program)
+
+
+class Command:
+    """Runs `holdfast` as a user does, in an environment of its own."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], source: Path = SOURCE) -> None:
+        self.folder = folder
+        shim = folder / "bin/holdfast"
+        shim.parent.mkdir(exist_ok=True)
+        shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
+        shim.chmod(0o755)
+        ours = {name: it for name, it in os.environ.items() if not name.startswith("HOLDFAST_")}
+        ours.pop("PYTHONDONTWRITEBYTECODE", None)
+        self.environment = {
+            **ours,
+            "PATH": f"{shim.parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(source),
+            "PYTHONPYCACHEPREFIX": str(PYC),
+            "HOME": str(folder),
+            **environment,
+        }
+
+    def words(self, *words: str) -> list[str]:
+        """The words of a command line."""
+        return [sys.executable, "-m", "holdfast", *words]
+
+    def run(self, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        """Run it to its end."""
+        more = {"capture_output": True, "text": True, "timeout": PATIENCE, "check": False, **more}
+        more["env"] = {**self.environment, **more.pop("env", {})}
+        return subprocess.run(self.words(*words), **more)
+
+    @contextlib.contextmanager
+    def started(self, *words: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
+        """Start it; what is left of it at the end is killed."""
+        more["env"] = {**self.environment, **more.pop("env", {})}
+        process = subprocess.Popen(self.words(*words), text=True, **more)
+        try:
+            yield process
+        finally:
+            below = [it.pid for it in tree.descendants(process.pid)]
+            for pid in (process.pid, *below):
+                tree.send(pid, signal.SIGCONT)
+            # The holder kills the command, and releases the lock.
+            tree.send(process.pid, signal.SIGKILL)
+            process.wait()
+            deadline = time.monotonic() + 3.0
+            while any(map(alive, below)) and time.monotonic() < deadline:
+                time.sleep(0.002)
+            for pid in below:
+                tree.send(pid, signal.SIGKILL)
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
+
+def until(what: Callable[[], Any], patience: float = PATIENCE) -> Any:
+    """Wait until something is true. Returns what it is."""
+    deadline = time.monotonic() + patience
+    while not (found := what()):
+        assert time.monotonic() < deadline, f"waited {patience} s for nothing"
+        time.sleep(0.002)
+    return found
+
+
+def holder_of(front: int) -> int:
+    """The process id of the holder below a front."""
+    found: int = until(lambda: tree.children(front))[0]
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Does this process run?"""
+    it = tree.process(pid)
+    return it is not None and not it.dead
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    """The lines of JSON in a text."""
+    return [json.loads(it) for it in text.splitlines() if it.startswith("{")]
+
+
+class Plant(NamedTuple):
+    """A fault, as texts to replace in files of the shipped command, and what must be seen then.
+
+    Attributes:
+        changes: File, text, and what replaces it.
+        fault: The class of faults of `cli.kills` that shows it. Empty: another test does.
+        shows: "overlap": two commands live at once. "nobody": nobody else ever gets the lock.
+    """
+
+    changes: list[tuple[str, str, str]]
+    fault: str = ""
+    shows: str = "overlap"
+
+
+PLANTED: dict[str, Plant] = {
+    "TERM to the direct child only": Plant(
+        [("holder.py", "rest = tree.kill(self._me)", "rest = []; tree.send(self._command, 15)")], "front killed", "nobody"
+    ),
+    "released before the tree is gone": Plant(
+        [("holder.py", 'self._kill("front")', 'self._finish(Ending(None, reason="front"))')], "front killed"
+    ),
+    "the front does not guard the holder": Plant(
+        [("front.py", "if self._clock() >= self._deadline():", "if False:")], "holder stopped"
+    ),
+    "nobody looks after the front": Plant([("holder.py", 'self._kill("front")', "pass")], "front killed", "nobody"),
+    "the command outlives the holder": Plant([("front.py", "if self._done is None:", "if False:")], "holder killed"),
+    "nobody looks at the clock": Plant(
+        [("holder.py", "if lease is None or self._phase not in (Phase.RUNNING, Phase.LEFT):", "if True:")]
+    ),
+    "the front's deadline is on a clock that stands still": Plant(
+        [("front.py", "now: Callable[[], float] = clock\n", "now: Callable[[], float] = time.monotonic\n")]
+    ),
+    "the lock of what does not die is released": Plant([("holder.py", "                lease.leave()\n", "                pass\n")]),
+}
+# No fault of ours: the kernel does not let a command die.
+_SENT = "        os.kill(pid, number)"
+DEATHLESS = Plant([
+    ("tree.py", _SENT, f"        if number != 9 or not (it := process(pid)) or it.name != 'beater':\n    {_SENT}"),
+    ("tree.py", "_prctl(_SET_PDEATHSIG, signal.SIGKILL)", "pass"),
+])
+
+
+def copied(folder: Path, *plants: Plant) -> Path:
+    """Copy the package, with changes. Returns where the copy is."""
+    copy = folder / "copy"
+    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, before, after in (it for plant in plants for it in plant.changes):
+        file = copy / "holdfast/cli" / name
+        text = file.read_text()
+        assert before in text, f"{name} has changed: plant {after!r} elsewhere"
+        file.write_text(text.replace(before, after))
+    return copy

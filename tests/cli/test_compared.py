@@ -1,0 +1,48 @@
+"""What docs/command.md says of `flock`, which every machine has."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli.kit import alive, until
+
+from holdfast.cli import tree
+
+FLOCK = shutil.which("flock")
+pytestmark = pytest.mark.skipif(FLOCK is None, reason="flock belongs to util-linux")
+
+
+def test_flock_passes_status_and_stdin_on(tmp_path: Path) -> None:
+    words = ["flock", tmp_path / "lock", "sh", "-c", "tr a-z A-Z; exit 7"]
+    done = subprocess.run(words, input="to be", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (7, "TO BE")
+
+
+def _child_of(front: int) -> int:
+    found: int = until(lambda: tree.children(front))[0]
+    return found
+
+
+def test_a_signal_to_flock_does_not_reach_the_command(tmp_path: Path) -> None:
+    with subprocess.Popen(["flock", tmp_path / "lock", "sh", "-c", f"echo > {tmp_path}/mark; exec sleep 60"]) as process:
+        until((tmp_path / "mark").exists)
+        child = _child_of(process.pid)
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+        assert alive(child)
+        tree.send(child, signal.SIGKILL)
+
+
+def test_the_command_of_a_flock_that_is_killed_lives_on_and_keeps_the_lock(tmp_path: Path) -> None:
+    with subprocess.Popen(["flock", tmp_path / "lock", "sh", "-c", f"echo > {tmp_path}/mark; exec sleep 60"]) as process:
+        until((tmp_path / "mark").exists)
+        child = _child_of(process.pid)
+        process.kill()
+        process.wait(10)
+        assert alive(child)
+        assert subprocess.run(["flock", "-n", tmp_path / "lock", "true"], check=False).returncode == 1
+        tree.send(child, signal.SIGKILL)

@@ -1,0 +1,215 @@
+"""`holdfast doctor`: what is wrong with nodes, who else uses them, and a command for each finding that is not ok."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from cli.kit import Command
+
+from holdfast import Holdfast
+from holdfast.cli.company import _connected
+from holdfast.embedded import Nodes
+
+# What a remedy has in it: something to type, or a variable to set.
+COMMAND = re.compile(r"redis-cli |holdfast \w|HOLDFAST_\w|chronyc |timedatectl ")
+
+
+def examined(tmp_path: Path, environment: dict[str, str], *words: str) -> dict[str, Any]:
+    """What the doctor says."""
+    done = Command(tmp_path, environment).run("doctor", "--json", *words)
+    told: dict[str, Any] = json.loads(done.stdout)
+    for it in told["checks"]:
+        assert (it["level"] == "ok") or COMMAND.search(it["fix"]), it
+        assert (it["level"] == "ok") or (it["doc"] and (Path(__file__).parents[2] / it["doc"]).exists()), it
+    return told
+
+
+def levels(told: dict[str, Any], check: str) -> list[str]:
+    return [it["level"] for it in told["checks"] if it["check"] == check]
+
+
+def test_doctor_is_content_with_good_nodes(holdfast: Command) -> None:
+    told = json.loads(holdfast.run("doctor", "--json").stdout)
+    assert {it["check"] for it in told["checks"]} >= {"state", "role", "eviction", "persistence", "rights", "round trip", "drift"}
+    assert [it for it in told["checks"] if it["level"] == "unsafe"] == []
+
+
+BAD: dict[str, tuple[list[str], list[list[str]], str, str]] = {
+    "eviction": (["--maxmemory-policy", "allkeys-lru"], [], "eviction", "unsafe"),
+    "memory": ([], [["CONFIG", "SET", "maxmemory", "1mb"]], "memory", "warning"),
+    "rights": ([], [["ACL", "SETUSER", "default", "-script|load"]], "rights", "unsafe"),
+    "some rights": ([], [["ACL", "SETUSER", "default", "-scan"]], "rights", "warning"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_doctor_finds_what_is_wrong_and_says_what_to_do(case: str, tmp_path: Path) -> None:
+    arguments, commands, check, level = BAD[case]
+    with Nodes(1, arguments=arguments) as nodes:
+        holdfast = Command(tmp_path, nodes.environment)
+        holdfast.run("run", "x", "true")
+        with redis.Redis.from_url(nodes.urls[0]) as node:
+            for it in commands:
+                node.execute_command(*it)
+        done = holdfast.run("doctor", "--json")
+    told = json.loads(done.stdout)
+    found = [it for it in told["checks"] if it["check"] == check]
+    assert [it["level"] for it in found] == [level], done.stdout
+    assert all(COMMAND.search(it["fix"]) for it in found)
+    # The only node is of no use without the right to load scripts.
+    assert (told["verdict"] == "no quorum") is (case == "rights")
+    assert done.returncode == (69 if case == "rights" else 2 if level == "unsafe" else 1)
+
+
+def test_doctor_minds_persistence_only_where_something_is_kept(tmp_path: Path) -> None:
+    with Nodes(1) as nodes:
+        holdfast = Command(tmp_path, nodes.environment)
+        before = json.loads(holdfast.run("doctor", "--json").stdout)
+        holdfast.run("once", "--keep", "1h", "kept", "true")
+        after = json.loads(holdfast.run("doctor", "--json").stdout)
+    assert [it["level"] for it in before["checks"] if it["check"] == "persistence"] == ["ok"]
+    assert [it["level"] for it in after["checks"] if it["check"] == "persistence"] == ["warning"]
+
+
+def test_every_finding_of_the_doctor_has_a_remedy(tmp_path: Path) -> None:
+    with Nodes(3) as nodes:
+        nodes.kill(0)
+        nodes.restart(1)
+        told = examined(tmp_path, nodes.environment)
+    assert told["verdict"] == "no quorum"
+    assert {it["level"] for it in told["checks"] if it["check"] == "state"} == {"ok", "warning"}
+
+
+# ------------------------------------------------ who else is there
+
+
+@pytest.mark.parametrize(
+    "options, fix", [({"max_ttl": 60.0}, "HOLDFAST_MAX_TTL=60 "), ({"more": 1}, "HOLDFAST_NODES=")], ids=["max_ttl", "nodes"]
+)
+def test_clients_with_other_settings_are_found(options: dict[str, Any], fix: str, tmp_path: Path) -> None:
+    with Nodes(2) as nodes, Nodes(1) as extra:
+        urls = [*nodes.urls, *(extra.urls if options.pop("more", 0) else ())]
+        with Holdfast(*urls, fresh=nodes.run_ids | extra.run_ids, node_timeout=0.05, **options) as other:
+            with other.lock("x"):
+                pass
+            key = "{holdfast}:config:"
+            with redis.Redis.from_url(nodes.urls[0]) as node:
+                deadline = threading.Event()
+                while not node.exists(key):
+                    deadline.wait(0.02)
+            told = examined(tmp_path, nodes.environment)
+    (found,) = (it for it in told["checks"] if it["check"] == "settings")
+    assert found["level"] == "unsafe"
+    assert fix in found["fix"]
+    assert told["verdict"] == "unsafe"
+
+
+def test_who_is_connected_is_told(tmp_path: Path) -> None:
+    with Nodes(1) as nodes, Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="web-3") as other, redis.Redis.from_url(nodes.urls[0]) as node:
+        other.ready()
+        node.client_setname("celery-worker")
+        told = examined(tmp_path, nodes.environment)
+    (found,) = (it["found"] for it in told["checks"] if it["check"] == "clients")
+    assert "1 other clients of holdfast (web-3)" in found
+    assert "1 of other programs" in found
+
+
+def test_clients_are_told_apart() -> None:
+    listed = (
+        "id=3 addr=a name=holdfast:web-3:0123abcd lib-name=holdfast lib-ver=0.1.0\n"
+        "id=4 addr=b name=holdfast:me:0123abcd lib-name=holdfast lib-ver=0.2.0\n"
+        "id=5 addr=c name= lib-name=redis-py user=default\n"
+        "id=6 addr=d name=cron user=default\n"
+    )
+    ours, versions, others = _connected(listed, "me")
+    assert (ours, versions, dict(others)) == (["web-3"], {"0.1.0", "0.2.0"}, {"redis-py": 1, "cron": 1})
+    assert _connected("", "me")[0] == []
+
+
+KEYS: dict[str, tuple[list[str], str]] = {
+    "a list": (["RPUSH", "app:celery", "x"], "warning"),
+    "a text for ever": (["SET", "app:config", "x"], "warning"),
+    "a lock of another client": (["SET", "app:lock", "x", "PX", "60000"], "ok"),
+    "another prefix": (["SET", "other:config", "x"], "ok"),
+    "what belongs to a lock": (["SET", "{app:lock}:fence", "1"], "ok"),
+}
+
+
+@pytest.mark.parametrize("case", KEYS)
+def test_keys_of_other_programs_are_found(case: str, tmp_path: Path) -> None:
+    command, level = KEYS[case]
+    with Nodes(1) as nodes:
+        with redis.Redis.from_url(nodes.urls[0]) as node:
+            node.execute_command(*command)
+        with Holdfast(*nodes.urls, fresh=nodes.run_ids, prefix="app:") as locks, locks.lock("held"):
+            told = examined(tmp_path, nodes.environment, "--prefix", "app:")
+            (found,) = (it for it in told["checks"] if it["check"] == "keys")
+    assert found["level"] == level, found
+    if level == "warning":
+        assert command[1] in found["found"]
+
+
+def test_a_prefix_is_no_pattern(tmp_path: Path) -> None:
+    with Nodes(1) as nodes:
+        with redis.Redis.from_url(nodes.urls[0]) as node:
+            node.set("axb", "x")
+        assert levels(examined(tmp_path, nodes.environment, "--prefix", "a*"), "keys") == ["ok"]
+        with redis.Redis.from_url(nodes.urls[0]) as node:
+            node.set("a*b[c]", "x")
+        assert levels(examined(tmp_path, nodes.environment, "--prefix", "a*b[c"), "keys") == ["warning"]
+
+
+@contextmanager
+def balancer(urls: list[str]) -> Iterator[str]:
+    """A load balancer: each connection goes to the next server."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    sockets: list[socket.socket] = [listener]
+
+    def pump(a: socket.socket, b: socket.socket) -> None:
+        try:
+            while data := a.recv(65536):
+                b.sendall(data)
+            b.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+    def serve() -> None:
+        turn = 0
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(urls[turn % len(urls)].removeprefix("unix://"))
+            turn += 1
+            sockets.extend((client, server))
+            for pair in ((client, server), (server, client)):
+                threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        for it in sockets:
+            it.close()
+        thread.join(5)
+
+
+def test_a_load_balancer_is_found(tmp_path: Path) -> None:
+    with Nodes(2) as nodes, balancer(list(nodes.urls)) as url:
+        told = examined(tmp_path, {**nodes.environment, "HOLDFAST_NODES": url})
+        assert levels(told, "proxy") == ["unsafe"]
+    with Nodes(1) as nodes, balancer(list(nodes.urls)) as url:
+        assert levels(examined(tmp_path, {**nodes.environment, "HOLDFAST_NODES": url}), "proxy") == ["ok"]

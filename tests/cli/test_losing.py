@@ -1,0 +1,263 @@
+"""The whole process tree is dead before anybody else can hold the lock, whichever process is killed or stopped."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from cli import kills
+from cli.kit import DEATHLESS, PLANTED, Command, Life, Plant, alive, copied, holder_of, life, lines, overlaps, until
+
+from holdfast import Holdfast
+from holdfast.cli import tree
+from holdfast.embedded import Nodes
+
+TREE = """
+trap '' TERM
+sleep 60 &
+setsid sleep 60 &
+(setsid sh -c "trap '' TERM; sleep 60; :" &)
+sh -c 'kill -STOP $$; sleep 60' &
+echo > "$0"
+while :; do sleep 1; done
+"""
+
+
+def everybody_below(front: int) -> list[int]:
+    """The command and all that it has started."""
+    return [it.pid for it in tree.descendants(holder_of(front))]
+
+
+@pytest.mark.parametrize("victim", ["front", "holder"])
+def test_the_tree_dies_with_either_of_the_two(victim: str, holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with holdfast.started("run", "--ttl", "3s", "tree", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.DEVNULL) as process:
+        until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
+        below, holder = everybody_below(process.pid), holder_of(process.pid)
+        tree.send(process.pid if victim == "front" else holder, signal.SIGKILL)
+        until(lambda: not any(map(alive, below)), 2.0)
+        if victim == "holder":
+            assert process.wait(5) == 76
+        else:
+            until(lambda: not alive(holder))
+            with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+                assert not locks.is_locked("tree"), "the lock was released, and did not have to run out"
+
+
+def test_the_front_kills_the_tree_of_a_holder_that_is_stopped(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with holdfast.started("run", "--ttl", "1s", "halt", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.PIPE) as process:
+        until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
+        below, holder = everybody_below(process.pid), holder_of(process.pid)
+        tree.send(holder, signal.SIGSTOP)
+        with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+            with locks.lock("halt", wait=10):
+                assert not any(map(alive, below)), "somebody lives, and the lock is another's"
+        assert process.wait(5) == 76
+
+
+def test_forced_release_kills_at_once(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    words = ("run", "--json", "force", "--", "sh", "-c", TREE, str(mark))
+    with holdfast.started(*words, stderr=subprocess.PIPE) as process, Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        until(mark.exists)
+        below = everybody_below(process.pid)
+        locks.force_release("force", "a test")
+        told = process.communicate(timeout=10)[1]
+        assert process.returncode == 76
+        assert not any(map(alive, below))
+    assert [it["reason"] for it in lines(told) if it["event"] == "killed"] == ["forced"]
+
+
+def test_on_lost_term_lets_the_command_end_by_itself(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    line = f"trap 'sleep 0.3; echo clean > {mark}; exit 0' TERM; echo > {mark}; while :; do sleep 0.02; done"
+    with holdfast.started("run", "--on-lost", "term", "soft", "-c", line) as process, Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        until(mark.exists)
+        locks.force_release("soft", "a test")
+        assert process.wait(10) == 76
+    assert mark.read_text() == "clean\n"
+
+
+def test_term_comes_before_kill_when_renewals_fail(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with Nodes(3) as nodes:
+        holdfast = Command(tmp_path, nodes.environment)
+        line = f"trap 'echo term > {mark}; exit 0' TERM; echo > {mark}; while :; do sleep 0.02; done"
+        with holdfast.started("run", "--ttl", "2s", "x", "-c", line, stderr=subprocess.PIPE) as process:
+            until(mark.exists)
+            for it in (0, 1):
+                nodes.freeze(it)
+            assert process.wait(10) == 76
+            assert process.stderr is not None
+            assert "is in danger" in process.stderr.read()
+            for it in (0, 1):
+                nodes.thaw(it)
+    assert mark.read_text() == "term\n"
+
+
+def test_a_lease_that_recovers_lets_the_command_run_on(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with Nodes(3) as nodes:
+        holdfast = Command(tmp_path, nodes.environment)
+        line = f"trap 'echo term >> {mark}' TERM; echo > {mark}; for i in $(seq 250); do sleep 0.02; done; exit 3"
+        words = ("run", "--ttl", "3s", "--kill-after", "1s", "x", "-c", line)
+        with holdfast.started(*words, stderr=subprocess.PIPE) as process:
+            until(mark.exists)
+            for it in (0, 1):
+                nodes.freeze(it)
+            until(lambda: "term" in mark.read_text(), 5)
+            for it in (0, 1):
+                nodes.thaw(it)
+            assert process.wait(20) == 76, "it was told to end, so nobody may take this for a success"
+            assert process.stderr is not None
+            assert "killed" not in process.stderr.read()
+
+
+def test_a_program_that_clears_its_death_signal_is_found(holdfast: Command, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    clear = "import ctypes, time, pathlib, sys; ctypes.CDLL(None).prctl(1, 0); pathlib.Path(sys.argv[1]).touch(); time.sleep(60)"
+    with holdfast.started("run", "x", "--", "python3", "-c", clear, str(mark), stderr=subprocess.DEVNULL) as process:
+        until(mark.exists)
+        below = everybody_below(process.pid)
+        tree.send(holder_of(process.pid), signal.SIGKILL)
+        assert process.wait(5) == 76
+        assert below
+        assert not any(map(alive, below))
+
+
+def test_two_hundred_children_are_gone_before_the_lock_is(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    line = f"for i in $(seq 200); do (setsid sleep 60 &) ; done; echo > {mark}; sleep 60"
+    with holdfast.started("run", "crowd", "-c", line, stderr=subprocess.DEVNULL) as process:
+        until(mark.exists)
+        below = everybody_below(process.pid)
+        assert len(below) > 200
+        tree.send(process.pid, signal.SIGKILL)
+        with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+            with locks.lock("crowd", wait=10):
+                assert not any(map(alive, below))
+
+
+def test_a_full_pipe_keeps_nobody_from_the_deadline(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
+    """Nobody reads stderr, and it is full before the lease is in danger."""
+    mark = tmp_path / "mark"
+    line = f"echo > {mark}; dd if=/dev/zero bs=65536 count=64 >&2; sleep 60"
+    with holdfast.started("run", "-v", "--json", "pipe", "-c", line, stderr=subprocess.PIPE) as process:
+        until(mark.exists)
+        time.sleep(0.3)
+        with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+            locks.force_release("pipe", "a test")
+            assert process.wait(5) == 76
+
+
+@pytest.mark.parametrize("fault", kills.FAULTS)
+def test_nobody_overlaps(fault: str, tmp_path: Path) -> None:
+    assert kills.campaign(tmp_path, [fault], 2, seed=1) == {fault: 0}
+
+
+@pytest.mark.parametrize("name", [name for name, plant in PLANTED.items() if plant.fault])
+def test_a_planted_fault_is_found(name: str, tmp_path: Path) -> None:
+    plant = PLANTED[name]
+    source = copied(tmp_path, plant)
+    if plant.shows == "nobody":
+        with pytest.raises(kills.NobodyGetsIt):
+            kills.campaign(tmp_path, [plant.fault], 2, seed=1, source=source)
+    else:
+        assert kills.campaign(tmp_path, [plant.fault], 2, seed=1, source=source)[plant.fault] > 0
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_every_plant_can_be_planted(name: str, tmp_path: Path) -> None:
+    copied(tmp_path, PLANTED[name])
+
+
+# ------------------------------------------------ what does not die
+
+
+def _deathless(tmp_path: Path, beats: str, nodes: Nodes, *plants: Plant) -> tuple[Command, tuple[str, ...], Path]:
+    file = tmp_path / "life"
+    words = ("run", "--ttl", "1s", "--kill-after", "100ms", "--status-fd", "2", "deathless", "--", beats, str(file), "term")
+    return Command(tmp_path, nodes.environment, copied(tmp_path, DEATHLESS, *plants)), words, file
+
+
+def _of(file: Path) -> int:
+    """The process that beats into a file."""
+    for it in tree.everybody():
+        if str(file).encode() in Path(f"/proc/{it.pid}/cmdline").read_bytes().split(b"\0") and it.name == "beater":
+            return it.pid
+    raise AssertionError(f"nobody beats into {file}")
+
+
+def test_what_does_not_die_keeps_the_lock(nodes: Nodes, beats: str, tmp_path: Path) -> None:
+    holdfast, words, file = _deathless(tmp_path, beats, nodes)
+    with holdfast.started(*words, stderr=subprocess.DEVNULL) as process, Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        until(lambda: life(file))
+        pid, holder = _of(file), holder_of(process.pid)
+        try:
+            tree.send(process.pid, signal.SIGKILL)
+            # Longer than two leases.
+            time.sleep(2.5)
+            assert alive(pid)
+            assert locks.is_locked("deathless"), "it lives, and the lock is renewed"
+            assert alive(holder)
+        finally:
+            tree.send(pid, signal.SIGKILL)
+        until(lambda: not locks.is_locked("deathless"), 5.0)
+        until(lambda: not alive(holder), 5.0)
+
+
+def _left(tmp_path: Path, beats: str, *plants: Plant) -> tuple[int, list[dict[str, Any]], bool]:
+    """Freeze a majority while a command runs that does not die. The exit status, what was told, and whether nodes keep the key."""
+    with Nodes(3) as nodes:
+        holdfast, words, file = _deathless(tmp_path, beats, nodes, *plants)
+        with open(tmp_path / "told", "w") as told, holdfast.started(*words, stderr=told) as process:
+            until(lambda: life(file))
+            pid = _of(file)
+            try:
+                nodes.freeze(0)
+                nodes.freeze(1)
+                process.wait(30)
+                with redis.Redis.from_url(nodes.urls[2]) as node:
+                    deleted = int(node.info("commandstats").get("cmdstat_del", {}).get("calls", 0))
+            finally:
+                tree.send(pid, signal.SIGKILL)
+                nodes.thaw(0)
+                nodes.thaw(1)
+        return process.returncode, lines((tmp_path / "told").read_text()), deleted == 0
+
+
+def test_a_lock_that_cannot_be_renewed_is_left_to_run_out(beats: str, tmp_path: Path) -> None:
+    code, told, kept = _left(tmp_path, beats)
+    assert code == 76
+    events = [it["event"] for it in told]
+    assert events[:2] == ["held", "terminated"]
+    assert {"killed", "left", "stuck", "given_up"} <= set(events)
+    assert events[-1] == "exited"
+    assert told[-1]["lock"]["reason"] == "danger"
+    assert kept, "nobody has released it"
+
+
+def test_a_lock_that_is_released_under_what_does_not_die_is_noticed(beats: str, tmp_path: Path) -> None:
+    assert not _left(tmp_path, beats, PLANTED["the lock of what does not die is released"])[2]
+
+
+def test_overlaps_are_seen() -> None:
+    assert overlaps([Life(5, 6, 2), Life(1, 4, 1)]) == []
+    assert overlaps([Life(3, 6, 2), Life(1, 4, 1)]) == [(Life(1, 4, 1), Life(3, 6, 2))]
+
+
+def test_the_instrument_beats(beats: str, tmp_path: Path) -> None:
+    file = tmp_path / "life"
+    with subprocess.Popen([beats, file, "twin"], env={"HOLDFAST_FENCE": "17"}) as process:
+        first = until(lambda: life(file))
+        until(lambda: (it := life(file)) is not None and it.last > first.last + 0.02)
+        twin = until(lambda: life(tmp_path / "life.twin"))
+        process.terminate()
+    assert first.fence == twin.fence == 17
+    tree.send(_of(tmp_path / "life"), signal.SIGKILL)

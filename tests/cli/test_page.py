@@ -1,0 +1,151 @@
+"""docs/command.md and docs/holdfast.1 say what the command does: verbs, exit statuses, JSON, and the manual page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.kit import Command, lines, until
+
+from holdfast import Holdfast
+from holdfast.cli import codes
+from holdfast.cli.manual import manual
+from holdfast.cli.options import VERBS, parser_of
+from holdfast.embedded import Nodes
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "command.md").read_text()
+
+
+def section(name: str) -> str:
+    return PAGE.split(f"\n## {name}\n")[1].split("\n## ")[0]
+
+
+def schemas() -> dict[str, set[str]]:
+    """What the page says of each object."""
+    rows = re.findall(r"(?m)^\| (`.*?) \| (.*) \|$", section("JSON"))
+    return {name.replace("`", ""): set(re.findall(r"`(\w+)`", keys)) for name, keys in rows}
+
+
+# ------------------------------------------------ JSON
+
+
+@pytest.fixture(scope="module")
+def seen(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """Objects as the command prints them, by the names that the page gives them."""
+    holdfast = Command(tmp_path_factory.mktemp("page"), nodes.environment)
+    found: dict[str, list[dict[str, Any]]] = {}
+
+    def told(*words: str) -> list[dict[str, Any]]:
+        return lines(holdfast.run(*words, "--json").stdout)
+
+    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        with locks.lock("page:a"), locks.rwlock("page:r").read(), locks.semaphore("page:s", 2):
+            with holdfast.started("run", "page:a", "true"):
+                until(lambda: locks.inspect("page:a").queue)
+                *found["ls, each lock"], last = told("ls", "page:*")
+                found["ls, last line"] = [last]
+                found["top, each time"] = told("top", "page:*")
+                found["inspect, each lock"] = told("inspect", "page:a", "page:r")
+        with locks.lock("page:w"):
+            waited = holdfast.run("run", "--json", "-w", "6s", "page:w", "true").stderr
+        stubborn = "trap '' TERM; while :; do sleep 0.05; done"
+        words = ("run", "--json", "--max-hold", "400ms", "--kill-after", "100ms", "page:e", "-c", stubborn)
+        ended = lines(holdfast.run(*words).stderr)
+    inspected = found["inspect, each lock"]
+    found["inspect, in queue and readers"] = [it for row in inspected for it in (*row["queue"], *row["readers"])]
+    found["inspect, in nodes"] = [it for row in inspected for it in row["nodes"]]
+    found["nodes"] = told("nodes")
+    found["nodes, in nodes"] = [it for row in (*found["nodes"], *found["top, each time"]) for it in row["nodes"]]
+    found["leader, each change"] = told("leader", "page:office")
+    found["repair"] = told("repair")
+    found["doctor"] = told("doctor")
+    found["doctor, in checks"] = found["doctor"][0]["checks"]
+    found["bench"] = told("bench", "--seconds", "1")
+    found["bench, each measure"] = [found["bench"][0][it] for it in ("round_trip", "acquire", "pair", "hand_over")]
+    found["hold"] = lines(holdfast.run("hold", "page:h", stdin=subprocess.DEVNULL).stdout)
+    for it in (*ended, *lines(waited)):
+        found.setdefault(f"run, event {it['event']}", []).append(it)
+    return found
+
+
+@pytest.mark.parametrize("name", schemas())
+def test_the_keys_of_each_object_are_those_of_the_page(name: str, seen: dict[str, list[dict[str, Any]]]) -> None:
+    assert seen[name], "none was seen"
+    for it in seen[name]:
+        assert set(it) == schemas()[name]
+
+
+def test_the_page_has_every_object(seen: dict[str, list[dict[str, Any]]]) -> None:
+    assert set(schemas()) == set(seen)
+
+
+def test_locks_of_top_are_those_of_ls(seen: dict[str, list[dict[str, Any]]]) -> None:
+    rows = [it for look in seen["top, each time"] for it in look["locks"]]
+    assert rows
+    assert all(set(it) == schemas()["ls, each lock"] for it in rows)
+
+
+def test_every_verb_with_json_is_on_the_page() -> None:
+    having = {verb for verb in VERBS if any("--json" in it.option_strings for it in parser_of(verb)._actions)}
+    assert having - {"once", "elect"} <= {it.split(",")[0] for it in schemas()}
+
+
+def test_the_example_of_the_page_is_an_event() -> None:
+    (text,) = re.findall(r"```json\n(.*?)```", section("Exit status"), re.DOTALL)
+    assert set(json.loads(text)) == schemas()["run, event exited"]
+
+
+# ------------------------------------------------ verbs and statuses
+
+
+def test_the_page_has_every_verb() -> None:
+    shown = set(re.findall(r"`(\w+)`", PAGE.split("\n## ")[0])) | set(re.findall(r"`holdfast (\w+)", PAGE))
+    assert set(VERBS) - {"completion", "version"} <= shown
+
+
+def test_the_page_has_every_exit_status() -> None:
+    shown = {int(it) for row in re.findall(r"(?m)^\| ([\d, ]+) \|", section("Exit status")) for it in row.split(", ")}
+    assert shown == set(codes.MEANINGS)
+
+
+def test_the_page_compares_with_a_test_or_a_source_in_each_cell_of_ours() -> None:
+    rows = [it.strip("|").split(" | ") for it in section("Compared").splitlines() if it.startswith("| ")][2:]
+    assert len(rows) == 12
+    for row in rows:
+        assert "[test](" in row[4] or row[0].strip() == "Across machines", row
+        assert "[test](" in row[1] or not row[1].startswith(("Yes", "The command", "Only")), row
+
+
+# ------------------------------------------------ the manual page
+
+
+def test_the_manual_is_that_of_the_parsers(holdfast: Command) -> None:
+    assert (DOCS / "holdfast.1").read_text() == manual(), "./task man"
+    assert holdfast.run("help", "man").stdout == manual()
+
+
+def test_the_manual_has_every_verb_option_and_status() -> None:
+    text = manual().replace("\\-", "-")
+    for name in VERBS:
+        part = text.split(f"\n.SS {name}\n")[1].split("\n.SS ")[0]
+        own = [it for group in parser_of(name)._action_groups if group.title != "which nodes" for it in group._group_actions]
+        for action in own:
+            for option in action.option_strings:
+                assert option in part or action.dest == "help", (name, option)
+    for code, meaning in codes.MEANINGS.items():
+        assert f".B {code}\n{meaning.splitlines()[0]}" in text
+
+
+def test_the_manual_is_good_roff() -> None:
+    groff = shutil.which("groff")
+    if groff is None:
+        pytest.skip("groff is not installed")
+    done = subprocess.run([groff, "-man", "-Tutf8", "-ww", DOCS / "holdfast.1"], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert "holdfast once" in re.sub(r".\x08", "", done.stdout)

@@ -1,0 +1,153 @@
+"""After a suspend, each of the two supervisors looks at the clock before anything else, and kills.
+
+`step.c` makes CLOCK_BOOTTIME step for the front, the holder or both, while CLOCK_MONOTONIC, which sleepers wait on, does not. The
+lease is long, so that nothing else wakes anybody soon: a renewal is due in ten seconds.
+"""
+
+from __future__ import annotations
+
+import mmap
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli.kit import HERE, PLANTED, Command, alive, copied, holder_of, life, until
+
+from holdfast.cli import tree
+from holdfast.embedded import Nodes
+
+TTL = 30.0
+STEP = 3600.0
+# Far more than a turn of a loop, and far less than the time until the next renewal.
+SOON = 3.0
+
+pytestmark = pytest.mark.skipif(not tree.LINUX, reason="CLOCK_BOOTTIME is Linux's")
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The library that is preloaded."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None, "the shim needs a C compiler"
+    library = tmp_path_factory.mktemp("step") / "step.so"
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, HERE / "step.c", "-ldl"], check=True)
+    return str(library)
+
+
+def killed_after_a_step(who: str, shim: str, beats: str, nodes: Nodes, tmp_path: Path, source: Path | None = None) -> bool:
+    """Have the clock step for the front, the holder or both. Is the command dead soon after?"""
+    page = tmp_path / "step"
+    page.write_bytes(bytes(64))
+    holdfast = Command(tmp_path, nodes.environment, *([] if source is None else [source]))
+    file = tmp_path / "life"
+    words = ("run", "--ttl", f"{TTL:g}s", f"asleep {tmp_path.name}", "--", beats, str(file), "term", "twin")
+    with holdfast.started(*words, stderr=subprocess.DEVNULL, env={"LD_PRELOAD": shim, "STEP_FILE": str(page)}) as process:
+        until(lambda: life(file) and life(file.with_name("life.twin")))
+        holder = holder_of(process.pid)
+        below = [it.pid for it in tree.descendants(holder)]
+        pids = {"front": [process.pid], "holder": [holder], "both": [process.pid, holder]}[who]
+        with open(page, "r+b") as opened, mmap.mmap(opened.fileno(), 64) as view:
+            view[8 : 8 + 8 * len(pids)] = struct.pack(f"={len(pids)}d", *pids)
+            view[0:8] = struct.pack("=d", STEP)
+        deadline = time.monotonic() + SOON
+        while any(map(alive, below)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        found = not any(map(alive, below))
+        if found:
+            assert process.wait(10) == 76
+    return found
+
+
+@pytest.mark.parametrize("who", ["front", "holder", "both"])
+def test_the_command_is_killed_at_once(who: str, shim: str, beats: str, nodes: Nodes, tmp_path: Path) -> None:
+    assert killed_after_a_step(who, shim, beats, nodes, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, who",
+    [
+        ("the front does not guard the holder", "front"),
+        ("the front's deadline is on a clock that stands still", "front"),
+        ("nobody looks at the clock", "holder"),
+    ],
+)
+def test_a_supervisor_that_does_not_look_is_found(
+    name: str, who: str, shim: str, beats: str, nodes: Nodes, tmp_path: Path
+) -> None:
+    assert not killed_after_a_step(who, shim, beats, nodes, tmp_path, copied(tmp_path, PLANTED[name]))
+
+
+# Each supervisor by itself, in a process of its own (it kills all that descends from it), with a clock that jumps. What it
+# would be told by the other one comes from here.
+FRONT = """
+import os, socket, subprocess
+from holdfast.cli import front, tree
+from holdfast.cli.board import Board, Line
+
+now = 100.0
+class Job: name, margin, ttl = "x", 0.1, 5.0
+it = front.Front(Job, front.Voice(), None, now=lambda: now)
+tree.adopt()
+it._board = Board()
+ours, theirs = socket.socketpair()
+it._line, it._own_group, it._command, it._done = Line(ours), True, 0, None
+holder = subprocess.Popen(["sh", "-c", "sleep 60 & echo; exec sleep 61"], stdout=subprocess.PIPE)
+holder.stdout.readline()
+it._holder = holder.pid
+poll = front.select.poll()
+poll.register(ours, front.select.POLLIN)
+it._board.until = 105.0
+for moment, lives in ((100.0, True), (104.9, True), (104.96, False)):
+    now = moment
+    it._turn(poll)
+    if not lives:
+        holder.wait(5)
+    assert bool(tree.descendants(os.getpid())) is lives, moment
+assert it._killed and it._board.until == 0.0
+"""
+HOLDER = """
+import os, select, time
+from math import inf
+from holdfast.base.lease import LeaseState
+from holdfast.cli import board, command, holder, tree
+
+now, until = 100.0, 105.0
+class Job:
+    name, path, argv, ttl, margin, kill_after = "x", "/bin/sleep", ["sleep", "60"], 5.0, 0.1, 1.0
+    max_hold, on_lost, leftovers, scope, names, verb = inf, "kill", "kill", "group", ("x",), "run"
+class Lease:
+    state, name, names, fences, tokens, slots, waited = LeaseState.HELD, "x", ("x",), {"x": 1}, {"x": "t"}, (), 0.0
+    held = property(lambda self: now < until)
+    remaining = property(lambda self: max(0.0, until - now))
+tree.adopt()
+ours, theirs = board.line()
+screen = board.Board()
+it = holder.Holder(Job, board.Line(theirs), screen, os.getpid(), -1, command.Signals(), now=lambda: now)
+it._lease, it._phase, it._over = Lease(), holder.Phase.ASKED, False
+it._from_front("go")
+poll = select.poll()
+poll.register(it._wake_in, select.POLLIN)
+lives = lambda: bool(tree.descendants(os.getpid()))
+assert lives() and screen.until == 105.0
+for now, alive in ((103.8, True), (104.89, None), (104.91, False)):
+    it._turn(poll)
+    if now < 103.9:
+        assert it._told == "" and it._next <= 104.05, "it wakes for the next deadline"
+    if alive:
+        assert lives(), now
+deadline = time.monotonic() + 5
+while lives() and time.monotonic() < deadline:
+    it._turn(poll)
+assert not lives()
+assert it._told == "danger"
+"""
+
+
+@pytest.mark.parametrize("program", [FRONT, HOLDER])
+def test_each_loop_looks_at_its_clock_first(program: str, tmp_path: Path) -> None:
+    environment = Command(tmp_path, {}).environment
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=20)

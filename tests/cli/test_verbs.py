@@ -1,0 +1,272 @@
+"""The other verbs: hold, once, elect, leader, rate, ls, inspect, nodes, release, repair, check, local, completion, help."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli.kit import Command, alive, lines, until
+
+from holdfast import Holdfast
+from holdfast.cli.options import VERBS
+from holdfast.embedded import Nodes
+from holdfast.metrics import alerts, dashboard
+
+# ------------------------------------------------ hold and check
+
+
+@pytest.fixture
+def locks(nodes: Nodes) -> Iterator[Holdfast]:
+    """A client of the same nodes."""
+    with Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="the-test") as found:
+        yield found
+
+
+def test_hold_says_so_and_releases_when_stdin_ends(holdfast: Command, locks: Holdfast) -> None:
+    with holdfast.started("hold", "script", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        told = json.loads(process.stdout.readline())
+        assert told["token"] == locks.locked_by("script")
+        assert told["fence"] == locks.inspect("script").fence
+        process.stdin.close()
+        assert process.wait(10) == 0
+        assert not locks.is_locked("script")
+
+
+def test_hold_ends_with_a_signal_and_a_busy_lock_is_75(holdfast: Command, locks: Holdfast) -> None:
+    with holdfast.started("hold", "script", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        until(lambda: locks.is_locked("script"))
+        busy = holdfast.run("hold", "-n", "script", stdin=subprocess.DEVNULL)
+        assert (busy.returncode, busy.stdout) == (75, "")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == -signal.SIGTERM
+        assert not locks.is_locked("script")
+
+
+def test_hold_stops_the_guarded_process_when_the_lease_is_lost(holdfast: Command, locks: Holdfast) -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & wait"]) as guarded:
+        words = ("hold", "--guard", str(guarded.pid), "guarded")
+        with holdfast.started(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            # (The nodes know it sooner. A request that was not granted yet would ask again.)
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["name"] == "guarded"
+            locks.force_release("guarded", "a test")
+            assert process.wait(10) == 76
+            assert process.stderr is not None
+            assert "'guarded' is lost (forced)" in process.stderr.read()
+        assert guarded.wait(5) == -signal.SIGKILL
+
+
+def test_the_shell_recipe_of_the_help(holdfast: Command, locks: Holdfast) -> None:
+    recipe = """
+        coproc LOCK { holdfast hold --guard $$ recipe; }
+        read -r held <&"${LOCK[0]}" || exit 75
+        echo "$held"
+        exec {LOCK[1]}>&-
+        wait
+    """
+    done = subprocess.run(["bash", "-c", recipe], env=holdfast.environment, capture_output=True, text=True, check=True, timeout=20)
+    assert json.loads(done.stdout)["name"] == "recipe"
+    assert not locks.is_locked("recipe")
+
+
+def test_check_knows_whether_the_lock_is_still_held(holdfast: Command, locks: Holdfast) -> None:
+    assert holdfast.run("check").returncode == 64
+    gone = holdfast.run("check", env={"HOLDFAST_NAME": "checked", "HOLDFAST_TOKEN": "1795413211184830:" + "0" * 32 + ":00000001"})
+    assert gone.returncode == 76
+
+
+@pytest.mark.parametrize("words", ["run", "run -s", "run -x", "run --slots 2", "run --and second", "elect"])
+def test_check_knows_every_kind_of_lock(words: str, holdfast: Command) -> None:
+    done = holdfast.run(*words.split(), "checked", "-c", "holdfast check; echo $?")
+    assert done.stdout == "0\n", done.stderr
+
+
+# ------------------------------------------------ once, elect, rate
+
+
+def test_once_in_a_slot_one_runs_it(holdfast: Command, tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    words = ("once", "--per", "1h", "--keep", "2h", f"job {tmp_path.name}", "-c", f"echo ran >> {count}")
+    assert [holdfast.run(*words).returncode for _ in range(3)] == [0, 0, 0]
+    assert count.read_text() == "ran\n"
+    assert "was done already, by" in holdfast.run(words[0], "-v", *words[1:]).stderr
+
+
+def test_a_run_that_fails_is_repeated_by_the_next_one(holdfast: Command, tmp_path: Path) -> None:
+    words = ("once", "--keep", "1h", f"job {tmp_path.name}", "-c", f"echo ran >> {tmp_path}/count; [ -e {tmp_path}/works ]")
+    assert holdfast.run(*words).returncode == 1
+    (tmp_path / "works").touch()
+    assert holdfast.run(*words).returncode == 0
+    assert holdfast.run(*words).returncode == 0
+    assert (tmp_path / "count").read_text() == "ran\nran\n"
+
+
+def test_once_needs_to_know_for_how_long(holdfast: Command) -> None:
+    assert holdfast.run("once", "key", "true").returncode == 64
+    assert holdfast.run("once", "--per", "day", "key", "true").returncode == 64
+
+
+def test_whoever_leads_is_seen_and_the_next_one_takes_over(holdfast: Command, locks: Holdfast, tmp_path: Path) -> None:
+    assert holdfast.run("leader", "office").stdout == "-\n"
+    with holdfast.started("elect", "--value", "first", "office", "-c", f"echo $HOLDFAST_TERM > {tmp_path}/term; exec sleep 60") as process:
+        until(lambda: (tmp_path / "term").exists() and (tmp_path / "term").read_text())
+        seen = holdfast.run("leader", "--json", "office")
+        assert json.loads(seen.stdout)["term"] == int((tmp_path / "term").read_text())
+        assert json.loads(seen.stdout)["leader"] == "first"
+        assert holdfast.run("elect", "-w", "200ms", "office", "true").returncode == 75
+        process.terminate()
+        assert process.wait(10) == -signal.SIGTERM
+    assert holdfast.run("leader", "office").returncode == 1
+    assert holdfast.run("leader", "--ready", "office").returncode == 0
+
+
+def test_elect_again_campaigns_again_until_a_signal(holdfast: Command, tmp_path: Path) -> None:
+    file = tmp_path / "terms"
+    with holdfast.started("elect", "--again", "office", "-c", f"echo $HOLDFAST_TERM >> {file}") as process:
+        until(lambda: file.exists() and len(file.read_text().splitlines()) >= 3)
+        process.terminate()
+        # A command that has just ended by itself ends with 0.
+        assert process.wait(10) in (0, -signal.SIGTERM)
+    terms = [int(it) for it in file.read_text().splitlines()]
+    assert terms == sorted(set(terms))
+
+
+def test_leader_watch_prints_changes(holdfast: Command, locks: Holdfast) -> None:
+    with holdfast.started("leader", "--watch", "office:2", stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "-\n"
+        with locks.election("office:2", "me"):
+            assert process.stdout.readline() == "me\n"
+        assert process.stdout.readline() == "-\n"
+
+
+def test_rate_becomes_the_command(holdfast: Command) -> None:
+    words = ("rate", "-n", "turn", "1/1h", "-c", "echo $$; exit 4")
+    with holdfast.started(*words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read() == f"{process.pid}\n"
+        assert process.wait(10) == 4
+    second = holdfast.run(*words)
+    assert (second.returncode, second.stdout) == (75, "")
+    assert holdfast.run("rate", "-n", "--key", "other", *words[2:]).returncode == 4
+    assert holdfast.run("rate", "turn", "often", "true").returncode == 64
+
+
+# ------------------------------------------------ looking
+
+
+def test_ls_and_inspect(holdfast: Command, locks: Holdfast) -> None:
+    with locks.lock("seen:\n1") as lease:
+        assert holdfast.run("ls", "seen:*").stdout == "seen:\\n1\n"
+        assert "the-test" in holdfast.run("ls", "-l", "seen:*").stdout
+        row, last = lines(holdfast.run("ls", "--json", "seen:*").stdout)
+        assert (row["name"], row["fence"], row["holder"], row["owner"]) == ("seen:\n1", lease.fence, lease.token, "the-test")
+        assert (row["kind"], row["waiting"], row["note"]) == ("exclusive", 0, None)
+        assert row["votes"] in (3, 4, 5), "a majority is enough for a survey"
+        assert last == {"scanned": last["scanned"], "nodes": 3, "complete": True}
+        shown = holdfast.run("inspect", "--json", "seen:\n1")
+        assert shown.returncode == 0
+        (status,) = lines(shown.stdout)
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", status["asked"])
+        assert [it["holder"] for it in status["nodes"]] == [lease.token] * 5
+    assert holdfast.run("inspect", "seen:\n1").returncode == 1
+    assert holdfast.run("ls", "seen:*").stdout == ""
+
+
+def test_nodes(holdfast: Command, nodes: Nodes) -> None:
+    found = json.loads(holdfast.run("nodes", "--json").stdout)
+    assert (found["quorum"], found["up"], found["spare"]) == (3, 5, 2)
+    assert {it["run_id"] for it in found["nodes"]} == nodes.run_ids
+    assert all(it["rtt"] > 0 and it["uptime"] > 0 and it["answered"] > 0 and it["guard_left"] is None for it in found["nodes"])
+    none = holdfast.run("nodes", "--nodes", "redis://127.0.0.1:1")
+    assert none.returncode == 69
+    assert "0 of 1 are up, 1 are needed" in none.stdout
+
+
+def test_release_takes_it_from_the_one_that_is_named(holdfast: Command, locks: Holdfast) -> None:
+    lease = locks.lock("taken", wait=0).acquire()
+    words = ("release", "--reason", "a test", "taken")
+    assert holdfast.run(*words).returncode == 64, "neither --only nor --any"
+    assert holdfast.run(*words[:-1], "--any", "taken", stdin=subprocess.DEVNULL).returncode == 64, "nobody can be asked, and no --yes"
+    assert holdfast.run(*words[:-1], "--yes", "--only", "somebody", "taken").returncode == 75
+    assert lease.held
+    assert holdfast.run(*words[:-1], "--yes", "--only", lease.token, "taken").returncode == 0
+    until(lambda: not lease.held)
+    assert holdfast.run(*words[:-1], "--yes", "--any", "taken").returncode == 1
+
+
+def test_repair_reports(holdfast: Command) -> None:
+    found = json.loads(holdfast.run("repair", "--json").stdout)
+    assert found["lacking"] == 0
+    assert len(found["nodes"]) == 5
+
+
+# ------------------------------------------------ local, metrics, completion, help
+
+
+def test_local_nodes_are_gone_with_the_command(holdfast: Command) -> None:
+    inner = "holdfast run a -c 'echo $HOLDFAST_FENCE; exit 7'; echo $?; echo $HOLDFAST_NODES"
+    done = holdfast.run("local", "-n", "3", "--", "sh", "-c", inner, env={"HOLDFAST_NODES": "", "HOLDFAST_FRESH": ""})
+    fence, status, urls = done.stdout.splitlines()
+    assert fence.isdigit()
+    assert status == "7"
+    assert len(urls.split()) == 3
+    assert not any(Path(it.removeprefix("unix://")).exists() for it in urls.split())
+    assert holdfast.run("local", "--", "sh", "-c", "exit 9").returncode == 9
+
+
+def test_local_passes_a_signal_on(holdfast: Command, tmp_path: Path) -> None:
+    with holdfast.started("local", "-n", "1", "--", "sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60") as process:
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        process.terminate()
+        assert process.wait(10) == 128 + signal.SIGTERM
+        assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_help(holdfast: Command) -> None:
+    first = holdfast.run("help")
+    assert first.stdout == holdfast.run().stdout == holdfast.run("--help").stdout
+    for verb in VERBS:
+        assert f"  {verb} " in first.stdout
+        shown = holdfast.run("help", verb)
+        assert shown.returncode == 0
+        assert shown.stdout == holdfast.run(verb, "--help").stdout
+    assert "The lease was lost" in holdfast.run("help", "76").stdout
+    assert "died of signal 9" in holdfast.run("help", "137").stdout
+    assert "config.toml" in holdfast.run("help", "configuration").stdout
+    assert "Two gaps remain" in holdfast.run("help", "run").stdout
+    wrong = holdfast.run("rnu")
+    assert (wrong.returncode, "Did you mean run?" in wrong.stderr) == (64, True)
+
+
+def test_lock_is_run_with_a_command_and_hold_without(holdfast: Command) -> None:
+    assert holdfast.run("lock", "alias", "echo", "ran").stdout == "ran\n"
+    assert json.loads(holdfast.run("lock", "alias", stdin=subprocess.DEVNULL).stdout)["name"] == "alias"
+
+
+def test_a_reader_that_goes_away_is_no_error(holdfast: Command, locks: Holdfast) -> None:
+    with locks.lock("pipe:a"), locks.lock("pipe:b"):
+        words = " ".join(holdfast.words("ls"))
+        done = subprocess.run(["bash", "-c", f"{words} | true"], env=holdfast.environment, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
+def test_help_starts_no_client(holdfast: Command) -> None:
+    listed = "import sys; from holdfast.cli import main; main(['help']); print('redis' in sys.modules, 'asyncio' in sys.modules)"
+    done = subprocess.run([*holdfast.words()[:1], "-c", listed], env=holdfast.environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False False"
+
+
+def test_the_dashboard_and_the_alerts_are_printed(holdfast: Command) -> None:
+    assert holdfast.run("metrics", "--grafana").stdout == dashboard()
+    assert holdfast.run("metrics", "--alerts").stdout == alerts()
+    refused = holdfast.run("metrics")
+    assert (refused.returncode, refused.stdout) == (64, "")
+    assert "--grafana" in refused.stderr

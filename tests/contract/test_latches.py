@@ -1,0 +1,407 @@
+"""Latches and barriers: who arrives, who waits, what callers are told, and what is refused before anything is sent; over every driver."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+from math import inf, nan
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import Asyncio, Face, Threads
+
+from holdfast.errors import Cancelled, Closed, ConfigError, Misuse, NoQuorum, NotAllArrived
+
+QUICK: dict[str, Any] = {"ttl": 1, "max_ttl": 1}  # a node that restarts is left alone for three seconds
+
+
+async def test_it_opens_when_all_have_arrived(face: Face, five: Cluster, name: str) -> None:
+    one, other = [(await face.connected(five, ttl=30)).latch(name, 3) for _ in range(2)]
+    waiting = [asyncio.create_task(face.call(it.wait)) for it in (one, other)]
+    assert [await face.call(it.arrive) for it in (one, other)] == [1, 2]
+    assert (await face.call(one.arrived), await face.call(other.is_open)) == (2, False)
+    assert not any(it.done() for it in waiting)
+    began = face.now()
+    assert await face.call(one.arrive) == 3
+    await asyncio.gather(*waiting)
+    assert face.now() - began < 8, "they were told: they would have looked after ten seconds"
+    assert (await face.call(other.arrived), await face.call(one.is_open)) == (3, True)
+    assert await face.call(other.arrive) == 3, "more may come"
+    await face.call(other.wait)
+    assert (one.name, one.count) == (name, 3)
+    assert repr(one) == f"<Latch {name!r} count=3>"
+
+
+async def test_an_id_counts_once(face: Face, five: Cluster, name: str) -> None:
+    one, other = [(await face.connected(five)).latch(name, 2) for _ in range(2)]
+    assert [await face.call(it.arrive, "é worker 7") for it in (one, other, one)] == [1, 1, 1]
+    assert not await face.call(one.is_open)
+    assert await face.call(other.arrive, "worker 8") == 2
+
+
+async def test_an_arrival_costs_two_rounds_and_a_look_one(face: Face, five: Cluster, name: str) -> None:
+    # Whatever tests before this one have restarted: all nodes are asked.
+    client = await face.connected(five, restart_guard=None)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 5)
+    latch = client.latch(name, 3)
+    for call, rounds in ((latch.arrived, 1), (latch.arrive, 2), (latch.arrive, 2), (latch.is_open, 1), (latch.arrive, 1), (latch.wait, 1)):
+        before = five.calls()
+        await face.call(call)
+        await face.until(lambda before=before, rounds=rounds: five.calls() >= [it + rounds for it in before])
+        assert five.calls() == [it + rounds for it in before], call
+
+
+async def test_who_has_waited_long_enough_is_told_who_is_there(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    await face.call(client.latch(name, 3).arrive)
+    for wait in (0, timedelta(milliseconds=200)):
+        began = face.now()
+        with pytest.raises(NotAllArrived, match=r"1 of 3 have arrived at '.*'; waited ") as caught:
+            await face.call(client.latch(name, 3, wait=wait).wait)
+        assert face.now() - began < 5
+        error = caught.value
+        assert (error.name, error.arrived, error.count) == (name, 1, 3)
+        assert isinstance(error, TimeoutError)
+        assert error.waited >= (0.2 if wait else 0)
+
+
+async def test_another_number_is_refused(face: Face, five: Cluster, name: str) -> None:
+    client, other = await face.connected(five), await face.connected(five)
+    await face.call(client.latch(name, 3).arrive)
+    await face.call(client.latch(f"{name}.done", 1).arrive)
+    wrong = other.latch(name, 2)
+    for call in (wrong.arrive, wrong.wait, wrong.arrived, wrong.is_open, other.latch(f"{name}.done", 2).wait):
+        with pytest.raises(ConfigError, match="all who use it must name the same `count`"):
+            await face.call(call)
+    assert await face.call(client.latch(name, 3).arrived) == 1, "it has not arrived"
+    with pytest.raises(NotAllArrived):
+        await face.call(client.barrier(name, 3, wait=0).wait, "a")
+    with pytest.raises(ConfigError, match=r"waits for 3 for others, and for 2 here.*the same `parties`"):
+        await face.call(other.barrier(name, 2).wait, "b")
+
+
+async def test_who_has_arrived_is_told_when_the_time_is_over(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    for who in ("linux", "macos"):
+        await face.call(client.latch(name, 4).arrive, who)
+    with pytest.raises(NotAllArrived, match=r"2 of 4 have arrived at .* \('linux', 'macos'\); waited") as caught:
+        await face.call(client.latch(name, 4, wait=0).wait)
+    assert set(caught.value.ids) == {"linux", "macos"}
+    await face.call(client.latch(name, 4).arrive)
+    with pytest.raises(NotAllArrived) as caught:
+        await face.call(client.latch(name, 4, wait=0).wait)
+    assert (caught.value.arrived, set(caught.value.ids)) == (3, {"linux", "macos"}), "one has no id"
+    with pytest.raises(NotAllArrived) as caught:
+        await face.call(client.barrier(name, 2, wait=0).wait, "only one")
+    assert caught.value.ids == ("only one",)
+
+
+async def test_a_look_at_a_latch_that_is_not_open_changes_nothing(face: Face, five: Cluster, name: str) -> None:
+    """Whoever looks with a wrong count, such as a monitor, does not decide how many have to arrive."""
+    client, monitor = await face.connected(five), await face.connected(five)
+    wrong = monitor.latch(name, 5)
+    assert (await face.call(wrong.is_open), await face.call(wrong.arrived)) == (False, 0)
+    assert five.everywhere("EXISTS", f"{{{name}}}:latch", f"{{{name}}}:arrived") == [0] * 5, "nothing was noted"
+    assert await face.call(client.latch(name, 2).arrive, "a") == 1
+    for key in (f"{{{name}}}:latch", f"{{{name}}}:arrived"):
+        five.everywhere("PEXPIRE", key, 50_000)
+    assert (await face.call(monitor.latch(name, 2).is_open), await face.call(monitor.latch(name, 2).arrived)) == (False, 1)
+    for key in (f"{{{name}}}:latch", f"{{{name}}}:arrived"):
+        assert max(five.everywhere("PTTL", key)) <= 50_000, "a look does not keep the latch for longer"
+    assert await face.call(client.latch(name, 2).arrive, "b") == 2
+    assert await face.call(monitor.latch(name, 2).is_open)
+
+
+async def test_a_look_tells_what_a_majority_has_not_heard_yet(face: Face, three: Cluster, name: str) -> None:
+    """One node alone has seen the last arrival: whoever is told so has the others know it, or the next one would be told otherwise."""
+    client = await face.connected(three)
+    await face.call(client.latch(name, 2).arrive, "a")
+    three.ask(0, "SET", f"{{{name}}}:latch", "2 1 1", "PX", 100_000)
+    await three.kill(2)
+    await face.until(lambda: client.nodes()[2].state == "down")
+    assert await face.call(client.latch(name, 2).is_open)
+    assert [three.ask(node, "GET", f"{{{name}}}:latch").split()[2] for node in (0, 1)] == ["1", "1"]
+    three.ask(0, "DEL", f"{{{name}}}:latch")
+    assert await face.call(client.latch(name, 2).is_open)
+
+
+async def test_what_a_minority_says_is_no_disagreement(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three)
+    three.ask(0, "SET", f"{{{name}}}:latch", "7 1 0", "PX", 100_000)
+    assert await face.call(client.latch(name, 1).arrive) == 1
+    three.ask(1, "SET", f"{{{name}.2}}:latch", "7 1 0", "PX", 100_000)
+    three.ask(2, "SET", f"{{{name}.2}}:latch", "8 1 0", "PX", 100_000)
+    with pytest.raises(ConfigError, match="waits for 7 or 8 for others"):
+        await face.call(client.latch(f"{name}.2", 1).arrive)
+
+
+async def test_where_a_node_refuses_to_count_nobody_knows(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, outage=0.2)
+    three.ask(0, "HSET", f"{{{name}}}:latch", "x", "y")
+    assert await face.call(client.latch(name, 1).arrive) == 1, "a minority"
+    three.ask(1, "HSET", f"{{{name}.2}}:latch", "x", "y")
+    three.ask(2, "HSET", f"{{{name}.2}}:latch", "x", "y")
+    for call in (client.latch(f"{name}.2", 1).arrive, client.latch(f"{name}.2", 1).wait):
+        with pytest.raises(NoQuorum, match="WRONGTYPE"):
+            await face.call(call)
+
+
+GOOD: dict[str, Any] = {"name": "start", "count": 3}
+BAD: list[tuple[dict[str, Any], str]] = [
+    *[({"count": it}, "count is a whole number") for it in (0, -1, True, 1.0, "3", None, 1001, inf)],
+    *[({"keep": it}, "keep is") for it in (0, -1, 29, nan, inf, True, "60", None)],
+    *[({"wait": it}, "wait is") for it in (-1, nan, inf, True, "1")],
+    ({"name": ""}, "needs a name"),
+    ({"name": 5}, "a latch's name is text"),
+    ({"name": "x" * 513}, "a latch's name has 513 bytes"),
+    ({"name": "a}"}, "leave the '}' out"),
+    ({"name": "{a}:arrived"}, "it looks like"),
+]
+
+
+async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, five: Cluster) -> None:
+    client = await face.connected(five)
+    before = five.calls()
+    for change, told in BAD:
+        with pytest.raises(ConfigError, match=told):
+            client.latch(**{**GOOD, **change})
+        given = {**GOOD, **change}
+        with pytest.raises(ConfigError, match=told.replace("latch", "barrier").replace("count", "parties")):
+            client.barrier(parties=given.pop("count"), **given)
+    for call in (client.latch(**GOOD).arrive, client.barrier("start", 3).wait):
+        for who in ("", "a\0b", 7, b"x", "x" * 513, "\ud800", True):
+            with pytest.raises(ConfigError, match="an id"):
+                await face.call(call, who)
+    with pytest.raises(ConfigError, match="an id is text, not None"):
+        await face.call(client.barrier("start", 3).wait, None)
+    with pytest.raises(TypeError, match="'id'"):
+        await face.call(client.barrier("start", 3).wait)
+    assert five.calls() == before
+
+
+async def test_nothing_stays_for_ever(face: Face, five: Cluster, name: str) -> None:
+    # Tests before this one may have restarted nodes, and all of them are looked at.
+    client = await face.connected(five, restart_guard=None)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 5)
+    await face.call(client.latch(name, 2, keep=60).arrive)
+    with pytest.raises(NotAllArrived):
+        await face.call(client.barrier(name, 2, keep=60, wait=0).wait, "a")
+    for key, most in (("latch", 60), ("arrived", 60), ("barrier", 60), ("arrived0", 60), ("awaited0", client.settings.ttl)):
+        await face.until(lambda key=key: all(five.everywhere("EXISTS", f"{{{name}}}:{key}")))
+        for left in five.everywhere("PTTL", f"{{{name}}}:{key}"):
+            assert 0 < left <= 1000 * most, key
+
+
+# ------------------------------------------------ barriers
+
+
+async def test_all_wait_for_all_again_and_again(face: Face, five: Cluster, name: str) -> None:
+    barriers = [(await face.connected(five)).barrier(name, 3) for _ in range(3)]
+    for generation in range(3):
+        early = [asyncio.create_task(face.call(it.wait, who)) for it, who in zip(barriers, "ab", strict=False)]
+        await face.sleep(0.1)
+        assert not any(it.done() for it in early)
+        assert await face.call(barriers[2].wait, "c") == generation
+        assert await asyncio.gather(*early) == [generation] * 2
+    assert (barriers[0].name, barriers[0].parties) == (name, 3)
+    assert repr(barriers[0]) == f"<Barrier {name!r} parties=3>"
+
+
+async def test_a_description_that_is_new_finds_the_generation(face: Face, five: Cluster, name: str) -> None:
+    # Rule BA1.
+    client = await face.connected(five)
+    for generation in range(3):
+        found = await asyncio.gather(*[face.call(client.barrier(name, 2).wait, who) for who in ("a", "b")])
+        assert found == [generation] * 2
+
+
+async def test_many_share_one_description(face: Face, five: Cluster, name: str) -> None:
+    barrier = (await face.connected(five)).barrier(name, 4)
+    for generation in range(2):
+        assert await asyncio.gather(*[face.call(barrier.wait, who) for who in "abcd"]) == [generation] * 4
+
+
+async def test_who_gives_up_has_arrived_and_may_go_on(face: Face, five: Cluster, name: str) -> None:
+    client, other = await face.connected(five), await face.connected(five)
+    soon, patient = client.barrier(name, 2, wait=0.1), other.barrier(name, 2, wait=20)
+    for generation in range(2):
+        for _ in range(2):
+            with pytest.raises(NotAllArrived, match="1 of 2 have arrived"):
+                await face.call(soon.wait, "a")
+        assert await face.call(patient.wait, "b") == generation, "it counts, and but once"
+        assert await face.call(soon.wait, "a") == generation, "and it is told that this one is over, not the next"
+
+
+async def test_who_begins_anew_with_its_id_is_the_same(face: Face, five: Cluster, name: str) -> None:
+    # Rule BA3.
+    client, other = await face.connected(five), await face.connected(five)
+    for _ in range(2):  # (each has a description of its own, as after a restart)
+        with pytest.raises(NotAllArrived, match="1 of 2 have arrived"):
+            await face.call(client.barrier(name, 2, wait=0).wait, "a")
+    assert await face.call(other.barrier(name, 2).wait, "b") == 0
+    with pytest.raises(NotAllArrived):
+        await face.call(client.barrier(name, 2, wait=0).wait, "a")  # nobody can tell it that it is over: it is in the next
+    assert await face.call(other.barrier(name, 2).wait, "b") == 1
+
+
+async def test_one_too_many_is_told(face: Face, five: Cluster, name: str) -> None:
+    parties = {who: (await face.connected(five)).barrier(name, 2) for who in "abc"}
+
+    async def meet(*which: str) -> list[int]:
+        return await asyncio.gather(*[face.call(parties[it].wait, it) for it in which])
+
+    assert await meet("a", "b") == [0, 0]
+    assert await meet("b", "c") == [1, 1]
+    with pytest.raises(Misuse, match=r"2 others have arrived in generation 1 of barrier .* too many take part"):
+        await meet("a")
+
+
+# ------------------------------------------------ nodes that fail
+
+
+async def test_a_minority_that_is_away_does_no_harm(face: Face, three: Cluster, name: str) -> None:
+    client, other = await face.connected(three), await face.connected(three)
+    waiting = asyncio.create_task(face.call(client.latch(name, 2).wait))
+    assert await face.call(other.latch(name, 2).arrive) == 1
+    await three.kill(0)
+    meeting = asyncio.create_task(face.call(client.barrier(name, 2).wait, "a"))
+    assert await face.call(other.latch(name, 2).arrive) == 2
+    await waiting
+    assert await face.call(other.barrier(name, 2).wait, "b") == await meeting == 0
+
+
+async def test_a_node_that_hangs_is_not_waited_for(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, node_timeout=1, ttl=30)
+    await three.freeze(0)
+    try:
+        began = face.now()
+        assert [await face.call(client.latch(name, 2).arrive) for _ in range(2)] == [1, 2]
+        await face.call(client.latch(name, 2).wait)
+        if not isinstance(face, Threads | Asyncio):  # (nor is anything said of a real machine's speed)
+            assert face.now() - began < 0.1
+    finally:
+        await three.thaw(0)
+
+
+async def test_a_minority_that_restarts_empty_loses_nothing(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, **QUICK)
+    latch = client.latch(name, 3)
+    waiting = asyncio.create_task(face.call(latch.wait))
+    assert [await face.call(latch.arrive, who) for who in ("a", "b")] == [1, 2]
+    for node in range(3):
+        await three.restart(node)
+        await face.until(lambda node=node: client.nodes()[node].state == "guarded", 10)
+        assert await face.call(latch.arrived) == 2
+        await face.until(lambda node=node: client.nodes()[node].state == "up", 20)
+        await face.until(lambda node=node: three.ask(node, "ZCARD", f"{{{name}}}:arrived") == 2, 10)  # (who waits has said it again)
+    assert await face.call(latch.arrive, "c") == 3
+    await waiting
+
+
+async def test_without_a_majority_nobody_can_know(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, outage=0.5)
+    latch, barrier = client.latch(name, 2), client.barrier(name, 2)
+    await three.kill(0, 1)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["down", "down", "up"])
+    for call, doing in ((latch.arrive, "arrive at"), (latch.arrived, "look at"), (latch.is_open, "look at")):
+        with pytest.raises(NoQuorum, match=f"could not {doing} '{name}'") as caught:
+            await face.call(call)
+        assert set(caught.value.causes) == set(three.urls[:2])
+    for call, who in ((latch.wait, ()), (barrier.wait, ("a",))):
+        began = face.now()
+        with pytest.raises(NoQuorum, match="could not wait at"):
+            await face.call(call, *who)
+        assert 0.4 < face.now() - began < 10, "for as long as `outage`"
+    for what, who in ((client.latch(name, 2, wait=0), ()), (client.barrier(name, 2, wait=0), ("a",))):
+        with pytest.raises(NoQuorum):
+            await face.call(what.wait, *who)
+
+
+async def test_nodes_in_their_guard_are_waited_for(face: Face, three: Cluster, name: str) -> None:
+    """They will be back by themselves: that is no outage. What they have forgotten, whoever waits says again."""
+    client = await face.connected(three, **QUICK, outage=0.5)
+    latch = client.latch(name, 2)
+    await face.call(latch.arrive, "a")
+    waiting = asyncio.create_task(face.call(latch.wait))
+    await face.sleep(0.2)
+    await three.restart(0, 1)
+    await face.until(lambda: [it.state for it in client.nodes()[:2]] == ["guarded", "guarded"], 10)
+    if not isinstance(face, Threads | Asyncio):  # (a real machine may be so slow that the guard is over)
+        with pytest.raises(NoQuorum, match="guarded"):
+            await face.call(latch.arrive, "b")
+    await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 3, 20)
+    assert await face.call(latch.arrive, "b") in (1, 2)  # (two of three have forgotten, and the waiter may not have looked since)
+    await waiting
+
+
+# ------------------------------------------------ ends
+
+
+async def test_a_thread_s_wait_is_ended_by_an_event(face: Face, five: Cluster, name: str) -> None:
+    if not isinstance(face, Threads):
+        return
+    client, stop = await face.connected(five), threading.Event()
+    latch, barrier = client.latch(name, 2), client.barrier(name, 2)
+    threading.Timer(0.2, stop.set).start()
+    for call, arguments in ((latch.wait, (stop,)), (barrier.wait, ("a", stop))):
+        with pytest.raises(Cancelled) as caught:
+            await face.call(call, *arguments)
+        assert caught.value.name == name
+    meeting = asyncio.create_task(face.call(barrier.wait, "a"))
+    assert await face.call((await face.connected(five)).barrier(name, 2).wait, "b") == await meeting == 0, "it has arrived, and but once"
+
+
+async def test_a_task_that_is_cancelled_has_arrived_and_but_once(face: Face, five: Cluster, name: str) -> None:
+    if not isinstance(face, Asyncio):
+        return
+    client, other = await face.connected(five), await face.connected(five)
+    barrier = client.barrier(name, 2)
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(barrier.wait("a"), 0.1)
+    assert await other.barrier(name, 2).wait("b") == await barrier.wait("a") == 0
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(client.latch(name, 2).wait(), 0.1)
+    await face.until(lambda: not client._driver().crew.watches)
+
+
+async def test_who_waits_when_the_client_is_closed(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    latch, barrier = client.latch(name, 2), client.barrier(name, 2)
+    waiters = [asyncio.create_task(it) for it in (face.call(latch.wait), face.call(barrier.wait, "a"))]
+    await face.sleep(0.2)
+    await face.close(client)
+    for call in (*waiters, face.call(latch.arrive), face.call(latch.is_open), face.call(barrier.wait, "a")):
+        with pytest.raises(Closed):
+            await call
+
+
+# ------------------------------------------------ several sets of nodes
+
+
+async def test_it_lives_where_its_name_does(face: Face, three: Cluster, five: Cluster, name: str) -> None:
+    client = face.spread({"a": three, "b": five}, restart_guard=None)
+    await face.ready(client)
+    names = [f"{name}.{it}" for it in range(8)]
+    assert {client.shard_of(it) for it in names} == {"a", "b"}
+    for it in names:
+        assert await face.call(client.latch(it, 1).arrive) == 1
+        assert await face.call(client.barrier(it, 1).wait, "a") == 0
+        home, elsewhere = (three, five) if client.shard_of(it) == "a" else (five, three)
+        await face.until(lambda home=home, it=it: all(home.everywhere("EXISTS", f"{{{it}}}:latch", f"{{{it}}}:barrier")))
+        assert set(elsewhere.everywhere("EXISTS", f"{{{it}}}:latch", f"{{{it}}}:barrier")) == {0}
+
+
+async def test_what_moves_is_refused(face: Face, three: Cluster, five: Cluster, name: str) -> None:
+    """Arrivals on two sets do not add up."""
+    client = face.spread({"a": three, "b": five}, previous={"a": three})
+    names = [f"{name}.{it}" for it in range(8)]
+    for it in names:
+        if client.shard_of(it) == "b":
+            for what in (client.latch, client.barrier):
+                with pytest.raises(ConfigError, match=f"{what.__name__} '{it}' moves to another shard"):
+                    what(it, 2)
+        else:
+            assert client.latch(it, 2).count == 2

@@ -1,0 +1,511 @@
+"""A lease that is left: it is neither renewed nor released, by nobody, and its lock runs out by itself.
+
+Also the leases that a client lists, and how long its end waits for nodes that do not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import inspect
+import time
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import FACES, Asyncio, Face, Threads
+from contract.simulated import Simulated
+from proof import patches
+
+from holdfast import LeaseInfo, LeaseState
+from holdfast.base import lease as shared
+from holdfast.core.claim import Claim
+from holdfast.drivers import aio
+from holdfast.drivers.threads.driver import Driver as ThreadsDriver
+from holdfast.drivers.threads.keeper import Keeper
+from holdfast.engine.crew import Crew
+from holdfast.engine.record import Record
+from holdfast.errors import Closed, ConfigError, LockBusy, LockLost, NotHeld
+from holdfast.events import Left, Lost, Released
+from holdfast.testing.driver import Driver as SimulatedDriver
+
+TICK = 0.3  # seconds by which a busy machine may be late
+LONG = 20.0  # seconds: of a lease that no test outlives, so that what is free was released
+TTL = 1.5
+# What may be held, each with its number of keys. A slot's key has its number in its name.
+HELD: dict[str, Callable[[Any, str], Any]] = {
+    "a lock": lambda locks, name: locks.lock(name, ttl=LONG),
+    "several names": lambda locks, name: locks.lock(f"{name}.a", f"{name}.b", ttl=LONG),
+    "permits": lambda locks, name: locks.semaphore(name, 3, count=2, ttl=LONG),
+    "a reader": lambda locks, name: locks.rwlock(name).read(ttl=LONG),
+    "a writer": lambda locks, name: locks.rwlock(name).write(ttl=LONG),
+    "an office": lambda locks, name: locks.election(name, "here:1", ttl=LONG),
+    "without renewal": lambda locks, name: locks.lock(name, ttl=LONG, renew=False),
+}
+
+
+def keys(nodes: Cluster, lease: Any) -> list[list[Any]]:
+    """What stands in the keys of a lease, name by name, on every node."""
+    return [nodes.holders(name) for name in lease.fences]
+
+
+async def complete(face: Face, lease: Any, nodes: int = 5) -> None:
+    """All nodes count, so that no grant of it is under way."""
+    await face.until(lambda: lease.votes == nodes)
+
+
+async def everybody_heard(face: Face, locks: Any) -> None:
+    """Whatever the client has said by now has reached the nodes: on each connection, a question behind it was answered."""
+    await face.call(locks.locked_by, "nobody")
+    await face.sleep(0.05)
+
+
+# ------------------------------------------------ leave
+
+
+@pytest.mark.parametrize("what", HELD)
+async def test_what_is_left_stays_on_the_nodes(face: Face, five: Cluster, name: str, what: str) -> None:
+    locks = await face.connected(five)
+    lease = await face.acquire(HELD[what](locks, name))
+    await complete(face, lease)
+    before = keys(five, lease)
+    lease.leave()
+    assert (lease.state, lease.held, lease.remaining, lease.votes) == (LeaseState.RELEASED, False, 0.0, 0)
+    assert lease.until == -inf
+    with pytest.raises(NotHeld, match="released or left before"):
+        lease.check()
+    with pytest.raises(NotHeld):
+        await face.extend(lease)
+    lease.leave()  # idempotent
+    assert await face.release(lease) == await face.release(lease, confirm=True) == 0
+    await face.close(locks)
+    assert keys(five, lease) == before, "not by a release, and not by close()"
+    assert not lease.lost.is_set()
+
+
+async def test_who_waits_gets_it_when_it_has_run_out_and_not_before(face: Face, five: Cluster, name: str) -> None:
+    locks, other = await face.connected(five), await face.connected(five)
+    lease = await face.acquire(locks.lock(name, ttl=TTL))
+    waiter = asyncio.create_task(face.acquire(other.lock(name, ttl=LONG, wait=3 * TTL)))
+    await face.until(lambda: min(five.waiters(name)) == 1)
+    until = lease.until
+    left = face.now()
+    lease.leave()
+    second = await waiter
+    assert until <= face.now() <= left + TTL + 2 * TICK, "no renewal, and no release"
+    assert second.fence > lease.fence
+    await face.release(second)
+
+
+async def test_leaving_in_a_block(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    leases = []
+
+    async def body(lease: Any) -> None:
+        leases.append(lease)
+        await complete(face, lease)
+        lease.leave()
+        assert not lease.held
+
+    await face.within(locks.lock(name, ttl=LONG), body)
+    await everybody_heard(face, locks)
+    assert five.holders(name) == [leases[0].token] * 5, "the end of the block has not released it"
+
+
+async def test_what_is_entered_twice_is_left_when_the_last_one_leaves(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    lock = locks.lock(name, ttl=TTL, reentrant=True)
+
+    def script() -> Any:
+        outer_block, inner_block = face.block(lock), face.block(lock)
+        outer = yield outer_block.enter
+        inner = yield inner_block.enter
+        yield inner.leave
+        assert (inner.state, outer.state) == (LeaseState.RELEASED, LeaseState.HELD)
+        yield inner_block.leave
+        return outer
+
+    outer = await face.user(locks, script())
+    await face.sleep(TTL * 1.2)
+    assert outer.held, "somebody is still inside: it is renewed"
+    await complete(face, outer)
+    left = face.now()
+    await face.release(outer)
+    assert five.holders(name) == [outer.token] * 5, "one of them has said that it must not be released"
+    second = await face.acquire(locks.lock(name, wait=3 * TTL))
+    assert face.now() - left > TTL / 2
+    await face.release(second)
+
+
+async def test_a_lost_lease_cannot_be_left(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    lease = await face.acquire(locks.lock(name, ttl=0.2, renew=False))
+    await face.until(lambda: lease.state is LeaseState.LOST)
+    with pytest.raises(LockLost) as caught:
+        lease.leave()
+    assert caught.value.reason == "expired"
+    lease.leave()  # raised once
+
+
+async def test_what_never_was_held_is_not_left(face: Face, three: Cluster, name: str) -> None:
+    locks = await face.connected(three)
+    await three.kill(0, 1)
+    await face.until(lambda: [it.state for it in locks.nodes()] == ["down", "down", "up"])
+    lease = await face.acquire(locks.lock(name, wait=0, fail_open=True))
+    lease.leave()
+    assert (lease.state, lease.until) == (LeaseState.OPEN, -inf)
+
+
+async def test_a_leader_that_leaves_is_seen_until_its_term_runs_out(face: Face, five: Cluster, name: str) -> None:
+    locks, other = await face.connected(five), await face.connected(five)
+    leadership = await face.acquire(locks.election(name, "here:1", ttl=TTL))
+    standby = other.election(name, "there:2", ttl=TTL)
+    leadership.leave()
+    leader = await face.call(standby.leader)
+    assert (leader.value, leader.term) == ("here:1", leadership.term), "it has not resigned"
+    second = await asyncio.wait_for(face.acquire(standby), 20)
+    assert second.term > leadership.term
+    await face.release(second)
+
+
+async def test_names_that_move_are_left_on_both_sets(face: Face, name: str) -> None:
+    async with face.nodes(3) as old, face.nodes(3) as new:
+        locks = face.spread({"new": new}, previous={"old": old})
+        lease = await face.acquire(locks.lock(name, ttl=LONG))
+        assert [it.name for it in locks.leases()] == [name], "one lease, and not one on each set"
+        lease.leave()
+        await face.close(locks)
+        for nodes in (old, new):
+            assert sum(it is not None for it in nodes.holders(name)) >= 2
+
+
+async def test_observers_hear_that_it_was_left(face: Face, five: Cluster, name: str) -> None:
+    heard: list[Any] = []
+    locks = await face.connected(five, observer=heard.append)
+    left = await face.acquire(locks.lock(name, ttl=LONG))
+    left.leave()
+    at_the_end = await face.acquire(locks.lock(f"{name}/2", ttl=LONG))
+    await face.call(locks.close, True)
+    ends = [it for it in heard if isinstance(it, Left | Released | Lost)]
+    assert [(type(it), it.token) for it in ends] == [(Left, left.token), (Left, at_the_end.token)]
+    assert all(LONG / 2 < it.remaining <= LONG for it in ends)
+
+
+# ------------------------------------------------ close(leave=True)
+
+
+@pytest.mark.parametrize("what", HELD)
+async def test_a_client_that_is_closed_leaves_what_it_holds(face: Face, five: Cluster, name: str, what: str) -> None:
+    locks = await face.connected(five)
+    lease = await face.acquire(HELD[what](locks, name))
+    await complete(face, lease)
+    before = keys(five, lease)
+    await face.call(locks.close, True)
+    assert keys(five, lease) == before
+    assert lease.state is LeaseState.LOST, "work that goes on under it is told, as by close()"
+    with pytest.raises(LockLost) as caught:
+        await face.release(lease)
+    assert caught.value.reason == "closed"
+    await face.close(locks)  # idempotent
+    assert keys(five, lease) == before
+
+
+async def test_names_that_move_are_left_by_closing(face: Face, name: str) -> None:
+    async with face.nodes(3) as old, face.nodes(3) as new:
+        locks = face.spread({"new": new}, previous={"old": old})
+        lease = await face.acquire(locks.lock(name, ttl=LONG))
+        if isinstance(face, Threads):
+            # One set's thread hears of the end when the other's has ended its part already.
+            locks._drivers[0].keeper.ask(lambda now: time.sleep(0.3))
+        await face.call(locks.close, True)
+        assert lease.state is LeaseState.LOST
+        for nodes in (old, new):
+            assert sum(it is not None for it in nodes.holders(name)) >= 2
+
+
+async def test_who_waits_is_given_up_all_the_same(face: Face, five: Cluster, name: str) -> None:
+    locks, other = await face.connected(five), await face.connected(five)
+    holder = await face.acquire(other.lock(name, ttl=LONG))
+    waiter = asyncio.create_task(face.acquire(locks.lock(name, ttl=LONG)))
+    await face.until(lambda: min(five.waiters(name)) == 1)
+    await face.call(locks.close, True)
+    with pytest.raises(Closed):
+        await waiter
+    await face.until(lambda: max(five.waiters(name)) == 0)
+    await face.release(holder)
+
+
+async def test_a_block_is_told_that_its_client_was_closed(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    told: list[Any] = []
+    closing: list[Any] = []
+    went_on: list[Face] = []
+
+    async def body(lease: Any) -> None:
+        await complete(face, lease)
+        told.append(lease.token)
+        closing.append(asyncio.create_task(face.call(locks.close, True)))
+        await face.sleep(0.5)
+        went_on.append(face)
+
+    with pytest.raises(LockLost, match="closed"):
+        await face.within(locks.lock(name, ttl=LONG, on_lost=told.append), body)
+    await closing[0]
+    assert len(told) == 2, "and on_lost was called"
+    assert isinstance(face, Asyncio) is (not went_on), "asyncio: the body was cancelled"
+    assert five.holders(name) == [told[0]] * 5
+
+
+async def test_leave_is_a_bool(face: Face, five: Cluster) -> None:
+    locks = await face.connected(five)
+    with pytest.raises(ConfigError, match="leave is True or False, not 1"):
+        await face.call(locks.close, 1)
+    assert [it.state for it in locks.nodes()] == ["up"] * 5, "it is not closed"
+
+
+# ------------------------------------------------ leases()
+
+
+async def test_a_client_lists_what_it_holds(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    assert locks.leases() == ()
+    kinds = {
+        "exclusive": locks.lock(f"{name}.a", f"{name}.b"),
+        "read": locks.rwlock(f"{name}.r").read(),
+        "write": locks.rwlock(f"{name}.w").write(),
+        "permit": locks.semaphore(f"{name}.s", 3, count=2),
+        "election": locks.election(f"{name}.e"),
+    }
+    held = {}
+    for kind, lock in kinds.items():
+        held[kind] = await face.acquire(lock)
+        await complete(face, held[kind])
+    waiter = asyncio.create_task(face.acquire(locks.lock(f"{name}.a", wait=30)))
+    await face.until(lambda: locks.stats().waiting == 1)
+    found = locks.leases()
+    assert [(it.kind, it.names) for it in found] == [(kind, it.names) for kind, it in kinds.items()], "the oldest first"
+    for info in found:
+        lease = held[info.kind]
+        assert isinstance(info, LeaseInfo)
+        assert (info.name, info.fence, info.state, info.votes) == (lease.name, max(lease.fences.values()), LeaseState.HELD, 5)
+        assert 0 < info.remaining <= 10
+        assert 0 <= info.held_for < 60
+    held.pop("permit").leave()
+    await face.release(held.pop("exclusive"))
+    held["waited"] = await waiter
+    left = sorted(it.kind for it in locks.leases())
+    assert left == ["election", "exclusive", "read", "write"]
+    for lease in held.values():
+        await face.release(lease)
+    await face.until(lambda: locks.leases() == ())
+
+
+async def test_what_runs_once_and_what_is_computed_is_listed_too(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    found: list[str] = []
+
+    def work() -> int:
+        found.extend(it.kind for it in locks.leases())
+        return 1
+
+    async def works() -> int:
+        return work()
+
+    does = work if isinstance(face, Threads) else works
+    await face.call(locks.once(name, keep=5).run, does)
+    await face.call(locks.fill(name, 5, does).get)
+    assert found == ["once", "fill"]
+
+
+async def test_what_is_entered_twice_is_one_lease(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    lock = locks.lock(name, reentrant=True)
+
+    def script() -> Any:
+        outer_block, inner_block = face.block(lock), face.block(lock)
+        outer = yield outer_block.enter
+        yield inner_block.enter
+        twice = locks.leases()
+        yield outer.release
+        once = locks.leases()
+        yield inner_block.leave
+        yield outer_block.leave
+        return twice, once
+
+    for found in await face.user(locks, script()):
+        assert [it.name for it in found] == [name]
+
+
+async def test_until_when_a_lease_is_held(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    lease = await face.acquire(locks.lock(name, ttl=0.9))
+    until = lease.until
+    assert 0 < until - face.now() <= 0.9
+    assert lease.remaining == pytest.approx(until - face.now(), abs=TICK)
+    await face.until(lambda: lease.until > until)
+    await face.release(lease)
+    assert lease.until == -inf
+
+
+# ------------------------------------------------ the end beside nodes that do not answer
+
+
+@pytest.mark.parametrize("leave", [False, True])
+async def test_the_end_waits_for_a_majority_and_the_others_hear_of_it(face: Face, own_five: Cluster, name: str, leave: bool) -> None:
+    nodes = own_five
+    locks = await face.connected(nodes, node_timeout=5.0, max_ttl=100, ttl=60)
+    lease = await face.acquire(locks.lock(name))
+    await complete(face, lease)
+    await face.sleep(0.1)  # until nothing is owed
+    await nodes.freeze(4)
+    began = face.now()
+    await face.call(locks.close, leave)
+    assert face.now() - began < 1.0, "it would be node_timeout, 5 s"
+    await nodes.thaw(4)
+    if leave:
+        await face.sleep(0.1)
+        assert nodes.holders(name) == [lease.token] * 5
+    else:
+        await face.until(lambda: nodes.holders(name) == [None] * 5, within=5)
+
+
+async def test_the_end_waits_for_a_majority_that_is_slow(face: Face, own_five: Cluster, name: str) -> None:
+    nodes = own_five
+    locks = await face.connected(nodes, node_timeout=5.0, max_ttl=100, ttl=60)
+    lease = await face.acquire(locks.lock(name))
+    await complete(face, lease)
+    await nodes.freeze(2, 3, 4)
+    closed = asyncio.create_task(face.close(locks))
+    await face.sleep(0.5)
+    assert not closed.done(), "two of five have confirmed"
+    await nodes.thaw(2)
+    await asyncio.wait_for(closed, 3)
+    assert [nodes.ask(node, "GET", name) for node in range(3)] == [None] * 3
+    await nodes.thaw(3, 4)
+
+
+# ------------------------------------------------ planted faults
+
+ALL = {**FACES, "simulated": Simulated}
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _plant(kind: type, name: str, text: str, other: str) -> Plant:
+    return lambda monkeypatch: patches.method(monkeypatch, kind, name, text, other)
+
+
+A_LOCK = {"what": "a lock"}
+EVERYWHERE = (Threads, Asyncio, Simulated)
+PLANTED: dict[str, tuple[tuple[type[Face], ...], Plant, Callable[..., Any], dict[str, Any]]] = {
+    "leave() releases": (EVERYWHERE, _plant(Claim, "release", "if self.stays:", "if False:"), test_what_is_left_stays_on_the_nodes, A_LOCK),
+    "the end of a block releases what was left": (
+        EVERYWHERE,
+        _plant(Claim, "release", "if self.stays:", "if False:"),
+        test_leaving_in_a_block,
+        {},
+    ),
+    "what was left is renewed": (
+        EVERYWHERE,
+        _plant(shared.Lease, "leave", "if self._begin_release():", "self._released = True\n        if False:"),
+        test_who_waits_gets_it_when_it_has_run_out_and_not_before,
+        {},
+    ),
+    "the last one inside releases": (
+        EVERYWHERE,
+        _plant(shared.Lease, "leave", "self._all_stay()\n        if", "if"),
+        test_what_is_entered_twice_is_left_when_the_last_one_leaves,
+        {},
+    ),
+    "the first one who leaves ends it": (
+        EVERYWHERE,
+        _plant(shared.Lease, "leave", "if self._begin_release():", "if self._begin_release() or True:"),
+        test_what_is_entered_twice_is_left_when_the_last_one_leaves,
+        {},
+    ),
+    "one set of nodes is left": (
+        EVERYWHERE,
+        _plant(shared.Lease, "_all_stay", "for part in self._parts:", "for part in self._parts[:1]:"),
+        test_names_that_move_are_left_on_both_sets,
+        {},
+    ),
+    "nobody hears of it": (
+        (Threads, Asyncio),
+        _plant(Record, "ended", "and want.stays", "and False"),
+        test_observers_hear_that_it_was_left,
+        {},
+    ),
+    "threads: close(leave=True) releases": (
+        (Threads,),
+        _plant(Keeper, "stay", "errand.claim.stay()", "pass"),
+        test_a_client_that_is_closed_leaves_what_it_holds,
+        A_LOCK,
+    ),
+    "threads: whose a lease is, is settled late": (
+        (Threads,),
+        _plant(ThreadsDriver, "stay", "partial(keeper.stay, given)", "lambda now: keeper.stay(keeper.given(), now)"),
+        test_names_that_move_are_left_by_closing,
+        {},
+    ),
+    "asyncio: close(leave=True) releases": (
+        (Asyncio,),
+        _plant(aio.Driver, "stay", "claim.stay()", "pass"),
+        test_a_client_that_is_closed_leaves_what_it_holds,
+        A_LOCK,
+    ),
+    "simulated: close(leave=True) releases": (
+        (Simulated,),
+        _plant(SimulatedDriver, "stay", "claim.stay()", "pass"),
+        test_a_client_that_is_closed_leaves_what_it_holds,
+        A_LOCK,
+    ),
+    "parts of a lease are listed": (
+        EVERYWHERE,
+        _plant(shared.Lease, "_info", "self._above is not None or ", ""),
+        test_names_that_move_are_left_on_both_sets,
+        {},
+    ),
+    "simulated: what waits is listed": (
+        (Simulated,),
+        _plant(shared.Lease, "_info", "claim.state is not State.HELD or now >= claim.until", "False"),
+        test_a_client_lists_what_it_holds,
+        {},
+    ),
+    "the end waits for every node": (
+        EVERYWHERE,
+        _plant(Crew, "farewell", "now + GRACE", "inf"),
+        test_the_end_waits_for_a_majority_and_the_others_hear_of_it,
+        {"leave": False},
+    ),
+    "the end waits for nobody": (
+        EVERYWHERE,
+        _plant(Crew, "farewell", ">= self.reach.quorum", ">= 0"),
+        test_the_end_waits_for_a_majority_that_is_slow,
+        {},
+    ),
+}
+CASES = [pytest.param(face, fault, id=f"{face}-{fault}") for fault, it in PLANTED.items() for face, kind in ALL.items() if kind in it[0]]
+
+
+@pytest.mark.filterwarnings("ignore:.*discarded without release:ResourceWarning")
+@pytest.mark.parametrize("face, fault", CASES, indirect=["face"])
+async def test_a_planted_fault_is_found(face: Face, fault: str, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, plant, check, given = PLANTED[fault]
+    needed = inspect.signature(check).parameters
+    known: dict[str, Any] = {"face": face, "five": five, "name": name, **given}
+    plant(monkeypatch)
+    # What never comes need not be waited for long.
+    monkeypatch.setattr(face, "until", partial(face.until, within=2.0))
+    async with contextlib.AsyncExitStack() as stack:
+        if "own_five" in needed:
+            known["own_five"] = await stack.enter_async_context(face.nodes(5))
+        with pytest.raises((AssertionError, LockBusy, LockLost)):
+            await check(**{it: known[it] for it in needed})
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    gc.collect()  # what the check has left behind, while the warning about it is ignored

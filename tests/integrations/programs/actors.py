@@ -1,0 +1,74 @@
+"""Dramatiq actors that hold locks, over a real broker."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import dramatiq
+from dramatiq.brokers.redis import RedisBroker
+from dramatiq.results import Results
+from dramatiq.results.backends import RedisBackend
+from record import note
+
+from holdfast import Holdfast
+from holdfast.integrations.dramatiq import Concurrent, Locks
+
+locks = Holdfast(ttl=2, max_ttl=4)
+# It looks often for what killed workers have left behind: by default, in one of a thousand commands.
+broker = RedisBroker(url=os.environ["BROKER"], heartbeat_timeout=4000, maintenance_chance=300_000)
+broker.add_middleware(Results(backend=RedisBackend(url=os.environ["BROKER"])))
+broker.add_middleware(Locks(locks))
+dramatiq.set_broker(broker)
+few = Concurrent(locks, "few", limit=2)
+
+
+@dramatiq.actor(lock="user:{user}", lock_delay=0.2, max_retries=0)
+def import_user(user, number):
+    note("enter", user)
+    time.sleep(0.01)
+    note("leave", user)
+    note("done", number)
+
+
+@dramatiq.actor(lock="long", lock_delay=0.5, max_retries=0, store_results=True)
+def long(number, seconds):
+    note("begin", number)
+    time.sleep(seconds)
+    return number
+
+
+@dramatiq.actor(lock="skipped", lock_busy="skip", max_retries=0, store_results=True)
+def skipping(seconds):
+    note("begin", "skipping")
+    time.sleep(seconds)
+    return "done"
+
+
+@dramatiq.actor(lock="raised", lock_busy="raise", max_retries=0)
+def raising(seconds):
+    note("begin", "raising")
+    time.sleep(seconds)
+
+
+@dramatiq.actor(lock="aborted", lock_abort=True, lock_options={"max_hold": 0.5}, max_retries=0)
+def aborted():
+    note("begun")
+    try:
+        for _ in range(1000):
+            time.sleep(0.02)
+    finally:
+        note("interrupted")
+
+
+@dramatiq.actor(lock="lost", lock_options={"max_hold": 0.2}, max_retries=0)
+def lost():
+    time.sleep(0.7)
+
+
+@dramatiq.actor(max_retries=0)
+def limited(seconds):
+    with few.acquire(raise_on_failure=False) as acquired:
+        note("acquired" if acquired else "refused")
+        if acquired:
+            time.sleep(seconds)

@@ -1,0 +1,94 @@
+"""A Celery application, whose broker delivers a message again after some seconds, even while its task runs."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from celery import Celery
+from record import note
+
+from holdfast import current
+from holdfast.integrations.celery import once, setup, single
+
+app = Celery("proj", broker=os.environ["BROKER"], backend=os.environ["BROKER"])
+app.conf.update(
+    broker_transport_options={
+        "visibility_timeout": int(os.environ.get("VISIBLE_AFTER", "5")),
+        # Newer brokers' clients look for such messages as often as these say. All look when a worker starts.
+        "unacked_restore_interval": 2,
+        "unacked_restore_throttle": 1,
+    },
+    broker_connection_retry_on_startup=True,
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    worker_prefetch_multiplier=1,
+    worker_hijack_root_logger=False,
+    holdfast_ttl="2",
+    holdfast_max_ttl=4,
+    timezone="Europe/Berlin",
+)
+setup(app)
+if entries := os.environ.get("BEAT"):
+    app.conf.beat_schedule = {"tick": {"task": "proj.tick", "schedule": float(entries)}}
+    app.conf.beat_max_loop_interval = 1
+
+
+@app.task
+def bare(seconds):
+    return work("bare", seconds)
+
+
+@app.task
+@once(keep=600, countdown=1)
+def mailing(seconds):
+    return work("mailing", seconds)
+
+
+@app.task(bind=True, max_retries=1)
+@single("feed:{number}", countdown=0.3)
+def feed(self, number):
+    note("enter", number)
+    time.sleep(0.01)
+    note("leave", number)
+    return number
+
+
+@app.task
+@single("skipped", busy="skip")
+def skipping(seconds):
+    return work("skipping", seconds)
+
+
+@app.task
+@single("raised", busy="raise")
+def raising(seconds):
+    return work("raising", seconds)
+
+
+@app.task(ignore_result=True)
+@single("aborted", abort=True, max_hold=float(os.environ.get("MAX_HOLD", "1")))
+def aborted():
+    note("begun")
+    try:
+        time.sleep(20)
+    finally:
+        note("interrupted", current().fence)
+
+
+@app.task
+@once(keep=1)
+def too_short():
+    return work("too_short", 0)
+
+
+@app.task
+def tick():
+    note("tick")
+
+
+def work(name, seconds):
+    note("begin", name)
+    time.sleep(seconds)
+    note("end", name)
+    return f"{name}:{os.getpid()}"

@@ -1,0 +1,116 @@
+"""APScheduler in several processes, some of which are killed: `./task guests apscheduler`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integrations.stage import Stage, staged
+
+from holdfast import ConfigError, Holdfast
+from holdfast.aio import Holdfast as AsyncHoldfast
+from holdfast.embedded import Nodes
+
+pytestmark = pytest.mark.timeout(200)
+
+PROCESSES = 4
+TICKS = 20 if os.environ.get("HOLDFAST_GUESTS") == "quick" else 50
+EACH = 0.2
+
+
+@pytest.fixture
+def stage(nodes: Nodes, tmp_path: Path) -> Iterator[Stage]:
+    environment = {
+        "HOLDFAST_NODES": ",".join(nodes.urls),
+        "HOLDFAST_FRESH": ",".join(nodes.run_ids),
+        "HOLDFAST_PREFIX": f"{tmp_path.name}:",
+        "TICKS": str(TICKS),
+        "EACH": str(EACH),
+    }
+    with staged(tmp_path, environment) as stage:
+        yield stage
+
+
+def schedulers(stage: Stage, kind: str = "threads", in_: float = 6.0, **environment: str) -> float:
+    """Start the processes, whose first time comes in some seconds. Returns it, by the monotonic clock."""
+    begin = time.time() + in_
+    for number in range(PROCESSES):
+        stage.start("ticker", kind, str(number), BEGIN=str(begin), **environment)
+    return time.monotonic() + begin - time.time()
+
+
+def numbers(stage: Stage) -> Counter[int]:
+    return Counter(int(it.words[1]) for it in stage.entries("tick"))
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio", "sqlalchemy"])
+def test_each_time_is_run_once_by_all_processes_together(stage: Stage, kind: str) -> None:
+    schedulers(stage, kind)
+    stage.until(lambda: len(stage.entries("executed")) >= PROCESSES * TICKS, "all processes have all results", 60)
+    assert numbers(stage) == dict.fromkeys(range(TICKS), 1)
+    heard = Counter(it.words[2] for it in stage.entries("executed"))
+    assert heard == {"here": TICKS, "elsewhere": (PROCESSES - 1) * TICKS}
+    # All have the result of the one that ran.
+    results = {(it.words[1], *it.words[3:]) for it in stage.entries("executed")}
+    assert len(results) == TICKS
+
+
+def test_jobs_run_in_processes_of_a_pool(stage: Stage) -> None:
+    stage.environment["TICKS"] = "5"
+    schedulers(stage, "processes")
+    stage.until(lambda: len(stage.entries("executed")) >= PROCESSES * 5, "all processes have all results", 60)
+    assert numbers(stage) == dict.fromkeys(range(5), 1)
+    assert {it.pid for it in stage.entries("tick")}.isdisjoint(it.pid for it in stage.processes)
+
+
+def test_times_are_run_although_processes_are_killed(stage: Stage) -> None:
+    """A process that is killed may have begun a run, which another one repeats: no time is left out."""
+    begin = schedulers(stage)
+    for number in range(PROCESSES - 1):
+        at = begin + EACH * TICKS * (number + 1) / PROCESSES
+        time.sleep(max(0.0, at - time.monotonic()))
+        stage.processes[number].kill()
+    stage.until(lambda: len(numbers(stage)) == TICKS, "all times have been run", 60)
+    time.sleep(1)
+    assert sum(numbers(stage).values()) - TICKS <= PROCESSES - 1, "one for each process that was killed"
+
+
+def test_an_interval_is_run_once_in_each_of_its_lengths(stage: Stage) -> None:
+    schedulers(stage, INTERVAL="1")
+    stage.until(lambda: len(stage.entries("executed")) >= 5 * PROCESSES, "some intervals have passed", 60)
+    times = [it.at for it in stage.entries("interval")]
+    assert len(times) <= (times[-1] - times[0]) / 2 + 2
+
+
+def test_another_process_tries_a_job_that_has_failed(stage: Stage) -> None:
+    schedulers(stage, FAILING="1")
+    stage.until(lambda: len(stage.entries("executed")) + len(stage.entries("error")) >= PROCESSES, "all have ended", 60)
+    ran = [it.words[1] for it in stage.entries("failing")]
+    assert ran[-1] == "2"
+    assert len(ran) == len(set(ran)), "each process tried once"
+    assert len(stage.entries("error")) == len(ran) - 1
+    assert all(it.words[2] == "ValueError" for it in stage.entries("error"))
+
+
+def test_jobs_that_other_processes_cannot_know_are_refused(stage: Stage) -> None:
+    schedulers(stage, in_=4, ANONYMOUS="1")
+    stage.until(lambda: "needs an id that is the same in every process" in stage.logs(), "it is refused", 30)
+    stage.until(lambda: "'jittery' has jitter" in stage.logs(), "it is refused", 30)
+    assert not stage.entries("tick")
+
+
+def test_mistakes_are_found_where_they_are_written() -> None:
+    from holdfast.integrations import apscheduler
+
+    made: Any = apscheduler.OnceThreadPoolExecutor
+    with pytest.raises(ConfigError, match=r"OnceThreadPoolExecutor needs a client of holdfast\S*\.Holdfast"):
+        made(AsyncHoldfast("redis://nowhere"))
+    with pytest.raises(ConfigError, match="OnceAsyncIOExecutor needs a client"):
+        apscheduler.OnceAsyncIOExecutor(Holdfast("redis://nowhere"))  # type: ignore[arg-type]  # (the mistake)
+    with pytest.raises(ConfigError, match="keep"):
+        made(Holdfast("redis://nowhere"), keep=0)

@@ -1,0 +1,161 @@
+"""Django's transactions, settings and test cases, in one process on SQLite."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from integrations.stage import PROGRAMS
+
+from holdfast import Holdfast, LockLost, Misuse, StaleFence
+from holdfast.embedded import Nodes
+
+
+@pytest.fixture(scope="module")
+def site(nodes: Nodes) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_NODES", ",".join(nodes.urls))
+        patch.setenv("HOLDFAST_FRESH", ",".join(nodes.run_ids))
+        patch.setenv("LOCK_PREFIX", "atomic:")
+        patch.syspath_prepend(PROGRAMS)
+        import djsite
+        from django.core.management import call_command
+
+        call_command("migrate", verbosity=0)
+        with djsite.connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE counter (value integer)")
+            cursor.execute("INSERT INTO counter VALUES (0)")
+        yield djsite
+        djsite.connection.close()
+        from holdfast.integrations.django.locks import clients
+
+        clients.close()
+        sys.modules.pop("djsite")
+
+
+@pytest.fixture
+def other(site: Any, nodes: Nodes) -> Iterator[Holdfast]:
+    with Holdfast(*nodes.urls, prefix="atomic:", ttl=2, max_ttl=4) as client:
+        yield client
+
+
+def test_the_lock_is_held_until_after_the_commit(site: Any, other: Holdfast) -> None:
+    from django.db import transaction
+
+    seen = []
+    with site.locked_atomic("a"):
+        transaction.on_commit(lambda: seen.append(other.is_locked("a")))
+    assert seen == [True]
+    assert not other.is_locked("a")
+
+
+def test_inside_another_transaction_it_is_refused(site: Any) -> None:
+    from django.db import transaction
+
+    with transaction.atomic(), pytest.raises(RuntimeError, match="durable"), site.locked_atomic("a"):
+        pass
+
+
+def test_a_lost_lock_rolls_back(site: Any, other: Holdfast) -> None:
+    def body() -> None:
+        with site.locked_atomic("a") as lease:
+            site.value(1)
+            other.force_release("a", "for this test")
+            assert lease.lost.wait(10)
+
+    with pytest.raises(LockLost):
+        body()
+    assert site.value() == 0
+
+
+def test_a_late_holder_is_refused_by_its_fence(site: Any, other: Holdfast) -> None:
+    from django.db import transaction
+
+    with site.locked_atomic("b") as first:
+        early = first.fence
+    with site.locked_atomic("b") as lease:
+        site.guard(lease)
+        site.value(1)
+
+    def late() -> None:
+        with transaction.atomic():
+            site.guard({"b": early})
+            site.value(1000)
+
+    with pytest.raises(StaleFence):
+        late()
+    assert site.value() == 1
+
+
+def test_changed_settings_make_a_new_client(site: Any) -> None:
+    from django.test import override_settings
+
+    from holdfast.integrations.django import alocks, locks
+
+    before = locks.settings.prefix
+    with override_settings(HOLDFAST={"PREFIX": "changed:"}):
+        assert (locks.settings.prefix, alocks.settings.prefix) == ("changed:", "changed:")
+        with locks.lock("a", wait=5):
+            pass
+    assert locks.settings.prefix == before
+
+
+def test_a_test_case_of_djangos_may_use_it(site: Any) -> None:
+    """TestCase wraps each test in a transaction."""
+    from django.test import TestCase
+
+    class Case(TestCase):  # type: ignore[misc]  # (Django has no types)
+        def test_it(self) -> None:
+            with site.locked_atomic("c"):
+                site.value(5)
+            assert site.value() == before + 5
+
+    before = site.value()
+    Case.setUpClass()
+    result = Case("test_it").run()
+    Case.tearDownClass()
+    assert result is not None
+    assert result.wasSuccessful(), result.errors + result.failures
+    assert site.value() == before
+
+
+@pytest.fixture(scope="module")
+def stock(site: Any) -> Any:
+    from django.db import models
+
+    from holdfast.integrations.django.fenced import FencedModel
+
+    class Stock(FencedModel):  # type: ignore[misc]  # (Django has no types)
+        sku = models.CharField(max_length=20)
+        count = models.IntegerField(default=0)
+
+        class Meta:
+            app_label = "holdfast"
+
+    with site.connection.schema_editor() as editor:
+        editor.create_model(Stock)
+    return Stock
+
+
+def test_rows_refuse_a_late_holder(site: Any, stock: Any) -> None:
+    """Also if it would change rows that nobody has written since: all of them, or none."""
+    for sku in ("a", "b"):
+        stock.objects.create(sku=sku)
+    with site.locks.lock("stock", wait=5) as late:
+        pass
+    with site.locks.lock("stock", wait=5) as lease:
+        assert stock.objects.fenced(lease).filter(sku="a").update(count=1) == 1
+        assert stock.objects.filter(sku="a").fenced(lease).update(count=2) == 1, "the same holder may write again"
+        assert stock.objects.fenced(lease).filter(sku="none").update(count=3) == 0
+    with pytest.raises(StaleFence) as refused:
+        stock.objects.fenced(late).all().update(count=1000)
+    assert (refused.value.fence, refused.value.seen) == (late.fence, lease.fence)
+    assert list(stock.objects.order_by("sku").values_list("sku", "count", "fence")) == [("a", 2, lease.fence), ("b", 0, 0)]
+    assert stock.objects.filter(sku="b").update(count=5) == 1, "without a lease it is Django's own"
+
+
+def test_a_lease_without_a_fence_is_refused(site: Any, stock: Any) -> None:
+    with site.locks.lock("x", "y", wait=5) as several, pytest.raises(Misuse, match="several names"):
+        stock.objects.fenced(several)

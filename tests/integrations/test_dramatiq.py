@@ -1,0 +1,168 @@
+"""Dramatiq with real workers, a real broker and real kills: `./task guests dramatiq`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integrations.stage import PROGRAMS, Stage, overlaps, staged
+
+from holdfast import ConfigError, Holdfast, LockBusy
+from holdfast.aio import Holdfast as AsyncHoldfast
+from holdfast.embedded import Nodes
+
+pytestmark = pytest.mark.timeout(300)
+
+MESSAGES = 150 if os.environ.get("HOLDFAST_GUESTS") == "quick" else 500
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[str]:
+    with Nodes(1, tcp=True) as servers:
+        yield servers.urls[0]
+
+
+@pytest.fixture
+def stage(nodes: Nodes, brokers: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """Nodes for locks, and a database of the broker's for each test."""
+    number = 1 + [it.name for it in request.session.items].index(request.node.name) % 15
+    environment = {
+        "HOLDFAST_NODES": ",".join(nodes.urls),
+        "HOLDFAST_FRESH": ",".join(nodes.run_ids),
+        "HOLDFAST_PREFIX": f"{tmp_path.name}:",
+        "BROKER": f"{brokers}/{number}",
+    }
+    with staged(tmp_path, environment) as stage:
+        yield stage
+
+
+@pytest.fixture
+def actors(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The actors as this process sees them: to send messages."""
+    for name, value in stage.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.syspath_prepend(PROGRAMS)
+    sys.modules.pop("actors", None)
+    import actors
+
+    yield actors
+    actors.locks.close()
+    actors.broker.close()
+    sys.modules.pop("actors", None)
+
+
+def worker(stage: Stage, processes: int = 1, threads: int = 8) -> None:
+    """Start a worker, and wait until it works."""
+    before = stage.logs().count("Worker process is ready for action.")
+    stage.start("dramatiq", "actors", "-p", str(processes), "-t", str(threads))
+    stage.until(lambda: stage.logs().count("Worker process is ready for action.") >= before + processes, "the worker works")
+
+
+def test_actors_run_one_at_a_time_although_workers_are_killed(stage: Stage, actors: Any) -> None:
+    """No message is lost, and none uses up a retry: the actor has none."""
+    for _ in range(3):
+        worker(stage)
+    for number in range(MESSAGES):
+        actors.import_user.send(number % 5, number)
+
+    def done() -> set[str]:
+        return {it.words[1] for it in stage.entries("done")}
+
+    for share in (3, 2):
+        stage.until(lambda share=share: len(done()) >= MESSAGES // share, "some are done", 100)
+        stage.kill(stage.processes[share - 2].pid)
+        worker(stage)
+    stage.until(lambda: len(done()) == MESSAGES, "all are done", 150)
+    assert overlaps(stage.entries(), stage.killed) == []
+    assert "Retries exceeded" not in stage.logs()
+
+
+def test_a_busy_message_comes_back_with_its_result(stage: Stage, actors: Any) -> None:
+    worker(stage)
+    messages = [actors.long.send(number, 0.5) for number in range(3)]
+    assert [it.get_result(block=True, timeout=30_000) for it in messages] == [0, 1, 2]
+    assert Counter(it.words[1] for it in stage.entries("begin")) == {"0": 1, "1": 1, "2": 1}
+
+
+def test_a_busy_message_is_skipped_or_fails_if_you_say_so(stage: Stage, actors: Any) -> None:
+    worker(stage)
+    for actor in (actors.skipping, actors.raising):
+        name = actor.actor_name
+        first = actor.send(3)
+        stage.until(lambda name=name: stage.entries("begin", name), "the first message has the lock")
+        second = actor.send(0)
+        if name == "skipping":
+            assert second.get_result(block=True, timeout=10_000) is None
+            assert first.get_result(block=True, timeout=10_000) == "done"
+        else:
+            stage.until(lambda: "LockBusy" in stage.logs(), "the second message fails", 10)
+        assert len(stage.entries("begin", name)) == 1
+
+
+def test_losing_the_lock_fails_the_message_and_interrupts_it_if_you_say_so(stage: Stage, actors: Any) -> None:
+    worker(stage)
+    actors.lost.send()
+    stage.until(lambda: "LockLost" in stage.logs(), "the message fails with LockLost", 15)
+    actors.aborted.send()
+    stage.until(lambda: stage.entries("interrupted"), "the actor is interrupted", 15)
+    begun, ended = stage.entries("begun")[0].at, stage.entries("interrupted")[0].at
+    assert 0.2 < ended - begun < 3
+    stage.until(lambda: stage.logs().count("LockLost") >= 2, "the message fails with LockLost", 5)
+
+
+def test_permits_of_a_killed_worker_return(stage: Stage, actors: Any) -> None:
+    """Dramatiq's own limiter would count them until its key expires."""
+    worker(stage)
+    for _ in range(2):
+        actors.limited.send(30)
+    stage.until(lambda: len(stage.entries("acquired")) == 2, "both permits are taken")
+    actors.limited.send(0)
+    stage.until(lambda: stage.entries("refused"), "the third is refused", 20)
+    killed = time.monotonic()
+    stage.kill(stage.processes[0].pid)
+    with actors.locks.semaphore("few", 2, count=2, wait=20):
+        pass
+    assert time.monotonic() - killed < 2 + 1.5
+
+
+def test_an_actor_that_is_called_like_a_function_has_no_message(stage: Stage, actors: Any) -> None:
+    actors.import_user(7, 1)
+    assert len(stage.entries("done")) == 1
+    with Holdfast(ttl=2, max_ttl=4) as other, other.lock("user:7", wait=5), pytest.raises(LockBusy):
+        actors.import_user(7, 2)
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"lock": "feed:{colour}"}, "'colour'"),
+        ({"lock": "feed", "lock_busy": "maybe"}, "lock_busy is 'later', 'skip' or 'raise'"),
+        ({"lock": "feed", "lock_delay": -1}, "lock_delay"),
+        ({"lock": "feed", "lock_options": {"tll": 3}}, "unknown lock option 'tll'"),
+        ({"lock_delay": 3}, "'wrong': lock_delay is for an actor with lock="),
+    ],
+)
+def test_mistakes_are_found_where_they_are_written(options: dict[str, Any], told: str) -> None:
+    import dramatiq
+    from dramatiq.brokers.stub import StubBroker
+
+    from holdfast.integrations.dramatiq import Locks
+
+    broker = StubBroker()
+    broker.add_middleware(Locks(Holdfast("redis://nowhere")))
+    with pytest.raises(ConfigError, match=told):
+        dramatiq.actor(lambda url: None, actor_name="wrong", broker=broker, **options)
+
+
+def test_a_client_for_asyncio_is_refused() -> None:
+    from holdfast.integrations.dramatiq import Locks
+
+    made: Any = Locks
+    with pytest.raises(ConfigError, match="needs a client for threads"):
+        made(AsyncHoldfast("redis://nowhere"))

@@ -1,0 +1,175 @@
+"""FastAPI in one process: statuses, dependencies, the schema, and lifespans."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Annotated, Any
+
+import pytest
+from fastapi import Depends, FastAPI
+
+import holdfast
+from holdfast import ConfigError, aio
+from holdfast.embedded import Nodes
+from holdfast.integrations import fastapi as guest
+from holdfast.integrations.fastapi import Limited, Locked, install
+
+with warnings.catch_warnings():
+    # Starlette prefers an HTTP client that is not installed here.
+    warnings.simplefilter("ignore")
+    from fastapi.testclient import TestClient
+
+
+@pytest.fixture
+def locks(nodes: Nodes, request: pytest.FixtureRequest) -> aio.Holdfast:
+    return aio.Holdfast(*nodes.urls, prefix=f"{request.node.name}:", ttl=2)
+
+
+@pytest.fixture
+def other(locks: aio.Holdfast) -> Any:
+    with holdfast.Holdfast(*locks.urls, prefix=locks.settings.prefix, ttl=2) as client:
+        yield client
+
+
+def shop(locks: aio.Holdfast) -> FastAPI:
+    app = FastAPI()
+    install(app, locks, names=True)
+
+    @app.post("/orders/{number}/pay")
+    @locks.locked("order:{number}", wait=0)
+    async def pay(number: int, cents: int) -> dict[str, int]:
+        return {"paid": cents}
+
+    @app.get("/orders/{number}")
+    async def look(number: int, lease: Annotated[aio.Lease, Locked("order:{number}", wait=0)]) -> dict[str, Any]:
+        return {"fence": lease.fence, "held": lease.held}
+
+    @app.get("/limited/{user}")
+    async def limited(user: str, allowance: Annotated[Any, Limited("api", 2, 60, key="{user}")]) -> dict[str, int]:
+        return {"left": allowance.remaining}
+
+    @app.get("/wrong")
+    async def wrong(lease: Annotated[Any, Locked("order:{number}")]) -> None: ...
+
+    return app
+
+
+def test_the_function_keeps_its_signature_and_a_busy_lock_is_409(locks: aio.Holdfast, other: holdfast.Holdfast) -> None:
+    with TestClient(shop(locks)) as client:
+        assert client.post("/orders/7/pay?cents=3").json() == {"paid": 3}
+        assert client.post("/orders/7/pay").status_code == 422
+        with other.lock("order:7"):
+            for answer in (client.post("/orders/7/pay?cents=3"), client.get("/orders/7")):
+                assert answer.status_code == 409
+                assert answer.json()["lock"] == "order:7"
+        assert client.get("/orders/7").json()["held"] is True
+        assert not other.is_locked("order:7")
+
+
+def test_the_lock_of_a_dependency_is_released_before_the_response_is_sent(locks: aio.Holdfast, other: holdfast.Holdfast) -> None:
+    """With FastAPI's own default, the lock would be held while a slow client receives the response."""
+    app, held = FastAPI(), []
+
+    class Watching:
+        def __init__(self, app: Any) -> None:
+            self.app = app
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            async def sending(message: Any) -> None:
+                held.append(await locks.is_locked("order:7"))
+                await send(message)
+
+            await self.app(scope, receive, sending if scope["type"] == "http" else send)
+
+    install(app, locks)
+    app.add_middleware(Watching)
+    dependency: Any = Locked("order:7")
+    kept_longer = Depends(dependency.dependency, scope="request")
+
+    @app.get("/ours")
+    async def ours(lease: Any = dependency) -> None: ...
+
+    @app.get("/longer")
+    async def longer(lease: Any = kept_longer) -> None: ...
+
+    with TestClient(app) as client:
+        client.get("/ours")
+        assert not any(held)
+        held.clear()
+        client.get("/longer")
+        assert any(held), "the test can see a lock that is held for too long"
+
+
+def test_rates_have_headers(locks: aio.Holdfast) -> None:
+    with TestClient(shop(locks)) as client:
+        left = [client.get("/limited/ben") for _ in range(3)]
+        assert [it.status_code for it in left] == [200, 200, 429]
+        assert [it.headers["ratelimit-policy"] for it in left] == ['"default";q=2;w=60'] * 3
+        assert left[0].headers["ratelimit"].startswith('"default";r=1;t=')
+        assert 1 <= int(left[2].headers["retry-after"]) <= 30
+        assert client.get("/limited/ann").status_code == 200
+
+
+def test_the_schema_has_the_statuses(locks: aio.Holdfast) -> None:
+    responses = shop(locks).openapi()["paths"]["/orders/{number}/pay"]["post"]["responses"]
+    assert {"200", "409", "429", "503", "422"} <= set(responses)
+
+
+def test_a_lifespan_is_entered_20_times_and_the_applications_own_is_kept(nodes: Nodes) -> None:
+    from contextlib import asynccontextmanager
+
+    locks = aio.Holdfast(*nodes.urls, prefix="twenty:")
+    opened = []
+
+    @asynccontextmanager
+    async def own(app: FastAPI) -> Any:
+        opened.append(await locks.lock("own", wait=5).acquire())
+        yield {"kept": 1}
+        await opened[-1].release()
+
+    app = FastAPI(lifespan=own)
+    install(app, locks, ready=5)
+
+    @app.get("/")
+    @locks.locked("a", wait=5)
+    async def root() -> str:
+        return "well"
+
+    for _ in range(20):
+        with TestClient(app) as client:
+            assert client.get("/").json() == "well"
+    assert len(opened) == 20
+
+
+def test_a_handler_of_the_applications_own_comes_first(locks: aio.Holdfast, other: holdfast.Holdfast) -> None:
+    from fastapi.responses import PlainTextResponse
+
+    app = shop(locks)
+
+    @app.exception_handler(holdfast.LockBusy)
+    async def busy(request: Any, error: Any) -> PlainTextResponse:
+        return PlainTextResponse("mine", 418)
+
+    with TestClient(app) as client, other.lock("order:7"):
+        assert client.get("/orders/7").status_code == 418
+
+
+def test_mistakes_are_said_in_words(locks: aio.Holdfast, nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="needs a client for asyncio"):
+        install(FastAPI(), holdfast.Holdfast(*nodes.urls))  # type: ignore[arg-type]  # (the mistake)
+    with pytest.raises(ConfigError, match="409 or 423"):
+        install(FastAPI(), locks, busy=404)
+    with TestClient(shop(locks)) as client, pytest.raises(ConfigError, match=r"cannot be filled from the URL, which captures nothing"):
+        client.get("/wrong")
+    app = FastAPI()
+
+    @app.get("/")
+    async def root(lease: Annotated[Any, Locked("a")]) -> None: ...
+
+    with TestClient(app) as client, pytest.raises(ConfigError, match=r"call install\(app, locks\)"):
+        client.get("/")
+    monkeypatch.setattr(guest, "Depends", lambda dependency: None)
+    assert "scope" in inspect.signature(Depends).parameters
+    with pytest.raises(ConfigError, match=r"need FastAPI 0\.121"):
+        Locked("a")

@@ -1,0 +1,231 @@
+"""FastAPI under its own servers, with kills and frozen nodes: `./task guests fastapi`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from integrations.stage import Stage, free_port, overlaps, staged
+
+from holdfast.embedded import Nodes
+
+pytestmark = pytest.mark.timeout(300)
+
+TTL = 2.0
+OUTAGE = 2.0  # the client's: its ttl
+SECONDS = 30.0 if os.environ.get("HOLDFAST_GUESTS") == "newest" else 10.0  # quick, or the oldest version
+CLIENTS = 200
+
+
+@pytest.fixture
+def five() -> Iterator[Nodes]:
+    with Nodes(5) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def stage(five: Nodes, tmp_path: Path) -> Iterator[Stage]:
+    with staged(tmp_path, five.environment) as stage:
+        yield stage
+
+
+def serve(stage: Stage, *words: str) -> str:
+    """Start a server, and wait until it serves. Returns its address."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    stage.start(*(it.format(port=port) for it in words))
+
+    def answers() -> bool:
+        try:
+            return httpx.get(f"{address}/alive/", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    stage.until(answers, "the server answers")
+    return address
+
+
+def uvicorn(stage: Stage, workers: int = 4) -> str:
+    return serve(stage, "uvicorn", "shop:app", "--port", "{port}", "--workers", str(workers), "--log-level", "warning")
+
+
+async def storm(address: str, seconds: float, meanwhile: Callable[[], object]) -> Counter[int]:
+    """200 clients ask for 10 names, one request after the other. Returns how many answers had which status.
+
+    A connection that a killed worker cut off counts as 0.
+    """
+    statuses: Counter[int] = Counter()
+    limits = httpx.Limits(max_connections=CLIENTS)
+    end = time.monotonic() + seconds
+    async with httpx.AsyncClient(timeout=30, limits=limits) as client:
+
+        async def one(number: int) -> None:
+            while time.monotonic() < end:
+                try:
+                    answer = await client.post(f"{address}/work/{number % 10}")
+                    statuses[answer.status_code] += 1
+                except httpx.TransportError:
+                    statuses[0] += 1
+                await asyncio.sleep(0.05)
+
+        disturbed = asyncio.create_task(asyncio.to_thread(meanwhile))
+        await asyncio.gather(*[one(it) for it in range(CLIENTS)])
+        await disturbed
+    return statuses
+
+
+async def test_sections_never_overlap_while_workers_are_killed_and_nodes_frozen(stage: Stage, five: Nodes) -> None:
+    address = uvicorn(stage)
+
+    def harm() -> None:
+        stage.until(lambda: stage.entries("enter"), "the storm has begun", SECONDS)
+        for round_ in range(max(1, int(SECONDS / 10))):
+            time.sleep(SECONDS / 20)
+            # A minority is frozen: nobody notices.
+            five.freeze(round_ % 5)
+            five.freeze((round_ + 1) % 5)
+            time.sleep(SECONDS / 20)
+            last = stage.entries("enter")[-1]
+            stage.kill(last.pid)
+            time.sleep(SECONDS / 20)
+            five.thaw(round_ % 5)
+            five.thaw((round_ + 1) % 5)
+
+    statuses = await storm(address, SECONDS, harm)
+    print(f"{SECONDS:g} s, {CLIENTS} clients, 4 workers: {dict(statuses)}")
+    assert overlaps(stage.entries(), stage.killed) == []
+    assert set(statuses) <= {0, 200, 409, 503}, stage.logs()[-3000:]
+    assert statuses[200] > 100
+
+
+async def test_the_lock_of_a_killed_worker_is_free_within_its_ttl(stage: Stage) -> None:
+    address = uvicorn(stage)
+    async with httpx.AsyncClient(timeout=30) as client:
+        held = asyncio.create_task(client.post(f"{address}/hold/a?seconds=20"))
+        while not stage.entries("enter", "a"):
+            await asyncio.sleep(0.02)
+        next_one = asyncio.create_task(client.post(f"{address}/hold/a?seconds=0"))
+        await asyncio.sleep(0.3)
+        pid = stage.entries("enter", "a")[0].pid
+        os.kill(pid, signal.SIGKILL)
+        killed = time.monotonic()
+        with pytest.raises(httpx.TransportError):
+            await held
+        try:
+            answer = await next_one
+        except httpx.TransportError:
+            # The worker that was killed had this connection, too.
+            answer = await client.post(f"{address}/hold/a?seconds=0")
+        assert answer.status_code == 200
+        assert stage.entries("enter", "a")[-1].at - killed < TTL + 0.5 + 0.5
+
+
+async def test_without_a_majority_the_answer_is_503_until_it_is_back(stage: Stage, five: Nodes) -> None:
+    address = uvicorn(stage, workers=2)
+    async with httpx.AsyncClient(timeout=30) as client:
+        assert (await client.post(f"{address}/work/a")).status_code == 200
+        for node in range(3):
+            five.freeze(node)
+        began = time.monotonic()
+        answer = await client.post(f"{address}/hold/b?seconds=0")
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "2"
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert time.monotonic() - began < OUTAGE + 1.5
+        assert (await client.get(f"{address}/alive/")).status_code == 200
+        assert (await client.get(f"{address}/deep/")).status_code == 503
+        for node in range(3):
+            five.thaw(node)
+        began, status = time.monotonic(), 0
+        while status != 200:
+            status = (await client.post(f"{address}/hold/b?seconds=0")).status_code
+            assert status in (200, 503)
+            assert time.monotonic() - began < 5
+        assert (await client.get(f"{address}/deep/")).status_code == 200
+
+
+async def test_equal_requests_are_one_run(stage: Stage) -> None:
+    address = uvicorn(stage)
+    headers = {"Idempotency-Key": "one"}
+    async with httpx.AsyncClient(timeout=30) as client:
+
+        async def ask() -> httpx.Response:
+            while True:
+                answer = await client.post(f"{address}/orders/7?seconds=0.3", headers=headers)
+                if answer.status_code != 409:
+                    return answer
+                assert answer.headers["retry-after"] == "1"
+                await asyncio.sleep(0.05)
+
+        answers = await asyncio.gather(*[ask() for _ in range(50)])
+    assert {(it.status_code, it.content) for it in answers} == {(200, b'{"number":7}')}
+    assert len(stage.entries("run", "7")) == 1
+    assert sum("idempotent-replayed" in it.headers for it in answers) == 49
+
+
+async def test_a_handler_that_was_killed_runs_once_more(stage: Stage) -> None:
+    address = uvicorn(stage)
+    headers = {"Idempotency-Key": "one"}
+    async with httpx.AsyncClient(timeout=30) as client:
+        first = asyncio.create_task(client.post(f"{address}/orders/8?seconds=1", headers=headers))
+        while not stage.entries("run", "8"):
+            await asyncio.sleep(0.02)
+        os.kill(stage.entries("run", "8")[0].pid, signal.SIGKILL)
+        with pytest.raises(httpx.TransportError):
+            await first
+        while (answer := await client.post(f"{address}/orders/8?seconds=1", headers=headers)).status_code == 409:
+            await asyncio.sleep(0.1)
+    assert answer.status_code == 200
+    assert (len(stage.entries("run", "8")), len(stage.entries("ran", "8"))) == (2, 1)
+
+
+async def test_losing_the_lock_is_a_status_or_a_body_that_is_cut_off(stage: Stage) -> None:
+    address = uvicorn(stage, workers=1)
+    async with httpx.AsyncClient(timeout=30) as client:
+        for where in ("endpoint", "dependency", "thread"):
+            answer = await client.get(f"{address}/lost/{where}")
+            assert answer.status_code == 503, where
+            assert "retry-after" not in answer.headers
+            assert answer.json()["type"] == "about:holdfast/lost"
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.get(f"{address}/lost/stream")
+    assert "the response had begun, and is cut off" in stage.logs()
+
+
+async def test_one_of_all_workers_seeds(stage: Stage) -> None:
+    uvicorn(stage, workers=4)
+    stage.until(lambda: stage.entries("seeded"), "a worker seeds")
+    await asyncio.sleep(1)
+    assert len(stage.entries("seeded")) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("hypercorn", "shop:app", "--bind", "127.0.0.1:{port}", "-w", "2"),
+        ("gunicorn", "shop:app", "-b", "127.0.0.1:{port}", "-w", "2", "-k", "uvicorn_worker.UvicornWorker"),
+        ("uvicorn", "shop:app", "--port", "{port}", "--loop", "uvloop"),
+    ],
+    ids=["hypercorn", "gunicorn", "uvloop"],
+)
+async def test_other_servers(stage: Stage, words: tuple[str, ...]) -> None:
+    address = serve(stage, *words)
+    async with httpx.AsyncClient(timeout=30) as client:
+        held = asyncio.create_task(client.post(f"{address}/hold/a?seconds=2"))
+        stage_time = time.monotonic()
+        while not stage.entries("enter", "a"):
+            await asyncio.sleep(0.02)
+            assert time.monotonic() - stage_time < 20
+        answer = await client.post(f"{address}/work/a")
+        assert answer.status_code == 409
+        assert int(answer.headers["retry-after"]) <= TTL
+        assert (await held).status_code == 200
+    os.kill(stage.processes[0].pid, signal.SIGTERM)
+    stage.processes[0].wait(timeout=15)

@@ -1,0 +1,183 @@
+"""Flask, in one process and under its servers: `./task guests flask`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from integrations.stage import PROGRAMS, Stage, free_port, overlaps, staged
+
+from holdfast import ConfigError, Holdfast
+from holdfast.embedded import Nodes
+
+pytestmark = pytest.mark.timeout(200)
+
+TTL = 2.0
+
+
+@pytest.fixture
+def stage(nodes: Nodes, tmp_path: Path) -> Iterator[Stage]:
+    environment = {"HOLDFAST_NODES": ",".join(nodes.urls), "HOLDFAST_FRESH": ",".join(nodes.run_ids)}
+    with staged(tmp_path, environment) as stage:
+        yield stage
+
+
+@pytest.fixture
+def shop(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module of the application, in this process."""
+    for name in ("HOLDFAST_NODES", "HOLDFAST_FRESH", "RECORD"):
+        monkeypatch.setenv(name, stage.environment[name])
+    monkeypatch.syspath_prepend(PROGRAMS)
+    sys.modules.pop("flaskshop", None)
+    import flaskshop
+
+    yield flaskshop
+    flaskshop.app.extensions["holdfast"].close()
+    sys.modules.pop("flaskshop")
+
+
+@pytest.fixture
+def other(nodes: Nodes) -> Iterator[Holdfast]:
+    with Holdfast(*nodes.urls, fresh=nodes.run_ids, prefix="flask:", ttl=2, max_ttl=4) as client:
+        yield client
+
+
+def test_a_busy_lock_is_409_and_the_next_request_gets_it(shop: Any, other: Holdfast) -> None:
+    client = shop.app.test_client()
+    with other.lock("held:a", wait=5):
+        answer = client.get("/busy/a")
+        assert (answer.status_code, answer.json["type"]) == (409, "about:holdfast/busy")
+        assert answer.content_type == "application/problem+json"
+        assert 1 <= int(answer.headers["retry-after"]) <= TTL
+        assert "held:a" not in answer.text
+    assert client.get("/busy/a").status_code == 200
+
+
+def test_losing_the_lock_is_503_without_retry_after(shop: Any) -> None:
+    answer = shop.app.test_client().get("/lost")
+    assert (answer.status_code, answer.json["type"]) == (503, "about:holdfast/lost")
+    assert "retry-after" not in answer.headers
+
+
+def test_without_a_majority_the_answer_is_503(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_NODES", "redis://127.0.0.1:1")
+    app = shop.create_app(HOLDFAST_OUTAGE=0.2)
+    answer = app.test_client().get("/busy/a")
+    assert (answer.status_code, answer.json["type"]) == (503, "about:holdfast/unavailable")
+    app.extensions["holdfast"].close()
+
+
+def test_a_mistake_in_the_program_is_500(shop: Any) -> None:
+    assert shop.app.test_client().get("/wrong").status_code == 500
+
+
+def test_each_application_has_its_own_client(shop: Any) -> None:
+    another = shop.create_app(HOLDFAST_PREFIX="another:")
+    with another.app_context():
+        assert shop.ext.locks.settings.prefix == "another:"
+    with shop.app.app_context():
+        assert shop.ext.locks.settings.prefix == "flask:"
+    for app, status in ((another, 200), (shop.app, 409)):
+        with Holdfast(*shop.app.extensions["holdfast"].locks.urls, prefix="flask:", ttl=2, max_ttl=4) as locks:
+            with locks.lock("held:b", wait=5):
+                assert app.test_client().get("/busy/b").status_code == status
+    another.extensions["holdfast"].close()
+
+
+def test_mistakes_are_found_where_they_are_written(shop: Any) -> None:
+    from flask import Flask
+
+    with pytest.raises(ConfigError, match="'colour'"):
+        shop.ext.locked("{colour}")(lambda name: None)
+    with pytest.raises(ConfigError, match="unknown lock option 'tll'"):
+        shop.ext.locked("a", tll=3)(lambda name: None)
+    wrong = shop.create_app(HOLDFAST_TTLL=3)
+    with wrong.app_context(), pytest.raises(ConfigError, match=r"app\.config: unknown setting 'HOLDFAST_TTLL'"):
+        _ = shop.ext.locks
+    with Flask("lonely").app_context(), pytest.raises(ConfigError, match=r"'lonely' has no client: call init_app\(app\)"):
+        _ = shop.ext.locks
+
+
+def serve(stage: Stage, *words: str) -> str:
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    stage.start(*(it.format(port=port) for it in words))
+
+    def answers() -> bool:
+        try:
+            return httpx.get(f"{address}/busy/start", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    stage.until(answers, "the server answers")
+    return address
+
+
+GUNICORN = ("gunicorn", "flaskshop:app", "-b", "127.0.0.1:{port}", "-w", "3", "--log-level", "warning")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [GUNICORN, (*GUNICORN, "--preload"), (*GUNICORN, "-k", "gthread", "--threads", "4"), (*GUNICORN, "-k", "gevent")],
+    ids=["sync", "preload", "gthread", "gevent"],
+)
+def test_servers(stage: Stage, words: tuple[str, ...]) -> None:
+    """Requests for a name come one after the other, also if the client was used in the parent of the workers."""
+    address = serve(stage, *words)
+    with ThreadPoolExecutor(8) as pool, httpx.Client(timeout=60) as client:
+        paths = [f"{address}/hold/{number % 3}" for number in range(60)]
+        statuses = Counter(pool.map(lambda it: client.post(it).status_code, paths))
+    assert statuses == {200: 60}
+    assert len(stage.entries("enter")) == 60
+    assert overlaps(stage.entries()) == []
+
+
+def test_the_lock_of_a_killed_worker_is_free_within_its_ttl(stage: Stage) -> None:
+    address = serve(stage, *GUNICORN)
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(httpx.post, f"{address}/long/1", timeout=60)
+        stage.until(lambda: stage.entries("enter"), "the first request holds the lock")
+        os.kill(stage.entries("enter")[0].pid, signal.SIGKILL)
+        killed = time.monotonic()
+        assert isinstance(held.exception(), httpx.TransportError)
+        assert httpx.post(f"{address}/hold/1", timeout=60).status_code == 200
+    assert stage.entries("enter")[-1].at - killed < TTL + 1
+
+
+def test_losing_the_lock_of_a_stream_cuts_it_off(stage: Stage) -> None:
+    address = serve(stage, *GUNICORN)
+    with pytest.raises(httpx.RemoteProtocolError):
+        httpx.get(f"{address}/stream", timeout=30)
+
+
+def test_a_reloaded_program_leaves_no_lock_behind(stage: Stage) -> None:
+    """The reloader replaces the process that holds the lock."""
+    program = stage.folder / "flaskshop.py"
+    program.write_text((PROGRAMS / "flaskshop.py").read_text())
+    stage.environment["PYTHONPATH"] = os.pathsep.join([str(stage.folder), stage.environment["PYTHONPATH"]])
+    address = serve(stage, "flask", "--app", "flaskshop:app", "run", "--port", "{port}", "--reload")
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(httpx.post, f"{address}/long/1", timeout=60)
+        stage.until(lambda: stage.entries("enter"), "the first request holds the lock")
+        first = stage.entries("enter")[0].pid
+        os.utime(program, (time.time() + 5, time.time() + 5))
+        assert isinstance(held.exception(), httpx.TransportError)
+        stage.until(lambda: _answers(f"{address}/hold/1"), "the next program answers")
+    assert stage.entries("enter")[-1].pid != first
+    assert stage.entries("enter")[-1].at - stage.entries("enter")[0].at < 30
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.post(url, timeout=30).status_code == 200
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,108 @@
+"""The rules for all integrations: what importing one costs, what it may know, and how long it may be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "src/holdfast/integrations"
+MODULES = sorted(it.relative_to(FOLDER).as_posix() for it in FOLDER.rglob("*.py"))
+# The framework of each module, by the first part of its path.
+FRAMEWORKS = {
+    "apscheduler": "apscheduler",
+    "celery": "celery",
+    "celery_beat": "celery",
+    "django": "django",
+    "dramatiq": "dramatiq",
+    "fastapi": "fastapi",
+    "flask": "flask",
+}
+PUBLIC = {"holdfast", "holdfast.aio", "holdfast.checks", "holdfast.config", "holdfast.errors", "holdfast.fencing"}
+ONE, TOGETHER = 250, 1320  # lines of code
+
+
+def lines_of_code(source: str) -> int:
+    """The lines with code: neither empty, nor comments, nor docstrings."""
+    tree = ast.parse(source)
+    prose = set[int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
+            prose |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    lines = enumerate(source.splitlines(), 1)
+    return sum(bool(it.strip()) and not it.strip().startswith("#") and at not in prose for at, it in lines)
+
+
+def strangers(path: str, source: str) -> list[str]:
+    """Modules of holdfast that are not public, and frameworks that are another module's."""
+    package = ["holdfast", "integrations", *Path(path).parts[:-1]]
+    own = FRAMEWORKS.get(Path(path).parts[0].removesuffix(".py"))
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        names = [it.name for it in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            names = [".".join([*above, *([node.module] if node.module else [])])]
+        for name in names:
+            public = any(name == it or (it == "holdfast.fencing" and name.startswith(it)) for it in PUBLIC)
+            ours = name.startswith("holdfast") and not name.startswith("holdfast.integrations")
+            foreign = name.split(".")[0] in set(FRAMEWORKS.values()) - {own}
+            found += [name] if (ours and not public) or foreign else []
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_a_module_knows_its_framework_and_public_names_only(path: str) -> None:
+    assert strangers(path, (FOLDER / path).read_text()) == []
+
+
+def test_a_module_that_knows_more_is_found() -> None:
+    assert strangers("asgi.py", "from ..base.lease import Lease") == ["holdfast.base.lease"]
+    assert strangers("django/locks.py", "from ...drivers import aio") == ["holdfast.drivers"]
+    assert strangers("web.py", "import celery") == ["celery"]
+    assert strangers("celery.py", "import django.db") == ["django.db"]
+    assert strangers("celery.py", "from celery.beat import Scheduler\nfrom ..errors import LockBusy") == []
+
+
+def test_modules_are_short() -> None:
+    sizes = {it: lines_of_code((FOLDER / it).read_text()) for it in MODULES}
+    assert [it for it, size in sizes.items() if size > ONE] == []
+    assert sum(sizes.values()) <= TOGETHER, sizes
+
+
+def test_lines_of_code_are_counted() -> None:
+    assert lines_of_code('"""A\nB\n"""\n\n# c\nimport os\n\n\ndef f():\n    """D."""\n    return 1\n') == 3
+
+
+IMPORTED = [
+    it
+    for it in ("web", "asgi", "wsgi", "idempotency", "calls", *(set(FRAMEWORKS) - {"django"}))
+    if find_spec(FRAMEWORKS.get(it, "json")) is not None
+]
+
+
+@pytest.mark.parametrize("module", IMPORTED)
+def test_importing_a_module_makes_no_thread_no_client_and_no_connection(module: str) -> None:
+    program = f"""
+import socket, threading
+import {FRAMEWORKS.get(module, "json")}
+before = threading.active_count()
+def refuse(*_, **__):
+    raise AssertionError("a socket is made while importing")
+socket.socket.connect = refuse
+import holdfast
+made = holdfast.Holdfast.__init__
+holdfast.Holdfast.__init__ = refuse
+import holdfast.integrations.{module}
+assert threading.active_count() == before
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_importing_holdfast_loads_no_integration() -> None:
+    program = "import sys, holdfast, holdfast.aio, holdfast.config; print([it for it in sys.modules if 'integrations' in it])"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,0 +1,105 @@
+"""Which status an error becomes, and what no response may show."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from holdfast import errors
+from holdfast.integrations import web
+from holdfast.integrations.web import Statuses, problem_of, rate_headers
+
+SECRETS = ("token-of-the-holder", "redis://10.0.0.7", "invoice:42")
+
+
+def busy(left: float | None) -> errors.LockBusy:
+    return errors.LockBusy("invoice:42", 1.0, "token-of-the-holder", left)
+
+
+def no_quorum() -> errors.NoQuorum:
+    return errors.NoQuorum("invoice:42", 1.0, {"redis://10.0.0.7": OSError("refused")}, 2)
+
+
+CASES = {
+    "busy": (busy(7.2), 409, "busy", "8"),
+    "busy for long": (busy(500.0), 409, "busy", "60"),
+    "busy, and nobody knows for how long": (busy(None), 409, "busy", "1"),
+    "limited": (errors.RateLimited("api", 0.0, None, 10, 60.0, 90.5), 429, "rate-limited", "91"),
+    "no quorum": (no_quorum(), 503, "unavailable", "10"),
+    "closed": (errors.Closed("closed"), 503, "unavailable", "10"),
+    "lost": (errors.LockLost("invoice:42", "expired", 7), 503, "lost", None),
+    "missing fence": (errors.BadFence("none"), 428, "fence", None),
+    "bad fence": (errors.BadFence("none", "x"), 400, "fence", None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_status_of_an_error(case: str) -> None:
+    error, status, kind, after = CASES[case]
+    found = problem_of(error, Statuses(), "GET /x")
+    assert found is not None
+    headers, body = dict(found.headers), json.loads(found.body)
+    assert (found.status, body["status"], body["type"]) == (status, status, f"about:holdfast/{kind}")
+    assert headers["content-type"] == "application/problem+json"
+    assert headers.get("retry-after") == after
+
+
+def test_a_stale_fence_is_412() -> None:
+    stale = errors.StaleFence.__new__(errors.StaleFence, "stale")
+    stale.args = ("stale",)
+    stale.name = "invoice:42"
+    found = problem_of(stale, Statuses(), "GET /x")
+    assert found is not None
+    assert found.status == 412
+
+
+@pytest.mark.parametrize("error", [errors.NotHeld("x"), errors.ConfigError("x"), errors.Misuse("x"), errors.WrongLoop("x")])
+def test_a_mistake_in_the_program_is_no_answer(error: errors.HoldfastError) -> None:
+    assert problem_of(error, Statuses(), "GET /x") is None
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_response_shows_a_holder_an_address_or_a_name_and_the_log_has_all(
+    case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = CASES[case][0]
+    with caplog.at_level(logging.DEBUG, "holdfast.web"):
+        found = problem_of(error, Statuses(), "GET /x")
+    assert found is not None
+    shown = found.body.decode() + str(found.headers)
+    assert [it for it in SECRETS if it in shown] == []
+    assert error.message in caplog.text
+    assert "GET /x" in caplog.text
+
+
+def test_names_are_shown_where_that_is_wanted() -> None:
+    found = problem_of(busy(1.0), Statuses(names=True, busy=423), "GET /x")
+    assert found is not None
+    assert (found.status, json.loads(found.body)["lock"]) == (423, "invoice:42")
+    with pytest.raises(errors.ConfigError, match="409 or 423, not 404"):
+        Statuses(busy=404)
+
+
+def test_load_is_no_warning_an_outage_is_one_and_a_loss_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "holdfast.web"):
+        for case in ("busy", "limited", "no quorum", "lost"):
+            problem_of(CASES[case][0], Statuses(), "GET /x")
+    assert [it.levelname for it in caplog.records] == ["DEBUG", "DEBUG", "WARNING", "ERROR"]
+
+
+def test_the_headers_of_a_rate() -> None:
+    assert dict(rate_headers(10, 60.0, 3, 12.1)) == {
+        "ratelimit": '"default";r=3;t=13',
+        "ratelimit-policy": '"default";q=10;w=60',
+    }
+
+
+def test_a_response_that_showed_the_message_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the title of a problem is the error's message."""
+    sound = web.problem
+    monkeypatch.setattr(web, "problem", lambda status, kind, title, *more, **lock: sound(status, kind, str(busy(1)), *more, **lock))
+    found = problem_of(busy(1.0), Statuses(), "GET /x")
+    assert found is not None
+    assert any(it in found.body.decode() for it in SECRETS)

@@ -1,0 +1,214 @@
+"""Processes that leave a lease and end, or end beside a node that does not answer: what the nodes have of it afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from contract.cluster import Cluster
+from contract.programs import program, run
+from proof import patches
+
+from holdfast import Holdfast
+from holdfast.clock import clock
+from holdfast.drivers.threads.keeper import Keeper
+from holdfast.embedded import Nodes
+
+TTL = 2.0  # seconds
+BUSY = 1.0  # seconds by which a busy machine may be late
+SOON = 5.0
+ASYNCIO = "import asyncio, holdfast.aio\n"
+GEVENT = "from gevent import monkey; monkey.patch_all()\n"
+
+# Each says its token and until when it holds the lock, and leaves it.
+LEAVES = {
+    "in a block": """
+    locks = Holdfast(ttl=2)
+    with locks.lock("job") as lease:
+        say(lease.token, lease.until)
+        lease.leave()
+    """,
+    "and the interpreter exits": """
+    locks = Holdfast(ttl=2)
+    lease = locks.lock("job").acquire()
+    say(lease.token, lease.until)
+    lease.leave()
+    """,
+    "and is gone at once": """
+    locks = Holdfast(ttl=2)
+    lease = locks.lock("job").acquire()
+    say(lease.token, lease.until)
+    lease.leave()
+    os._exit(0)
+    """,
+    "and its lease is collected": """
+    locks = Holdfast(ttl=2)
+    lease = locks.lock("job").acquire()
+    say(lease.token, lease.until)
+    lease.leave()
+    del lease
+    gc.collect()
+    time.sleep(0.2)
+    """,
+    "by closing its client": """
+    locks = Holdfast(ttl=2)
+    lease = locks.lock("job").acquire()
+    say(lease.token, lease.until)
+    locks.close(leave=True)
+    """,
+    "in asyncio": """
+    async def main():
+        async with holdfast.aio.Holdfast(ttl=2) as locks:
+            async with locks.lock("job") as lease:
+                say(lease.token, lease.until)
+                lease.leave()
+    asyncio.run(main())
+    """,
+    "by closing its client in asyncio": """
+    async def main():
+        locks = holdfast.aio.Holdfast(ttl=2)
+        lease = await locks.lock("job").acquire()
+        say(lease.token, lease.until)
+        await locks.close(leave=True)
+    asyncio.run(main())
+    """,
+    "under gevent": """
+    locks = Holdfast(ttl=2)
+    with locks.lock("job") as lease:
+        say(lease.token, lease.until)
+        lease.leave()
+    locks.close()
+    """,
+}
+FIRST = {"in asyncio": ASYNCIO, "by closing its client in asyncio": ASYNCIO, "under gevent": GEVENT}
+RELEASES = {
+    "a block ends": """
+    locks = Holdfast(ttl=2)
+    with locks.lock("job") as lease:
+        say(lease.token, lease.until)
+    """,
+    "a client is closed": LEAVES["by closing its client"].replace("leave=True", ""),
+}
+
+
+@pytest.fixture(scope="module")
+def five() -> Iterator[Cluster]:
+    with Cluster(Nodes(5)) as cluster:
+        yield cluster
+
+
+def left(source: str, nodes: Cluster, first: str = "") -> None:
+    """The lock of a process that has ended is taken when its lease has run out, and not before."""
+    status, out, errors = run(source, nodes, first=first)
+    assert (status, errors) == (0, "")
+    token, until = out.split()
+    assert clock() < float(until) - TTL / 4, "this machine is too busy to tell"
+    assert nodes.holders("job").count(token) >= 3
+    with Holdfast(*nodes.urls, fresh=nodes.fresh) as locks, locks.lock("job", wait=20) as lease:
+        taken = clock()
+        assert float(until) <= taken <= float(until) + BUSY
+        assert lease.contended
+
+
+@pytest.mark.parametrize("how", LEAVES)
+def test_a_process_leaves_a_lease_and_ends(five: Cluster, how: str) -> None:
+    left(LEAVES[how], five, FIRST.get(how, ""))
+
+
+@pytest.mark.parametrize("how", RELEASES)
+def test_what_is_released_would_be_noticed(five: Cluster, how: str) -> None:
+    with pytest.raises(AssertionError):
+        left(RELEASES[how], five)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_what_was_left_is_not_listed_before_the_keeper_has_heard_of_it(
+    five: Cluster, monkeypatch: pytest.MonkeyPatch, fault: bool
+) -> None:
+    if fault:
+        patches.method(monkeypatch, Keeper, "given", "if it.phase is GIVEN", "")
+    with Holdfast(*five.urls, fresh=five.fresh) as locks:
+        lease = locks.lock("listed", ttl=1).acquire()
+        assert [it.name for it in locks.leases()] == ["listed"]
+        locks._driver.keeper.ask(lambda now: time.sleep(0.3))
+        lease.leave()
+        assert (locks.leases() == ()) is not fault
+
+
+# ------------------------------------------------ the end, beside a node that has just frozen
+
+OPTIONS = "ttl=60, max_ttl=100, node_timeout=8"
+IN_TIME = 3.0  # seconds for the end of a whole process; beside a node that is waited for, it would take 8
+ENDS = {
+    "threads": """
+    locks = Holdfast(%s)
+    locks.ready()
+    lease = locks.lock("end").acquire()
+    time.sleep(0.3)
+    say(lease.votes)
+    sys.stdin.readline()
+    locks.close()
+    os._exit(0)
+    """,
+    "at the interpreter's exit": """
+    locks = Holdfast(%s)
+    locks.ready()
+    lease = locks.lock("end").acquire()
+    time.sleep(0.3)
+    say(lease.votes)
+    sys.stdin.readline()
+    """,
+    "asyncio": """
+    async def main():
+        locks = holdfast.aio.Holdfast(%s)
+        await locks.ready()
+        lease = await locks.lock("end").acquire()
+        await asyncio.sleep(0.3)
+        say(lease.votes)
+        sys.stdin.readline()
+        await locks.close()
+        os._exit(0)
+    asyncio.run(main())
+    """,
+}
+ENDS["gevent"] = ENDS["threads"]
+MANY = ENDS["threads"].replace("    time.sleep", '    others = [locks.lock(f"{n}").acquire() for n in range(500)]\n    time.sleep')
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_process_ends_soon_beside_a_frozen_node_which_hears_of_it(five: Cluster, how: str) -> None:
+    first = {"asyncio": ASYNCIO, "gevent": GEVENT}.get(how, "")
+    with program(ENDS[how] % OPTIONS, five, first=first) as running:
+        # Nothing is owed when the node freezes.
+        running.expect("5")
+        five.nodes.freeze(4)
+        try:
+            began = time.monotonic()
+            running.tell()
+            assert running.end() == 0
+            assert time.monotonic() - began < IN_TIME
+            assert [five.ask(node, "GET", "end") for node in range(4)].count(None) >= 3
+        finally:
+            five.nodes.thaw(4)
+    # Its bytes were on the way, and outlive the process.
+    deadline = time.monotonic() + SOON
+    while five.holders("end") != [None] * 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_many_releases_beside_a_frozen_node(five: Cluster) -> None:
+    """A server that finds its client gone drops what it has not read: there, some keys run out. All other nodes are free."""
+    with program(MANY % OPTIONS, five) as running:
+        running.expect("5")
+        five.nodes.freeze(4)
+        try:
+            began = time.monotonic()
+            running.tell()
+            assert running.end() == 0
+            assert time.monotonic() - began < IN_TIME
+            assert [five.ask(node, "KEYS", "[0-9]*") for node in range(4)].count([]) >= 3
+        finally:
+            five.nodes.thaw(4)
+    assert all(five.ask(4, "TTL", key) > 0 for key in five.ask(4, "KEYS", "[0-9]*"))

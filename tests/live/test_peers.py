@@ -1,0 +1,184 @@
+"""Other lock libraries on the same nodes, each in an environment of its own: they and holdfast exclude each other."""
+
+from __future__ import annotations
+
+import re
+import select
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import redis
+
+from bench import environments
+from holdfast import Holdfast
+from holdfast.embedded import Nodes
+from holdfast.events import Released
+
+HEAD = "import sys, redis\nurls = sys.argv[1:]\nservers = [redis.Redis.from_url(it) for it in urls]\n"
+# Each line of input is a name of one of these; what it returned is a line of output.
+LOOP = "for line in sys.stdin:\n    print(bool({'acquire': acquire, 'release': release}[line.strip()]()), flush=True)\n"
+
+
+class Peer(NamedTuple):
+    """Another library.
+
+    `environment`: of the bench; `nodes`: how many servers it locks on; `prefix`: what holdfast puts
+    before a name to reach the same key; `program`: defines `acquire`, one try, and `release`.
+    """
+
+    environment: str
+    nodes: int
+    prefix: str
+    program: str
+
+
+PEERS = {
+    "redis-py": Peer(
+        "redis",
+        1,
+        "",
+        "lock = servers[0].lock('report', timeout=20)\n"
+        "acquire = lambda: lock.acquire(blocking=False)\n"
+        "release = lambda: lock.release() or True\n",
+    ),
+    "pottery": Peer(
+        "pottery",
+        3,
+        "redlock:",
+        "from pottery import Redlock\n"
+        "lock = Redlock(key='report', masters=set(servers), auto_release_time=20)\n"
+        "acquire = lambda: lock.acquire(blocking=False)\n"
+        "release = lambda: lock.release() or True\n",
+    ),
+    "redlock-py": Peer(
+        "redlock-py",
+        3,
+        "",
+        "from redlock import Redlock\n"
+        "locks, held = Redlock(urls, retry_count=1), []\n"
+        "def acquire():\n"
+        "    held[:] = [locks.lock('report', 20_000)]\n"
+        "    return held[0]\n"
+        "release = lambda: locks.unlock(held[0]) or True\n",
+    ),
+    "python-redis-lock": Peer(
+        "python-redis-lock",
+        1,
+        "lock:",
+        "import redis_lock\n"
+        "lock = redis_lock.Lock(servers[0], 'report', expire=20)\n"
+        "acquire = lambda: lock.acquire(blocking=False)\n"
+        "release = lambda: lock.release() or True\n",
+    ),
+}
+
+PAGE = Path(__file__).parents[2] / "docs" / "moving-over.md"
+BRIDGE = re.compile(r"^def signal\(.*?(?=^\w)", re.MULTILINE | re.DOTALL)
+# A waiter of python-redis-lock. It begins when its input ends, and says when it has the lock.
+WAITER = """
+import sys, redis, redis_lock
+lock = redis_lock.Lock(redis.Redis.from_url(sys.argv[1]), "report", expire=20)
+sys.stdin.read()
+print(lock.acquire(), flush=True)
+"""
+
+
+class Other:
+    """A process that uses the other library."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def does(self, word: str) -> bool:
+        """Let it `acquire` or `release`: what came of it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{word}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().strip()
+        assert answer in ("True", "False"), answer
+        return answer == "True"
+
+
+@contextmanager
+def using(peer: Peer, nodes: Nodes) -> Iterator[Other]:
+    python = environments.python(peer.environment)
+    command = [str(python), "-c", HEAD + peer.program + LOOP, *nodes.urls]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield Other(process)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def both(peer: Peer, prefix: str) -> Iterator[tuple[Holdfast, Other]]:
+    with (
+        Nodes(peer.nodes, tcp=True) as nodes,
+        Holdfast(*nodes.urls, fresh=nodes.run_ids, prefix=prefix) as locks,
+        using(peer, nodes) as other,
+    ):
+        yield locks, other
+
+
+def kept_out(peer: Peer, prefix: str) -> bool:
+    """Does the lease keep the other library out, until it is released?"""
+    with both(peer, prefix) as (locks, other):
+        lease = locks.lock("report", wait=0).acquire()
+        refused = not other.does("acquire")
+        lease.release(confirm=True)
+        return refused and other.does("acquire")
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_a_peer_and_holdfast_exclude_each_other(peer: str) -> None:
+    assert kept_out(PEERS[peer], PEERS[peer].prefix)
+    with both(PEERS[peer], PEERS[peer].prefix) as (locks, other):
+        assert other.does("acquire")
+        lock = locks.lock("report", wait=10)
+        assert lock.try_acquire() is None
+        assert other.does("release")
+        lock.acquire().release(confirm=True)
+
+
+def test_a_prefix_that_is_not_theirs_is_seen() -> None:
+    assert not kept_out(PEERS["pottery"], "")
+
+
+def woken(*, bridged: bool, within: float) -> bool:
+    """Does a waiter of python-redis-lock get the lock within so many seconds after our client released it?
+
+    `bridged`: our client has the observer that the page on moving over shows.
+    """
+    with Nodes(1, tcp=True) as nodes, redis.Redis.from_url(nodes.urls[0]) as server:
+        names: dict[str, Any] = {"server": server, "Released": Released}
+        exec(BRIDGE.findall(PAGE.read_text())[0], names)
+        observer = names["signal"] if bridged else None
+        locks = Holdfast(*nodes.urls, fresh=nodes.run_ids, prefix="lock:", observer=observer)
+        command = [str(environments.python("python-redis-lock")), "-c", WAITER, *nodes.urls]
+        with locks, subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            try:
+                with locks.lock("report", wait=0):
+                    process.stdin.close()
+                    until = time.monotonic() + 30
+                    while server.info("clients")["blocked_clients"] == 0:
+                        assert time.monotonic() < until, "it does not wait"
+                        time.sleep(0.01)
+                return bool(select.select([process.stdout], [], [], within)[0])
+            finally:
+                process.kill()
+
+
+def test_a_waiter_of_python_redis_lock_is_woken_by_the_bridge_of_the_page() -> None:
+    assert woken(bridged=True, within=10)
+
+
+def test_without_the_bridge_it_waits_on() -> None:
+    assert not woken(bridged=False, within=2)

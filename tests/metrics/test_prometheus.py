@@ -1,0 +1,226 @@
+"""The metrics of real clients, as Prometheus reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from metrics.prometheus_server import NEEDS_PROMETHEUS, PROMTOOL
+from prometheus_client import CollectorRegistry, generate_latest
+
+import holdfast.aio
+from holdfast import Holdfast, LockBusy, events
+from holdfast.embedded import Nodes
+from holdfast.metrics import Metrics, first_part
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    with Cluster(Nodes(5)) as them:
+        yield them
+
+
+def client(nodes: Cluster, metrics: Any) -> Holdfast:
+    return Holdfast(*nodes.urls, fresh=nodes.fresh, observer=metrics)
+
+
+def series(registry: CollectorRegistry) -> list[str]:
+    return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+
+
+def until(registry: CollectorRegistry, name: str, value: float, **labels: str) -> None:
+    """Wait until a series has this value: observers are called on a thread of their own."""
+    end = time.monotonic() + 10
+    while (now := registry.get_sample_value(name, labels)) != value:
+        assert time.monotonic() < end, f"{name}{labels} is {now}, not {value}"
+        time.sleep(0.005)
+
+
+def test_a_pair_is_counted(nodes: Cluster) -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry=registry)
+    with client(nodes, metrics) as locks:
+        with locks.lock("pair"):
+            until(registry, "holdfast_held", 1, kind="exclusive")
+        until(registry, "holdfast_held", 0, kind="exclusive")
+        assert registry.get_sample_value("holdfast_acquire_total", {"kind": "exclusive", "outcome": "held"}) == 1
+        assert registry.get_sample_value("holdfast_waiting", {"kind": "exclusive"}) == 0
+        assert registry.get_sample_value("holdfast_hold_seconds_count", {"kind": "exclusive"}) == 1
+        waited = {"kind": "exclusive", "contended": "no"}
+        assert registry.get_sample_value("holdfast_acquire_wait_seconds_count", waited) == 1
+
+
+def test_a_busy_lock_and_one_that_is_taken_away(nodes: Cluster) -> None:
+    registry = CollectorRegistry()
+    with client(nodes, Metrics(registry=registry)) as locks:
+        lease = locks.lock("busy").acquire()
+        with pytest.raises(LockBusy):
+            locks.lock("busy", wait=0).acquire()
+        until(registry, "holdfast_acquire_total", 1, kind="exclusive", outcome="busy")
+        locks.force_release("busy", "a test", only=lease.token)
+        until(registry, "holdfast_lost_total", 1, kind="exclusive", reason="forced")
+        until(registry, "holdfast_held", 0, kind="exclusive")
+        until(registry, "holdfast_forced_total", 1)
+
+
+def test_rates_once_and_fill(nodes: Cluster) -> None:
+    registry = CollectorRegistry()
+    with client(nodes, Metrics(registry=registry)) as locks:
+        limit = locks.rate("two", 2, 60)
+        assert [bool(limit.take()) for _ in range(2)] == [True, True]
+        for _ in range(2):
+            locks.once("job", keep=60).run(lambda: 1)
+        fill = locks.fill("price", 60, lambda: 7)
+        for _ in range(2):
+            fill.get()
+        until(registry, "holdfast_rate_total", 2, outcome="allowed")
+        until(registry, "holdfast_served_total", 1, kind="once", how="ran")
+        until(registry, "holdfast_served_total", 1, kind="once", how="kept")
+        until(registry, "holdfast_served_total", 1, kind="fill", how="ran")
+        until(registry, "holdfast_served_total", 1, kind="fill", how="kept")
+
+
+def test_what_no_event_tells_is_read(nodes: Cluster) -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry=registry)
+    with client(nodes, metrics) as locks:
+        metrics.sample(locks.nodes(), locks.stats())
+        assert registry.get_sample_value("holdfast_quorum_spare", {"shard": ""}) is None, "it has not connected yet: no alert"
+        locks.ready()
+        metrics.follow(locks)
+        until(registry, "holdfast_quorum_spare", 2, shard="")
+        for node in locks.nodes():
+            assert registry.get_sample_value("holdfast_node_up", {"node": node.node, "shard": ""}) == 1
+            assert registry.get_sample_value("holdfast_node_guard_seconds", {"node": node.node}) == 0
+            assert abs(registry.get_sample_value("holdfast_node_clock_ahead_seconds", {"node": node.node}) or 9) < 5
+        assert registry.get_sample_value("holdfast_longest_wait_seconds") == 0
+
+
+def test_following_ends_with_the_client(nodes: Cluster) -> None:
+    metrics = Metrics(registry=CollectorRegistry())
+    sampled = threading.Event()
+    metrics.sample = lambda nodes, stats: sampled.set()  # type: ignore[method-assign] # in place of a subclass
+    before = threading.active_count()
+    with client(nodes, metrics) as locks:
+        follow_quickly(metrics, locks)
+        assert sampled.wait(10)
+    del locks
+    gc.collect()
+    end = time.monotonic() + 10
+    while threading.active_count() > before:
+        assert time.monotonic() < end, threading.enumerate()
+        time.sleep(0.005)
+
+
+def follow_quickly(metrics: Metrics, locks: Any) -> None:
+    from holdfast.metrics.following import follow
+
+    follow(locks, metrics.sample, 0.01)
+
+
+async def test_asyncio_is_followed_in_its_loop(nodes: Cluster) -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry=registry)
+    async with holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.fresh, observer=metrics) as locks:
+        async with locks.lock("aio"):
+            follow_quickly(metrics, locks)
+            async with asyncio.timeout(10):
+                while registry.get_sample_value("holdfast_quorum_spare", {"shard": ""}) != 2:
+                    await asyncio.sleep(0.005)
+
+
+def test_an_asyncio_client_is_not_followed_without_a_loop(nodes: Cluster) -> None:
+    metrics = Metrics(registry=CollectorRegistry())
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        metrics.follow(holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.fresh))
+
+
+def test_one_kind_on_five_nodes_has_few_series(nodes: Cluster) -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry=registry)
+    with client(nodes, metrics) as locks:
+        for name in ("a", "b"):
+            with locks.lock(name):
+                with pytest.raises(LockBusy):
+                    locks.lock(name, wait=0).acquire()
+        locks.ready()
+        metrics.sample(locks.nodes(), locks.stats())
+    assert 60 < len(series(registry)) <= 160
+
+
+def acquisition(name: str, number: int) -> Iterator[events.Event]:
+    about: dict[str, Any] = {"name": name, "token": str(number), "waited": 0.001, "names": (name,), "want": number}
+    yield events.Attempt(**about)
+    yield events.Acquired(**about, fence=number)
+    yield events.Renewed(**about, fence=number, remaining=9.0, left=6.0)
+    yield events.Released(**about, fence=number, held=0.1)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_hundred_thousand_names_are_no_more_series(named: bool) -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry=registry, names=first_part() if named else None, most=1)
+    for event in acquisition("x:0", 0):
+        metrics(event)
+    if named:
+        for event in acquisition("y:0", 0):
+            metrics(event)
+    before = len(series(registry))
+    for number in range(1, 100_000, 4 if named else 1):
+        for event in acquisition(f"n{number}:0", number):
+            metrics(event)
+    assert len(series(registry)) == before
+
+
+def test_labels_tell_names_apart_if_they_are_asked_to() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry=registry, names=first_part())
+    for name in ("order:1", "order:2", "user:1"):
+        for event in acquisition(name, 1):
+            metrics(event)
+    assert registry.get_sample_value("holdfast_acquire_total", {"kind": "exclusive", "outcome": "held", "name": "order"}) == 2
+    assert registry.get_sample_value("holdfast_hold_seconds_count", {"kind": "exclusive", "name": "user"}) == 1
+    assert registry.get_sample_value("holdfast_renewal_margin_ratio_sum") == pytest.approx(3 * 6 / 9)
+
+
+def test_too_few_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="most=0"):
+        Metrics(registry=CollectorRegistry(), most=0)
+
+
+@NEEDS_PROMETHEUS
+def test_promtool_accepts_the_exposition(nodes: Cluster) -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry=registry)
+    with client(nodes, metrics) as locks:
+        with locks.lock("a"):
+            pass
+        metrics.sample(locks.nodes(), locks.stats())
+    done = subprocess.run([PROMTOOL, "check", "metrics"], input=generate_latest(registry), capture_output=True, timeout=30, check=False)
+    complaints = [line for line in done.stderr.decode().splitlines() if "_created" not in line and "holdfast_acquire_total" not in line]
+    assert complaints == [], done.stderr.decode()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_child_holds_nothing_of_its_parent(nodes: Cluster) -> None:
+    registry = CollectorRegistry()
+    with client(nodes, Metrics(registry=registry)) as locks, locks.lock("parent"):
+        until(registry, "holdfast_held", 1, kind="exclusive")
+        reading, writing = os.pipe()
+        if (child := os.fork()) == 0:
+            held = registry.get_sample_value("holdfast_held", {"kind": "exclusive"})
+            os.write(writing, str(held).encode())
+            os._exit(0)
+        os.close(writing)
+        assert os.read(reading, 100) == b"None"
+        os.close(reading)
+        os.waitpid(child, 0)
+        assert registry.get_sample_value("holdfast_held", {"kind": "exclusive"}) == 1

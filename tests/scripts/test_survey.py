@@ -1,0 +1,193 @@
+"""The scripts that look at many locks, on simulated servers and on real ones; and scripts with a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hiredis
+import pytest
+from scripts.bench import SLACK, Bench
+from scripts.faulty import noticed, planted
+
+from holdfast.recipes import inspection, note, survey
+from holdfast.recipes.exclusive import beside
+from holdfast.recipes.survey import Told
+from holdfast.scripts import INSPECT, NAMES, SURVEY, Script
+
+LONG = 30_000  # ms
+ONE, TWO, THREE = (b"%016d:%032x:%08x" % (17 * 10**14 + it, it, it) for it in (1, 2, 3))
+NOTE = b"5 1 9000 %b build 4711 \n\0\xff" % ONE
+ODD = (b"a\0b", b"{tag}", b"a{tag}b", b"{", b"a{}b{c}", b"\xff", b"7:x", b"spaces and\r\nlines")
+
+
+class Node:
+    """One server, and what it is asked with the bytes of the recipes. `scripts`: those that stand for the shipped ones, by their text."""
+
+    def __init__(self, bench: Bench, scripts: dict[bytes, Script] | None = None) -> None:
+        self.bench, self.scripts = bench, scripts or {}
+
+    def say(self, data: bytes) -> Any:
+        reader = hiredis.Reader()
+        reader.feed(data)
+        words: list[bytes] = reader.gets()  # type: ignore[assignment]  # (hiredis gives bytes here)
+        source = self.scripts[words[1]].source if words[1] in self.scripts else words[1]
+        return self.bench.client.say(words[0], source, *words[2:])
+
+    def lock(self, key: bytes, value: bytes, ms: int = LONG, fence: int = 0, noted: bytes = b"") -> None:
+        self.bench.operator.say("SET", key, value, "PX", ms)
+        if fence:
+            self.bench.operator.say("SET", beside(key, b"fence"), fence, "PX", LONG)
+        if noted:
+            self.bench.operator.say("SET", note.key_of(key), noted, "PX", LONG)
+
+    def queue(self, key: bytes, kind: bytes, *tokens: bytes) -> None:
+        for token in tokens:
+            self.bench.operator.say("ZADD", beside(key, kind), int(token[:16]), token)
+            self.bench.operator.say("PEXPIRE", beside(key, kind), LONG)
+
+    def survey(self, *keys: bytes) -> list[Told]:
+        found = survey.told(self.say(survey.look(keys)), len(keys))
+        assert found is not None
+        return found
+
+    def names(self, pattern: str = "*") -> tuple[int, set[bytes]]:
+        """How many keys were looked at, and those of locks."""
+        cursor, looked, found = b"0", 0, set[bytes]()
+        while True:
+            cursor, more, keys = inspection.found(self.say(inspection.names("", pattern, cursor, survey.STEP)))
+            looked += more
+            found.update(keys)
+            if cursor == b"0":
+                return looked, found
+
+
+# ------------------------------------------------ the tests
+
+
+def a_lock_and_who_waits(node: Node) -> None:
+    node.lock(b"a", ONE, fence=5, noted=NOTE)
+    node.queue(b"a", b"queue", THREE, TWO)
+    node.lock(b"w", ONE + b":w", ms=LONG // 2)
+    node.queue(b"w", b"rwqueue", THREE + b":r")
+    one, none, other = node.survey(b"a", b"nothing", b"w")
+    assert (one.value, one.fence, one.waiting, one.first, one.note) == (ONE, 5, 2, TWO, NOTE)
+    assert LONG - SLACK < one.left <= LONG
+    assert none == Told(None, -2, 0, 0, None, None)
+    assert (other.value, other.waiting, other.first, other.note) == (ONE + b":w", 1, THREE + b":r", None)
+    assert LONG // 2 - SLACK < other.left <= LONG // 2
+
+
+def whatever_the_names_are(node: Node) -> None:
+    for number, key in enumerate(ODD, 1):
+        node.lock(key, ONE, fence=number, noted=b"5 1 9 %b %d" % (ONE, number))
+        node.queue(key, b"queue", TWO)
+    found = node.survey(*ODD)
+    assert [(it.value, it.fence, it.waiting) for it in found] == [(ONE, number, 1) for number in range(1, len(ODD) + 1)]
+    assert [note.read(it.note, ONE) for it in found] == [str(number) for number in range(1, len(ODD) + 1)]
+    assert node.survey() == []
+
+
+def keys_of_other_types(node: Node) -> None:
+    say = node.bench.operator.say
+    for key in (b"h", beside(b"x", b"queue"), beside(b"x", b"fence"), beside(b"x", b"note")):
+        say("HSET", key, "a", "b")
+        say("PEXPIRE", key, LONG)
+    node.lock(b"x", ONE)
+    odd, one = node.survey(b"h", b"x")
+    assert odd.value is None
+    assert (one.value, one.fence, one.waiting, one.first, one.note) == (ONE, 0, 0, None, None)
+    assert node.names()[1] == {b"x"}
+
+
+def long_values_are_cut(node: Node) -> None:
+    node.lock(b"x", b"v" * 10**6, noted=b"n" * 10**6)
+    (one,) = node.survey(b"x")
+    assert (one.value, one.note) == (b"v" * 256, b"n" * 2048)
+    answer = node.say(inspection.inspect(b"x"))
+    assert (answer[0], answer[5]) == (b"v" * 256, b"n" * 2048)
+
+
+def names_of_locks_and_how_many_keys_were_looked_at(node: Node) -> None:
+    node.lock(b"a", ONE, fence=5, noted=NOTE)
+    node.lock(b"b", b"shared")
+    node.lock(b"c:w", ONE + b":w")
+    node.lock(b"d", b"no token")
+    assert node.names() == (6, {b"a", b"b", b"c:w"})
+    assert node.names("c*") == (6, {b"c:w"})
+
+
+def an_inspection_has_the_note(node: Node) -> None:
+    node.lock(b"a", ONE, fence=5, noted=NOTE)
+    node.queue(b"a", b"queue", TWO)
+    status = inspection.status("a", ["n"], {0: node.say(inspection.inspect(b"a"))}, {}, {})
+    assert (status.note, status.holder, len(status.queue)) == ("build 4711 \n\0\ufffd", ONE.decode(), 1)
+    node.lock(b"b", b"shared", fence=5)
+    node.bench.operator.say("ZADD", beside(b"b", b"readers"), 9 * 10**15, ONE + b":r")
+    node.bench.operator.say("PEXPIRE", beside(b"b", b"readers"), LONG)
+    status = inspection.status("b", ["n"], {0: node.say(inspection.inspect(b"b"))}, {}, {})
+    assert ([it.token for it in status.readers], status.note) == ([(ONE + b":r").decode()], None)
+
+
+CHECKS: dict[str, Callable[[Node], None]] = {
+    it.__name__: it
+    for it in (
+        a_lock_and_who_waits,
+        whatever_the_names_are,
+        keys_of_other_types,
+        long_values_are_cut,
+        names_of_locks_and_how_many_keys_were_looked_at,
+        an_inspection_has_the_note,
+    )
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_what_a_node_says(bench: Bench, check: str) -> None:
+    CHECKS[check](Node(bench))
+
+
+def test_steps_find_every_lock(real_url: str) -> None:
+    """A real server takes steps; a simulated one answers in one go."""
+    from scripts.bench import real
+
+    bench = real(real_url)
+    try:
+        node = Node(bench)
+        for number in range(900):
+            node.lock(b"lock:%d" % number, ONE)
+        looked, found = node.names()
+        assert found == {b"lock:%d" % number for number in range(900)}
+        assert looked >= 900
+        first = node.say(inspection.names("", "*", b"0", survey.STEP))
+        assert 1 <= first[1] < 600, "a step is a small part of it"
+    finally:
+        bench.close()
+
+
+FAULTS: dict[str, tuple[Script, str, str]] = {
+    "no name is looked for in a hash tag": (SURVEY, "tag and ':' .. key or ''", "''"),
+    "a tag is found anywhere": (SURVEY, "'^[^{]*{([^}]+)}'", "'{([^}]+)}'"),
+    "a wrong type ends it": (SURVEY, "local answer = redis.pcall(...)", "local answer = redis.call(...)"),
+    "only one kind of queue counts": (SURVEY, "line(rwqueue)", "line(queue)"),
+    "no queue is looked at": (SURVEY, "lines > 0", "lines > 2"),
+    "the last in line is told": (SURVEY, "try('ZRANGE', queue, 0, 0)", "try('ZRANGE', queue, -1, -1)"),
+    "a long value is told whole": (SURVEY, "string.sub(value, 1, most)", "value"),
+    "the lengths of keys are passed over": (SURVEY, "at = start + size", "at = start + size + (size == '3' and 1 or 0)"),
+    "what was looked at is what was found": (NAMES, "#looked", "#step[2]"),
+    "everything is a lock": (NAMES, "if token then", "if value then"),
+    "readers hold nothing": (NAMES, "value == 'shared' or ", ""),
+    "the note is left out": (INSPECT, "note and string.sub(note, 1, 2048)", "false"),
+    "a long note is told whole": (INSPECT, "note and string.sub(note, 1, 2048)", "note"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_script_with_a_fault_is_found(fault: str) -> None:
+    script, there, instead = FAULTS[fault]
+    faulty = {script.source: planted(script, there, instead)}
+
+    def with_fault(check: Callable[[Node], None]) -> Callable[[Bench], None]:
+        return lambda bench: check(Node(bench, faulty))
+
+    assert noticed(map(with_fault, CHECKS.values()))

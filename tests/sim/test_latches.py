@@ -1,0 +1,610 @@
+"""Latches and barriers in the simulator: what they promise, looked at whenever anybody is told anything, while nodes and clients fail;
+and planted faults, which break it.
+
+The laws. *Early*: nobody is told that a latch is open before so many different ids have begun to arrive, and nobody passes a generation
+of a barrier before every party has begun to arrive in it. *Back*: once anybody was told that a latch is open, it is so for whoever asks
+from then on. *Apart*: no two parties are ever more than one generation apart. *Stuck*: when all have arrived and the faults are over,
+everybody passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from scripts.faulty import planted
+from sim.conftest import Town
+from sim.face import Holdfast
+
+from holdfast import scripts
+from holdfast.base import latch
+from holdfast.base.latch import Patience, Progress, Sight
+from holdfast.engine.crew import Watch
+from holdfast.errors import Misuse, NoQuorum, NotAllArrived
+from holdfast.recipes import latch as recipes
+from holdfast.scripts import ARRIVE
+from holdfast.testing.driver import Driver
+from holdfast.testing.world import Violation
+from holdfast.wire.resp import pack
+
+Build = Callable[..., Town]
+# A node that restarts is left alone for four seconds; one that is slow may owe an answer for as long as two messages ever take.
+OPTIONS: dict[str, Any] = {"ttl": 2.0, "max_ttl": 2.0, "node_timeout": 0.5, "outage": 1000.0}
+SEEDS = range(12)
+TROUBLE = 12.0  # seconds
+SLOW = 0.0, 0.1, 0.3  # how much of what is sent takes long
+
+
+class Storm:
+    """What goes wrong: never with more nodes at a time than a minority, those in their guard included; and clients are stopped."""
+
+    def __init__(self, town: Town, clients: list[Holdfast], prefix: str) -> None:
+        self.town, self.clients, self.prefix = town, clients, prefix
+        self.world, self.dice = town.world, town.world.dice
+        self._sick = [0.0] * len(town.nodes)  # until when
+        self._end = self.world.now + TROUBLE
+        self.world.slow = SLOW[self.world.seed % len(SLOW)]
+        self._next()
+
+    def _next(self) -> None:
+        if self.world.now < self._end:
+            self.world.after(self.dice.uniform(0.05, 0.8), self._strikes)
+
+    def _strikes(self) -> None:
+        dice, now = self.dice, self.world.now
+        kind = dice.choice(["restarts", "restarts", "stops", "freezes", "vanishes", "breaks", "lags", "stopped", "false news", "late"])
+        well = [it for it in self.town.nodes if self._sick[it.index] <= now]
+        if len(well) > len(self.town.nodes) // 2 + 1:
+            node = dice.choice(well)
+            self._sick[node.index] = now + self._harms(node, kind)
+        if kind == "stopped":
+            dice.choice(self.clients).driver.stop(dice.uniform(0.1, 2.0))
+        if kind == "false news":  # (a push is no proof)
+            for node in self.town.nodes:
+                for key, value in list(node.server.data[0].values.items()):
+                    if b":awaited" in key:
+                        for _, token in value.line():  # type: ignore[union-attr]  # (it has a value)
+                            node.tell(pack(b"PUBLISH", token[17:49], b"n %b 0 x" % token))
+        self._next()
+
+    def _harms(self, node: Any, kind: str) -> float:
+        """Do it; for how long the node is of no use, or may be."""
+        dice = self.dice
+        seconds = dice.uniform(0.05, 1.5)
+        if kind == "restarts":
+            node.restart()
+            return 6.0
+        if kind == "stops":
+            node.stop()
+            self.world.after(seconds, node.start)
+            return 6.0 + seconds
+        if kind == "freezes":
+            node.freeze(seconds)
+        if kind == "vanishes":
+            node.vanish(seconds)
+        if kind in ("breaks", "late"):
+            for link in list(node.links):
+                if dice.random() < 0.5:
+                    link.cut(dice.choice([None, 0.0, 0.3]))
+        if kind == "lags":
+            node.lag = dice.uniform(0.005, 0.03)
+            self.world.after(seconds, setattr, node, "lag", 0.0)
+        return seconds + 1.0
+
+
+def patiently(town: Town, broken: str, tasks: list[Any], seconds: float = 60.0) -> None:
+    """All of them end in time."""
+    world = town.world
+    world.run(world.now + seconds, lambda: all(it.done for it in tasks))
+    if not all(it.done for it in tasks):
+        raise Violation(f"stuck: {broken}")
+
+
+# ------------------------------------------------ latches
+
+
+COUNT = 5
+
+
+@dataclass
+class Crowd:
+    """Those who arrive at a latch, wait for it and look at it. `begun`: the ids that have begun to arrive; `open`: was anybody told so?"""
+
+    town: Town
+    begun: set[str] = field(default_factory=set)
+    open: bool = False
+
+    def told(self, open_: bool, before: bool) -> None:
+        """Somebody is told. `before`: was anybody told that it is open when this one began to ask?"""
+        if open_ and len(self.begun) < COUNT:
+            raise Violation(f"early: it opens for {sorted(self.begun)}")
+        if before and not open_:
+            raise Violation("back: it was open before")
+        self.open |= open_
+
+    async def arrives(self, client: Holdfast, who: str, after: float) -> None:
+        """Arrive, and again until that is sure; some do it once more."""
+        world = self.town.world
+        await world.sleep(after)
+        latch, times = client.latch("go", COUNT), world.dice.choice([1, 1, 2])
+        while times:
+            self.begun.add(who)
+            before = self.open
+            try:
+                arrived = await latch.arrive(who)
+            except NoQuorum:
+                await world.sleep(0.1)
+                continue
+            self.told(arrived == COUNT, before)
+            times -= 1
+
+    async def waits(self, client: Holdfast, after: float) -> None:
+        await self.town.world.sleep(after)
+        before = self.open
+        await client.latch("go", COUNT).wait()
+        self.told(True, before)
+
+    async def looks(self, client: Holdfast, until: float) -> None:
+        world = self.town.world
+        while world.now < until:
+            await world.sleep(world.dice.uniform(0.05, 0.6))
+            before, soon = self.open, world.dice.random() < 0.3
+            try:
+                if soon:
+                    await client.latch("go", COUNT, wait=world.dice.choice([0, 0.3])).wait()
+                    self.told(True, before)
+                else:
+                    self.told(await client.latch("go", COUNT).is_open(), before)
+            except NoQuorum:
+                pass
+            except NotAllArrived:
+                self.told(False, before)
+
+
+def latched(build: Build, seed: int, nodes: int = 5, fair: bool = False) -> Crowd:
+    """A latch in trouble; Violation says which law is broken. `fair`: nothing fails."""
+    town = build(nodes, seed)
+    try:
+        return _latched(town, fair)
+    except (Violation, AssertionError) as broken:
+        broken.args = (f"{broken} (seed {seed})",)
+        raise
+
+
+def _latched(town: Town, fair: bool) -> Crowd:
+    world, crowd = town.world, Crowd(town)
+    clients = [town.client(**OPTIONS) for _ in range(4)]
+    for it in clients[1:]:
+        world.do(it.latch("go", COUNT).arrived())
+    if not fair:
+        Storm(town, clients, "go")
+    dice = world.dice
+    waits = [it.driver.run(crowd.waits(it, dice.uniform(0, 3))) for it in clients[:3]]
+    waits += [it.driver.run(crowd.looks(it, world.now + TROUBLE)) for it in clients]
+    for number in range(COUNT):
+        client = dice.choice(clients)
+        waits.append(client.driver.run(crowd.arrives(client, f"p{number}", dice.uniform(0, 1 if fair else TROUBLE))))
+    world.run(world.now + TROUBLE)
+    for node in town.nodes:
+        node.heal()
+    patiently(town, f"{sorted(crowd.begun)} have arrived", waits)
+    late = town.client(**{**OPTIONS, "restart_guard": None})
+    crowd.told(world.do(late.latch("go", COUNT).is_open()), True)
+    return crowd
+
+
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_a_latch_keeps_its_promise_whatever_fails(town: Build, nodes: int) -> None:
+    for seed in SEEDS:
+        assert latched(town, seed, nodes).open
+
+
+def test_a_crashed_party_has_arrived(town: Build) -> None:
+    # Rule A4.
+    here = town(3, 1)
+    gone, client = here.client(**OPTIONS), here.client(**OPTIONS)
+    here.world.do(gone.latch("go", 2).arrive("a"))
+    waiting = client.driver.run(client.latch("go", 2).wait())
+    gone.driver.kill()
+    here.world.run(here.world.now + 5)
+    assert not waiting.done
+    assert here.world.do(client.latch("go", 2).arrive("b")) == 2
+    patiently(here, "", [waiting], 0.1)
+
+
+def test_nothing_is_asked_while_nothing_happens(town: Build) -> None:
+    """One look every ttl/3; and who waits is told within a message's way."""
+    here = town(3, 2)
+    clients = [here.client(ttl=9.0) for _ in range(3)]
+    waiting = [it.driver.run(it.latch("go", 1).wait()) for it in clients]
+    here.world.run(here.world.now + 0.1)
+    before = [node.server.calls[b"EVALSHA"] for node in here.nodes]
+    here.world.run(here.world.now + 29.0)
+    assert [node.server.calls[b"EVALSHA"] - was for node, was in zip(here.nodes, before, strict=True)] == [9 * len(clients)] * 3
+    assert here.world.do(clients[0].latch("go", 1).arrive()) == 1
+    patiently(here, "", waiting, 0.02)
+
+
+def confused(build: Build, seed: int) -> tuple[Town, list[Any]]:
+    """Three clients arrive at once, each of which reaches but two of three nodes, and each another two: a node knows of two ids at most."""
+    here = build(3, seed)
+    clients = [here.client(**OPTIONS) for _ in range(3)]
+    for number, client in enumerate(clients):
+        cut_off(client, number)
+    tasks = [it.driver.run(it.latch("go", 3).arrive(f"p{number}")) for number, it in enumerate(clients)]
+    patiently(here, "", tasks)
+    return here, tasks
+
+
+def test_who_is_confirmed_last_sees_all(town: Build) -> None:
+    # Rule A1.
+    for seed in SEEDS:
+        _, tasks = confused(town, seed)
+        assert max(it.result() for it in tasks) == 3, seed
+
+
+def forgetful(build: Build) -> Town:
+    """An arrival is on two nodes of three, somebody waits; the first of the two restarts empty, and then the second, each after the other's
+    guard. Then the rest arrive. A minority at any time; and each had somebody to say it again."""
+    here = build(3, 5)
+    client, waiter = here.client(**OPTIONS), here.client(**OPTIONS)
+    world = here.world
+    here.nodes[2].stop()
+    world.run(world.now + 0.1)
+    assert world.do(client.latch("go", 2).arrive("a")) == 1
+    waiting = waiter.driver.run(waiter.latch("go", 2).wait())
+    world.run(world.now + 1)
+    here.nodes[2].start()
+    for node in here.nodes[:2]:
+        world.run(world.now + 8)
+        node.restart()
+    world.run(world.now + 8)
+    assert world.do(client.latch("go", 2).arrive("b")) == 2
+    patiently(here, "an arrival is forgotten", [waiting])
+    return here
+
+
+def test_who_waits_says_again_what_nodes_forget(town: Build) -> None:
+    # Rule R5.
+    forgetful(town)
+
+
+# ------------------------------------------------ barriers
+
+
+PARTIES, ROUNDS = 3, 6
+
+
+@dataclass
+class Meeting:
+    """The parties of a barrier. `reach`: the generations, counted, in which each may have arrived; `passed`: how many each has passed."""
+
+    town: Town
+    fragile: bool
+    reach: list[int] = field(default_factory=lambda: [0] * PARTIES)
+    passed: list[int] = field(default_factory=lambda: [0] * PARTIES)
+    crashes: int = 0
+
+    def passes(self, party: int, generation: int) -> None:
+        """A party is told that it has passed."""
+        if min(self.reach) <= generation:
+            raise Violation(f"early: {generation} is over for party {party}, but not all have come: {self.reach}")
+        self.passed[party] = self.reach[party] = generation + 1
+        if max(self.passed) > 1 + min(max(passed, reach - 1) for passed, reach in zip(self.passed, self.reach, strict=True)):
+            raise Violation(f"apart: {self.passed}")
+
+    async def party(self, client: Holdfast, number: int) -> None:
+        """Meet the others again and again; some give up now and then, and come again."""
+        world, dice = self.town.world, self.town.world.dice
+        barrier = client.barrier("meet", PARTIES, wait=dice.choice([None, 0.2, 1.0]))
+        again = self.reach[number] > self.passed[number]
+        self.reach[number] += again  # (it cannot tell whether the others have passed meanwhile: then it is in the next generation)
+        while self.passed[number] < ROUNDS:
+            await world.sleep(dice.choice([0.0, 0.05, dice.uniform(0, 3.0)]))
+            self.reach[number] = max(self.reach[number], self.passed[number] + 1)
+            try:
+                generation = await barrier.wait(f"party {number}")
+            except (NotAllArrived, NoQuorum):
+                continue
+            if not again and generation != self.passed[number]:
+                raise Violation(f"apart: party {number} is told {generation} instead of {self.passed[number]}")
+            again = False
+            self.passes(number, generation)
+
+
+def met(build: Build, seed: int, nodes: int = 5, fragile: bool | None = None) -> Meeting:
+    """A barrier in trouble; `fragile`: parties crash as well, and begin anew."""
+    town = build(nodes, seed)
+    fragile = bool(seed % 2) if fragile is None else fragile
+    meeting = Meeting(town, fragile)
+    try:
+        return _met(town, meeting)
+    except (Violation, AssertionError, Misuse) as broken:
+        raise Violation(f"{broken} (seed {seed}, fragile {fragile})") from broken
+
+
+def _met(town: Town, meeting: Meeting) -> Meeting:
+    world, dice = town.world, town.world.dice
+    clients = [town.client(**OPTIONS) for _ in range(PARTIES)]
+    tasks = [it.driver.run(meeting.party(it, number)) for number, it in enumerate(clients)]
+    Storm(town, clients, "meet")
+
+    def crash() -> None:
+        number = dice.randrange(PARTIES)
+        if meeting.reach[number] >= ROUNDS:  # (or it would begin anew in a generation in which nobody else comes)
+            return
+        clients[number].driver.kill()
+        meeting.crashes += 1
+        heir = clients[number] = Holdfast(world, town.nodes, town.laws, **OPTIONS)
+        tasks[number] = heir.driver.run(meeting.party(heir, number))
+
+    if meeting.fragile:
+        for _ in range(2):
+            world.after(dice.uniform(0, TROUBLE), crash)
+    world.run(world.now + TROUBLE)
+    for node in town.nodes:
+        node.heal()
+    patiently(town, f"{meeting.passed} generations are passed", tasks, 120)
+    return meeting
+
+
+@pytest.mark.parametrize("nodes", [3, 5])
+@pytest.mark.parametrize("fragile", [False, True])
+def test_a_barrier_keeps_its_promise_whatever_fails(town: Build, nodes: int, fragile: bool) -> None:
+    meetings = [met(town, seed, nodes, fragile) for seed in SEEDS]
+    assert all(it.passed == [ROUNDS] * PARTIES for it in meetings)
+    assert not fragile or any(it.crashes for it in meetings)
+
+
+def rolling(build: Build) -> list[int]:
+    """One of two waits while all nodes restart empty, one after the other; then the other one comes, and knows nothing."""
+    here = build(3, 6)
+    one, two, other = [here.client(**OPTIONS) for _ in range(3)]
+    for _ in range(2):
+        tasks = [it.driver.run(it.barrier("meet", 2).wait(f"{it is one}")) for it in (one, two)]
+        patiently(here, "", tasks)
+    waiting = one.driver.run(one.barrier("meet", 2).wait("True"))
+    for node in here.nodes:
+        here.world.run(here.world.now + 8)
+        node.restart()
+    here.world.run(here.world.now + 8)
+    came = other.driver.run(other.barrier("meet", 2).wait("False"))
+    patiently(here, "the newcomer is in another generation", [waiting, came])
+    return [waiting.result(), came.result()]
+
+
+def test_who_waits_says_again_which_generation_it_is(town: Build) -> None:
+    assert rolling(town) == [2, 2]
+
+
+def test_who_is_one_too_many_is_told(town: Build) -> None:
+    """The first who finds that all have arrived without it. (Who is new cannot tell: it is in the next generation.)"""
+    here = town(3, 7)
+    clients = [here.client(**OPTIONS) for _ in range(3)]
+    barriers = [it.barrier("meet", 2) for it in clients]
+
+    def all_arrive(*which: int) -> list[Any]:
+        tasks = [clients[it].driver.run(caught(barriers[it].wait(f"{it}"))) for it in which]
+        patiently(here, "", tasks)
+        return [it.result() for it in tasks]
+
+    assert all_arrive(0, 1) == [0, 0]
+    assert all_arrive(0, 2) == [1, 1]
+    [told] = all_arrive(1)
+    assert isinstance(told, Misuse) and "2 others have arrived in generation 1 of barrier 'meet'" in str(told)
+
+
+async def caught(call: Any) -> Any:
+    """What it returns, or raises. (What a task raises that nobody awaits ends the run.)"""
+    try:
+        return await call
+    except Exception as error:
+        return error
+
+
+@pytest.mark.parametrize("answers, told", [(2, NotAllArrived), (0, NoQuorum)])
+def test_a_wait_of_which_nothing_is_left_that_a_clock_could_show_is_over(town: Build, answers: int, told: type[Exception]) -> None:
+    """1.2 - 1.0 is less than 0.2: whoever would sleep for the difference, in virtual time, would do so for ever."""
+    client = town(3, 9).client(outage=1000.0)
+    terms = client.latch("go", 2, wait=0.2)._terms
+    sight = Sight(terms)
+    sight.began = sight.asked = 1.0
+    sight.ended, sight.heard = 1.2, answers
+    with pytest.raises(told):
+        next(Patience(terms, client.driver.listen()).pause(sight))
+
+
+# ------------------------------------------------ what one node knows
+
+
+def cut_off(client: Holdfast, *nodes: int) -> None:
+    """It does not reach these nodes for a while."""
+    for node in nodes:
+        link = client.driver.links[node]
+        assert link is not None
+        link.deaf = link.mute = True
+
+
+def lopsided(here: Town, first: Holdfast, second: Holdfast, what: Callable[[Holdfast, str], Any]) -> Any:
+    """The first of two comes to one node only, and dies; the second finds it there. Then that node is gone. What the second was told."""
+    cut_off(first, 0, 2)
+    first.driver.run(caught(what(first, "a")))
+    here.world.run(here.world.now + 0.02)
+    first.driver.kill()
+    came = second.driver.run(what(second, "b"))
+    patiently(here, "", [came], 3)
+    here.nodes[1].stop()
+    return came.result()
+
+
+def test_what_somebody_was_told_is_so_for_all(town: Build) -> None:
+    # Rule A2.
+    here = town(3, 8)
+    first, second, other = [here.client(**OPTIONS) for _ in range(3)]
+    assert lopsided(here, first, second, lambda client, who: client.latch("go", 2).arrive(who)) == 2
+    assert here.world.do(other.latch("go", 2).is_open())
+
+
+def test_who_has_passed_is_in_the_next_generation_though_it_knows_nothing(town: Build) -> None:
+    here = town(3, 8)
+    first, second, other = [here.client(**OPTIONS) for _ in range(3)]
+    barriers = {it: it.barrier("meet", 2) for it in (first, second)}
+
+    def meet(client: Holdfast, who: str) -> Any:
+        return barriers[client].wait(who)
+
+    patiently(here, "", [client.driver.run(meet(client, who)) for client, who in ((first, "a"), (second, "b"))])
+    assert lopsided(here, first, second, meet) == 1
+    again = [other.driver.run(other.barrier("meet", 2).wait(who)) for who in ("a", "b")]
+    patiently(here, "", again)
+    assert [it.result() for it in again] == [2, 2]
+
+
+# ------------------------------------------------ planted faults
+
+
+def script(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    """Nodes run another one."""
+    changed = planted(ARRIVE, old, new)
+    monkeypatch.setattr(recipes, "ARRIVE", changed)
+    monkeypatch.setattr(scripts, "LOADED", tuple(changed if it is ARRIVE else it for it in scripts.LOADED))
+
+
+def counts_arrivals(patch: pytest.MonkeyPatch) -> None:
+    """A counter on each node, instead of a set: whoever is not sure, and arrives again, counts twice."""
+    add = "if not call('ZSCORE', arrived, id) then\n            call('ZADD', arrived, size, id)"
+    script(patch, add, "if true then\n            call('ZADD', arrived, size, id .. ' ' .. size)")
+
+
+def passes_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Whoever sees that all have arrived passes, and writes nothing back."""
+    patch.setattr(Sight, "over", property(lambda sight: sight.answered and sight.full))
+
+
+def believes_one_node(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(latch.LatchTerms, "needed", property(lambda terms: 1))
+
+
+def believes_pushes(patch: pytest.MonkeyPatch) -> None:
+    """Whoever is told takes it for the truth."""
+    really, slept = Patience.look, Driver.sleep
+    told = set[Watch]()
+
+    async def sleep(driver: Driver, seconds: float, watch: Watch | None = None) -> bool:
+        began = driver.clock()
+        outcome = await slept(driver, seconds, watch)
+        if watch is not None and driver.clock() < began + seconds:
+            told.add(watch)
+        return outcome
+
+    def look(patience: Patience, sight: Sight) -> Any:
+        yield from really(patience, sight)
+        if patience._watch in told:
+            sight.sure = sight._terms.needed
+
+    patch.setattr(Driver, "sleep", sleep)
+    patch.setattr(Patience, "look", look)
+
+
+def says_it_once(patch: pytest.MonkeyPatch) -> None:
+    """Who waits says nothing of others."""
+    really = Sight._news
+    patch.setattr(Sight, "_news", lambda sight, known: [it for it in really(sight, known) if it == sight._me])
+
+
+def reads_once(patch: pytest.MonkeyPatch) -> None:
+    """No second round after an arrival."""
+    really = Sight.arrives
+
+    def arrives(sight: Sight, me: bytes) -> None:
+        really(sight, me)
+        sight._confirmed = True
+
+    patch.setattr(Sight, "arrives", arrives)
+
+
+def has_one_set(patch: pytest.MonkeyPatch) -> None:
+    """For all generations."""
+    patch.setattr(recipes.Gathering, "_sets", lambda here, generation: (b"arrived", b"awaited", b"gone"))
+
+
+def forgets_who_gave_up(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Progress, "gives_up", lambda *it: None)
+
+
+def forgets_the_generation(patch: pytest.MonkeyPatch) -> None:
+    script(patch, "math.max(tonumber(before) or 0, generation)", "tonumber(before) or 0")
+
+
+def tells_nobody(patch: pytest.MonkeyPatch) -> None:
+    script(patch, "call('ZRANGE', awaited, 0, -1)", "{}")
+
+
+def goes_wrong(law: str, look: Callable[[int], object], seeds: int = 60) -> None:
+    """Some world shows it."""
+    for seed in range(seeds):
+        try:
+            look(seed)
+        except Violation as broken:
+            if broken.law == law:
+                return
+    raise AssertionError(f"{law!r} is never broken in {seeds} worlds")
+
+
+@pytest.mark.parametrize(
+    "law, plant",
+    [("early", counts_arrivals), ("back", believes_one_node), ("early", believes_pushes)],
+    ids=lambda it: getattr(it, "__name__", it),
+)
+def test_a_planted_fault_of_a_latch_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, law: str, plant: Any) -> None:
+    plant(monkeypatch)
+    goes_wrong(law, lambda seed: latched(town, seed, 5))
+
+
+@pytest.mark.parametrize(
+    "law, plant, fragile",
+    [
+        ("early", counts_arrivals, True),
+        ("early", believes_pushes, False),
+        ("early", has_one_set, False),
+        ("early", forgets_who_gave_up, False),
+    ],
+    ids=lambda it: getattr(it, "__name__", it),
+)
+def test_a_planted_fault_of_a_barrier_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, law: str, plant: Any, fragile: bool) -> None:
+    plant(monkeypatch)
+    goes_wrong(law, lambda seed: met(town, seed, 5, fragile))
+
+
+def test_arriving_in_one_round_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All have arrived, and nobody knows."""
+    reads_once(monkeypatch)
+    assert any(max(it.result() for it in confused(town, seed)[1]) < 3 for seed in SEEDS)
+
+
+def test_passing_at_once_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one node knew is gone with it: one goes on, and the others wait for ever."""
+    passes_at_once(monkeypatch)
+    for promise in (test_what_somebody_was_told_is_so_for_all, test_who_has_passed_is_in_the_next_generation_though_it_knows_nothing):
+        with pytest.raises(AssertionError):
+            promise(town)
+
+
+def test_not_saying_it_again_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    says_it_once(monkeypatch)
+    with pytest.raises((Violation, AssertionError)):
+        forgetful(town)
+
+
+def test_not_saying_the_generation_again_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgets_the_generation(monkeypatch)
+    with pytest.raises((Violation, AssertionError)):
+        assert rolling(town) == [2, 2]
+
+
+def test_telling_nobody_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    tells_nobody(monkeypatch)
+    with pytest.raises(Violation, match="stuck"):
+        test_nothing_is_asked_while_nothing_happens(town)

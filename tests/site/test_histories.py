@@ -1,0 +1,113 @@
+"""The histories of the interactive page, and their pictures, are what the simulator and the drawing say, and show what they claim."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import build
+import frame
+import history
+import pytest
+import scenes
+
+SVG = "{http://www.w3.org/2000/svg}"
+PICTURES = Path(__file__).parents[2] / "docs/pictures"
+NAMES = [it.__name__ for it in scenes.SCENES]
+
+
+@pytest.mark.parametrize("make", scenes.SCENES, ids=NAMES)
+def test_the_simulator_still_writes_the_committed_history(make: Any) -> None:
+    lived = scenes.live(make)
+    assert lived["name"] == make.__name__
+    assert scenes.text(lived) == (scenes.FOLDER / f"{make.__name__}.json").read_text()
+    assert list(scenes.complaints(lived)) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_history_is_whole(name: str) -> None:
+    it = history.read(name)
+    assert it["lanes"] == list(it["beliefs"])
+    assert [step["at"] for step in it["steps"]] == sorted(step["at"] for step in it["steps"])
+    assert all(0 <= step["at"] <= it["seconds"] and step["lane"] in it["lanes"] for step in it["steps"])
+    assert all(message["from"] in it["lanes"] and message["to"] in it["lanes"] for message in it["messages"])
+    assert all(known[0][0] == 0 for known in it["beliefs"].values())
+
+
+def believed(it: dict[str, Any], lane: str, *states: str) -> None:
+    it["beliefs"][lane] = [[0.1 * at, state, ""] for at, state in enumerate(states)]
+
+
+FAULTS: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
+    ("healthy", lambda it: it["beliefs"]["A"][2].__setitem__(0, 1.0), "after one round trip"),
+    ("hung", lambda it: it["messages"][0].update({"from": "node 2", "to": "A"}), "node 2 answers"),
+    ("queue", lambda it: it["beliefs"].update(B=it["beliefs"]["C"], C=it["beliefs"]["B"]), "not served in the order"),
+    ("lost", lambda it: it["beliefs"]["A"].pop(), "two clients believe"),
+    ("guarded", lambda it: it["beliefs"].update(B=it["beliefs"]["A"]), "two clients believe"),
+    ("unguarded", lambda it: believed(it, "B", "idle"), "for only 0.00 s"),
+    ("plain", lambda it: it["steps"].pop(), "the late write is not taken"),
+    ("fenced", lambda it: it["steps"].clear(), "refuse the late one"),
+    ("rolling", lambda it: believed(it, "A", "idle", "held", "lost"), "does not hold the lock all the time"),
+    ("rolling", lambda it: believed(it, "node 2", "held"), "a node does not restart"),
+]
+
+
+@pytest.mark.parametrize("name, fault, complaint", FAULTS)
+def test_a_history_that_shows_something_else_is_noticed(name: str, fault: Callable[[dict[str, Any]], object], complaint: str) -> None:
+    it = copy.deepcopy(history.read(name))
+    while name == "plain" and it["steps"][-1]["kind"] != "bad":
+        it["steps"].pop()
+    fault(it)
+    assert any(complaint in found for found in scenes.complaints(it)), list(scenes.complaints(it))
+
+
+def test_without_its_guard_the_guarded_history_has_two_holders() -> None:
+    def planted() -> Any:
+        scene, main = scenes.unguarded()
+        scene.name = "guarded"
+        return scene, main
+
+    assert any("two clients believe" in it for it in scenes.complaints(scenes.live(planted)))
+
+
+@pytest.mark.parametrize("name", history.DRAWN)
+def test_a_picture_is_what_its_history_looks_like(name: str) -> None:
+    assert history.draw(history.read(name)) == (PICTURES / f"{name}.svg").read_text()
+
+
+@pytest.mark.parametrize("picture", sorted(PICTURES.glob("*.svg")), ids=lambda it: it.stem)
+def test_all_pictures_have_one_frame_and_a_text_for_screen_readers(picture: Path) -> None:
+    text = picture.read_text()
+    root = ElementTree.fromstring(text)
+    labels = (root.get("aria-labelledby") or "").split()
+    assert (root.get("role"), root.get("class")) == ("img", "hf")
+    assert labels == [it.get("id") for it in (root.find(f"{SVG}title"), root.find(f"{SVG}desc")) if it is not None]
+    assert len(root.findtext(f"{SVG}desc") or "") > 200
+    assert frame.colours(".hf", frame.LIGHT) in text
+    assert f"prefers-color-scheme: dark) {{ {frame.colours('.hf', frame.DARK)}" in text
+    assert text.count("http") == 1, "only the name space: nothing is loaded from anywhere"
+    wide, high = int(root.attrib["width"]), int(root.attrib["height"])
+    for line in root.iter(f"{SVG}line"):
+        assert all(0 <= float(line.attrib[it]) <= most for it, most in (("x1", wide), ("x2", wide), ("y1", high), ("y2", high)))
+
+
+def test_the_page_loads_all_histories_with_their_pictures() -> None:
+    first, second, end = build.played().split("\n")
+    assert end == ""
+    assert [it["name"] for it in json.loads(first.removeprefix("var histories = "))] == NAMES
+    assert list(json.loads(second.removeprefix("var pictures = "))) == NAMES
+
+
+def test_a_history_that_claims_too_much_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenes, "FOLDER", tmp_path)
+    monkeypatch.setattr(scenes, "SCENES", (scenes.healthy,))
+    monkeypatch.setattr(scenes, "complaints", lambda _: ["planted"])
+    monkeypatch.setattr(sys, "argv", ["scenes.py"])
+    with pytest.raises(SystemExit, match="planted"):
+        scenes.main()
+    assert list(tmp_path.iterdir()) == []

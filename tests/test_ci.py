@@ -1,0 +1,80 @@
+"""CI's own parts: stages that run at the same time fail when one of them fails, and all that CI leaves out has a task.
+
+`.ci/run` itself needs a machine of its own and half an hour. Its functions are in `.ci/stages`, which is tested here.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = (ROOT / ".ci/run").read_text()
+
+
+def ran(commands: str) -> tuple[int, str]:
+    """Run commands as `.ci/run` does. Returns the exit status, and all that was printed."""
+    source = f"set -euo pipefail\nsource .ci/stages\n{commands}\necho the end\n"
+    done = subprocess.run(
+        ["bash", "-c", source], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return done.returncode, done.stdout
+
+
+def test_stages_run_at_the_same_time_and_are_told_one_by_one() -> None:
+    """Each of the two waits for what the other one does."""
+    meet = "mkdir {0}; for i in $(seq 500); do [ -d {1} ] && echo {0} is met && exit; sleep 0.02; done; exit 1"
+    status, told = ran(
+        f"cd $(mktemp -d)\ntogether 1 '{meet.format('one', 'two')}' '{meet.format('two', 'one')}'",
+    )
+    assert status == 0, told
+    assert told.index("one is met") < told.index("two is met") < told.index("the end")
+
+
+@pytest.mark.parametrize("stages", ["false 'echo well'", "'echo well' false", "'exit 3' 'echo well'"])
+def test_a_stage_that_fails_fails_all(stages: str) -> None:
+    """Planted: one of two stages fails. The other one is told all the same."""
+    status, told = ran(f"together 1 {stages}")
+    assert status == 1
+    assert "well" in told
+    assert re.search("ci: failed: (false|exit 3); ", told)
+    assert "the end" not in told
+
+
+def test_a_stage_that_hangs_is_killed_and_named() -> None:
+    """Planted: a stage that never ends."""
+    began = time.monotonic()
+    status, told = ran("together 0.02 'sleep 60' 'echo well'")
+    assert status == 1
+    assert "sleep 60 did not end within 0.02 minutes" in told
+    assert time.monotonic() - began < 40
+
+
+def test_a_stage_by_itself_that_fails_ends_the_run() -> None:
+    """Planted: as above, for stages that run alone."""
+    assert ran("within 1 false")[0] == 1
+    assert "sleep 60 did not end" in ran("within 0.02 sleep 60")[1]
+
+
+def stages() -> list[str]:
+    """The tasks that CI runs, in order."""
+    return re.findall(r"\./task ([a-z]+)", "\n".join(it for it in SCRIPT.splitlines() if "say" not in it and it[:1] != "#"))
+
+
+def test_ci_runs_every_task_that_tests() -> None:
+    wanted = {"test", "coverage", "pyright", "site", "live", "uvloop", "stories", "fences", "metrics", "cli", "guests", "dates"}
+    wanted |= {"extras", "bench"}
+    assert wanted | {"model", "spec", "sim", "nemesis", "mutants"} == set(stages())
+
+
+def test_what_ci_leaves_out_on_older_servers_exists() -> None:
+    """A pattern that no longer names a file would leave nothing out, and hide that a file was renamed."""
+    found = re.search(r"^same='(.*)'$", SCRIPT, re.MULTILINE)
+    assert found is not None
+    tests = [it.stem for folder in ("contract", "live") for it in (ROOT / "tests" / folder).glob("test_*.py")]
+    for word in found[1].split(" or "):
+        assert any(it.startswith(word) for it in tests), word

@@ -1,0 +1,76 @@
+"""The README works on the package index, where links to files of the repository lead nowhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    # hatchling is only there while a distribution is built. `./task extras` builds one.
+    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", SimpleNamespace(MetadataHookInterface=object))  # type: ignore[arg-type]  # (a stand-in)
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def relative(text: str) -> list[str]:
+    return re.findall(r"\]\((?!\w+:|#)[^)]*\)", text)
+
+
+def update(hook: ModuleType, metadata: dict[str, object]) -> str:
+    it = hook.IndexReadme()
+    it.root = str(ROOT)
+    it.update(metadata)
+    readme = metadata["readme"]
+    assert isinstance(readme, dict)
+    assert readme["content-type"] == "text/markdown"
+    return str(readme["text"])
+
+
+def test_the_readme_on_the_package_index_has_no_link_to_nowhere(hook: ModuleType) -> None:
+    assert len(relative((ROOT / "README.md").read_text())) > 30
+    text = update(hook, {})
+    assert relative(text) == []
+    assert "[test]" not in text
+    assert "First run shows what to set" in text
+
+
+def test_the_links_become_absolute_when_the_source_has_an_address(hook: ModuleType) -> None:
+    text = update(hook, {"urls": {"Source": "https://example.org/holdfast/"}})
+    assert relative(text) == []
+    assert "[First run](https://example.org/holdfast/docs/first-run.md)" in text
+    assert "](https://example.org/holdfast/docs/pictures/acquire.svg)" in text
+
+
+@pytest.mark.parametrize(
+    "link, shown",
+    [
+        ("[a](b.md#c)", "a"),
+        ('[test](tests/a.py "test_b")', ""),
+        ("![a](b.svg)", ""),
+        ("[a](#b)", "[a](#b)"),
+        ("[a](https://b.c)", "[a](https://b.c)"),
+        ("[a](mailto:b)", "[a](mailto:b)"),
+    ],
+)
+def test_each_kind_of_link(hook: ModuleType, link: str, shown: str) -> None:
+    assert hook.for_index(f"x {link} y", None) == f"x {shown} y"
+
+
+def test_the_project_uses_the_hook() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "readme" in project["project"]["dynamic"]
+    assert project["tool"]["hatch"]["metadata"]["hooks"]["custom"] == {}

@@ -1,0 +1,320 @@
+"""The runbook and the page about errors have an entry for everything that the library says.
+
+The messages are read from the source: every log line, every warning about a node, every reason why
+a node is not used, and every message of every error class. A message is on a page if its longest
+fixed part is: values are filled in between the parts. ConfigError is the exception. Its messages
+about arguments say themselves what to write, so only those about nodes have entries.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+from test_docs import headings
+
+from holdfast import errors, events
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src/holdfast"
+RUNBOOK = ROOT / "docs/runbook.md"
+ERRORS = ROOT / "docs/errors.md"
+WATCHING = ROOT / "docs/watching.md"
+# Where messages about a node come from: what is raised or returned there is the `cause` of a node.
+CAUSES = ("core/reach.py", "drivers/", "engine/crew.py", "wire/lane.py")
+# Functions whose errors are no reason why a node is not used: they complain about arguments, or quote other reasons.
+OTHERS = {"_contexts", "_too_brief", "_tried", "accesses", "context", "unusable"}
+KINDS = ("ConfigError", "ConnectionError", "OSError", "TimeoutError")
+# Functions that return the text of a warning. `Crew` warns with what they return, and with no other text.
+WARNINGS = {"warning", "difference", "told", "differs", "message_of", "str", "_failure", "format"}
+TEXTS = (
+    "core/claim.py:_discounts",
+    "core/claim.py:warning",
+    "engine/census.py:difference",
+    "engine/roll.py:_warning",
+    "recipes/semaphore.py:differs",
+)
+LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log"}
+FEW = 5  # characters: a fixed part that is shorter identifies no message
+Found = dict[str, str]  # the fixed part of a message, and where it comes from
+
+
+def fixed(node: ast.AST) -> str:
+    """The longest fixed part of a text: of a literal, an f-string, or a text with placeholders."""
+    parts = [it.value for it in ast.walk(node) if isinstance(it, ast.Constant) and isinstance(it.value, str)]
+    pieces = [piece for part in parts for piece in re.split(r"%\.?\d*[a-z]|\{[^}]*\}|\n", part)]
+    return plain(max(pieces, key=len, default=""))
+
+
+def plain(text: str) -> str:
+    """The text without what Markdown adds, on one line."""
+    return " ".join(re.sub(r"[`\\]", "", text).split())
+
+
+def is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (it for it in ast.walk(tree) if isinstance(it, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def name_of(call: ast.Call) -> str:
+    """The name of what is called: of `a.b.c()` it is c."""
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
+def assigned(where: ast.AST, name: str) -> list[ast.expr]:
+    """What is assigned to a name there."""
+    found = [it for it in ast.walk(where) if isinstance(it, ast.Assign)]
+    return [it.value for it in found if name in map(ast.unparse, it.targets)]
+
+
+def resolved(node: ast.expr, where: ast.AST, module: ast.AST) -> list[ast.expr]:
+    """The texts that an expression can be: itself, or what its name stands for."""
+    if isinstance(node, ast.Name):
+        return assigned(where, node.id) or assigned(module, node.id)
+    return [node]
+
+
+@cache
+def log_lines(path: str, source: str) -> Found:
+    """What a file writes to the loggers, and to stderr."""
+    found = {}
+    tree = ast.parse(source)
+    for function in functions(tree):
+        for call in (it for it in ast.walk(function) if isinstance(it, ast.Call)):
+            logs = name_of(call) in LEVELS and "getLogger" in ast.dump(call.func)
+            if logs or (name_of(call) == "print" and path.startswith("drivers/")):
+                texts = [text for it in call.args[:1] for text in resolved(it, function, tree)]
+                found.update({fixed(it): f"{path}:{call.lineno}" for it in texts})
+        if path == "base/observing.py" and function.name == "_line":
+            literals = [it for it in ast.walk(function) if isinstance(it, ast.Constant) and "%" in str(it.value)]
+            found.update({fixed(it): f"{path}:{it.lineno}" for it in literals})
+        if path == "events.py" and function.name == "__str__":
+            strings = [it for it in ast.walk(function) if isinstance(it, ast.JoinedStr)]
+            found.update({fixed(it): f"{path}:{it.lineno}" for it in strings})
+    return long(found)
+
+
+@cache
+def warnings(path: str, source: str) -> Found:
+    """The warnings about nodes. One whose text we do not find is "?", which is on no page."""
+    found = {}
+    tree = ast.parse(source)
+    for function in functions(tree):
+        if f"{path}:{function.name}" in TEXTS:
+            returned = [it.value for it in ast.walk(function) if isinstance(it, ast.Return) and it.value is not None]
+            made = [it for it in ast.walk(function) if isinstance(it, ast.Call) and name_of(it) == "ConfigError"]
+            returned += [it.args[0] for it in made]
+            found.update({fixed(it): f"{path}:{it.lineno}" for it in returned})
+        calls = [it for it in ast.walk(function) if isinstance(it, ast.Call) and name_of(it) == "warn"]
+        for call in calls if path.startswith("engine/") else []:
+            for text in resolved(call.args[1], function, tree):
+                found.update(dict.fromkeys(warned(text, function, tree), f"{path}:{call.lineno}"))
+    return long(found)
+
+
+def warned(text: ast.expr, function: ast.AST, tree: ast.AST) -> list[str]:
+    """The fixed part of a warning. Nothing if a function of WARNINGS makes it: TEXTS has that."""
+    if is_text(text):
+        return [fixed(text)]
+    if isinstance(text, ast.Call) and name_of(text) in WARNINGS:
+        template = text.func.value if isinstance(text.func, ast.Attribute) else text
+        return [fixed(it) for it in resolved(template, function, tree) if is_text(it)]
+    return ["? (the text of a warning from elsewhere)"]
+
+
+@cache
+def causes(path: str, source: str) -> Found:
+    """Why a node is not used."""
+    found = {}
+    tree = ast.parse(source if path.startswith(CAUSES) else "")
+    for function in (it for it in functions(tree) if it.name not in OTHERS):
+        for call in (it for it in ast.walk(function) if isinstance(it, ast.Call) and name_of(it) in KINDS and it.args):
+            for text in resolved(call.args[0], function, tree):
+                if is_text(text) or (isinstance(text, ast.Call) and name_of(text) == "format"):
+                    found[fixed(text)] = f"{path}:{call.lineno}"
+    for table in ("_ADVICE", "_ALERTS", "_VERIFICATION", "_SHARDED", "PROMOTED"):
+        for value in assigned(tree, table):
+            texts = [value]
+            if isinstance(value, ast.Dict):
+                texts = [it for it in (value.keys if table == "_ALERTS" else value.values) if it is not None]
+            found.update({fixed(it): f"{path}:{it.lineno}" for it in texts if is_text(it)})
+    return long(found)
+
+
+@cache
+def messages(path: str, source: str) -> Found:
+    """The messages of all error classes but ConfigError, wherever they are raised or returned."""
+    names = set(errors.__all__) - {"ConfigError"}
+    found = {}
+    tree = ast.parse(source)
+    for function in functions(tree):
+        for call in (it for it in ast.walk(function) if isinstance(it, ast.Call) and name_of(it) in names and it.args):
+            texts = [it for it in resolved(call.args[0], function, tree) if is_text(it)]
+            found.update(dict.fromkeys(map(fixed, texts), f"{path}:{call.lineno}"))
+    if path == "errors.py":
+        inits = [it for it in functions(tree) if it.name == "__init__"]
+        parts = [it for init in inits for it in ast.walk(init) if isinstance(it, ast.JoinedStr)]
+        words = [it for value in assigned(tree, "_WHY") for it in ast.walk(value) if isinstance(it, ast.Constant)]
+        found.update({fixed(it): f"{path}:{it.lineno}" for it in (*parts, *words)})
+    return long(found)
+
+
+def long(found: Found) -> Found:
+    return {text: where for text, where in found.items() if len(text) >= FEW}
+
+
+def everywhere(collect: Callable[[str, str], Found], files: Mapping[str, str]) -> Found:
+    """What is found in all files."""
+    return {text: where for path, text_ in files.items() for text, where in collect(path, text_).items()}
+
+
+def missing(found: Found, page: str) -> list[str]:
+    """The messages that a page does not have, and where they come from."""
+    shown = plain(page)
+    return [f"{where}: {text}" for text, where in found.items() if text not in shown]
+
+
+def source() -> dict[str, str]:
+    """The package, without what is there for tests and for servers in a temporary directory."""
+    files = {str(path.relative_to(SOURCE)): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
+    return {path: text for path, text in files.items() if not path.startswith("testing/") and path != "embedded.py"}
+
+
+@pytest.mark.parametrize("collect", [log_lines, warnings, causes], ids=lambda it: it.__name__)
+def test_the_runbook_has_everything_that_operators_read(collect: Callable[[str, str], Found]) -> None:
+    found = everywhere(collect, source())
+    assert len(found) > 8, "what is said was found"
+    assert missing(found, RUNBOOK.read_text()) == []
+
+
+def test_the_page_about_errors_has_every_message() -> None:
+    found = everywhere(messages, source())
+    assert len(found) > 40
+    assert missing(found, ERRORS.read_text()) == []
+
+
+def test_every_error_class_has_the_heading_that_its_messages_name() -> None:
+    anchors = headings(ERRORS.read_text())
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        page = kind.page.fget(kind.__new__(kind))
+        assert page.removeprefix("holdfast/errors#") in anchors, name
+
+
+def test_every_event_is_on_the_page_about_watching() -> None:
+    kinds = set(events.__all__) - {"Event", "LockEvent", "LeaseEvent", "NodeEvent"}
+    assert kinds == set(re.findall(r"^\| `(\w+)` \| .* \|$", WATCHING.read_text(), re.MULTILINE)) & set(events.__all__)
+
+
+# ------------------------------------------------ planted faults
+
+# What is planted into the source: (file, before, after, the words that are then on no page).
+PLANTED: dict[str, tuple[str, str, str, str]] = {
+    "a log line of an event": ("base/observing.py", '"%s is up"', '"%s has come up today"', "has come up today"),
+    "a log line of the library": ("drivers/aside.py", '"%r raised"', '"%r has gone wrong"', "has gone wrong"),
+    "a log line that is put together": (
+        "drivers/aside.py",
+        "dropped; this is said once",
+        "dropped; this is said daily",
+        "this is said daily",
+    ),
+    "a log line of a driver": (
+        "drivers/threads/driver.py",
+        'when it goes on, and ends with',
+        'when it goes on at noon, and ends with',
+        "goes on at noon",
+    ),
+    "what a dropped lease says": (
+        "events.py",
+        "was discarded without release; it",
+        "fell to the floor; it",
+        "fell to the floor",
+    ),
+    "a warning": (
+        "engine/crew.py",
+        'f"its maxmemory-policy is {policy}: it may evict',
+        'f"it is {policy}: it likes to evict',
+        "it likes to evict",
+    ),
+    "a warning that is a constant": (
+        "engine/crew.py",
+        "results and counts may be forgotten",
+        "results may fade",
+        "results may fade",
+    ),
+    "a warning of the census": (
+        "engine/census.py",
+        "their majorities need not meet",
+        "their ways part",
+        "their ways part",
+    ),
+    "a warning of a semaphore": (
+        "recipes/semaphore.py",
+        "Unless you are changing",
+        "Except while changing",
+        "Except while changing",
+    ),
+    "a warning from elsewhere": (
+        "engine/crew.py",
+        "FORGETFUL.format(self._lasting)",
+        "colour_of(node)",
+        "? (the text of a warning from elsewhere)",
+    ),
+    "a cause": ("wire/lane.py", '"it says what nobody asked for"', '"it talks in its sleep"', "it talks in its sleep"),
+    "a cause in a table": (
+        "wire/lane.py",
+        '"it refuses the database"',
+        '"it hides the database"',
+        "it hides the database",
+    ),
+    "a cause of TLS": ("drivers/tls.py", '"renew it"', '"buy a new one"', "buy a new one"),
+    "an error": ("base/lease.py", "was released or left before", "was given back long ago", "was given back long ago"),
+    "an error that is returned": (
+        "drivers/aio.py",
+        "no running event loop: call",
+        "no loop here: call",
+        "no loop here: call",
+    ),
+    "an error that says why": (
+        "errors.py",
+        '"an operator took it away"',
+        '"it was taken in the night"',
+        "it was taken in the night",
+    ),
+    "an error's own words": (
+        "errors.py",
+        "Clear it before you wait again",
+        "Wipe it before that",
+        "Wipe it before that",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_message_without_an_entry_is_found(fault: str) -> None:
+    path, before, after, words = PLANTED[fault]
+    files = source()
+    assert before in files[path], "the fault can be planted"
+    files[path] = files[path].replace(before, after)
+    runbook, page = RUNBOOK.read_text(), ERRORS.read_text()
+    found = [
+        *missing(everywhere(log_lines, files), runbook),
+        *missing(everywhere(warnings, files), runbook),
+        *missing(everywhere(causes, files), runbook),
+        *missing(everywhere(messages, files), page),
+    ]
+    assert found
+    assert all(words in it for it in found)
+
+
+def test_an_entry_that_is_taken_out_is_missed() -> None:
+    row = next(line for line in RUNBOOK.read_text().splitlines() if "it says what nobody asked for" in line)
+    (found,) = missing(everywhere(causes, source()), RUNBOOK.read_text().replace(row, ""))
+    assert found.endswith("it says what nobody asked for")
