@@ -9,14 +9,12 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
-from integrations.stage import PROGRAMS, Stage, overlaps, staged
+from integrations.stage import PROGRAMS, Stage, overlaps
 
 from holdfast import ConfigError, Holdfast
-from holdfast.embedded import Nodes
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -24,24 +22,9 @@ QUICK = os.environ.get("HOLDFAST_GUESTS") == "quick"
 VISIBLE_AFTER = 5.0  # seconds after which the broker delivers a message again
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[str]:
-    with Nodes(1, tcp=True) as servers:
-        yield servers.urls[0]
-
-
 @pytest.fixture
-def stage(nodes: Nodes, broker: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """Three nodes for locks, and a database of the broker's for each test."""
-    number = 1 + [it.name for it in request.session.items].index(request.node.name) % 15
-    environment = {
-        "HOLDFAST_NODES": ",".join(nodes.urls),
-        "HOLDFAST_FRESH": ",".join(nodes.run_ids),
-        "HOLDFAST_PREFIX": f"{tmp_path.name}:",
-        "BROKER": f"{broker}/{number}",
-    }
-    with staged(tmp_path, environment) as stage:
-        yield stage
+def stage(stage_with_broker: Stage) -> Stage:
+    return stage_with_broker
 
 
 @pytest.fixture

@@ -7,39 +7,22 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from integrations.stage import PROGRAMS, Stage, overlaps, staged
+from integrations.stage import PROGRAMS, Stage, overlaps
 
 from holdfast import ConfigError, Holdfast, LockBusy
 from holdfast.aio import Holdfast as AsyncHoldfast
-from holdfast.embedded import Nodes
 
 pytestmark = pytest.mark.timeout(300)
 
 MESSAGES = 150 if os.environ.get("HOLDFAST_GUESTS") == "quick" else 500
 
 
-@pytest.fixture(scope="module")
-def brokers() -> Iterator[str]:
-    with Nodes(1, tcp=True) as servers:
-        yield servers.urls[0]
-
-
 @pytest.fixture
-def stage(nodes: Nodes, brokers: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """Nodes for locks, and a database of the broker's for each test."""
-    number = 1 + [it.name for it in request.session.items].index(request.node.name) % 15
-    environment = {
-        "HOLDFAST_NODES": ",".join(nodes.urls),
-        "HOLDFAST_FRESH": ",".join(nodes.run_ids),
-        "HOLDFAST_PREFIX": f"{tmp_path.name}:",
-        "BROKER": f"{brokers}/{number}",
-    }
-    with staged(tmp_path, environment) as stage:
-        yield stage
+def stage(stage_with_broker: Stage) -> Stage:
+    return stage_with_broker
 
 
 @pytest.fixture
