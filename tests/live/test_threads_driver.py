@@ -577,10 +577,14 @@ def test_a_loss_is_told_while_the_same_thread_enters_once_more(client: Holdfast,
 
     def enter_twice() -> None:
         with lock as outer, lock as inner:
-            monkeypatch.setattr(lease_of_threads.Lease, "_mark_lost", falls)
             until(lambda: outer.state is LeaseState.LOST)
             until(lambda: outer.lost.is_set() and inner.lost.is_set())
 
+    # Before the lease is taken: a busy machine may take longer than its 0.3 s between two statements.
+    monkeypatch.setattr(lease_of_threads.Lease, "_mark_lost", falls)
     with pytest.raises(LockLost):
         enter_twice()
-    assert (keeper.failure is None) is (kind is Living)
+    if kind is Living:
+        assert keeper.failure is None
+    else:
+        until(lambda: keeper.failure is not None)
