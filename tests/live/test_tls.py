@@ -411,8 +411,9 @@ async def test_a_handshake_that_comes_to_nothing_costs_nobody_anything(face: Fac
             await face.release(await face.acquire(one.lock(f"{name}.{turn}", wait=5)))
         assert face.now() - began < 20 * 0.3, "nobody waits for it"
         await face.until(lambda: dials[0] >= 3)
-        cause = str(one.nodes()[1].cause)
-        assert re.search("TLS" if how in ("deaf", "half") else "before it said a word", cause), cause
+        # On a busy machine one of the dials may have taken too long instead.
+        said = "TLS" if how in ("deaf", "half") else "before it said a word"
+        await face.until(lambda: said in str(one.nodes()[1].cause))
         await face.extend(lease)
         await face.release(lease)
         await face.finish()
