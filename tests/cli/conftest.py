@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.kit import Command, beater
+from cli.kit import Command, beater, until
 
+from holdfast import Holdfast
 from holdfast.embedded import Nodes
 
 
@@ -14,6 +16,15 @@ from holdfast.embedded import Nodes
 def holdfast(tmp_path: Path, nodes: Nodes) -> Command:
     """The command, in an environment that names the nodes that no test harms."""
     return Command(tmp_path, nodes.environment)
+
+
+@pytest.fixture
+def locks(nodes: Nodes) -> Iterator[Holdfast]:
+    """A client of the same nodes, connected to all of them: a lease that is taken before is on a majority only."""
+    with Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="the-test") as found:
+        found.ready()
+        until(lambda: all(it.state == "up" for it in found.nodes()))
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import select
 import signal
 import struct
 import termios
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ from cli.kit import Command, lines, until
 
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
-
-
-@pytest.fixture
-def locks(nodes: Nodes) -> Iterator[Holdfast]:
-    """A client of the same nodes."""
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="the-test") as found:
-        yield found
 
 
 def test_in_a_pipe_it_looks_once(holdfast: Command, locks: Holdfast) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,6 @@ from holdfast.embedded import Nodes
 from holdfast.metrics import alerts, dashboard
 
 # ------------------------------------------------ hold and check
-
-
-@pytest.fixture
-def locks(nodes: Nodes) -> Iterator[Holdfast]:
-    """A client of the same nodes."""
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="the-test") as found:
-        yield found
 
 
 def test_hold_says_so_and_releases_when_stdin_ends(holdfast: Command, locks: Holdfast) -> None:
