@@ -1,0 +1,110 @@
+"""The gate that every request passes: its id, its host, its origin, its size and its client.
+
+Knows the ASGI protocol. Must not know routes. It is plain ASGI, because middleware that wraps the
+response breaks streams and hides that a client has gone.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from .gateway import Gateway
+from .identity import identify
+from .problems import Problem
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LARGEST = 65_536  # bytes of a body
+CHANGING = {"POST", "PUT", "DELETE", "PATCH"}
+
+
+class Gate:
+    """Middleware that lets requests in, or answers them with a problem."""
+
+    def __init__(self, app: App, gateway: Gateway) -> None:
+        """Put the gate before an application."""
+        self._app = app
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self._gateway.lag.start()
+        headers = dict(scope["headers"])
+        instance = secrets.token_hex(8)
+        scope["holdfast.instance"] = instance
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", instance.encode())]
+            await send(message)
+
+        try:
+            self._check(scope, headers)
+            scope["holdfast.client"] = identify(
+                scope, headers, self._gateway.clients, self._gateway.options.trusted_proxies
+            )
+            bounded = _Bounded(receive)
+            await self._app(scope, bounded, sending)
+        except Problem as problem:
+            await answer(sending, problem, instance)
+
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        host = headers.get(b"host", b"").decode("latin-1")
+        if _name_of(host) not in self._gateway.options.host_names:
+            raise Problem(
+                "misdirected",
+                f"This gateway is not called {_name_of(host)!r}. Use one of its names "
+                f"({', '.join(self._gateway.options.host_names)}), or start it with --host-name.",
+            )
+        origin = headers.get(b"origin")
+        if origin is not None and scope["method"] in CHANGING:
+            asked = urlsplit(origin.decode("latin-1")).netloc
+            if asked != host:
+                raise Problem("forbidden", "Requests of pages from elsewhere may change nothing here.", scope="origin")
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > LARGEST:
+            raise Problem("too-large", f"A body has at most {LARGEST} bytes, and this one has {int(length)}.")
+
+
+class _Bounded:
+    """Receives a body of a bounded size, also if the request does not say how long it is."""
+
+    __slots__ = ("_receive", "_seen")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._seen = 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._seen += len(message.get("body", b""))
+        if self._seen > LARGEST:
+            raise Problem("too-large", f"A body has at most {LARGEST} bytes.")
+        return message
+
+
+async def answer(send: Send, problem: Problem, instance: str) -> None:
+    """Send a problem as the response."""
+    body = json.dumps(problem.document(instance)).encode()
+    headers = [(name.encode(), value.encode()) for name, value in problem.headers().items()]
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _name_of(host: str) -> str:
+    """The name in a `Host` header, without the port."""
+    if host.startswith("["):
+        return host.partition("]")[0].lower() + "]"
+    return host.partition(":")[0].lower()

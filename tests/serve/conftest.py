@@ -1,0 +1,25 @@
+"""A gateway over real nodes, in the process of the test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from holdfast.aio import Holdfast
+from holdfast.embedded import Nodes
+from holdfast.serve import app
+
+
+@pytest.fixture
+async def locks(nodes: Nodes) -> AsyncIterator[Holdfast]:
+    async with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        yield locks
+
+
+@pytest.fixture
+async def client(locks: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app(locks, allow_force=True))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:7420") as client:
+        yield client
