@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from ..aio import Holdfast
 from ..errors import HoldfastError, readable
 from ..version import VERSION
-from . import looking
+from . import live, looking
 from .gate import Gate
 from .gateway import Gateway
 from .options import Options, options_of
@@ -55,6 +55,8 @@ def app(locks: Holdfast, **options: Any) -> FastAPI:
     application.state.gateway = gateway
     for routes in _parts(gateway.options):
         application.include_router(routes)
+    if gateway.options.page:
+        application.state.watcher = live.attach(application, gateway)
     # Each handler takes one kind of exceptions, which Starlette's types do not tell.
     application.add_exception_handler(Problem, _problem)
     application.add_exception_handler(HoldfastError, _error)
@@ -74,6 +76,8 @@ async def _lifespan(application: FastAPI) -> AsyncIterator[None]:
     gateway: Gateway = application.state.gateway
     yield
     gateway.drain()
+    if gateway.options.page:
+        await application.state.watcher.close()
     gateway.lag.stop()
     gateway.audit.close()
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import IO
+from typing import IO, Any
 
 from ..errors import ConfigError
 
@@ -29,6 +30,8 @@ class Audit:
     def __init__(self, path: str | None) -> None:
         self._path = path
         self._file: IO[str] | None = None
+        # Called with each event and its facts: the page shows what was taken away.
+        self.heard: Callable[[str, dict[str, Any]], None] | None = None
         self.reopen()
 
     def reopen(self) -> None:
@@ -50,7 +53,7 @@ class Audit:
             self._file.close()
             self._file = None
 
-    def note(self, event: str, **facts: object) -> None:
+    def note(self, event: str, **facts: Any) -> None:
         """Write an event.
 
         Args:
@@ -60,5 +63,7 @@ class Audit:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"at": at, "event": event, **facts})
         logging.getLogger(LOGGER).warning("%s", line)
+        if self.heard is not None:
+            self.heard(event, facts)
         if self._file is not None:
             self._file.write(line + "\n")

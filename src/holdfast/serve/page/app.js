@@ -119,7 +119,7 @@ function Head({help}) {
     const link = store.link === "live" ? html`<span class="link-live"><i aria-hidden="true">●</i> live</span>`
         : store.link === "lost" ? html`<span class="link-lost"><i aria-hidden="true">○</i> stream lost, as of ${moment(store.asOf - store.skew)}</span>`
         : html`<span class="faint"><i aria-hidden="true">◐</i> connecting</span>`;
-    return html`<header class="head">
+    return html`<header class="top">
         <h1>holdfast</h1>
         <span class="prefix faint">${store.hello?.prefix ? `prefix ${shown(store.hello.prefix)}` : ""}</span>
         <span class="safe ${safe?.trouble ? "trouble" : ""}">${safe?.text ?? ""}</span>

@@ -59,8 +59,8 @@ export function Totals({store}) {
         <span><b>${counted(waiting)}</b> waiting</span>
         <span>longest wait <b>${waiting ? lasted(longest) : "–"}</b></span>
         <span><b>${taken}</b> taken away today</span>
-        <${Spark} points=${store.points} field=${1} label="held" />
-        <${Spark} points=${store.points} field=${2} label="waiting" />
+        <span class="sparks"><${Spark} points=${store.points} field=${1} label="held" />
+            <${Spark} points=${store.points} field=${2} label="waiting" /></span>
     </section>`;
 }
 
@@ -77,10 +77,11 @@ function Spark({points, field, label}) {
         if (!place.current) return;
         const stroke = getComputedStyle(place.current).color;
         plot.current = new uPlot({
-            width: 120, height: 20, legend: {show: false}, cursor: {show: false}, axes: [{show: false}, {show: false}],
+            width: 96, height: 20, legend: {show: false}, cursor: {show: false}, axes: [{show: false}, {show: false}],
             padding: [2, 0, 2, 0],
             scales: {
-                x: {range: (/** @type {unknown} */ _, /** @type {number} */ low, /** @type {number} */ high) => [high - 900, high]},
+                // A minute at least, so that the first seconds are no thick line.
+                x: {range: (/** @type {unknown} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(low, high - 60), high]},
                 y: {range: (/** @type {unknown} */ _, /** @type {number} */ low, /** @type {number} */ high) => [0, Math.max(1, high)]},
             },
             series: [{}, {stroke, width: 1.5, points: {show: false}}],
@@ -88,5 +89,5 @@ function Spark({points, field, label}) {
         return () => plot.current?.destroy();
     }, [now]);
     useEffect(() => plot.current?.setData(data), [points]);
-    return html`<span class="spark" title="The last 15 minutes"><span ref=${place} aria-hidden="true"></span> ${label}</span>`;
+    return html`<span class="spark" title="The last 15 minutes at most"><span ref=${place} aria-hidden="true"></span> ${label}</span>`;
 }

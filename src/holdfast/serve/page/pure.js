@@ -101,6 +101,8 @@ export function headline(nodes) {
         const all = shards > 1 ? "in each shard" : `of ${size} node${size === 1 ? "" : "s"}`;
         return {text: nodes.spare ? `safe to lose ${nodes.spare} ${all}` : `no node may fail now${where}`, trouble: null};
     }
+    const asked = nodes.nodes.filter(it => it.state === "connecting").length;
+    if (asked + nodes.spare >= 0) return {text: "asking the nodes", trouble: null};
     const guarded = nodes.nodes.filter(it => it.state === "guarded").length;
     const wait = guarded ? `${guarded} ${guarded === 1 ? "is" : "are"} guarded after a restart and will be used again soon.`
         : "Start the nodes that are down, or mend the network.";

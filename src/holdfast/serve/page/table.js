@@ -1,6 +1,6 @@
 // The table of locks: a window over all lines, driven by the keyboard or the mouse.
 import {html, useEffect, useLayoutEffect, useRef, useState} from "./vendor/preact.js";
-import {FILTERS, ROW, foot, lasted, seen, shown} from "./pure.js";
+import {FILTERS, NOTE, ROW, foot, lasted, seen, shown} from "./pure.js";
 
 /** @typedef {import("./stream.js").Store} Store */
 /** @typedef {import("./pure.js").Line} Line */
@@ -73,7 +73,7 @@ export function Table({store, lines, view, change, cursor, chosen, put, choose, 
     return html`<div class="table" role="grid" aria-label="Locks" aria-rowcount=${lines.length + 1} aria-colcount=${COLUMNS.length}
             id="grid" tabindex="0" aria-activedescendant=${cursor >= first && cursor < last ? `row-${cursor}` : null}>
         <div role="rowgroup"><div class="row head" role="row" aria-rowindex="1">
-            ${COLUMNS.map(it => html`<${Head} column=${it} view=${view} change=${change} />`)}
+            ${COLUMNS.map(it => html`<${ColumnHead} column=${it} view=${view} change=${change} />`)}
         </div></div>
         <div class="rows" role="rowgroup" ref=${box} tabindex="-1">
             <div class="all" role="presentation" style=${{height: `${lines.length * ROW}px`}}>
@@ -93,7 +93,7 @@ export function found(lines) {
 }
 
 /** @param {{column: typeof COLUMNS[number], view: View, change: (it: Partial<View>) => void}} props */
-function Head({column: [name, label, why], view, change}) {
+function ColumnHead({column: [name, label, why], view, change}) {
     if (name === "left") return html`<span class="left" role="columnheader" title=${why}>${label}</span>`;
     const sorted = view.column === name;
     const turn = () => change({column: name, down: sorted ? !view.down : name !== "name" && name !== "holder"});
@@ -112,12 +112,13 @@ function Row({line, at, now, current, chosen, open, left, put, choose}) {
     };
     const kind = line.kind === "exclusive" || line.depth ? "" : line.permits ? `${line.permits} held` : line.kind === "election" ? "leader" : line.kind;
     const opens = line.permits > 0;
+    const note = line.row?.[NOTE];
     return html`<div class="row line ${current ? "current" : ""} ${chosen ? "chosen" : ""} ${line.depth ? "part" : ""}" role="row" id=${`row-${at}`}
             aria-rowindex=${at + 2} aria-selected=${chosen} aria-expanded=${opens ? open : null} onClick=${click}
             style=${{transform: `translateY(${at * ROW}px)`}}>
         <span class="name" role="gridcell" title=${shown(line.name)}><b>${opens && (open ? "▾ " : "▸ ")}${shown(line.label)}</b>
             ${kind && html`<em>${kind}</em>`}${line.state === "split" && html`<em class="trouble">split</em>`}</span>
-        <span class="holder" role="gridcell" title=${shown(line.holder)}>${shown(line.holder)}</span>
+        <span class="holder" role="gridcell" title=${shown(line.holder)}><b>${shown(line.holder)}</b>${note && ` · ${shown(note)}`}</span>
         <span class="age number" role="gridcell">${line.asked === null ? "–" : lasted(now - line.asked)}</span>
         <span class="left number" role="gridcell">${left === undefined || opens ? "" : lasted(left)}</span>
         <span class="queue number ${line.queue ? "some" : ""}" role="gridcell">${line.queue}</span>
