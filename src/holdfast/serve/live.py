@@ -111,12 +111,12 @@ def _questions(watcher: Watcher) -> APIRouter:
     routes = APIRouter(prefix="/ui", include_in_schema=False)
 
     @routes.get("/stream")
-    async def stream(gateway: Host, client: Client) -> Response:
+    async def stream(request: Request, gateway: Host, client: Client) -> Response:
         gateway.demand(client, "look", "*")
         if len(watcher.scene.viewers) >= gateway.options.max_streams:
             raise Problem("too-many", "Too many pages are open: close some.", after=5.0, what="streams")
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(_told(watcher, gateway), headers=headers, media_type="text/event-stream")
+        return StreamingResponse(_told(watcher, gateway, request), headers=headers, media_type="text/event-stream")
 
     @routes.get("/lock")
     async def lock(gateway: Host, client: Client, name: Annotated[str, Query(min_length=1)]) -> dict[str, Any]:
@@ -147,11 +147,12 @@ def _left(found: LockStatus) -> int | None:
     return None if found.ttl_left is None else milliseconds(found.ttl_left)
 
 
-async def _told(watcher: Watcher, gateway: Gateway) -> AsyncIterator[str]:
+async def _told(watcher: Watcher, gateway: Gateway, request: Request) -> AsyncIterator[str]:
     """Tell one viewer what changes, until it leaves or the gateway ends."""
     viewer: Viewer = watcher.join()
     try:
-        while not gateway.draining:
+        # uvicorn says that a client has gone when it ends itself, too.
+        while not gateway.draining and not await request.is_disconnected():
             if (news := viewer.take(watcher.scene)) is not None:
                 kind, data = news
                 yield f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +19,8 @@ from holdfast.serve import app
 from holdfast.serve.watching import Watcher
 
 PATIENCE = 30.0  # seconds for anything that must happen
-# Restart guards that end while a test runs. All clients of a test have the same.
-MAX_TTL, TTL = 3.0, 1.0
+# Restart guards that end while a test runs, for nodes that no other test uses.
+QUICK = {"max_ttl": 4.0, "ttl": 2.0}
 
 
 class Gateway:
@@ -28,11 +28,12 @@ class Gateway:
 
     Args:
         nodes: The nodes.
+        times: Options of its client.
         options: Those of `holdfast.serve.app`.
     """
 
-    def __init__(self, nodes: Nodes, **options: Any) -> None:
-        self._nodes, self._options = nodes, options
+    def __init__(self, nodes: Nodes, times: Mapping[str, float] = {}, **options: Any) -> None:
+        self._nodes, self._times, self._options = nodes, dict(times), options
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
@@ -56,7 +57,7 @@ class Gateway:
         self._server = None
 
     async def _serve(self) -> None:
-        async with Holdfast(*self._nodes.urls, fresh=self._nodes.run_ids, max_ttl=MAX_TTL, ttl=TTL) as locks:
+        async with Holdfast(*self._nodes.urls, fresh=self._nodes.run_ids, **self._times) as locks:
             application = app(locks, **self._options)
             self.watcher = application.state.watcher
             config = uvicorn.Config(application, port=self.port, log_level="error", access_log=False, timeout_graceful_shutdown=1)
@@ -65,18 +66,20 @@ class Gateway:
 
 
 @contextmanager
-def gateway(nodes: Nodes, **options: Any) -> Iterator[Gateway]:
+def gateway(nodes: Nodes, times: Mapping[str, float] = {}, **options: Any) -> Iterator[Gateway]:
     """A gateway that runs."""
-    found = Gateway(nodes, **options)
+    found = Gateway(nodes, times, **options)
     found.start()
-    yield found
-    found.stop()
+    try:
+        yield found
+    finally:
+        found.stop()
 
 
 @contextmanager
-def client(nodes: Nodes, owner: str) -> Iterator[Threads]:
+def client(nodes: Nodes, owner: str, times: Mapping[str, float] = {}) -> Iterator[Threads]:
     """A client that works, with a name of its own."""
-    with Threads(*nodes.urls, fresh=nodes.run_ids, max_ttl=MAX_TTL, ttl=TTL, owner=owner) as locks:
+    with Threads(*nodes.urls, fresh=nodes.run_ids, owner=owner, **times) as locks:
         yield locks
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from serve.page.kit import PATIENCE, Gateway, client, gateway, line, opened, until
+from serve.page.kit import PATIENCE, QUICK, Gateway, client, gateway, line, opened, until
 
 from holdfast import LockLost
 from holdfast.embedded import Nodes
@@ -25,7 +25,7 @@ def own() -> Iterator[Nodes]:
 
 @pytest.fixture(scope="module")
 def forcing(own: Nodes) -> Iterator[Gateway]:
-    with gateway(own, allow_force=True) as found:
+    with gateway(own, QUICK, allow_force=True) as found:
         yield found
 
 
@@ -36,7 +36,7 @@ def holds(page: Any, name: str, who: str) -> None:
 @pytest.mark.timeout(120)
 def test_the_story(browser: Any, own: Nodes, forcing: Gateway) -> None:
     """Three workers and a queue; a node dies and comes back; a leader resigns; a lock is taken away."""
-    with client(own, "one") as one, client(own, "two") as two, client(own, "three") as three:
+    with client(own, "one", QUICK) as one, client(own, "two", QUICK) as two, client(own, "three", QUICK) as three:
         page = opened(browser, forcing.url)
         first = one.lock("deploy", note="build 7").acquire()
         waiters = [it.lock("deploy") for it in (two, three)]
@@ -56,7 +56,7 @@ def test_the_story(browser: Any, own: Nodes, forcing: Gateway) -> None:
         expect(page.locator(".safe")).to_have_text("safe to lose 1 of 5 nodes")
         expect(page.locator("[aria-live=polite]")).to_have_text("node node-4 went down")
         own.restart(4)
-        expect(page.locator(".node.guarded")).to_contain_text(re.compile(r"guarded.*[1-8] s left", re.DOTALL))
+        expect(page.locator(".node.guarded")).to_contain_text(re.compile(r"guarded.*[1-6] s left", re.DOTALL))
         expect(page.locator(".guard rect")).to_have_count(10)
         expect(page.locator(".node.up")).to_have_count(5)
 
@@ -117,6 +117,7 @@ def test_a_lock_that_changed_hands_is_not_taken(browser: Any, nodes: Nodes) -> N
     with gateway(nodes, allow_force=True) as serving, client(nodes, "one") as one, client(nodes, "two") as two:
         lease = one.lock("page:hands").acquire()
         page = opened(browser, serving.url)
+        page.fill("#filter", "page:")
         line(page, "page:hands").click()
         page.click("#take")
         page.fill("#reason", "it hangs")

@@ -89,6 +89,12 @@ function Page() {
         };
     }, []);
     heard = say;
+    useEffect(() => {
+        // What had the focus is gone, such as the button of a lock that is free now.
+        if (focused && !focused.isConnected && document.activeElement === document.body) {
+            document.getElementById(chosen === null ? "grid" : "detail")?.focus({preventScroll: true});
+        }
+    });
     const passed = store.known() - leftsAt;
     const shownLefts = Object.fromEntries(Object.entries(lefts).map(([name, it]) => [name, it === null ? null : it - passed]));
     const kind = chosen === null ? "" : store.rows.get(chosen)?.[0] ?? "";
@@ -138,6 +144,8 @@ let keys = {all: [], at: 0, go: () => {}, open: () => {}, close: () => {}, help:
 /** Tells those who listen. @type {(text: string) => void} */
 let heard = () => {};
 let wentTo = false;
+/** What had the focus last. @type {Element | null} */
+let focused = null;
 
 /** @param {KeyboardEvent} event */
 function pressed(event) {
@@ -198,6 +206,7 @@ const place = document.getElementById("page");
 if (place) {
     render(html`<${Page} />`, place);
     document.addEventListener("keydown", pressed);
+    document.addEventListener("focusin", it => { focused = it.target instanceof Element ? it.target : null; });
     document.getElementById("grid")?.focus();
     follow(store, told, () => new Promise(done => {
         given = () => {

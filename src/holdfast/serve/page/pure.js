@@ -54,11 +54,11 @@ export function escaped(character) {
 export function lasted(ms) {
     if (ms === null) return "–";
     const s = Math.max(0, ms) / 1000;
-    if (s < 9.95) return `${s.toFixed(1)} s`;
-    if (s < 60) return `${Math.floor(s)} s`;
-    if (s < 3600) return `${Math.floor(s / 60)} m`;
-    if (s < 86_400) return `${Math.floor(s / 3600)} h`;
-    return `${Math.floor(s / 86_400)} d`;
+    if (s < 9.95) return `${s.toFixed(1)}\u00a0s`;
+    if (s < 60) return `${Math.floor(s)}\u00a0s`;
+    if (s < 3600) return `${Math.floor(s / 60)}\u00a0m`;
+    if (s < 86_400) return `${Math.floor(s / 3600)}\u00a0h`;
+    return `${Math.floor(s / 86_400)}\u00a0d`;
 }
 
 /** A time of day, where the reader is. @param {number} at */
@@ -295,7 +295,7 @@ export function foot(pass, held, inView, left, now) {
     if (pass.why) return `${many}, not complete: ${shown(pass.why)}`;
     if (pass.complete_at === null) return `still looking: ${counted(pass.met ?? 0)} so far`;
     const every = lasted(Math.max(1000, pass.interval_ms));
-    return `${many} · complete ${lasted(now - pass.complete_at)} ago · looked at every ${every}`;
+    return `${many} · complete ${lasted(now - pass.complete_at)} ago · every ${every}`;
 }
 
 /**

@@ -53,7 +53,8 @@ export function Table({store, lines, view, change, cursor, chosen, put, choose, 
     useLayoutEffect(() => {
         const element = box.current;
         if (!element) return;
-        const measure = () => move({top: element.scrollTop, height: element.clientHeight});
+        // The heading stays in view, over the first line.
+        const measure = () => move({top: element.scrollTop, height: element.clientHeight - ROW});
         const observer = new ResizeObserver(measure);
         observer.observe(element);
         element.addEventListener("scroll", measure, {passive: true});
@@ -67,15 +68,15 @@ export function Table({store, lines, view, change, cursor, chosen, put, choose, 
         if (!element) return;
         const top = cursor * ROW;
         if (top < element.scrollTop) element.scrollTop = top;
-        else if (top + ROW > element.scrollTop + element.clientHeight) element.scrollTop = top + ROW - element.clientHeight;
+        else if (top + 2 * ROW > element.scrollTop + element.clientHeight) element.scrollTop = top + 2 * ROW - element.clientHeight;
     }, [cursor]);
     const now = store.known();
     return html`<div class="table" role="grid" aria-label="Locks" aria-rowcount=${lines.length + 1} aria-colcount=${COLUMNS.length}
-            id="grid" tabindex="0" aria-activedescendant=${cursor >= first && cursor < last ? `row-${cursor}` : null}>
-        <div role="rowgroup"><div class="row head" role="row" aria-rowindex="1">
+            id="grid" tabindex="0" ref=${box} aria-activedescendant=${cursor >= first && cursor < last ? `row-${cursor}` : null}>
+        <div class="heading" role="rowgroup"><div class="row head" role="row" aria-rowindex="1">
             ${COLUMNS.map(it => html`<${ColumnHead} column=${it} view=${view} change=${change} />`)}
         </div></div>
-        <div class="rows" role="rowgroup" ref=${box} tabindex="-1">
+        <div role="rowgroup">
             <div class="all" role="presentation" style=${{height: `${lines.length * ROW}px`}}>
                 ${inView.map((line, at) => html`<${Row} key=${`${line.depth} ${line.name}`} line=${line} at=${first + at} now=${now} put=${put}
                     choose=${choose} current=${first + at === cursor} chosen=${line.name === chosen && line.row !== null}
@@ -83,8 +84,8 @@ export function Table({store, lines, view, change, cursor, chosen, put, choose, 
             </div>
             ${!lines.length && html`<${Nothing} store=${store} view=${view} />`}
         </div>
-        <div class="foot" role="presentation">${foot(store.pass, store.rows.size, found(lines), store.left, now)}</div>
-    </div>`;
+    </div>
+    <div class="foot">${foot(store.pass, store.rows.size, found(lines), store.left, now)}</div>`;
 }
 
 /** How many locks these lines are. @param {Line[]} lines */
@@ -114,9 +115,9 @@ function Row({line, at, now, current, chosen, open, left, put, choose}) {
     const opens = line.permits > 0;
     const note = line.row?.[NOTE];
     return html`<div class="row line ${current ? "current" : ""} ${chosen ? "chosen" : ""} ${line.depth ? "part" : ""}" role="row" id=${`row-${at}`}
-            aria-rowindex=${at + 2} aria-selected=${chosen} aria-expanded=${opens ? open : null} onClick=${click}
+            aria-rowindex=${at + 2} aria-selected=${chosen} onClick=${click}
             style=${{transform: `translateY(${at * ROW}px)`}}>
-        <span class="name" role="gridcell" title=${shown(line.name)}><b>${opens && (open ? "▾ " : "▸ ")}${shown(line.label)}</b>
+        <span class="name" role="gridcell" aria-expanded=${opens ? open : null} title=${shown(line.name)}><b>${opens && (open ? "▾ " : "▸ ")}${shown(line.label)}</b>
             ${kind && html`<em>${kind}</em>`}${line.state === "split" && html`<em class="trouble">split</em>`}</span>
         <span class="holder" role="gridcell" title=${shown(line.holder)}><b>${shown(line.holder)}</b>${note && ` · ${shown(note)}`}</span>
         <span class="age number" role="gridcell">${line.asked === null ? "–" : lasted(now - line.asked)}</span>
