@@ -46,6 +46,7 @@ class Gate:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
+                self._gateway.metering.answered(message["status"])
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", instance.encode())]
             await send(message)
 
