@@ -22,11 +22,11 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(application: Any) -> AsyncIterator[Serving]:
+async def serving(application: Any, **more: Any) -> AsyncIterator[Serving]:
     """Serve an application on a port of its own."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=2))
+        server = uvicorn.Server(uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=2, **more))
         task = asyncio.create_task(server.serve(sockets=[listening]))
         while not server.started:
             await asyncio.sleep(0.01)

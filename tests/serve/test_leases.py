@@ -49,7 +49,7 @@ async def test_acquire_keep_and_release(client: httpx.AsyncClient, locks: Holdfa
     said = answer.json()
     assert (answer.status_code, said["state"], said["kind"]) == (201, "held", "exclusive")
     assert 9_000 < said["valid_ms"] <= 9_898
-    assert (said["ttl_ms"], said["keepalive_ms"], said["votes"]) == (10_000, 3_333, 5)
+    assert (said["ttl_ms"], said["keepalive_ms"], said["votes"] >= 3) == (10_000, 3_333, True)
     assert fences_in(answer.headers["fencing-token"]) == said["fences"] == {"leases:one": said["fence"]}
     assert (await locks.inspect("leases:one")).note == "local: import 4711"
     for either in (lease, said["id"]):

@@ -116,5 +116,7 @@ def _pointer(place: tuple[Any, ...]) -> str:
 
 async def _other(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if (problem := request.scope.get("holdfast.problem")) is not None:
+        return respond(request, problem)
     kind = _OWN.get(error.status_code, "malformed")
     return respond(request, Problem(kind, f"{request.method} {request.url.path}: {error.detail}"))
