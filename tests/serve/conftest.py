@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
@@ -23,3 +23,10 @@ async def client(locks: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app(locks, allow_force=True))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:7420") as client:
         yield client
+
+
+@pytest.fixture
+def own_nodes() -> Iterator[Nodes]:
+    """Nodes that a test may harm."""
+    with Nodes(5) as nodes:
+        yield nodes

@@ -11,13 +11,13 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from ..aio import Holdfast
 from ..errors import HoldfastError, readable
 from ..version import VERSION
-from . import live, looking
+from . import doing, electing, health, leasing, live, looking, rating
 from .gate import Gate
 from .gateway import Gateway
 from .options import Options, options_of
@@ -68,7 +68,8 @@ def app(locks: Holdfast, **options: Any) -> FastAPI:
 
 def _parts(options: Options) -> list[APIRouter]:
     """The routers that a gateway with these options has, in the order in which they are asked."""
-    return [looking.routes]
+    shown = [health.routes, looking.routes, electing.routes]
+    return shown if options.page_only else [leasing.routes, doing.routes, rating.routes, *shown]
 
 
 @asynccontextmanager
@@ -82,23 +83,26 @@ async def _lifespan(application: FastAPI) -> AsyncIterator[None]:
     gateway.audit.close()
 
 
-def respond(request: Request, problem: Problem) -> JSONResponse:
+def respond(request: Request, problem: Problem) -> Response:
     """Return the response for a problem."""
-    instance = request.scope["holdfast.instance"]
-    return JSONResponse(problem.document(instance), problem.status, problem.headers())
+    found, headers = problem.document(request.scope["holdfast.instance"]), problem.headers()
+    if leasing.prefers_text(request):
+        text = leasing.lines({**found, "state": problem.kind})
+        return Response(text, problem.status, {**headers, "content-type": "text/plain; charset=utf-8"})
+    return JSONResponse(found, problem.status, headers)
 
 
-async def _problem(request: Request, error: Exception) -> JSONResponse:
+async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
     return respond(request, error)
 
 
-async def _error(request: Request, error: Exception) -> JSONResponse:
+async def _error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HoldfastError)
     return respond(request, problem_of(error))
 
 
-async def _invalid(request: Request, error: Exception) -> JSONResponse:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     if any(it["type"] == "json_invalid" for it in found):
@@ -114,7 +118,9 @@ def _pointer(place: tuple[Any, ...]) -> str:
     return "".join(f"/{it}" for it in rest) if where == "body" else ".".join([where, *rest])
 
 
-async def _other(request: Request, error: Exception) -> JSONResponse:
+async def _other(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if (problem := request.scope.get("holdfast.problem")) is not None:
+        return respond(request, problem)
     kind = _OWN.get(error.status_code, "malformed")
     return respond(request, Problem(kind, f"{request.method} {request.url.path}: {error.detail}"))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from .gateway import Gateway
+from .gateway import BUSY, Gateway
 from .identity import identify
+from .limits import Limits
 from .problems import Problem
 
 Message = MutableMapping[str, Any]
@@ -33,6 +35,7 @@ class Gate:
         """Put the gate before an application."""
         self._app = app
         self._gateway = gateway
+        self._limits = Limits(gateway.options.max_requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -46,16 +49,17 @@ class Gate:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
+                self._gateway.metering.answered(message["status"])
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", instance.encode())]
             await send(message)
 
         try:
             self._check(scope, headers)
-            scope["holdfast.client"] = identify(
-                scope, headers, self._gateway.clients, self._gateway.options.trusted_proxies
-            )
-            bounded = _Bounded(receive)
-            await self._app(scope, bounded, sending)
+            client = identify(scope, headers, self._gateway.clients, self._gateway.options.trusted_proxies)
+            scope["holdfast.client"] = client
+            if not urgent(scope):
+                self._admit(client.name if client else (scope.get("client") or ("",))[0])
+            await self._app(scope, _Bounded(scope, receive), sending)
         except Problem as problem:
             await answer(sending, problem, instance)
 
@@ -72,17 +76,53 @@ class Gate:
             asked = urlsplit(origin.decode("latin-1")).netloc
             if asked != host:
                 raise Problem("forbidden", "Requests of pages from elsewhere may change nothing here.", scope="origin")
+        media = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         length = headers.get(b"content-length", b"0")
+        if (length != b"0" or b"transfer-encoding" in headers) and media != b"application/json":
+            raise Problem("not-json", "A body is JSON, and says so: `Content-Type: application/json`.")
         if length.isdigit() and int(length) > LARGEST:
             raise Problem("too-large", f"A body has at most {LARGEST} bytes, and this one has {int(length)}.")
+
+
+    def _admit(self, client: str) -> None:
+        """Refuse what can wait while the gateway is busy, or if its client asks too often.
+
+        Raises:
+            Problem: overloaded; or too-many.
+        """
+        lag = self._gateway.lag.now
+        if lag > BUSY:
+            detail = f"The gateway is {lag:.2f} s behind, and serves only keepalives and releases."
+            raise Problem("overloaded", detail, after=1.0)
+        wait = self._limits.take(client, time.monotonic())
+        if wait:
+            most = self._gateway.options.max_requests
+            detail = f"{client} may make {most} requests a second. `POST /v1/keepalive` keeps many leases in one."
+            raise Problem("too-many", detail, after=wait, what="requests")
+
+
+def urgent(scope: Scope) -> bool:
+    """Return whether a request comes before all others.
+
+    It keeps or releases a lease, or asks how the gateway is.
+    """
+    method, path = scope["method"], scope["path"]
+    if method == "POST":
+        ends: tuple[str, ...] = ("/keepalive",)
+    elif method == "DELETE":
+        return "/v1/leases/" in path
+    else:
+        ends = ("/healthz", "/readyz")
+    return bool(path.endswith(ends))
 
 
 class _Bounded:
     """Receives a body of a bounded size, also if the request does not say how long it is."""
 
-    __slots__ = ("_receive", "_seen")
+    __slots__ = ("_receive", "_scope", "_seen")
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._scope = scope
         self._receive = receive
         self._seen = 0
 
@@ -90,7 +130,9 @@ class _Bounded:
         message = await self._receive()
         self._seen += len(message.get("body", b""))
         if self._seen > LARGEST:
-            raise Problem("too-large", f"A body has at most {LARGEST} bytes.")
+            # FastAPI takes every exception here for a body that cannot be read. The scope tells which it was.
+            problem = self._scope["holdfast.problem"] = Problem("too-large", f"A body has at most {LARGEST} bytes.")
+            raise problem
         return message
 
 

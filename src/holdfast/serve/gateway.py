@@ -14,8 +14,13 @@ from . import identity
 from .audit import Audit
 from .identity import Clients, Identity
 from .lag import Lag
+from .leases import Leases
+from .metering import Metering
 from .options import Options
 from .problems import Problem
+
+# Seconds of lag above which only keepalives, releases and health are served.
+BUSY = 0.25
 
 ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
@@ -30,6 +35,9 @@ class Gateway:
         clients: The clients that may come. None: nobody is asked.
         audit: The audit log.
         lag: How late the event loop is.
+        leases: The leases of clients.
+        streams: How many event streams are open.
+        metering: Counts what it does.
         ending: Set once the gateway drains. Streams end then.
         began: When it was made, on the monotonic clock.
     """
@@ -41,6 +49,9 @@ class Gateway:
         self.clients: Clients | None = None
         self.audit = Audit(options.audit)
         self.lag = Lag()
+        self.leases = Leases(locks, self.name, options)
+        self.streams = 0
+        self.metering = Metering(self)
         self.ending = asyncio.Event()
         self.began = time.monotonic()
         self.reload()
@@ -63,6 +74,16 @@ class Gateway:
     def drain(self) -> None:
         """Grant nothing any more. Leases that are held can still be kept and released."""
         self.ending.set()
+        self.leases.drain()
+
+    def refuse_if_ending(self) -> None:
+        """Refuse to grant anything once the gateway is about to end.
+
+        Raises:
+            Problem: draining.
+        """
+        if self.draining:
+            raise Problem("draining", "This gateway is about to end. Ask another one, or ask again.", after=1.0)
 
     def demand(self, client: Identity, verb: str, *names: str) -> None:
         """Refuse a client that may not do this.

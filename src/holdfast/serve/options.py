@@ -6,6 +6,7 @@ Knows which there are, and what each may be. Must not know what they do.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from ..checks import known
 from ..errors import ConfigError
@@ -30,6 +31,8 @@ class Options:
         trusted_proxies: Networks such as "10.0.0.0/8", whose `X-Forwarded-Client-Cert` says who a
             client is.
         advertise: The address at which other gateways reach this one. None: it is the only one.
+        registry: The metrics that `/metrics` shows beside the gateway's own: a CollectorRegistry of
+            prometheus-client.
         max_leases: How many leases one client may have in this gateway, held or waited for.
         max_leases_in_all: How many leases all clients may have.
         max_waiters: How many of its leases one client may wait for at the same time.
@@ -47,6 +50,7 @@ class Options:
     audit: str | None = None
     trusted_proxies: tuple[str, ...] = ()
     advertise: str | None = None
+    registry: Any = None
     max_leases: int = 1_000
     max_leases_in_all: int = 50_000
     max_waiters: int = 1_000
