@@ -20,7 +20,7 @@ from fastapi.responses import Response, StreamingResponse
 from ..core import quorum
 from ..engine.crew import NodeStatus
 from ..recipes.inspection import LockStatus
-from . import looking
+from . import looking, streams
 from .asking import Client, Host
 from .assets import Asset, assets
 from .gateway import Gateway
@@ -113,10 +113,9 @@ def _questions(watcher: Watcher) -> APIRouter:
     @routes.get("/stream")
     async def stream(request: Request, gateway: Host, client: Client) -> Response:
         gateway.demand(client, "look", "*")
-        if len(watcher.scene.viewers) >= gateway.options.max_streams:
+        if gateway.streams >= gateway.options.max_streams:
             raise Problem("too-many", "Too many pages are open: close some.", after=5.0, what="streams")
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(_told(watcher, gateway, request), headers=headers, media_type="text/event-stream")
+        return StreamingResponse(_told(watcher, gateway, request), headers=streams.HEADERS, media_type="text/event-stream")
 
     @routes.get("/lock")
     async def lock(gateway: Host, client: Client, name: Annotated[str, Query(min_length=1)]) -> dict[str, Any]:
@@ -150,6 +149,7 @@ def _left(found: LockStatus) -> int | None:
 async def _told(watcher: Watcher, gateway: Gateway, request: Request) -> AsyncIterator[str]:
     """Tell one viewer what changes, until it leaves or the gateway ends."""
     viewer: Viewer = watcher.join()
+    gateway.streams += 1
     try:
         # uvicorn says that a client has gone when it ends itself, too.
         while not gateway.draining and not await request.is_disconnected():
@@ -159,4 +159,5 @@ async def _told(watcher: Watcher, gateway: Gateway, request: Request) -> AsyncIt
             # What it has never seen comes as fast as it can take it.
             await asyncio.sleep(0 if viewer.starting else PACE)
     finally:
+        gateway.streams -= 1
         watcher.leave(viewer)
