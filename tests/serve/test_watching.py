@@ -83,7 +83,7 @@ def test_without_a_majority_it_says_why_and_goes_on() -> None:
         for node in simulation.nodes[:2]:
             node.stop()
         await asyncio.sleep(20)
-        assert "nodes answered in time" in watcher.scene.progress()["why"]
+        assert "nodes are usable" in watcher.scene.progress()["why"]
         await watcher.close()
 
     simulated(main)

@@ -20,8 +20,8 @@ test("strangers' text is shown with escapes", () => {
     assert.equal(pure.shown("  a b "), "\\x20\\x20a b\\x20");
 });
 test("lengths of time", () => {
-    const said = [null, -5, 0, 200, 9949, 9950, 41_000, 59_999, 60_000, 3_599_000, 3_600_000, 86_400_000 * 12].map(it => pure.lasted(it).replace("\u00a0", " "));
-    assert.deepEqual(said, ["–", "0.0 s", "0.0 s", "0.2 s", "9.9 s", "9 s", "41 s", "59 s", "1 m", "59 m", "1 h", "12 d"]);
+    const said = [null, -5, 0, 200, 9949, 9999, 10_000, 41_000, 59_999, 60_000, 3_599_000, 3_600_000, 86_400_000 * 12].map(it => pure.lasted(it).replace("\u00a0", " "));
+    assert.deepEqual(said, ["–", "0.0 s", "0.0 s", "0.2 s", "9.9 s", "9.9 s", "10 s", "41 s", "59 s", "1 m", "59 m", "1 h", "12 d"]);
     assert.match(pure.moment(T), /^\d\d:\d\d:\d\d$/);
     assert.deepEqual([0, 999, 1000, 10412].map(pure.counted), ["0", "999", "1,000", "10,412"]);
 });
@@ -40,7 +40,7 @@ test("the headline", () => {
     assert.equal(pure.headline(nodes(["connecting", "connecting", "down"], -2, 0)).text, "asking the nodes");
     const lost = pure.headline(nodes(["up", "down", "down"], -1, 1));
     assert.equal(lost.text, "no quorum");
-    assert.match(lost.trouble ?? "", /^1 of the 3 nodes are up and 2 are needed\. .* Start the nodes/);
+    assert.match(lost.trouble ?? "", /^1 of the 3 nodes is up and 2 are needed\. .* Start the nodes/);
     assert.match(pure.headline(nodes(["up", "guarded", "guarded"], -1, 1)).trouble ?? "", /2 are guarded/);
     assert.match(pure.headline(nodes(["up", "guarded", "down"], -1, 1)).trouble ?? "", /1 is guarded/);
     const shards = {nodes: [node("a", "up", {shard: "x"}), node("b", "down", {shard: "y"})], majority: 1, up: 0, spare: -1};
@@ -54,6 +54,10 @@ test("nodes: signs, guards, clocks and news", () => {
     const before = [node("redis://a:1"), node("redis://b:1", "down"), node("redis://c:1", "guarded")];
     const after = [node("redis://a:1", "down"), node("redis://b:1", "guarded"), node("redis://c:1"), node("redis://d:1")];
     assert.deepEqual(pure.transitions(before, after), ["node a:1 went down", "node b:1 is back and guarded", "node c:1 is up"]);
+});
+test("why a node is down", () => {
+    assert.deepEqual(["[Errno 111] Connect call failed", "[Errno 113] No route\n", "silent for 1 s"].map(pure.reason),
+        ["connection refused", "No route\\n", "silent for 1 s"]);
 });
 test("lines are sorted", () => {
     const rows = {b: row({asked: T - 5, who: "z"}), a: row({asked: T, waiting: 2}), c: row({kind: "read", asked: null, hot: 50})};
@@ -117,7 +121,7 @@ test("the foot says how complete the table is", () => {
     assert.equal(said({...pass, complete_at: null, met: null}, 0, 0, 0, T), "still looking: 0 so far");
     assert.equal(said(pass, 10412, 10412, 0, T + 800), "10,412 · complete 0.8 s ago · every 1.0 s");
     assert.equal(said(pass, 100, 7, 0, T + 800), "7 of 100 · complete 0.8 s ago · every 1.0 s");
-    assert.equal(said({...pass, why: "no\nquorum"}, 100, 100, 0, T), "100, not complete: no\\nquorum");
+    assert.equal(said({...pass, why: "no quorum (waited 0.1 s). Look at:\n a"}, 100, 100, 0, T), "100, not complete: no quorum (waited 0.1 s)");
 });
 test("tenures on a strip", () => {
     const of = (first, last) => ({who: "a", fence: 1, first, last});

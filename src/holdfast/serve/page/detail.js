@@ -1,6 +1,6 @@
 // One lock: its holder, its queue, its nodes and who had it before. And what was taken away.
 import {html, useEffect, useState} from "./vendor/preact.js";
-import {lasted, moment, shortened, shown, strip} from "./pure.js";
+import {lasted, moment, sentence, shortened, shown, strip} from "./pure.js";
 import {ask, query} from "./stream.js";
 
 /** @typedef {import("./stream.js").Store} Store */
@@ -44,7 +44,7 @@ export function Detail({store, name, kind, take, close}) {
         ${name === null ? html`<${Audit} store=${store} />` : html`
             <header><h2>${shown(name)}</h2><span class="faint">${kind}</span>
                 <button class="plain" onClick=${close} title="Close (Escape)" aria-label="Close">✕</button></header>
-            ${found.why && html`<p class="trouble">${shown(found.why)}</p>`}
+            ${found.why && html`<p class="trouble">${sentence(found.why)}</p>`}
             ${!detail && !found.why && html`<p class="faint">looking…</p>`}
             ${detail && html`<${Whole} detail=${detail} at=${found.at} store=${store} take=${take} />`}`}
     </aside>`;

@@ -1,6 +1,6 @@
 // The nodes, and the line of totals with what it was in the last fifteen minutes.
 import {html, useEffect, useLayoutEffect, useRef} from "./vendor/preact.js";
-import {ahead, counted, guarded, lasted, shortened, shown, sign} from "./pure.js";
+import {ahead, counted, guarded, lasted, reason, shortened, shown, sign} from "./pure.js";
 import {theme} from "./theme.js";
 
 /** @typedef {import("./stream.js").Store} Store */
@@ -21,7 +21,7 @@ function Node({node, name, passed}) {
     const since = node.since_ms + passed;
     const state = node.state === "up" ? `up ${lasted((node.uptime_ms ?? node.since_ms) + passed)}`
         : node.state === "down" ? `down ${lasted(since)}` : node.state;
-    const why = [...node.warnings, ...node.cause && node.state !== "guarded" ? [node.cause] : []].map(shown).join(", ");
+    const why = [...node.warnings.map(shown), ...node.cause && node.state !== "guarded" ? [reason(node.cause)] : []].join(", ");
     return html`<div class="node ${node.state}" title=${shown(node.node)}>
         <span class="sign" aria-hidden="true">${sign(node.state)}</span>
         <span class="name">${node.shard ? `${shown(node.shard)} ` : ""}${shown(name)}</span>

@@ -54,7 +54,7 @@ export function escaped(character) {
 export function lasted(ms) {
     if (ms === null) return "–";
     const s = Math.max(0, ms) / 1000;
-    if (s < 9.95) return `${s.toFixed(1)}\u00a0s`;
+    if (s < 10) return `${(Math.floor(s * 10) / 10).toFixed(1)}\u00a0s`;
     if (s < 60) return `${Math.floor(s)}\u00a0s`;
     if (s < 3600) return `${Math.floor(s / 60)}\u00a0m`;
     if (s < 86_400) return `${Math.floor(s / 3600)}\u00a0h`;
@@ -108,9 +108,25 @@ export function headline(nodes) {
         : "Start the nodes that are down, or mend the network.";
     return {
         text: `no quorum${where}`,
-        trouble: `${nodes.up} of the ${shards > 1 ? "shard's" : size} nodes are up and ${nodes.majority} are needed. `
+        trouble: `${nodes.up} of the ${shards > 1 ? "shard's" : size} nodes ${nodes.up === 1 ? "is" : "are"} up and ${nodes.majority} are needed. `
             + `No lock can be acquired or renewed, and locks that are held run out. ${wait}`,
     };
+}
+
+/**
+ * The first sentence of a message: the nodes, which it lists after that, are on the page anyway.
+ * @param {string} why
+ */
+export function sentence(why) {
+    return shown(why.split("\n")[0].split(". ")[0]);
+}
+
+/**
+ * Why a node is down, without what only a program needs.
+ * @param {string} cause
+ */
+export function reason(cause) {
+    return /^\[Errno (111|61)\]/.test(cause) ? "connection refused" : shown(cause.replace(/^\[Errno \d+\] /, ""));
 }
 
 /**
@@ -292,7 +308,7 @@ export function foot(pass, held, inView, left, now) {
     if (left) return `loading: ${counted(held)} of ${counted(held + left)}`;
     if (!pass) return "looking";
     const many = inView === held ? counted(held) : `${counted(inView)} of ${counted(held)}`;
-    if (pass.why) return `${many}, not complete: ${shown(pass.why)}`;
+    if (pass.why) return `${many}, not complete: ${sentence(pass.why)}`;
     if (pass.complete_at === null) return `still looking: ${counted(pass.met ?? 0)} so far`;
     const every = lasted(Math.max(1000, pass.interval_ms));
     return `${many} · complete ${lasted(now - pass.complete_at)} ago · every ${every}`;

@@ -1,6 +1,6 @@
 // The table of locks: a window over all lines, driven by the keyboard or the mouse.
 import {html, useEffect, useLayoutEffect, useRef, useState} from "./vendor/preact.js";
-import {FILTERS, NOTE, ROW, foot, lasted, seen, shown} from "./pure.js";
+import {FILTERS, NOTE, ROW, foot, lasted, seen, sentence, shown} from "./pure.js";
 
 /** @typedef {import("./stream.js").Store} Store */
 /** @typedef {import("./pure.js").Line} Line */
@@ -133,7 +133,7 @@ function Nothing({store, view}) {
         return html`<div class="nothing" role="row"><div role="gridcell"><p>No lock ${view.text ? html`has <code>${shown(view.text)}</code> in its name, holder or note` : `is in “${view.filter}”`}.</p></div></div>`;
     }
     if (!store.pass || store.pass.complete_at === null || store.left) {
-        return html`<div class="nothing" role="row"><div role="gridcell"><p class="faint">${store.pass?.why ? shown(store.pass.why) : "looking…"}</p></div></div>`;
+        return html`<div class="nothing" role="row"><div role="gridcell"><p class="faint">${store.pass?.why ? sentence(store.pass.why) : "looking…"}</p></div></div>`;
     }
     return html`<div class="nothing" role="row"><div role="gridcell">
         <p>No lock is held. This one appears here while it is:</p>
