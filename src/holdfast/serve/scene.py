@@ -198,7 +198,7 @@ class Viewer:
         self.dirty: set[str] = set()
         # Names that it has never been told of.
         self._start = set(names)
-        # Kinds of messages, that which waits longest first.
+        # Kinds of messages. The one that waits longest comes first.
         self._pending = dict.fromkeys(("hello", "snapshot", "nodes", "totals", "audit"))
 
     @property
@@ -207,7 +207,7 @@ class Viewer:
         return "snapshot" in self._pending
 
     def note(self, kind: str) -> None:
-        """Take note that there is news of this kind."""
+        """Take note of news of this kind."""
         self._pending.setdefault(kind)
 
     def changed(self, name: str) -> None:

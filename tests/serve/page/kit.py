@@ -134,7 +134,8 @@ def line(page: Any, name: str) -> Any:
 # Pairs of what a reader sees that lie over each other.
 OVERLAPS = """() => {
     const seen = [...document.querySelectorAll(
-        ".top > *, .top .status > *, .alarm, .node > *, .totals > *, .filters > *, .chip, .row.head > *, .foot, .detail header > *, dl > *, .detail > *, .actions > *, dialog label")]
+        ".top > *, .top .status > *, .alarm, .node > *, .totals > *, .filters > *, .chip, .row.head > *, .foot, " +
+        ".detail header > *, dl > *, .detail > *, .actions > *, dialog label")]
         .filter(it => it.checkVisibility() && it.getBoundingClientRect().width > 1);
     const found = [];
     for (const [at, a] of seen.entries()) for (const b of seen.slice(at + 1)) {
@@ -142,13 +143,17 @@ OVERLAPS = """() => {
         // What is scrolled out of view in one part lies under another part, where nobody sees it.
         if (a.closest(".detail, .nodes, dialog") !== b.closest(".detail, .nodes, dialog")) continue;
         const p = a.getBoundingClientRect(), q = b.getBoundingClientRect();
-        const x = Math.min(p.right, q.right) - Math.max(p.left, q.left), y = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
-        if (x > 1 && y > 1) found.push(`${a.className || a.tagName} "${a.textContent.slice(0, 20)}" over ${b.className || b.tagName} "${b.textContent.slice(0, 20)}"`);
+        const x = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+        const y = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+        const [one, two] = [a, b].map(it => `${it.className || it.tagName} "${it.textContent.slice(0, 20)}"`);
+        if (x > 1 && y > 1) found.push(`${one} over ${two}`);
     }
     if (document.documentElement.scrollWidth > document.documentElement.clientWidth) found.push("wider than the window");
     // What is cut off and has no tooltip cannot be read.
-    for (const it of document.querySelectorAll(".top *, .totals > *, .chip, .foot, .row.head button, .node .state, .node .trip, .guard span, .line .number")) {
-        if (it.checkVisibility() && it.scrollWidth > it.clientWidth + 1 && getComputedStyle(it).display !== "inline" && !it.closest(".unseen"))
+    const whole = ".top *, .totals > *, .chip, .foot, .row.head button, .node .state, .node .trip, .guard span, .line .number";
+    for (const it of document.querySelectorAll(whole)) {
+        const cut = it.scrollWidth > it.clientWidth + 1 && getComputedStyle(it).display !== "inline";
+        if (it.checkVisibility() && cut && !it.closest(".unseen"))
             found.push(`cut off: ${it.className || it.tagName} "${it.textContent.slice(0, 30)}"`);
     }
     return found;
