@@ -117,7 +117,7 @@ async def test_a_lease_belongs_to_its_client(locks: Holdfast, tokens: Path) -> N
         assert (seen["client"], seen["names"], seen["id"]) == ("importer", ["invoice:own"], None)
         assert (await locks.inspect("invoice:own")).note == "importer: nightly: x"
         statuses = [
-            (await client.put(f"/v1/leases/another-lease-{at:03}", json=lease(f"invoice:{at}"), headers=bearer("importer"))).status_code
+            (await client.put(f"/v1/leases/a-lease-number-{at}", json=lease(f"invoice:{at}"), headers=bearer("importer"))).status_code
             for at in range(2)
         ]
         assert statuses == [201, 429]
