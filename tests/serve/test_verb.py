@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import trustme
-from cli.kit import Command, lines, until
+from cli.kit import Command, until
 from serve.serving import address
 
 from holdfast import Holdfast
@@ -75,7 +75,7 @@ def test_a_command_and_a_client_of_the_gateway_keep_each_other_out(holdfast: Com
     with holdfast.started("serve", *ANY, **PIPES) as process, locks_of(nodes) as locks:
         url = address(process)
         first = put(url, "a-lease-before-a-command", "verb:both").json()
-        with holdfast.started("run", "--json", "verb:both", "--", "sleep", "0.5", **PIPES) as command:
+        with holdfast.started("run", "verb:both", "--", "sh", "-c", "echo $HOLDFAST_FENCE; sleep 0.5", **PIPES) as command:
             until(lambda: len(locks.inspect("verb:both").queue) == 1)
             # The second client asks later than the command, and is behind it.
             waits = put(url, "a-lease-after-a-command", "verb:both", wait_ms=100, linger_ms=10_000).json()
@@ -83,10 +83,10 @@ def test_a_command_and_a_client_of_the_gateway_keep_each_other_out(holdfast: Com
             httpx.delete(f"{url}/v1/leases/a-lease-before-a-command")
             last = put(url, "a-lease-after-a-command", "verb:both", wait_ms=20_000, linger_ms=10_000).json()
             assert command.wait(10) == 0
-            assert command.stderr is not None
-            (held,) = [it for it in lines(command.stderr.read()) if it["event"] == "acquired"]
+            assert command.stdout is not None
+            fence = int(command.stdout.read())
         assert last["state"] == "held"
-        assert first["fence"] < held["fence"] < last["fence"]
+        assert first["fence"] < fence < last["fence"]
         httpx.delete(f"{url}/v1/leases/a-lease-after-a-command")
 
 
