@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
+from cli.kit import Command
 
 from holdfast.aio import Holdfast
 from holdfast.embedded import Nodes
@@ -30,3 +32,9 @@ def own_nodes() -> Iterator[Nodes]:
     """Nodes that a test may harm."""
     with Nodes(5) as nodes:
         yield nodes
+
+
+@pytest.fixture
+def holdfast(tmp_path: Path, nodes: Nodes) -> Command:
+    """The command, in an environment that names the nodes that no test harms."""
+    return Command(tmp_path, nodes.environment)

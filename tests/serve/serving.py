@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -36,3 +38,12 @@ async def serving(application: Any, **more: Any) -> AsyncIterator[Serving]:
         finally:
             server.should_exit = True
             await task
+
+
+def address(process: subprocess.Popen[str]) -> str:
+    """Where a gateway that was started says that it serves."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"serving at (\S+)", line):
+            return found[1]
+    raise AssertionError("the gateway has ended")

@@ -348,7 +348,6 @@ def _serve(parser: Parser) -> None:
     group.add_argument(
         "--drain", metavar="DUR", type=duration, help="how long leases may end after SIGTERM (default: --max-ttl)"
     )
-    group.add_argument("--advertise", metavar="URL", help="where other gateways behind the same address reach this one")
     group.add_argument(
         "--max-requests", metavar="N", type=int, default=200, help="requests a second of a client (default 200)"
     )

@@ -87,7 +87,6 @@ def _settings(options: Namespace, host: str) -> dict[str, Any]:
         "host_names": tuple(dict.fromkeys(it.lower() for it in names)),
         "audit": options.audit,
         "trusted_proxies": tuple(options.trust_proxy),
-        "advertise": options.advertise,
         "max_requests": options.max_requests,
     }
 

@@ -180,10 +180,12 @@ async def waits(gateway: Gateway, hold: Hold) -> Waits:
 def said(request: Request, answer: BaseModel, status: int = 200) -> Response:
     """Answer in JSON, or in lines for a shell if the client prefers text."""
     headers = {"cache-control": "no-store"}
-    if isinstance(answer, Held) and answer.fences:
-        headers[FENCING_TOKEN] = header_of(answer.fences)
+    fences = header_of(answer.fences) if isinstance(answer, Held) and answer.fences else ""
+    if fences:
+        headers[FENCING_TOKEN] = fences
     if prefers_text(request):
-        return Response(lines(answer.model_dump()), status, headers, "text/plain; charset=utf-8")
+        facts = answer.model_dump() | ({"fencing_token": fences} if fences else {})
+        return Response(lines(facts), status, headers, "text/plain; charset=utf-8")
     return Response(answer.model_dump_json(), status, headers, "application/json")
 
 

@@ -30,7 +30,6 @@ class Options:
         audit: A file for the audit log. It is always written to the logger `holdfast.audit`, too.
         trusted_proxies: Networks such as "10.0.0.0/8", whose `X-Forwarded-Client-Cert` says who a
             client is.
-        advertise: The address at which other gateways reach this one. None: it is the only one.
         registry: The metrics that `/metrics` shows beside the gateway's own: a CollectorRegistry of
             prometheus-client.
         max_leases: How many leases one client may have in this gateway, held or waited for.
@@ -49,7 +48,6 @@ class Options:
     host_names: tuple[str, ...] = LOCAL
     audit: str | None = None
     trusted_proxies: tuple[str, ...] = ()
-    advertise: str | None = None
     registry: Any = None
     max_leases: int = 1_000
     max_leases_in_all: int = 50_000
@@ -63,8 +61,6 @@ class Options:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{name} is a whole number of at least 1, not {value!r}")
-        if self.advertise is not None and not self.advertise.startswith(("http://", "https://")):
-            raise ConfigError(f"advertise is an address such as http://10.0.0.7:7420, not {self.advertise!r}")
 
 
 _COUNTS = ("max_leases", "max_leases_in_all", "max_waiters", "max_waiters_in_all", "max_requests", "max_streams")

@@ -39,7 +39,6 @@ KINDS: dict[str, tuple[int, str]] = {
     "kind-mismatch": (409, "This lease is of another kind."),
     "lost": (410, "The lease is lost: stop what it protected."),
     "released": (410, "The lease was released."),
-    "gateway-gone": (410, "The gateway that had the lease is gone."),
     "not-the-holder": (412, "Another client holds the lock by now."),
     "too-large": (413, "The body is too large."),
     "name-too-long": (414, "The name is too long."),
