@@ -116,7 +116,7 @@ def main() -> None:
         nodes = stack.enter_context(Nodes(5, tcp=True))
         started(stack, nodes, str(ROOT / "examples/crowd.py"), "--changes", "2")
         gateway = started(stack, nodes, "-m", "holdfast", "serve", "--bind", f"127.0.0.1:{PORT}", "--allow-force")
-        time.sleep(3)
+        time.sleep(10)
         tool = stack.enter_context(sync_playwright())
         browser = tool.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         stack.callback(browser.close)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ import httpx
 import psutil
 from browser import chromium  # docs/site
 from playwright.sync_api import sync_playwright
-from serve.page.kit import commands
+from serve.page.kit import commands, until
 
 from holdfast.embedded import Nodes
 
@@ -66,6 +67,12 @@ def running(nodes: Nodes, *words: str) -> Iterator[psutil.Process]:
         process.wait()
 
 
+def listening() -> bool:
+    """Whether the gateway is there."""
+    with socket.socket() as there:
+        return there.connect_ex(("127.0.0.1", PORT)) == 0
+
+
 async def looks(stop: threading.Event) -> None:
     """One more viewer, which reads everything and shows nothing."""
     async with httpx.AsyncClient(timeout=30) as client:
@@ -96,6 +103,7 @@ def used(process: psutil.Process) -> float:
 def measured(options: argparse.Namespace, nodes: Nodes, stack: ExitStack) -> None:
     gateway = stack.enter_context(running(nodes, "-m", "holdfast", "serve", "--bind", f"127.0.0.1:{PORT}"))
     stack.enter_context(running(nodes, str(ROOT / "examples/crowd.py"), "--held", str(options.held), "--changes", str(options.changes)))
+    until(listening)
     time.sleep(3 + options.held / 500)
     tool = stack.enter_context(sync_playwright())
     flags = ["--no-sandbox", "--enable-precise-memory-info", "--js-flags=--expose-gc"]
@@ -154,7 +162,7 @@ def main() -> None:
     with Nodes(5) as nodes, ExitStack() as stack:
         measured(options, nodes, stack)
     with Nodes(3) as nodes, running(nodes, "-m", "holdfast", "serve", "--bind", f"127.0.0.1:{PORT}"):
-        time.sleep(2)
+        until(listening)
         asyncio.run(glance())
         time.sleep(15)
         before = commands(nodes)

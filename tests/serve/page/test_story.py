@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,8 +43,6 @@ def test_the_story(browser: Any, own: Nodes, forcing: Gateway) -> None:
         waiters = [it.lock("deploy") for it in (two, three)]
         leadership = three.election("poller", "http://three").campaign()
         # Those who wait do it in threads of their own.
-        import threading
-
         second: list[Any] = []
         threading.Thread(target=lambda: second.append(waiters[0].acquire()), daemon=True).start()
         holds(page, "deploy", "one · build 7")
