@@ -16,6 +16,7 @@ from types import ModuleType
 
 import pytest
 
+import holdfast
 from holdfast.embedded import Nodes
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -199,11 +200,12 @@ def test_all_examples_are_listed() -> None:
 def test_the_crowd_works_on_the_nodes_that_it_is_given() -> None:
     with Nodes(3) as nodes:
         command = [sys.executable, str(FOLDER / "crowd.py"), "--held", "5", "--changes", "50", "--seconds", "3"]
-        with subprocess.Popen(command, env={**os.environ, **nodes.environment}) as crowd, Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
-            seen = set()
-            while crowd.poll() is None:
-                seen |= {it.partition(":")[0] for it in locks.names()}
-                time.sleep(0.1)
+        seen = set()
+        with subprocess.Popen(command, env={**os.environ, **nodes.environment}) as crowd:
+            with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+                while crowd.poll() is None:
+                    seen |= {it.partition(":")[0] for it in locks.names()}
+                    time.sleep(0.1)
         assert crowd.returncode == 0
         assert seen >= {"deploy", "catalog", "poller[election]", "shard", "invoice", "gpu[slot 0]"}
 

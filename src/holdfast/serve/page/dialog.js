@@ -22,8 +22,11 @@ function Dialog({title, close, children}) {
     const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
     useEffect(() => {
         const before = document.activeElement;
-        element.current?.showModal();
+        const dialog = element.current;
+        dialog?.showModal();
         return () => {
+            // While it is open, nothing else can have the focus.
+            dialog?.close();
             if (before instanceof HTMLElement && before.isConnected) before.focus();
             else document.getElementById("grid")?.focus();
         };
