@@ -19,7 +19,13 @@ from typing import Any
 GATEWAY = os.environ.get("HOLDFAST_GATEWAY", "http://127.0.0.1:7420")
 TOKEN = os.environ.get("HOLDFAST_GATEWAY_TOKEN", "")
 TTL = int(os.environ.get("TTL_MS", "10000"))
+# A clock that goes on while the machine sleeps, as the gateway's does.
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 OVER = {"lost", "released", "unknown-lease", "gateway-gone"}
+
+
+def now() -> float:
+    return time.clock_gettime(CLOCK)
 
 
 class Lease:
@@ -34,14 +40,14 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        return time.monotonic() < self.until
+        return now() < self.until
 
     def ask(self, method: str, path: str, body: dict[str, Any], patience: float) -> str:
         """Send a request. Returns the state that the answer says; empty if none came."""
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
         request = urllib.request.Request(f"{GATEWAY}{self.path}{path}", json.dumps(body).encode(), headers, method=method)
         # Count from before it is sent: the answer may be on its way for long.
-        sent = time.monotonic()
+        sent = now()
         try:
             with urllib.request.urlopen(request, timeout=patience) as answer:
                 self.said = json.load(answer)
@@ -65,11 +71,11 @@ def main(name: str, *command: str) -> int:
         time.sleep(0 if state == "waiting" else 1)
     process = subprocess.Popen(command, env={**os.environ, "FENCING_TOKEN": lease.fencing_token}, start_new_session=True)
     while process.poll() is None:
-        left = lease.until - time.monotonic()
+        left = lease.until - now()
         try:
             process.wait(min(lease.said.get("keepalive_ms", TTL / 3) / 1000, max(0.0, left)))
         except subprocess.TimeoutExpired:
-            left = max(0.01, lease.until - time.monotonic())
+            left = max(0.01, lease.until - now())
             if lease.ask("POST", "/keepalive", {}, left) == "lost" or not lease.held:
                 print("client.py: the lock is lost", file=sys.stderr)
                 os.killpg(process.pid, signal.SIGKILL)

@@ -63,13 +63,13 @@ beat() {
         esac
     done
     echo "client.sh: the lock is lost" >&2
-    kill -KILL -- "-$command"
+    kill -s KILL -- "-$command"
 }
 beat >/dev/null &
 beater=$!
 
 wait "$command"
 status=$?
-kill -KILL "$beater" 2>/dev/null
+kill -s KILL "$beater" 2>/dev/null
 ask DELETE '' '{}' 3
 exit "$status"

@@ -90,7 +90,7 @@ class Gate:
         Raises:
             Problem: overloaded; or too-many.
         """
-        lag = self._gateway.lag.now
+        lag = self._gateway.lag.late
         if lag > BUSY:
             detail = f"The gateway is {lag:.2f} s behind, and serves only keepalives and releases."
             raise Problem("overloaded", detail, after=1.0)
