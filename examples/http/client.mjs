@@ -11,7 +11,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 const gateway = process.env.HOLDFAST_GATEWAY ?? "http://127.0.0.1:7420";
 const token = process.env.HOLDFAST_GATEWAY_TOKEN ?? "";
 const ttl = Number(process.env.TTL_MS ?? 10000);
-const over = new Set(["lost", "released", "unknown-lease", "gateway-gone"]);
+const over = new Set(["lost", "released", "unknown-lease"]);
 const later = new Set(["", "draining", "overloaded", "no-quorum", "too-many"]);
 
 class Lease {

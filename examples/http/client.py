@@ -1,6 +1,4 @@
-"""Run a command while holding a lock, by way of `holdfast serve`. Needs nothing but Python.
-
-    client.py NAME COMMAND [ARG...]
+"""Run a command while holding a lock, by way of `holdfast serve`: client.py NAME COMMAND [ARG...]
 
 The command gets FENCING_TOKEN, for the requests that it makes.
 """
@@ -19,29 +17,30 @@ from typing import Any
 GATEWAY = os.environ.get("HOLDFAST_GATEWAY", "http://127.0.0.1:7420")
 TOKEN = os.environ.get("HOLDFAST_GATEWAY_TOKEN", "")
 TTL = int(os.environ.get("TTL_MS", "10000"))
-OVER = {"lost", "released", "unknown-lease", "gateway-gone"}
+# A clock that goes on while the machine sleeps, as the gateway's does.
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+OVER = {"lost", "released", "unknown-lease"}
+
+
+def now() -> float:
+    return time.clock_gettime(CLOCK)
 
 
 class Lease:
-    """A lease of a lock. It is held for certain only while `held` is true."""
+    """A lease of a lock. It is held for certain only before `until`."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.path = f"/v1/leases/{secrets.token_hex(16)}"
         self.until = 0.0
         self.said: dict[str, Any] = {}
         self.fencing_token = ""
-
-    @property
-    def held(self) -> bool:
-        return time.monotonic() < self.until
 
     def ask(self, method: str, path: str, body: dict[str, Any], patience: float) -> str:
         """Send a request. Returns the state that the answer says; empty if none came."""
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
         request = urllib.request.Request(f"{GATEWAY}{self.path}{path}", json.dumps(body).encode(), headers, method=method)
         # Count from before it is sent: the answer may be on its way for long.
-        sent = time.monotonic()
+        sent = now()
         try:
             with urllib.request.urlopen(request, timeout=patience) as answer:
                 self.said = json.load(answer)
@@ -57,7 +56,7 @@ class Lease:
 
 
 def main(name: str, *command: str) -> int:
-    lease, asked = Lease(name), {"names": [name], "ttl_ms": TTL, "wait_ms": 20_000}
+    lease, asked = Lease(), {"names": [name], "ttl_ms": TTL, "wait_ms": 20_000}
     while (state := lease.ask("PUT", "", asked, 30)) != "held":
         if state not in ("waiting", "", "draining", "overloaded", "no-quorum", "too-many"):
             print(f"client.py: {lease.said['detail']}", file=sys.stderr)
@@ -65,12 +64,10 @@ def main(name: str, *command: str) -> int:
         time.sleep(0 if state == "waiting" else 1)
     process = subprocess.Popen(command, env={**os.environ, "FENCING_TOKEN": lease.fencing_token}, start_new_session=True)
     while process.poll() is None:
-        left = lease.until - time.monotonic()
         try:
-            process.wait(min(lease.said.get("keepalive_ms", TTL / 3) / 1000, max(0.0, left)))
+            process.wait(min(TTL / 3000, max(0.0, lease.until - now())))
         except subprocess.TimeoutExpired:
-            left = max(0.01, lease.until - time.monotonic())
-            if lease.ask("POST", "/keepalive", {}, left) == "lost" or not lease.held:
+            if lease.ask("POST", "/keepalive", {}, max(0.01, lease.until - now())) == "lost" or now() >= lease.until:
                 print("client.py: the lock is lost", file=sys.stderr)
                 os.killpg(process.pid, signal.SIGKILL)
     lease.ask("DELETE", "", {}, 3)

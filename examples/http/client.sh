@@ -19,6 +19,8 @@ now() {
     echo $((${up%.*} * 1000 + (1${up#*.} - 100) * 10))
 }
 
+seconds() { printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)); }
+
 # Sends a request, and sets the variables that are in the answer. METHOD PATH BODY SECONDS
 ask() {
     state=
@@ -34,7 +36,7 @@ while [ "$until" -eq 0 ]; do
     sent=$(now)
     ask PUT '' "{\"names\": [\"$name\"], \"ttl_ms\": $ttl, \"wait_ms\": 20000}" 30 || sleep 1
     case $state in
-        held) until=$((sent + valid_ms)) ;;
+        held) until=$((sent + valid_ms - 10)) ;; # the clock counts hundredths
         waiting | '') ;;
         draining | overloaded | no-quorum | too-many) sleep 1 ;;
         *)
@@ -51,25 +53,25 @@ setsid "$@" &
 command=$!
 
 # Extends the lease until it is lost, and then ends the command with all processes of its group.
+# It neither sleeps nor waits for an answer for longer than it may believe.
 beat() {
-    while [ "$(now)" -lt "$until" ]; do
-        sleep $((keepalive_ms > 1000 ? keepalive_ms / 1000 : 1)) 2>/dev/null
+    while left=$((until - $(now))) && [ "$left" -gt 0 ]; do
+        sleep "$(seconds $((keepalive_ms < left ? keepalive_ms : left)))" 2>/dev/null
         sent=$(now)
-        left=$(((until - sent) / 1000))
-        ask POST /keepalive '{}' $((left > 1 ? left : 1)) || continue
+        [ "$sent" -lt "$until" ] && ask POST /keepalive '{}' "$(seconds $((until - sent)))" || continue
         case $state in
-            held) until=$((sent + valid_ms)) ;;
-            lost | released | unknown-lease | gateway-gone) until=0 ;;
+            held) until=$((sent + valid_ms - 10)) ;;
+            lost | released | unknown-lease) until=0 ;;
         esac
     done
     echo "client.sh: the lock is lost" >&2
-    kill -KILL -- "-$command"
+    kill -s KILL -- "-$command"
 }
 beat >/dev/null &
 beater=$!
 
 wait "$command"
-status=$?
-kill -KILL "$beater" 2>/dev/null
+ended=$?
+kill -s KILL "$beater" 2>/dev/null
 ask DELETE '' '{}' 3
-exit "$status"
+exit "$ended"

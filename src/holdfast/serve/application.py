@@ -62,6 +62,7 @@ def app(locks: Holdfast, **options: Any) -> FastAPI:
     application.add_exception_handler(HoldfastError, _error)
     application.add_exception_handler(RequestValidationError, _invalid)
     application.add_exception_handler(HTTPException, _other)
+    application.add_exception_handler(Exception, _fault)
     application.add_middleware(Gate, gateway=gateway)
     return application
 
@@ -124,3 +125,8 @@ async def _other(request: Request, error: Exception) -> Response:
         return respond(request, problem)
     kind = _OWN.get(error.status_code, "malformed")
     return respond(request, Problem(kind, f"{request.method} {request.url.path}: {error.detail}"))
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    # The server logs the error itself. The client gets nothing of it but the number of the request.
+    return respond(request, Problem("fault", "The gateway failed. Its log has the reason; please report it."))

@@ -59,7 +59,10 @@ class Work(NamedTuple):
 # This address is asked first: the other one would take it for a key.
 @routes.put("/once/{key:path}/result")
 async def result(gateway: Host, client: Client, key: str, asked: models.Result) -> models.Done:
-    """Keep the result of the work that this client has begun. The same again gets the same answer."""
+    """Keep the result of the work that this client has begun.
+
+    The same request again gets the same answer.
+    """
     key = asked.key or key
     gateway.demand(client, "once", key)
     hold = lease_of(gateway, client, asked.lease)

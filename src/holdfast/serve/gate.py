@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from .assets import PATHS
 from .gateway import BUSY, Gateway
 from .identity import identify
 from .limits import Limits
@@ -57,7 +58,8 @@ class Gate:
             self._check(scope, headers)
             client = identify(scope, headers, self._gateway.clients, self._gateway.options.trusted_proxies)
             scope["holdfast.client"] = client
-            if not urgent(scope):
+            # A page that lacks one of its files cannot come back by itself.
+            if not urgent(scope) and scope["path"] not in PATHS:
                 self._admit(client.name if client else (scope.get("client") or ("",))[0])
             await self._app(scope, _Bounded(scope, receive), sending)
         except Problem as problem:
@@ -90,7 +92,7 @@ class Gate:
         Raises:
             Problem: overloaded; or too-many.
         """
-        lag = self._gateway.lag.now
+        lag = self._gateway.lag.late
         if lag > BUSY:
             detail = f"The gateway is {lag:.2f} s behind, and serves only keepalives and releases."
             raise Problem("overloaded", detail, after=1.0)

@@ -22,7 +22,7 @@ STUCK = 1.0  # seconds of lag
 @routes.get("/healthz", responses={503: {"model": models.Health}})
 async def healthz(gateway: Host, response: Response) -> models.Health:
     """Tell whether the gateway works at all. If not, start it again."""
-    lag = gateway.lag.now
+    lag = gateway.lag.late
     if lag > STUCK:
         response.status_code = 503
         return models.Health(ok=False, detail=f"the event loop is {lag:.1f} s late")
@@ -40,8 +40,8 @@ async def readyz(gateway: Host, response: Response) -> models.Health:
 def _unready(gateway: Gateway) -> str:
     if gateway.draining:
         return "the gateway is about to end"
-    if gateway.lag.now > BUSY:
-        return f"the event loop is {gateway.lag.now:.2f} s late"
+    if gateway.lag.late > BUSY:
+        return f"the event loop is {gateway.lag.late:.2f} s late"
     nodes = gateway.locks.nodes()
     up, needed = sum(it.state == "up" for it in nodes), quorum.majority(len(nodes))
     return "" if up >= needed else f"{up} of {len(nodes)} nodes are up, and {needed} are needed"

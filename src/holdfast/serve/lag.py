@@ -32,7 +32,7 @@ class Lag:
             self._handle = None
 
     @property
-    def now(self) -> float:
+    def late(self) -> float:
         """By how many seconds the loop is late. 0.0 before it is measured."""
         if self._handle is None:
             return 0.0

@@ -143,7 +143,7 @@ class Hold:
             self.changed()
 
     def fail(self, problem: Problem) -> None:
-        """Note that it is over, and why. A failed attempt is forgotten at once: it may be repeated."""
+        """Note that it is over, and why. A failed attempt is forgotten: it can be repeated."""
         if self.state == "over":
             return
         remembered = self.state == "held"

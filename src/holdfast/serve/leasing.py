@@ -195,7 +195,7 @@ def prefers_text(request: Request) -> bool:
 
 
 def lines(facts: dict[str, Any]) -> str:
-    """Write facts as lines that a shell can `eval`: key=value, quoted. Lists and tables are left out."""
+    """Write facts as lines of key=value that a shell can `eval`. Lists and tables are left out."""
     plain = {key: value for key, value in facts.items() if not isinstance(value, list | dict)}
     return "".join(f"{key}={_shell(value)}\n" for key, value in plain.items() if key.isidentifier())
 
@@ -209,7 +209,9 @@ def _shell(value: object) -> str:
 
 
 @routes.post("/leases/{lease_id}/keepalive", responses={200: {"model": Held}, 202: {"model": Waits}})
-async def keepalive(gateway: Host, client: Client, request: Request, lease_id: str, asked: models.Keepalive) -> Response:
+async def keepalive(
+    gateway: Host, client: Client, request: Request, lease_id: str, asked: models.Keepalive
+) -> Response:
     """Extend a lease. Nobody else does: send this every `keepalive_ms`."""
     hold = lease_of(gateway, client, lease_id)
     await hold.extend(None if asked.ttl_ms is None else asked.ttl_ms / 1000)
@@ -245,7 +247,7 @@ def _beat(lease_id: str, hold: Hold | None, end: BaseException | None) -> models
 
 @routes.get("/leases")
 async def leases(gateway: Host, client: Client) -> models.AllKept:
-    """List this client's leases; with the scope `look:*` those of all clients, without their ids."""
+    """List this client's leases. With the scope `look:*`, list those of all, without their ids."""
     found = [it for it in gateway.leases if it.client.name == client.name or client.everywhere("look")]
     return models.AllKept(gateway=gateway.name, leases=[_kept(it, client) for it in found])
 
@@ -280,9 +282,13 @@ async def show(
     return said(request, held(hold)) if hold.state == "held" else said(request, await waits(gateway, hold), 202)
 
 
-@routes.get("/leases/{lease_id}/events", response_class=Response, responses={200: {"content": {"text/event-stream": {}}}})
+@routes.get(
+    "/leases/{lease_id}/events",
+    response_class=Response,
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
 async def events(gateway: Host, client: Client, request: Request, lease_id: str) -> Response:
-    """Follow a lease. These are hints: only an answer to a request says for how long it is valid."""
+    """Follow a lease. These are hints: only answers to requests say for how long it is valid."""
     return stream(gateway, request, _events(lease_of(gateway, client, lease_id)))
 
 

@@ -53,7 +53,7 @@ class Metering(Collector):
         streams.add_metric([], gateway.streams)
         yield streams
         lag = GaugeMetricFamily("holdfast_gateway_lag_seconds", "How late the event loop is.")
-        lag.add_metric([], gateway.lag.now)
+        lag.add_metric([], gateway.lag.late)
         yield lag
 
     def text(self, others: CollectorRegistry | None) -> bytes:

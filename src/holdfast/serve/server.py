@@ -237,7 +237,10 @@ def _handle(gateway: Gateway, say: Callable[[str], None]) -> asyncio.Queue[int]:
 
 
 async def _drain(gateway: Gateway, most: float, signalled: asyncio.Queue[int], say: Callable[[str], None]) -> None:
-    """Serve keepalives and releases until no lease is left, the time is over, or a second signal comes."""
+    """Serve keepalives and releases until no lease is left.
+
+    The end of the time and a second signal end it earlier.
+    """
     gateway.drain()
     say(f"draining: {len(gateway.leases)} leases are held; waiting for up to {most:g} s until they end")
     with contextlib.suppress(TimeoutError):

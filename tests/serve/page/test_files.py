@@ -156,6 +156,14 @@ async def test_files_are_sent_once(locks: Holdfast) -> None:
         assert again.headers["content-security-policy"] == live.POLICY
 
 
+async def test_a_busy_gateway_sends_its_files_and_nothing_else_of_the_page(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    application = app(locks)
+    monkeypatch.setattr(type(application.state.gateway.lag), "now", 1.0)
+    assert {f"/{it}" for it in assets.assets()} == set(assets.PATHS)
+    assert {(await asked(application, it)).status_code for it in assets.PATHS} == {200}
+    assert (await asked(application, "/ui/lock?name=a")).status_code == 503
+
+
 async def test_without_the_page_nothing_of_it_is_there(locks: Holdfast) -> None:
     application = app(locks, page=False)
     for path in ("/", "/ui/app.js", "/ui/stream", "/ui/lock?name=a"):
