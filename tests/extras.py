@@ -64,6 +64,15 @@ from holdfast.metrics import Metrics
 metrics = Metrics()
 assert b"holdfast_build_info" in generate_latest()
 """,
+    "serve": """
+import subprocess, sys
+from pathlib import Path
+from holdfast.serve import app
+from holdfast.serve.server import Door
+command = Path(sys.executable).with_name("holdfast")
+made = subprocess.run([command, "serve", "--new-token", "a"], capture_output=True, text=True, check=True)
+assert "[client.a]" in made.stdout, made
+""",
     "otel": """
 from holdfast.otel import OtelMetrics, Tracing
 OtelMetrics()

@@ -59,6 +59,7 @@ FLOORS: dict[str, float] = {
     "compat": 5,
     "testing.simulation": 5,  # users' own code, with the asyncio face, in virtual time
     "testing.plugin": 5,  # pytest fixtures: the one part of `testing` that uses the faces
+    "serve": 6,  # the gateway: locks over HTTP, and its page
     "cli": 7,  # the command: it may use all of the above, and nothing may use it
     "__main__": 8,
 }

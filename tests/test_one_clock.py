@@ -21,6 +21,7 @@ READERS = {
     "clock.py": "it is where drivers get the machine's clocks",
     "drivers/": "they own the time",
     "cli/": "its processes guard a command by their own clocks, the front without any client",
+    "serve/": "it counts requests and dates its audit log; for how long a lease lasts, it asks the lease",
     "embedded.py": "it starts real servers, and waits for them",
     "testing/inprocess.py": "it is the driver of nodes that live in real time",
     "fencing/memory.py": "what receives fences has no client, and so no driver: `clock=` hands it one",

@@ -16,12 +16,13 @@ from types import ModuleType
 
 import pytest
 
+import holdfast
 from holdfast.embedded import Nodes
 
 FOLDER = Path(__file__).parents[2] / "examples"
 FILES = sorted(it for it in FOLDER.glob("*.py") if not it.name.startswith("_"))
-# All but the walkthrough, which tells much more and has tests of its own.
-SHORT = [it for it in FILES if it.stem != "walkthrough"]
+# All but the walkthrough, which tells much more, and the crowd, which is to be looked at. Both have tests of their own.
+SHORT = [it for it in FILES if it.stem not in ("walkthrough", "crowd")]
 PATIENCE = 120.0  # seconds; none takes ten on an idle machine
 
 pytestmark = pytest.mark.timeout(PATIENCE + 30)
@@ -196,7 +197,20 @@ def test_all_examples_are_listed() -> None:
     assert {f"{it.parent.name}/{it.name}" for it in FOLDER.glob("*/run.py")} <= set(linked)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda it: it.stem)
+def test_the_crowd_works_on_the_nodes_that_it_is_given() -> None:
+    with Nodes(3) as nodes:
+        command = [sys.executable, str(FOLDER / "crowd.py"), "--held", "5", "--changes", "50", "--seconds", "3"]
+        seen = set()
+        with subprocess.Popen(command, env={**os.environ, **nodes.environment}) as crowd:
+            with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+                while crowd.poll() is None:
+                    seen |= {it.partition(":")[0] for it in locks.names()}
+                    time.sleep(0.1)
+        assert crowd.returncode == 0
+        assert seen >= {"deploy", "catalog", "poller[election]", "shard", "invoice", "gpu[slot 0]"}
+
+
+@pytest.mark.parametrize("file", [it for it in FILES if it.stem != "crowd"], ids=lambda it: it.stem)
 def test_an_example_says_what_is_unsafe_and_what_replaces_it(file: Path) -> None:
     told = ast.get_docstring(ast.parse(file.read_text())) or ""
     assert "Unsafe in " in told

@@ -20,6 +20,7 @@ from .durations import seconds_of
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from ..aio import Holdfast as AsyncHoldfast
     from ..sync import Holdfast
 
 SYSTEM_FILE = "/etc/holdfast/config.toml"
@@ -46,6 +47,15 @@ class Configuration(NamedTuple):
         """Make the client. It reads from the environment what is not set here."""
         from ..sync import Holdfast
 
+        return Holdfast(*self.values.get("nodes", ()), **self._options(more))
+
+    def async_client(self, **more: Any) -> AsyncHoldfast:
+        """Make the client for asyncio. It reads from the environment what is not set here."""
+        from ..aio import Holdfast
+
+        return Holdfast(*self.values.get("nodes", ()), **self._options(more))
+
+    def _options(self, more: Mapping[str, Any]) -> dict[str, Any]:
         known = ("ttl", "max_ttl", "prefix", "owner", "shards", "previous")
         options: dict[str, Any] = {it: self.values[it] for it in known if it in self.values}
         options |= more
@@ -54,7 +64,7 @@ class Configuration(NamedTuple):
         tls: dict[str, str] = {it: self.values[it] for it in ("ca", "cert", "key") if it in self.values}
         if tls:
             options["ssl"] = _context(tls)
-        return Holdfast(*self.values.get("nodes", ()), **options)
+        return options
 
 
 def configuration(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:

@@ -322,6 +322,37 @@ def _local(parser: Parser) -> None:
     parser.add_argument("rest", metavar="CMD", nargs=argparse.REMAINDER, help="the command (default: your shell)")
 
 
+def _serve(parser: Parser) -> None:
+    group = parser.add_argument_group("where it listens, and who may come")
+    group.add_argument(
+        "--bind", metavar="HOST:PORT", default="127.0.0.1:7420", help="the address (default 127.0.0.1:7420)"
+    )
+    group.add_argument("--tokens", metavar="FILE", help="clients, their tokens and scopes; read again on SIGHUP")
+    group.add_argument("--new-token", metavar="NAME", help="print a new token for a client, and exit")
+    group.add_argument("--server-cert", metavar="FILE", help="certificate of the gateway, for TLS")
+    group.add_argument("--server-key", metavar="FILE", help="its private key")
+    group.add_argument("--client-ca", metavar="FILE", help="clients need a certificate of one of these authorities")
+    group.add_argument(
+        "--trust-proxy", metavar="CIDR", action="append", default=[], help="proxies that say which client it is"
+    )
+    group.add_argument(
+        "--host-name", metavar="NAME", action="append", default=[], help="a name by which clients address it"
+    )
+    group.add_argument("--insecure", action="store_true", help="listen on other addresses without TLS or tokens")
+    group = parser.add_argument_group("what it does")
+    group.add_argument("--allow-force", action="store_true", help="let clients with the scope force: take locks away")
+    group.add_argument("--no-page", action="store_true", help="leave out the live page at /")
+    group.add_argument("--page-only", action="store_true", help="only show: nobody locks through it")
+    group.add_argument("--grafana-url", metavar="URL", help="an address that the page links to")
+    group.add_argument("--audit", metavar="FILE", help="append refusals and forced releases, as lines of JSON")
+    group.add_argument(
+        "--drain", metavar="DUR", type=duration, help="how long leases may end after SIGTERM (default: --max-ttl)"
+    )
+    group.add_argument(
+        "--max-requests", metavar="N", type=int, default=200, help="requests a second of a client (default 200)"
+    )
+
+
 def _completion(parser: Parser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="for which shell")
 
@@ -443,6 +474,18 @@ VERBS: dict[str, Verb] = {
         "example:\n  holdfast local -- sh -c 'holdfast run a -- env | grep HOLDFAST_'",
         "operating:local",
         connects=False,
+    ),
+    "serve": Verb(
+        "",
+        "Serve locks over HTTP, for programs in any language. Needs holdfast[serve].",
+        _serve,
+        "examples:\n"
+        "  holdfast serve                             for programs on this host, at 127.0.0.1:7420\n"
+        "  holdfast serve --new-token importer >> tokens.toml\n"
+        "  holdfast serve --bind :7420 --tokens tokens.toml --server-cert a.pem --server-key a.key\n\n"
+        "A lease ends when its client stops to keep it. SIGTERM drains: what is held can still be kept\n"
+        "and released, and what is left then runs out by itself.",
+        "serving:serve",
     ),
     "metrics": Verb(
         "(--grafana | --alerts)",

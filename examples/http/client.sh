@@ -1,0 +1,77 @@
+#!/bin/sh
+# Run a command while holding a lock, by way of `holdfast serve`. Needs curl, setsid and, for its clock, Linux.
+#
+#     client.sh NAME COMMAND [ARG...]
+#
+# The command gets FENCING_TOKEN, for the requests that it makes: curl -H "Fencing-Token: $FENCING_TOKEN".
+# HOLDFAST_GATEWAY and HOLDFAST_GATEWAY_TOKEN say where the gateway is, and who this is. TTL_MS: the lease.
+set -u
+
+gateway=${HOLDFAST_GATEWAY:-http://127.0.0.1:7420}
+ttl=${TTL_MS:-10000}
+name=$(printf %s "$1" | sed 's/[\"]/\\&/g')
+shift
+lease=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+
+# Milliseconds of a clock that nobody sets.
+now() {
+    read -r up _ </proc/uptime
+    echo $((${up%.*} * 1000 + (1${up#*.} - 100) * 10))
+}
+
+seconds() { printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)); }
+
+# Sends a request, and sets the variables that are in the answer. METHOD PATH BODY SECONDS
+ask() {
+    state=
+    answer=$(curl -sS --max-time "$4" -X "$1" "$gateway/v1/leases/$lease$2" -H 'Accept: text/plain' \
+        -H "Authorization: Bearer ${HOLDFAST_GATEWAY_TOKEN:-}" -H 'Content-Type: application/json' -d "$3") || return 1
+    eval "$answer"
+}
+
+# Only while the clock is before `until` does this program believe that it has the lock.
+# It counts from before the request was sent, because the answer may have been on its way for long.
+until=0
+while [ "$until" -eq 0 ]; do
+    sent=$(now)
+    ask PUT '' "{\"names\": [\"$name\"], \"ttl_ms\": $ttl, \"wait_ms\": 20000}" 30 || sleep 1
+    case $state in
+        held) until=$((sent + valid_ms - 10)) ;; # the clock counts hundredths
+        waiting | '') ;;
+        draining | overloaded | no-quorum | too-many) sleep 1 ;;
+        *)
+            echo "client.sh: $detail" >&2
+            exit 75
+            ;;
+    esac
+done
+
+FENCING_TOKEN=$fencing_token
+export FENCING_TOKEN
+# In a process group of its own, which can be ended as a whole.
+setsid "$@" &
+command=$!
+
+# Extends the lease until it is lost, and then ends the command with all processes of its group.
+# It neither sleeps nor waits for an answer for longer than it may believe.
+beat() {
+    while left=$((until - $(now))) && [ "$left" -gt 0 ]; do
+        sleep "$(seconds $((keepalive_ms < left ? keepalive_ms : left)))" 2>/dev/null
+        sent=$(now)
+        [ "$sent" -lt "$until" ] && ask POST /keepalive '{}' "$(seconds $((until - sent)))" || continue
+        case $state in
+            held) until=$((sent + valid_ms - 10)) ;;
+            lost | released | unknown-lease) until=0 ;;
+        esac
+    done
+    echo "client.sh: the lock is lost" >&2
+    kill -s KILL -- "-$command"
+}
+beat >/dev/null &
+beater=$!
+
+wait "$command"
+ended=$?
+kill -s KILL "$beater" 2>/dev/null
+ask DELETE '' '{}' 3
+exit "$ended"

@@ -1,0 +1,39 @@
+"""What routes ask of a request: the gateway, and the client that it is from.
+
+Knows FastAPI's dependencies. Must not know any route.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from .gateway import Gateway
+from .identity import Identity
+from .problems import Problem
+
+
+def gateway_of(request: Request) -> Gateway:
+    """Return the gateway that got this request."""
+    gateway: Gateway = request.app.state.gateway
+    return gateway
+
+
+def client_of(request: Request) -> Identity:
+    """Return the client that this request is from.
+
+    Raises:
+        Problem: unauthenticated.
+    """
+    client: Identity | None = request.scope["holdfast.client"]
+    if client is None:
+        address = request.client.host if request.client else None
+        instance = request.scope["holdfast.instance"]
+        gateway_of(request).audit.note("unauthenticated", address=address, request=instance)
+        raise Problem("unauthenticated", "Send a token that this gateway knows: `Authorization: Bearer ...`.")
+    return client
+
+
+Host = Annotated[Gateway, Depends(gateway_of)]
+Client = Annotated[Identity, Depends(client_of)]

@@ -1,0 +1,152 @@
+"""Routes of work that is done once. The client does it, and the gateway keeps the result.
+
+Knows the client's `once`, and leases. Must not know how a result is kept.
+
+The function that `once` runs here only waits: for the result that its client sends, for the loss of
+the lease, or for its client to give up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+from ..aio import Lease
+from ..base.decorating import current
+from . import models
+from .asking import Client, Host
+from .gateway import Gateway
+from .identity import Identity
+from .leases import Hold, Wanted
+from .leasing import lease_of, part_of, said, settled
+from .looking import check_name
+from .problems import Problem
+
+routes = APIRouter(prefix="/v1", responses=models.PROBLEMS)
+
+
+class Gone(Exception):
+    """The client has given up, so that another one does the work."""
+
+
+class Known(Problem):
+    """The work is done already. Not a problem: it ends the lease that was asked for.
+
+    Attributes:
+        value: The result.
+    """
+
+    def __init__(self, value: Any) -> None:
+        super().__init__("released", "The work is done, so this lease is not needed any more.")
+        self.value = value
+
+
+class Work(NamedTuple):
+    """Work that a client has begun, or waits for.
+
+    Attributes:
+        outcome: What the client says came of it.
+        running: Runs `once`, and returns the result as it is kept.
+    """
+
+    outcome: asyncio.Future[Any]
+    running: asyncio.Task[Any]
+
+
+# This address is asked first: the other one would take it for a key.
+@routes.put("/once/{key:path}/result")
+async def result(gateway: Host, client: Client, key: str, asked: models.Result) -> models.Done:
+    """Keep the result of the work that this client has begun.
+
+    The same request again gets the same answer.
+    """
+    key = asked.key or key
+    gateway.demand(client, "once", key)
+    hold = lease_of(gateway, client, asked.lease)
+    work = hold.work
+    if not isinstance(work, Work):
+        hold.refuse_if_over()
+        raise Problem("kind-mismatch", f"The lease {hold.id} is not for work that is done once.")
+    if hold.wanted.names != (key,):
+        raise Problem("kind-mismatch", f"The lease {hold.id} is for another key than {key!r}.")
+    if not work.outcome.done():
+        hold.refuse_if_over()
+        work.outcome.set_result(asked.value)
+    # The client may go while the nodes keep the result. They keep it all the same.
+    value = await asyncio.shield(work.running)
+    hold.give_up(True)
+    return models.Done(done=True, value=value)
+
+
+@routes.put("/once/{key:path}", responses={200: {"model": models.Done}, 201: {"model": models.Held}})
+async def begin(gateway: Host, client: Client, request: Request, key: str, asked: models.Begin) -> Response:
+    """Begin the work, or get its result. After 201, do it, keep the lease, and send the result."""
+    key = asked.key or key
+    check_name(key)
+    gateway.demand(client, "once", key)
+    part = secrets.token_hex(16) if asked.lease is None else part_of(gateway, asked.lease)
+    if gateway.leases.found(client, part) is None:
+        gateway.refuse_if_ending()
+    ttl = gateway.locks.settings.ttl if asked.ttl_ms is None else asked.ttl_ms / 1000
+    wanted = Wanted((key,), "once", ttl, label=asked.label, linger=asked.linger_ms / 1000, attempt=not asked.wait_ms)
+
+    async def begun(hold: Hold) -> Lease:
+        return await _begun(gateway, client, hold, asked.keep_ms / 1000)
+
+    hold, new = gateway.leases.put(client, part, wanted, begun)
+    try:
+        return await settled(gateway, request, hold, asked.wait_ms / 1000, new)
+    except Known as known:
+        return said(request, models.Done(done=True, value=known.value))
+
+
+async def _begun(gateway: Gateway, client: Identity, hold: Hold, keep: float) -> Lease:
+    """Run `once` until it is this client that does the work.
+
+    Raises:
+        Known: The work is done.
+        HoldfastError: It cannot be known whether it is done.
+    """
+    loop = asyncio.get_running_loop()
+    leased: asyncio.Future[Lease] = loop.create_future()
+    outcome: asyncio.Future[Any] = loop.create_future()
+
+    async def function() -> Any:
+        leased.set_result(current())
+        while not outcome.done() and hold.state != "over":
+            change = hold.change()
+            await asyncio.wait((outcome, change), return_when=asyncio.FIRST_COMPLETED)
+            change.cancel()
+        if not outcome.done():
+            raise Gone
+        return outcome.result()
+
+    once = gateway.locks.once(
+        hold.wanted.names[0],
+        keep=keep,
+        ttl=hold.wanted.ttl,
+        wait=0 if hold.wanted.attempt else None,
+        renew=False,
+        on_lost=hold.lost,
+        note=hold.wanted.note(client),
+    )
+    running = loop.create_task(once.run(function))
+    running.add_done_callback(_heard)
+    try:
+        await asyncio.wait((running, leased), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        running.cancel()
+        raise
+    if not leased.done():
+        raise Known(running.result())
+    hold.work = Work(outcome, running)
+    return leased.result()
+
+
+def _heard(running: asyncio.Task[Any]) -> None:
+    """Take what it raises. Those that wait for it get it, too."""
+    if not running.cancelled():
+        running.exception()

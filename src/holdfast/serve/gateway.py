@@ -1,0 +1,107 @@
+"""One gateway: its client, its options, and what all requests share.
+
+Knows the client for asyncio. Must not know HTTP's routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+
+from ..aio import Holdfast
+from . import identity
+from .audit import Audit
+from .identity import Clients, Identity
+from .lag import Lag
+from .leases import Leases
+from .metering import Metering
+from .options import Options
+from .problems import Problem
+
+# Seconds of lag above which only keepalives, releases and health are served.
+BUSY = 0.25
+
+ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
+
+
+class Gateway:
+    """What all requests of one gateway share.
+
+    Attributes:
+        locks: The client.
+        options: The options.
+        name: What lease ids of this gateway begin with. Each start has another one.
+        clients: The clients that may come. None: nobody is asked.
+        audit: The audit log.
+        lag: How late the event loop is.
+        leases: The leases of clients.
+        streams: How many event streams are open.
+        metering: Counts what it does.
+        ending: Set once the gateway drains. Streams end then.
+        began: When it was made, on the monotonic clock.
+    """
+
+    def __init__(self, locks: Holdfast, options: Options) -> None:
+        self.locks = locks
+        self.options = options
+        self.name = "g" + "".join(secrets.choice(ALPHABET) for _ in range(7))
+        self.clients: Clients | None = None
+        self.audit = Audit(options.audit)
+        self.lag = Lag()
+        self.leases = Leases(locks, self.name, options)
+        self.streams = 0
+        self.metering = Metering(self)
+        self.ending = asyncio.Event()
+        self.began = time.monotonic()
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the file of tokens again, and open the audit log again.
+
+        Raises:
+            ConfigError: The file cannot be read, or is wrong. The clients stay as they were.
+        """
+        self.audit.reopen()
+        if self.options.tokens is not None:
+            self.clients = identity.read(self.options.tokens)
+
+    @property
+    def draining(self) -> bool:
+        """Whether it is about to end, and grants nothing any more."""
+        return self.ending.is_set()
+
+    def drain(self) -> None:
+        """Grant nothing any more. Leases that are held can still be kept and released."""
+        self.ending.set()
+        self.leases.drain()
+
+    def refuse_if_ending(self) -> None:
+        """Refuse to grant anything once the gateway is about to end.
+
+        Raises:
+            Problem: draining.
+        """
+        if self.draining:
+            raise Problem("draining", "This gateway is about to end. Ask another one, or ask again.", after=1.0)
+
+    def demand(self, client: Identity, verb: str, *names: str) -> None:
+        """Refuse a client that may not do this.
+
+        Args:
+            client: The client.
+            verb: As in `Identity.may`.
+            names: The names that it wants to do it with.
+
+        Raises:
+            Problem: forbidden. It names the scope that is missing.
+        """
+        for name in names:
+            if not client.may(verb, name):
+                scope = f"{verb}:{name}"
+                self.audit.note("forbidden", client=client.name, name=name, scope=scope)
+                raise Problem("forbidden", f"{client.name} lacks a scope that covers {scope}.", scope=scope)
+        if verb == "force" and not self.options.allow_force:
+            self.audit.note("forbidden", client=client.name, name=names[0], scope="--allow-force")
+            detail = "This gateway takes no locks away: start it with --allow-force."
+            raise Problem("forbidden", detail, scope=f"force:{names[0]}")

@@ -1,0 +1,463 @@
+"""The leases of clients elsewhere: who has which, who waits, and when they are over.
+
+Knows the client for asyncio, and its leases. Must not know HTTP.
+
+The gateway renews none of them. A lease ends when its client releases it, when it is lost, or when
+its time is over. It never ends because a connection does, or because the gateway does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..aio import Holdfast, Lease
+from ..aio.election import Leadership
+from ..base.lease import LeaseState
+from ..errors import ConfigError, HoldfastError, LockLost, NoQuorum
+from .identity import Identity
+from .options import Options
+from .problems import Problem, problem_of
+from .validity import valid_ms
+
+# Seconds for which the end of a lease is remembered, so that the same request gets the same answer.
+REMEMBERED = 60.0
+# Which scope each kind needs.
+VERBS = {"exclusive": "lock", "write": "lock", "permit": "lock", "read": "read", "election": "lead", "once": "once"}
+
+Begin = Callable[["Hold"], Awaitable[Lease]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a client wants to hold.
+
+    Attributes:
+        names: The names.
+        kind: "exclusive", "read", "write", "permit", "election" or "once".
+        ttl: Seconds.
+        max_hold: Seconds. None: no limit.
+        permits: How many permits the semaphore has.
+        count: How many of them are wanted.
+        value: What a leader says.
+        label: What the client says of itself.
+        linger: Seconds for which its place in line is kept while no request waits.
+        attempt: Whether it is one try. Two requests that differ in nothing else are the same.
+    """
+
+    names: tuple[str, ...]
+    kind: str
+    ttl: float
+    max_hold: float | None = None
+    permits: int = 1
+    count: int = 1
+    value: str | None = None
+    label: str = ""
+    linger: float = 2.0
+    attempt: bool = field(default=False, compare=False)
+
+    def note(self, client: Identity) -> str:
+        """Return what the nodes show of the holder."""
+        return ": ".join(it for it in (client.name, client.note, self.label) if it)
+
+
+class Hold:
+    """One lease of a client, from the wait for it until it is forgotten.
+
+    Attributes:
+        id: Its id, with the gateway's name.
+        client: The client that it belongs to.
+        wanted: What it is.
+        state: "waiting", "held" or "over".
+        lease: The lease. None while it is waited for.
+        problem: Why it is over. None if it was released, and while it is not over.
+        confirmed: On how many nodes its release was confirmed.
+        began: When it was first asked for, by the loop's clock.
+        work: What its routes know of it besides.
+    """
+
+    def __init__(self, lease_id: str, client: Identity, wanted: Wanted, loop: asyncio.AbstractEventLoop) -> None:
+        self.id = lease_id
+        self.client = client
+        self.wanted = wanted
+        self.state = "waiting"
+        self.lease: Lease | None = None
+        self.problem: Problem | None = None
+        self.confirmed = 0
+        self.began = loop.time()
+        self.work: object = None
+        self._loop = loop
+        self._task: asyncio.Task[None] | None = None
+        self._changes: set[asyncio.Future[None]] = set()
+        self._listeners = 0
+        self._linger: asyncio.TimerHandle | None = None
+        # Called when it is not waited for any more.
+        self._settled: Callable[[Hold], None] = _unheard
+        # Called once it is over, with whether it is to be remembered.
+        self._ended: Callable[[Hold, bool], None] = _unheard
+
+    # ------------------------------------------------ how it is acquired
+
+    def start(self, begin: Begin, settled: Callable[[Hold], None], ended: Callable[[Hold, bool], None]) -> None:
+        """Begin to wait for the lease, in a task of its own.
+
+        Args:
+            begin: Acquires it.
+            settled: Called when it is not waited for any more.
+            ended: Called once it is over, with whether it is to be remembered.
+        """
+        self._settled = settled
+        self._ended = ended
+        self._task = self._loop.create_task(self._acquire(begin))
+
+    async def _acquire(self, begin: Begin) -> None:
+        try:
+            self.lease = lease = await begin(self)
+            if lease.contended:
+                # It counts from the last time that the client asked for it, which may be most of a ttl ago.
+                try:
+                    await lease.extend(self.wanted.ttl)
+                except NoQuorum:
+                    # It lasts until its earlier deadline, and that is what the client is told.
+                    pass
+        except Problem as problem:
+            self.fail(problem)
+        except ConfigError as error:
+            # The options were checked before. The nodes have refused what the name is used for.
+            self.fail(Problem("kind-mismatch", error.message))
+        except HoldfastError as error:
+            self.fail(problem_of(error))
+        else:
+            self.granted()
+
+    def granted(self) -> None:
+        """Note that the lease is held."""
+        if self.state == "waiting":
+            self.state = "held"
+            self._stop_lingering()
+            self._settled(self)
+            self.changed()
+
+    def fail(self, problem: Problem) -> None:
+        """Note that it is over, and why. A failed attempt is forgotten: it can be repeated."""
+        if self.state == "over":
+            return
+        remembered = self.state == "held"
+        self.problem = problem
+        self._finish(remembered)
+
+    def lost(self, lease: object) -> None:
+        """Note that the lease is lost."""
+        if self.lease is not None:
+            self.check()
+
+    def check(self) -> None:
+        """Compare it with the clock. A lease that is over by now is noted as lost."""
+        if self.state == "held" and self.lease is not None and self.lease.state is LeaseState.LOST:
+            try:
+                self.lease.check()
+            except LockLost as error:
+                self.fail(problem_of(error))
+
+    # ------------------------------------------------ who listens
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep its place in line while a request waits for it, and for a while after that."""
+        self._stop_lingering()
+        self._listeners += 1
+        try:
+            yield
+        finally:
+            self._listeners -= 1
+            if self.state == "waiting" and not self._listeners:
+                self._linger = self._loop.call_later(self.wanted.linger, self._left_alone)
+
+    def _left_alone(self) -> None:
+        self._linger = None
+        if self.state == "waiting" and not self._listeners:
+            self.give_up(False)
+
+    def _stop_lingering(self) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+
+    def change(self) -> asyncio.Future[None]:
+        """Return a future that is done when its state changes. Cancel it if you do not need it."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._changes.add(future)
+        future.add_done_callback(self._changes.discard)
+        return future
+
+    def changed(self) -> None:
+        """Wake those that wait for a change."""
+        for it in list(self._changes):
+            if not it.done():
+                it.set_result(None)
+
+    # ------------------------------------------------ how it is kept, and how it ends
+
+    @property
+    def valid_ms(self) -> int:
+        """For how many milliseconds the client may believe in it, from before its request."""
+        return 0 if self.lease is None else valid_ms(self.lease.remaining)
+
+    async def extend(self, ttl: float | None) -> None:
+        """Extend the lease, for its client.
+
+        Raises:
+            Problem: It is over; or not confirmed, so that it lasts as long as before.
+        """
+        self.refuse_if_over()
+        if self.lease is None or self.state == "waiting":
+            return
+        try:
+            await self.lease.extend(self.wanted.ttl if ttl is None else ttl)
+        except NoQuorum as error:
+            self.changed()
+            said = problem_of(error)
+            raise Problem("in-doubt", said.detail, after=1.0, valid_ms=self.valid_ms, **said.facts) from None
+        except ConfigError as error:
+            raise Problem("invalid", error.message, errors=[{"pointer": "/ttl_ms", "detail": error.message}]) from None
+        except HoldfastError as error:
+            # Released or lost meanwhile. If it is lost, `check` knows why.
+            self.check()
+            self.refuse_if_over()
+            raise problem_of(error) from None
+        self.changed()
+
+    def refuse_if_over(self) -> None:
+        """Refuse to go on with a lease that is over.
+
+        Raises:
+            Problem: lost, released, or what else has ended it.
+        """
+        self.check()
+        if self.state == "over":
+            raise self.problem or Problem("released", f"The lease {self.id} was released.")
+
+    async def release(self, confirm: bool) -> None:
+        """Release the lease, or stop waiting for it. Has no effect the second time.
+
+        Raises:
+            Problem: It was lost before.
+        """
+        self.check()
+        if self.state == "over":
+            if self.problem is not None:
+                raise self.problem
+            return
+        if self.state == "held" and self.lease is not None:
+            try:
+                self.confirmed = await self.lease.release(confirm)
+            except LockLost as error:
+                self.fail(problem_of(error))
+                raise problem_of(error) from None
+        self.give_up(True)
+
+    def give_up(self, remembered: bool) -> None:
+        """End it. If it is still waited for, leave the line.
+
+        Args:
+            remembered: Whether its id is remembered as released.
+        """
+        if self.state != "over":
+            self._finish(remembered)
+
+    def _finish(self, remembered: bool) -> None:
+        if self.state == "waiting":
+            self._settled(self)
+        self.state = "over"
+        self._stop_lingering()
+        task = self._task
+        if task is not None and not task.done() and task is not asyncio.current_task(self._loop):
+            # If it is cancelled while it extends what it has just been granted, that is given back below.
+            task.cancel()
+            if self.lease is not None:
+                task.add_done_callback(self._return)
+        self.changed()
+        self._ended(self, remembered)
+
+    def _return(self, task: asyncio.Task[None]) -> None:
+        if self.lease is not None and self.lease.held:
+            returning = self._loop.create_task(self.lease.release())
+            returning.add_done_callback(lambda it: it.cancelled() or it.exception())
+
+
+def _unheard(*facts: object) -> None:
+    """Hear nothing, as long as it was not started."""
+
+
+class Leases:
+    """All leases of one gateway.
+
+    Args:
+        locks: The client.
+        name: The gateway's name, which their ids begin with.
+        options: The limits.
+    """
+
+    def __init__(self, locks: Holdfast, name: str, options: Options) -> None:
+        self._locks = locks
+        self._name = name
+        self._options = options
+        self._holds: dict[tuple[str, str], Hold] = {}
+        # How many each client has, and how many of them are waited for.
+        self._counts: Counter[str] = Counter()
+        self._waiters: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """How many are held or waited for."""
+        return self._counts.total()
+
+    def __iter__(self) -> Iterator[Hold]:
+        """All that are held or waited for."""
+        return iter([it for it in self._holds.values() if it.state != "over"])
+
+    @property
+    def waiting(self) -> int:
+        """How many are waited for."""
+        return self._waiters.total()
+
+    def found(self, client: Identity, part: str) -> Hold | None:
+        """Return the lease of this client with this id."""
+        return self._holds.get((client.name, part))
+
+    def put(self, client: Identity, part: str, wanted: Wanted, begin: Begin | None = None) -> tuple[Hold, bool]:
+        """Return the lease of this id. Begin to acquire it if there is none.
+
+        Args:
+            client: Whose it is.
+            part: The id, without the gateway's name.
+            wanted: What it is to be.
+            begin: Acquires it. Default: as `wanted` says.
+
+        Returns:
+            The lease, and whether it is a new one.
+
+        Raises:
+            Problem: lease-mismatch; or too-many.
+            ConfigError: It cannot be acquired like this.
+        """
+        known = self._holds.get((client.name, part))
+        if known is not None:
+            if known.wanted != wanted:
+                detail = f"The lease {known.id} was asked for with another body. Use a new id for another lease."
+                raise Problem("lease-mismatch", detail)
+            return known, False
+        self._count(client)
+        hold = Hold(f"{self._name}.{part}", client, wanted, asyncio.get_running_loop())
+        made = begin or _beginning(self._locks, client, wanted, hold)
+        self._holds[client.name, part] = hold
+        self._counts[client.name] += 1
+        self._waiters[client.name] += 1
+        hold.start(made, self._settled, self._ended)
+        return hold, True
+
+    def _count(self, client: Identity) -> None:
+        options = self._options
+        own = client.max_leases or options.max_leases
+        if self._counts[client.name] >= own or len(self) >= options.max_leases_in_all:
+            raise Problem("too-many", f"{client.name} has as many leases as it may have.", after=1.0, what="leases")
+        if self._waiters[client.name] >= options.max_waiters or self.waiting >= options.max_waiters_in_all:
+            raise Problem("too-many", f"{client.name} waits for as many leases as it may.", after=1.0, what="waiters")
+
+    def _settled(self, hold: Hold) -> None:
+        _less(self._waiters, hold.client.name)
+
+    def _ended(self, hold: Hold, remembered: bool) -> None:
+        part = hold.id.partition(".")[2]
+        _less(self._counts, hold.client.name)
+        if remembered:
+            asyncio.get_running_loop().call_later(REMEMBERED, self._forget, hold, part)
+        else:
+            self._forget(hold, part)
+
+    def _forget(self, hold: Hold, part: str) -> None:
+        if self._holds.get((hold.client.name, part)) is hold:
+            del self._holds[hold.client.name, part]
+
+    def place(self, hold: Hold, owners: Sequence[str | None]) -> int | None:
+        """Return the place in line of a lease that is waited for: 1 is next.
+
+        The nodes know only whose gateway a waiter is from. A gateway's waiters are in line in the
+        order in which they came.
+
+        Args:
+            hold: The lease.
+            owners: Whose client each waiter in line is of.
+        """
+        own = self._locks.settings.owner
+        before = sum(
+            it.state == "waiting" and it.began < hold.began and it.wanted.names[0] == hold.wanted.names[0]
+            for it in self._holds.values()
+        )
+        places = [at for at, it in enumerate(owners, 1) if it == own]
+        return places[before] if before < len(places) else None
+
+    def drain(self) -> None:
+        """End all waits. What is held stays held."""
+        for it in self:
+            if it.state == "waiting":
+                it.fail(Problem("draining", "This gateway is about to end. Ask again, or ask another one.", after=1.0))
+
+
+def _less(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]
+
+
+def _beginning(locks: Holdfast, client: Identity, wanted: Wanted, hold: Hold) -> Begin:
+    """Describe what is wanted, which checks it, and return what acquires it."""
+    lock = described(locks, client, wanted, hold.lost)
+
+    async def begin(hold: Hold) -> Lease:
+        lease: Lease = await lock.acquire()
+        return lease
+
+    return begin
+
+
+def described(locks: Holdfast, client: Identity, wanted: Wanted, lost: Callable[[Any], None]) -> Any:
+    """Describe the lock that a client wants. It is never renewed by the gateway.
+
+    Raises:
+        ConfigError: It cannot work.
+    """
+    options: dict[str, Any] = {
+        "ttl": wanted.ttl,
+        "wait": 0 if wanted.attempt else None,
+        "max_hold": wanted.max_hold,
+        "renew": False,
+        "on_lost": lost,
+    }
+    note = wanted.note(client)
+    match wanted.kind:
+        case "read":
+            return locks.rwlock(wanted.names[0]).read(**options)
+        case "write":
+            return locks.rwlock(wanted.names[0]).write(**options, note=note)
+        case "permit":
+            return locks.semaphore(wanted.names[0], wanted.permits, count=wanted.count, note=note, **options)
+        case "election":
+            return locks.election(wanted.names[0], note if wanted.value is None else wanted.value, **options)
+        case _:
+            return locks.lock(*wanted.names, note=note, **options)
+
+
+def leadership_of(hold: Hold) -> Leadership:
+    """Return the leadership of a lease of kind "election".
+
+    Raises:
+        Problem: It is of another kind, or nobody leads by it.
+    """
+    hold.refuse_if_over()
+    if not isinstance(hold.lease, Leadership):
+        raise Problem("kind-mismatch", f"The lease {hold.id} does not lead: it is {hold.state}, {hold.wanted.kind}.")
+    return hold.lease

@@ -1,0 +1,337 @@
+"""Routes of leases: acquire, keep, follow and release.
+
+Knows requests and answers. Must not know how a lease is acquired: `leases` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
+
+from ..base.lease import LeaseState
+from ..errors import HoldfastError
+from ..fencing.http import FENCING_TOKEN, header_of
+from . import models
+from .asking import Client, Host
+from .gateway import Gateway
+from .identity import Identity
+from .leases import VERBS, Hold, Wanted, leadership_of
+from .looking import check_name
+from .models import Held, Released, Waits
+from .problems import Problem, milliseconds
+from .streams import Event, stream
+from .validity import keepalive_ms, parsed
+
+routes = APIRouter(prefix="/v1", responses=models.PROBLEMS)
+
+# Seconds for which an answer to a waiter looks for who is before it.
+LONGEST_LOOK = 1.0
+# Seconds for which a try may take. The client of the nodes gives up earlier.
+LONGEST_TRY = 60.0
+
+
+@routes.put("/leases/{lease_id}", responses={200: {"model": Held}, 201: {"model": Held}, 202: {"model": Waits}})
+async def acquire(gateway: Host, client: Client, request: Request, lease_id: str, asked: models.Acquire) -> Response:
+    """Acquire a lease, or wait on for it. The same request again has the same effect as one."""
+    for name in asked.names:
+        check_name(name)
+    gateway.demand(client, VERBS[asked.kind], *asked.names)
+    part = part_of(gateway, lease_id)
+    if gateway.leases.found(client, part) is None:
+        gateway.refuse_if_ending()
+    hold, new = gateway.leases.put(client, part, wanted(gateway, asked))
+    return await settled(gateway, request, hold, asked.wait_ms / 1000, new)
+
+
+def wanted(gateway: Gateway, asked: models.Acquire) -> Wanted:
+    """Return what this request wants to hold."""
+    ttl, most = asked.ttl_ms, asked.max_hold_ms
+    return Wanted(
+        names=tuple(asked.names),
+        kind=asked.kind,
+        ttl=gateway.locks.settings.ttl if ttl is None else ttl / 1000,
+        max_hold=None if most is None else most / 1000,
+        permits=asked.permits or 1,
+        count=asked.count,
+        value=asked.value,
+        label=asked.label,
+        linger=asked.linger_ms / 1000,
+        attempt=not asked.wait_ms,
+    )
+
+
+def part_of(gateway: Gateway, lease_id: str) -> str:
+    """Return the client's part of a lease's id.
+
+    Raises:
+        Problem: It is no id; or it belongs to another gateway.
+    """
+    found = parsed(lease_id)
+    if found is None:
+        detail = "The id of a lease is 16 to 64 letters, digits, `-` or `_`. Make it unguessable."
+        raise Problem("invalid", detail, errors=[{"pointer": "path.lease_id", "detail": detail}])
+    name, part = found
+    if name and name != gateway.name:
+        raise Problem("unknown-lease", f"This gateway has no lease {lease_id}. It may have been another gateway's.")
+    return part
+
+
+def lease_of(gateway: Gateway, client: Identity, lease_id: str) -> Hold:
+    """Return the lease of this id.
+
+    Raises:
+        Problem: unknown-lease; also if it is another client's.
+    """
+    hold = gateway.leases.found(client, part_of(gateway, lease_id))
+    if hold is None:
+        raise Problem("unknown-lease", f"This gateway has no lease {lease_id} of {client.name}.")
+    return hold
+
+
+async def settled(gateway: Gateway, request: Request, hold: Hold, wait: float, new: bool) -> Response:
+    """Wait until a lease is held or over, and answer what it is then.
+
+    Args:
+        gateway: The gateway.
+        request: The request. If its client goes, the wait ends.
+        hold: The lease.
+        wait: Seconds to wait at most. 0: a try, which takes as long as the nodes take.
+        new: Whether this request has made it.
+    """
+    if hold.state == "waiting":
+        await changed(request, hold, LONGEST_TRY if hold.wanted.attempt else wait)
+    hold.refuse_if_over()
+    if hold.state == "held":
+        return said(request, held(hold), 201 if new else 200)
+    return said(request, await waits(gateway, hold), 202)
+
+
+async def changed(request: Request, hold: Hold, wait: float) -> None:
+    """Wait until a lease changes, the client goes, or the time is over."""
+    with hold.listening():
+        change = hold.change()
+        gone = asyncio.ensure_future(_gone(request))
+        try:
+            await asyncio.wait((change, gone), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            change.cancel()
+            gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    """Wait until the client has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def held(hold: Hold) -> Held:
+    """Return what is said of a lease that is held. `valid_ms` is as of now."""
+    lease = hold.lease
+    assert lease is not None
+    fences = lease.fences
+    return Held(
+        id=hold.id,
+        state="held",
+        names=list(hold.wanted.names),
+        kind=hold.wanted.kind,
+        fence=lease.fence if len(fences) == 1 else None,
+        fences=fences,
+        slots=list(lease.slots),
+        token=lease.token if len(fences) == 1 else None,
+        valid_ms=hold.valid_ms,
+        ttl_ms=milliseconds(hold.wanted.ttl),
+        keepalive_ms=keepalive_ms(milliseconds(hold.wanted.ttl)),
+        waited_ms=milliseconds(lease.waited),
+        contended=lease.contended,
+        doubt=lease.state is LeaseState.DOUBT,
+        votes=lease.votes,
+    )
+
+
+async def waits(gateway: Gateway, hold: Hold) -> Waits:
+    """Return what is said of a lease that is waited for: also who holds it, if the nodes tell."""
+    place, holder = None, None
+    name = hold.wanted.names[0] + ("[election]" if hold.wanted.kind == "election" else "")
+    if hold.wanted.kind not in ("permit", "once"):
+        # It only informs. Without it, the place in line is the same.
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(LONGEST_LOOK):
+                found = await gateway.locks.inspect(name)
+            left = None if found.ttl_left is None else milliseconds(found.ttl_left)
+            holder = models.Holder(token=found.holder, owner=found.owner, note=found.note, left_ms=left)
+            place = gateway.leases.place(hold, [it.owner for it in found.queue])
+    return Waits(
+        id=hold.id,
+        state="waiting",
+        names=list(hold.wanted.names),
+        kind=hold.wanted.kind,
+        place=place,
+        linger_ms=milliseconds(hold.wanted.linger),
+        holder=holder,
+    )
+
+
+def said(request: Request, answer: BaseModel, status: int = 200) -> Response:
+    """Answer in JSON, or in lines for a shell if the client prefers text."""
+    headers = {"cache-control": "no-store"}
+    fences = header_of(answer.fences) if isinstance(answer, Held) and answer.fences else ""
+    if fences:
+        headers[FENCING_TOKEN] = fences
+    if prefers_text(request):
+        facts = answer.model_dump() | ({"fencing_token": fences} if fences else {})
+        return Response(lines(facts), status, headers, "text/plain; charset=utf-8")
+    return Response(answer.model_dump_json(), status, headers, "application/json")
+
+
+def prefers_text(request: Request) -> bool:
+    """Return whether the client has asked for lines of text."""
+    return request.headers.get("accept", "").startswith("text/plain")
+
+
+def lines(facts: dict[str, Any]) -> str:
+    """Write facts as lines of key=value that a shell can `eval`. Lists and tables are left out."""
+    plain = {key: value for key, value in facts.items() if not isinstance(value, list | dict)}
+    return "".join(f"{key}={_shell(value)}\n" for key, value in plain.items() if key.isidentifier())
+
+
+def _shell(value: object) -> str:
+    if value is None:
+        return "''"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return shlex.quote(str(value))
+
+
+@routes.post("/leases/{lease_id}/keepalive", responses={200: {"model": Held}, 202: {"model": Waits}})
+async def keepalive(
+    gateway: Host, client: Client, request: Request, lease_id: str, asked: models.Keepalive
+) -> Response:
+    """Extend a lease. Nobody else does: send this every `keepalive_ms`."""
+    hold = lease_of(gateway, client, lease_id)
+    await hold.extend(None if asked.ttl_ms is None else asked.ttl_ms / 1000)
+    return said(request, held(hold)) if hold.state == "held" else said(request, await waits(gateway, hold), 202)
+
+
+@routes.post("/keepalive")
+async def keepalive_of_many(gateway: Host, client: Client, asked: models.KeepaliveOfMany) -> models.Beats:
+    """Extend many leases, in one write to each node."""
+    ttl = None if asked.ttl_ms is None else asked.ttl_ms / 1000
+    holds = [(it, _known(gateway, client, it)) for it in dict.fromkeys(asked.leases)]
+    ends = await asyncio.gather(*[it.extend(ttl) for _, it in holds if it is not None], return_exceptions=True)
+    outcomes = iter(ends)
+    return models.Beats(leases=[_beat(which, it, None if it is None else next(outcomes)) for which, it in holds])
+
+
+def _known(gateway: Gateway, client: Identity, lease_id: str) -> Hold | None:
+    name, part = parsed(lease_id) or ("", "")
+    return gateway.leases.found(client, part) if name in ("", gateway.name) else None
+
+
+def _beat(lease_id: str, hold: Hold | None, end: BaseException | None) -> models.Beat:
+    """Return what one extension brought."""
+    if hold is None:
+        return models.Beat(id=lease_id, state="unknown", valid_ms=0)
+    if isinstance(end, Problem):
+        state: Any = end.kind if end.kind in ("in-doubt", "lost", "released", "invalid") else "lost"
+        return models.Beat(id=lease_id, state=state, valid_ms=hold.valid_ms, detail=end.detail)
+    if end is not None:
+        raise end
+    return models.Beat(id=lease_id, state="waiting" if hold.state == "waiting" else "held", valid_ms=hold.valid_ms)
+
+
+@routes.get("/leases")
+async def leases(gateway: Host, client: Client) -> models.AllKept:
+    """List this client's leases. With the scope `look:*`, list those of all, without their ids."""
+    found = [it for it in gateway.leases if it.client.name == client.name or client.everywhere("look")]
+    return models.AllKept(gateway=gateway.name, leases=[_kept(it, client) for it in found])
+
+
+def _kept(hold: Hold, client: Identity) -> models.Kept:
+    return models.Kept(
+        id=hold.id if hold.client.name == client.name else None,
+        client=hold.client.name,
+        state="waiting" if hold.state == "waiting" else "held",
+        names=list(hold.wanted.names),
+        kind=hold.wanted.kind,
+        label=hold.wanted.label,
+        age_ms=milliseconds(asyncio.get_running_loop().time() - hold.began),
+        valid_ms=hold.valid_ms,
+    )
+
+
+@routes.get("/leases/{lease_id}", responses={200: {"model": Held}, 202: {"model": Waits}})
+async def show(
+    gateway: Host,
+    client: Client,
+    request: Request,
+    lease_id: str,
+    wait_ms: Annotated[int, Query(ge=0, le=60_000)] = 0,
+) -> Response:
+    """Show a lease without extending it. With `wait_ms`, wait for a change first."""
+    hold = lease_of(gateway, client, lease_id)
+    hold.refuse_if_over()
+    if wait_ms:
+        await changed(request, hold, wait_ms / 1000)
+        hold.refuse_if_over()
+    return said(request, held(hold)) if hold.state == "held" else said(request, await waits(gateway, hold), 202)
+
+
+@routes.get(
+    "/leases/{lease_id}/events",
+    response_class=Response,
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
+async def events(gateway: Host, client: Client, request: Request, lease_id: str) -> Response:
+    """Follow a lease. These are hints: only answers to requests say for how long it is valid."""
+    return stream(gateway, request, _events(lease_of(gateway, client, lease_id)))
+
+
+async def _events(hold: Hold) -> AsyncIterator[Event]:
+    before = ""
+    while True:
+        change = hold.change()
+        try:
+            now = _state(hold)
+            if now == before:
+                await change
+                continue
+        finally:
+            change.cancel()
+        before = now
+        reason = {} if hold.problem is None else {"reason": hold.problem.facts.get("reason", hold.problem.kind)}
+        yield now, {"id": hold.id, **reason}
+        if hold.state == "over":
+            return
+
+
+def _state(hold: Hold) -> str:
+    """The state of a lease as its events call it."""
+    hold.check()
+    if hold.state == "over":
+        return "released" if hold.problem is None else "lost"
+    if hold.state == "held" and hold.lease is not None and hold.lease.state is LeaseState.DOUBT:
+        return "doubt"
+    return hold.state
+
+
+@routes.delete("/leases/{lease_id}", responses={200: {"model": Released}})
+async def release(gateway: Host, client: Client, request: Request, lease_id: str, confirm: bool = False) -> Response:
+    """Release a lease, or stop waiting for it. The same again gets the same answer for 60 s."""
+    hold = lease_of(gateway, client, lease_id)
+    await hold.release(confirm)
+    return said(request, Released(id=hold.id, state="released", confirmed=hold.confirmed))
+
+
+@routes.post("/leases/{lease_id}/publish", responses={200: {"model": Held}})
+async def publish(gateway: Host, client: Client, request: Request, lease_id: str, asked: models.Publish) -> Response:
+    """Announce another value of the leader."""
+    hold = lease_of(gateway, client, lease_id)
+    await leadership_of(hold).publish(asked.value)
+    hold.refuse_if_over()
+    return said(request, held(hold))

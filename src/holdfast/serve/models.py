@@ -1,0 +1,363 @@
+"""The bodies of requests and answers.
+
+Knows names, types and ranges. Must not know what happens with them. A field that does not exist is
+refused, because a typing error in `ttl_ms` must not mean the default.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+LONGEST_NAME = 512  # bytes
+
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+# Fences and tokens are whole numbers below 2**53, which every JSON parser reads exactly.
+Fence = Annotated[int, Field(ge=0, lt=2**53)]
+Milliseconds = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class Asked(BaseModel):
+    """The body of a request."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Said(BaseModel):
+    """The body of an answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ProblemDocument(BaseModel):
+    """What went wrong (RFC 9457). The members that follow `instance` depend on the type."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+
+
+class Node(Said):
+    """The state of a node, as this gateway knows it."""
+
+    node: str
+    state: str
+    cause: str | None
+    version: str
+    shard: str
+    guard_left_ms: Milliseconds | None
+    since_ms: Milliseconds
+    uptime_ms: Milliseconds | None
+    rtt_us: int | None
+    ahead_ms: int | None
+    owing: int
+    warnings: list[str]
+
+
+class Nodes(Said):
+    """All nodes."""
+
+    gateway: str
+    majority: int
+    up: int
+    nodes: list[Node]
+
+
+class Row(Said):
+    """One lock of a survey."""
+
+    name: str
+    kind: str
+    group: str | None
+    slot: int | None
+    state: str
+    holder: str | None
+    owner: str | None
+    note: str | None
+    left_ms: Milliseconds | None
+    fence: int | None
+    waiting: int
+    waits_since: str | None
+    nodes: int
+    asked: str | None
+
+
+class Locks(Said):
+    """The locks that are held, by name."""
+
+    locks: list[Row]
+    scanned: int
+    complete: bool
+    next: str | None
+
+
+class Waiting(Said):
+    """One that waits for a lock, or reads."""
+
+    token: str
+    owner: str | None
+    asked: str | None
+    left_ms: Milliseconds
+    nodes: int
+
+
+class OnNode(Said):
+    """One lock as one node has it."""
+
+    node: str
+    error: str | None
+    holder: str | None
+    left_ms: Milliseconds | None
+    fence: int | None
+    waiting: int
+
+
+class Lock(Said):
+    """The state of a lock."""
+
+    name: str
+    state: str
+    holder: str | None
+    owner: str | None
+    note: str | None
+    asked: str | None
+    left_ms: Milliseconds | None
+    fence: int | None
+    queue: list[Waiting]
+    readers: list[Waiting]
+    nodes: list[OnNode]
+
+
+Label = Annotated[str, Field(max_length=256)]
+Ttl = Annotated[int, Field(ge=50, le=86_400_000)]
+Wait = Annotated[int, Field(ge=0, le=30_000)]
+Linger = Annotated[int, Field(ge=500, le=10_000)]
+MaxHold = Annotated[int, Field(ge=50, le=10**12)]
+Value = Annotated[str, Field(max_length=65_536)]
+LeaseId = Annotated[str, Field(pattern=r"^(g[a-z0-9]{7}\.)?[A-Za-z0-9_-]{16,64}$")]
+
+
+class Acquire(Asked):
+    """What a client wants to hold. Times are in milliseconds."""
+
+    names: Annotated[list[Name], Field(min_length=1, max_length=16)]
+    kind: Literal["exclusive", "read", "write", "permit", "election"] = "exclusive"
+    # Default: the ttl of the gateway's client.
+    ttl_ms: Ttl | None = None
+    wait_ms: Wait = 0
+    linger_ms: Linger = 2000
+    max_hold_ms: MaxHold | None = None
+    # Of a semaphore: how many permits there are, and how many of them are wanted.
+    permits: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    count: Annotated[int, Field(ge=1, le=10_000)] = 1
+    # What a leader says.
+    value: Value | None = None
+    label: Label = ""
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        """Check what fits together."""
+        if len(self.names) > 1 and self.kind != "exclusive":
+            raise ValueError(f"a lease of kind {self.kind} has one name")
+        if (self.permits is None) == (self.kind == "permit"):
+            raise ValueError("permits belongs to the kind permit, which needs it")
+        if self.count > 1 and self.kind != "permit":
+            raise ValueError("count belongs to the kind permit")
+        if self.value is not None and self.kind != "election":
+            raise ValueError("value belongs to the kind election")
+        return self
+
+
+class Holder(Said):
+    """The client that holds a lock."""
+
+    token: str | None
+    owner: str | None
+    note: str | None
+    left_ms: Milliseconds | None
+
+
+class Held(Said):
+    """A lease that is held. Count `valid_ms` from before you sent the request."""
+
+    id: str
+    state: Literal["held"]
+    names: list[str]
+    kind: str
+    fence: Fence | None
+    fences: dict[str, Fence]
+    slots: list[int]
+    token: str | None
+    valid_ms: Milliseconds
+    ttl_ms: Milliseconds
+    keepalive_ms: Milliseconds
+    waited_ms: Milliseconds
+    contended: bool
+    doubt: bool
+    votes: int
+
+
+class Waits(Said):
+    """A lease that is waited for. Send the same request again before `linger_ms` are over."""
+
+    id: str
+    state: Literal["waiting"]
+    names: list[str]
+    kind: str
+    place: int | None
+    linger_ms: Milliseconds
+    holder: Holder | None
+
+
+class Released(Said):
+    """A lease that was released."""
+
+    id: str
+    state: Literal["released"]
+    confirmed: int
+
+
+class Kept(Said):
+    """A lease of another client, or one of many."""
+
+    id: str | None
+    client: str
+    state: Literal["held", "waiting"]
+    names: list[str]
+    kind: str
+    label: str
+    age_ms: Milliseconds
+    valid_ms: Milliseconds
+
+
+class AllKept(Said):
+    """The leases of this gateway."""
+
+    gateway: str
+    leases: list[Kept]
+
+
+class Keepalive(Asked):
+    """How long the lease is to last from now. Default: as long as at first."""
+
+    ttl_ms: Ttl | None = None
+
+
+class KeepaliveOfMany(Asked):
+    """Which leases are to be extended."""
+
+    leases: Annotated[list[LeaseId], Field(max_length=500)]
+    ttl_ms: Ttl | None = None
+
+
+class Beat(Said):
+    """What the extension of one lease brought."""
+
+    id: str
+    state: Literal["held", "waiting", "in-doubt", "lost", "released", "unknown", "invalid"]
+    # Count it from before you sent the request.
+    valid_ms: Milliseconds
+    detail: str = ""
+
+
+class Beats(Said):
+    """What the extensions of many leases brought."""
+
+    leases: list[Beat]
+
+
+class Publish(Asked):
+    """What the leader says from now on."""
+
+    value: Value
+
+
+class LeaderSaid(Said):
+    """Who leads. Nobody does if there is no value."""
+
+    name: str
+    term: Fence
+    version: int
+    value: str | None
+    certain: bool
+
+
+class Take(Asked):
+    """One call of a rate."""
+
+    limit: Annotated[int, Field(ge=1, le=10**6)]
+    period_ms: Annotated[int, Field(ge=1, le=10**12)]
+    # Each key has a limit of its own.
+    key: Name | None = None
+    cost: Annotated[int, Field(ge=1, le=10**6)] = 1
+    name: Name | None = None
+
+
+class Taken(Said):
+    """A call that is allowed."""
+
+    allowed: Literal[True]
+    remaining: int
+    reset_after_ms: Milliseconds
+
+
+class Begin(Asked):
+    """Work that is done once."""
+
+    # For how long its result is kept.
+    keep_ms: Annotated[int, Field(ge=50, le=10**11)]
+    ttl_ms: Ttl | None = None
+    wait_ms: Wait = 0
+    linger_ms: Linger = 2000
+    label: Label = ""
+    # An id for the lease, so that the same request can be sent again. Default: a new one.
+    lease: LeaseId | None = None
+    key: Name | None = None
+
+
+class Result(Asked):
+    """What came of the work."""
+
+    lease: LeaseId
+    value: Any
+    key: Name | None = None
+
+
+class Done(Said):
+    """Work that is done, and its result."""
+
+    done: Literal[True]
+    value: Any
+
+
+class Health(Said):
+    """Whether the gateway can be used."""
+
+    ok: bool
+    detail: str
+
+
+class Force(Asked):
+    """Why a lock is taken away."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    # For proxies that change paths: this name counts, and not the one in the path.
+    name: Name | None = None
+
+
+class Forced(Said):
+    """A lock that was taken away."""
+
+    name: str
+    nodes: int
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ProblemDocument, "content": {"application/problem+json": {}}},
+    "5XX": {"model": ProblemDocument, "content": {"application/problem+json": {}}},
+}

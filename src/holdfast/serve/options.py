@@ -1,0 +1,79 @@
+"""The options of a gateway.
+
+Knows which there are, and what each may be. Must not know what they do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..checks import known
+from ..errors import ConfigError
+
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a gateway may do, and how much of it.
+
+    Attributes:
+        tokens: A file of clients, the digests of their tokens, and their scopes. None: nobody is
+            asked who they are, and everybody may do everything but take locks away.
+        allow_force: Whether anybody may take locks away. Clients need the scope `force:...`, too.
+        page: Whether `/` shows the live page.
+        page_only: Whether the gateway only shows, so that nobody locks through it.
+        grafana_url: An address that the page links to.
+        host_names: The names by which clients may address the gateway (header `Host`), without
+            ports.
+        audit: A file for the audit log. It is always written to the logger `holdfast.audit`, too.
+        trusted_proxies: Networks such as "10.0.0.0/8", whose `X-Forwarded-Client-Cert` says who a
+            client is.
+        registry: The metrics that `/metrics` shows beside the gateway's own: a CollectorRegistry of
+            prometheus-client.
+        max_leases: How many leases one client may have in this gateway, held or waited for.
+        max_leases_in_all: How many leases all clients may have.
+        max_waiters: How many of its leases one client may wait for at the same time.
+        max_waiters_in_all: The same for all clients.
+        max_requests: Requests a second of one client. As many may come at once.
+        max_streams: Open event streams of all clients.
+    """
+
+    tokens: str | None = None
+    allow_force: bool = False
+    page: bool = True
+    page_only: bool = False
+    grafana_url: str | None = None
+    host_names: tuple[str, ...] = LOCAL
+    audit: str | None = None
+    trusted_proxies: tuple[str, ...] = ()
+    registry: Any = None
+    max_leases: int = 1_000
+    max_leases_in_all: int = 50_000
+    max_waiters: int = 1_000
+    max_waiters_in_all: int = 20_000
+    max_requests: int = 200
+    max_streams: int = 1_000
+
+    def __post_init__(self) -> None:
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name} is a whole number of at least 1, not {value!r}")
+
+
+_COUNTS = ("max_leases", "max_leases_in_all", "max_waiters", "max_waiters_in_all", "max_requests", "max_streams")
+
+
+def options_of(given: dict[str, object]) -> Options:
+    """Check the options that a caller has passed.
+
+    Raises:
+        ConfigError: There is no such option, or a value cannot work.
+    """
+    valid = [it.name for it in fields(Options)]
+    unknown = {name: value for name, value in given.items() if name not in valid}
+    if unknown:
+        known(unknown, "serve.app", valid, {})
+    return Options(**given)  # type: ignore[arg-type]  # the values are checked by Options itself

@@ -1,0 +1,118 @@
+"""What the gateway answers when something is wrong: problem documents (RFC 9457).
+
+Knows the kinds of problems, and which of them stands for an error of the library. Must not know
+requests.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+from ..errors import (
+    Closed,
+    ConfigError,
+    HoldfastError,
+    LockBusy,
+    LockLost,
+    NoQuorum,
+    NotHeld,
+    RateLimited,
+    message_of,
+)
+
+MEDIA = "application/problem+json"
+# Seconds that a client is asked to stay away for, at most.
+LONGEST_WAIT = 60.0
+
+# Every kind of problem: its status, and its title.
+KINDS: dict[str, tuple[int, str]] = {
+    "malformed": (400, "The request cannot be read."),
+    "unauthenticated": (401, "The request says not who it is from."),
+    "forbidden": (403, "This client may not do this."),
+    "not-found": (404, "There is no such address."),
+    "unknown-lease": (404, "There is no such lease."),
+    "free": (404, "Nobody holds this."),
+    "not-allowed": (405, "This address does not take this method."),
+    "busy": (409, "Another client holds the lock."),
+    "lease-mismatch": (409, "This id belongs to another request."),
+    "kind-mismatch": (409, "This lease is of another kind."),
+    "lost": (410, "The lease is lost: stop what it protected."),
+    "released": (410, "The lease was released."),
+    "not-the-holder": (412, "Another client holds the lock by now."),
+    "too-large": (413, "The body is too large."),
+    "name-too-long": (414, "The name is too long."),
+    "not-json": (415, "The body is not JSON."),
+    "misdirected": (421, "This gateway does not have this name."),
+    "invalid": (422, "The request has values that cannot work."),
+    "needs-if-match": (428, "The request has to say whose lock it takes away."),
+    "too-many": (429, "There are too many of these."),
+    "rate-limited": (429, "The limit is used up."),
+    "fault": (500, "The gateway failed."),
+    "no-quorum": (503, "Too few nodes answer."),
+    "in-doubt": (503, "It was not confirmed."),
+    "draining": (503, "The gateway is about to end."),
+    "overloaded": (503, "The gateway is busy."),
+}
+
+
+class Problem(Exception):
+    """A request that cannot be answered as it was meant.
+
+    Attributes:
+        kind: One of KINDS. The problem's type is `/problems/<kind>`.
+        detail: What happened, and what to do.
+        status: The HTTP status.
+        facts: More members of the document.
+        after: Seconds after which the client may come back, for `Retry-After`. None: not said.
+    """
+
+    def __init__(self, kind: str, detail: str, *, after: float | None = None, **facts: Any) -> None:
+        super().__init__(detail)
+        self.kind, self.detail, self.after, self.facts = kind, detail, after, facts
+        self.status, self.title = KINDS[kind]
+
+    def document(self, instance: str) -> dict[str, Any]:
+        """Return the problem document for the request with this id."""
+        said = {"type": f"/problems/{self.kind}", "title": self.title, "status": self.status, "detail": self.detail}
+        return {**said, "instance": instance, **self.facts}
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that go with it."""
+        found = {"content-type": MEDIA}
+        if self.after is not None:
+            found["retry-after"] = str(max(1, ceil(min(LONGEST_WAIT, self.after))))
+        if self.status == 401:
+            found["www-authenticate"] = "Bearer"
+        return found
+
+
+def problem_of(error: HoldfastError) -> Problem:
+    """Choose the problem that stands for an error of the library."""
+    text = message_of(error)
+    match error:
+        case LockBusy():
+            left = None if error.ttl_left is None else milliseconds(error.ttl_left)
+            holder = {"token": error.holder, "owner": error.owner, "note": error.note, "left_ms": left}
+            return Problem("busy", text, after=error.ttl_left or 1.0, name=error.name, holder=holder, left_ms=left)
+        case RateLimited():
+            left = milliseconds(error.retry_after)
+            return Problem("rate-limited", text, after=error.retry_after, name=error.name, retry_after_ms=left)
+        case NoQuorum():
+            causes = {node: message_of(cause) for node, cause in error.causes.items()}
+            return Problem("no-quorum", text, after=1.0, nodes=causes)
+        case LockLost():
+            return Problem("lost", text, name=error.name, reason=error.reason, fence=error.fence)
+        case NotHeld():
+            return Problem("released", text)
+        case Closed():
+            return Problem("draining", text, after=5.0)
+        case ConfigError():
+            return Problem("invalid", text, errors=[{"pointer": "", "detail": text}])
+        case _:
+            return Problem("fault", text)
+
+
+def milliseconds(seconds: float) -> int:
+    """Return whole milliseconds, rounded down, and at least 0."""
+    return max(0, int(seconds * 1000))

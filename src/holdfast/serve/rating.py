@@ -1,0 +1,29 @@
+"""The route of rates: whether a call is allowed.
+
+Knows the client's rates. Must not know leases.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from . import models
+from .asking import Client, Host
+from .looking import check_name
+from .problems import Problem, milliseconds
+
+routes = APIRouter(prefix="/v1", responses=models.PROBLEMS)
+
+
+@routes.post("/rates/{name:path}/take")
+async def take(gateway: Host, client: Client, name: str, asked: models.Take) -> models.Taken:
+    """Ask for one call, and count it if it is allowed."""
+    name = asked.name or name
+    check_name(name)
+    gateway.demand(client, "rate", name)
+    found = await gateway.locks.rate(name, asked.limit, asked.period_ms / 1000, key=asked.key).take(asked.cost)
+    if not found:
+        wait = milliseconds(found.retry_after)
+        detail = f"{name!r} is used up: {asked.limit} in {asked.period_ms} ms are allowed."
+        raise Problem("rate-limited", detail, after=found.retry_after, name=name, retry_after_ms=wait)
+    return models.Taken(allowed=True, remaining=found.remaining, reset_after_ms=milliseconds(found.reset_after))

@@ -1,0 +1,65 @@
+"""Streams of server-sent events. What they say are hints, which no client may count on.
+
+Knows the format. Must not know what the events are about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import StreamingResponse
+
+from .gateway import Gateway
+from .problems import Problem
+
+PING = 10.0  # seconds
+Event = tuple[str, dict[str, Any]]
+HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+
+def stream(gateway: Gateway, request: Request, events: AsyncIterator[Event]) -> StreamingResponse:
+    """Answer with a stream of events, until they end, the client goes, or the gateway drains.
+
+    Args:
+        gateway: The gateway.
+        request: The request.
+        events: Pairs of a name and what is known. The next one is asked for when the last one was
+            sent, so a slow client misses some and fills no memory.
+
+    Raises:
+        Problem: too-many.
+    """
+    if gateway.streams >= gateway.options.max_streams:
+        raise Problem("too-many", "As many streams are open as this gateway allows.", after=5.0, what="streams")
+    return StreamingResponse(_lines(gateway, events), media_type="text/event-stream", headers=HEADERS)
+
+
+async def _lines(gateway: Gateway, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+    gateway.streams += 1
+    ending = asyncio.ensure_future(gateway.ending.wait())
+    coming: asyncio.Task[Event] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(anext(events))
+            await asyncio.wait((coming, ending), timeout=PING, return_when=asyncio.FIRST_COMPLETED)
+            if ending.done():
+                yield b"event: draining\ndata: {}\n\n"
+                return
+            if not coming.done():
+                yield b": ping\n\n"
+                continue
+            try:
+                name, facts = coming.result()
+            except StopAsyncIteration:
+                return
+            coming = None
+            yield f"event: {name}\ndata: {json.dumps(facts)}\n\n".encode()
+    finally:
+        gateway.streams -= 1
+        ending.cancel()
+        if coming is not None:
+            coming.cancel()

@@ -1,0 +1,312 @@
+"""What a reader sees, whatever the names, the rights, the width and the theme are. And that the tests see what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import AUDIT, axe  # docs/site
+from playwright.sync_api import expect
+from serve.page.kit import OVERLAPS, PATIENCE, Gateway, client, gateway, line, opened
+
+from holdfast import Holdfast, HoldfastError, LockLost
+from holdfast.embedded import Nodes
+
+expect.set_options(timeout=PATIENCE * 1000)
+
+WIDTHS = (320, 768, 1440)
+HOSTILE = {
+    "<img src=x onerror=alert(1)>": "<img src=x onerror=alert(1)>",
+    "right\u202eleft": "right\\u202eleft",
+    "two\nlines": "two\\nlines",
+    "x" * 512: "x" * 512,
+    "lock 🔒": "lock 🔒",
+    "'\"&amp;": "'\"&amp;",
+    "end ": "end\\x20",
+    "..": "..",
+    "a/b?c#d%2F": "a/b?c#d%2F",
+}
+
+
+@pytest.fixture(scope="module")
+def scene(nodes: Nodes) -> Iterator[Holdfast]:
+    """Locks of each kind, one of them with a queue."""
+    with client(nodes, "ci@build-7:4121") as locks, client(nodes, "api-3:118") as other:
+        leases = [locks.lock(f"invoice:{it}").acquire() for it in range(40)]
+        leases += [locks.semaphore("gpu", 4, note=f"train-{it}").acquire() for it in range(3)]
+        leases += [locks.lock("deploy", note="build 7 · ansible-playbook site.yml").acquire(), locks.rwlock("catalog").read().acquire()]
+        waits = other.lock("deploy")
+        def wait() -> None:
+            # (The client ends before it has the lock, if a test fails.)
+            with suppress(HoldfastError):
+                waits.acquire().release()
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        with locks.election("poller", "http://10.0.0.7:8000"):
+            yield locks
+        for lease in leases:
+            lease.release()
+        thread.join(PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def serving(nodes: Nodes) -> Iterator[Gateway]:
+    with gateway(nodes, allow_force=True) as found:
+        yield found
+
+
+def test_hostile_names_are_shown_and_inert(browser: Any, nodes: Nodes, serving: Gateway) -> None:
+    with client(nodes, "<b>bold</b>") as locks:
+        leases = [locks.lock(it, note="</script><script>alert(2)</script>").acquire() for it in HOSTILE]
+        page = opened(browser, serving.url)
+        for shown in HOSTILE.values():
+            expect(line(page, shown)).to_have_count(1)
+            line(page, shown).click()
+            expect(page.locator("#detail h2")).to_have_text(shown, use_inner_text=False)
+            expect(page.locator("#detail dd").first).to_have_text("<b>bold</b>")
+            expect(page.locator("#detail")).to_contain_text("</script>")
+        assert harmed(page) == []
+        # Such a name can be typed as it is shown, and taken away.
+        line(page, "right\\u202eleft").click()
+        expect(page.locator("#detail h2")).to_have_text("right\\u202eleft")
+        page.click("#take")
+        page.fill("#reason", "hostile")
+        page.fill("#typed", "right\\u202eleft")
+        page.locator("dialog").get_by_role("button", name="Take it away").click()
+        expect(page.locator("dialog")).to_have_count(0)
+        expect(line(page, "right\\u202eleft")).to_have_count(0)
+        page.context.close()
+        for lease in leases:
+            with suppress(LockLost):
+                lease.release()
+
+
+def harmed(page: Any) -> list[str]:
+    """What a name has brought about that is more than text."""
+    found: list[str] = page.wrong + page.evaluate("violations")
+    return found + ["a name is an element"] * page.evaluate("document.querySelectorAll('#page img, #page script').length")
+
+
+def test_planted_a_name_as_html_is_found(browser: Any, nodes: Nodes, serving: Gateway) -> None:
+    """The page writes a name with innerHTML: the policy refuses it, and the eyes see that."""
+    with client(nodes, "one") as locks, locks.lock("<img src=x onerror=alert(1)>"):
+        page = opened(browser, serving.url)
+        expect(line(page, "<img src=x onerror=alert(1)>")).to_have_count(1)
+        with pytest.raises(Exception, match="TrustedHTML"):
+            page.evaluate("document.querySelector('.line b').innerHTML = document.querySelector('.line b').textContent")
+        assert any("require-trusted-types-for" in it for it in harmed(page))
+        page.context.close()
+        # Without the policy, the name is an element.
+        page = opened(browser, serving.url, bypass_csp=True)
+        expect(line(page, "<img src=x onerror=alert(1)>")).to_have_count(1)
+        page.route("**/x", lambda it: it.abort())
+        page.evaluate("document.querySelector('.line b').innerHTML = '<img src=x onerror=alert(1)>'")
+        assert "a name is an element" in harmed(page)
+        page.context.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Any, scene: Holdfast, serving: Gateway, theme: str) -> None:
+    page = opened(browser, serving.url, theme=theme, bypass_csp=True)
+    page.evaluate(axe())
+    line(page, "deploy").click()
+    expect(page.locator("#take")).to_be_visible()
+    # (Axe is asked in the page's own world, and the policy is off for it alone.)
+    assert page.evaluate(ALL) == []
+    page.click("#take")
+    assert page.evaluate(ALL) == []
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.locator("dialog .keys")).to_be_visible()
+    assert page.evaluate(ALL) == []
+    page.context.close()
+
+
+# All findings, of whatever impact.
+ALL = AUDIT % ("", ["minor", "moderate", "serious", "critical"])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_overlaps(browser: Any, scene: Holdfast, serving: Gateway, width: int) -> None:
+    page = opened(browser, serving.url, width=width)
+    line(page, "deploy").click()
+    expect(page.locator("#take")).to_be_visible()
+    expect(page.locator(".foot")).to_contain_text("complete")
+    assert page.evaluate(OVERLAPS) == []
+    page.click("#take")
+    assert page.evaluate(OVERLAPS) == []
+    page.context.close()
+
+
+def test_planted_overlaps_are_found(browser: Any, scene: Holdfast, serving: Gateway) -> None:
+    page = opened(browser, serving.url, width=768)
+    expect(page.locator(".node.up")).to_have_count(5)
+    page.evaluate("document.querySelector('.safe').style.marginLeft = '-200px'")
+    page.evaluate("document.querySelector('.totals').style.minWidth = '900px'")
+    found = page.evaluate(OVERLAPS)
+    assert any("over" in it for it in found)
+    assert "wider than the window" in found
+    page.context.close()
+
+
+def test_the_keyboard_alone_is_enough(browser: Any, nodes: Nodes, scene: Holdfast, serving: Gateway) -> None:
+    """From opening the page to taking a lock away, without the mouse."""
+    with client(nodes, "one") as locks:
+        lease = locks.lock("keys:1").acquire()
+        page = opened(browser, serving.url)
+        press = page.keyboard.press
+        press("/")
+        page.keyboard.type("keys")
+        expect(page.locator(".line")).to_have_count(1)
+        press("Enter")
+        assert page.evaluate("document.activeElement.id") == "grid"
+        press("j")
+        press("k")
+        press("Enter")
+        expect(page.locator("#detail h2")).to_have_text("keys:1")
+        expect(page.locator("#detail")).to_be_focused()
+        expect(page.locator("#take")).to_be_visible()
+        for _ in range(6):
+            press("Tab")
+            if page.evaluate("document.activeElement.id") == "take":
+                break
+        press("Enter")
+        expect(page.locator("#reason")).to_be_focused()
+        page.keyboard.type("by hand")
+        press("Tab")
+        page.keyboard.type("keys:1")
+        press("Enter")
+        expect(page.locator("dialog")).to_have_count(0)
+        # Its line is gone, and the focus is not lost.
+        expect(page.locator(".line")).to_have_count(0)
+        assert page.evaluate("document.activeElement !== document.body")
+        press("Escape")
+        expect(page.locator("#grid")).to_be_focused()
+        expect(page.locator(".audit")).to_contain_text("by hand")
+        press("g")
+        press("n")
+        expect(page.locator("#nodes")).to_be_focused()
+        press("?")
+        expect(page.locator("dialog .keys")).to_be_visible()
+        press("Escape")
+        expect(page.locator("#nodes")).to_be_focused()
+        page.context.close()
+        with pytest.raises(LockLost):
+            lease.check()
+
+
+def test_the_cursor_stays_on_its_lock(browser: Any, nodes: Nodes, serving: Gateway) -> None:
+    with client(nodes, "one") as locks:
+        leases = {it: locks.lock(f"cursor:{it}").acquire() for it in "bcd"}
+        page = opened(browser, serving.url)
+        page.fill("#filter", "cursor:")
+        expect(page.locator(".line")).to_have_count(3)
+        page.keyboard.press("Enter")
+        page.keyboard.press("j")
+        expect(page.locator(".line.current .name")).to_have_text("cursor:c")
+        with locks.lock("cursor:a"):
+            expect(page.locator(".line")).to_have_count(4)
+            expect(page.locator(".line.current .name")).to_have_text("cursor:c")
+        leases["c"].release()
+        expect(line(page, "cursor:c")).to_have_count(0)
+        expect(page.locator(".line.current")).to_have_count(1)
+        expect(page.locator("#grid")).to_be_focused()
+        assert page.evaluate("document.getElementById(document.getElementById('grid').getAttribute('aria-activedescendant'))")
+        page.context.close()
+        for it in "bd":
+            leases[it].release()
+
+
+def test_a_semaphore_opens(browser: Any, scene: Holdfast, serving: Gateway) -> None:
+    page = opened(browser, serving.url)
+    page.get_by_role("button", name="slots", exact=True).click()
+    expect(page.locator(".line")).to_have_count(1)
+    expect(line(page, "gpu")).to_contain_text("3 held")
+    line(page, "gpu").click()
+    expect(page.locator(".line")).to_have_count(4)
+    expect(page.locator(".line").nth(1)).to_contain_text("slot")
+    page.locator(".line").nth(1).click()
+    expect(page.locator("#detail")).to_contain_text("train-")
+    page.context.close()
+
+
+def test_what_a_page_shows_where_nothing_is_held(browser: Any) -> None:
+    with Nodes(1) as empty, gateway(empty) as serving:
+        page = opened(browser, serving.url)
+        expect(page.locator(".nothing")).to_contain_text('locks.lock("deploy", wait=5)')
+        expect(page.locator(".nothing")).to_contain_text("holdfast run deploy -- ./deploy.sh")
+        page.context.close()
+
+
+def test_without_rights_there_is_no_button_and_the_gateway_refuses(browser: Any, nodes: Nodes) -> None:
+    with gateway(nodes) as serving, client(nodes, "one") as locks, locks.lock("page:safe") as lease:
+        page = opened(browser, serving.url)
+        page.fill("#filter", ":safe")
+        line(page, "page:safe").click()
+        expect(page.locator("#detail")).to_contain_text("votes")
+        expect(page.locator("#take")).to_have_count(0)
+        answer = page.request.delete(f"{serving.url}v1/locks/page:safe", data={"reason": "x"}, headers={"If-Match": f'"{lease.token}"'})
+        assert answer.status == 403
+        lease.check()
+        page.context.close()
+
+
+def test_tokens(browser: Any, nodes: Nodes, tmp_path: Path) -> None:
+    """A wrong token, one that may look, and one that may force some locks."""
+    clients = {"looks": '["look:*"]', "forces": '["look:*", "force:page:*"]', "blind": '["lock:*"]'}
+    digest = {it: hashlib.sha256(f"token-{it}".encode()).hexdigest() for it in clients}
+    file = tmp_path / "tokens.toml"
+    file.write_text("".join(f'[client.{it}]\nsha256 = "{digest[it]}"\nscopes = {scopes}\n' for it, scopes in clients.items()))
+    with gateway(nodes, allow_force=True, tokens=str(file)) as serving, client(nodes, "one") as locks:
+        with locks.lock("page:mine"), locks.lock("other:mine"):
+            page = opened(browser, serving.url)
+            for token, told in (("nonsense", "Send a token"), ("token-blind", "lacks a scope that covers look:*"), ("token-looks", "")):
+                page.fill("#token", token)
+                page.get_by_role("button", name="Look").click()
+                if told:
+                    expect(page.locator("dialog")).to_contain_text(told)
+            page.fill("#filter", ":mine")
+            line(page, "page:mine").click()
+            expect(page.locator("#detail")).to_contain_text("votes")
+            expect(page.locator("#take")).to_have_count(0)
+            page.evaluate("sessionStorage.setItem('holdfast.token', 'token-forces')")
+            page.reload()
+            expect(page.locator(".link-live")).to_be_visible()
+            page.fill("#filter", ":mine")
+            line(page, "page:mine").click()
+            expect(page.locator("#take")).to_be_visible()
+            line(page, "other:mine").click()
+            expect(page.locator("#detail h2")).to_have_text("other:mine")
+            expect(page.locator("#detail")).to_contain_text("votes")
+            expect(page.locator("#take")).to_have_count(0)
+            assert page.context.cookies() == []
+            page.context.close()
+
+
+def test_a_stream_that_breaks_comes_back(browser: Any, nodes: Nodes) -> None:
+    with client(nodes, "one") as locks, gateway(nodes) as serving:
+        page = opened(browser, serving.url)
+        page.fill("#filter", "page:")
+        with locks.lock("page:before"):
+            expect(line(page, "page:before")).to_have_count(1)
+            expect(page.locator(".link-live")).to_be_visible()
+            serving.stop()
+            expect(page.locator(".link-lost")).to_have_text(re.compile(r"stream lost, as of \d\d:\d\d:\d\d"))
+            # What was known stays in view, in grey.
+            expect(line(page, "page:before")).to_have_count(1)
+            assert page.evaluate("getComputedStyle(document.querySelector('.line b')).color") == page.evaluate(
+                "getComputedStyle(document.querySelector('.foot')).color"
+            )
+        with locks.lock("page:after"):
+            serving.start()
+            expect(page.locator(".link-live")).to_be_visible()
+            expect(line(page, "page:after")).to_have_count(1)
+            expect(line(page, "page:before")).to_have_count(0)
+        page.context.close()

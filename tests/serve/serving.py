@@ -1,0 +1,49 @@
+"""A gateway behind a real server, in the process of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+from holdfast.serve import Gateway
+
+
+@dataclass
+class Serving:
+    url: str
+    gateway: Gateway
+    server: uvicorn.Server
+
+
+@asynccontextmanager
+async def serving(application: Any, **more: Any) -> AsyncIterator[Serving]:
+    """Serve an application on a port of its own."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=2, **more))
+        task = asyncio.create_task(server.serve(sockets=[listening]))
+        while not server.started:
+            await asyncio.sleep(0.01)
+        host, port = listening.getsockname()
+        try:
+            yield Serving(f"http://{host}:{port}", application.state.gateway, server)
+        finally:
+            server.should_exit = True
+            await task
+
+
+def address(process: subprocess.Popen[str]) -> str:
+    """Where a gateway that was started says that it serves."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"serving at (\S+)", line):
+            return found[1]
+    raise AssertionError("the gateway has ended")

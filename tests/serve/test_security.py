@@ -1,0 +1,373 @@
+"""Who may do what, and who is not even heard."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from serve.serving import serving
+
+from holdfast import ConfigError
+from holdfast.aio import Holdfast
+from holdfast.serve import Gateway, app, identity, server
+from holdfast.serve.identity import Identity
+from holdfast.serve.lag import Lag
+from holdfast.serve.limits import Limits
+from holdfast.serve.options import Options
+from holdfast.serve.server import Address, Door
+
+TOKENS = {"importer": "a-token-of-the-importer", "watcher": "a-token-of-the-watcher", "operator": "a-token-of-the-operator"}
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    path = tmp_path / "tokens.toml"
+    path.write_text(f"""
+        [client.importer]
+        sha256 = "{digest(TOKENS["importer"])}"
+        scopes = ["lock:invoice:*", "rate:mail", "once:import:*", "look:invoice:*"]
+        max_leases = 2
+        note = "nightly"
+        [client.watcher]
+        sha256 = "{digest(TOKENS["watcher"])}"
+        scopes = ["look:*", "metrics"]
+        [client.operator]
+        sha256 = "{digest(TOKENS["operator"])}"
+        scopes = ["look:*", "lock:*", "read:*", "lead:*", "force:invoice:*"]
+        certificate = "{"ab" * 32}"
+    """)
+    return path
+
+
+def client_of(locks: Holdfast, **options: Any) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app(locks, **options)), base_url="http://localhost:7420")
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {TOKENS[name]}"}
+
+
+def lease(name: str, **more: Any) -> dict[str, Any]:
+    return {"names": [name], **more}
+
+
+PUT = "/v1/leases/a-lease-of-the-table"
+# What is asked, with which body; and what the importer, the watcher, the operator and a stranger get.
+TABLE: list[tuple[str, str, dict[str, Any] | None, tuple[int, int, int, int]]] = [
+    ("PUT", PUT, lease("invoice:1"), (201, 403, 201, 401)),
+    ("PUT", PUT, lease("other"), (403, 403, 201, 401)),
+    ("PUT", PUT, lease("xinvoice:1"), (403, 403, 201, 401)),
+    ("PUT", PUT, {"names": ["invoice:1", "other"]}, (403, 403, 201, 401)),
+    ("PUT", PUT, lease("invoice:1", kind="read"), (403, 403, 201, 401)),
+    ("PUT", PUT, lease("invoice:1", kind="election"), (403, 403, 201, 401)),
+    ("GET", PUT, None, (404, 404, 404, 401)),
+    ("DELETE", PUT, None, (404, 404, 404, 401)),
+    ("GET", "/v1/leases", None, (200, 200, 200, 401)),
+    ("GET", "/v1/nodes", None, (403, 200, 200, 401)),
+    ("GET", "/v1/locks?pattern=nothing", None, (200, 200, 200, 401)),
+    ("GET", "/v1/locks/invoice:7", None, (200, 200, 200, 401)),
+    ("GET", "/v1/locks/other", None, (403, 200, 200, 401)),
+    ("GET", "/v1/elections/other", None, (403, 200, 200, 401)),
+    ("DELETE", "/v1/locks/invoice:7", {"reason": "a test"}, (403, 403, 404, 401)),
+    ("DELETE", "/v1/locks/invoice:7", {"reason": "a test", "name": "other"}, (403, 403, 403, 401)),
+    ("POST", "/v1/rates/mail/take", {"limit": 100, "period_ms": 1000}, (200, 403, 403, 401)),
+    ("PUT", "/v1/once/other", {"keep_ms": 1000}, (403, 403, 403, 401)),
+    ("GET", "/metrics", None, (403, 200, 403, 401)),
+    ("GET", "/healthz", None, (200, 200, 200, 200)),
+    ("GET", "/openapi.json", None, (200, 200, 200, 200)),
+]
+
+
+@pytest.mark.parametrize("method,path,body,statuses", TABLE, ids=[f"{it[0]} {it[1]} {it[2] or ''}" for it in TABLE])
+async def test_who_may_do_what(
+    locks: Holdfast, tokens: Path, method: str, path: str, body: dict[str, Any] | None, statuses: tuple[int, ...]
+) -> None:
+    found = []
+    for who in ("importer", "watcher", "operator", ""):
+        headers = bearer(who) if who else {"authorization": "Bearer a-token-of-nobody"}
+        async with client_of(locks, tokens=str(tokens), allow_force=True) as client:
+            answer = await client.request(method, path, json=body, headers={**headers, "if-match": "*"})
+            found.append(answer.status_code)
+            if answer.status_code == 201:
+                # The next one is to find it free.
+                await client.delete(path, headers={**headers})
+    assert tuple(found) == statuses
+
+
+async def test_a_lease_belongs_to_its_client(locks: Holdfast, tokens: Path) -> None:
+    async with client_of(locks, tokens=str(tokens)) as client:
+        said = (await client.put(PUT, json=lease("invoice:own", label="x"), headers=bearer("importer"))).json()
+        for method, path in (("GET", ""), ("POST", "/keepalive"), ("DELETE", ""), ("GET", "/events")):
+            body = {} if method == "POST" else None
+            answer = await client.request(method, f"/v1/leases/{said['id']}{path}", json=body, headers=bearer("operator"))
+            assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-lease")
+        # Of others, an operator sees everything but what could be used.
+        (seen,) = (await client.get("/v1/leases", headers=bearer("operator"))).json()["leases"]
+        assert (seen["client"], seen["names"], seen["id"]) == ("importer", ["invoice:own"], None)
+        assert (await locks.inspect("invoice:own")).note == "importer: nightly: x"
+        statuses = [
+            (await client.put(f"/v1/leases/a-lease-number-{at}", json=lease(f"invoice:{at}"), headers=bearer("importer"))).status_code
+            for at in range(2)
+        ]
+        assert statuses == [201, 429]
+
+
+async def test_force_needs_the_gateway_s_consent(locks: Holdfast, tokens: Path) -> None:
+    held = await locks.lock("invoice:force").acquire()
+    for options in ({"tokens": str(tokens)}, {}):
+        async with client_of(locks, **options) as client:
+            headers = {**bearer("operator"), "if-match": "*"}
+            answer = await client.request("DELETE", "/v1/locks/invoice:force", json={"reason": "x"}, headers=headers)
+            assert answer.status_code == 403
+    assert held.held
+    await held.release()
+
+
+async def test_strangers_pages_and_rebound_names_are_refused(client: httpx.AsyncClient) -> None:
+    for host, status in {"localhost:7420": 201, "evil.example:7420": 421, "": 421, "127.0.0.1.evil.org": 421, "[::1]:7420": 200}.items():
+        answer = await client.put(PUT, json=lease("host"), headers={"host": host})
+        assert answer.status_code == status, host
+        assert not [it for it in answer.headers if it.startswith("access-control")]
+    for origin, status in {"http://evil.example": 403, "null": 403, "http://localhost:7420": 200}.items():
+        answer = await client.put(PUT, json=lease("host"), headers={"origin": origin})
+        assert answer.status_code == status, origin
+    preflight = await client.options(PUT, headers={"origin": "http://evil.example", "access-control-request-method": "PUT"})
+    assert preflight.status_code == 405
+
+
+async def test_get_changes_nothing(client: httpx.AsyncClient) -> None:
+    schema = (await client.get("/openapi.json")).json()
+    gets = {path for path, methods in schema["paths"].items() if "get" in methods}
+    assert not {it for it in gets if it.endswith(("/keepalive", "/publish", "/take", "/result"))}
+
+
+@pytest.mark.parametrize(
+    "body,headers,kind",
+    [
+        (b"{", {}, "malformed"),
+        (b"[" * 1000, {}, "malformed"),
+        (b"{}", {"content-type": "text/plain"}, "not-json"),
+        (b"x" * 65_537, {}, "too-large"),
+        (b'"\xff"', {}, "malformed"),
+        (b"{}", {}, "invalid"),
+    ],
+)
+async def test_bodies_that_cannot_be_read(client: httpx.AsyncClient, body: bytes, headers: dict[str, str], kind: str) -> None:
+    answer = await client.put(PUT, content=body, headers={"content-type": "application/json", **headers})
+    assert answer.json()["type"] == f"/problems/{kind}"
+
+
+async def test_a_body_without_a_length_is_bounded_too(client: httpx.AsyncClient) -> None:
+    async def endless() -> Any:
+        for _ in range(100):
+            yield b" " * 1024
+
+    answer = await client.put(PUT, content=endless(), headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["type"]) == (413, "/problems/too-large")
+
+
+async def test_no_such_address(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/v1/nothing")).json()["type"] == "/problems/not-found"
+    assert (await client.patch("/v1/nodes", json={})).json()["type"] == "/problems/not-allowed"
+
+
+async def test_the_audit_log(locks: Holdfast, tokens: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = tmp_path / "audit.jsonl"
+    gateway: Gateway
+    with caplog.at_level(logging.DEBUG):
+        async with client_of(locks, tokens=str(tokens), audit=str(log), allow_force=True) as client:
+            held = await locks.lock("invoice:audit").acquire()
+            await client.get("/v1/nodes", headers={"authorization": "Bearer a-secret-of-a-stranger"})
+            await client.get("/v1/nodes", headers=bearer("importer"))
+            headers = {**bearer("operator"), "if-match": f'"{held.token}"'}
+            await client.request("DELETE", "/v1/locks/invoice:audit", json={"reason": "stuck"}, headers=headers)
+            log.rename(tmp_path / "rotated")
+            transport: Any = client._transport
+            gateway = transport.app.state.gateway
+            gateway.reload()
+            await client.get("/v1/nodes")
+    first, second, third = [json.loads(it) for it in (tmp_path / "rotated").read_text().splitlines()]
+    assert (first["event"], second["event"], second["scope"]) == ("unauthenticated", "forbidden", "look:*")
+    assert (third["event"], third["client"], third["reason"], third["nodes"] >= 3) == ("force", "operator", "stuck", True)
+    assert json.loads(log.read_text())["event"] == "unauthenticated"
+    assert log.stat().st_mode & 0o077 == 0
+    # No token of a client is in any log.
+    said = caplog.text + log.read_text() + (tmp_path / "rotated").read_text()
+    assert not [it for it in (*TOKENS.values(), "a-secret-of-a-stranger") if it in said]
+    gateway.audit.close()
+    await held.lost.wait()
+
+
+async def test_tokens_are_read_again_and_wrong_ones_change_nothing(locks: Holdfast, tokens: Path) -> None:
+    async with client_of(locks, tokens=str(tokens)) as client:
+        transport: Any = client._transport
+        gateway: Gateway = transport.app.state.gateway
+        tokens.write_text("[client.importer]\nscopes = 3")
+        with pytest.raises(ConfigError):
+            gateway.reload()
+        assert (await client.get("/v1/nodes", headers=bearer("watcher"))).status_code == 200
+        tokens.write_text(f'[client.other]\nsha256 = "{digest("another")}"\nscopes = ["look:*"]')
+        gateway.reload()
+        assert (await client.get("/v1/nodes", headers=bearer("watcher"))).status_code == 401
+        assert (await client.get("/v1/nodes", headers={"authorization": "bearer another"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "text,why",
+    [
+        ("[client.a]\nscopes = []", "needs `sha256`"),
+        ('[client.a]\nsha256 = "abc"', "64 digits"),
+        (f'[client.a]\nsha256 = "{"0" * 64}"\nscopes = ["lok:*"]', "unknown scope"),
+        (f'[client.a]\nsha256 = "{"0" * 64}"\nscope = []', "unknown setting"),
+        (f'[client.a]\nsha256 = "{"0" * 64}"\nmax_leases = 0', "at least 1"),
+        (f'[client.a]\nsha256 = "{"0" * 64}"\n[client.b]\nsha256 = "{"0" * 64}"', "same token"),
+        ("[clients.a]", "tables"),
+        ("[", "cannot be read"),
+    ],
+)
+def test_a_wrong_file_of_tokens(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=why):
+        identity.read(str(path))
+
+
+def test_patterns_cover_whole_names_and_cases() -> None:
+    client = Identity("a", ("lock:invoice:*", "look:[ab]?"))
+    assert [client.may("lock", it) for it in ("invoice:1", "xinvoice:1", "Invoice:1", "invoice")] == [True, False, False, False]
+    assert [client.may("look", it) for it in ("a1", "c1", "a12")] == [True, False, False]
+    assert not client.may("loc", "k:invoice:1")
+
+
+def test_a_proxy_says_whose_certificate_it_is(tokens: Path) -> None:
+    clients = identity.read(str(tokens))
+    headers = {b"x-forwarded-client-cert": b'By=x;Hash="' + b"0" * 64 + b'",By=y;Hash=' + b"AB" * 32 + b';Subject="CN=a"'}
+
+    def who(address: str, *trusted: str) -> Identity | None:
+        return identity.identify({"client": (address, 1)}, headers, clients, trusted)
+
+    found = who("10.1.2.3", "10.0.0.0/8")
+    assert found is not None
+    assert found.name == "operator"
+    assert who("11.1.2.3", "10.0.0.0/8") is None
+    assert who("10.1.2.3") is None
+
+
+def test_requests_are_limited() -> None:
+    limits = Limits(10)
+    assert [limits.take("a", 100.0) for _ in range(11)] == [*[0.0] * 10, 0.1]
+    assert limits.take("b", 100.0) == 0.0
+    assert limits.take("a", 100.1) == 0.0
+    assert limits.take("a", 100.1) == pytest.approx(0.1)
+    assert limits.take("a", 1000.0) == 0.0
+
+
+async def test_too_many_requests_are_refused_but_not_keepalives(locks: Holdfast) -> None:
+    async with client_of(locks, max_requests=3) as client:
+        statuses = [(await client.get("/v1/leases")).status_code for _ in range(5)]
+        assert statuses == [200, 200, 200, 429, 429]
+        answer = await client.post("/v1/leases/some-unknown-lease/keepalive", json={})
+        assert answer.status_code == 404
+
+
+async def test_a_busy_gateway_serves_keepalives_first(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    await client.put(PUT, json=lease("busy gateway"))
+    monkeypatch.setattr(Lag, "late", property(lambda lag: 0.3))
+    answer = await client.put("/v1/leases/another-lease-here", json=lease("busy gateway 2"))
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/overloaded")
+    assert (await client.get("/v1/locks")).status_code == 503
+    assert (await client.post(f"{PUT}/keepalive", json={})).status_code == 200
+    assert (await client.get("/readyz")).status_code == 503
+    assert (await client.get("/healthz")).status_code == 200
+    assert (await client.delete(PUT)).status_code == 200
+    monkeypatch.setattr(Lag, "late", property(lambda lag: 1.3))
+    assert (await client.get("/healthz")).status_code == 503
+
+
+async def test_the_lag_of_the_loop_is_seen() -> None:
+    lag = Lag()
+    lag.start()
+    await asyncio.sleep(0.15)
+    assert lag.late < 0.25
+    os.sched_yield()
+    import time
+
+    time.sleep(0.6)
+    assert lag.late > 0.3
+    lag.stop()
+    assert lag.late == 0.0
+
+
+async def test_headers_that_do_not_come_end_the_connection(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HEADERS", 0.3)
+    async with serving(app(locks), http=Door) as live:
+        host, port = live.url.removeprefix("http://").split(":")
+
+        async def slow(first: bytes) -> bytes:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(first)
+            async with asyncio.timeout(5):
+                answer = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            return answer
+
+        whole = f"GET /healthz HTTP/1.1\r\nhost: {host}:{port}\r\n\r\n".encode()
+        assert await slow(b"") == b""
+        assert await slow(b"GET /healthz HTTP/1.1\r\nhost: ") == b""
+        # Also those of a second request on the same connection.
+        assert (await slow(whole + b"GET /hea")).count(b"HTTP/1.1 200") == 1
+
+
+async def test_many_connections_that_say_nothing(locks: Holdfast) -> None:
+    async with serving(app(locks), http=Door) as live, httpx.AsyncClient(base_url=live.url) as client:
+        host, port = live.url.removeprefix("http://").split(":")
+        silent = await asyncio.gather(*[asyncio.open_connection(host, int(port)) for _ in range(300)])
+        assert (await client.put(PUT, json=lease("silence"))).status_code == 201
+        for _, writer in silent:
+            writer.close()
+            await writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    "address,asks,refused",
+    [
+        (Address(), False, False),
+        (Address(host="::1"), False, False),
+        (Address(host="localhost"), False, False),
+        (Address(host="0.0.0.0"), True, True),
+        (Address(host="10.0.0.7", cert="a", key="b"), False, True),
+        (Address(host="10.0.0.7", cert="a", key="b"), True, False),
+        (Address(host="gateway.example"), False, True),
+        (Address(cert="a"), True, True),
+        (Address(client_ca="a"), True, True),
+    ],
+)
+def test_addresses_that_others_reach_need_tls_and_tokens(address: Address, asks: bool, refused: bool) -> None:
+    if refused:
+        with pytest.raises(ConfigError):
+            address.check(asks)
+    else:
+        assert address.check(asks) == ""
+
+
+def test_insecure_is_said() -> None:
+    assert "no TLS and tokens" in Address(host="0.0.0.0", insecure=True).check(False)
+
+
+def test_options_that_cannot_work(locks: Holdfast) -> None:
+    for options in ({"max_leases": 0}, {"max_streams": True}, {"tokens_file": "x"}):
+        with pytest.raises(ConfigError):
+            app(locks, **options)
+    assert Options().host_names == ("localhost", "127.0.0.1", "[::1]")

@@ -1,0 +1,153 @@
+"""`holdfast serve` as a process: how it starts, drains and dies."""
+
+from __future__ import annotations
+
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trustme
+from cli.kit import Command, until
+from serve.serving import address
+
+from holdfast import Holdfast
+from holdfast.embedded import Nodes
+
+ANY = ("--bind", "127.0.0.1:0")
+PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
+
+
+def put(url: str, lease: str, name: str, **more: Any) -> httpx.Response:
+    return httpx.put(f"{url}/v1/leases/{lease}", json={"names": [name], **more}, timeout=20)
+
+
+def locks_of(nodes: Nodes) -> Holdfast:
+    return Holdfast(*nodes.urls, fresh=nodes.run_ids)
+
+
+def test_a_drain_serves_what_is_held_until_it_ends(holdfast: Command, nodes: Nodes) -> None:
+    with holdfast.started("serve", *ANY, **PIPES) as process, locks_of(nodes) as locks:
+        url = address(process)
+        assert put(url, "a-lease-of-the-drain", "verb:drain").status_code == 201
+        process.send_signal(signal.SIGTERM)
+        until(lambda: httpx.get(f"{url}/readyz").status_code == 503)
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert put(url, "another-lease-later", "verb:other").json()["type"] == "/problems/draining"
+        assert httpx.post(f"{url}/v1/leases/a-lease-of-the-drain/keepalive", json={}).status_code == 200
+        assert locks.is_locked("verb:drain")
+        assert httpx.delete(f"{url}/v1/leases/a-lease-of-the-drain").status_code == 200
+        assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_an_end_is_no_release(holdfast: Command, nodes: Nodes, ending: signal.Signals) -> None:
+    with holdfast.started("serve", *ANY, "--drain", "100ms", **PIPES) as process, locks_of(nodes) as locks:
+        url = address(process)
+        began = time.monotonic()
+        said = put(url, f"a-lease-of-the-end-{ending}", f"verb:end {ending}", ttl_ms=2_000).json()
+        process.send_signal(ending)
+        process.wait(10)
+        # While its client may believe in it, nobody else gets it. Soon afterwards, the next one does.
+        with locks.lock(f"verb:end {ending}", wait=10):
+            waited = time.monotonic() - began
+        assert said["valid_ms"] / 1000 <= waited < 5
+
+
+def test_a_second_signal_ends_a_drain(holdfast: Command) -> None:
+    with holdfast.started("serve", *ANY, **PIPES) as process:
+        url = address(process)
+        put(url, "a-lease-of-the-second", "verb:second")
+        process.send_signal(signal.SIGTERM)
+        until(lambda: httpx.get(f"{url}/readyz").status_code == 503)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert process.stderr is not None
+        assert "1 leases are left to run out" in process.stderr.read()
+
+
+def test_a_command_and_a_client_of_the_gateway_keep_each_other_out(holdfast: Command, nodes: Nodes) -> None:
+    with holdfast.started("serve", *ANY, **PIPES) as process, locks_of(nodes) as locks:
+        url = address(process)
+        first = put(url, "a-lease-before-a-command", "verb:both").json()
+        with holdfast.started("run", "verb:both", "--", "sh", "-c", "echo $HOLDFAST_FENCE; sleep 0.5", **PIPES) as command:
+            until(lambda: len(locks.inspect("verb:both").queue) == 1)
+            # The second client asks later than the command, and is behind it.
+            waits = put(url, "a-lease-after-a-command", "verb:both", wait_ms=100, linger_ms=10_000).json()
+            assert waits["state"] == "waiting"
+            httpx.delete(f"{url}/v1/leases/a-lease-before-a-command")
+            last = put(url, "a-lease-after-a-command", "verb:both", wait_ms=20_000, linger_ms=10_000).json()
+            assert command.wait(10) == 0
+            assert command.stdout is not None
+            fence = int(command.stdout.read())
+        assert last["state"] == "held"
+        assert first["fence"] < fence < last["fence"]
+        httpx.delete(f"{url}/v1/leases/a-lease-after-a-command")
+
+
+def test_tls_and_tokens(holdfast: Command, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    ours = authority.issue_cert("127.0.0.1", "localhost")
+    ours.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    ours.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    made = holdfast.run("serve", "--new-token", "importer").stdout
+    token = made.partition("shown once: ")[2].split()[0]
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(made)
+    words = ("--server-cert", str(tmp_path / "cert.pem"), "--server-key", str(tmp_path / "key.pem"), "--tokens", str(tokens))
+    with holdfast.started("serve", "--bind", "0.0.0.0:0", *words, **PIPES) as process:
+        port = address(process).rpartition(":")[2]
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        bearer = {"authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=f"https://localhost:{port}", verify=context) as client:
+            assert client.get("/v1/nodes").status_code == 401
+            assert client.get("/v1/nodes", headers=bearer).status_code == 200
+            # The file is read again on SIGHUP. A wrong one changes nothing.
+            tokens.write_text("[client.importer]")
+            process.send_signal(signal.SIGHUP)
+            assert process.stderr is not None
+            assert "the old tokens stay in use" in process.stderr.readline()
+            assert client.get("/v1/nodes", headers=bearer).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "words,status,why",
+    [
+        (("--bind", "0.0.0.0:0"), 78, "without TLS and tokens"),
+        (("--bind", "nonsense"), 64, "HOST:PORT"),
+        (("--bind", "192.0.2.1:0", "--insecure"), 78, "cannot listen"),
+        (("--bind", "127.0.0.1:0", "--tokens", "/nonexistent"), 78, "cannot be read"),
+        (("--new-token", "a b"), 78, "letters"),
+        (("--workers", "2"), 64, "unrecognized"),
+    ],
+)
+def test_what_it_refuses(holdfast: Command, words: tuple[str, ...], status: int, why: str) -> None:
+    done = holdfast.run("serve", *words)
+    assert (done.returncode, why in done.stderr) == (status, True), done.stderr
+
+
+def test_insecure_is_said_at_each_start(holdfast: Command) -> None:
+    with holdfast.started("serve", "--bind", "0.0.0.0:0", "--insecure", **PIPES) as process:
+        assert process.stderr is not None
+        assert "INSECURE" in process.stderr.readline()
+
+
+def test_without_the_extra_it_says_which_one(holdfast: Command, tmp_path: Path) -> None:
+    (tmp_path / "fastapi.py").write_text("raise ImportError('not here', name='fastapi')\n")
+    path = {"PYTHONPATH": f"{tmp_path}:{holdfast.environment['PYTHONPATH']}"}
+    done = holdfast.run("serve", env=path)
+    assert (done.returncode, 'pip install "holdfast[serve]"' in done.stderr) == (78, True), done.stderr
+    # Tokens can be made anywhere.
+    assert holdfast.run("serve", "--new-token", "a", env=path).returncode == 0
+
+
+def test_importing_the_library_loads_nothing_of_it() -> None:
+    script = "import sys, holdfast, holdfast.aio, holdfast.cli; print(*sys.modules)"
+    loaded = set(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split())
+    assert not loaded & {"fastapi", "uvicorn", "httpx", "pydantic", "prometheus_client", "holdfast.serve"}
