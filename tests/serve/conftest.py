@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 from cli.kit import Command
+from serve.serving import gateway_app
 
 from holdfast.aio import Holdfast
 from holdfast.embedded import Nodes
-from holdfast.serve import app
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ async def locks(nodes: Nodes) -> AsyncIterator[Holdfast]:
 
 @pytest.fixture
 async def client(locks: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app(locks, allow_force=True))
+    transport = httpx.ASGITransport(gateway_app(locks, allow_force=True))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:7420") as client:
         yield client
 

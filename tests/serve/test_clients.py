@@ -40,7 +40,7 @@ def client(request: pytest.FixtureRequest) -> list[str]:
 @pytest.fixture
 def gateway(holdfast: Command) -> Iterator[dict[str, str]]:
     """The environment of a client."""
-    with holdfast.started("serve", "--bind", "127.0.0.1:0", **PIPES) as process:
+    with holdfast.started("serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", **PIPES) as process:
         yield {**os.environ, "HOLDFAST_GATEWAY": address(process), "TTL_MS": "2000", "GATEWAY_PID": str(process.pid)}
 
 
@@ -82,7 +82,8 @@ def test_it_beats_and_its_request_carries_the_fence(client: list[str], gateway: 
         thread.start()
         url = f"http://127.0.0.1:{resource.server_port}/"
         # For longer than its ttl.
-        script = f'sleep 3; curl -sS -X POST -H "Fencing-Token: $FENCING_TOKEN" {url}'
+        script = f'sleep 6; curl -sS -X POST -H "Fencing-Token: $FENCING_TOKEN" {url}'
+        gateway = {**gateway, "TTL_MS": "5000"}
         with subprocess.Popen([*client, "clients:beat", "sh", "-c", script], env=gateway, text=True, **PIPES) as process:
             until(lambda: locks.is_locked("clients:beat"))
             fence = locks.inspect("clients:beat").fence

@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 import pytest
 import redis.asyncio
-from serve.serving import Serving, serving
+from serve.serving import Serving, gateway_app, serving
 
 from holdfast.aio import Holdfast
 from holdfast.embedded import Nodes
 from holdfast.fencing.http import fences_in
-from holdfast.serve import Gateway, app
+from holdfast.serve import Gateway
 
 numbers = itertools.count()
 
@@ -35,7 +35,7 @@ async def gateway(client: httpx.AsyncClient) -> Gateway:
 @pytest.fixture
 async def live(locks: Holdfast) -> AsyncIterator[Serving]:
     """A gateway behind a real server, whose connections can break."""
-    async with serving(app(locks)) as live:
+    async with serving(gateway_app(locks)) as live:
         yield live
 
 
@@ -246,7 +246,7 @@ async def test_events_are_hints(live: Serving, locks: Holdfast) -> None:
 
 async def test_in_doubt(own_nodes: Nodes) -> None:
     async with Holdfast(*own_nodes.urls, fresh=own_nodes.run_ids, node_timeout=0.3) as locks:
-        transport = httpx.ASGITransport(app(locks))
+        transport = httpx.ASGITransport(gateway_app(locks))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             lease = new()
             await put(client, lease, "leases:doubt")
@@ -282,7 +282,7 @@ async def test_draining(client: httpx.AsyncClient, locks: Holdfast, gateway: Gat
 
 
 async def test_limits(locks: Holdfast) -> None:
-    transport = httpx.ASGITransport(app(locks, max_leases=2, max_waiters=1))
+    transport = httpx.ASGITransport(gateway_app(locks, max_leases=2, max_waiters=1))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         held = await locks.lock("leases:limits").acquire()
         first = new()

@@ -5,10 +5,9 @@ import json
 from typing import Any
 
 import httpx
-from serve.serving import serving
+from serve.serving import gateway_app, serving
 
 from holdfast.aio import Holdfast
-from holdfast.serve import app
 
 
 async def begin(client: httpx.AsyncClient, key: str, **more: Any) -> httpx.Response:
@@ -83,7 +82,7 @@ async def test_who_leads(client: httpx.AsyncClient) -> None:
 
 async def test_a_leader_is_followed(locks: Holdfast) -> None:
     values: list[str | None] = []
-    async with serving(app(locks)) as live, httpx.AsyncClient(base_url=live.url, timeout=10) as client:
+    async with serving(gateway_app(locks)) as live, httpx.AsyncClient(base_url=live.url, timeout=10) as client:
         lease = await locks.election("elections:followed", "one").campaign()
         async with client.stream("GET", "/v1/elections/elections:followed/events") as stream:
             async for line in stream.aiter_lines():

@@ -7,10 +7,11 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import TypeAdapter
+from serve.serving import gateway_app
 
 from holdfast import NoQuorum
 from holdfast.aio import Holdfast
-from holdfast.serve import Gateway, Problem, app, models
+from holdfast.serve import Gateway, Problem, models
 from holdfast.serve.identity import Clients
 from holdfast.serve.lag import Lag
 from holdfast.serve.problems import KINDS
@@ -60,7 +61,7 @@ async def test_a_plain_problem(client: httpx.AsyncClient, kind: str, method: str
 
 
 async def test_the_others(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    application = app(locks, allow_force=True, max_waiters=1)
+    application = gateway_app(locks, allow_force=True, max_waiters=1)
     gateway: Gateway = application.state.gateway
     transport = httpx.ASGITransport(application, raise_app_exceptions=False)
     seen: set[str] = set()
@@ -84,7 +85,7 @@ async def test_the_others(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> N
         await problem("POST", "/v1/rates/problems/take", asked)
 
         with monkeypatch.context() as planted:
-            planted.setattr(Lag, "late", property(lambda lag: 0.5))
+            planted.setattr(Lag, "late", property(lambda lag: 100.0))
             await problem("GET", "/v1/locks")
         with monkeypatch.context() as planted:
             planted.setattr(type(locks), "nodes", lambda locks: 1 / 0)

@@ -19,7 +19,7 @@ from serve.serving import address
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
 
-ANY = ("--bind", "127.0.0.1:0")
+ANY = ("--bind", "127.0.0.1:0", "--max-lag", "1m")
 PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
 
 
@@ -101,7 +101,7 @@ def test_tls_and_tokens(holdfast: Command, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(made)
     words = ("--server-cert", str(tmp_path / "cert.pem"), "--server-key", str(tmp_path / "key.pem"), "--tokens", str(tokens))
-    with holdfast.started("serve", "--bind", "0.0.0.0:0", *words, **PIPES) as process:
+    with holdfast.started("serve", "--bind", "0.0.0.0:0", "--max-lag", "1m", *words, **PIPES) as process:
         port = address(process).rpartition(":")[2]
         context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
         bearer = {"authorization": f"Bearer {token}"}

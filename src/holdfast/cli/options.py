@@ -351,6 +351,13 @@ def _serve(parser: Parser) -> None:
     group.add_argument(
         "--max-requests", metavar="N", type=int, default=200, help="requests a second of a client (default 200)"
     )
+    group.add_argument(
+        "--max-lag",
+        metavar="DUR",
+        type=duration,
+        default=0.25,
+        help="how late it may be before it serves only keepalives and releases (default 250ms)",
+    )
 
 
 def _completion(parser: Parser) -> None:

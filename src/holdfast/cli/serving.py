@@ -88,6 +88,7 @@ def _settings(options: Namespace, host: str) -> dict[str, Any]:
         "audit": options.audit,
         "trusted_proxies": tuple(options.trust_proxy),
         "max_requests": options.max_requests,
+        "max_lag": options.max_lag,
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .assets import PATHS
-from .gateway import BUSY, Gateway
+from .gateway import Gateway
 from .identity import identify
 from .limits import Limits
 from .problems import Problem
@@ -92,9 +92,8 @@ class Gate:
         Raises:
             Problem: overloaded; or too-many.
         """
-        lag = self._gateway.lag.late
-        if lag > BUSY:
-            detail = f"The gateway is {lag:.2f} s behind, and serves only keepalives and releases."
+        if self._gateway.busy:
+            detail = f"The gateway is {self._gateway.lag.late:.2f} s behind, and serves only keepalives and releases."
             raise Problem("overloaded", detail, after=1.0)
         wait = self._limits.take(client, time.monotonic())
         if wait:

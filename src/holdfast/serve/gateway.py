@@ -19,9 +19,6 @@ from .metering import Metering
 from .options import Options
 from .problems import Problem
 
-# Seconds of lag above which only keepalives, releases and health are served.
-BUSY = 0.25
-
 ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
@@ -75,6 +72,11 @@ class Gateway:
         """Grant nothing any more. Leases that are held can still be kept and released."""
         self.ending.set()
         self.leases.drain()
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is so late that only keepalives, releases and health are served."""
+        return self.lag.late > self.options.max_lag
 
     def refuse_if_ending(self) -> None:
         """Refuse to grant anything once the gateway is about to end.

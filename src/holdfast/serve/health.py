@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from ..core import quorum
 from . import models
 from .asking import Client, Host
-from .gateway import BUSY, Gateway
+from .gateway import Gateway
 from .problems import Problem
 
 routes = APIRouter(responses=models.PROBLEMS)
@@ -40,7 +40,7 @@ async def readyz(gateway: Host, response: Response) -> models.Health:
 def _unready(gateway: Gateway) -> str:
     if gateway.draining:
         return "the gateway is about to end"
-    if gateway.lag.late > BUSY:
+    if gateway.busy:
         return f"the event loop is {gateway.lag.late:.2f} s late"
     nodes = gateway.locks.nodes()
     up, needed = sum(it.state == "up" for it in nodes), quorum.majority(len(nodes))

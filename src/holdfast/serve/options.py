@@ -38,6 +38,8 @@ class Options:
         max_waiters_in_all: The same for all clients.
         max_requests: Requests a second of one client. As many may come at once.
         max_streams: Open event streams of all clients.
+        max_lag: Seconds by which the event loop may be late. Above it, only keepalives, releases and
+            health are served.
     """
 
     tokens: str | None = None
@@ -55,6 +57,7 @@ class Options:
     max_waiters_in_all: int = 20_000
     max_requests: int = 200
     max_streams: int = 1_000
+    max_lag: float = 0.25
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
