@@ -107,7 +107,9 @@ def holding(locks: Any, name: str, limit: float | None, wait: float | None, rene
     ttl = limit if limit is not None and (limit <= locks.settings.max_ttl or not renew) else None
     began = clock()
     lease = yield locks.lock(name, ttl=ttl, wait=wait, renew=renew, max_hold=limit if renew else None).acquire()
-    return Held(lease, None if limit is None else began + lease.waited + limit)
+    # The key expires by the servers' time. A lock that was free was set after it was asked for.
+    since = began + lease.waited if lease.contended else began
+    return Held(lease, None if limit is None else since + limit)
 
 
 def longer(locks: Any, held: Held, seconds: float) -> Steps:

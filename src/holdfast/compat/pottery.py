@@ -183,7 +183,7 @@ class _Described:
             raise self._error(exceptions.QuorumIsImpossible) from error
 
     def _error(self, kind: type[Any]) -> Any:
-        return kind(self.key, self.masters)
+        return kind(self.key, self.masters, redis_errors=[])
 
     def _enter(self) -> Steps:
         if not (yield from self._acquire(self.context_manager_blocking, self.context_manager_timeout, None)):
