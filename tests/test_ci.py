@@ -67,7 +67,7 @@ def stages() -> list[str]:
 
 def test_ci_runs_every_task_that_tests() -> None:
     wanted = {"test", "coverage", "pyright", "site", "live", "uvloop", "stories", "fences", "metrics", "cli", "guests", "dates"}
-    wanted |= {"extras", "bench"}
+    wanted |= {"compat", "foreign", "extras", "bench"}
     assert wanted | {"model", "spec", "sim", "nemesis", "mutants"} == set(stages())
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import redis
 import redis_lock
 
@@ -80,13 +81,10 @@ def an_immortal_holder() -> str:
         assert theirs.acquire()
         began = time.monotonic()
         for _ in range(2):
-            try:
+            with pytest.raises(LockBusy) as caught:
                 locks.lock(NAME, wait=0.5).acquire()
-            except LockBusy as busy:
-                assert busy.ttl_left is None
-                assert busy.holder == theirs.local.token.decode()
-            else:
-                raise AssertionError("holdfast acquired a lock that is held")
+            assert caught.value.ttl_left is None
+            assert caught.value.holder == theirs.local.token.decode()
         waited = time.monotonic() - began
         assert 1.0 <= waited < 1.0 + 2 * LATE
         assert locks.force_release(NAME, "its process is dead", only=theirs.local.token.decode()) == 1

@@ -28,7 +28,7 @@ PATIENCE = 120.0  # seconds for a suite
 AT_ONCE = 2  # suites; they wait more than they work
 VERSIONS = {"redis": "8.1.0", "pottery": "3.0.1"}
 # pottery's tests know how clients of redis-py 5 are printed. So the shims are tested with two versions of redis-py.
-PACKAGES = {"redis": ["redis==8.1.0", "packaging", "pottery==3.0.1"], "pottery": ["pottery==3.0.1", "redis==5.0.8"]}
+PACKAGES = {"redis": ["redis==8.1.0", "packaging", "pottery==3.0.1", "portalocker"], "pottery": ["pottery==3.0.1", "redis==5.0.8"]}
 
 PATCHED = "internals patched"  # of the peer: its clock, its scripts, its logger, or the client that was lent
 IMMORTAL = "immortal key"  # a lock without expiry
@@ -62,17 +62,17 @@ REDIS = {
 ERRORS = ("acquire", "locked", "extend", "release")
 POTTERY = {f"test_{it}_rediserror": PATCHED for it in ERRORS}
 POTTERY_THREADS = {
-    **POTTERY,
-    **{f"test_{it}_quorumisimpossible": PATCHED for it in ERRORS},
-    "test_acquire_fails_within_auto_release_time": PATCHED,
-    "test_acquire_same_lock_twice_blocking_without_timeout": PATCHED,
+    **{f"TestRedlock::{it}": why for it, why in POTTERY.items()},
+    **{f"TestRedlock::test_{it}_quorumisimpossible": PATCHED for it in ERRORS},
+    "TestRedlock::test_acquire_fails_within_auto_release_time": PATCHED,
+    "TestRedlock::test_acquire_same_lock_twice_blocking_without_timeout": PATCHED,
 }
 SUITES = {
     "redis-py": Suite(
         "redis", "tests/test_lock.py", 27, 32, different={**REDIS, "TestLock::test_context_manager_blocking_timeout": PATCHED}
     ),
     "redis-py, asyncio": Suite("redis", "tests/test_asyncio/test_lock.py", 25, 30, different=REDIS),
-    "pottery": Suite("pottery", "tests/test_redlock.py", 29, 41, cases=True, different={f"TestRedlock::{it}": why for it, why in POTTERY_THREADS.items()}),
+    "pottery": Suite("pottery", "tests/test_redlock.py", 29, 41, cases=True, different=POTTERY_THREADS),
     "pottery, asyncio": Suite("pottery", "tests/test_aioredlock.py", 14, 19, different=POTTERY),
 }
 
@@ -158,7 +158,8 @@ def main() -> list[str]:
         archive(peer)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         wrong = [it for found in pool.map(lambda name: attempt(name, pythons), SUITES) for it in found]
-    words = [str(pythons["redis"]), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests/compat")]
+    pages = [f"{ROOT / 'tests/test_docs.py'}::test_the_python_blocks_run[docs/moving/{it}.md]" for it in ("pottery", "portalocker")]
+    words = [str(pythons["redis"]), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests/compat"), *pages]
     if subprocess.run(words, cwd=ROOT, timeout=PATIENCE, check=False).returncode:
         wrong.append("holdfast's own tests failed")
     return wrong

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from .. import Holdfast, aio
 from ..errors import ConfigError
 from ..lent import access, place
-
-__all__ = ["client_of", "configure"]
 
 C = TypeVar("C", Holdfast, aio.Holdfast)
 _lock = threading.Lock()
@@ -36,9 +34,9 @@ def configure(clients: Any, *, nodes: Iterable[str] = (), **options: Any) -> Non
     Raises:
         ConfigError: A lock of this client was used before.
     """
-    listed = list(clients) if isinstance(clients, Iterable) else [clients]
     with _lock:
-        for pool in map(_pool, listed):
+        for client in clients if isinstance(clients, Iterable) else [clients]:
+            pool = getattr(client, "connection_pool", client)
             if _kept.get(pool):
                 raise ConfigError("a lock of this client was used already: call configure() before that")
             _options[pool] = {**options, "nodes": tuple(nodes)}
@@ -54,7 +52,7 @@ def client_of(kind: type[C], clients: Iterable[Any]) -> C:
     Raises:
         ConfigError: Their settings, or those of `configure`, cannot work.
     """
-    pools = [_pool(it) for it in clients]
+    pools = [getattr(it, "connection_pool", it) for it in clients]
     with _lock:
         options = next((dict(_options[it]) for it in pools if it in _options), {})
         nodes = options.pop("nodes", ())
@@ -69,9 +67,4 @@ def client_of(kind: type[C], clients: Iterable[Any]) -> C:
                 _made[servers] = found
         for pool in pools:
             _kept.setdefault(pool, {})[servers] = found
-        made: C = found
-        return made
-
-
-def _pool(client: Any) -> Any:
-    return getattr(client, "connection_pool", client)
+        return cast(C, found)

@@ -1,4 +1,4 @@
-"""What the locks of all libraries have in common: a lease with a time limit, and how calls are made.
+"""What the locks of all libraries have in common: leases with a limit, and how calls are made.
 
 Knows leases, and both clients of holdfast. Must not know the other library.
 
@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, cast
+from typing import Any, NamedTuple
 
 from .. import Holdfast, aio
 from ..clock import clock
 
 # Seconds. A lease cannot be shorter.
 SHORTEST = 0.05
-P = ParamSpec("P")
 Steps = Generator[Any, Any, Any]
 
 
@@ -50,17 +49,16 @@ class Tasks:
     _kind = aio.Holdfast
 
     async def _run(self, steps: Steps) -> Any:
-        try:
-            asked = steps.send(None)
-            while True:
-                try:
-                    result = await asked
-                except BaseException as error:
-                    asked = steps.throw(error)
-                else:
-                    asked = steps.send(result)
-        except StopIteration as end:
-            return end.value
+        result, failure = None, None
+        while True:
+            try:
+                asked = steps.send(result) if failure is None else steps.throw(failure)
+            except StopIteration as end:
+                return end.value
+            try:
+                result, failure = await asked, None
+            except BaseException as error:
+                failure = error
 
     async def __aenter__(self: Any) -> Any:
         return await self._run(self._enter())
@@ -69,15 +67,14 @@ class Tasks:
         await self._run(self._leave(error))
 
 
-def waits(steps: Callable[Concatenate[Any, P], Steps]) -> Callable[Concatenate[Any, P], Any]:
+def waits(steps: Callable[..., Steps]) -> Callable[..., Any]:
     """Make a method of a generator: for asyncio, one that has to be awaited."""
 
     @wraps(steps)
-    def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return self._run(steps(self, *args, **kwargs))
 
-    # wraps() says how the generator is called, too.
-    return cast(Callable[Concatenate[Any, P], Any], method)
+    return method
 
 
 class Held(NamedTuple):
@@ -88,9 +85,8 @@ class Held(NamedTuple):
 
     @property
     def left(self) -> float:
-        """Seconds until the limit, or until the lease ends by itself."""
-        remaining: float = self.lease.remaining
-        return remaining if self.ends is None or not remaining else max(0.0, self.ends - clock())
+        """Seconds until the limit. 0 if the lease is not held."""
+        return max(0.0, (self.ends or 0.0) - clock()) if self.lease.held else 0.0
 
 
 def holding(locks: Any, name: str, limit: float | None, wait: float | None, renew: bool = True) -> Steps:
@@ -105,7 +101,8 @@ def holding(locks: Any, name: str, limit: float | None, wait: float | None, rene
         ConfigError: The limit or the wait cannot work.
     """
     ttl = limit if limit is not None and (limit <= locks.settings.max_ttl or not renew) else None
-    began = clock()
+    # As in the other libraries, a negative time is none.
+    began, wait = clock(), wait if wait is None else max(0.0, wait)
     lease = yield locks.lock(name, ttl=ttl, wait=wait, renew=renew, max_hold=limit if renew else None).acquire()
     # The key expires by the servers' time. A lock that was free was set after it was asked for.
     since = began + lease.waited if lease.contended else began

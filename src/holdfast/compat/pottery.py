@@ -1,7 +1,7 @@
-"""pottery's Redlock, AIORedlock and synchronize on holdfast: `from holdfast.compat.pottery import Redlock`.
+"""pottery's Redlock, AIORedlock and synchronize on holdfast.
 
-The errors are pottery's, with those of holdfast as their causes. `configure` sets options of
-holdfast.
+Import them from here: `from holdfast.compat.pottery import Redlock`. The errors are
+pottery's, with those of holdfast as their causes. `configure` sets options of holdfast.
 
 Knows pottery's errors. Must not know threads or tasks.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pottery import exceptions
 
@@ -20,8 +20,7 @@ from .held import SHORTEST, Held, Steps, Tasks, Threads, confirmed, holding, lon
 
 __all__ = ["AIORedlock", "Redlock", "configure", "synchronize"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Described:
@@ -91,19 +90,16 @@ class _Described:
             QuorumIsImpossible: Too few servers answer.
             ValueError: There is a time limit for a call that does not wait.
         """
-        return (yield from self._acquire(blocking, timeout, raise_on_redis_errors))
-
-    def _acquire(self, blocking: bool, timeout: float, raises: bool | None) -> Steps:
         if not blocking and timeout != -1:
             raise ValueError("can't specify a timeout for a non-blocking call")
         # It would end before it began.
         if self.auto_release_time < SHORTEST:
             return False
-        wait = 0.0 if not blocking else None if timeout == -1 else max(0.0, timeout)
+        wait = 0.0 if not blocking else None if timeout == -1 else timeout
         try:
             self._held = yield from holding(self._locks, self.key, self.auto_release_time, wait)
         except (LockBusy, NoQuorum) as error:
-            self._impossible(error, raises)
+            self._impossible(error, raise_on_redis_errors)
             return False
         self._extensions = 0
         return True
@@ -186,7 +182,7 @@ class _Described:
         return kind(self.key, self.masters, redis_errors=[])
 
     def _enter(self) -> Steps:
-        if not (yield from self._acquire(self.context_manager_blocking, self.context_manager_timeout, None)):
+        if not (yield self.acquire(blocking=self.context_manager_blocking, timeout=self.context_manager_timeout)):
             raise self._error(exceptions.QuorumNotAchieved)
         return self
 
@@ -213,7 +209,7 @@ class AIORedlock(Tasks, _Described):
 
 def synchronize(
     *, key: str, masters: Iterable[Any], blocking: bool = True, timeout: float = -1, **options: Any
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+) -> Callable[[F], F]:
     """Decorate a function, so that one thread of all processes runs it at a time.
 
     Args:
@@ -231,12 +227,12 @@ def synchronize(
     # Wrong arguments are refused here, and not by the first call.
     make()
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: F) -> F:
         @wraps(function)
-        def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        def locked(*args: Any, **kwargs: Any) -> Any:
             with make():
                 return function(*args, **kwargs)
 
-        return locked
+        return cast(F, locked)
 
     return decorate

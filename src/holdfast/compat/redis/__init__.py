@@ -1,7 +1,8 @@
-"""redis-py's Lock on holdfast: `from holdfast.compat.redis import Lock`, `r.lock(..., lock_class=Lock)`.
+"""redis-py's Lock on holdfast: `from holdfast.compat.redis import Lock`.
 
-The errors are redis-py's, with those of holdfast as their causes. `configure` sets options of
-holdfast. `aio` is the same for asyncio.
+Pass it to your client: `r.lock(..., lock_class=Lock)`. The errors are
+redis-py's, with those of holdfast as their causes. `configure` sets options of holdfast. `aio` is
+the same for asyncio.
 """
 
 from __future__ import annotations

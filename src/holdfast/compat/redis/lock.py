@@ -11,13 +11,10 @@ from functools import cached_property
 from typing import Any
 
 from redis import exceptions
-from redis.exceptions import LockError, LockNotOwnedError
 
 from ...errors import ConfigError, LockBusy, LockLost, NoQuorum
 from ..clients import client_of
 from ..held import Held, Steps, confirmed, holder, holding, longer, waits
-
-_log = logging.getLogger("holdfast.compat")
 
 
 class Local:
@@ -41,9 +38,9 @@ class Described:
     _kind: Any
 
     def __init__(
-        self, redis: Any, name: str | bytes | memoryview, timeout: float | None = None, sleep: float = 0.1,
-        blocking: bool = True, blocking_timeout: float | None = None, thread_local: bool = True,
-        raise_on_release_error: bool = True, *, holdfast_renew: bool = True,
+        self, redis: Any, name: str | bytes, timeout: float | None = None, sleep: float = 0.1, blocking: bool = True,
+        blocking_timeout: float | None = None, thread_local: bool = True, raise_on_release_error: bool = True,
+        *, holdfast_renew: bool = True,
     ) -> None:  # fmt: skip
         """Describe a lock. Sends nothing.
 
@@ -59,6 +56,9 @@ class Described:
             raise_on_release_error: Whether the end of a block raises an error of the release.
             holdfast_renew: False: do not renew the lock, which ends after `timeout`. Then `timeout`
                 is at most the `max_ttl` of the client, 30 by default.
+
+        Raises:
+            ConfigError: At the first use, if the client or an argument cannot work.
         """
         self.redis, self.name, self.timeout, self.sleep = redis, name, timeout or None, sleep
         self.blocking, self.blocking_timeout = blocking, blocking_timeout
@@ -73,33 +73,48 @@ class Described:
     def _acquire(self, blocking: bool | None, blocking_timeout: float | None, token: object) -> Steps:
         if token is not None:
             raise ConfigError(
-                "acquire(token=...) cannot work: a token of holdfast has the place in the queue in it. To release a "
-                "lock in another process, call force_release(name, reason, only=lock.local.token.decode())"
+                "holdfast makes the token. To release elsewhere: force_release(name, reason, only=local.token.decode())"
             )
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        waits = self.blocking if blocking is None else blocking
-        wait = 0.0 if not waits else wait if wait is None else max(0.0, wait)
+        if not (self.blocking if blocking is None else blocking):
+            wait = 0.0
         try:
-            steps = holding(self._locks, self._key, self.timeout, wait, self._renew)
-            self.local.held = yield from self._told(steps)
+            self.local.held = yield from self._told(holding(self._locks, self._key, self.timeout, wait, self._renew))
         except LockBusy:
             return False
         return True
 
     @waits
     def locked(self) -> Steps:
-        """Return whether anybody holds the lock."""
+        """Ask whether anybody holds the lock.
+
+        Returns:
+            Whether any client of any library does.
+
+        Raises:
+            ConnectionError: The servers do not answer.
+        """
         return (yield from self._holder()) is not None
 
     @waits
     def owned(self) -> Steps:
-        """Return whether this lock object holds the lock, by its lease and by the servers."""
+        """Ask whether this lock object holds the lock.
+
+        Returns:
+            Whether it does, by its lease and by the servers.
+
+        Raises:
+            ConnectionError: The servers do not answer.
+        """
         held = self.local.held
         return held is not None and held.lease.held and (yield from self._holder()) == held.lease.token
 
     @waits
     def release(self) -> Steps:
         """Release the lock, and wait for the servers to confirm it.
+
+        Returns:
+            None.
 
         Raises:
             LockError: This lock object does not hold the lock.
@@ -117,7 +132,7 @@ class Described:
             raise exceptions.ConnectionError(f"the servers did not confirm the release of {self._key!r}: repeat it")
         self.local.held = None
         if going and not mine:
-            raise self._error("Cannot release a lock that's no longer owned", LockNotOwnedError) from cause
+            raise self._error("Cannot release a lock that's no longer owned", exceptions.LockNotOwnedError) from cause
 
     @waits
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Steps:
@@ -157,7 +172,7 @@ class Described:
         try:
             self.local.held = yield from self._told(longer(self._locks, self._mine(verb), seconds))
         except LockLost as lost:
-            raise self._error(f"Cannot {verb} a lock that's no longer owned", LockNotOwnedError) from lost
+            raise self._error(f"Cannot {verb} a lock that's no longer owned", exceptions.LockNotOwnedError) from lost
         return True
 
     def _holder(self) -> Steps:
@@ -185,12 +200,10 @@ class Described:
         try:
             yield self.release()
         except Exception as trouble:
-            if error is not None:
-                error.add_note(f"and {trouble}")
-            elif self.raise_on_release_error or not isinstance(trouble, LockError):
+            if error is None and (self.raise_on_release_error or not isinstance(trouble, exceptions.LockError)):
                 raise
-            else:
-                _log.warning("%s", trouble)
+            tell = logging.getLogger("holdfast.compat").warning if error is None else error.add_note
+            tell(f"and {trouble}")
 
-    def _error(self, message: str, kind: type[LockError] = LockError) -> LockError:
+    def _error(self, message: str, kind: type[exceptions.LockError] = exceptions.LockError) -> Exception:
         return kind(f"{message}: {self._key!r}", lock_name=self._key)
