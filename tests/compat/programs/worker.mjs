@@ -7,7 +7,7 @@ import { join } from "node:path";
 const require = createRequire(join(process.env.PEER_MODULES, "package.json"));
 const { Redis } = require("ioredis");
 const [library, urls, key, file, seconds] = process.argv.slice(2);
-const [INSIDE, BETWEEN, POLL, TTL, WAIT] = [1, 4, 1, 10000, 2000]; // milliseconds
+const [INSIDE, BETWEEN, POLL, TTL, WAIT] = [1, 4, 1, 10000, 1000]; // milliseconds
 const clients = urls.split(",").map((it) => new Redis(it));
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
@@ -24,7 +24,7 @@ let manager;
 async function redlock() {
   if (manager === undefined) {
     const { default: Redlock } = require("redlock");
-    manager = new Redlock(clients, { retryCount: 200, retryDelay: 5, retryJitter: 4 });
+    manager = new Redlock(clients, { retryCount: 100, retryDelay: 5, retryJitter: 4 });
     manager.on("error", () => {});
   }
   try {
@@ -37,6 +37,8 @@ async function redlock() {
 
 const enter = { "node-redlock": redlock, ioredis }[library];
 writeFileSync(file, "");
+console.log("ready");
+await new Promise((resolve) => process.stdin.once("data", resolve));
 for (const over = Date.now() + Number(seconds) * 1000; Date.now() < over; await pause(Math.random() * 2 * BETWEEN)) {
   const leave = await enter();
   if (leave === null) continue;

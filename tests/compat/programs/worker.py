@@ -2,22 +2,33 @@
 
     python worker.py LIBRARY URLS KEY FILE SECONDS
 
+It says when it is ready, and begins when it is sent a line.
+
 The times are CLOCK_MONOTONIC in nanoseconds, which is one clock for all processes of a machine. The sleeps are the work.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-INSIDE, BETWEEN, POLL, TTL, WAIT = 0.0005, 0.004, 0.001, 10, 2.0  # seconds; the rests between sections differ
+BETWEEN, POLL, TTL, WAIT = 0.004, 0.001, 10, 1.0  # seconds; the rests between sections differ
+INSIDE = float(os.environ.get("PEER_INSIDE", "0.0005"))
 
 library, urls, key, file, seconds = sys.argv[1], sys.argv[2].split(","), sys.argv[3], sys.argv[4], float(sys.argv[5])
 Try = Callable[[], Callable[[], object] | None]
+
+
+def start() -> float:
+    """Wait until all processes are ready. Returns when to stop."""
+    print("ready", flush=True)
+    sys.stdin.readline()
+    return time.monotonic() + seconds
 
 
 def ours() -> Try:
@@ -91,9 +102,9 @@ def python_redis_lock() -> Try:
 
 def threads(enter: Try) -> None:
     # Those who wait in the queue would leave little to those who poll.
-    rest = BETWEEN * (3 if library == "ours" else 1)
+    rest = BETWEEN * (float(os.environ["PEER_REST"]) if library == "ours" else 1)
     with open(file, "w") as said:
-        over = time.monotonic() + seconds
+        over = start()
         while time.monotonic() < over:
             leave = enter()
             if leave is not None:
@@ -106,7 +117,7 @@ def threads(enter: Try) -> None:
 
 async def tasks(enter: Callable[[], Awaitable[bool]], leave: Callable[[], Awaitable[Any]]) -> None:
     with open(file, "w") as said:
-        over = time.monotonic() + seconds
+        over = start()
         while time.monotonic() < over:
             if await enter():
                 begin = time.monotonic_ns()
