@@ -99,15 +99,18 @@ GUESTS = {
 
 def environment(name: str, version: str) -> Path:
     """Make the environment of a framework, unless it is there. Returns its Python."""
-    place = PLACE / f"{name}-{version}"
+    return made(PLACE / f"{name}-{version}", [*COMMON, *getattr(GUESTS[name], version)])
+
+
+def made(place: Path, packages: list[str]) -> Path:
+    """Make an environment with these packages and holdfast's sources, unless it is there. Returns its Python."""
     python, stamp = place / "bin/python", place / "stamp"
-    packages = [*COMMON, *getattr(GUESTS[name], version)]
     said = "\n".join([sys.version, *packages])
     if not stamp.exists() or stamp.read_text() != said:
-        _run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(place)])
+        run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(place)])
         # What is imported is compiled then: that is less than all.
         pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check", "--no-compile"]
-        _run([*pip, *packages])
+        run([*pip, *packages])
         # The sources as they are, for programs that a test starts too.
         found = next(place.glob("lib/python*/site-packages"))
         (found / "holdfast-sources.pth").write_text(f"{ROOT / 'src'}\n")
@@ -166,7 +169,7 @@ class Failed(Exception):
     """A command that makes an environment has failed."""
 
 
-def _run(words: list[str]) -> None:
+def run(words: list[str]) -> None:
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False)
     if done.returncode:
         raise Failed(f"{' '.join(words)} ended with {done.returncode}:\n{done.stdout}")

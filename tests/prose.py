@@ -75,6 +75,8 @@ HOUSE_PAGES = {
 PUBLIC = (
     "holdfast",
     "holdfast.aio",
+    "holdfast.compat.redis",
+    "holdfast.compat.redis.aio",
     "holdfast.config",
     "holdfast.embedded",
     "holdfast.fencing",

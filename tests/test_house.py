@@ -39,6 +39,7 @@ FLOORS: dict[str, float] = {
     "later": 2.5,  # loads what the packages above show
     "clock": 2.5,  # the one that is no value: for drivers and faces
     "living": 2.5,  # a set that threads may change while it is looked through
+    "lent": 2.5,  # what a client of another library says of its server
     "folders": 2.5,  # where Unix sockets may be, for nodes of our own
     "drivers": 3,
     "drivers.threads": 3,
@@ -56,7 +57,7 @@ FLOORS: dict[str, float] = {
     "fencing": 5,
     "metrics": 5,  # for Prometheus
     "otel": 5.5,  # for OpenTelemetry, from the same table
-    "compat": 5,
+    "compat": 5,  # locks of other libraries, on the clients above
     "testing.simulation": 5,  # users' own code, with the asyncio face, in virtual time
     "testing.plugin": 5,  # pytest fixtures: the one part of `testing` that uses the faces
     "serve": 6,  # the gateway: locks over HTTP, and its page

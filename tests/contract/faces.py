@@ -149,7 +149,7 @@ class Face(ABC):
     # ------------------------------------------------ what waits
 
     @abstractmethod
-    async def call(self, waits: Callable[..., Any], *arguments: Any) -> Any:
+    async def call(self, waits: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Call a method that waits, as one user of its own."""
 
     @abstractmethod
@@ -177,9 +177,9 @@ class Face(ABC):
         count: int = await self.call(lease.release, confirm)
         return count
 
-    async def extend(self, lease: Any, *ttl: Any) -> float:
+    async def extend(self, lease: Any, *ttl: Any, **max_hold: Any) -> float:
         """`lease.extend()`"""
-        remaining: float = await self.call(lease.extend, *ttl)
+        remaining: float = await self.call(lease.extend, *ttl, **max_hold)
         return remaining
 
     async def ready(self, client: Any, *wait: Any) -> Any:
@@ -200,8 +200,8 @@ class Threads(Face):
 
     kind = holdfast.Holdfast
 
-    async def call(self, waits: Callable[..., Any], *arguments: Any) -> Any:
-        return await in_a_thread(waits, *arguments)
+    async def call(self, waits: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        return await in_a_thread(partial(waits, **options), *arguments)
 
     async def within(self, lock: Any, body: Callable[[Any], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
@@ -259,8 +259,8 @@ class Asyncio(Face):
     def drivers(self, client: Any) -> list[Any]:
         return [driver() for driver in client._ways]
 
-    async def call(self, waits: Callable[..., Any], *arguments: Any) -> Any:
-        return await waits(*arguments)
+    async def call(self, waits: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        return await waits(*arguments, **options)
 
     async def within(self, lock: Any, body: Callable[[Any], Awaitable[T]]) -> T:
         async with lock as lease:

@@ -136,9 +136,9 @@ class Simulated(Face):
         for it in client._drivers:
             it.crew.record.epoch += seconds
 
-    async def call(self, waits: Callable[..., Any], *arguments: Any) -> Any:
+    async def call(self, waits: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         whose: Any = waits.__self__  # type: ignore[attr-defined]  # (a method of a client, a lock or a lease)
-        task = _driver_of(whose).run(_told(waits(*arguments)))
+        task = _driver_of(whose).run(_told(waits(*arguments, **options)))
         try:
             while not task.done:
                 await self._turn(self.world.now + STEP)

@@ -86,6 +86,20 @@ async def test_b23_extensions_do_not_add_up_and_never_shorten(face: Face, five: 
     await face.release(lease)
 
 
+async def test_an_extension_may_move_the_end_that_max_hold_sets(face: Face, five: Cluster, name: str) -> None:
+    client = await face.connected(five, ttl=5)
+    lease = await face.acquire(client.lock(name, max_hold=2))
+    assert 1 < await face.extend(lease) <= 2
+    assert 3 < await face.extend(lease, max_hold=4) <= 4
+    with pytest.raises(ConfigError, match="max_hold"):
+        await face.extend(lease, max_hold=0)
+    assert 0.1 < await face.extend(lease, max_hold=0.3) <= 0.3
+    await face.until(lambda: lease.state is LeaseState.LOST, within=1)
+    with pytest.raises(LockLost) as caught:
+        lease.check()
+    assert caught.value.reason == "max_hold"
+
+
 async def test_b24_a_lease_may_be_extended_as_often_as_one_likes(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five, ttl=5)
     lease = await face.acquire(client.lock(name, renew=False))

@@ -248,9 +248,9 @@ class Conversation:
         self.claim.release(self.now, heard)
         self._happened(True, asked=True)
 
-    def extend(self, ttl: float = TTL, at: float | None = None, fence: int = 0) -> bool:
+    def extend(self, ttl: float = TTL, at: float | None = None, fence: int = 0, hold: float | None = None) -> bool:
         self._at(at)
-        going = self.claim.extend(ttl, self.now, fence)
+        going = self.claim.extend(ttl, self.now, fence, hold=hold)
         assert type(going) is bool
         self._happened(True)
         return going
@@ -432,9 +432,9 @@ class Together:
         for it in self:
             it._happened(True, asked=True)
 
-    def extend(self, ttl: float = TTL, at: float | None = None, fence: int = 0) -> bool:
+    def extend(self, ttl: float = TTL, at: float | None = None, fence: int = 0, hold: float | None = None) -> bool:
         self._at(at)
-        going = self.goal.extend(ttl, self.now, fence)
+        going = self.goal.extend(ttl, self.now, fence, hold=hold)
         for it in self:
             it._happened(True)
         return going

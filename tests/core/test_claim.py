@@ -3349,6 +3349,25 @@ def test_S24_what_has_been_held_for_long_enough_was_not_slow(held: Held, what: s
     talk.lost("max_hold")
 
 
+def test_S24_an_extension_may_move_it_and_a_later_end_counts_when_it_is_confirmed(held: Held) -> None:
+    talk = held(max_hold=5.0)
+    talk.extend(20.0, at=1.0, hold=15.0)
+    talk.sends("request to 0 1 2 for 20")
+    talk.held(P, until=5.1)
+    talk.answers(0, kept(), at=1.1)
+    talk.answers(1, kept())
+    talk.held(P, until=16.0)
+
+
+def test_S24_an_earlier_end_counts_at_once(held: Held) -> None:
+    talk = held()
+    talk.extend(at=1.0, hold=2.0)
+    talk.sends("request to 0 1 2")
+    talk.held(P, until=3.0)
+    talk.tick(3.0)
+    talk.lost("max_hold")
+
+
 def test_S24_an_extension_beyond_it_is_confirmed_and_cut(held: Held) -> None:
     talk = held(max_hold=5.0)
     talk.extend(20.0, at=1.0)

@@ -486,6 +486,16 @@ def test_an_extension_is_confirmed_when_it_is_for_every_name(last: str, first: s
     talk.held(until=good_until(1.0, 20.0))
 
 
+def test_an_extension_may_move_the_end_for_every_name() -> None:
+    talk = held(max_hold=5.0)
+    assert talk.extend(20.0, at=1.0, hold=15.0)
+    talk.sends("request to 0 1 2 for 20")
+    for name in "ab":
+        for node in (0, 1):
+            talk[name].answers(node, kept(), at=1.1)
+    talk.held(until=16.0)
+
+
 def test_an_extension_raises_every_name_s_fences() -> None:
     talk = held()
     assert talk.extend(20.0, at=1.0, fence=P + 7)

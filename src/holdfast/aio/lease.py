@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..base import lease
 from ..base.lease import LostEvent
 from ..base.migration import Whole
-from ..base.terms import LockTerms
+from ..base.terms import LockTerms, holding
 from ..checks import Seconds
 from ..core.claim import State
 from ..core.demand import Demand
@@ -79,12 +79,12 @@ class Lease(lease.Lease):
     def _new_event(self) -> LostEvent:
         return asyncio.Event()
 
-    async def extend(self, ttl: Seconds | None = None) -> float:
-        length = self._extension(ttl)
+    async def extend(self, ttl: Seconds | None = None, *, max_hold: Seconds | None = None) -> float:
+        length, hold = self._extension(ttl), holding(max_hold)
         if not length:
             return 0.0
         for part in self._parts:
-            await part._driver.extend(part._want, length)
+            await part._driver.extend(part._want, length, hold=hold)
         return self._extended()
 
     async def downgrade(self) -> None:

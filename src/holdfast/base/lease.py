@@ -162,7 +162,9 @@ class Lease(ABC):
         """Give its own claim back, or stop waiting for it, without waiting for anything."""
 
     @abstractmethod
-    def extend(self, ttl: Seconds | None = None) -> float | Awaitable[float]:
+    def extend(
+        self, ttl: Seconds | None = None, *, max_hold: Seconds | None = None
+    ) -> float | Awaitable[float]:
         """Make the lease last at least `ttl` more seconds, and wait for a majority to confirm.
 
         Never shortens a lease, and several calls do not add up. While holdfast renews the lease
@@ -170,6 +172,8 @@ class Lease(ABC):
 
         Args:
             ttl: Seconds from now, from 0.05 to the client's `max_ttl` (default: the lock's `ttl`).
+            max_hold: Move the end that the lock's `max_hold` sets to this many seconds from now. A
+                lock without `max_hold` gets one (default: the end stays where it is).
 
         Returns:
             Seconds for which the lock is now certainly held. 0.0 for a lease that is OPEN.
@@ -179,7 +183,7 @@ class Lease(ABC):
             NoQuorum: No majority confirmed within `node_timeout`. The lease is in DOUBT, and held
                 until its earlier deadline.
             NotHeld: The lease was released or left.
-            ConfigError: `ttl` is out of range.
+            ConfigError: `ttl` or `max_hold` is out of range.
             WrongProcess: The lease belongs to the process that this one was forked from.
             WrongLoop: With asyncio, the lease belongs to another event loop.
         """

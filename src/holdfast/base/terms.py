@@ -155,7 +155,7 @@ def terms(
             ttl=lease,
             wait=waiting(wait),
             renew=renew,
-            max_hold=inf if max_hold is None else checks.seconds(max_hold, "max_hold", least=SHORTEST),
+            max_hold=inf if (longest := holding(max_hold)) is None else longest,
         ),
         reentrant=reentrant,
         fail_open=fail_open,
@@ -242,6 +242,11 @@ def side(settings: Settings, name: str, kind: bytes, ttl: float) -> tuple[Recipe
     The bytes of their scripts are the same for all lengths of leases.
     """
     return (ReadWrite(name, kind, prefix=settings.prefix, horizon=settings.horizon),)
+
+
+def holding(max_hold: Seconds | None) -> float | None:
+    """Return how long a lease may be held, in seconds. None: without a limit."""
+    return None if max_hold is None else checks.seconds(max_hold, "max_hold", least=SHORTEST)
 
 
 def waiting(wait: Seconds | None) -> float | None:

@@ -286,7 +286,9 @@ class Crew:
         if self._roll.fresh:
             self._sign_first(now)
 
-    def extend(self, want: Want, ttl: float, now: float, fence: int = 0, share: bool = False) -> bool:
+    def extend(
+        self, want: Want, ttl: float, now: float, fence: int = 0, share: bool = False, hold: float | None = None
+    ) -> bool:
         """Make it last at least `ttl` seconds from now, and raise the nodes' fences to this one.
 
         There is news when a majority has confirmed, or cannot be had.
@@ -297,11 +299,12 @@ class Crew:
             now: The time.
             fence: The fence to raise to. 0: the nodes keep theirs.
             share: Turn a writer into a reader.
+            hold: Move the end that `max_hold` sets to this many seconds from now.
 
         Returns:
             False if it is not held.
         """
-        going = want.extend(ttl, now, fence, share)
+        going = want.extend(ttl, now, fence, share, hold)
         for claim in want.claims:
             self.act(claim, now)
         return going

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..base import lease
 from ..base.lease import LostEvent
 from ..base.migration import Whole
-from ..base.terms import LockTerms
+from ..base.terms import LockTerms, holding
 from ..checks import Seconds
 from ..core.demand import Demand
 from ..drivers.threads import GIVEN, LEAVING, WANTED, Cancel, Driver, Errand
@@ -91,12 +91,12 @@ class Lease(lease.Lease):
             event: LostEvent = self._event
             return event
 
-    def extend(self, ttl: Seconds | None = None) -> float:
-        length = self._extension(ttl)
+    def extend(self, ttl: Seconds | None = None, *, max_hold: Seconds | None = None) -> float:
+        length, hold = self._extension(ttl), holding(max_hold)
         if not length:
             return 0.0
         for part in self._parts:
-            part._driver.extend(part._errand, length)
+            part._driver.extend(part._errand, length, hold=hold)
         return self._extended()
 
     def downgrade(self) -> None:

@@ -203,12 +203,15 @@ class Driver:
         self.crew.begin(claim, self.clock())
         self.work()
 
-    async def extend(self, claim: Want, ttl: float, fence: int = 0, share: bool = False) -> None:
+    async def extend(
+        self, claim: Want, ttl: float, fence: int = 0, share: bool = False, hold: float | None = None
+    ) -> None:
         """Make the lease last at least `ttl` more seconds, and raise the nodes' fences to `fence`.
 
         Returns when a majority has confirmed it, or has not in time. `share` makes it a reader's.
+        `hold` moves the end that `max_hold` sets to this many seconds from now.
         """
-        if self.crew.extend(claim, ttl, self.clock(), fence, share):
+        if self.crew.extend(claim, ttl, self.clock(), fence, share, hold):
             news = self.news(claim)
             self.work()
             await news

@@ -141,16 +141,19 @@ class Driver:
             return True
         return False
 
-    def extend(self, errand: Errand, ttl: float, fence: int = 0, share: bool = False) -> None:
+    def extend(
+        self, errand: Errand, ttl: float, fence: int = 0, share: bool = False, hold: float | None = None
+    ) -> None:
         """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this
-        one; returns when that was confirmed, or was not in time. `share`: as a reader's.
+        one; returns when that was confirmed, or was not in time. `share`: as a reader's. `hold`:
+        moves the end that `max_hold` sets to this many seconds from now.
         """
         keeper, claim, gate = errand.keeper, errand.claim, allocate_lock()
         assert claim is not None
         gate.acquire()
 
         def extend(now: float) -> None:
-            if keeper.crew.extend(claim, ttl, now, fence, share):
+            if keeper.crew.extend(claim, ttl, now, fence, share, hold):
                 keeper.waiting.for_claim(claim, gate)
             else:
                 gate.release()

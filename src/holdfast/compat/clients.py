@@ -1,0 +1,70 @@
+"""The client of holdfast that belongs to another library's clients.
+
+Knows their settings by `lent`. One client of holdfast serves all locks on the same servers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from .. import Holdfast, aio
+from ..errors import ConfigError
+from ..lent import access, place
+
+C = TypeVar("C", Holdfast, aio.Holdfast)
+_lock = threading.Lock()
+# By pool: the options of `configure`, and the clients that the pool's locks use, which live as long as it.
+_options: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+_kept: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
+# By servers, for pools that have the same ones.
+_made: WeakValueDictionary[Any, Any] = WeakValueDictionary()
+
+
+def configure(clients: Any, *, nodes: Iterable[str] = (), **options: Any) -> None:
+    """Set the options of holdfast for all locks of a client. Call it before its first lock.
+
+    Args:
+        clients: A client of redis-py or valkey-py, or those of one pottery Redlock.
+        nodes: Addresses of all servers, if they are not those of the clients (default: they are).
+        options: Options of `Holdfast`, such as `ttl`, `max_ttl`, `prefix` or `observer`.
+
+    Raises:
+        ConfigError: A lock of this client was used before.
+    """
+    with _lock:
+        for client in clients if isinstance(clients, Iterable) else [clients]:
+            pool = getattr(client, "connection_pool", client)
+            if _kept.get(pool):
+                raise ConfigError("a lock of this client was used already: call configure() before that")
+            _options[pool] = {**options, "nodes": tuple(nodes)}
+
+
+def client_of(kind: type[C], clients: Iterable[Any]) -> C:
+    """Return the client of holdfast for locks on the servers of these clients.
+
+    Args:
+        kind: The client for threads, or that for asyncio.
+        clients: Another library's clients, one for each server.
+
+    Raises:
+        ConfigError: Their settings, or those of `configure`, cannot work.
+    """
+    pools = [getattr(it, "connection_pool", it) for it in clients]
+    with _lock:
+        options = next((dict(_options[it]) for it in pools if it in _options), {})
+        nodes = options.pop("nodes", ())
+        places = () if nodes else tuple(sorted((place(it) for it in clients), key=lambda it: it.address))
+        servers = kind, nodes or tuple(it.address for it in places)
+        # Pools share a client of holdfast if they have no options and no secrets of their own.
+        shared = not (options or nodes or any(it.login or it.tls for it in places))
+        found = _kept.get(pools[0], {}).get(servers) or (_made.get(servers) if shared else None)
+        if found is None:
+            found = kind(*servers[1], **access(places), **options)
+            if shared:
+                _made[servers] = found
+        for pool in pools:
+            _kept.setdefault(pool, {})[servers] = found
+        return cast(C, found)
