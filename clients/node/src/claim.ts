@@ -13,6 +13,9 @@ export type Command =
   | { node: number; what: 'request'; token: string; mode: Mode; P: number; pxat: number; watch: boolean }
   | { node: number; what: 'release'; token: string };
 
+/** How a node stands. `useless`: it was refused for what it is, and never worked for this client. */
+export type Standing = 'up' | 'dialling' | 'guarded' | 'down' | 'useless';
+
 export interface Terms {
   key: string;
   ttl: number;
@@ -31,6 +34,18 @@ export interface Terms {
   place: number;
 }
 
+interface Word { fence: number; lower: boolean; fresh: boolean; left: number; place: number; holder: string | null }
+
+/** Read what `request` answers, or nothing if the script never answers that. */
+function wordOf(reply: Value): Word | undefined {
+  const list: Value[] = Array.isArray(reply) ? reply : typeof reply === 'string' && /^\d{16}$/.test(reply) ? [Number(reply), 0, 1] : [reply, 0, 0];
+  const [fence, second, third, holder = null] = list;
+  if (typeof fence !== 'number' || typeof second !== 'number' || typeof third !== 'number') return undefined;
+  const denied = fence === 0 && list.length === 4 && (holder === null || typeof holder === 'string');
+  if (!denied && !(fence > 0 && fence <= Number.MAX_SAFE_INTEGER && list.length === 3)) return undefined;
+  return { fence, lower: second === 1, fresh: third === 1, left: second, place: third, holder: denied ? (holder as string | null) : null };
+}
+
 class Vote {
   granted = false;
   fence = 0;
@@ -39,9 +54,8 @@ class Vote {
   /** When the latest request was sent that this connection has answered. */
   sent: number | undefined;
   last = 0;
-  /** Whether a series of grants is under way, or ended when its bound passed. */
-  series: 'none' | 'open' | 'lapsed' = 'none';
-  since = 0;
+  /** When the unbroken series of grants began, if there is one. */
+  since: number | undefined;
   first = 0;
   /** Whether a series of this token was ever broken here (rule C13). */
   broke = false;
@@ -54,7 +68,6 @@ class Vote {
   touched = false;
   /** What the node answered instead of a vote, or '' if its latest answer was one. */
   error = '';
-  denied = false;
   /** When to ask again because the holder's key has run out (rule Q13). */
   again = Infinity;
   /** The foreign value whose change the node will report (rule Q14). */
@@ -78,22 +91,22 @@ export class Claim {
   private proposed = 0;
   private beat: number;
   private sooner = 2;
-  private asked = 0;
+  private asked = Infinity;
+  private doubt = false;
   private askAgain = Infinity;
-  private healthy: number;
+  private away = Infinity;
   private burning = false;
 
-  constructor(readonly terms: Terms, private readonly up: boolean[], private readonly began: number) {
-    this.votes = up.map(() => new Vote());
-    this.quorum = Math.floor(up.length / 2) + 1;
+  constructor(readonly terms: Terms, private readonly standing: Standing[], private readonly began: number) {
+    this.votes = standing.map(() => new Vote());
+    this.quorum = Math.floor(standing.length / 2) + 1;
     this.P = terms.ticket;
     this.token = terms.token(terms.ticket);
-    this.healthy = began;
     this.beat = this.later(began);
   }
 
   begin(now: number): void {
-    this.react(now, () => this.askAll(this.terms.patient ? 'w' : 't', now));
+    this.react(now, () => this.askAll(this.mode, now));
   }
 
   /** Handle an answer to a request for `token`. Answers come in the order in which the requests were sent. */
@@ -102,15 +115,16 @@ export class Claim {
       const vote = this.vote(node);
       const request = token === this.token ? vote.owed.shift() : undefined;
       if (!request) return;
-      vote.error = reply instanceof Refusal ? reply.message : '';
+      // From a cede to its answer, nothing counts (Q9).
+      if (vote.ceding && request.mode !== 'c') return;
+      const word = wordOf(reply);
+      vote.error = reply instanceof Refusal ? reply.message : word ? '' : 'no script answers that';
       // Nobody knows what a failed request did: no bound moves (C4), and a cede may still be executed (Q10).
-      if (reply instanceof Refusal) return request.mode === 'c' ? this.burn(vote) : undefined;
+      if (!word) return request.mode === 'c' ? this.burn(vote) : undefined;
       vote.sent = request.sent;
       if (request.mode === 'c') vote.ceding = false;
-      const word: Value[] = typeof reply === 'string' ? [Number(reply), 0, 1] : Array.isArray(reply) ? reply : [Number(reply), 0, 0];
-      const bound = this.boundOf(request.sent);
-      if (Number(word[0]) > 0) this.granted(node, Number(word[0]), word[1] === 1, word[2] === 1, bound, now);
-      else this.denied(node, Number(word[1]), Number(word[2]), word[3], request.watch, now);
+      if (word.fence > 0) this.granted(node, word.fence, word.lower, word.fresh, this.boundOf(request.sent), now);
+      else this.denied(node, word, request.watch, now);
       vote.missing = false;
     });
   }
@@ -118,12 +132,13 @@ export class Claim {
   push(node: number, kind: string, fence: number, now: number): void {
     this.react(now, () => {
       const vote = this.vote(node);
+      if (vote.ceding) return;
       if (kind === 'g') {
         // A push before the first answer on this connection has no bound (C3).
         const bound = vote.sent === undefined ? 0 : this.boundOf(vote.sent);
         this.granted(node, fence, false, true, bound, now);
       } else if (kind === 'i' && this.counts(vote, now)) vote.lower = true;
-      else if (kind === 'x') this.broken(vote, now, false);
+      else if (kind === 'x') this.broken(vote, now);
     });
   }
 
@@ -131,27 +146,26 @@ export class Claim {
   invalidated(node: number, key: string | null, now: number): void {
     this.react(now, () => {
       const vote = this.vote(node);
-      if (key === null && this.state === 'held') {
-        if (vote.owed.length === 0) this.ask(node, 'k', now);
-      } else if (key === this.terms.key && this.state === 'waiting' && vote.watched !== undefined && !vote.granted) {
-        this.ask(node, 'w', now, true);
-      }
+      if (key === null && this.state === 'held' && vote.owed.length === 0) this.ask(node, 'k', now);
+      if ((key !== null && key !== this.terms.key) || this.state === 'held' || vote.watched === undefined) return;
+      vote.watched = undefined;
+      this.ask(node, 'w', now, true);
     });
   }
 
   connected(node: number, now: number): void {
-    this.up[node] = true;
+    this.standing[node] = 'up';
     this.react(now, () => {
       const vote = this.vote(node);
       if (vote.burnt) this.release(node, this.token);
-      else if (this.state === 'waiting' && this.terms.patient) this.ask(node, 'w', now);
-      else if (this.state === 'held' && this.askAgain < Infinity) this.ask(node, 'k', now);
+      else if (this.state === 'waiting') this.ask(node, this.mode, now);
+      else if (this.doubt) this.ask(node, 'k', now);
     });
   }
 
   /** A connection broke, and with it every answer that it owed. What the node has granted counts on (C11). */
-  disconnected(node: number, now: number): void {
-    this.up[node] = false;
+  disconnected(node: number, standing: Standing, now: number): void {
+    this.standing[node] = standing;
     this.react(now, () => {
       const vote = this.vote(node);
       vote.missing ||= vote.owed.length > 0;
@@ -159,35 +173,38 @@ export class Claim {
       vote.sent = undefined;
       vote.wrote = 0;
       vote.watched = undefined;
+      vote.again = Infinity;
+      vote.error = '';
       if (vote.ceding) this.burn(vote);
     });
+  }
+
+  /** A node that is not up is not up in another way. */
+  stands(node: number, standing: Standing, now: number): void {
+    this.standing[node] = standing;
+    this.tick(now);
   }
 
   /** Add a correction of the clock to the ticket of a claim that waits (rule F6). */
   corrected(by: number, now: number): void {
     this.react(now, () => {
-      if (this.state !== 'waiting' || !this.terms.patient) return;
+      if (this.state !== 'waiting') return;
       this.terms.ticket += by;
       this.P = this.terms.ticket;
       this.burning = true;
     });
   }
 
-  /** Say how many nodes are up, guarded or being dialled: waiting has an end if they are no majority (rule C17). */
-  tick(now: number, reachable: number): void {
-    this.react(now, () => {
-      const failing = this.votes.filter((vote) => vote.error !== '').length;
-      if (reachable - failing >= this.quorum) this.healthy = now;
-      if (this.state === 'waiting') this.wait(now);
-      else this.renew(now);
-    });
+  /** Do what is due. */
+  tick(now: number): void {
+    this.react(now, () => (this.state === 'waiting' ? this.wait(now) : this.renew(now)));
   }
 
   /** When to call `tick` at the latest. */
   due(): number {
     if (this.state === 'held') return Math.min(this.deadline, this.beat, this.askAgain);
-    if (!this.terms.patient) return this.began + this.terms.ttl / 3;
-    return Math.min(this.beat, this.healthy + this.terms.outage, ...this.votes.map((vote) => vote.again));
+    const limit = this.terms.patient ? this.beat : this.began + this.terms.ttl / 3;
+    return Math.min(limit, this.away + this.terms.outage, ...this.votes.map((vote) => vote.again));
   }
 
   /** End the claim, whatever it waits for. */
@@ -212,11 +229,13 @@ export class Claim {
 
   /** The deadline comes before everything that has arrived, and is as it was (rule C6). */
   private expire(now: number): void {
-    if (this.state !== 'held') return;
-    if (now >= this.deadline) return this.finish('lost', 'its time is up: no majority confirmed a renewal in time');
+    const held = this.state === 'held';
+    if (held && now >= this.deadline) return this.finish('lost', 'its time is up: no majority confirmed a renewal in time');
     for (const vote of this.votes) {
-      const lapsed = vote.series === 'open' && vote.bound <= now;
-      if (lapsed && this.vouched(vote, now)) vote.series = 'lapsed';
+      if (!vote.granted || vote.bound > now) continue;
+      vote.granted = false;
+      // If enough others had the token, its series ends here. If not, it stays open until the node speaks (C12).
+      if (!held || this.vouched(vote, now)) this.endSeries(vote);
     }
   }
 
@@ -228,18 +247,20 @@ export class Claim {
       else this.makeWay(now);
     }
     if (this.state !== 'held') return;
-    this.deadline = this.majorityBound(now);
+    this.deadline = this.reached((vote) => vote.bound, now);
     if (this.deadline <= now) this.finish('lost', 'a majority no longer has it');
-    else if (this.deadline >= this.boundOf(this.asked)) this.askAgain = Infinity;
+    else if (this.reached((vote) => vote.last, now) >= this.asked) {
+      this.askAgain = Infinity;
+      this.doubt = false;
+    }
   }
 
   private hold(fence: number, now: number): void {
     this.state = 'held';
     this.fence = this.P = fence;
-    const left = this.majorityBound(now) - (this.terms.ttl * 2) / 3;
+    const left = this.reached((vote) => vote.bound, now) - (this.terms.ttl * 2) / 3;
     this.beat = left - (this.sooner > 0 ? (this.terms.place * this.terms.ttl) / 6 : 0);
     this.sooner -= 1;
-    this.asked = 0;
   }
 
   private makeWay(now: number): void {
@@ -250,38 +271,44 @@ export class Claim {
       // Write back (F9): the highest fence of those that count, once to each that has less.
       this.P = Math.max(...rest.map(({ vote }) => vote.fence));
       for (const { vote, node } of rest) {
-        if (vote.fence >= this.P || vote.wrote === this.P || !this.up[node]) continue;
-        vote.wrote = this.P;
-        this.ask(node, this.terms.patient ? 'w' : 't', now);
+        if (vote.fence >= this.P || vote.wrote === this.P ) continue;
+        this.ask(node, this.mode, now);
       }
     }
     this.giveUp(now);
   }
 
   private giveUp(now: number): void {
-    const wrong = this.votes.filter((vote) => vote.error.startsWith('WRONGTYPE')).length;
-    const hopeful = this.votes.filter((vote, node) => this.up[node] && !vote.denied && !vote.error).length;
-    if (wrong >= this.quorum) this.finish('over', 'the name is a key of another type');
-    else if (!this.terms.patient && hopeful < this.quorum) this.finish('over', 'busy');
-    else if (!this.terms.patient && now >= this.began + this.terms.ttl / 3) this.finish('over', 'busy');
-    else if (this.terms.patient && now >= this.healthy + this.terms.outage) this.finish('over', 'no majority');
+    const { patient, outage, ttl } = this.terms;
+    const many = (is: (vote: Vote, standing: Standing | undefined) => boolean) =>
+      this.votes.filter((vote, node) => is(vote, this.standing[node])).length;
+    const gone = (standing: Standing | undefined) => standing === 'down' || standing === 'useless';
+    const away = many((vote, standing) => gone(standing) || vote.error !== '') > this.votes.length - this.quorum;
+    this.away = away ? Math.min(this.away, now) : Infinity;
+    const may = (vote: Vote, standing: Standing | undefined) =>
+      vote.granted || ((standing === 'up' || standing === 'dialling') && vote.sent === undefined && !vote.error);
+    if (many((vote) => vote.error.includes('WRONGTYPE')) >= this.quorum) this.finish('over', 'the name is a key of another type');
+    else if (many((_, standing) => standing === 'useless') > this.votes.length - this.quorum) this.finish('over', 'no majority');
+    else if (!patient && (many(may) < this.quorum || now >= this.began + ttl / 3)) this.finish('over', 'busy');
+    else if (now >= this.away + outage) this.finish('over', 'no majority');
   }
 
   private wait(now: number): void {
-    if (!this.terms.patient) return;
-    const everybody = now >= this.beat;
+    const everybody = this.terms.patient && now >= this.beat;
     if (everybody) this.beat = this.later(this.beat);
     this.votes.forEach((vote, node) => {
       const first = now >= vote.again;
       if (first) vote.again = Infinity;
-      if (vote.owed.length === 0 && (everybody || (first && !vote.granted))) this.ask(node, 'w', now);
+      if (vote.owed.length === 0 && (everybody || (first && !vote.granted))) this.ask(node, this.mode, now);
     });
   }
 
   private renew(now: number): void {
-    if (now < this.beat && now < this.askAgain) return;
-    if (now >= this.beat) this.asked = now;
-    while (now >= this.beat) this.beat = this.later(this.beat);
+    this.doubt ||= now >= this.askAgain;
+    const early = Math.min(100, this.terms.ttl / 30);
+    if (now < this.beat - early && now < this.askAgain) return;
+    if (this.askAgain === Infinity) this.asked = now;
+    while (now >= this.beat - early) this.beat = this.later(this.beat);
     this.askAll('k', now);
     this.askAgain = now + Math.min(this.terms.nodeTimeout, this.terms.ttl / 3);
   }
@@ -303,30 +330,27 @@ export class Claim {
     if (anew || shown) this.breakSeries(vote, now);
     if (this.over()) return;
     const most = this.terms.ticket + (now - this.began) * 1000 + this.terms.K * 1500;
-    if (bound === 0 || (fence > most && vote.series !== 'open')) {
-      vote.granted = false;
-      vote.denied ||= fence > most;
-      return;
+    if (bound === 0 || (fence > most && (anew || shown || !vote.granted || this.state !== 'held'))) {
+      if (bound > 0) vote.error = 'its fence is further ahead than any clock';
+      return this.broken(vote, now);
     }
-    vote.bound = anew || !vote.granted ? bound : Math.max(vote.bound, bound);
+    vote.bound = anew || shown || !vote.granted ? bound : Math.max(vote.bound, bound);
     vote.granted = true;
-    vote.denied = false;
     vote.fence = fence;
     vote.lower = lower;
     vote.last = vote.sent ?? 0;
-    if (vote.series === 'none' || vote.series === 'lapsed') {
-      vote.since = now;
-      vote.first = fence;
-    }
-    vote.series = 'open';
+    if (vote.since !== undefined) return;
+    vote.since = now;
+    vote.first = fence;
   }
 
-  private denied(node: number, left: number, place: number, holder: Value | undefined, watch: boolean, now: number): void {
+  private denied(node: number, { left, place, holder }: Word, watch: boolean, now: number): void {
     const vote = this.vote(node);
-    this.broken(vote, now, true);
+    if (vote.burnt) return;
+    this.broken(vote, now);
     if (this.over() || place !== 0 || this.state !== 'waiting' || !this.terms.patient) return;
     vote.again = left < 0 ? Infinity : now + left + 1;
-    if (typeof holder !== 'string' || isToken(holder)) return;
+    if (holder === null || isToken(holder)) return;
     if (watch) vote.watched = holder;
     else if (vote.watched !== holder && vote.owed.length === 0) {
       vote.watched = holder;
@@ -334,23 +358,27 @@ export class Claim {
     }
   }
 
-  private broken(vote: Vote, now: number, denied: boolean): void {
+  private broken(vote: Vote, now: number): void {
     this.breakSeries(vote, now);
     vote.granted = false;
     vote.lower = false;
-    vote.denied ||= denied;
+    vote.wrote = 0;
   }
 
   /** The node may have been somebody else's meanwhile. Nobody was, if enough others had the token all the time (C12). */
   private breakSeries(vote: Vote, now: number): void {
-    if (vote.series === 'none') return;
+    if (vote.since === undefined) return;
     if (this.state === 'held' && !this.vouched(vote, now)) this.finish('lost', 'a majority was without it for a moment');
-    vote.series = 'none';
+    this.endSeries(vote);
+  }
+
+  private endSeries(vote: Vote): void {
+    vote.since = undefined;
     vote.broke = true;
   }
 
   private vouched(vote: Vote, now: number): boolean {
-    const since = (other: Vote) => (!other.broke && other.first <= this.fence ? 0 : other.since);
+    const since = (other: Vote) => (!other.broke && other.first <= this.fence ? 0 : (other.since ?? Infinity));
     const others = this.votes.filter((other) => other !== vote && this.counts(other, now) && since(other) <= vote.last);
     return others.length >= this.votes.length + 1 - this.quorum;
   }
@@ -364,9 +392,10 @@ export class Claim {
     return fences.find((fence) => fences.filter((other) => other === fence).length >= this.quorum);
   }
 
-  private majorityBound(now: number): number {
-    const bounds = this.votes.filter((vote) => this.counts(vote, now)).map((vote) => vote.bound);
-    return bounds.sort((a, b) => b - a)[this.quorum - 1] ?? 0;
+  /** What a majority of the nodes has reached, of those that count: the q-th largest. */
+  private reached(what: (vote: Vote) => number, now: number): number {
+    const counting = this.votes.filter((vote) => this.counts(vote, now)).map(what);
+    return counting.sort((a, b) => b - a)[this.quorum - 1] ?? 0;
   }
 
   /** A grant is good from before its request was sent, for less than its ttl (rule C2). */
@@ -390,12 +419,14 @@ export class Claim {
 
   private ask(node: number, mode: Mode, now: number, watch = false): void {
     const vote = this.vote(node);
-    if (!this.up[node] || vote.burnt) return;
+    if (this.standing[node] !== 'up' || vote.burnt) return;
     if (mode === 'c') {
       vote.ceding = true;
-      vote.series = 'none';
+      vote.since = undefined;
+      vote.granted = false;
     }
     vote.owed.push({ mode, sent: now, watch });
+    vote.wrote = this.P;
     vote.touched = true;
     this.proposed = Math.max(this.proposed, this.P);
     const clock = Math.floor((this.terms.ticket + (now - this.began) * 1000) / 1000);
@@ -414,7 +445,7 @@ export class Claim {
     this.burning = false;
     this.token = this.terms.token(this.terms.ticket);
     this.votes = this.votes.map(() => new Vote());
-    this.askAll('w', now);
+    this.askAll(this.mode, now);
     for (const node of touched) this.release(node, old);
   }
 
@@ -422,6 +453,10 @@ export class Claim {
     this.state = state;
     this.reason = reason;
     this.votes.forEach((vote, node) => vote.touched && this.release(node, this.token));
+  }
+
+  private get mode(): Mode {
+    return this.terms.patient ? 'w' : 't';
   }
 
   private over(): boolean {

@@ -1,7 +1,7 @@
 /** holdfast for Node: a lock over N independent Redis or Valkey servers. */
 import { createHash, randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
-import { Claim } from './claim.js';
+import { Claim, type Standing } from './claim.js';
 import { median, monotonic } from './clock.js';
 import { checkName, keysOf, padded, Tickets } from './names.js';
 import { Node, type Crew } from './node.js';
@@ -88,7 +88,6 @@ export class Holdfast implements Crew {
   private readonly K: number;
   private readonly tickets = new Tickets(this.inbox);
   private readonly live = new Set<Live>();
-  private readonly runs = new Map<string, { node: Node; seen: number }>();
   private skew: number | undefined;
   private readonly chores: NodeJS.Timeout[];
   private closed = false;
@@ -128,7 +127,6 @@ export class Holdfast implements Crew {
     checkName(name);
     if (this.closed) throw new Error('this client is closed');
     if (!(ttl >= 50 && ttl <= this.maxTtl)) throw new RangeError(`ttl must be from 50 to ${this.maxTtl} ms, not ${ttl}`);
-    if (wait <= 0) await this.dialled();
     return await new Promise((resolve, reject) => {
       const now = this.now();
       const ticket = this.tickets.ticket(now * 1000 + this.clock());
@@ -137,7 +135,7 @@ export class Holdfast implements Crew {
         key: this.prefix + name, ttl: Math.floor(ttl), patient: wait > 0, ticket, token: (of: number) => this.tickets.token(of), K: this.K,
         nodeTimeout: this.nodeTimeout, outage: ttl, place: hash.readUInt32BE(0) / 2 ** 32,
       };
-      const claim = new Claim(terms, this.nodes.map((node) => this.usable(node)), now);
+      const claim = new Claim(terms, this.nodes.map((node) => this.standing(node)), now);
       let lease: Lease | undefined;
       const limit = wait > 0 && wait < 2 ** 31 ? setTimeout(() => this.run(one, () => claim.end('time is up', this.now())), wait) : undefined;
       const done = () => {
@@ -192,8 +190,12 @@ export class Holdfast implements Crew {
     if (this.usable(node)) this.each((claim) => claim.connected(this.nodes.indexOf(node), this.now()));
   }
 
+  changed(node: Node): void {
+    this.each((claim) => claim.stands(this.nodes.indexOf(node), this.standing(node), this.now()));
+  }
+
   down(node: Node): void {
-    this.each((claim) => claim.disconnected(this.nodes.indexOf(node), this.now()));
+    this.each((claim) => claim.disconnected(this.nodes.indexOf(node), this.standing(node), this.now()));
   }
 
   pushed(node: Node, items: Value[]): void {
@@ -231,20 +233,16 @@ export class Holdfast implements Crew {
     one.done();
     clearTimeout(one.timer);
     if (!this.live.has(one)) return;
-    one.timer = setTimeout(() => this.run(one, () => claim.tick(this.now(), this.reachable())), Math.max(0, claim.due() - this.now()));
+    one.timer = setTimeout(() => this.run(one, () => claim.tick(this.now())), Math.max(0, claim.due() - this.now()));
   }
 
   private each(what: (claim: Claim) => void): void {
     for (const one of [...this.live]) this.run(one, () => what(one.claim));
   }
 
-  private reachable(): number {
-    return this.nodes.filter((node) => node.state !== 'down').length;
-  }
-
-  private async dialled(): Promise<void> {
-    const late = this.now() + this.nodeTimeout;
-    while (this.now() < late && this.nodes.some((node) => node.state === 'dialling')) await new Promise((soon) => setTimeout(soon, 1));
+  private standing(node: Node): Standing {
+    if (node.state === 'down') return node.useless ? 'useless' : 'down';
+    return node.state === 'up' && !this.usable(node) ? 'down' : node.state;
   }
 
   /** What to add to the monotonic clock for the clock of tickets (rule F4), in microseconds. */

@@ -24,6 +24,8 @@ export interface Crew {
   refuses(node: Node, run: string): string;
   up(node: Node): void;
   down(node: Node): void;
+  /** A node that was not up is not up in another way. */
+  changed(node: Node): void;
   pushed(node: Node, items: Value[]): void;
 }
 
@@ -32,6 +34,8 @@ export class Node {
   /** Why the node cannot be used, in words. */
   problem = 'not connected yet';
   run = '';
+  /** Whether the node was refused for what it is, and never worked. */
+  useless = false;
   /** The node's clock less the client's monotonic one, in microseconds. */
   offset: number | undefined;
   /** When this run of the server last answered, on the client's clock. */
@@ -118,6 +122,7 @@ export class Node {
     socket.on('error', () => undefined);
     socket.resetAndDestroy();
     if (was === 'up') this.crew.down(this);
+    else this.crew.changed(this);
     if (this.closed) return;
     const now = this.crew.now();
     this.failures = was === 'up' && now - this.began >= 1000 ? 0 : this.failures + 1;
