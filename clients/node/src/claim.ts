@@ -258,9 +258,8 @@ export class Claim {
   private hold(fence: number, now: number): void {
     this.state = 'held';
     this.fence = this.P = fence;
-    const left = this.reached((vote) => vote.bound, now) - (this.terms.ttl * 2) / 3;
-    this.beat = left - (this.sooner > 0 ? (this.terms.place * this.terms.ttl) / 6 : 0);
-    this.sooner -= 1;
+    this.sooner = 2;
+    this.beat = this.later(this.reached((vote) => vote.bound, now) - this.terms.ttl);
   }
 
   private makeWay(now: number): void {

@@ -111,7 +111,7 @@ export class Holdfast implements Crew {
     for (const node of this.nodes) node.open();
     const upNodes = () => this.nodes.filter((node) => node.state === 'up');
     this.chores = [
-      setInterval(() => { if (this.live.size) for (const node of upNodes()) this.sign(node); }, 60_000),
+      setInterval(() => { this.compareClocks(); if (this.live.size) for (const node of upNodes()) this.sign(node); }, 60_000),
       setInterval(() => { for (const node of upNodes()) node.askTime(); }, 1_200_000),
     ];
     for (const chore of this.chores) chore.unref();
@@ -181,13 +181,13 @@ export class Holdfast implements Crew {
       const recent = this.now() - other.heard < this.guard;
       if (other !== node && other.run === run && recent) return `it is the same server as ${other.url.host}`;
     }
-    return '';
+    return this.isFarOff(node) ? 'its clock is far from those of the others: set it (NTP)' : '';
   }
 
   up(node: Node): void {
-    this.correct();
+    this.compareClocks();
     if (this.live.size) this.sign(node);
-    if (this.usable(node)) this.each((claim) => claim.connected(this.nodes.indexOf(node), this.now()));
+    this.each((claim) => claim.connected(this.nodes.indexOf(node), this.now()));
   }
 
   changed(node: Node): void {
@@ -241,8 +241,7 @@ export class Holdfast implements Crew {
   }
 
   private standing(node: Node): Standing {
-    if (node.state === 'down') return node.useless ? 'useless' : 'down';
-    return node.state === 'up' && !this.usable(node) ? 'down' : node.state;
+    return node.state === 'down' && node.useless ? 'useless' : node.state;
   }
 
   /** What to add to the monotonic clock for the clock of tickets (rule F4), in microseconds. */
@@ -252,18 +251,18 @@ export class Holdfast implements Crew {
     return median(voices.length % 2 ? voices : [...voices, own]);
   }
 
-  /** A node whose clock is far off is asked nothing (rule F4). */
-  private usable(node: Node): boolean {
-    const off = Math.abs((node.offset ?? 0) - this.clock());
-    return node.state === 'up' && (this.nodes.length === 1 || off <= this.K * 500);
+  /** A node whose clock is far off is not used: its fences would be far from all others' (rule F4). */
+  private isFarOff(node: Node): boolean {
+    return this.nodes.length > 1 && Math.abs((node.offset ?? 0) - this.clock()) > this.K * 500;
   }
 
-  /** When the median of the clocks moves far, the tickets of claims that wait were wrong (rule F6). */
-  private correct(): void {
-    const skew = this.clock();
-    const by = Math.round(skew - (this.skew ?? skew));
-    if (Math.abs(by) > this.K * 500) this.each((claim) => claim.corrected(by, this.now()));
-    if (this.skew === undefined || Math.abs(by) > this.K * 500) this.skew = skew;
+  /** Look at the clocks again. When their median moves far, the tickets of claims that wait were wrong (rule F6). */
+  private compareClocks(): void {
+    for (const node of this.nodes) if (node.state === 'up' && this.isFarOff(node)) node.hangUp('its clock is far off: set it');
+    const by = Math.round(this.clock() - (this.skew ?? this.clock()));
+    if (this.skew !== undefined && Math.abs(by) <= this.K * 500) return;
+    this.skew = this.clock();
+    this.each((claim) => claim.corrected(by, this.now()));
   }
 
   /** Sign the roll, so that others know this client and its owner (rules G8 and G9). */

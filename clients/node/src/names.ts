@@ -1,8 +1,8 @@
 /** Keys, tokens and tickets (section 4 of docs/protocol.md). */
 
 const FIELDS = 'fence queue waiters readers rfence rwqueue rwwaiters permits rate window leader watchers result cache latch barrier arrived awaited note';
-const RESERVED = new RegExp(`^\\{[^}]*\\}:(${FIELDS.replaceAll(' ', '|')})|\\[(slot \\d+|election|once|once .*|fill)\\]$`, 's');
-const TOKEN = /^\d{16}:[0-9a-f]{32}:[0-9a-f]{8}$/;
+const RESERVED = new RegExp(`^\\{[^}]*\\}:(${FIELDS.replaceAll(' ', '|')})|\\[(slot \\d+|election|once|once [^[\\]]+|fill)\\]$`, 's');
+const TOKEN = /^\d{16}:[0-9a-f]{32}:[0-9a-f]{8}(:[rw])?$/;
 
 /** A ticket that cannot be right: below 9 * 10^15, Lua counts exactly. */
 const LAST_TICKET = 9e15;
@@ -29,7 +29,7 @@ export function checkName(name: string): void {
   if (RESERVED.test(name)) throw new RangeError(`'${name}' looks like a key that belongs to another name`);
 }
 
-/** Whether the value of a lock's key is the token of a claim that takes part in the lock's queue. */
+/** Whether the value of a lock's key is the token of a claim, and not of a foreign client. */
 export function isToken(value: string): boolean {
   return TOKEN.test(value);
 }

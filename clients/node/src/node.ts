@@ -8,7 +8,9 @@ const script = (name: string) => readFileSync(new URL(`./${name}.lua`, import.me
 export const SCRIPTS = { request: script('request'), release: script('release'), roll: script('roll') };
 const SHA = new Map(Object.entries(SCRIPTS).map(([name, text]) => [name, createHash('sha1').update(text).digest('hex')]));
 /** After these errors a connection begins anew (rule T5). */
-const IN_DOUBT = /^(NOSCRIPT|LOADING|NOAUTH|MASTERDOWN|READONLY|MOVED|ASK)/;
+const IN_DOUBT = /^(NOSCRIPT|LOADING|NOAUTH|MASTERDOWN|MOVED|ASK)|(^|-)READONLY /;
+/** Products that speak the protocol of Redis, and need not run scripts as it does (rule T9). */
+const OTHERS = /^(dragonfly|garnet|kvrocks|pika|redict)_version:|^executable:.*\/keydb|cluster_mget/m;
 
 /** What a node tells the client that it belongs to. */
 export interface Crew {
@@ -163,7 +165,7 @@ export class Node {
 
   private greet(): void {
     const { username, password, pathname } = this.url;
-    const must = (reply: Value) => reply instanceof Refusal && this.hangUp(`refused: ${reply.message}`);
+    const must = (reply: Value) => reply instanceof Refusal && this.isUseless(`refused: ${reply.message}`);
     const login = password ? ['AUTH', decodeURIComponent(username) || 'default', decodeURIComponent(password)] : [];
     const info: string[] = [];
     const keep = (reply: Value) => (typeof reply === 'string' ? info.push(reply) : this.hangUp('INFO was refused'));
@@ -185,10 +187,11 @@ export class Node {
     const run = facts.get('run_id') ?? '';
     const uptime = Number(facts.get('uptime_in_seconds') ?? NaN) * 1000;
     const version = Number.parseFloat(facts.get('valkey_version') ?? facts.get('redis_version') ?? '0');
-    if (!this.subscribed) return this.hangUp('it confirmed no subscription');
-    if (facts.get('role') !== 'master' || !run || !(uptime >= 0)) return this.hangUp('it is no primary server');
-    if (facts.get('redis_mode') === 'cluster') return this.hangUp('it is part of a cluster');
-    if (version < (facts.has('valkey_version') ? 7.2 : 6.2)) return this.hangUp(`its version ${version} is too old`);
+    if (!this.subscribed) return this.isUseless('it confirmed no subscription');
+    if (facts.get('role') !== 'master' || !run || !(uptime >= 0)) return this.isUseless('it is no primary server');
+    if (OTHERS.test(info)) return this.isUseless('it is neither Redis nor Valkey');
+    if (facts.get('redis_mode') === 'cluster') return this.isUseless('it is part of a cluster');
+    if (version < (facts.has('valkey_version') ? 7.2 : 6.2)) return this.isUseless(`its version ${version} is too old`);
     const now = this.crew.now();
     if (run !== this.run) {
       this.before = this.heard;
@@ -204,10 +207,17 @@ export class Node {
     const aged = fresh.has(run) ? now : Math.max(now + guard + 1000 - uptime, this.before + guard);
     const usable = Math.max(now, Math.min(this.known + guard, promoted ? Infinity : aged));
     this.state = 'guarded';
+    this.useless = false;
     this.problem = `restarted: it may have forgotten locks, and is used again in ${Math.ceil((usable - now) / 1000)} s`;
     if (usable <= now) return this.ready();
     clearTimeout(this.timer);
     this.timer = setTimeout(() => { this.watch(); this.ready(); }, usable - now);
+  }
+
+  /** It will not do, whenever it is asked. What worked once may work again. */
+  private isUseless(problem: string): void {
+    this.useless = this.run === '';
+    this.hangUp(problem);
   }
 
   private ready(): void {
