@@ -66,7 +66,7 @@ def stages() -> list[str]:
 
 
 def test_ci_runs_every_task_that_tests() -> None:
-    wanted = {"test", "coverage", "pyright", "site", "live", "uvloop", "stories", "fences", "metrics", "cli", "guests", "dates"}
+    wanted = {"test", "coverage", "pyright", "site", "live", "uvloop", "stories", "fences", "metrics", "cli", "clients", "guests", "dates"}
     wanted |= {"extras", "bench"}
     assert wanted | {"model", "spec", "sim", "nemesis", "mutants"} == set(stages())
 

@@ -183,12 +183,9 @@ class Plugin:
         self.counts: Counter[str] = Counter()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        def sound(item: pytest.Item) -> bool:
-            function = item.function  # type: ignore[attr-defined]  # (of a test that is a function)
-            return "monkeypatch" not in item.fixturenames and not hasattr(function, "hypothesis")  # type: ignore[attr-defined]
-
-        items[:] = [it for it in items if sound(it) and "Conversation" in it.module.__dict__]  # type: ignore[attr-defined]
-        for module in {it.module for it in items}:  # type: ignore[attr-defined]
+        functions = [it for it in items if isinstance(it, pytest.Function)]
+        items[:] = [it for it in functions if "monkeypatch" not in it.fixturenames and not hasattr(it.function, "hypothesis")]
+        for module in {it.module for it in functions}:
             module.Conversation = Recorder
 
     @pytest.hookimpl(wrapper=True)

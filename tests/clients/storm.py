@@ -133,6 +133,7 @@ def planted(folder: Path, *changes: tuple[str, str, str]) -> Path:
     copy = folder / "copy"
     shutil.copytree(CLIENT / "dist", copy / "dist")
     (copy / "package.json").write_text('{"type": "module"}')
+    shutil.copytree(CLIENT.parent / "vectors", folder / "vectors")
     for name, before, after in changes:
         file = copy / "dist/src" / name
         text = file.read_text()

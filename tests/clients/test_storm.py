@@ -23,7 +23,7 @@ def servers() -> Iterator[Nodes]:
 
 def test_two_languages_hold_one_lock_in_turn(servers: Nodes, tmp_path: Path) -> None:
     storm = Storm(servers, tmp_path)
-    storm.rages(20, [storm.kills_a_process, storm.stops_a_process, storm.kills_a_node, storm.freezes_a_node, storm.rests])
+    storm.rages(15, [storm.kills_a_process, storm.stops_a_process, storm.kills_a_node, storm.freezes_a_node, storm.rests])
     windows = storm.windows()
     assert list(overlaps(windows)) == []
     assert list(fences_back(windows)) == []

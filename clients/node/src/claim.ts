@@ -383,7 +383,7 @@ export class Claim {
   }
 
   private counts(vote: Vote, now: number): boolean {
-    return vote.granted && vote.bound > now && !vote.ceding && !vote.burnt;
+    return vote.granted && vote.bound > now;
   }
 
   private agreed(now: number): number | undefined {

@@ -124,7 +124,7 @@ export class Holdfast implements Crew {
    */
   async acquire(name: string, wanted: Wanted = {}): Promise<Lease> {
     const { ttl = this.maxTtl / 3, wait = Infinity } = wanted;
-    checkName(name);
+    checkName(name, this.prefix);
     if (this.closed) throw new Error('this client is closed');
     if (!(ttl >= 50 && ttl <= this.maxTtl)) throw new RangeError(`ttl must be from 50 to ${this.maxTtl} ms, not ${ttl}`);
     return await new Promise((resolve, reject) => {
@@ -259,8 +259,9 @@ export class Holdfast implements Crew {
   /** Look at the clocks again. When their median moves far, the tickets of claims that wait were wrong (rule F6). */
   private compareClocks(): void {
     for (const node of this.nodes) if (node.state === 'up' && this.isFarOff(node)) node.hangUp('its clock is far off: set it');
-    const by = Math.round(this.clock() - (this.skew ?? this.clock()));
-    if (this.skew !== undefined && Math.abs(by) <= this.K * 500) return;
+    this.skew ??= this.clock();
+    const by = Math.round(this.clock() - this.skew);
+    if (Math.abs(by) <= this.K * 500) return;
     this.skew = this.clock();
     this.each((claim) => claim.corrected(by, this.now()));
   }

@@ -22,11 +22,12 @@ export function keysOf(key: string): string[] {
 }
 
 /** Throw a RangeError if the name could share a key with another name. */
-export function checkName(name: string): void {
+export function checkName(name: string, prefix = ''): void {
+  const key = prefix + name;
   const size = Buffer.byteLength(name);
   if (size < 1 || size > 512) throw new RangeError(`a name has 1 to 512 bytes, not ${size}`);
-  if (name.includes('}') && hashTag(name) === undefined) throw new RangeError(`'${name}' has a '}' but no hash tag`);
-  if (RESERVED.test(name)) throw new RangeError(`'${name}' looks like a key that belongs to another name`);
+  if (key.includes('}') && hashTag(key) === undefined) throw new RangeError(`'${name}' has a '}' but no hash tag`);
+  if (RESERVED.test(key)) throw new RangeError(`'${name}' looks like a key that belongs to another name`);
 }
 
 /** Whether the value of a lock's key is the token of a claim, and not of a foreign client. */
@@ -43,9 +44,9 @@ export class Tickets {
 
   /** Return `now` in microseconds, or a little more: greater than every ticket that was drawn before. */
   ticket(now: number): number {
-    const ticket = Math.max(Math.floor(now), this.last + 1);
-    if (!(ticket > 0 && ticket < LAST_TICKET)) throw new RangeError(`a clock that shows ${now} us cannot be right`);
-    return (this.last = ticket);
+    if (!(now > 0 && now < LAST_TICKET)) throw new RangeError(`a clock that shows ${now} us cannot be right`);
+    this.last = Math.max(Math.floor(now), this.last + 1);
+    return this.last;
   }
 
   /** Return a token that no other claim has. */

@@ -1,4 +1,4 @@
-/** RESP3, as far as the answers of a node need it. Knows bytes, and neither sockets nor locks. */
+/** RESP3, as far as the answers of a node need it: a map is a list of keys and values. Knows bytes, and neither sockets nor locks. */
 
 /** An error that the node answered. It is a value here, because answers must stay in their order. */
 export class Refusal {
@@ -10,7 +10,7 @@ export class Push {
   constructor(readonly items: Value[]) {}
 }
 
-export type Value = null | boolean | number | string | Refusal | Push | Value[] | Map<string, Value>;
+export type Value = null | boolean | number | string | Refusal | Push | Value[];
 
 /** The bytes are no RESP3, or more than any answer may have: the connection cannot be used any more. */
 export class Garbled extends Error {}
@@ -74,11 +74,7 @@ export class Reader {
       case '=': { const text = this.text(rest); return typeof text === 'string' ? text.slice(4) : undefined; }
       case '*': case '~': return rest === '-1' ? null : this.list(rest, 1, depth);
       case '>': { const items = this.list(rest, 1, depth); return items && new Push(items); }
-      case '%': {
-        const items = this.list(rest, 2, depth);
-        if (!items) return undefined;
-        return new Map(items.flatMap((key, i) => (i % 2 ? [] : [[String(key), items[i + 1] ?? null] as const])));
-      }
+      case '%': return this.list(rest, 2, depth);
       default: throw new Garbled(`no answer begins with ${JSON.stringify(line.slice(0, 20))}`);
     }
   }
