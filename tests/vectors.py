@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from core.conversation import HORIZON, Conversation, P
@@ -54,7 +54,7 @@ def _standing(standing: Standing) -> str:
 class Recorder(Conversation):
     """A conversation that writes itself down."""
 
-    written: list[Recorder] = []
+    written: ClassVar[list[Recorder]] = []
 
     def __init__(self, nodes: int = 3, **options: Any) -> None:
         self.shared = not set(options) - SHARED

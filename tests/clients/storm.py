@@ -57,6 +57,7 @@ class Storm:
     def __init__(self, nodes: Nodes, folder: Path, each: int = 3, client: Path = CLIENT) -> None:
         self.nodes, self.folder = nodes, folder
         self.dice = random.Random(1)
+        self.harmed = 0
         task = {"urls": nodes.urls, "fresh": sorted(nodes.run_ids), "name": "contended", "prefix": "storm:"}
         self.contenders = []
         for number, language in itertools.product(range(each), LANGUAGES):
@@ -66,8 +67,8 @@ class Storm:
                 Contender(language, node if language == "node" else [sys.executable, "-m", "clients.contender", told])
             )
 
-    def rages(self, seconds: float, harms: Sequence[Callable[[], None]], enough: Callable[[], bool] = lambda: False) -> None:
-        """Do harm for so long, or until it is enough. Then everybody is killed."""
+    def rages(self, seconds: float, harms: Sequence[Callable[[], None]], enough: Callable[[], bool]) -> None:
+        """Do harm until it is enough, for so long at most. Then everybody is killed."""
         for it in self.contenders:
             it.start()
         end = time.monotonic() + seconds
@@ -75,6 +76,7 @@ class Storm:
             time.sleep(1)
             while time.monotonic() < end and not enough():
                 self.dice.choice(harms)()
+                self.harmed += 1
                 for it in self.contenders:
                     assert it.process.poll() is None, f"a contender in {it.language} has ended by itself: {it.process.returncode}"
         finally:

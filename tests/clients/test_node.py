@@ -63,8 +63,12 @@ def test_a_waiter_is_granted_the_lock_by_a_push(servers: Nodes) -> None:
 
 
 def test_a_try_is_refused_while_another_language_holds_the_lock(servers: Nodes) -> None:
-    text = "const a = client(); console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0 })))); await a.close();"
-    with Holdfast(*servers.urls, max_ttl=3, ttl=3, fresh=servers.run_ids) as locks:
+    text = """
+        const a = client({ maxTtl: 30_000 });
+        console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 30_000 }))));
+        await a.close();
+    """
+    with Holdfast(*servers.urls, fresh=servers.run_ids) as locks:
         with locks.lock("jobs", wait=5):
             assert said(servers, text).startswith("LockBusy")
         assert said(servers, text) == "nothing"
@@ -80,7 +84,11 @@ def test_a_released_lock_is_free_at_once_for_another_language(servers: Nodes) ->
 
 
 def test_servers_that_may_have_forgotten_locks_are_not_used(servers: Nodes) -> None:
-    text = "const a = client({ fresh: [] }); console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 1000 })))); await a.close();"
+    text = """
+        const a = client({ fresh: [] });
+        console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 1000 }))));
+        await a.close();
+    """
     told = said(servers, text)
     assert told.startswith("NoQuorum: 0 of 3 nodes usable")
     assert "it may have forgotten locks" in told
@@ -115,7 +123,11 @@ def test_a_lease_is_lost_in_time_when_a_majority_hangs(servers: Nodes) -> None:
 
 def test_one_server_under_two_addresses_counts_once(servers: Nodes) -> None:
     first = servers.urls[0]
-    text = "const a = client(); console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0 })))); await a.close();"
+    text = """
+        const a = client({ maxTtl: 30_000 });
+        console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 30_000 }))));
+        await a.close();
+    """
     told = said(servers, text, urls=(first, first.replace("127.0.0.1", "localhost"), first + "/0"))
     assert told.startswith("NoQuorum")
     assert "the same server" in told
