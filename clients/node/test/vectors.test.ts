@@ -1,0 +1,93 @@
+/** The conversations of `clients/vectors`: given these answers, the claim sends that, as the Python library does. */
+import { deepStrictEqual, ok, strictEqual } from 'node:assert';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { Claim, type Command, type Standing } from '../src/claim.js';
+import { Refusal, type Value } from '../src/resp.js';
+
+interface Said { to: number[]; what: string; token: number; P?: number; watch?: boolean }
+interface Step {
+  at: number; event: string; node: number; reply: Value; error?: string; kind: string; fence: number; by: number;
+  standing: Standing; sends: Said[]; state: string; held?: number; until?: number;
+}
+interface Vector {
+  test: string; number: number; nodes: number; standing: Standing[]; ttl: number; patient: boolean; ticket: number; K: number;
+  nodeTimeout: number; outage: number; began: number; steps: Step[];
+}
+
+const INBOX = 'b'.repeat(32);
+const FILE = new URL('../../../vectors/claim.json', import.meta.url);
+const vectors = JSON.parse(readFileSync(FILE, 'utf8')) as Vector[];
+
+class Talk {
+  readonly claim: Claim;
+  private readonly tokens: string[] = [];
+  private readonly owed: string[][];
+
+  constructor(readonly vector: Vector) {
+    const { ttl, patient, ticket, K, nodeTimeout, outage, standing, began } = vector;
+    const token = (of: number) => {
+      this.tokens.push(`${of}:${INBOX}:${String(this.tokens.length).padStart(8, '0')}`);
+      return this.tokens.at(-1) as string;
+    };
+    this.claim = new Claim({ key: 'jobs', ttl, patient, ticket, token, K, nodeTimeout, outage, place: 0 }, [...standing], began);
+    this.owed = standing.map(() => []);
+  }
+
+  step(step: Step): void {
+    const { claim } = this;
+    const { node, at } = step;
+    if (step.event === 'begin') claim.begin(at);
+    else if (step.event === 'answer') {
+      const token = this.owed[node]?.shift();
+      ok(token, 'the node owes no answer');
+      claim.answer(node, token, step.error === undefined ? step.reply : new Refusal(step.error), at);
+    } else if (step.event === 'push') claim.push(node, step.kind, step.fence, at);
+    else if (step.event === 'changed') claim.invalidated(node, 'jobs', at);
+    else if (step.event === 'flushed') claim.invalidated(node, null, at);
+    else if (step.event === 'connected') claim.connected(node, at);
+    else if (step.event === 'disconnected') {
+      this.owed[node] = [];
+      claim.disconnected(node, step.standing, at);
+    } else if (step.event === 'end') claim.end('released', at);
+    else if (step.event === 'corrected') claim.corrected(step.by, at);
+    else if (step.event === 'stands') claim.stands(node, step.standing, at);
+    else claim.tick(at);
+    deepStrictEqual(this.said(claim.out.splice(0)), this.meant(step.sends), `what it sends at ${at} after ${step.event}`);
+    strictEqual(claim.state, step.state, `its state at ${at} after ${step.event}`);
+    if (step.state !== 'held') return;
+    strictEqual(claim.fence, step.held);
+    ok(Math.abs(claim.deadline - (step.until ?? 0)) < 0.01, `it is held until ${claim.deadline}, not ${step.until}`);
+  }
+
+  /** What each node is sent, in its order. `k` and `w` mean the same. */
+  private said(commands: Command[]): string[][] {
+    const lines: string[][] = this.vector.standing.map(() => []);
+    for (const command of commands) {
+      const token = this.tokens.indexOf(command.token);
+      if (command.what === 'request') this.owed[command.node]?.push(command.token);
+      lines[command.node]?.push(
+        command.what === 'release' ? `release ${token}` : `${command.mode === 'k' ? 'w' : command.mode} ${token} ${command.P} ${command.watch}`,
+      );
+    }
+    return lines;
+  }
+
+  private meant(sends: Said[]): string[][] {
+    const lines: string[][] = this.vector.standing.map(() => []);
+    for (const { to, what, token, P, watch } of sends) {
+      const line = what === 'release' ? `release ${token}` : `${what === 'k' ? 'w' : what} ${token} ${P} ${watch}`;
+      for (const node of to) lines[node]?.push(line);
+    }
+    return lines;
+  }
+}
+
+test('there are vectors', () => ok(vectors.length > 100));
+
+for (const vector of vectors) {
+  test(`${vector.test} ${vector.number}`, () => {
+    const talk = new Talk(vector);
+    for (const step of vector.steps) talk.step(step);
+  });
+}

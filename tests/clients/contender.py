@@ -1,0 +1,32 @@
+"""One process of the storm. It takes the lock again and again, and writes down when it held it, as clients/node/storm does."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from typing import Any
+
+from holdfast import Holdfast, LockBusy, LockLost, NoQuorum
+
+
+def main(task: dict[str, Any]) -> None:
+    file = os.open(task["file"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    locks = Holdfast(*task["urls"], max_ttl=task["maxTtl"] / 1000, prefix=task["prefix"], fresh=task["fresh"], ttl=task["ttl"] / 1000)
+    while True:
+        lock = locks.lock(task["name"], wait=0 if random.random() < 0.1 else 5)
+        try:
+            with lock as lease:
+                for _ in range(random.randint(3, 10)):
+                    now = time.monotonic_ns()
+                    lease.check()
+                    os.write(file, b"%d %d\n" % (lease.fence, now))
+                    time.sleep(0.001)
+        except (LockBusy, LockLost, NoQuorum):
+            time.sleep(random.uniform(0.001, 0.02))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,221 @@
+"""Writes the conversations of `tests/core/test_claim.py` down, for clients in other languages: given these answers, send that.
+
+    ./task vectors
+
+Each test of that file that passes without a planted fault gives its conversations. Left out are those with what only some
+clients have: extensions, `max_hold`, leases without renewal, downgrades, results of others, and the caller's deadline. Times are
+in ms from the conversation's own beginning, fences in microseconds. `clients/vectors/README.md` describes the format.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from core.conversation import HORIZON, Conversation, P
+
+from holdfast.core.command import CEDE, KEEP, RELEASE, TRY, WAIT
+from holdfast.core.reach import CONNECTING, DOWN, UP, Standing
+from holdfast.errors import ConfigError
+
+ROOT = Path(__file__).parent.parent
+FILE = ROOT / "clients/vectors/claim.json"
+# Conversations in which a client may say something else.
+OWN = {
+    # Python repeats a renewal once more than it has to.
+    "test_a_lease_can_be_in_doubt_more_than_once",
+}
+MOST = 8  # conversations of one test, whose parameters often make hundreds
+MODES = {WAIT: "w", KEEP: "k", TRY: "t", CEDE: "c", RELEASE: "release"}
+SHARED = {"nodes", "ttl", "patient", "patience", "outage", "begins", "standing"}
+
+
+def ms(seconds: float) -> float:
+    return round(seconds * 1000, 6)
+
+
+def _is_plain(reply: object) -> bool:
+    """Does it look the same in all languages? (A node's texts are bytes here.)"""
+    if isinstance(reply, list):
+        return all(map(_is_plain, reply))
+    return reply is None or type(reply) in (int, bytes)
+
+
+def _standing(standing: Standing) -> str:
+    return {CONNECTING: "dialling"}.get(standing, standing.name.lower())
+
+
+class Recorder(Conversation):
+    """A conversation that writes itself down."""
+
+    written: ClassVar[list[Recorder]] = []
+
+    def __init__(self, nodes: int = 3, **options: Any) -> None:
+        self.shared = not set(options) - SHARED
+        self.steps: list[dict[str, Any]] = []
+        self.event: dict[str, Any] = {"event": "begin"}
+        self.options = options
+        self.tokens: list[bytes] = []
+        super().__init__(nodes, **options)
+        begins = options.get("begins", 0.0)
+        self.head = {
+            "nodes": nodes,
+            "standing": [_standing(options.get("standing", {}).get(it, UP)) for it in range(nodes)],
+            "ttl": ms(self.claim.ttl),
+            "patient": options.get("patient", True),
+            "ticket": P,
+            "K": HORIZON,
+            "nodeTimeout": ms(options.get("patience", 1.0)),
+            "outage": ms(options.get("outage", 9.0)),
+            "began": ms(begins),
+        }
+        Recorder.written.append(self)
+
+    def _happened(self, something: bool, asked: bool = False) -> bool:
+        result = super()._happened(something, asked)
+        claim = self.claim
+        if claim.token not in self.tokens:
+            self.tokens.append(claim.token)
+        step = {"at": ms(self.now), **self.event}
+        step["sends"] = [self._sent(nodes, command) for nodes, command in self.said]
+        step["state"] = claim.state.name.lower()
+        if step["state"] == "held":
+            step |= {"held": claim.fence, "until": ms(claim.until)}
+        self.steps.append(step)
+        self.event = {"event": "tick"}
+        return result
+
+    def _sent(self, nodes: Any, command: Any) -> dict[str, Any]:
+        # Whatever cannot be sent now is not sent at all, but for a release.
+        to = [it for it in nodes if command.mode is RELEASE or self.reach.standing[it] is UP]
+        said: dict[str, Any] = {"to": to, "what": MODES[command.mode], "token": self.tokens.index(command.token)}
+        if command.mode is not RELEASE:
+            self.shared &= command.ttl == self.claim.ttl
+            said |= {"P": command.fence, "watch": command.watch}
+        return said
+
+    def answers(self, node: int, reply: object, at: float | None = None) -> bool:
+        self.event = {"event": "answer", "node": node, "reply": None}
+        if isinstance(reply, Exception):
+            self.event["error"] = str(reply)
+        elif _is_plain(reply):
+            self.event["reply"] = json.loads(json.dumps(reply, default=lambda text: text.decode("utf-8", "replace")))
+        else:
+            self.shared = False
+        return super().answers(node, reply, at)
+
+    def grants(self, node: int, fence: int, at: float | None = None) -> bool:
+        self.event = {"event": "push", "node": node, "kind": "g", "fence": fence}
+        return super().grants(node, fence, at)
+
+    def inquires(self, node: int, at: float | None = None) -> bool:
+        self.event = {"event": "push", "node": node, "kind": "i", "fence": 0}
+        return super().inquires(node, at)
+
+    def takes(self, node: int, at: float | None = None) -> bool:
+        self.event = {"event": "push", "node": node, "kind": "x", "fence": 0}
+        return super().takes(node, at)
+
+    def changes(self, node: int, at: float | None = None) -> bool:
+        self.event = {"event": "changed", "node": node}
+        return super().changes(node, at)
+
+    def flushes(self, node: int, at: float | None = None) -> bool:
+        self.event = {"event": "flushed", "node": node}
+        return super().flushes(node, at)
+
+    def breaks(self, node: int, at: float | None = None, standing: Standing = DOWN) -> bool:
+        self.event = {"event": "disconnected", "node": node, "standing": _standing(standing)}
+        return super().breaks(node, at, standing)
+
+    def joins(self, node: int, at: float | None = None, restarted: bool = False) -> bool:
+        self.shared &= not restarted
+        self.event = {"event": "connected", "node": node}
+        return super().joins(node, at, restarted)
+
+    def stands(self, node: int, standing: Standing, at: float | None = None, cause: Exception | None = None) -> bool:
+        useless = isinstance(cause, ConfigError)
+        self.event = {"event": "stands", "node": node, "standing": "useless" if useless else _standing(standing)}
+        return super().stands(node, standing, at, cause)
+
+    def release(self, at: float | None = None, heard: bool = False) -> None:
+        self.shared &= not heard
+        self.event = {"event": "end"}
+        super().release(at, heard)
+
+    def moves(self, seconds: float, at: float | None = None) -> bool:
+        self.event = {"event": "corrected", "by": round(seconds * 1_000_000)}
+        return super().moves(seconds, at)
+
+    def is_plain(self) -> bool:
+        """Was the claim a lock of its own, that nobody has left?"""
+        claim = self.claim
+        return type(self) is Recorder and not claim.stays and not claim.dropped and claim.company is None
+
+    def hears(self, node: int, at: float | None = None) -> bool:
+        self.shared = False
+        return super().hears(node, at)
+
+    def extend(self, *args: Any, **options: Any) -> bool:
+        self.shared = False
+        return super().extend(*args, **options)
+
+    def downgrade(self, at: float | None = None) -> bool:
+        self.shared = False
+        return super().downgrade(at)
+
+    def close(self, at: float | None = None) -> None:
+        self.shared = False
+        super().close(at)
+
+
+class Plugin:
+    """Has the tests use the recorder, and keeps what those that passed have written."""
+
+    def __init__(self) -> None:
+        self.vectors: list[dict[str, Any]] = []
+        self.counts: Counter[str] = Counter()
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        functions = [it for it in items if isinstance(it, pytest.Function)]
+        items[:] = [it for it in functions if "monkeypatch" not in it.fixturenames and not hasattr(it.function, "hypothesis")]
+        for module in {it.module for it in functions}:
+            module.Conversation = Recorder
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
+        Recorder.written = []
+        yield
+        for number, it in enumerate(Recorder.written):
+            test = item.name.partition("[")[0]
+            if it.shared and it.is_plain() and test not in OWN and self.counts[test] < MOST:
+                self.counts[test] += 1
+                self.vectors.append({"test": item.name, "number": number, **it.head, "steps": it.steps})
+
+
+def vectors() -> str:
+    """Run the tests, and return the text of the file."""
+    plugin = Plugin()
+    quiet = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "-n", "0"]
+    code = pytest.main([*quiet, str(ROOT / "tests/core/test_claim.py")], plugins=[plugin])
+    if code != 0:
+        raise SystemExit(f"the tests that the vectors come from fail ({code})")
+    lines = ",\n".join(json.dumps(it, separators=(",", ":")) for it in plugin.vectors)
+    return f"[\n{lines}\n]\n"
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description="write the conversations of tests/core as vectors for other clients")
+    parser.add_argument("--to", type=Path, default=FILE, help="the file to write")
+    options = parser.parse_args(arguments)
+    options.to.write_text(vectors())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
