@@ -1,4 +1,4 @@
-"""Prepares what only a distribution has: the README of the package index, and the bill of materials.
+"""Prepares what only a distribution has: a README for the package index, and a bill of materials.
 
 hatchling runs this while it builds a distribution. Links to files of the repository lead nowhere on
 the package index, so they become absolute if `[project.urls]` has a `Source`, and text otherwise.

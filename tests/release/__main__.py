@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -42,9 +43,11 @@ def tools() -> Path:
     python, stamp = place / "bin/python", place / "stamp"
     said = "\n".join([sys.version, *TOOLS])
     if not stamp.exists() or stamp.read_text() != said:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", place], check=True)
-        pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--disable-pip-version-check", "--no-compile"]
-        subprocess.run([*pip, *TOOLS], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(place)], check=True)
+        pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--disable-pip-version-check"]
+        done = subprocess.run([*pip, *TOOLS], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"the tools cannot be installed:\n{done.stdout}")
         stamp.write_text(said)
     return python
 
@@ -55,7 +58,8 @@ def frozen(wheel: Path, folder: Path, write: bool = False) -> list[str]:
     with ZipFile(wheel) as archive:
         archive.extractall(place)
     # The package of the wheel, and not that of the tree.
-    words = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(place)!r}); import runpy; runpy.run_path({WIRE!r}, run_name='__main__')"]
+    program = f"import runpy, sys; sys.path.insert(0, {str(place)!r}); runpy.run_path({WIRE!r}, run_name='__main__')"
+    words = [sys.executable, "-c", program]
     wire = subprocess.run(words, capture_output=True, text=True, check=True, cwd=folder).stdout
     wrong = []
     for name, now in (("api", api.described(place)), ("wire", wire)):
@@ -137,9 +141,7 @@ def _smoke(report: Report, wheel: Path, folder: Path, quick: bool) -> None:
     supported = papers.pythons(papers.project())
     print(f"Pythons here: {', '.join(found)}; supported and not here: {', '.join(sorted(set(supported) - set(found))) or 'none'}")
     for name, python in list(found.items())[: 1 if quick else None]:
-        report.check(f"smoke on {name}", lambda name=name, python=python: [
-            it for it in [smoke.smoke(name, python, wheel, papers.version(), folder)] if it
-        ])  # fmt: skip
+        report.check(f"smoke on {name}", partial(smoke.smoke, name, python, wheel, papers.version(), folder))
 
 
 if __name__ == "__main__":

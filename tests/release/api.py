@@ -66,7 +66,7 @@ def _lines(path: str, it: Any) -> Iterator[str]:
     if it.is_class:
         bases = ", ".join(str(base) for base in it.bases)
         yield f"class {path}({bases})"
-        for name, member in sorted(it.all_members.items()):
+        for name, member in sorted(_members(it).items()):
             # Users make an object only if its class documents the arguments.
             made = name == "__init__" and "Args:" in (it.docstring.value if it.docstring else "")
             if made or not name.startswith("_"):
@@ -78,6 +78,19 @@ def _lines(path: str, it: Any) -> Iterator[str]:
         yield f"{path}: {it.annotation or (it.value if path.rpartition('.')[2].isupper() else '')}".rstrip(": ")
     else:
         yield f"module {path}"
+
+
+def _members(it: Any) -> dict[str, Any]:
+    """The members of a class and of its bases in this package. (griffe passes over a base such as `Lock[Lease]`.)"""
+    found: dict[str, Any] = {}
+    for base in reversed(it.bases):
+        expression = base.left if isinstance(base, griffe.ExprSubscript) else base
+        path = getattr(expression, "canonical_path", "")
+        if path.startswith("holdfast."):
+            other = it.package[path.removeprefix("holdfast.")]
+            found |= _members(other.final_target if other.is_alias else other)
+    own: dict[str, Any] = it.members
+    return found | own
 
 
 def _signature(it: Any) -> str:

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 OLDEST = (3, 11)
@@ -39,12 +38,13 @@ with Nodes(1) as nodes:
 def pythons() -> dict[str, Path]:
     """Every CPython from 3.11 on that is installed here: on PATH, of pyenv and of uv, one for each version."""
     candidates = [Path(sys.executable)]
-    candidates += [Path(it) for n in range(OLDEST[1], 30) if (it := shutil.which(f"python3.{n}"))]
+    candidates += [Path(path) for n in range(OLDEST[1], 30) if (path := shutil.which(f"python3.{n}"))]
     roots = [Path.home() / ".pyenv/versions", Path(os.environ.get("PYENV_ROOT", "/nowhere")) / "versions"]
     roots.append(Path.home() / ".local/share/uv/python")
     candidates += [it for root in roots for it in sorted(root.glob("*/bin/python3"))]
     found: dict[str, Path] = {}
-    ask = "import sys, sysconfig, venv; print(sys.implementation.name, *sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
+    free = "sysconfig.get_config_var('Py_GIL_DISABLED') or 0"
+    ask = f"import sys, sysconfig, venv; print(sys.implementation.name, *sys.version_info[:2], {free})"
     for it in candidates:
         done = subprocess.run([it, "-c", ask], capture_output=True, text=True, check=False)
         said = re.fullmatch(r"cpython (\d+) (\d+) (\d)\n", done.stdout)
@@ -53,14 +53,13 @@ def pythons() -> dict[str, Path]:
     return dict(sorted(found.items(), key=lambda it: [int(part) for part in re.findall(r"\d+", it[0])]))
 
 
-def smoke(name: str, python: Path, wheel: Path, version: str, folder: Path) -> str | None:
-    """Install a wheel with its extra `local` in a new environment, and use it. Returns what went wrong, if anything did."""
-    began = time.monotonic()
+def smoke(name: str, python: Path, wheel: Path, version: str, folder: Path) -> list[str]:
+    """Install a wheel with its extra `local` in a new environment, and use it. Returns what is wrong."""
     environment = folder / f"python-{name}"
     own = {it: value for it, value in os.environ.items() if it not in ("PYTHONPATH", "HOLDFAST_SERVER", "VIRTUAL_ENV", "HOLDFAST_NODES")}
     wanted = f"holdfast[local] @ {wheel.as_uri()}"
     inside = environment / "bin/python"
-    steps = [
+    steps: list[list[str | Path]] = [
         [python, "-m", "venv", "--without-pip", environment],
         [sys.executable, "-m", "pip", "--python", inside, "install", "--quiet", "--disable-pip-version-check", wanted],
         [inside, "-W", "error", "-c", PROGRAM, version],
@@ -68,6 +67,5 @@ def smoke(name: str, python: Path, wheel: Path, version: str, folder: Path) -> s
     for words in steps:
         done = subprocess.run(words, cwd=folder, env=own, stdout=-1, stderr=-2, text=True, timeout=PATIENCE, check=False)
         if done.returncode:
-            return f"Python {name}: {' '.join(map(str, words[:4]))} ended with {done.returncode}:\n{done.stdout.strip()}"
-    print(f"  Python {name}: {time.monotonic() - began:.0f} s", flush=True)
-    return None
+            return [f"Python {name}: {' '.join(map(str, words[:4]))} ended with {done.returncode}:\n{done.stdout.strip()}"]
+    return []

