@@ -113,6 +113,9 @@ def main() -> int:
         report.check("interface and wire", lambda: frozen(built.wheel, folder) + papers.unannounced())
         report.check("contents", lambda: artefacts.contents(built, artefacts.sources()) + artefacts.checked(python, built))
         report.check("bill of materials", lambda: artefacts.bill(python, built.wheel))
+        page = (ROOT / "docs/verify.md").read_text()
+        report.check("docs/verify.md", lambda: artefacts.followed(built, page))
+        shutil.rmtree(built.wheel.parent / "inside", ignore_errors=True)
         report.check("the same again", lambda: _again(python, built, folder, epoch))
         _smoke(report, built.wheel, folder, options.quick)
         if options.keep:

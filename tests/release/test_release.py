@@ -258,6 +258,20 @@ def test_builds_that_differ_are_found(tmp_path: Path) -> None:
     assert "packed otherwise" in told
 
 
+def test_a_page_whose_commands_fail_is_found(tmp_path: Path) -> None:
+    """Planted: the name of another version, and a page without commands."""
+    page = (ROOT / "docs/verify.md").read_text()
+    assert len(artefacts.commands(page)) == 3
+    built = made(tmp_path, INSIDE, PACKED)
+    assert len(artefacts.followed(built, page)) == 3
+    whole = tmp_path / f"holdfast-{papers.version()}-py3-none-any.whl"
+    bill = f"holdfast-{papers.version()}.dist-info/sboms/holdfast.cdx.json"
+    with ZipFile(whole, "w") as archive:
+        archive.writestr(bill, "{}")
+    assert artefacts.followed(built, page) == []
+    assert artefacts.followed(built, "") == ["docs/verify.md has no commands"]
+
+
 def test_the_sources_are_those_of_the_package() -> None:
     found = artefacts.sources()
     assert "holdfast/py.typed" in found
