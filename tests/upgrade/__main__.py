@@ -24,7 +24,7 @@ from upgrade.storm import NEW, OLD, storm
 ROOT = Path(__file__).parents[2]
 PLACE = ROOT / "build/upgrade"
 LAST = "29746ace00ac3237d88cdbdbcfe7190c97a157b6"
-QUICK, LONG = 12.0, 90.0  # seconds
+QUICK, LONG = 10.0, 90.0  # seconds
 
 
 def git(*words: str) -> bytes:
