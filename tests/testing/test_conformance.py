@@ -212,6 +212,8 @@ def test_nobody_listens() -> None:
 
 def test_the_command_line(node: Nodes, simulated: MemoryNodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--requests", "500"]
+    # Twice the same server: what the first examination has left is still there.
+    assert __main__.main([*node.urls, *node.urls, *few]) == 0
     assert __main__.main([*node.urls, *few, "--json", str(tmp_path / "found")]) == 0
     (said,) = json.loads((tmp_path / "found").read_text())
     assert said["fit"] is True

@@ -6,7 +6,6 @@ Knows which checks there are. Must not know command lines.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -91,8 +90,8 @@ def examine(
     """
     address = addresses.parse(url)
     found = Examination(address.label)
-    # Two examinations of one server must not meet.
-    own = f"{prefix}{os.getpid():x}-{threading.get_ident():x}:"
+    # Two examinations of one server must not meet, nor what an earlier one has left.
+    own = f"{prefix}{os.urandom(6).hex()}:"
 
     def dial(all_scripts: bool = False) -> Connection:
         made = Connection(address, LOADED if all_scripts else BASIC)
