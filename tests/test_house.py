@@ -59,6 +59,7 @@ FLOORS: dict[str, float] = {
     "otel": 5.5,  # for OpenTelemetry, from the same table
     "compat": 5,  # locks of other libraries, on the clients above
     "testing.simulation": 5,  # users' own code, with the asyncio face, in virtual time
+    "testing.conformance": 5,  # asks real servers, over connections of its own
     "testing.plugin": 5,  # pytest fixtures: the one part of `testing` that uses the faces
     "serve": 6,  # the gateway: locks over HTTP, and its page
     "cli": 7,  # the command: it may use all of the above, and nothing may use it

@@ -23,6 +23,7 @@ READERS = {
     "cli/": "its processes guard a command by their own clocks, the front without any client",
     "serve/": "it counts requests and dates its audit log; for how long a lease lasts, it asks the lease",
     "embedded.py": "it starts real servers, and waits for them",
+    "testing/conformance/": "it measures a server, over connections of its own",
     "testing/inprocess.py": "it is the driver of nodes that live in real time",
     "fencing/memory.py": "what receives fences has no client, and so no driver: `clock=` hands it one",
     "fencing/sql.py": "as above: it compares times that a database has written down",

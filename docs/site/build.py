@@ -45,6 +45,9 @@ MOVED = {
     "bench/environments/README.md": "environments.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+    "SUPPORT.md": "support.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
 }
 # Pages that docs/README.md does not link to, and where they stand in the navigation: section, title, place.
 UNLISTED = (("Performance", "The machines", "environments.md"), ("How it is built", "Changes", "changelog.md"))

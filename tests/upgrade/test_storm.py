@@ -1,0 +1,72 @@
+"""What a storm of two versions notices. That two real versions get on is for `./task upgrade`, which builds an earlier one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from upgrade import __main__ as upgrade
+from upgrade.storm import NEW, OLD, Section, faults, storm
+
+SOURCE = upgrade.ROOT / "src"
+SECONDS = 3.0  # beside the time that processes take to start
+
+
+def test_sections_one_after_the_other_are_well() -> None:
+    assert faults([Section(2.0, 3.0, 8, NEW), Section(1.0, 2.0, 7, OLD), Section(3.5, 4.0, 12, OLD)]) == []
+
+
+def test_two_holders_and_fences_that_do_not_grow_are_found() -> None:
+    assert faults([Section(1.0, 2.0, 7, OLD), Section(1.99, 3.0, 8, NEW)]) == ["old 7 and new 8 held at once for 10.0 ms"]
+    assert faults([Section(1.0, 2.0, 7, OLD), Section(2.5, 3.0, 7, NEW)]) == ["new got the fence 7 after old had 7"]
+
+
+def copied(folder: Path, name: str, before: str, after: str) -> Path:
+    """Copy the package, with a change."""
+    copy = folder / "copy"
+    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    file = copy / "holdfast" / name
+    text = file.read_text()
+    assert text.count(before) == 1, f"{name} has changed: plant {after!r} elsewhere"
+    file.write_text(text.replace(before, after))
+    return copy
+
+
+# Each is a version that cannot share nodes with today's: what must be seen then.
+PLANTED = {
+    "other keys": (
+        "recipes/exclusive.py",
+        'self.name, self.part = key_of(name, prefix), name',
+        'self.name, self.part = key_of(name, prefix + "x"), name',
+        "held at once",
+    ),
+    "a release that frees any lock": ("scripts/release.lua", "if holder == token then", "if holder then", "held at once"),
+    "an engine that takes nothing": (
+        "recipes/exclusive.py",
+        'self.name, self.part = key_of(name, prefix), name',
+        'raise SystemExit(3)',
+        "ended with 3",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_version_that_cannot_share_nodes_is_found(plant: str, tmp_path: Path) -> None:
+    name, before, after, shown = PLANTED[plant]
+    places = {OLD: copied(tmp_path, name, before, after), NEW: SOURCE}
+    outcome = storm(places, tmp_path, SECONDS)
+    assert any(shown in it for it in outcome.wrong), outcome.wrong
+
+
+def test_the_same_version_twice_is_well(tmp_path: Path) -> None:
+    """Otherwise the faults above would be found in anything. (A busy machine may give one of them little.)"""
+    outcome = storm({OLD: copied(tmp_path, "version.py", '"0.1.0"', '"0.0.9"'), NEW: SOURCE}, tmp_path, SECONDS)
+    assert [it for it in outcome.wrong if "sections" not in it] == []
+    assert outcome.share(OLD) > 0
+    assert outcome.share(NEW) > 0
+
+
+def test_the_earlier_version_is_in_the_history() -> None:
+    assert upgrade.git("cat-file", "-t", upgrade.earlier()).strip() in (b"commit", b"tag")
+    assert upgrade.git("merge-base", "--is-ancestor", upgrade.earlier(), "HEAD") == b""
