@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 REAL = (
-    *(f"tests/{it}/" for it in ("live", "contract", "fencing", "scripts", "nemesis", "cli", "metrics")),
+    *(f"tests/{it}/" for it in ("live", "contract", "fencing", "scripts", "nemesis", "cli", "clients", "metrics")),
     "tests/test_docs.py",
     "tests/test_bench.py",
 )

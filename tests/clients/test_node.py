@@ -85,8 +85,8 @@ def test_a_released_lock_is_free_at_once_for_another_language(servers: Nodes) ->
 
 def test_servers_that_may_have_forgotten_locks_are_not_used(servers: Nodes) -> None:
     text = """
-        const a = client({ fresh: [] });
-        console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 1000 }))));
+        const a = client({ fresh: [], maxTtl: 30_000 });
+        console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 30_000 }))));
         await a.close();
     """
     told = said(servers, text)

@@ -12,7 +12,7 @@ from clients.storm import LANGUAGES, Storm, planted
 from holdfast.embedded import Nodes
 from holdfast.testing.windows import fences_back, overlaps
 
-SECTIONS = 300
+SECTIONS = 200
 HARMS = 20
 
 

@@ -210,6 +210,7 @@ export class Node {
     this.useless = false;
     this.problem = `restarted: it may have forgotten locks, and is used again in ${Math.ceil((usable - now) / 1000)} s`;
     if (usable <= now) return this.ready();
+    this.crew.changed(this);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => { this.watch(); this.ready(); }, usable - now);
   }

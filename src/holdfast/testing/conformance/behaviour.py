@@ -77,7 +77,7 @@ def greeting(dial: Callable[[], Connection]) -> str:
 
 def expiries(one: Connection, two: Connection, name: bytes) -> str:
     """A lease ends when its ttl is over, not earlier, and a few milliseconds later at most."""
-    early = late = 0.0
+    early, lates = 0.0, list[float]()
     ahead = one.time() - clock()
     for _ in range(ROUNDS):
         token = one.token()
@@ -94,7 +94,7 @@ def expiries(one: Connection, two: Connection, name: bytes) -> str:
             if denied > after + SHORT + PATIENCE:
                 raise Unfit(f"a lease of {SHORT:g} s does not end within {PATIENCE:g} s")
         early = max(early, before + SHORT - clock())
-        late = max(late, denied - after - SHORT)
+        lates.append(max(denied - after - SHORT, 0.0))
         two.call(scripts.RELEASE, keys_of(name), other, K)
     drift = one.time() - clock() - ahead
     if abs(drift) > DRIFT:
@@ -102,9 +102,11 @@ def expiries(one: Connection, two: Connection, name: bytes) -> str:
     # Servers count in milliseconds, so a lease may end in the middle of its last one.
     if early > 0.002:
         raise Unfit(f"a lease of {SHORT:g} s ended {early * 1000:.1f} ms early")
+    # One that is late may have waited for a processor.
+    late = sorted(lates)[ROUNDS // 2]
     if late > LATE:
         raise Unfit(f"a lease of {SHORT:g} s still held {late * 1000:.1f} ms after its end")
-    return f"at most {max(late, 0.0) * 1000:.1f} ms late"
+    return f"{late * 1000:.1f} ms late"
 
 
 def pushes(one: Connection, two: Connection) -> str:
