@@ -38,8 +38,8 @@ class Options:
         max_waiters_in_all: The same for all clients.
         max_requests: Requests a second of one client. As many may come at once.
         max_streams: Open event streams of all clients.
-        max_lag: Seconds by which the event loop may be late. Above it, only keepalives, releases and
-            health are served.
+        max_lag: Seconds by which the event loop may be late. Above it, only keepalives, releases
+            and health are served.
     """
 
     tokens: str | None = None
