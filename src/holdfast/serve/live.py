@@ -115,7 +115,8 @@ def _questions(watcher: Watcher) -> APIRouter:
         gateway.demand(client, "look", "*")
         if gateway.streams >= gateway.options.max_streams:
             raise Problem("too-many", "Too many pages are open: close some.", after=5.0, what="streams")
-        return StreamingResponse(_told(watcher, gateway, request), headers=streams.HEADERS, media_type="text/event-stream")
+        told = _told(watcher, gateway, request)
+        return StreamingResponse(told, headers=streams.HEADERS, media_type="text/event-stream")
 
     @routes.get("/lock")
     async def lock(gateway: Host, client: Client, name: Annotated[str, Query(min_length=1)]) -> dict[str, Any]:

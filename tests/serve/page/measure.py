@@ -1,4 +1,4 @@
-"""Measure the live page in Chromium: `./task page --measure`. Its figures are in docs/performance.md.
+"""Measure the live page in Chromium: `./task page --measure`.
 
 Servers, the crowd, the gateway and the browser share this machine. `--held`, `--changes`, `--viewers` and `--minutes` choose the load.
 """
