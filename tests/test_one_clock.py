@@ -20,6 +20,7 @@ PACKAGE = ROOT / "src/holdfast"
 READERS = {
     "clock.py": "it is where drivers get the machine's clocks",
     "drivers/": "they own the time",
+    "compat/held.py": "when the time limit of another library ends, on the clock of leases",
     "cli/": "its processes guard a command by their own clocks, the front without any client",
     "serve/": "it counts requests and dates its audit log; for how long a lease lasts, it asks the lease",
     "embedded.py": "it starts real servers, and waits for them",
