@@ -34,7 +34,6 @@ class Threads:
             except StopIteration as end:
                 return end.value
 
-
     def __enter__(self: Any) -> Any:
         return self._run(self._enter())
 

@@ -85,7 +85,6 @@ class Gate:
         if length.isdigit() and int(length) > LARGEST:
             raise Problem("too-large", f"A body has at most {LARGEST} bytes, and this one has {int(length)}.")
 
-
     def _admit(self, client: str) -> None:
         """Refuse what can wait while the gateway is busy, or if its client asks too often.
 

@@ -42,6 +42,7 @@ def scene(nodes: Nodes) -> Iterator[Holdfast]:
         leases += [locks.semaphore("gpu", 4, note=f"train-{it}").acquire() for it in range(3)]
         leases += [locks.lock("deploy", note="build 7 · ansible-playbook site.yml").acquire(), locks.rwlock("catalog").read().acquire()]
         waits = other.lock("deploy")
+
         def wait() -> None:
             # (The client ends before it has the lock, if a test fails.)
             with suppress(HoldfastError):
