@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 
 REAL = (
-    *(f"tests/{it}/" for it in ("live", "contract", "fencing", "scripts", "nemesis", "cli", "clients", "metrics")),
+    *(f"tests/{it}/" for it in ("live", "contract", "fencing", "scripts", "nemesis", "upgrade", "compat")),
+    *(f"tests/{it}/" for it in ("cli", "clients", "metrics", "serve")),
     "tests/test_docs.py",
     "tests/test_bench.py",
+    "tests/testing/test_conformance.py",
 )
 CACHE = ".pytest_cache"  # where pytest notes what failed, unless an argument names another folder
 MOST = 5  # more than these are no bad luck

@@ -15,6 +15,9 @@ import griffe
 MODULES = (
     "holdfast",
     "holdfast.aio",
+    "holdfast.compat.pottery",
+    "holdfast.compat.redis",
+    "holdfast.compat.redis.aio",
     "holdfast.config",
     "holdfast.embedded",
     "holdfast.errors",
@@ -35,6 +38,7 @@ MODULES = (
     "holdfast.integrations.wsgi",
     "holdfast.metrics",
     "holdfast.otel",
+    "holdfast.serve",
     "holdfast.testing",
     "holdfast.testing.conformance",
     "holdfast.testing.plugin",
