@@ -865,13 +865,14 @@ BOUNDED = "redis://h?failover=15"
 
 
 def test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too() -> None:
+    # Rule G10.
     lane = reigning(url=BOUNDED)
     assert noted(lane, 100.0, promoted(), None) == 100.0 + GUARD + 15, "as this client has just seen it"
     lane.broke(101.0)
     assert noted(lane, 110.0, promoted(), b"_\r\n") == 100.0 + GUARD + 15, "this client has known that reign since then"
     assert noted(reigning(url=BOUNDED), 100.0, promoted(), microseconds(CLOCK - 10)) == near(100.0 + GUARD + 5), "by the note"
     assert noted(reigning(url=BOUNDED), 100.0, promoted(), microseconds(CLOCK - 47)) == 100.0
-    lane = reigning(url=BOUNDED)
+    lane = reigning(url=BOUNDED, fresh={"a" * 40})
     up(lane, 100.0, Server({"master_replid": "b" * 40}))
     lane.say(Asked(b"?"))
     lane.received(OK, 150.0)
@@ -910,6 +911,7 @@ def test_a_bound_of_zero_and_none_cost_the_guard_and_nothing_more() -> None:
 )
 @pytest.mark.parametrize("guard", [None, GUARD])
 def test_a_node_that_can_fail_over_needs_a_bound(url: str, facts: dict[str, object], unbounded: bool, guard: float | None) -> None:
+    # Rule G11.
     lane = a_lane(url=url, guard=guard)
     meet(lane, 100.0, Server(facts))
     if lane.ledger:
