@@ -24,6 +24,7 @@ from proof import patches
 from recipes import test_exclusive, test_inspection
 from scripts.test_mutants import MUTANTS as EXCLUSIVE
 from scripts.test_readwrite import MUTANTS as SHARED
+from sim.test_failovers import PLANTED_FAILOVERS
 from sim.test_planted import PLANTED
 from sim.test_readwrite import PLANTED as PLANTED_SHARED
 from wire import test_lane
@@ -41,7 +42,7 @@ from holdfast.recipes import exclusive, inspection
 from holdfast.wire.lane import Lane
 
 SCRIPTS = EXCLUSIVE | SHARED
-SIMULATOR = PLANTED | PLANTED_SHARED
+SIMULATOR = PLANTED | PLANTED_SHARED | PLANTED_FAILOVERS
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/reliability.md"
 
@@ -450,6 +451,7 @@ ROWS = (
             "a node that can fail over needs no bound",
         ),
         model=("no guard after a promotion",),
+        simulator=("no guard after a promotion",),
     ),
     Row(
         "the guard is longer by the time of a deposed primary",
@@ -461,6 +463,7 @@ ROWS = (
             "a deposed primary has no time where this client knew the old one",
         ),
         model=("a bound that is too short",),
+        simulator=("a bound that is too short",),
     ),
     Row(
         "a server counts once while its votes last",
