@@ -423,7 +423,7 @@ class Exploration(Stage):
             node.clock.becomes(1.0)
         for driver in self.drivers:
             driver.clock.becomes(1.0)
-        self.world.run(begins + 2 * self.guard + 0.5)
+        self.world.run(begins + 2 * self.longest + 0.5)
         if self.laws.open:
             raise Violation(f"left over: {', '.join(claim.token.decode() for claim in self.laws.open)}")
         # As long as a client lives, it says so once a minute.
