@@ -117,7 +117,7 @@ def test_an_old_primary_goes_on_with_its_connections_until_it_stops() -> None:
     assert set(before.data[0].values) == {b"k", b"late"}
     assert node.keys() == [] and node.old is before
     assert {key for key, _ in node.had} == {b"k", b"late"}, "laws take the two for one node"
-    assert {it for it in (node.leads_to() for _ in range(50))} == {before, node.server}
+    assert {node.leads_to() for _ in range(50)} == {before, node.server}
     world.run(1.5)
     assert peer.words[-1] == "ConnectionResetError"
     assert node.old is None and node.leads_to() is node.server

@@ -251,8 +251,8 @@ class Node:
             if link.broken:
                 self.world.saw("commands executed after their connection broke")
             link.connection.feed(data)
-            if link.server is self.old:
-                self._had_by(link.server)
+            if self.old is not None and link.server is self.old:
+                self._had_by(self.old)
             self.executed(self)
 
     def _had_by(self, old: Server) -> None:
