@@ -30,11 +30,12 @@ CAUSES = ("core/reach.py", "drivers/", "engine/crew.py", "wire/lane.py")
 OTHERS = {"_contexts", "_too_brief", "_tried", "accesses", "context", "unusable"}
 KINDS = ("ConfigError", "ConnectionError", "OSError", "TimeoutError")
 # Functions that return the text of a warning. `Crew` warns with what they return, and with no other text.
-WARNINGS = {"warning", "difference", "told", "differs", "message_of", "str", "_failure", "format"}
+WARNINGS = {"warning", "difference", "told", "differs", "message_of", "str", "_failure", "_unbounded", "format"}
 TEXTS = (
     "core/claim.py:_discounts",
     "core/claim.py:warning",
     "engine/census.py:difference",
+    "engine/crew.py:_unbounded",
     "engine/roll.py:_warning",
     "recipes/semaphore.py:differs",
 )

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -213,3 +214,26 @@ def test_a_load_balancer_is_found(tmp_path: Path) -> None:
         assert levels(told, "proxy") == ["unsafe"]
     with Nodes(1) as nodes, balancer(list(nodes.urls)) as url:
         assert levels(examined(tmp_path, {**nodes.environment, "HOLDFAST_NODES": url}), "proxy") == ["ok"]
+
+
+def test_doctor_says_what_a_failover_would_cost(tmp_path: Path) -> None:
+    with Nodes(2, tcp=True) as nodes:
+        primary, replica = (redis.Redis.from_url(url) for url in nodes.urls)
+        primary.config_set("repl-diskless-sync-delay", 0)
+        where = primary.connection_pool.connection_kwargs
+        replica.config_set("masterauth", where["password"])
+        replica.replicaof("127.0.0.1", str(where["port"]))
+        limit = time.monotonic() + 30
+        while replica.info("replication")["master_link_status"] != "up":
+            assert time.monotonic() < limit, "the replica does not follow"
+            time.sleep(0.05)
+        found = {}
+        for bound in ("", "?failover=15", "?failover=0"):
+            told = examined(tmp_path, {**nodes.environment, "HOLDFAST_NODES": nodes.urls[0] + bound})
+            (found[bound],) = [it for it in told["checks"] if it["check"] == "role"]
+        primary.config_set("min-replicas-to-write", 1)
+        kept = examined(tmp_path, {**nodes.environment, "HOLDFAST_NODES": f"{nodes.urls[0]}?failover=15"})
+    assert [it["level"] for it in found.values()] == ["warning", "unsafe", "ok"]
+    assert "1 replicas, efficient, not safe" in found[""]["found"] and "?failover=15" in found[""]["fix"]
+    assert "CONFIG SET min-replicas-to-write 1" in found["?failover=15"]["fix"]
+    assert levels(kept, "role") == ["ok"]

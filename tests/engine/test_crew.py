@@ -903,10 +903,52 @@ def test_a_primary_with_replicas_is_warned_of_once(guard: float | None, words: s
     (told,) = [it for it in world.events if isinstance(it, events.Warned)]
     warning = (
         f"it has replicas (2). If one is promoted in its place, the locks that it had not received are forgotten, and {words}. As long as "
-        "the old primary goes on, two clients can hold the same lock. Use primaries without replicas."
+        "the old primary goes on, two clients can hold the same lock: this node is efficient, not safe. Say in its address for how many "
+        "seconds an old primary can go on, such as ?failover=15 (0: not at all), or use primaries without replicas."
     )
-    assert (told.node, told.warning) == ("redis://n1:1", warning)
+    assert (told.node, told.about, told.warning) == ("redis://n1:1", "replicas", warning)
     assert lines(world) == ["up"] * 3, "it is used all the same"
+    assert [it.guarantee for it in world.crew.status(world.now)] == ["safe", "efficient, not safe", "safe"]
+
+
+def test_a_promoted_server_without_a_bound_is_warned_of_though_it_has_no_replica() -> None:
+    world = World()
+    world.nodes[0].facts = dict(PROMOTED)
+    world.run(0.5)
+    (told,) = [it for it in world.events if isinstance(it, events.Warned)]
+    assert told.warning.startswith("it was a replica, and was promoted. As long as the old primary goes on, two clients can hold")
+    assert world.crew.status(world.now)[0].guarantee == "efficient, not safe"
+
+
+@pytest.mark.parametrize(
+    "bound, facts, warned",
+    [
+        ("?failover=15", {}, True),
+        ("?failover=15", {"min_slaves_good_slaves": 0}, False),
+        ("?failover=15", {"redis_mode": "cluster"}, False),
+        ("?failover=0", {}, False),
+    ],
+)
+def test_a_bound_that_the_server_does_not_keep_is_warned_of(bound: str, facts: dict[str, object], warned: bool) -> None:
+    world = World(1, query=bound)
+    world.nodes[0].facts = {"connected_slaves": 1, **facts}
+    world.run(0.5)
+    told = [it for it in world.events if isinstance(it, events.Warned)]
+    assert [it.about for it in told] == ["failover"] * warned, "and not of its replica"
+    if warned:
+        assert told[0].warning == (
+            "its address says failover=15, but the server goes on granting locks without replicas. Set min-replicas-to-write to the "
+            "number of its replicas, and min-replicas-max-lag to at most those seconds."
+        )
+    assert (lines(world)[0], world.crew.status(world.now)[0].guarantee) == ("up", "safe")
+
+
+def test_a_promoted_server_with_a_bound_is_left_alone_for_that_much_longer() -> None:
+    world = World(1, query="?failover=15")
+    world.nodes[0].facts = PROMOTED | {"min_slaves_good_slaves": 1}
+    world.run(0.5)
+    (told,) = [it for it in world.events if isinstance(it, events.NodeGuarded)]
+    assert told.left == near(47.0, abs=0.1)
 
 
 def test_a_primary_that_has_become_a_replica_is_down_and_says_why() -> None:

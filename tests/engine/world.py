@@ -36,7 +36,8 @@ WALL = 1_700_000_000.0  # the wall clock at that time, here and on the nodes
 TRIP = 1 / 1024  # seconds that bytes are under way, in each direction (sums of such numbers are exact)
 OK = b"+OK\r\n"
 ANOTHER = b"1600000000000000:ffffffffffffffffffffffffffffffff:00000001"  # the token of somebody who came earlier
-SPECIAL = dict.fromkeys(("connected_slaves", "master_replid", "master_replid2", "second_repl_offset"))  # what few nodes here say
+# What few nodes here say.
+SPECIAL = dict.fromkeys(("connected_slaves", "master_replid", "master_replid2", "min_slaves_good_slaves", "second_repl_offset"))
 SCRIPTS = b"".join(b"*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%d\r\n%b\r\n" % (len(it.source), it.source) for it in BASIC)
 
 
@@ -125,9 +126,11 @@ class Node:
             case [b"SUBSCRIBE", inbox]:
                 return b">3\r\n$9\r\nsubscribe\r\n" + bulk(inbox) + b":1\r\n"
             case [b"INFO", b"server"]:
-                return self._info(redis_version="7.0.15", run_id=run_id(self.number), uptime_in_seconds=10**6)
+                return self._info(redis_version="7.0.15", run_id=run_id(self.number), uptime_in_seconds=10**6, redis_mode=None)
             case [b"INFO", b"replication"]:
                 return self._info(role="master", **SPECIAL)
+            case [b"CLUSTER", b"INFO"]:
+                return bulk(b"cluster_size:1\r\n")
             case [b"INFO", b"persistence"]:
                 return self._info(aof_enabled=0, loading=0)
             case [b"INFO", b"memory"]:
@@ -196,14 +199,17 @@ class InStep(Mint):
 
 
 class World:
-    """A crew, its nodes, and the time between them. `in_step`: its claims have no places of their own, and ask every ttl/3 exactly."""
+    """A crew, its nodes, and the time between them.
+
+    `in_step`: its claims have no places of their own, and ask every ttl/3 exactly; `query`: the options of each address.
+    """
 
     def __init__(
-        self, nodes: int = 3, *, telling: bool = False, inbox: bytes = INBOX, in_step: bool = False, **options: Any
+        self, nodes: int = 3, *, telling: bool = False, inbox: bytes = INBOX, in_step: bool = False, query: str = "", **options: Any
     ) -> None:
         usual: dict[str, Any] = {"ttl": 10.0, "max_ttl": 30.0, "prefix": "", "node_timeout": None, "restart_guard": DEFAULT_GUARD}
         usual |= {"outage": None, "owner": "me", "fresh": ()}
-        self.settings = settings([f"redis://n{number}:1" for number in range(nodes)], **(usual | options))
+        self.settings = settings([f"redis://n{number}:1{query}" for number in range(nodes)], **(usual | options))
         self.crew = Crew(self.settings, inbox, exclusive.undo, "1.2")
         if in_step:
             self.crew.mint = InStep(inbox)
@@ -323,7 +329,8 @@ class World:
         node = self.nodes[number]
         assert node.linked, "bytes for a node that there is no connection to"
         first = (b"*2\r\n$5\r\nHELLO\r\n", SCRIPTS, b"*")[min(len(node.writes), 2)]
-        if b":reign:" not in data[:80]:  # (the greeting of a server that was promoted has a second part)
+        # (The greeting of a server that was promoted, or is in a cluster, has a second part.)
+        if b":reign:" not in data[:80] and b"CLUSTER" not in data[:20]:
             assert data.startswith(first), "first the greeting, then, when the guard is over, the scripts, then the rest"
             node.writes.append(data)
         self._later(TRIP, partial(self._arrived, number, node.connection, data))

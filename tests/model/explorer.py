@@ -4,7 +4,8 @@ What is explored. N nodes and some clients, one name. A client has one claim at 
 connection to each node. What can happen, at any time and in any order: a client begins, gives the lock back, gives up, extends, is
 woken if it wants to be; a node executes what is next on a connection; a client hears what is next; a connection breaks at the
 client, and what was under way is executed later, or never; it breaks at the node, and the client learns of it later; a new
-connection is made; a node restarts empty; time passes. `Bounds` says how often faults and the passing of time may happen in one
+connection is made; a node restarts empty; a replica is promoted in its place, and the old primary goes on for a while with the
+connections that it has; time passes. `Bounds` says how often faults and the passing of time may happen in one
 history, and how much may be under way. Within that nothing is left out, and nothing is left to chance.
 
 Time. It stands still while things happen, and passes in steps of a little more than ttl/3, in three such at once (a lease) or in
@@ -50,24 +51,28 @@ from holdfast.core.vote import Vote
 TTL, PATIENCE = 9.0, 1.0  # seconds
 STEP = 3.01  # seconds: by how much time passes at least. A little more than ttl/3: whatever is due by then is due.
 LEASE, GUARD = 3, 4  # steps after which a lease is over, and after which a node that restarted may be used
+OUTLIVES = 2  # steps for which an old primary may go on after the promotion
+PROMOTED = GUARD + OUTLIVES  # steps after which a server that was promoted may be used (rule G10)
 HORIZON = 5500  # K, ms: half of the guard, which is the ttl and 2 s
 EPOCH = 1_700_000_000_000  # ms
 INSTANT = 1e-9  # seconds between two inputs to one client, while time stands still
 
 # A connection, as its client and its node see it: one tuple of these.
-LINE, VOTE, PLAIN, TOUCHED, LEDGER, OUT, BACK, LATE, GHOST, UNSAID = range(10)
+LINE, VOTE, PLAIN, TOUCHED, LEDGER, OUT, BACK, LATE, GHOST, UNSAID, OLD = range(11)  # OLD: it leads to the old primary
 NOTICED, SAID_AGAIN, IDLE = range(3)  # would anybody notice an input: yes; only by a repetition, if the connection broke before it; no
 DOWN, SOUND, CUT = range(3)  # LINE; cut: the node has lost it, and the client does not know yet
-FRESH = (SOUND, None, False, False, (), 0, (), (), False, ())
+FRESH = (SOUND, None, False, False, (), 0, (), (), False, (), False)
 
 Half = tuple[Any, ...]
 Situation = tuple[int, Any, tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # step, highest fence, budget, cores, columns
-BREAKS, CUTS, RESTARTS, PASSES, CANCELS, EXTENDS, DOWNGRADES = range(7)  # the budget
+BREAKS, CUTS, RESTARTS, FORKS, PASSES, CANCELS, EXTENDS, DOWNGRADES = range(8)  # the budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """What is explored. How often, in one history: `breaks` of connections at the client, `cuts` at the node, `restarts`, and so on.
+
+    `forks`: promotions of a replica, which has all or nothing of what its primary had; not together with `breaks` or `restarts`.
 
     `holds`: how many times each client wants the lock; `steps`: by how many steps time may pass at once; `skew`: seconds that each
     client's tickets are ahead; `tries`: clients that do not wait; `renew`: do holders? `busy`: with how many messages under way, at
@@ -81,6 +86,7 @@ class Bounds:
     breaks: int = 0
     cuts: int = 0
     restarts: int = 0
+    forks: int = 0
     passes: int = 0
     cancels: int = 0
     extends: int = 0
@@ -98,7 +104,7 @@ class Bounds:
     @property
     def faultless(self) -> bool:
         """Does nothing go wrong, and no time pass?"""
-        return not (self.breaks or self.cuts or self.restarts or self.passes)
+        return not (self.breaks or self.cuts or self.restarts or self.forks or self.passes)
 
 
 class Broken(Exception):
@@ -222,9 +228,10 @@ class Model:
         """Nothing has happened."""
         bounds = self.bounds
         half = self._number(FRESH)
-        column = self._number((self._number(self._empty), -GUARD, (half,) * bounds.clients))
+        column = self._number((self._number(self._empty), -GUARD, (half,) * bounds.clients, None))
         core = self._number(("idle", 0, 0, 0))
-        budget = (bounds.breaks, bounds.cuts, bounds.restarts, bounds.passes, bounds.cancels, bounds.extends, bounds.downgrades)
+        faults = (bounds.breaks, bounds.cuts, bounds.restarts, bounds.forks)
+        budget = (*faults, bounds.passes, bounds.cancels, bounds.extends, bounds.downgrades)
         return 0, (0, 0), budget, (core,) * bounds.clients, (column,) * bounds.nodes
 
     # ------------------------------------------------ what can happen
@@ -249,7 +256,7 @@ class Model:
                 if half[BACK]:
                     label = ("hears", client, node)
                     result, idle = self._input(state, client, label, node)
-                    if idle == IDLE or (idle == SAID_AGAIN and half[LINE] == SOUND and not any(budget[:PASSES])):
+                    if idle == IDLE or (idle == SAID_AGAIN and half[LINE] == SOUND and not half[OLD] and not any(budget[:PASSES])):
                         yield label, result  # nobody would know: so let it happen now, whatever else there is to do
                         return
                     found.append((label, result))
@@ -313,7 +320,7 @@ class Model:
         for before, steps in reversed(path):
             took += steps
             self._recovered[before] = took
-            if took > LEASE + GUARD + 2:
+            if took > LEASE + GUARD + 2 + (OUTLIVES if self.bounds.forks else 0):
                 raise Broken(f"recovery: it takes {took} steps until everybody is served")
 
     def _goes_on(self, state: Situation) -> Situation | None:
@@ -323,7 +330,7 @@ class Model:
         if all(values[it][0] == "idle" for it in cores):
             return None
         for node, column in enumerate(columns):
-            born, halves = values[column][1:]
+            _, born, halves, _ = values[column]
             for client in clients:
                 half = values[halves[client]]
                 if half[BACK]:
@@ -367,48 +374,64 @@ class Model:
         if local is not None:
             return local
         local = self._local[column, step] = []
-        node, born, halves = self._values[column]
+        node, born, halves, old = self._values[column]
         lines = [self._values[it] for it in halves]
         for client, half in enumerate(lines):
-            if half[OUT]:
+            if half[OUT] and half[OLD]:
+                assert old is not None
+                if step <= old[1]:
+                    after = self._executes(old[0], lines, half[LEDGER][len(half[LEDGER]) - half[OUT]], step, client)
+                    local.append((("executes on the old primary", client), -1, self._column(node, born, after[1], (after[0], old[1]))))
+            elif half[OUT]:
                 command = half[LEDGER][len(half[LEDGER]) - half[OUT]]
                 after = self._executes(node, lines, command, step, client)
-                local.append((("executes", client), -1, self._column(after[0], born, after[1])))
+                local.append((("executes", client), -1, self._column(after[0], born, after[1], old)))
             if half[GHOST]:
                 if half[LATE]:
                     after = self._executes(node, lines, half[LATE][0], step, None)
                     ghost = after[1][client]
                     after[1][client] = (*ghost[:LATE], ghost[LATE][1:], *ghost[GHOST:])
-                    local.append((("executes late", client), -1, self._column(after[0], born, after[1])))
+                    local.append((("executes late", client), -1, self._column(after[0], born, after[1], old)))
                 gone = list(lines)
                 gone[client] = (*half[:LATE], (), False, *half[UNSAID:])
-                local.append((("learns of the break of", client), -1, self._column(node, born, gone)))
+                local.append((("learns of the break of", client), -1, self._column(node, born, gone, old)))
             if half[LINE] == SOUND and self.bounds.cuts:
                 cut = list(lines)
-                cut[client] = (CUT, *half[1:OUT], 0, *half[BACK:])
-                local.append((("loses", client), CUTS, self._column(node, born, cut)))
+                cut[client] = (CUT, *half[1:OUT], 0, *half[BACK:OLD], False)
+                local.append((("loses", client), CUTS, self._column(node, born, cut, old)))
         if self.bounds.restarts:
-            empty = [(CUT if it[LINE] == SOUND else it[LINE], *it[1:OUT], 0, it[BACK], (), False, it[UNSAID]) for it in lines]
+            empty = [(CUT if it[LINE] == SOUND else it[LINE], *it[1:OUT], 0, it[BACK], (), False, it[UNSAID], False) for it in lines]
             local.append((("restarts",), RESTARTS, self._column(self._number(self._empty), step, empty)))
+        if old is not None:
+            left = [(CUT, *it[1:OUT], 0, *it[BACK:OLD], False) if it[OLD] else it for it in lines]
+            local.append((("the old primary stops",), -1, self._column(node, born, left)))
+        elif self.bounds.forks:
+            there = [(*it[:OLD], it[LINE] == SOUND) for it in lines]
+            first = step + PROMOTED - GUARD
+            for what, has in (("nothing", self._number(self._empty)), ("all", node)):
+                local.append(((f"is promoted with {what}",), FORKS, self._column(has, first, there, (node, step + OUTLIVES))))
         return local
 
-    def _column(self, node: int, born: int, halves: Sequence[Half]) -> int:
+    def _column(self, node: int, born: int, halves: Sequence[Half], old: tuple[int, int] | None = None) -> int:
         waiting = {token[17:49] for token, _ in self._values[node][5]}
         for client, half in enumerate(halves):
             if half[GHOST] and not half[LATE] and (half[LINE] == SOUND or self.inboxes[client] not in waiting):
                 # The node does not know of the break yet, and it makes no difference: nothing more comes, or would be lost.
                 halves = [*halves[:client], (*half[:GHOST], False, *half[UNSAID:]), *halves[client + 1 :]]
-        return self._number((node, born, tuple(map(self._number, halves))))
+        return self._number((node, born, tuple(map(self._number, halves)), old))
 
     def _executes(self, node: int, lines: list[Half], command: tuple[Any, ...], step: int, asker: int | None) -> tuple[int, list[Half]]:
         """The node executes a command. `asker`: who hears the answer."""
         lines = list(lines)
+        there = asker is not None and lines[asker][OLD]
         mode, token, ttl, fence = command[:4]
 
         def publish(kind: bytes, whose: bytes, fence: int) -> bool:
             client = self.inboxes.index(whose[17:49])
             self.seen[f"push {kind.decode()}"] += 1
             half = lines[client]
+            if half[LINE] == SOUND and half[OLD] != there:
+                return False
             if half[LINE] == SOUND:
                 lines[client] = (*half[:BACK], (*half[BACK], (kind, whose, fence)), *half[LATE:])
             return bool(half[LINE] == SOUND or half[GHOST])
@@ -417,7 +440,7 @@ class Model:
         master.become(self._values[node])
         now = EPOCH + round(step * STEP * 1000)
         reply = master.execute(Command(None, mode, token, 0.0, ttl, fence), now)
-        self.seen[f"{'late ' if asker is None else ''}{mode.decode()}"] += 1
+        self.seen[f"{'late ' if asker is None else 'old ' if there else ''}{mode.decode()}"] += 1
         if asker is not None:
             half = lines[asker]
             said = tuple(reply) if isinstance(reply, list) else reply
@@ -458,8 +481,8 @@ class Model:
     def _swap(self, column: int, client: int, half: int) -> int:
         swapped = self._swapped.get((column, client, half))
         if swapped is None:
-            node, born, halves = self._values[column]
-            swapped = self._column(node, born, [self._values[it] for it in (*halves[:client], half, *halves[client + 1 :])])
+            node, born, halves, old = self._values[column]
+            swapped = self._column(node, born, [self._values[it] for it in (*halves[:client], half, *halves[client + 1 :])], old)
             self._swapped[column, client, half] = swapped
         return swapped
 
@@ -505,19 +528,25 @@ class Model:
             raise Broken("exclusion: two hold it")
 
     def _counts(self, client: int, core: tuple[Any, ...], column: tuple[Any, ...], step: int) -> None:
-        """V, for one node."""
-        node, born, halves = column
+        """V, for one node. Until a server that was promoted may be used, the old primary is the node."""
+        node, born, halves, old = column
         half, now = self._values[halves[client]], step * STEP
         vote = half[VOTE]
         if (half[PLAIN] and now < core[8]) if vote is None else vote[0] and now < vote[1]:
-            holder, until = self._values[node][:2]
-            holder = holder if EPOCH + round(now * 1000) <= until else b""
-            if holder == SHARED:
-                there = dict(self._values[node][8]).get(core[7], 0) > EPOCH + round(now * 1000)
-            else:
-                there = holder == core[7] or (reads(core[7]) and holder == twin(core[7]))
+            holder, there = self._holder(node, core[7], step)
+            if step < born + GUARD and self.bounds.forks:
+                holder, there = (b"", True) if old is None else self._holder(old[0], core[7], step)
             if not there and (holder or step >= born + GUARD):
                 raise Broken(f"counted: client {client} counts a node that has {holder.decode()!r}")
+
+    def _holder(self, node: int, token: bytes, step: int) -> tuple[bytes, bool]:
+        """Whose token is on a server, and whether that is as good as this one."""
+        now = EPOCH + round(step * STEP * 1000)
+        holder, until = self._values[node][:2]
+        holder = holder if now <= until else b""
+        if holder == SHARED:
+            return holder, dict(self._values[node][8]).get(token, 0) > now
+        return holder, holder == token or (reads(token) and holder == twin(token))
 
     def waits(self, state: Situation) -> bool:
         """Does anybody wait?"""

@@ -42,6 +42,9 @@ SMALL = {
     "a restart": World(
         Bounds(nodes=1, restarts=1, passes=1, steps=(GUARD,), skew=(0.0, -20.0)), 5_000, 50_000, ("learns that it is cut", "joins")
     ),
+    "a promotion": World(
+        Bounds(nodes=1, forks=1, passes=2, steps=(2, 4), room=1, busy=0, renew=False), 10_000, 100_000, ("w", "old w", "old r", "joins")
+    ),
 }
 
 # Of a read-write lock.
@@ -74,6 +77,9 @@ LARGE = {
     ),
     "three nodes, a restart and its guard": World(
         Bounds(restarts=1, passes=1, steps=(GUARD,), room=1, busy=0), 100_000, 500_000, (*CONTEST, "learns that it is cut", "joins")
+    ),
+    "a promotion, and renewals": World(
+        Bounds(nodes=1, forks=1, passes=2, steps=(2, 4), room=1, busy=0), 50_000, 200_000, ("w", "old w", "old k", "k", "joins")
     ),
     "three nodes, a restart": World(Bounds(restarts=1, room=1), 50_000, 500_000, (*CONTEST, "learns that it is cut")),
 }

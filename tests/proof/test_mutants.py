@@ -24,6 +24,7 @@ from proof import patches
 from recipes import test_exclusive, test_inspection
 from scripts.test_mutants import MUTANTS as EXCLUSIVE
 from scripts.test_readwrite import MUTANTS as SHARED
+from sim.test_failovers import PLANTED_FAILOVERS
 from sim.test_planted import PLANTED
 from sim.test_readwrite import PLANTED as PLANTED_SHARED
 from wire import test_lane
@@ -41,7 +42,7 @@ from holdfast.recipes import exclusive, inspection
 from holdfast.wire.lane import Lane
 
 SCRIPTS = EXCLUSIVE | SHARED
-SIMULATOR = PLANTED | PLANTED_SHARED
+SIMULATOR = PLANTED | PLANTED_SHARED | PLANTED_FAILOVERS
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/reliability.md"
 
@@ -217,6 +218,31 @@ CONVERSATIONS = {
     "a waiver of the guard outlasts a promotion": Conversation(
         patched(Lane, "_met", "if reign and (settled", "if reign and self.run_id not in self.manners.fresh and (settled"),
         test_lane.test_servers_that_were_just_made_are_guarded_after_a_promotion,
+    ),
+    "the note is by the client's clock": Conversation(
+        patched(Lane, "_introduced", "round((now + self.ahead + self.blur) * 1e6)", "round(now * 1e6)"),
+        test_lane.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
+    ),
+    "a deposed primary has no time": Conversation(
+        patched(Lane, "_met", "guard += failover or 0.0", "pass"),
+        test_lane.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
+    ),
+    "a restart hides a promotion": Conversation(
+        patched(Lane, "_met", "max(now + guard + 1 - uptime", "max(now + guard - (failover or 0.0) + 1 - uptime"),
+        test_lane.test_a_restart_may_hide_a_promotion,
+    ),
+    "a deposed primary has no time where this client knows the new one": Conversation(
+        patched(Lane, "_met", "min(self._known + guard, aged)", "min(self._known + guard - (failover or 0.0), aged)"),
+        test_lane.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
+    ),
+    "a deposed primary has no time where this client knew the old one": Conversation(
+        patched(Lane, "_met", "self._reigned(now), self._before + guard)", "self._reigned(now), self._before + guard - (failover or 0.0))"),
+        test_lane.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
+    ),
+    "a node that can fail over needs no bound": Conversation(
+        patched(Lane, "_met", "failover is None and bool(reign or replicas(facts))", "failover is None and bool(reign)"),
+        test_lane.test_a_node_that_can_fail_over_needs_a_bound,
+        {"url": "redis://h", "facts": {"connected_slaves": 1}, "unbounded": True, "guard": 32.0},
     ),
     "a server counts again as soon as its connection is gone": Conversation(
         patched(Crew, "_twin", "it[1] > lately", "it[1] == inf"), test_crew.test_a_server_is_not_counted_again_while_its_votes_last
@@ -421,7 +447,23 @@ ROWS = (
             "the note of an earlier promotion is believed",
             "the note is believed though this client knows better",
             "a waiver of the guard outlasts a promotion",
+            "the note is by the client's clock",
+            "a node that can fail over needs no bound",
         ),
+        model=("no guard after a promotion",),
+        simulator=("no guard after a promotion",),
+    ),
+    Row(
+        "the guard is longer by the time of a deposed primary",
+        "V, S1",
+        conversation=(
+            "a deposed primary has no time",
+            "a restart hides a promotion",
+            "a deposed primary has no time where this client knows the new one",
+            "a deposed primary has no time where this client knew the old one",
+        ),
+        model=("a bound that is too short",),
+        simulator=("a bound that is too short",),
     ),
     Row(
         "a server counts once while its votes last",

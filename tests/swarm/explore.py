@@ -120,6 +120,32 @@ SKEWED = (
 )
 
 
+# Worlds in which replicas are promoted, and old primaries go on: asked for by themselves, too.
+PROMOTED = (
+    Weather(
+        name="failovers of one",
+        nodes=1,
+        clients=4,
+        faults=1.0,
+        promotions=0.2,
+        outlives=4.0,
+        seconds=40.0,
+        aim=("promotions", "asked of an old primary"),
+    ),
+    Weather(
+        name="failovers of three",
+        nodes=3,
+        clients=3,
+        faults=1.0,
+        promotions=0.4,
+        outlives=4.0,
+        disks=True,
+        seconds=40.0,
+        aim=("promotions", "asked of an old primary"),
+    ),
+)
+
+
 # Seconds: there and back, at most, where nothing is wrong.
 TRIP = 0.004
 # Messages that a client and a node exchange before anything is asked.
@@ -170,7 +196,7 @@ class Exploration(Stage):
     """One seed's world of users and faults."""
 
     def __init__(self, seed: int, plan: Weather, **how: Unpack[How]) -> None:
-        super().__init__(seed, plan.nodes, max(plan.ttls), calm=plan.calm, **how)
+        super().__init__(seed, plan.nodes, max(plan.ttls), calm=plan.calm, outlives=plan.outlives, **how)
         self.plan = plan
         self.name = plan.name
         self.aim = plan.aim
@@ -339,7 +365,8 @@ class Exploration(Stage):
             self.world.now
             + LATEST
             + self.settings.max_ttl * 4 / 3
-            + self.guard * 5 / 4
+            + self.guard / 4
+            + self.longest
             + 1
             + 1.3
             + self.settings.node_timeout
@@ -383,7 +410,7 @@ class Exploration(Stage):
                     return
 
         task = driver.run(take())
-        self._by(self.world.now + self.guard + 3.0, lambda: task.done, "the lock is to be free")
+        self._by(self.world.now + self.longest + 3.0, lambda: task.done, "the lock is to be free")
 
     def _every_key_runs_out(self) -> None:
         """P-M1: after the longest lease, the fence's horizon, and what clients say of themselves,
@@ -396,7 +423,7 @@ class Exploration(Stage):
             node.clock.becomes(1.0)
         for driver in self.drivers:
             driver.clock.becomes(1.0)
-        self.world.run(begins + 2 * self.guard + 0.5)
+        self.world.run(begins + 2 * self.longest + 0.5)
         if self.laws.open:
             raise Violation(f"left over: {', '.join(claim.token.decode() for claim in self.laws.open)}")
         # As long as a client lives, it says so once a minute.
@@ -416,21 +443,30 @@ class Which(TypedDict, total=False):
     """Which worlds seeds stand for.
 
     `quick`: shorter ones; `wild`: those of the swarm; `shared`: those of a read-write lock;
-    `skewed`: those in which some clocks are wrong all the time.
+    `skewed`: those in which some clocks are wrong all the time; `promoted`: those with replicas.
     """
 
     quick: bool
     wild: bool
     shared: bool
     skewed: bool
+    promoted: bool
 
 
 def plan_of(
-    seed: int, *, quick: bool = False, wild: bool = False, shared: bool = False, skewed: bool = False
+    seed: int,
+    *,
+    quick: bool = False,
+    wild: bool = False,
+    shared: bool = False,
+    skewed: bool = False,
+    promoted: bool = False,
 ) -> Weather | None:
     """The plan of this seed's world, which is one of `Which`; None if that is a scene."""
-    if shared or skewed:
-        plans = SHARED if shared else SKEWED
+    if shared or skewed or promoted:
+        plans = PROMOTED if promoted else SKEWED
+        if shared:
+            plans = SHARED
         plan = plans[seed % len(plans)]
         return replace(plan, seconds=plan.seconds / 1.5) if quick else plan
     if wild:
@@ -448,10 +484,11 @@ def explore(
     wild: bool = False,
     shared: bool = False,
     skewed: bool = False,
+    promoted: bool = False,
     **how: Unpack[How],
 ) -> Stage:
     """The world of this seed, before anything has happened in it: see `plan_of`."""
-    plan = plan_of(seed, quick=quick, wild=wild, shared=shared, skewed=skewed)
+    plan = plan_of(seed, quick=quick, wild=wild, shared=shared, skewed=skewed, promoted=promoted)
     if plan is None:
         return SCENES[seed % len(WORLDS) - len(PLANS)](seed, **how)
     return Exploration(seed, plan, **how)

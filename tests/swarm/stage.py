@@ -39,11 +39,12 @@ class Hold:
 class How(TypedDict, total=False):
     """What may be different on any stage.
 
-    `guard`: do clients know of the restart guard? `lua`: what nodes run scripts in; `only`,
-    `records`: as of a World.
+    `guard`: do clients know of the restart guard? `failover`: what they are told of old primaries,
+    if that is not the truth; `lua`: what nodes run scripts in; `only`, `records`: as of a World.
     """
 
     guard: bool
+    failover: float
     lua: Lua | None
     only: Collection[str] | None
     records: bool
@@ -56,11 +57,21 @@ class Stage:
     # What has to happen in it, or a run does not count.
     aim: tuple[str, ...] = ()
 
-    def __init__(self, seed: int, nodes: int, max_ttl: float, *, calm: bool = False, **how: Unpack[How]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        nodes: int,
+        max_ttl: float,
+        *,
+        calm: bool = False,
+        outlives: float = 0.0,
+        **how: Unpack[How],
+    ) -> None:
         world = World(seed, only=how.get("only"), records=how.get("records", True))
         self.world = world
+        bound = f"?failover={how.get('failover', outlives):g}" if outlives else ""
         self.settings = settings(
-            [f"redis://node{index}" for index in range(nodes)],
+            [f"redis://node{index}{bound}" for index in range(nodes)],
             ttl=max_ttl,
             max_ttl=max_ttl,
             prefix="",
@@ -71,10 +82,12 @@ class Stage:
             fresh=(),
         )
         self.guard = max_ttl + 2.0
+        # For how long nobody may use a node that restarted, or was promoted.
+        self.longest = self.guard + outlives
         self.nodes = [
             Node(world, index, self._clock(f"node {index}", WALL, 0.05), how.get("lua")) for index in range(nodes)
         ]
-        self.laws = Laws(world, self.nodes, self.guard, world.swift if calm else None)
+        self.laws = Laws(world, self.nodes, self.longest, world.swift if calm else None)
         self.drivers: list[Driver] = []
         self._clients = 0
 

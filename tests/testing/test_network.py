@@ -105,6 +105,24 @@ def test_a_promotion_forgets_what_was_not_received_and_the_process_is_old() -> N
     assert (len(before.reigns), len(node.server.reigns)) == (1, 2)
 
 
+def test_an_old_primary_goes_on_with_its_connections_until_it_stops() -> None:
+    world, node, peer, link = connection()
+    link.send(set_key(b"k"))
+    world.run(0.2)
+    before = node.server
+    node.promote(outlives=1.0)
+    link.send(set_key(b"late"))
+    world.run(0.9)
+    assert peer.words[0] == "connected" and "ConnectionResetError" not in peer.words
+    assert set(before.data[0].values) == {b"k", b"late"}
+    assert node.keys() == [] and node.old is before
+    assert {key for key, _ in node.had} == {b"k", b"late"}, "laws take the two for one node"
+    assert {node.leads_to() for _ in range(50)} == {before, node.server}
+    world.run(1.5)
+    assert peer.words[-1] == "ConnectionResetError"
+    assert node.old is None and node.leads_to() is node.server
+
+
 def test_nodes_of_several_sets_are_different_servers() -> None:
     world = World(0)
     nodes = [Node(world, 0, Clock(world, 0.0)) for _ in range(2)]

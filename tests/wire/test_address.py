@@ -60,23 +60,29 @@ GOOD = {
         database=2,
         tls=Tls(ca_certs="/a+b c", ca_path="/d", ca_data="--BEGIN+", certfile="/c", keyfile="/k", password="p&"),
     ),
+    "redis://me@h?failover=15": Address("redis://h:6379", "h", 6379, user="me", failover=15.0),
+    "redis://h/2?failover=0": Address("redis://h:6379/2", "h", 6379, database=2, failover=0.0),
+    "rediss://h?failover=2.5": Address("rediss://h:6379", "h", 6379, tls=Tls(), failover=2.5),
+    "unix:///run/r.sock?failover=86400": Address("unix:///run/r.sock", path="/run/r.sock", failover=86400.0),
     "unix://me:p%2Fw@/run/r.sock": Address("unix:///run/r.sock", path="/run/r.sock", user="me", password="p/w"),
 }
 
 SECURE = (
-    "valid options are db, username, password, ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
+    "valid options are db, username, password, failover, ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
     "ssl_password, ssl_cert_reqs, ssl_check_hostname"
 )
 PLAIN = (
-    "valid options are db, username, password (ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
+    "valid options are db, username, password, failover (ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
     "ssl_password, ssl_cert_reqs, ssl_check_hostname: with rediss:// only)"
 )
+BOUND = "failover is a number of seconds from 0 to 86400, as in redis://host?failover=15"
 FRAGMENT = "an address has no #fragment. In a password, write # as %23"
 
 SPACED = "is no address of a node: there is white space in it, or a control character; write them as %20"
 UNFOUND = "names no host that can be looked up: write redis://host:6379"
 
 BAD = {
+    **{f"redis://h?failover={it}": f"'redis://h': {BOUND}" for it in ("", "-1", "15s", "1e3", "86401", "inf", "nan", "%D9%A3")},
     "": "'': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
     "h": "'h': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
     "h:6379": "'h:6379': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",

@@ -94,7 +94,7 @@ class Server:
             self.tracking,
             b">3\r\n" + bulk(b"subscribe") + bulk(INBOX) + b":1\r\n" if self.confirms else b"",
             self.info("redis_version", "valkey_version", "run_id", "uptime_in_seconds", *MORE),
-            self.info("role", "master_replid", "master_replid2", "second_repl_offset"),
+            self.info("role", "connected_slaves", "master_replid", "master_replid2", "second_repl_offset"),
             self.info("maxmemory_policy"),
             array(*map(bulk, self.time)),
         ]
@@ -859,6 +859,67 @@ def test_a_promoted_server_that_was_restarted_since_is_guarded_for_the_later_of_
     lane = reigning()
     assert noted(lane, 100.0, promoted(uptime_in_seconds=5), microseconds(CLOCK - 1000)) == 100.0 + GUARD + 1 - 5
     assert not lane.promoted
+
+
+BOUNDED = "redis://h?failover=15"
+
+
+def test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too() -> None:
+    # Rule G10.
+    lane = reigning(url=BOUNDED)
+    assert noted(lane, 100.0, promoted(), None) == 100.0 + GUARD + 15, "as this client has just seen it"
+    lane.broke(101.0)
+    assert noted(lane, 110.0, promoted(), b"_\r\n") == 100.0 + GUARD + 15, "this client has known that reign since then"
+    assert noted(reigning(url=BOUNDED), 100.0, promoted(), microseconds(CLOCK - 10)) == near(100.0 + GUARD + 5), "by the note"
+    assert noted(reigning(url=BOUNDED), 100.0, promoted(), microseconds(CLOCK - 47)) == 100.0
+    lane = reigning(url=BOUNDED, fresh={"a" * 40})
+    up(lane, 100.0, Server({"master_replid": "b" * 40}))
+    lane.say(Asked(b"?"))
+    lane.received(OK, 150.0)
+    lane.broke(151.0)
+    assert noted(lane, 160.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD + 15, "by what this client heard before"
+
+
+def test_a_restart_may_hide_a_promotion() -> None:
+    # A server that was promoted and then restarted without its data has no trace of the promotion.
+    assert opens(reigning(url=BOUNDED), 100.0, "b", 10) == 100.0 + GUARD + 15 + 1 - 10
+    assert opens(reigning(url=BOUNDED), 100.0, "b", 48) == 100.0
+    lane = reigning(url=BOUNDED)
+    opens(lane, 100.0, "b", 1)
+    lane.broke(101.0)
+    assert opens(lane, 140.0, "b", 1) == 100.0 + GUARD + 15, "its uptime is wrong, and this client knows it since then"
+
+
+def test_a_bound_of_zero_and_none_cost_the_guard_and_nothing_more() -> None:
+    for url in ("redis://h?failover=0", "redis://h"):
+        assert noted(reigning(url=url), 100.0, promoted(), None) == 100.0 + GUARD
+    lane = a_lane(guard=None, url=BOUNDED)
+    meet(lane, 100.0, promoted())
+    assert (lane.line, lane.wake) == (Line.GUARDED, 100.0), "without a guard there is none here, either"
+
+
+@pytest.mark.parametrize(
+    "url, facts, unbounded",
+    [
+        ("redis://h", {"connected_slaves": 0}, False),
+        ("redis://h", {"connected_slaves": 1}, True),
+        ("redis://h", {"connected_slaves": "x"}, False),
+        ("redis://h", {"master_replid": "c" * 40, "master_replid2": "d" * 40, "second_repl_offset": 277}, True),
+        ("redis://h?failover=0", {"connected_slaves": 1}, False),
+        (BOUNDED, {"connected_slaves": 1, "master_replid": "c" * 40, "second_repl_offset": 277}, False),
+    ],
+)
+@pytest.mark.parametrize("guard", [None, GUARD])
+def test_a_node_that_can_fail_over_needs_a_bound(url: str, facts: dict[str, object], unbounded: bool, guard: float | None) -> None:
+    # Rule G11.
+    lane = a_lane(url=url, guard=guard)
+    meet(lane, 100.0, Server(facts))
+    if lane.ledger:
+        lane.received(b"_\r\n:1\r\n" + microseconds(CLOCK), 100.0)
+    assert (lane.line, lane.unbounded) == (Line.GUARDED, unbounded)
+    lane.broke(101.0)
+    lane.connected(102.0)
+    assert lane.unbounded is unbounded, "it is remembered while the node is away"
 
 
 def test_where_there_is_no_guard_nothing_is_noted() -> None:

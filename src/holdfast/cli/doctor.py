@@ -181,7 +181,7 @@ def _looked(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> list[Check]
     told = ask(locks, shard, size, b"INFO")
     for at, answer in told.answers.items():
         facts = dict(line.split(":", 1) for line in text_of(answer).splitlines() if ":" in line)
-        checks += _server(nodes[at].node, facts)
+        checks += _server(nodes[at], facts)
     policies = ask(locks, shard, size, b"CONFIG", b"GET", b"maxmemory-policy")
     for at, answer in policies.answers.items():
         checks.append(_policy(nodes[at].node, answer))
@@ -192,23 +192,14 @@ def _looked(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> list[Check]
     return checks
 
 
-def _server(node: str, facts: dict[str, str]) -> Iterator[Check]:
+def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
+    node = status.node
     role = facts.get("role", "master")
     if role != "master":
         fix = f"name primaries only in HOLDFAST_NODES; {cli_of(node)} INFO replication tells the primary"
         yield Check(node, "role", UNSAFE, f"it is a {role}", fix, "docs/servers.md")
-    elif int(facts.get("connected_slaves", "0")):
-        found = f"it has {facts['connected_slaves']} replicas: one that is promoted may lack locks"
-        yield Check(
-            node,
-            "role",
-            WARNING,
-            found,
-            f"{cli_of(node)} INFO replication; keep these replicas from promotion",
-            "docs/nodes.md",
-        )
     else:
-        yield Check(node, "role", OK, "primary without replicas")
+        yield _failover(status, facts)
     if facts.get("redis_mode", "standalone") != "standalone" or facts.get("server_mode", "standalone") != "standalone":
         fix = f"name independent servers in HOLDFAST_NODES; {cli_of(node)} INFO server tells the mode"
         yield Check(node, "mode", UNSAFE, "it runs as a cluster or Sentinel", fix, "docs/servers.md")
@@ -228,6 +219,25 @@ def _server(node: str, facts: dict[str, str]) -> Iterator[Check]:
             f"{cli_of(node)} CONFIG SET maxmemory-policy noeviction",
             "docs/nodes.md",
         )
+
+
+def _failover(status: NodeStatus, facts: dict[str, str]) -> Check:
+    """What a failover would cost: is it known when a deposed primary stops?"""
+    node, count = status.node, facts.get("connected_slaves", "0")
+    if status.guarantee != "safe":
+        found = f"{count} replicas, {status.guarantee}: after a failover, two clients can hold the same lock"
+        fix = (
+            "add ?failover=15 to its address: the seconds for which an old primary can go on granting; "
+            f"{cli_of(node)} INFO replication lists the replicas"
+        )
+        return Check(node, "role", WARNING, found, fix, "docs/nodes.md")
+    if "failover" in status.warnings:
+        found = "its address says failover=, but it goes on granting without replicas (min-replicas-to-write is off)"
+        fix = f"{cli_of(node)} CONFIG SET min-replicas-to-write {max(1, int(count))}"
+        return Check(node, "role", UNSAFE, found, fix, "docs/nodes.md")
+    if int(count):
+        return Check(node, "role", OK, f"primary with {count} replicas, and failover= in its address")
+    return Check(node, "role", OK, "primary without replicas")
 
 
 def _policy(node: str, answer: object) -> Check:

@@ -236,13 +236,15 @@ def node_of(status: NodeStatus) -> dict[str, Any]:
         "repaired": status.repaired,
         "cause": None if status.cause is None else message_of(status.cause),
         "warnings": list(status.warnings),
+        "guarantee": status.guarantee,
     }
 
 
 def _node_columns(status: NodeStatus) -> list[str]:
     ahead = "-" if status.ahead is None else f"{status.ahead * 1000:+.0f} ms"
     trip = "-" if status.rtt is None else f"{status.rtt * 1000:.1f} ms"
-    cause = ", ".join(status.warnings) if status.cause is None else message_of(status.cause)
+    notes = [*status.warnings, *([] if status.guarantee == "safe" else [status.guarantee])]
+    cause = ", ".join(notes) if status.cause is None else message_of(status.cause)
     state = status.state if status.guard_left is None else f"{status.state} {told(status.guard_left)}"
     return [status.node, state, told(status.since), dash(status.version), trip, ahead, cause]
 

@@ -25,7 +25,7 @@ from ..core.round import Answers, Round
 from ..core.ticket import FENCE, TOKEN, Mint
 from ..errors import ConfigError, NoQuorum, message_of
 from ..wire.address import Address
-from ..wire.lane import MET, Lane, LaneSettings, Line
+from ..wire.lane import MET, Lane, LaneSettings, Line, clustered, replicas
 from ..wire.resp import pack
 from . import census
 from .census import Census
@@ -61,6 +61,9 @@ FORGETFUL = (
     "Set appendonly yes, or call repair() after each restart and before the next."
 )
 PROMOTED = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
+# What `NodeStatus.guarantee` says of a node.
+SAFE = "safe"
+EFFICIENT = "efficient, not safe"
 
 
 # The bytes before the digest in a command that calls a script by it, and where they end at the latest.
@@ -100,6 +103,9 @@ class NodeStatus(NamedTuple):
         owing: How many answers it owes now.
         warnings: The kinds of the warnings about it that this client has logged, in order, such as
             "eviction" or "clock".
+        guarantee: "safe"; or "efficient, not safe" if a failover can give a lock of this node to a
+            second client, because its server has replicas or was promoted, and its address does not
+            say `failover=`. Other dangers are in `warnings`.
     """
 
     node: str
@@ -118,6 +124,7 @@ class NodeStatus(NamedTuple):
     answered: int = 0
     owing: int = 0
     warnings: tuple[str, ...] = ()
+    guarantee: str = SAFE
 
 
 class Watch:
@@ -510,6 +517,7 @@ class Crew:
                 answered=lane.answered,
                 owing=len(lane.ledger),
                 warnings=self.record.kinds_of(lane.address.label),
+                guarantee=EFFICIENT if lane.unbounded else SAFE,
             )
             for i, lane in enumerate(self.lanes)
         )
@@ -1147,20 +1155,16 @@ class Crew:
                 "authority: ssl_ca_certs."
             )
             self.record.warn(lane.address.label, warning, now, "tls")
-        replicas = lane.facts.get("connected_slaves", "0")
-        if replicas != "0":
-            guard = self.settings.guard
-            cost = (
-                "no client waits for them to end"
-                if guard is None
-                else f"clients leave the promoted server alone for {guard:g} s"
-            )
-            warning = (
-                f"it has replicas ({replicas}). If one is promoted in its place, the locks that it had not "
-                f"received are forgotten, and {cost}. As long as the old primary goes on, two clients can hold the "
-                "same lock. Use primaries without replicas."
-            )
+        if lane.unbounded:
+            warning = _unbounded(replicas(lane.facts), self.settings.guard)
             self.record.warn(lane.address.label, warning, now, "replicas")
+        if lane.address.failover and not clustered(lane.facts) and "min_slaves_good_slaves" not in lane.facts:
+            warning = (
+                f"its address says failover={lane.address.failover:g}, but the server goes on granting locks "
+                "without replicas. Set min-replicas-to-write to the number of its replicas, and min-replicas-max-lag "
+                "to at most those seconds."
+            )
+            self.record.warn(lane.address.label, warning, now, "failover")
 
     def _compare_clocks(self, now: float) -> None:
         """Warn of nodes whose clocks are far from what most of them say.
@@ -1403,6 +1407,26 @@ def _lane_settings(settings: Settings, inbox: bytes, version: str) -> LaneSettin
         keep=settings.max_ttl,
         scripts=[it.source for it in scripts.BASIC],
         jitter=int(inbox[:4], 16) / 0xFFFF,
+    )
+
+
+def _unbounded(count: int, guard: float | None) -> str:
+    """Return the warning of a node that has replicas, or was promoted, and no `failover`."""
+    cost = (
+        "no client waits for them to end"
+        if guard is None
+        else f"clients leave the promoted server alone for {guard:g} s"
+    )
+    failed = (
+        f"it has replicas ({count}). If one is promoted in its place, the locks that it had not received are "
+        f"forgotten, and {cost}."
+        if count
+        else "it was a replica, and was promoted."
+    )
+    return (
+        f"{failed} As long as the old primary goes on, two clients can hold the same lock: this node is "
+        f"{EFFICIENT}. Say in its address for how many seconds an old primary can go on, such as ?failover=15 "
+        "(0: not at all), or use primaries without replicas."
     )
 
 

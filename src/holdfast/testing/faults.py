@@ -78,6 +78,10 @@ class Weather:
     # Seconds by which the clocks of some nodes, a minority, and of some clients are wrong, all the
     # time.
     skew: float = 0.0
+    # How often a replica is promoted in the place of its primary, when something goes wrong.
+    promotions: float = 0.0
+    # For how many seconds, at most, the old primary goes on.
+    outlives: float = 0.0
     aim: tuple[str, ...] = ()
     # Messages that have to be delivered in it, and a fault has to happen if it is not calm, or the
     # run does not count.
@@ -227,9 +231,24 @@ class Faults:
         dice.choices(kinds, (8, 5, 3, 2, 2, 1, 1))[0](dice.choice(self.nodes))
         if hit := chance.strikes("queues deleted", self.plan.hands / 2):
             hit.choice(self.nodes).tell(pack(b"DEL", hit.choice((b"{L}:queue", b"{L}:waiters"))))
+        if hit := chance.strikes("promotions", self.plan.promotions):
+            self._promotes(hit)
         if self.plan.mortal:
             self._mortality(self.drivers[int(dice.random() * len(self.drivers))])
         self.world.after(dice.expovariate(self.plan.faults), self._fault)
+
+    def _promotes(self, dice: Random) -> None:
+        """A replica takes a node's place, with all that its primary had, or less; the old primary
+        goes on for a while.
+
+        A client comes that knew nothing of the node: the others remember the old primary.
+        """
+        node = dice.choice(self.nodes)
+        if node.running and node.old is None:
+            lag = dice.choice((inf, 0.0, dice.uniform(0.0, 1.0))) if self.plan.disks else inf
+            node.promote(lag, dice.choice((0.0, 0.99, dice.random())) * self.plan.outlives)
+            if len(self.drivers) < 2 * self.plan.clients:
+                self.world.after(dice.uniform(0.0, self.guard), self._replace)
 
     def _breaks(self, node: Node) -> None:
         for link in list(node.links):

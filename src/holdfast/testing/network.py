@@ -64,6 +64,8 @@ class Node:
         self.dark = 0.0
         # Seconds that every message takes longer, each way.
         self.lag = 0.0
+        # The primary that was replaced last, while it goes on.
+        self.old: Server | None = None
         # Called after commands.
         self.executed: Callable[[Node], object] = _ignore
         # Called when a driver has sent something.
@@ -119,14 +121,15 @@ class Node:
     # ------------------------------------------------ what happens to it
 
     def stop(self) -> None:
-        """Kill it: connections break, new ones are refused."""
+        """Kill it: connections break, new ones are refused. (Not those of an old primary.)"""
         self.world.note(self, "is killed")
         self.running = False
         self._frozen = 0.0
         self.had.update({(key, value): self.world.now for key in self.keys() if (value := self.holder(key))})
         self._backlog.clear()
         for link in list(self.links):
-            link.cut()
+            if link.server is not self.old:
+                link.cut()
 
     def start(self, lost: float = inf) -> None:
         """Start it, with a new run_id.
@@ -154,21 +157,43 @@ class Node:
         self.stop()
         self.start(lost)
 
-    def promote(self, lost: float = inf) -> None:
+    def promote(self, lost: float = inf, outlives: float = 0.0) -> None:
         """A replica takes its place, under the same address: a process that runs for as long,
         without what it had not received yet.
 
         `lost`: seconds, the last before the failover, of which it has received nothing (as of
-        `start`).
+        `start`). `outlives`: seconds for which the old primary goes on. It keeps its connections,
+        and half of the new ones lead to it. Laws take the two for one node: it had what the old
+        primary has.
         """
         self.world.note(self, "is replaced by its replica")
         data = self._saved(lost)
-        self.stop()
+        if outlives and self.running:
+            self.had.update({(key, value): self.world.now for key in self.keys() if (value := self.holder(key))})
+            self.old = self.server
+            self.world.after(outlives, self._retires, self.old)
+        else:
+            self.stop()
         self.running = True
         self._begin(MATURE, data)
         # What it had not received it does not know, however long its process runs.
         self.born = self.world.now
         self.server.promote()
+
+    def _retires(self, old: Server) -> None:
+        """The old primary stops, if it has not."""
+        if self.old is old:
+            self.world.note(self, "has its old primary stopped")
+            for link in list(self.links):
+                if link.server is old:
+                    link.cut()
+            self.old = None
+
+    def leads_to(self) -> Server | None:
+        """Which server takes a new connection. None: it is refused."""
+        if self.old is not None and (not self.running or self.world.dice.random() < 0.5):
+            return self.old
+        return self.server if self.running else None
 
     def heal(self) -> None:
         """Whatever is wrong with it ends. (What is half open stays so: it is for clients to
@@ -176,6 +201,8 @@ class Node:
         """
         if not self.running:
             self.start()
+        if self.old is not None:
+            self._retires(self.old)
         self.dark = self.lag = 0.0
         self.server.refuse.clear()
         self.thaw(now=True)
@@ -209,7 +236,7 @@ class Node:
     def take(self, link: Link, data: bytes | None) -> None:
         """Bytes, or the end of the stream (None), have come to its socket."""
         # The process that it was connected to is gone.
-        if link.server is not self.server or not self.running:
+        if link.server is not self.old and (link.server is not self.server or not self.running):
             return
         if self.world.now < self._frozen:
             self._backlog.append((link, data))
@@ -224,7 +251,17 @@ class Node:
             if link.broken:
                 self.world.saw("commands executed after their connection broke")
             link.connection.feed(data)
+            if self.old is not None and link.server is self.old:
+                self._had_by(self.old)
             self.executed(self)
+
+    def _had_by(self, old: Server) -> None:
+        """What the old primary has is what the node had."""
+        self.world.saw("asked of an old primary")
+        space, now = old.data[0], old.micros() // 1000
+        for key, value in space.values.items():
+            if type(value) is bytes and space.deadlines.get(key, 0) >= now:
+                self.had[key, value] = self.world.now
 
     def _keep(self) -> None:
         now = self.world.now
@@ -277,13 +314,14 @@ class Link:
         node = self.node
         if self.broken or world.now < node.dark:
             return
-        if not node.running:
+        server = node.leads_to()
+        if server is None:
             self.broken = True
             world.after(world.delay(), self.end.lost, self, ConnectionRefusedError("refused"))
             return
         node.links[self] = None
-        self.server = node.server
-        self.connection = node.server.connect(self._answer)
+        self.server = server
+        self.connection = server.connect(self._answer)
         world.after(world.delay() + node.lag, self.end.connected, self)
 
     # ------------------------------------------------ bytes

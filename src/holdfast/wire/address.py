@@ -20,7 +20,7 @@ _WORD = re.compile(r"[a-z]+(_[a-z]+)*")
 _BLANK = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
-_OPTIONS = ("db", "username", "password")
+_OPTIONS = ("db", "username", "password", "failover")
 _OPTIONS_TLS = (
     "ssl_ca_certs",
     "ssl_ca_path",
@@ -32,6 +32,9 @@ _OPTIONS_TLS = (
     "ssl_check_hostname",
 )
 _BEGINS = "a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://"
+# Seconds of `failover` at most: a day.
+_LONGEST_FAILOVER = 86_400
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _SEVERAL = re.compile(r"://.*[,; ]\s*(redis|rediss|valkey|valkeys|unix)://", re.IGNORECASE)
 _WHETHER = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -120,6 +123,9 @@ class Address(Described):
     """A node's address.
 
     `label` is what errors, logs and events call the node. It never contains a password.
+
+    `failover` says for how many seconds after a promotion the server that was replaced may still
+    grant locks. None: nobody has said.
     """
 
     label: str
@@ -130,7 +136,8 @@ class Address(Described):
     user: str
     password: str
     tls: Tls | None
-    __slots__ = ("database", "host", "label", "password", "path", "port", "tls", "user")
+    failover: float | None
+    __slots__ = ("database", "failover", "host", "label", "password", "path", "port", "tls", "user")
 
     def __init__(
         self,
@@ -142,6 +149,7 @@ class Address(Described):
         user: str = "",
         password: str = "",
         tls: Tls | None = None,
+        failover: float | None = None,
     ) -> None:
         super().__init__(
             label=label,
@@ -152,11 +160,13 @@ class Address(Described):
             user=user,
             password=password,
             tls=tls,
+            failover=failover,
         )
 
     def signed(self, user: str, password: str) -> Address:
         """The same place, with these credentials."""
-        return Address(self.label, self.host, self.port, self.path, self.database, user, password, self.tls)
+        place = self.label, self.host, self.port, self.path, self.database
+        return Address(*place, user, password, self.tls, self.failover)
 
     @property
     def place(self) -> tuple[str, int]:
@@ -239,18 +249,23 @@ def _read(url: object) -> Address:
     _check_options(parts.options, secure, shown)
     user, password = _login(parts, shown)
     database = _database(parts, scheme, shown)
+    bound = _failover(parts.options, shown)
     if scheme == "unix":
         _check_socket(parts, shown)
         label = f"unix://{parts.path}{f'?db={database}' if database else ''}"
-        return Address(label, path=parts.path, database=database, user=user, password=password)
+        return Address(label, "", 0, parts.path, database, user, password, failover=bound)
     _check_host(parts, scheme, shown)
     port = 6379 if parts.port is None else parts.port
-    where = f"[{parts.host}]:{port}" if ":" in parts.host else f"{parts.host}:{port}"
-    label = f"{scheme}://{where}{f'/{database}' if database else ''}"
+    label = _label(scheme, parts.host, port, database)
     tls = _tls(parts.options, shown) if secure else None
     # The % in an IPv6 address begins the name of the interface.
     host = parts.host.replace("%25", "%")
-    return Address(label, host, port, database=database, user=user, password=password, tls=tls)
+    return Address(label, host, port, "", database, user, password, tls, bound)
+
+
+def _label(scheme: str, host: str, port: int, database: int) -> str:
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{scheme}://{where}{f'/{database}' if database else ''}"
 
 
 class _Parts:
@@ -311,6 +326,16 @@ def _database(parts: _Parts, scheme: str, shown: str) -> int:
     if not (number.isascii() and number.isdigit() and len(number) < 10):
         raise ConfigError(f"{shown!r}: the database is a number, as in redis://host:6379/1 or unix:///path?db=1")
     return int(number)
+
+
+def _failover(options: dict[str, str], shown: str) -> float | None:
+    if (told := options.get("failover")) is None:
+        return None
+    if not _SECONDS.fullmatch(told) or not 0 <= float(told) <= _LONGEST_FAILOVER:
+        raise ConfigError(
+            f"{shown!r}: failover is a number of seconds from 0 to {_LONGEST_FAILOVER}, as in redis://host?failover=15"
+        )
+    return float(told)
 
 
 def _check_socket(parts: _Parts, shown: str) -> None:

@@ -66,6 +66,8 @@ FACTS = frozenset((
     "master_replid",
     "master_replid2",
     "maxmemory_policy",
+    # Only if the server refuses writes for want of replicas (min-replicas-to-write).
+    "min_slaves_good_slaves",
     "redis_mode",
     "redis_version",
     "role",
@@ -251,6 +253,9 @@ class Lane(Generic[Q]):
         self.started = -inf
         # Did the guard that is running, or that ran last, begin with a promotion?
         self.promoted = False
+        # Could a failover hand its locks to others, and has nobody said when a deposed primary stops
+        # (`failover` in the address)?
+        self.unbounded = False
         # When the server, in any run, last spoke on a connection in use.
         self.heard = -inf
         # Since when this client knows that run of the server, or its reign since a promotion.
@@ -587,7 +592,7 @@ class Lane(Generic[Q]):
         if self.bad is not None:
             return
         facts = self.facts
-        if _mode(facts) == "cluster":
+        if clustered(facts):
             self._greet(now, "CLUSTER INFO", b"CLUSTER", b"INFO")
         if self.manners.guard is not None and (reign := _reign(facts)):
             # INFO says that the server was promoted, but not when. So the first client that sees
@@ -641,8 +646,14 @@ class Lane(Generic[Q]):
         self.uptime = uptime
         self.started = now - uptime
         self.promoted = False
+        failover = self.address.failover
+        self.unbounded = failover is None and bool(reign or replicas(facts))
         if guard is None:
             return
+        # A primary that was replaced may have granted leases for so long after the promotion. (A run
+        # without a trace of a promotion may hide one: a server that was promoted, and then
+        # restarted without its data, has forgotten that, too.)
+        guard += failover or 0.0
         aged = -inf
         if self.run_id not in self.manners.fresh:
             # Its uptime is rounded, and follows its wall clock: wrong if an earlier run spoke to us
@@ -709,6 +720,16 @@ def _number(text: object) -> int | None:
 def _mode(facts: dict[str, str]) -> str:
     """How the server says that it runs: standalone, cluster or sentinel."""
     return facts.get("server_mode") or facts.get("redis_mode", "")
+
+
+def replicas(facts: dict[str, str]) -> int:
+    """How many replicas the server has, as far as it says."""
+    return _number(facts.get("connected_slaves")) or 0
+
+
+def clustered(facts: dict[str, str]) -> bool:
+    """Whether the server belongs to a cluster."""
+    return _mode(facts) == "cluster"
 
 
 def _reign(facts: dict[str, str]) -> str:

@@ -1,0 +1,64 @@
+"""Worlds in which replicas are promoted and old primaries go on, and what they find. More: `./task sim --promoted --seeds 0..300`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sim.test_planted import HOLDS, Fault, Planted
+from swarm.explore import PROMOTED, explore
+
+from holdfast.testing.timeline import timeline
+from holdfast.testing.world import Violation
+from holdfast.wire import lane
+
+EACH = 3  # seeds of each kind of world
+
+
+@pytest.mark.parametrize("which", range(len(PROMOTED)), ids=lambda it: PROMOTED[it].name)
+def test_no_law_is_broken(which: int) -> None:
+    count = 0
+    for seed in range(which, EACH * len(PROMOTED), len(PROMOTED)):
+        stage = explore(seed, promoted=True)
+        try:
+            stage.run()
+        except Violation as violation:
+            pytest.fail("\n".join([f"seed {seed} --promoted ({stage.name}): {violation}", *timeline(stage.world, 30)]), pytrace=False)
+        count += not stage.void
+    assert count, "what these worlds are aimed at never happens"
+
+
+def unseen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Clients do not see that a server was promoted."""
+    monkeypatch.setattr(lane, "_reign", lambda facts: "")
+    return {}
+
+
+def too_short(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Addresses say that old primaries stop at once, which they do not."""
+    return {"failover": 0.0}
+
+
+def planted(fault: Fault) -> Planted:
+    return Planted(fault, HOLDS, PROMOTED[0].name, 6)
+
+
+PLANTED_FAILOVERS = {
+    "no guard after a promotion": planted(unseen),
+    "a bound that is too short": planted(too_short),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED_FAILOVERS)
+def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = PLANTED_FAILOVERS[name]
+    known = fault.fault(monkeypatch)
+    found = []
+    for seed in range(fault.within):
+        try:
+            explore(seed, promoted=True, **known).run()
+        except Violation as violation:
+            found.append(violation.law)
+            if found[-1] in fault.laws:
+                return
+    pytest.fail(f"not found in {fault.within} worlds; other laws that were broken: {found}", pytrace=False)
