@@ -66,7 +66,7 @@ def stages() -> list[str]:
 
 
 def test_ci_runs_every_task_that_tests() -> None:
-    wanted = {"test", "coverage", "pyright", "site", "live", "uvloop", "stories", "fences", "metrics", "cli", "serve", "guests"}
+    wanted = {"test", "coverage", "pyright", "site", "live", "uvloop", "stories", "fences", "metrics", "cli", "serve", "page", "guests"}
     wanted |= {"dates", "extras", "bench", "compat", "foreign", "clients", "release-check", "upgrade", "conformance"}
     assert wanted | {"model", "spec", "sim", "nemesis", "mutants"} == set(stages())
 
