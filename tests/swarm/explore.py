@@ -464,7 +464,7 @@ def plan_of(
 ) -> Weather | None:
     """The plan of this seed's world, which is one of `Which`; None if that is a scene."""
     if shared or skewed or promoted:
-        plans = PROMOTED if promoted else SKEWED
+        plans: tuple[Weather, ...] = PROMOTED if promoted else SKEWED
         if shared:
             plans = SHARED
         plan = plans[seed % len(plans)]
