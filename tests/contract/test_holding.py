@@ -116,8 +116,9 @@ async def test_an_extension_lengthens_a_lease_and_not_its_renewals(face: Face, f
     confirmed = len(heard)
     await face.until(lambda: sum(isinstance(it, Renewed) for it in heard[confirmed:]) >= 3)
     assert lease.held
-    assert max(five.everywhere("PTTL", name)) < 4800
-    assert lease.remaining < 4.8
+    # Renewals that lengthened it by as much again would not let it come down so far.
+    await face.until(lambda: max(five.everywhere("PTTL", name)) < 4400)
+    assert lease.remaining < 4.4
     await face.release(lease)
 
 

@@ -1,7 +1,7 @@
 """The clock rule as a property: what clients believe is held, however requests, gateways and answers are delayed.
 
 The gateway's own decisions run here: `Hold`, `valid_ms`, the end of a connection and the drain. In the place of the nodes is one
-lock whose lease ends when its time is over, as rule S1 of the protocol has it. Time is a number that only the schedule moves.
+lock whose lease ends when its time is over, as the protocol promises. Time is a number that only the schedule moves.
 """
 
 from __future__ import annotations

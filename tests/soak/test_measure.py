@@ -44,7 +44,7 @@ def test_nothing_left_is_nothing_found() -> None:
 
 
 def test_memory() -> None:
-    assert "memory, MiB: " in found(lambda: nullcontext(os.urandom(16 << 20)))
+    assert "memory, MiB: " in found(lambda: nullcontext(os.urandom(64 << 20)))
 
 
 def test_a_file() -> None:

@@ -155,7 +155,7 @@ def terms(
             ttl=lease,
             wait=waiting(wait),
             renew=renew,
-            max_hold=inf if (longest := holding(max_hold)) is None else longest,
+            max_hold=inf if max_hold is None else holding(max_hold),
         ),
         reentrant=reentrant,
         fail_open=fail_open,
@@ -244,9 +244,9 @@ def side(settings: Settings, name: str, kind: bytes, ttl: float) -> tuple[Recipe
     return (ReadWrite(name, kind, prefix=settings.prefix, horizon=settings.horizon),)
 
 
-def holding(max_hold: Seconds | None) -> float | None:
-    """Return how long a lease may be held, in seconds. None: without a limit."""
-    return None if max_hold is None else checks.seconds(max_hold, "max_hold", least=SHORTEST)
+def holding(max_hold: Seconds) -> float:
+    """Return how long a lease may be held, in seconds."""
+    return checks.seconds(max_hold, "max_hold", least=SHORTEST)
 
 
 def waiting(wait: Seconds | None) -> float | None:

@@ -92,7 +92,8 @@ class Lease(lease.Lease):
             return event
 
     def extend(self, ttl: Seconds | None = None, *, max_hold: Seconds | None = None) -> float:
-        length, hold = self._extension(ttl), holding(max_hold)
+        length = self._extension(ttl)
+        hold = None if max_hold is None else holding(max_hold)
         if not length:
             return 0.0
         for part in self._parts:
