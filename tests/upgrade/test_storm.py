@@ -41,7 +41,12 @@ PLANTED = {
         'self.name, self.part = key_of(name, prefix + "x"), name',
         "held at once",
     ),
-    "a release that frees any lock": ("scripts/release.lua", "if holder == token then", "if holder then", "held at once"),
+    "a request that takes a lock from its holder": (
+        "scripts/request.lua",
+        "if call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then",
+        "if call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) then",
+        "held at once",
+    ),
     "an engine that takes nothing": (
         "recipes/exclusive.py",
         'self.name, self.part = key_of(name, prefix), name',
