@@ -189,6 +189,9 @@ def test_a_frozen_file_changes_with_the_changelog(tmp_path: Path) -> None:
     git("commit", "-qam", "three")
     (told,) = papers.unannounced(tmp_path)
     assert told.endswith("changed tests/wire.txt and not CHANGELOG.md")
+    write("CHANGELOG.md", text="three")
+    git("commit", "-qam", "what three forgot")
+    assert papers.unannounced(tmp_path) == []
 
 
 # ------------------------------------------------ artefacts
