@@ -92,6 +92,9 @@ async def test_a_busy_lock(client: httpx.AsyncClient, locks: Holdfast) -> None:
     said = answer.json()
     assert (answer.status_code, said["type"], said["holder"]["note"]) == (409, "/problems/busy", "somebody")
     assert int(answer.headers["retry-after"]) >= 1
+    # The gateway's own client holds it, but to clients of the gateway that is another one.
+    assert said["detail"].startswith("'leases:busy' is held by another client (somebody) for up to ")
+    assert said["detail"].endswith("Send `wait_ms` to wait for it, or come back later.")
     await held.release()
     # A failed try is forgotten: the same id may try again.
     assert (await put(client, lease, "leases:busy")).status_code == 201

@@ -19,6 +19,7 @@ from ..errors import (
     NotHeld,
     RateLimited,
     message_of,
+    readable,
 )
 
 MEDIA = "application/problem+json"
@@ -28,7 +29,7 @@ LONGEST_WAIT = 60.0
 # Every kind of problem: its status, and its title.
 KINDS: dict[str, tuple[int, str]] = {
     "malformed": (400, "The request cannot be read."),
-    "unauthenticated": (401, "The request says not who it is from."),
+    "unauthenticated": (401, "The request does not say who it is from."),
     "forbidden": (403, "This client may not do this."),
     "not-found": (404, "There is no such address."),
     "unknown-lease": (404, "There is no such lease."),
@@ -94,7 +95,8 @@ def problem_of(error: HoldfastError) -> Problem:
         case LockBusy():
             left = None if error.ttl_left is None else milliseconds(error.ttl_left)
             holder = {"token": error.holder, "owner": error.owner, "note": error.note, "left_ms": left}
-            return Problem("busy", text, after=error.ttl_left or 1.0, name=error.name, holder=holder, left_ms=left)
+            told = _told_busy(error)
+            return Problem("busy", told, after=error.ttl_left or 1.0, name=error.name, holder=holder, left_ms=left)
         case RateLimited():
             left = milliseconds(error.retry_after)
             return Problem("rate-limited", text, after=error.retry_after, name=error.name, retry_after_ms=left)
@@ -111,6 +113,18 @@ def problem_of(error: HoldfastError) -> Problem:
             return Problem("invalid", text, errors=[{"pointer": "", "detail": text}])
         case _:
             return Problem("fault", text)
+
+
+def _told_busy(error: LockBusy) -> str:
+    """Say who holds a lock, and how to wait for it, in the words of HTTP.
+
+    To the library, all clients of the gateway are one client, so its own message may say that the
+    caller holds the lock itself.
+    """
+    named = error.note or error.owner
+    who = "" if named is None else f"another client ({readable(named, 128)})"
+    advice = "Send `wait_ms` to wait for it, or come back later."
+    return message_of(LockBusy(error.name, error.waited, error.holder, error.ttl_left, who=who, advice=advice))
 
 
 def milliseconds(seconds: float) -> int:
