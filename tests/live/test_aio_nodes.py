@@ -10,7 +10,7 @@ import socket
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -210,6 +210,9 @@ class Silent:
         except ConnectionResetError:
             self.ended.append("reset")
         writer.close()
+        # Somebody must ask how the connection ended. Otherwise asyncio complains, depending on what is collected first.
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
     async def __aexit__(self, *raised: object) -> None:
         self._server.close()

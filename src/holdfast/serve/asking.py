@@ -31,7 +31,8 @@ def client_of(request: Request) -> Identity:
         address = request.client.host if request.client else None
         instance = request.scope["holdfast.instance"]
         gateway_of(request).audit.note("unauthenticated", address=address, request=instance)
-        raise Problem("unauthenticated", "Send a token that this gateway knows: `Authorization: Bearer ...`.")
+        sent = "does not know the token that was sent" if "authorization" in request.headers else "asks who you are"
+        raise Problem("unauthenticated", f"This gateway {sent}. Send one that it knows: `Authorization: Bearer ...`.")
     return client
 
 

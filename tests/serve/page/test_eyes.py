@@ -268,7 +268,7 @@ def test_tokens(browser: Any, nodes: Nodes, tmp_path: Path) -> None:
     with gateway(nodes, allow_force=True, tokens=str(file)) as serving, client(nodes, "one") as locks:
         with locks.lock("page:mine"), locks.lock("other:mine"):
             page = opened(browser, serving.url)
-            for token, told in (("nonsense", "Send a token"), ("token-blind", "lacks a scope that covers look:*"), ("token-looks", "")):
+            for token, told in (("nonsense", "does not know the token"), ("token-blind", "lacks a scope"), ("token-looks", "")):
                 page.fill("#token", token)
                 page.get_by_role("button", name="Look").click()
                 if told:
