@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import mutants
@@ -10,6 +12,7 @@ import once_more
 import own_coverage
 import pytest
 
+ROOT = Path(__file__).parent.parent
 
 @pytest.mark.parametrize(
     "failed, may",
@@ -24,6 +27,32 @@ import pytest
 )
 def test_what_waits_for_real_servers_is_asked_once_more_with_what_it_may_have_spoilt(failed: list[str], may: bool) -> None:
     assert once_more.excused(failed) is may
+
+
+# Fails the first time, as a test does that was disturbed.
+DISTURBED = """
+from pathlib import Path
+
+def test_disturbed():
+    before = Path("been").exists()
+    Path("been").touch()
+    assert before
+"""
+
+
+@pytest.mark.parametrize("options", ["", "-n 2", "-k disturbed"])
+def test_a_task_runs_once_more_with_the_options_that_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str) -> None:
+    """`./task page` once passed "-n 2" to a pytest without xdist: one disturbed test failed the whole task."""
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    (tmp_path / "tests/live").mkdir(parents=True)
+    (tmp_path / "tests/live/test_disturbed.py").write_text(DISTURBED)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    shutil.copy(ROOT / "tests/once_more.py", tmp_path / "tests")
+    functions = (ROOT / "task").read_text().partition("\ntests() ")[2].partition("\n# Tests that take long")[0]
+    source = f'set -euo pipefail\npython="$1"\ntests() {functions}\nall_tests {options} tests/live'
+    done = subprocess.run(["bash", "-c", source, "bash", sys.executable], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "once more alone:\ntests/live/test_disturbed.py::test_disturbed" in done.stdout
 
 
 CLAIM = '''"""A module."""

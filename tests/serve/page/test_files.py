@@ -138,7 +138,7 @@ def test_no_module_writes_html() -> None:
     assert writes.search("it.innerHTML = name")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine, a gateway refuses what can wait."""
     monkeypatch.setattr(Lag, "late", 0.0)
@@ -177,7 +177,6 @@ async def test_without_the_page_nothing_of_it_is_there(locks: Holdfast) -> None:
         assert (await asked(application, path)).status_code == 404
 
 
-@pytest.mark.usefixtures("_idle")
 async def test_what_is_asked_about_locks(locks: Holdfast) -> None:
     application = app(locks, allow_force=True)
     async with locks.lock("page:asked") as lease:
@@ -192,7 +191,6 @@ async def test_what_is_asked_about_locks(locks: Holdfast) -> None:
     assert (await asked(app(locks), "/ui/lock?name=a")).json()["may_force"] is False
 
 
-@pytest.mark.usefixtures("_idle")
 async def test_more_streams_than_allowed_are_refused(locks: Holdfast) -> None:
     application = app(locks, max_streams=1)
     application.state.gateway.streams = 1
