@@ -129,6 +129,27 @@ def _of_each(row: Row, cluster: Cluster) -> Row:
     return told | ({"renewal": row["cpu"] / 100 * row["watched"] / renewed * 1e6} if renewed else {})
 
 
+# Of each case: so many leases that a node is busy with them, and its clients are not too busy to renew them.
+SHARED = {"leases": 1000, "ttl": 4.0, "max_ttl": 4.0, "together": 100}
+
+
+def _clients(count: float) -> Case:
+    return Case(
+        "", "held", named("holdfast asyncio"), 3, 0, "split", SHARED | {"clients": int(count)},
+        watch=watching.counted(15.0, steps=2),
+        after=_of_renewals,
+        patience=60,
+    )  # fmt: skip
+
+
+def _of_renewals(row: Row, cluster: Cluster) -> Row:
+    """The microseconds of a node's CPU that a renewal takes, all that it does included, and of its client's."""
+    told = watching.held_seen(row, cluster)
+    renewed = told["commands"] * row["watched"]
+    here = row["cpu"] / 100 * row["watched"]
+    return told | {"server": row["worked"] / len(cluster.wires) / renewed * 1e6, "renewal": here / renewed * 1e6}
+
+
 AXES = {
     it.scenario: it
     for it in (
@@ -175,6 +196,18 @@ AXES = {
                 Curve("acquire", "acquire, µs", "growth-delay", "a millisecond"),
                 Curve("p50", "pair, µs", "", "a millisecond"),
                 Curve("trips", "acquire, in round trips"),
+            ),
+        ),
+        Axis(
+            "clients",
+            "Renewals of 1,000 leases (ttl 4 s) over the number of clients that share them, three nodes",
+            "clients",
+            (1, 10, 100, 1000),
+            _clients,
+            (
+                Curve("server", "CPU of a node for a renewal, µs", "growth-clients"),
+                Curve("renewal", "client CPU of a renewal, µs"),
+                Curve("writes", "writes a second and node"),
             ),
         ),
         Axis(

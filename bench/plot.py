@@ -119,7 +119,8 @@ def lines(title: str, unit: str, axis: str, found: Sequence[Line]) -> str:
         parts.append(f'<line x1="70" y1="{y(tick):.1f}" x2="{x(sizes[-1]):.1f}" y2="{y(tick):.1f}" stroke-opacity=".35"/>')
         parts.append(f'<text class="s" x="62" y="{y(tick) + 4:.1f}" text-anchor="end">{short(tick)}</text>')
     for size in sizes:
-        parts.append(f'<text class="s" x="{x(size):.1f}" y="{HEIGHT - 20}" text-anchor="middle">{size:,g}</text>')
+        told = f"{size:,g}" if size < 1e6 else f"{size:,.0f}"
+        parts.append(f'<text class="s" x="{x(size):.1f}" y="{HEIGHT - 20}" text-anchor="middle">{told}</text>')
     for number, (label, kind, line) in enumerate(found):
         line = [it for it in line if it[1] > 0]
         path = " ".join(f"{x(size):.1f},{y(value):.1f}" for size, value, _ in line)

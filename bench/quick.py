@@ -57,9 +57,10 @@ def jobs() -> list[tuple[Case, Contender]]:
 
 def _grown() -> list[tuple[Case, Contender]]:
     """Something of each axis along which cost grows, and what only there is measured."""
-    small = {"nodes": 9, "waiters": 3, "tasks": 10, "delay": 1, "names": 1000}
+    small = {"nodes": 9, "waiters": 3, "tasks": 10, "delay": 1, "clients": 10, "names": 1000}
     cases = [replace(it.case(small[it.name]), name=it.of(small[it.name])) for it in growth.AXES.values()]
-    cases.append(replace(cases.pop(), watch=growth.remembered(0.2)))
+    cases[-2] = replace(cases[-2], watch=watching.counted(1.0, steps=2))
+    cases[-1] = replace(cases[-1], watch=growth.remembered(0.2))
     return [(replace(it, seconds=None), it.contenders[0]) for it in cases]
 
 

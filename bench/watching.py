@@ -12,7 +12,7 @@ from collections.abc import Callable
 from statistics import median
 from time import monotonic, perf_counter, sleep
 
-from .cluster import Cluster
+from .cluster import Cluster, used
 from .runner import Row
 
 PATIENCE = 20.0  # seconds for a node to do what it is told
@@ -34,7 +34,7 @@ def go(process: subprocess.Popen[str]) -> None:
 
 
 def counted(seconds: float, steps: int = 1) -> Watch:
-    """What the nodes see in `seconds`: `seen` (calls by command), and `reads` a second and node."""
+    """What the nodes see in `seconds`: `seen` (calls by command), `reads` a second and node, and `worked` (all their seconds of CPU)."""
 
     def watch(process: subprocess.Popen[str], cluster: Cluster) -> Row:
         if not step(process):
@@ -42,14 +42,16 @@ def counted(seconds: float, steps: int = 1) -> Watch:
         cluster.empty_counters()
         if steps > 1:
             go(process)
+        worked = used(cluster.pids)
         sleep(seconds)
-        seen, reads = cluster.calls(), cluster.reads()
+        worked, seen, reads = used(cluster.pids) - worked, cluster.calls(), cluster.reads()
         if steps > 1 and not step(process):
             return {}
         left = [wire.say(b"DBSIZE") for wire in cluster.wires]
         go(process)
         calls = {name: sum(node.get(name, (0, 0))[0] for node in seen) for node in seen for name in node}
-        return {"seen": calls, "writes": sum(it - 2 for it in reads) / len(reads) / seconds, "keys": left, "watched": seconds}
+        writes = sum(it - 2 for it in reads) / len(reads) / seconds
+        return {"seen": calls, "writes": writes, "keys": left, "watched": seconds, "worked": worked}
 
     return watch
 

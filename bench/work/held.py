@@ -36,14 +36,16 @@ def threads(make: type[Adapter], parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 async def tasks(make: type[Coroutines], parameters: dict[str, Any]) -> dict[str, Any]:
-    """Acquired by one task."""
-    locks = make(parameters | {"renew": True})
-    await locks.open()
+    """Acquired by one task: `together` at once, by each of `clients` in turn."""
+    clients = [make(parameters | {"renew": True}) for _ in range(parameters.get("clients", 1))]
+    for locks in clients:
+        await locks.open()
     before = memory()
-    held, together = [], parameters.get("together", 1)  # so many are asked for at once
+    held, together = [], parameters.get("together", 1)
     for first in range(0, parameters["leases"], together):
         some = range(first, min(first + together, parameters["leases"]))
-        held += await asyncio.gather(*[locks.acquire(locks.lock(f"bench:held:{i}")) for i in some])
+        asked = [(clients[i % len(clients)], f"bench:held:{i}") for i in some]
+        held += await asyncio.gather(*[locks.acquire(locks.lock(name)) for locks, name in asked])
     await step.waited()
     cpu, began = process_time(), perf_counter()
     await step.waited()
