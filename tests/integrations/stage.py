@@ -45,11 +45,11 @@ class Stage:
         self.killed: dict[int, float] = {}
         self._leashes = contextlib.ExitStack()
 
-    def start(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a module of this Python as a program. It is the first of a group of its own, which ends with this process."""
+    def start(self, *words: str, program: str = "", **environment: str) -> subprocess.Popen[bytes]:
+        """Start a module of this Python, or else a program. It is the first of a group of its own, which ends with this process."""
         log = (self.folder / f"log-{len(self.processes)}").open("wb")
         process = subprocess.Popen(
-            [sys.executable, "-m", *words],
+            [program, *words[1:]] if program else [sys.executable, "-m", *words],
             cwd=self.folder,
             env={**self.environment, **environment},
             stdout=log,

@@ -89,7 +89,7 @@ def test_another_worker_takes_over_from_one_that_was_killed(stage: Stage, app: A
     assert len(stage.entries("end", "mailing")) == 1
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent", "solo"])
 def test_tasks_of_one_name_run_one_at_a_time_and_use_no_retries(stage: Stage, app: Any, pool: str) -> None:
     for _ in range(2):
         worker(stage, "--pool", pool, "-c", "4", VISIBLE_AFTER="3600")

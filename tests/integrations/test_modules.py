@@ -80,7 +80,7 @@ def test_lines_of_code_are_counted() -> None:
 
 IMPORTED = [
     it
-    for it in ("web", "asgi", "wsgi", "idempotency", "calls", *(set(FRAMEWORKS) - {"django"}))
+    for it in ("web", "asgi", "wsgi", "idempotency", "calls", "operating", *(set(FRAMEWORKS) - {"django"}))
     if find_spec(FRAMEWORKS.get(it, "json")) is not None
 ]
 
