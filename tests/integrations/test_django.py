@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 from fencing.databases import Database, postgresql
-from integrations.stage import PROGRAMS, Stage, free_port, overlaps, staged
+from integrations.stage import PROGRAMS, Stage, overlaps, staged
 
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
@@ -65,18 +64,7 @@ def manage(stage: Stage, *words: str, **environment: str) -> subprocess.Complete
 
 
 def serve(stage: Stage, *words: str) -> str:
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    stage.start(*(it.format(port=port) for it in words))
-
-    def answers() -> bool:
-        try:
-            return httpx.get(f"{address}/value", timeout=5).status_code == 200
-        except httpx.TransportError:
-            return False
-
-    stage.until(answers, "the server answers")
-    return address
+    return stage.serve(*words, path="/value")
 
 
 def storm(address: str, path: str) -> Counter[int]:
@@ -148,14 +136,11 @@ def test_servers_and_kinds_of_views(stage: Stage, words: tuple[str, ...]) -> Non
 
 def test_the_lock_of_a_killed_worker_is_free_within_its_ttl(stage: Stage) -> None:
     address = serve(stage, *GUNICORN)
-    with ThreadPoolExecutor(2) as pool:
-        held = pool.submit(httpx.get, f"{address}/hold/1?seconds=20", timeout=60)
-        stage.until(lambda: stage.entries("enter"), "the first request holds the lock")
-        os.kill(stage.entries("enter")[0].pid, signal.SIGKILL)
-        killed = time.monotonic()
-        assert isinstance(held.exception(), httpx.TransportError)
-        assert httpx.get(f"{address}/hold/1?seconds=0", timeout=60).status_code == 200
-    assert stage.entries("enter")[-1].at - killed < TTL + 3
+    freed = stage.freed(
+        lambda: httpx.get(f"{address}/hold/1?seconds=20", timeout=60),
+        lambda: httpx.get(f"{address}/hold/1?seconds=0", timeout=60).status_code,
+    )
+    assert freed < TTL + 3
 
 
 def test_a_command_runs_in_one_process_at_a_time(stage: Stage) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from integrations.stage import Stage, free_port, overlaps, staged
+from integrations.stage import Stage, overlaps, staged
 
 from holdfast.embedded import Nodes
 
@@ -37,19 +37,7 @@ def stage(five: Nodes, tmp_path: Path) -> Iterator[Stage]:
 
 
 def serve(stage: Stage, *words: str) -> str:
-    """Start a server, and wait until it serves. Returns its address."""
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    stage.start(*(it.format(port=port) for it in words))
-
-    def answers() -> bool:
-        try:
-            return httpx.get(f"{address}/alive/", timeout=5).status_code == 200
-        except httpx.TransportError:
-            return False
-
-    stage.until(answers, "the server answers")
-    return address
+    return stage.serve(*words, path="/alive/")
 
 
 def uvicorn(stage: Stage, workers: int = 4) -> str:
