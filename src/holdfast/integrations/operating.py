@@ -1,4 +1,4 @@
-"""The subcommands of `manage.py holdfast` and `flask holdfast`: who holds what, and how the nodes are.
+"""The subcommands of `manage.py holdfast` and `flask holdfast`: who holds what, how the nodes are.
 
 Knows the client for threads, and argparse. Must not know frameworks.
 """

@@ -116,7 +116,9 @@ def duration(text: str) -> float:
 
 @contextlib.contextmanager
 def held(name: str, wait: float | None, skip: bool) -> Iterator[None]:
-    """Hold a lock around a command. A command that runs another one under the same lock holds it once.
+    """Hold a lock around a command.
+
+    A command that runs another one under the same lock holds it once.
 
     Args:
         name: The lock's name.

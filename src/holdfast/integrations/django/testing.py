@@ -1,6 +1,6 @@
-"""A test runner for `manage.py test --parallel`: servers once for a run, and names of its own for each worker.
+"""A test runner for `manage.py test --parallel`.
 
-Knows Django's test runner.
+It starts servers once for a run, and each worker has names of its own. Knows Django's test runner.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["HoldfastRunner"]
 
 
 def _begin_worker(*begun: Any) -> None:
-    """Begin a parallel worker, as Django does, and keep its locks apart from those of other workers."""
+    """Begin a parallel worker as Django does, and keep its locks apart from those of others."""
     runner._init_worker(*begun)
     found = _nodes_apart()
     prefix = f"{found.pop('PREFIX', '')}{runner._worker_id}:"
@@ -68,7 +68,7 @@ class HoldfastRunner(runner.DiscoverRunner):  # type: ignore[misc]  # (Django ha
 
 
 def _nodes_apart() -> dict[str, Any]:
-    """The settings, without "local": the environment has the addresses of the servers that were started."""
+    """The settings without "local": the environment has the addresses of the servers."""
     found = given()
     if str(found.get("NODES")).lower() == "local":
         del found["NODES"]
