@@ -20,7 +20,7 @@ from threading import Lock
 
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / "build/guests"
-PATIENCE = 600.0  # seconds for each command
+PATIENCE = 800.0  # seconds for each command
 OLDEST, NEWEST = "oldest", "newest"
 QUICK = "--quick"
 AT_ONCE = 4  # frameworks; their tests wait more than they work

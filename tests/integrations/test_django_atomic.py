@@ -43,6 +43,8 @@ def site(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any
 @pytest.fixture
 def other(site: Any, nodes: Nodes) -> Iterator[Holdfast]:
     with Holdfast(*nodes.urls, prefix="atomic:", ttl=2, max_ttl=4) as client:
+        # On a busy machine, connecting takes long, and operators' calls do not wait for it.
+        client.ready(30)
         yield client
 
 

@@ -48,6 +48,8 @@ def shop(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.fixture
 def other(nodes: Nodes) -> Iterator[Holdfast]:
     with Holdfast(*nodes.urls, fresh=nodes.run_ids, prefix="flask:", ttl=2, max_ttl=4) as client:
+        # On a busy machine, connecting takes long, and operators' calls do not wait for it.
+        client.ready(30)
         yield client
 
 
