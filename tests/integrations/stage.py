@@ -13,9 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 from integrations.leash import leashed
 
 import holdfast
@@ -45,11 +47,11 @@ class Stage:
         self.killed: dict[int, float] = {}
         self._leashes = contextlib.ExitStack()
 
-    def start(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a module of this Python as a program. It is the first of a group of its own, which ends with this process."""
+    def start(self, *words: str, program: str = "", **environment: str) -> subprocess.Popen[bytes]:
+        """Start a module of this Python, or else a program. It is the first of a group of its own, which ends with this process."""
         log = (self.folder / f"log-{len(self.processes)}").open("wb")
         process = subprocess.Popen(
-            [sys.executable, "-m", *words],
+            [program, *words[1:]] if program else [sys.executable, "-m", *words],
             cwd=self.folder,
             env={**self.environment, **environment},
             stdout=log,
@@ -88,6 +90,28 @@ class Stage:
                 raise AssertionError(f"{what}: not within {patience:g} s\n{self.logs()[-6000:]}")
             time.sleep(0.02)
 
+    def serve(self, *words: str, path: str) -> str:
+        """Start a server, whose words may have {port} in them, and wait until it answers at a path. Returns its address."""
+        port = free_port()
+        address = f"http://127.0.0.1:{port}"
+        self.start(*(it.format(port=port) for it in words))
+        self.until(lambda: _answers(f"{address}{path}"), "the server answers")
+        return address
+
+    def freed(self, hold: Callable[[], object], then: Callable[[], int]) -> float:
+        """Kill the worker that `hold` has brought to enter a section, and enter it by `then`, which returns a status.
+
+        Returns the seconds from the kill until the section was entered again.
+        """
+        with ThreadPoolExecutor(1) as pool:
+            held = pool.submit(hold)
+            self.until(lambda: self.entries("enter"), "the first request holds the lock")
+            os.kill(self.entries("enter")[0].pid, signal.SIGKILL)
+            killed = time.monotonic()
+            assert isinstance(held.exception(), httpx.TransportError)
+            assert then() == 200
+        return self.entries("enter")[-1].at - killed
+
     def close(self) -> None:
         """End all processes that are left, with what they started."""
         self._leashes.close()
@@ -95,6 +119,13 @@ class Stage:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def _group(pid: int) -> int:

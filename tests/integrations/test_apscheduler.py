@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 from integrations.stage import Stage, staged
+from nemesis.servers import compiled_shim
 
 from holdfast import ConfigError, Holdfast
 from holdfast.aio import Holdfast as AsyncHoldfast
@@ -58,6 +61,25 @@ def test_each_time_is_run_once_by_all_processes_together(stage: Stage, kind: str
     # All have the result of the one that ran.
     results = {(it.words[1], *it.words[3:]) for it in stage.entries("executed")}
     assert len(results) == TICKS
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the wall clock of a process can be moved on Linux only")
+def test_each_time_is_run_once_although_the_clocks_of_the_processes_differ(stage: Stage) -> None:
+    shim = compiled_shim(stage.folder)
+    if shim is None:
+        pytest.skip("there is no C compiler to build what moves a clock")
+    stage.environment["TICKS"] = "10"
+    begin = time.time() + 8
+    for number, seconds in enumerate((-2, -0.5, 0.5, 2)):
+        skew = stage.folder / f"skew-{number}"
+        skew.write_bytes(struct.pack("q", round(seconds * 1e9)).ljust(4096, b"\0"))
+        clock = {"LD_PRELOAD": str(shim), "SKEW_FILE": str(skew)}
+        stage.start("ticker", "threads", str(number), BEGIN=str(begin), **clock)
+    stage.until(lambda: len(stage.entries("executed")) >= PROCESSES * 10, "all processes have all results", 60)
+    assert numbers(stage) == dict.fromkeys(range(10), 1)
+    # Their clocks do differ: the last tick comes to one process much later than to another.
+    ends = [it.at for it in stage.entries("executed", "tick-9")]
+    assert max(ends) - min(ends) > 2
 
 
 def test_jobs_run_in_processes_of_a_pool(stage: Stage) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 from fencing.databases import Database, postgresql
-from integrations.stage import PROGRAMS, Stage, free_port, overlaps, staged
+from integrations.stage import PROGRAMS, Stage, overlaps, staged
 
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.timeout(300)
 
 TTL = 2.0
 INCREMENTS = 100 if os.environ.get("HOLDFAST_GUESTS") == "quick" else 400
-GUNICORN = ("gunicorn", "djsite:application", "-b", "127.0.0.1:{port}", "-w", "4", "--log-level", "warning")
+GUNICORN = ("gunicorn", "djsite:application", "-b", "127.0.0.1:{port}", "-w", "2", "--log-level", "warning")
 
 
 @pytest.fixture(scope="module")
@@ -65,18 +64,7 @@ def manage(stage: Stage, *words: str, **environment: str) -> subprocess.Complete
 
 
 def serve(stage: Stage, *words: str) -> str:
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    stage.start(*(it.format(port=port) for it in words))
-
-    def answers() -> bool:
-        try:
-            return httpx.get(f"{address}/value", timeout=5).status_code == 200
-        except httpx.TransportError:
-            return False
-
-    stage.until(answers, "the server answers")
-    return address
+    return stage.serve(*words, path="/value")
 
 
 def storm(address: str, path: str) -> Counter[int]:
@@ -98,7 +86,7 @@ def other(stage: Stage) -> Holdfast:
 @pytest.mark.parametrize("path, safe", [("inside", False), ("marked/1", True), ("atomic", True)])
 def test_lost_updates(stage: Stage, path: str, safe: bool) -> None:
     """A lock inside the request's transaction is given back before the commit: updates are lost."""
-    address = serve(stage, *GUNICORN)
+    address = serve(stage, *GUNICORN, "-w", "4")
     assert storm(address, path) == {200: INCREMENTS}
     found = number(address)
     print(f"{path}: {found} of {INCREMENTS}")
@@ -148,19 +136,16 @@ def test_servers_and_kinds_of_views(stage: Stage, words: tuple[str, ...]) -> Non
 
 def test_the_lock_of_a_killed_worker_is_free_within_its_ttl(stage: Stage) -> None:
     address = serve(stage, *GUNICORN)
-    with ThreadPoolExecutor(2) as pool:
-        held = pool.submit(httpx.get, f"{address}/hold/1?seconds=20", timeout=60)
-        stage.until(lambda: stage.entries("enter"), "the first request holds the lock")
-        os.kill(stage.entries("enter")[0].pid, signal.SIGKILL)
-        killed = time.monotonic()
-        assert isinstance(held.exception(), httpx.TransportError)
-        assert httpx.get(f"{address}/hold/1?seconds=0", timeout=60).status_code == 200
-    assert stage.entries("enter")[-1].at - killed < TTL + 1
+    freed = stage.freed(
+        lambda: httpx.get(f"{address}/hold/1?seconds=20", timeout=60),
+        lambda: httpx.get(f"{address}/hold/1?seconds=0", timeout=60).status_code,
+    )
+    assert freed < TTL + 3
 
 
 def test_a_command_runs_in_one_process_at_a_time(stage: Stage) -> None:
     with ThreadPoolExecutor(5) as pool:
-        done = list(pool.map(lambda _: manage(stage, "locked", "--wait", "60", "slow").returncode, range(5)))
+        done = list(pool.map(lambda _: manage(stage, "locked", "--wait", "1m", "slow").returncode, range(5)))
     assert done == [0] * 5
     assert len(stage.entries("enter", "migrate")) == 5
     assert overlaps(stage.entries()) == []
@@ -176,6 +161,8 @@ def test_exit_codes_of_the_command(stage: Stage) -> None:
     away = manage(stage, "locked", "--wait", "0.5", "slow", HOLDFAST_NODES="redis://127.0.0.1:1")
     assert away.returncode == 69
     assert "could not acquire 'manage:slow'" in away.stderr
+    wrong = manage(stage, "locked", "--wait", "soon", "slow")
+    assert (wrong.returncode, "such as 90 or 10m, not 'soon'" in wrong.stderr) == (2, True)
 
 
 def test_a_command_that_was_killed_is_replaced(stage: Stage) -> None:
@@ -189,6 +176,66 @@ def test_a_command_that_was_killed_is_replaced(stage: Stage) -> None:
     assert stage.entries("enter")[-1].at - began < 30
 
 
+@pytest.fixture
+def unmigrated(stage: Stage, database: Database) -> Path:
+    """A project with a migration that is not applied, and the file that lets it end."""
+    database.run("DROP TABLE IF EXISTS moved", "DELETE FROM django_migrations WHERE app = 'djapp'")
+    go = stage.folder / "go"
+    stage.environment |= {"APPS": "djapp", "GO": str(go)}
+    return go
+
+
+def test_processes_that_migrate_at_once_apply_a_migration_once(stage: Stage, unmigrated: Path) -> None:
+    migrating = [stage.start("djsite", "migrate", "-v0", "--lock-wait", "2m") for _ in range(5)]
+    stage.until(lambda: stage.entries("enter"), "a process migrates")
+    unmigrated.touch()
+    assert [it.wait(timeout=60) for it in migrating] == [0] * 5, stage.logs()
+    assert len(stage.entries("enter", "migration")) == 1
+
+
+def test_without_the_lock_they_apply_it_at_the_same_time(stage: Stage, unmigrated: Path) -> None:
+    migrating = [stage.start("djsite", "migrate", "-v0", UNLOCKED="1") for _ in range(2)]
+    stage.until(lambda: len(stage.entries("enter")) == 2, "both processes migrate")
+    unmigrated.touch()
+    assert sorted(it.wait(timeout=60) for it in migrating) == [0, 1], stage.logs()
+    assert "already exists" in stage.logs()
+
+
+def test_a_migration_whose_process_was_killed_is_applied_by_the_next_one(stage: Stage, unmigrated: Path) -> None:
+    """By way of `locked`, which takes the same lock as the command, once."""
+    first = stage.start("djsite", "migrate", "-v0")
+    stage.until(lambda: stage.entries("enter"), "the first process migrates")
+    second = stage.start("djsite", "locked", "--wait", "2m", "migrate", "-v0")
+    first.kill()
+    first.wait()
+    unmigrated.touch()
+    assert second.wait(timeout=60) == 0, stage.logs()
+    assert len(stage.entries("enter", "migration")) == 2
+    assert len(stage.entries("leave", "migration")) == 1
+
+
+def test_workers_of_parallel_tests_have_names_of_their_own(stage: Stage, unmigrated: Path) -> None:
+    """And one set of servers, which are started for the run."""
+    runner = "holdfast.integrations.django.testing.HoldfastRunner"
+    unmigrated.touch()
+    stage.environment["POSTGRES"] = ""
+    tested = manage(stage, "test", "djapp", "--parallel", "2", RUNNER=runner, LOCAL="1", HOLDFAST_NODES="", HOLDFAST_FRESH="")
+    assert tested.returncode == 0, tested.stderr
+    seen = [it.words[1:] for it in stage.entries("test")]
+    assert {it[1] for it in seen} == {f"{stage.environment['LOCK_PREFIX']}{number}:" for number in (1, 2)}
+    assert len({it[0] for it in seen}) == 1
+    # The servers of the run, which are not those of this test, are gone.
+    assert not any(Path(it.removeprefix("unix://")).exists() for it in seen[0][0].split(","))
+
+
+def test_with_djangos_runner_they_contend_for_the_same_names(stage: Stage, unmigrated: Path) -> None:
+    unmigrated.touch()
+    stage.environment |= {"POSTGRES": "", "PATIENCE": "2"}
+    tested = manage(stage, "test", "djapp", "--parallel", "2")
+    assert tested.returncode != 0
+    assert "LockBusy" in tested.stderr
+
+
 @pytest.mark.parametrize(
     "environment, told",
     [
@@ -196,6 +243,7 @@ def test_a_command_that_was_killed_is_replaced(stage: Stage) -> None:
         ({"HOLDFAST_NODES": "redis://a,redis://a"}, "holdfast.E002"),
         ({"WITHOUT_MIDDLEWARE": "1"}, "djsite.marked has a lock that nobody takes"),
         ({"HOLDFAST_NODES": "redis://a,redis://b"}, "holdfast.W001"),
+        ({"TTL": "11", "WITHOUT_MAX_TTL": "1"}, "holdfast.W002"),
     ],
 )
 def test_checks(stage: Stage, environment: dict[str, str], told: str) -> None:
@@ -205,7 +253,7 @@ def test_checks(stage: Stage, environment: dict[str, str], told: str) -> None:
 
 
 def test_a_sound_project_has_nothing_to_complain_of_and_deployment_asks_the_nodes(stage: Stage) -> None:
-    found = manage(stage, "check", "--tag", "holdfast")
+    found = manage(stage, "check", "--tag", "holdfast", TTL="10", WITHOUT_MAX_TTL="1")
     assert (found.returncode, found.stderr) == (0, "")
     assert "holdfast.E004" not in manage(stage, "check", "--deploy", "--tag", "holdfast").stderr
     away = manage(stage, "check", "--deploy", "--tag", "holdfast", HOLDFAST_NODES="redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3")

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from integrations.stage import PROGRAMS
 
-from holdfast import Holdfast, LockLost, Misuse, StaleFence
+from holdfast import Holdfast, LockBusy, LockLost, Misuse, StaleFence
 from holdfast.embedded import Nodes
 
 
 @pytest.fixture(scope="module")
-def site(nodes: Nodes) -> Iterator[Any]:
+def site(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_NODES", ",".join(nodes.urls))
         patch.setenv("HOLDFAST_FRESH", ",".join(nodes.run_ids))
         patch.setenv("LOCK_PREFIX", "atomic:")
+        patch.setenv("RECORD", str(tmp_path_factory.mktemp("commands") / "record"))
+        Path(os.environ["RECORD"]).touch()
         patch.syspath_prepend(PROGRAMS)
         import djsite
         from django.core.management import call_command
@@ -38,6 +43,8 @@ def site(nodes: Nodes) -> Iterator[Any]:
 @pytest.fixture
 def other(site: Any, nodes: Nodes) -> Iterator[Holdfast]:
     with Holdfast(*nodes.urls, prefix="atomic:", ttl=2, max_ttl=4) as client:
+        # On a busy machine, connecting takes long, and operators' calls do not wait for it.
+        client.ready(30)
         yield client
 
 
@@ -159,3 +166,97 @@ def test_rows_refuse_a_late_holder(site: Any, stock: Any) -> None:
 def test_a_lease_without_a_fence_is_refused(site: Any, stock: Any) -> None:
     with site.locks.lock("x", "y", wait=5) as several, pytest.raises(Misuse, match="several names"):
         stock.objects.fenced(several)
+
+
+def command(site: Any, *words: str) -> tuple[object, str, str]:
+    """Run a command of `manage.py` in this process. Returns its exit status, and what it printed."""
+    from django.core.management import CommandError, call_command
+
+    out, err, status = StringIO(), StringIO(), 0
+    try:
+        call_command(*words, stdout=out, stderr=err)
+    except CommandError as error:
+        err.write(str(error))
+        status = error.returncode
+    except SystemExit as ended:
+        status = ended.code
+    return status, out.getvalue(), err.getvalue()
+
+
+def test_operators_look_at_locks_and_nodes_with_the_settings_of_the_project(site: Any, other: Holdfast) -> None:
+    assert command(site, "holdfast", "names") == (0, "", "")
+    with other.lock("order:7", wait=5) as lease:
+        assert "order:7  exclusive  held by" in command(site, "holdfast", "names", "order:*")[1]
+        assert lease.token in command(site, "holdfast", "inspect", "order:7")[1]
+    status, said, _ = command(site, "holdfast", "nodes")
+    assert (status, [it.split()[1] for it in said.splitlines()]) == (0, ["up"] * 5)
+    assert "'order:7' is free" in command(site, "holdfast", "inspect", "order:7")[1]
+
+
+def test_operators_take_a_lock_away(site: Any, other: Holdfast) -> None:
+    lease = other.lock("order:8", wait=5).acquire()
+    only = ("holdfast", "force_release", "order:8", "its host is gone", "--only")
+    assert command(site, *only, "somebody") == (1, "not taken: it is free, or another client holds it\n", "")
+    assert other.is_locked("order:8")
+    status, said, _ = command(site, *only, lease.token)
+    assert (status, said.startswith("taken on ")) == (0, True)
+    with pytest.raises(LockLost):
+        lease.check()
+
+
+def test_without_a_majority_operators_see_why(site: Any) -> None:
+    from django.test import override_settings
+
+    with override_settings(HOLDFAST={"NODES": ["redis://127.0.0.1:1"], "TTL": 0.5, "OUTAGE": 0.2}):
+        status, said, _ = command(site, "holdfast", "nodes")
+        assert (status, said.split()[:2]) == (69, ["redis://127.0.0.1:1", "down"])
+        assert command(site, "holdfast", "names")[0] == 69
+    with override_settings(HOLDFAST={"NODES": ["redis://a"], "TLL": 1}):
+        status, said, _ = command(site, "holdfast", "nodes")
+        assert (status, "unknown setting 'TLL'" in said) == (78, True)
+
+
+def test_a_command_of_ones_own_runs_in_one_process_at_a_time(site: Any, other: Holdfast) -> None:
+    from django.core.management import get_commands
+    from djapp.management.commands.nightly import Command
+
+    get_commands()["nightly"] = Command()
+    ran = Path(os.environ["RECORD"])
+    assert command(site, "nightly") == (0, "cleaned up\n", "")
+    assert command(site, "nightly", "--fail")[0] == 3, "its own status"
+    with other.lock("manage:nightly", wait=5):
+        before = ran.read_text()
+        assert command(site, "nightly", "--lock-skip") == (0, "", "manage:nightly is busy: the command is not run\n")
+        assert command(site, "nightly", "--lock-wait", "0.1s")[0] == 75
+        assert ran.read_text() == before
+    with pytest.raises(LockBusy, match="inner"):
+        command(site, "nightly", "--inner")
+
+
+def test_a_command_that_loses_its_lock_fails(site: Any, other: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    from django.core.management import get_commands
+    from djapp.management.commands.nightly import Command
+
+    def robbed(self: Any, *args: Any, **options: Any) -> None:
+        other.force_release("manage:nightly", "for this test")
+
+    monkeypatch.setattr(Command, "handle", robbed)
+    get_commands()["nightly"] = Command()
+    assert command(site, "nightly")[0] == 76
+
+
+@pytest.mark.parametrize("text, found", [("90", 90), ("1.5s", 1.5), ("10m", 600), ("2h", 7200), ("1d", 86400)])
+def test_durations(site: Any, text: str, found: float) -> None:
+    from holdfast.integrations.django.commands import duration
+
+    assert duration(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "10 m", "1w"])
+def test_what_is_no_duration_is_refused(site: Any, text: str) -> None:
+    from argparse import ArgumentTypeError
+
+    from holdfast.integrations.django.commands import duration
+
+    with pytest.raises(ArgumentTypeError, match="such as 90 or 10m"):
+        duration(text)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from integrations.stage import Stage, free_port, overlaps, staged
+from integrations.stage import Stage, overlaps, staged
 
 from holdfast.embedded import Nodes
 
@@ -37,19 +37,7 @@ def stage(five: Nodes, tmp_path: Path) -> Iterator[Stage]:
 
 
 def serve(stage: Stage, *words: str) -> str:
-    """Start a server, and wait until it serves. Returns its address."""
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    stage.start(*(it.format(port=port) for it in words))
-
-    def answers() -> bool:
-        try:
-            return httpx.get(f"{address}/alive/", timeout=5).status_code == 200
-        except httpx.TransportError:
-            return False
-
-    stage.until(answers, "the server answers")
-    return address
+    return stage.serve(*words, path="/alive/")
 
 
 def uvicorn(stage: Stage, workers: int = 4) -> str:
@@ -63,8 +51,10 @@ async def storm(address: str, seconds: float, meanwhile: Callable[[], object]) -
     """
     statuses: Counter[int] = Counter()
     limits = httpx.Limits(max_connections=CLIENTS)
-    end = time.monotonic() + seconds
     async with httpx.AsyncClient(timeout=30, limits=limits) as client:
+        # On a busy machine, the first answer takes long.
+        await client.post(f"{address}/work/0")
+        end = time.monotonic() + seconds
 
         async def one(number: int) -> None:
             while time.monotonic() < end:
@@ -106,7 +96,7 @@ async def test_sections_never_overlap_while_workers_are_killed_and_nodes_frozen(
 
 
 async def test_the_lock_of_a_killed_worker_is_free_within_its_ttl(stage: Stage) -> None:
-    address = uvicorn(stage)
+    address = uvicorn(stage, workers=2)
     async with httpx.AsyncClient(timeout=30) as client:
         held = asyncio.create_task(client.post(f"{address}/hold/a?seconds=20"))
         while not stage.entries("enter", "a"):
@@ -152,7 +142,7 @@ async def test_without_a_majority_the_answer_is_503_until_it_is_back(stage: Stag
 
 
 async def test_equal_requests_are_one_run(stage: Stage) -> None:
-    address = uvicorn(stage)
+    address = uvicorn(stage, workers=2)
     headers = {"Idempotency-Key": "one"}
     async with httpx.AsyncClient(timeout=30) as client:
 
@@ -171,7 +161,7 @@ async def test_equal_requests_are_one_run(stage: Stage) -> None:
 
 
 async def test_a_handler_that_was_killed_runs_once_more(stage: Stage) -> None:
-    address = uvicorn(stage)
+    address = uvicorn(stage, workers=2)
     headers = {"Idempotency-Key": "one"}
     async with httpx.AsyncClient(timeout=30) as client:
         first = asyncio.create_task(client.post(f"{address}/orders/8?seconds=1", headers=headers))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -48,6 +48,8 @@ def shop(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.fixture
 def other(nodes: Nodes) -> Iterator[Holdfast]:
     with Holdfast(*nodes.urls, fresh=nodes.run_ids, prefix="flask:", ttl=2, max_ttl=4) as client:
+        # On a busy machine, connecting takes long, and operators' calls do not wait for it.
+        client.ready(30)
         yield client
 
 
@@ -108,21 +110,10 @@ def test_mistakes_are_found_where_they_are_written(shop: Any) -> None:
 
 
 def serve(stage: Stage, *words: str) -> str:
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    stage.start(*(it.format(port=port) for it in words))
-
-    def answers() -> bool:
-        try:
-            return httpx.get(f"{address}/busy/start", timeout=5).status_code == 200
-        except httpx.TransportError:
-            return False
-
-    stage.until(answers, "the server answers")
-    return address
+    return stage.serve(*words, path="/busy/start")
 
 
-GUNICORN = ("gunicorn", "flaskshop:app", "-b", "127.0.0.1:{port}", "-w", "3", "--log-level", "warning")
+GUNICORN = ("gunicorn", "flaskshop:app", "-b", "127.0.0.1:{port}", "-w", "2", "--log-level", "warning")
 
 
 @pytest.mark.parametrize(
@@ -141,16 +132,68 @@ def test_servers(stage: Stage, words: tuple[str, ...]) -> None:
     assert overlaps(stage.entries()) == []
 
 
+UWSGI = ("uwsgi", "--http-socket", "127.0.0.1:{port}", "--module", "flaskshop:app", "--master", "--processes", "2", "--die-on-term")
+HOOKS = "--py-call-uwsgi-fork-hooks"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        [HOOKS],
+        ["--enable-threads"],
+        ["--enable-threads", HOOKS],
+        ["--lazy-apps"],
+        ["--lazy-apps", "--enable-threads", "--threads", "2", HOOKS],
+    ],
+    ids=lambda it: " ".join(it) or "default",
+)
+def test_uwsgi(stage: Stage, options: list[str]) -> None:
+    """uWSGI forks in C, and tells Python of it only with the hooks. The program uses its client in the master."""
+    program = Path(sys.executable).with_name("uwsgi")
+    if not program.exists():
+        pytest.skip("pyuwsgi has no wheel for this system")
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    stage.start(*(it.format(port=port) for it in UWSGI), *options, program=str(program), PAUSE="0.5")
+    stage.until(lambda: "spawned uWSGI worker 2" in stage.logs(), "uWSGI has workers")
+    # Each answer comes, and soon: a worker that waits for a thread of the master would wait for ever.
+    # uWSGI closes each connection after its answer.
+    with ThreadPoolExecutor(4) as pool:
+        asked = pool.map(lambda it: httpx.post(f"{address}/hold/{it % 3}", timeout=20), range(12))
+        statuses = Counter(it.status_code for it in asked)
+    assert statuses == {200: 12}
+    assert overlaps(stage.entries()) == []
+
+
+def test_operators_have_a_command(shop: Any, other: Holdfast) -> None:
+    runner = shop.app.test_cli_runner()
+    with other.lock("order:7", wait=5) as lease:
+        names = runner.invoke(args=["holdfast", "names", "order:*"])
+        assert (names.exit_code, names.output.startswith("order:7  exclusive  held by")) == (0, True)
+        assert lease.token in runner.invoke(args=["holdfast", "inspect", "order:7"]).output
+        kept = runner.invoke(args=["holdfast", "force_release", "order:7", "a test", "--only", "somebody"])
+        assert (kept.exit_code, other.is_locked("order:7")) == (1, True)
+    nodes = runner.invoke(args=["holdfast", "nodes"])
+    assert (nodes.exit_code, [it.split()[1] for it in nodes.output.splitlines()]) == (0, ["up"] * 5)
+    assert runner.invoke(args=["holdfast", "explode"]).exit_code == 2
+
+
+def test_the_command_uses_the_settings_of_its_application(stage: Stage) -> None:
+    """As a process, and without a majority."""
+    words = [sys.executable, "-m", "flask", "--app", "flaskshop:app", "holdfast", "nodes"]
+    environment = {**stage.environment, "HOLDFAST_NODES": "redis://127.0.0.1:1"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.split()[:2]) == (69, ["redis://127.0.0.1:1", "down"]), done.stderr
+
+
 def test_the_lock_of_a_killed_worker_is_free_within_its_ttl(stage: Stage) -> None:
     address = serve(stage, *GUNICORN)
-    with ThreadPoolExecutor(1) as pool:
-        held = pool.submit(httpx.post, f"{address}/long/1", timeout=60)
-        stage.until(lambda: stage.entries("enter"), "the first request holds the lock")
-        os.kill(stage.entries("enter")[0].pid, signal.SIGKILL)
-        killed = time.monotonic()
-        assert isinstance(held.exception(), httpx.TransportError)
-        assert httpx.post(f"{address}/hold/1", timeout=60).status_code == 200
-    assert stage.entries("enter")[-1].at - killed < TTL + 1
+    freed = stage.freed(
+        lambda: httpx.post(f"{address}/long/1", timeout=60),
+        lambda: httpx.post(f"{address}/hold/1", timeout=60).status_code,
+    )
+    assert freed < TTL + 3
 
 
 def test_losing_the_lock_of_a_stream_cuts_it_off(stage: Stage) -> None:

@@ -31,6 +31,7 @@ MODULES = (
     "holdfast.integrations.celery",
     "holdfast.integrations.celery_beat",
     "holdfast.integrations.django",
+    "holdfast.integrations.django.testing",
     "holdfast.integrations.dramatiq",
     "holdfast.integrations.fastapi",
     "holdfast.integrations.flask",

@@ -6,16 +6,20 @@ Knows Flask. What other WSGI applications need too is in `wsgi`.
 
 from __future__ import annotations
 
+import sys
+from argparse import ArgumentParser
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Unpack
 
+import click
 from flask import Flask, Response, current_app, request
 
 from .. import Holdfast, Options
 from ..config import Clients
 from ..errors import ConfigError, HoldfastError
 from .calls import example
+from .operating import declare, operate
 from .web import Statuses, problem_of
 
 __all__ = ["Locks"]
@@ -46,11 +50,18 @@ class Locks:
     def init_app(self, app: Flask) -> None:
         """Connect an application with a client, and turn holdfast's errors into responses.
 
+        The application also gets the command `flask holdfast`.
+
         Args:
             app: The application.
         """
         app.extensions["holdfast"] = Clients(lambda: app.config, "HOLDFAST_", "app.config")
         app.register_error_handler(HoldfastError, self._answer)
+        # argparse reads the words, as it does for Django.
+        words = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)
+        told = "Show who holds a lock, which locks are held and how the nodes are."
+        given = {"ignore_unknown_options": True, "help_option_names": []}
+        app.cli.command("holdfast", help=told, params=[words], context_settings=given)(self._operate)
 
     @property
     def locks(self) -> Holdfast:
@@ -93,6 +104,12 @@ class Locks:
             return run
 
         return decorate
+
+    def _operate(self, words: tuple[str, ...]) -> None:
+        parser = ArgumentParser(prog="flask holdfast")
+        declare(parser)
+        options = vars(parser.parse_args(words))
+        sys.exit(operate(lambda: self.locks, options, click.echo))
 
     def _answer(self, error: HoldfastError) -> Response:
         found = problem_of(error, self._statuses, f"{request.method} {request.path}")

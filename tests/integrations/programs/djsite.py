@@ -25,9 +25,15 @@ if not settings.configured:
                 "ATOMIC_REQUESTS": True,
             }
         },
-        INSTALLED_APPS=["holdfast.integrations.django"],
+        INSTALLED_APPS=["holdfast.integrations.django", *os.environ.get("APPS", "").split()],
+        TEST_RUNNER=os.environ.get("RUNNER", "django.test.runner.DiscoverRunner"),
         MIDDLEWARE=[it for it in ["holdfast.integrations.django.Middleware"] if "WITHOUT_MIDDLEWARE" not in os.environ],
-        HOLDFAST={"TTL": "2", "MAX_TTL": 4, "PREFIX": os.environ.get("LOCK_PREFIX", "django:")},
+        HOLDFAST={
+            "TTL": os.environ.get("TTL", "2"),
+            "PREFIX": os.environ.get("LOCK_PREFIX", "django:"),
+            **({} if "WITHOUT_MAX_TTL" in os.environ else {"MAX_TTL": 4}),
+            **({"NODES": "local"} if "LOCAL" in os.environ else {}),
+        },
         LOGGING={
             "version": 1,
             "disable_existing_loggers": False,

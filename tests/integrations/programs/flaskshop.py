@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Iterator
 
 from flask import Blueprint, Flask, Response
 from record import note
 
-from holdfast import Misuse
+from holdfast import Misuse, NoQuorum
 from holdfast.integrations.flask import Locks
 
 ext = Locks()
@@ -73,5 +75,7 @@ def create_app(**config: object) -> Flask:
 app = create_app()
 app.config["HOLDFAST_PREFIX"] = "flask:"
 # As a program that uses its client in the process that forks: with gunicorn's --preload, this is the parent.
-with app.app_context():
+with app.app_context(), contextlib.suppress(NoQuorum):
     ext.locks.is_locked("nothing")
+# uWSGI's fork must not hit a moment in which holdfast's thread runs: the child would wait for the interpreter for ever.
+time.sleep(float(os.environ.get("PAUSE", "0")))

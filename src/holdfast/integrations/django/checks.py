@@ -14,27 +14,33 @@ from django.core.checks import CheckMessage, Error, Warning  # noqa: A004  (Djan
 from django.urls import get_resolver
 
 from ...errors import ConfigError, NoQuorum
-from .locks import MARK, clients
+from .locks import MARK, clients, given
 
 MIDDLEWARE = "holdfast.integrations.django.Middleware"
 
 
 def check_settings(**_: object) -> list[CheckMessage]:
     """Check `settings.HOLDFAST`. Sends nothing."""
-    given = {str(name).upper(): value for name, value in getattr(settings, "HOLDFAST", {}).items()}
-    if not any(given.get(it) for it in ("NODES", "SHARDS")) and not os.environ.get("HOLDFAST_NODES"):
+    said = given()
+    if not any(said.get(it) for it in ("NODES", "SHARDS")) and not os.environ.get("HOLDFAST_NODES"):
         hint = 'Set HOLDFAST = {"NODES": ["redis://a", "redis://b", "redis://c"]}, or the variable HOLDFAST_NODES.'
         return [Error("holdfast has no nodes.", hint=hint, id="holdfast.E001")]
-    if str(given.get("NODES")).lower() == "local":
+    if str(said.get("NODES")).lower() == "local":
         return []
     try:
-        nodes = len(clients.locks.urls)
+        locks = clients.locks
     except ConfigError as error:
         return [Error(error.message, id="holdfast.E002")]
+    found = []
+    nodes, ttl, longest = len(locks.urls), locks.settings.ttl, locks.settings.max_ttl
     if nodes % 2 == 0 or nodes == 1:
         hint = "Use 3 or 5 independent servers."
-        return [Warning(f"holdfast has {nodes} node(s), which gain no availability.", hint=hint, id="holdfast.W001")]
-    return []
+        found += [Warning(f"holdfast has {nodes} node(s), which gain no availability.", hint=hint, id="holdfast.W001")]
+    if ttl > longest / 3 and not said.get("MAX_TTL") and not os.environ.get("HOLDFAST_MAX_TTL"):
+        told = f"TTL is {ttl:g} s, and MAX_TTL is left at its default, {longest:g} s."
+        hint = "Set MAX_TTL to the longest TTL of any client of these nodes, and to the same value in all of them."
+        found += [Warning(told, hint=hint, id="holdfast.W002")]
+    return found
 
 
 def check_views(**_: object) -> list[CheckMessage]:

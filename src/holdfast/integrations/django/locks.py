@@ -28,12 +28,18 @@ from ...errors import ConfigError, HoldfastError
 from ...fencing.sql import FenceTable
 from ..web import Problem, Statuses, filled, problem_of
 
-__all__ = ["MARK", "Middleware", "alocks", "clients", "guard", "locked_atomic", "locked_view", "locks"]
+__all__ = ["MARK", "Middleware", "alocks", "clients", "given", "guard", "locked_atomic", "locked_view", "locks"]
 
 View = Callable[..., Any]
 
 MARK = "holdfast_lock"  # the attribute of a view that has a lock
 _LEASES = "_holdfast_leases"  # the attribute of a request that holds locks
+
+
+def given() -> dict[str, Any]:
+    """Return a copy of `settings.HOLDFAST`, with all names in capitals."""
+    return {str(name).upper(): value for name, value in getattr(settings, "HOLDFAST", {}).items()}
+
 
 clients = Clients(lambda: getattr(settings, "HOLDFAST", {}), where="settings.HOLDFAST")
 # Made at the first use. `settings.HOLDFAST` has the options of a client, in capitals.

@@ -6,13 +6,9 @@ import sys
 from argparse import REMAINDER, ArgumentParser
 from typing import Any
 
-from django.core.management import BaseCommand, CommandError, call_command
+from django.core.management import BaseCommand, call_command
 
-from .....errors import LockBusy, LockLost, NoQuorum
-from ...locks import locks
-
-# As in sysexits.h: try again later, a service is not there; and one beyond them.
-BUSY, AWAY, LOST = 75, 69, 76
+from ...commands import AWAY, BUSY, LOST, Skipped, declare, held
 
 
 class Command(BaseCommand):  # type: ignore[misc]  # (Django has no types)
@@ -26,8 +22,7 @@ class Command(BaseCommand):  # type: ignore[misc]  # (Django has no types)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("--wait", type=float, help="seconds to wait for the lock (default: for ever)")
-        parser.add_argument("--skip", action="store_true", help="exit with 0 at once if the lock is busy")
+        declare(parser)
         parser.add_argument("--name", help="the lock's name (default: manage:COMMAND)")
         parser.add_argument("command", help="the command to run")
         parser.add_argument("arguments", nargs=REMAINDER, help="its arguments")
@@ -35,24 +30,10 @@ class Command(BaseCommand):  # type: ignore[misc]  # (Django has no types)
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the command."""
         command = options["command"]
-        name = options["name"] or f"manage:{command}"
-        entered = False
         try:
-            with locks.lock(name, wait=0 if options["skip"] else options["wait"]):
-                entered = True
+            with held(options["name"] or f"manage:{command}", options["wait"], options["skip"]):
                 call_command(command, *options["arguments"], stdout=self.stdout, stderr=self.stderr)
-        except LockBusy as error:
-            if entered:
-                raise
-            if options["skip"]:
-                self.stderr.write(f"{name} is busy: {command} is not run")
-                return
-            raise CommandError(error.message, returncode=BUSY) from error
-        except NoQuorum as error:
-            if entered:
-                raise
-            raise CommandError(error.message, returncode=AWAY) from error
-        except LockLost as error:
-            raise CommandError(error.message, returncode=LOST) from error
+        except Skipped as skipped:
+            self.stderr.write(str(skipped))
         finally:
             sys.stdout.flush()

@@ -1,0 +1,1 @@
+"""An application with a slow migration, commands that run one at a time, and tests."""
