@@ -251,7 +251,8 @@ def campaign(
         for fault, parts in asked.items():
             found[fault] = Found(*map(sum, zip(*[it.result() for it in parts], strict=True)))
             it = found[fault]
-            print(f"{fault:20} {it.faults} faults, {it.lives} lives, {it.overlaps} overlaps, {it.uncaught} that no fence catches", flush=True)
+            counts = f"{it.faults} faults, {it.lives} lives, {it.overlaps} overlaps"
+            print(f"{fault:20} {counts}, {it.uncaught} that no fence catches", flush=True)
     return found
 
 

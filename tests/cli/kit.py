@@ -164,8 +164,6 @@ PLANTED: dict[str, Plant] = {
     ),
     "nobody looks after the front": Plant([("holder.py", 'self._kill("front")', "pass")], "front killed", "nobody"),
     "the command outlives the holder": Plant([("front.py", "if self._done is None:", "if False:")], "holder killed"),
-    "the holder adopts no orphans": Plant([("holder.py", "        tree.adopt()\n", "")], "front killed"),
-    "the front adopts no orphans": Plant([("front.py", "        tree.adopt()\n", "")], "holder killed"),
     "the command is reaped before its end is told": Plant(
         [("holder.py", "tree.reap(without=(self._command,))", "tree.reap()")]
     ),
@@ -180,9 +178,8 @@ PLANTED: dict[str, Plant] = {
 }
 # No faults of ours: nothing renews the lease, and to kill takes 30 ms, as on a machine that is busy.
 UNRENEWED = Plant([("works.py", 'asked: Options = {"ttl": ttl, ', 'asked = {"renew": False, "ttl": ttl, ')])
-SLOW = Plant([
-    ("tree.py", "    found = descendants(root, without)\n    for it", "    __import__('time').sleep(0.03)\n    found = descendants(root, without)\n    for it")
-])
+_FOUND = "    found = descendants(root, without)\n    for it"
+SLOW = Plant([("tree.py", _FOUND, f"    __import__('time').sleep(0.03)\n{_FOUND}")])
 # No fault of ours: the kernel does not let a command die.
 _SENT = "        os.kill(pid, number)"
 DEATHLESS = Plant([
