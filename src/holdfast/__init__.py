@@ -11,9 +11,8 @@ receive.
 from typing import TYPE_CHECKING
 
 from .base import PRIMITIVES
-from .base.decorating import RateOptions
 from .base.lease import LeaseInfo, LeaseState
-from .base.terms import ElectionOptions, Options, PermitOptions
+from .base.terms import ElectionOptions, Options, PermitOptions, RateOptions
 from .engine.crew import NodeStatus
 from .engine.record import Stats
 from .engine.roll import Straggler

@@ -8,8 +8,6 @@ Only drivers read a clock. Each driver gets its clocks when it is made, as `Sour
 above asks the driver.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

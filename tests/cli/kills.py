@@ -4,8 +4,12 @@ A live harness of real processes and real servers, so it sleeps: a process that 
 
     PYTHONPATH=tests .venv/bin/python -m cli.kills --runs 200
 
-Each class of faults is made so many times. The commands write when they lived, every 50 us, and two lives must not overlap. A
-contender is `holdfast run --ttl 1s`. Its command ignores SIGTERM, and starts a daemon that does so, too.
+Each class of faults is made so many times, in several arenas at the same time. The commands write when they lived, every 50 us,
+and two lives must not overlap. A contender is `holdfast run --ttl 1s`. Its command ignores SIGTERM, and starts a daemon that does
+so, too.
+
+In two classes lives may overlap, as `holdfast help run` says: both supervisors are stopped, or an operator takes the lock away.
+There each life must have a higher fence than the one before, so that storage refuses the late one.
 """
 
 from __future__ import annotations
@@ -20,17 +24,39 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import redis
-from cli.kit import PLANTED, SOURCE, Command, Life, beater, copied, holder_of, life, overlaps, until
+from cli.kit import PLANTED, SOURCE, Command, Life, beater, copied, life, overlaps, until
 
+from holdfast import Holdfast
 from holdfast.cli import tree
 from holdfast.embedded import Nodes
 
 CONTENDERS = 3
 TTL = 1.0
-PAUSE = 3.0  # seconds for which something is stopped
+LONGER = 1.5 * TTL  # seconds: no lease that is not renewed lasts so long
+AFTER = 0.3  # seconds for which two commands could live at once, after the second one began
+NAME = "contended"
+
+
+class Found(NamedTuple):
+    """What one class of faults has shown.
+
+    Attributes:
+        faults: How many were made.
+        lives: How many commands lived.
+        overlaps: How many lives overlapped the next one.
+        uncaught: How many had no higher fence than the one before.
+    """
+
+    faults: int = 0
+    lives: int = 0
+    overlaps: int = 0
+    uncaught: int = 0
 
 
 class NobodyGetsIt(Exception):
@@ -53,8 +79,8 @@ class Contender:
         while not self.arena.over.is_set():
             run += 1
             self.file = self.arena.folder / f"life-{self.number}-{run}"
-            words = ("run", "--ttl", f"{TTL}s", "--kill-after", "100ms", "contended", "--")
-            words = (*words, self.arena.beater, str(self.file), "term", "twin")
+            words = ("run", "--ttl", f"{TTL}s", "--kill-after", "100ms", NAME, "--")
+            words = (*words, self.arena.beater, str(self.file), "term", "twin", *self.arena.manners)
             with self.arena.command.started(*words, stderr=subprocess.DEVNULL) as self.process:
                 self.codes.append(self.process.wait())
 
@@ -70,8 +96,8 @@ class Contender:
 class Arena:
     """The nodes, the contenders, and the faults."""
 
-    def __init__(self, folder: Path, source: Path = SOURCE) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, source: Path = SOURCE, manners: tuple[str, ...] = ()) -> None:
+        self.folder, self.manners = folder, manners
         self.nodes = Nodes(3).start()
         self.command = Command(folder, {**self.nodes.environment, "HOLDFAST_MAX_TTL": str(TTL)}, source)
         self.beater = beater(folder)
@@ -112,19 +138,32 @@ class Arena:
 
     def harm(self, fault: str, chance: random.Random) -> None:
         """Wait for a holder, make the fault, and wait for the next holder."""
-        victim = until(self.running)
-        file = victim.file
-        time.sleep(chance.random() * 0.4)
-        front = victim.process.pid
-        FAULTS[fault](self, front, holder_of(front))
+        while True:
+            victim = until(self.running)
+            time.sleep(chance.random() * 0.4)
+            front, began = victim.process.pid, life(victim.file)
+            below = tree.children(front)
+            if began is not None and len(below) == 1 and tree.children(below[0]):
+                break
+            # It has ended meanwhile: another one has the lock.
+        self.began = began.first
+        {**FAULTS, **QUIET}[fault](self, front, below[0])
         if fault not in KEEPS:
-            began = life(file)
-            assert began is not None
-            deadline = time.monotonic() + 30
-            while not any(it.first > began.first for it in self.lives()):
-                if time.monotonic() > deadline:
-                    raise NobodyGetsIt(fault)
-                time.sleep(0.01)
+            self.next_one()
+
+    def next_one(self) -> None:
+        """Wait until a later command lives than the one that lived when the fault was made."""
+        deadline = time.monotonic() + 30
+        while not any((found := life(it.file)) is not None and found.first > self.began for it in self.contenders):
+            if time.monotonic() > deadline:
+                raise NobodyGetsIt
+            time.sleep(0.005)
+
+    def take(self) -> None:
+        """Take the lock away, as an operator does."""
+        with Holdfast(*self.nodes.urls, fresh=self.nodes.run_ids, max_ttl=TTL, ttl=TTL) as locks:
+            locks.ready()
+            locks.force_release(NAME, "a test")
 
     def cut(self) -> None:
         """Cut every connection to every node."""
@@ -136,7 +175,7 @@ class Arena:
 def _frozen(arena: Arena, front: int, holder: int) -> None:
     for it in (0, 1):
         arena.nodes.freeze(it)
-    time.sleep(2 * TTL)
+    time.sleep(LONGER)
     for it in (0, 1):
         arena.nodes.thaw(it)
 
@@ -144,13 +183,24 @@ def _frozen(arena: Arena, front: int, holder: int) -> None:
 def _restarted(arena: Arena, front: int, holder: int) -> None:
     for it in (0, 1):
         arena.nodes.restart(it)
-    time.sleep(TTL + 2.0)
 
 
-def _stopped(pid: int) -> None:
-    tree.send(pid, signal.SIGSTOP)
-    time.sleep(PAUSE)
-    tree.send(pid, signal.SIGCONT)
+def _stopped(arena: Arena, *pids: int) -> None:
+    """Stop them until somebody else has had the lock for a while."""
+    for it in pids:
+        tree.send(it, signal.SIGSTOP)
+    try:
+        arena.next_one()
+        time.sleep(AFTER)
+    finally:
+        for it in pids:
+            tree.send(it, signal.SIGCONT)
+
+
+def _suspended(front: int) -> None:
+    tree.send(front, signal.SIGSTOP)
+    time.sleep(LONGER)
+    tree.send(front, signal.SIGCONT)
 
 
 FAULTS: dict[str, Callable[[Arena, int, int], None]] = {
@@ -159,34 +209,70 @@ FAULTS: dict[str, Callable[[Arena, int, int], None]] = {
     "connections cut": lambda arena, front, holder: arena.cut(),
     "holder killed": lambda arena, front, holder: tree.send(holder, signal.SIGKILL),
     "front killed": lambda arena, front, holder: tree.send(front, signal.SIGKILL),
-    "holder stopped": lambda arena, front, holder: _stopped(holder),
-    "front stopped": lambda arena, front, holder: _stopped(front),
+    "holder stopped": lambda arena, front, holder: _stopped(arena, holder),
+    "front stopped": lambda arena, front, holder: _suspended(front),
+    "both stopped": lambda arena, front, holder: _stopped(arena, front, holder),
+    "lock taken": lambda arena, front, holder: arena.take(),
+    "command ends": lambda arena, front, holder: None,
     "command killed": lambda arena, front, holder: tree.send(tree.children(holder)[0], signal.SIGKILL),
 }
+# Of a command that renews nothing: `UNRENEWED` in the kit.
+QUIET: dict[str, Callable[[Arena, int, int], None]] = {"lease runs out": lambda arena, front, holder: None}
 KEEPS = {"front stopped", "connections cut"}  # the holder keeps the lock
+# Lives may overlap, and the fence has to tell them apart.
+FENCED = {"both stopped", "lock taken"}
+MANNERS = {"command ends": ("ends",)}
 
 
-def campaign(folder: Path, faults: list[str], runs: int, seed: int, source: Path = SOURCE) -> dict[str, int]:
+def campaign(
+    folder: Path, faults: list[str], runs: int, seed: int, source: Path = SOURCE, at_once: int = 1
+) -> dict[str, Found]:
     """Make each fault so many times.
 
-    Returns:
-        For each fault, how many lives overlapped while it was made.
+    Args:
+        folder: Where files may be.
+        faults: The classes.
+        runs: How many faults of each.
+        seed: Decides when they are made.
+        source: Where the package is.
+        at_once: How many arenas there are at the same time. Each class is shared out among as many.
     """
-    chance = random.Random(seed)
-    found = {}
-    for fault in faults:
-        place = folder / fault.replace(" ", "-")
-        place.mkdir(parents=True)
-        arena = Arena(place, source)
-        try:
-            for _ in range(runs):
-                arena.harm(fault, chance)
-        finally:
-            arena.close()
-        lives = arena.lives()
-        found[fault] = len(overlaps(lives))
-        print(f"{fault:20} {runs} faults, {len(lives)} lives, {found[fault]} overlaps", flush=True)
+    shares = [runs // at_once + (it < runs % at_once) for it in range(at_once)]
+    with ThreadPoolExecutor(at_once) as pool:
+        asked = {
+            fault: [
+                pool.submit(_share, folder / f"{fault.replace(' ', '-')}-{number}", fault, share, f"{seed} {fault} {number}", source)
+                for number, share in enumerate(shares)
+                if share
+            ]
+            for fault in faults
+        }
+        found = {}
+        for fault, parts in asked.items():
+            found[fault] = Found(*map(sum, zip(*[it.result() for it in parts], strict=True)))
+            it = found[fault]
+            counts = f"{it.faults} faults, {it.lives} lives, {it.overlaps} overlaps"
+            print(f"{fault:20} {counts}, {it.uncaught} that no fence catches", flush=True)
     return found
+
+
+def _share(place: Path, fault: str, runs: int, seed: str, source: Path) -> Found:
+    """Make a fault so many times in one arena."""
+    chance = random.Random(seed)
+    place.mkdir(parents=True)
+    arena = Arena(place, source, MANNERS.get(fault, ()))
+    try:
+        for _ in range(runs):
+            arena.harm(fault, chance)
+    finally:
+        arena.close()
+    lives = sorted(arena.lives())
+    return Found(runs, len(lives), len(overlaps(lives)), sum(a.fence >= b.fence for a, b in pairwise(lives)))
+
+
+def wrong(found: dict[str, Found]) -> list[str]:
+    """The classes of faults in which something happened that must not."""
+    return [fault for fault, it in found.items() if it.uncaught or (it.overlaps and fault not in FENCED)]
 
 
 def main() -> int:
@@ -195,13 +281,16 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20, help="faults of each class (default 20)")
     parser.add_argument("--fault", action="append", choices=FAULTS, help="only this class; may be repeated")
     parser.add_argument("--plant", choices=PLANTED, help="plant a fault into a copy of the command, which has to be found")
+    parser.add_argument("--at-once", type=int, default=4, help="arenas at the same time (default 4)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     options = parser.parse_args()
     print(f"seed {options.seed}")
     with tempfile.TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as folder:
         source = copied(Path(folder), PLANTED[options.plant]) if options.plant else SOURCE
-        found = campaign(Path(folder), options.fault or list(FAULTS), options.runs, options.seed, source)
-    return int(any(found.values()))
+        found = campaign(Path(folder), options.fault or list(FAULTS), options.runs, options.seed, source, options.at_once)
+    if bad := wrong(found):
+        print(f"commands lived at the same time: {', '.join(bad)}")
+    return int(bool(bad))
 
 
 if __name__ == "__main__":

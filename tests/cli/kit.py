@@ -164,6 +164,10 @@ PLANTED: dict[str, Plant] = {
     ),
     "nobody looks after the front": Plant([("holder.py", 'self._kill("front")', "pass")], "front killed", "nobody"),
     "the command outlives the holder": Plant([("front.py", "if self._done is None:", "if False:")], "holder killed"),
+    "the command is reaped before its end is told": Plant(
+        [("holder.py", "tree.reap(without=(self._command,))", "tree.reap()")]
+    ),
+    "no margin": Plant([("job.py", "return max(MARGIN, self.ttl / SHARE)", "return 0.0")], "lease runs out"),
     "nobody looks at the clock": Plant(
         [("holder.py", "if lease is None or self._phase not in (Phase.RUNNING, Phase.LEFT):", "if True:")]
     ),
@@ -172,6 +176,10 @@ PLANTED: dict[str, Plant] = {
     ),
     "the lock of what does not die is released": Plant([("holder.py", "                lease.leave()\n", "                pass\n")]),
 }
+# No faults of ours: nothing renews the lease, and to kill takes 30 ms, as on a machine that is busy.
+UNRENEWED = Plant([("works.py", 'asked: Options = {"ttl": ttl, ', 'asked = {"renew": False, "ttl": ttl, ')])
+_FOUND = "    found = descendants(root, without)\n    for it"
+SLOW = Plant([("tree.py", _FOUND, f"    __import__('time').sleep(0.03)\n{_FOUND}")])
 # No fault of ours: the kernel does not let a command die.
 _SENT = "        os.kill(pid, number)"
 DEATHLESS = Plant([

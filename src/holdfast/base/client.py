@@ -24,7 +24,7 @@ from ..recipes.exclusive import LONGEST
 from ..recipes.semaphore import Slots
 from ..wire.address import masked
 from . import environment, spreading
-from .decorating import Choice, Kind, Name, RateOptions, keyed, named
+from .decorating import Choice, Kind, Name, keyed, named
 from .lease import LeaseInfo
 from .lock import Lock
 from .observing import Observer, Observers
@@ -32,20 +32,18 @@ from .rwlock import RWLock
 from .shards import Shards
 from .spreading import ShardNodes
 from .surrounding import Around
-from .terms import ElectionOptions, LockTerms, Options, PermitOptions, allow, locks, side, terms
+from .terms import ElectionOptions, LockTerms, Options, PermitOptions, RateOptions, allow, locks, side, terms
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
     from ..embedded import Nodes
     from ..recipes.inspection import LockStatus
-    from .election import Election
     from .fill import FillOptions, FillTerms
-    from .latch import Barrier, Latch, LatchTerms
-    from .once import Once, OnceOptions, OnceTerms
-    from .rate import Rate, RateTerms
+    from .latch import LatchTerms
+    from .once import OnceOptions, OnceTerms
+    from .rate import RateTerms
     from .repair import Repaired
-    from .semaphore import Semaphore
     from .survey import Survey
 
 # Shards: the name of each, if it has one, and the addresses of its nodes.
@@ -55,12 +53,12 @@ L = TypeVar("L", bound=Lock[Any])
 # Decorators: one that raises LockBusy, and one that skips the call.
 D = TypeVar("D")
 S = TypeVar("S")
-R = TypeVar("R", bound="Rate")
-E = TypeVar("E", bound="Election[Any]")
-O = TypeVar("O", bound="Once")  # noqa: E741 (the first letter of Once)
-A = TypeVar("A", bound="Latch")
-B = TypeVar("B", bound="Barrier")
-M = TypeVar("M", bound="Semaphore[Any]")
+R = TypeVar("R")
+E = TypeVar("E")
+O = TypeVar("O")  # noqa: E741 (the first letter of Once)
+A = TypeVar("A")
+B = TypeVar("B")
+M = TypeVar("M")
 F = TypeVar("F", bound=Callable[..., Any])  # what is decorated
 
 

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import cache, cached_property, partialmethod, wraps
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .. import checks
-from ..checks import Seconds
 from ..errors import ConfigError, Misuse, NotHeld
 from .lease import Lease, LeaseState
 
@@ -35,15 +34,6 @@ Choice = Callable[[Function], LockOf]  # the same, once it is known which functi
 # Stands for the function where a decorator is called without one.
 NOTHING: Any = None
 Name = str | Callable[..., str]  # a template, or a function of the call's arguments
-
-
-class RateOptions(TypedDict, total=False):
-    """The options that `rate` and `limited` have in common, except for `key`, for type checkers."""
-
-    algorithm: Literal["gcra", "fixed window"]
-    burst: int | None
-    wait: Seconds | None
-    fail_open: bool
 
 
 # ------------------------------------------------ the current lease
@@ -363,10 +353,10 @@ def _check_fields(template: str, function: Function, signature: inspect.Signatur
 class _Anything:
     """Stands for every argument while a template is tried out."""
 
-    def __getattr__(self, name: str) -> _Anything:
+    def __getattr__(self, name: str) -> Self:
         return self
 
-    def __getitem__(self, key: object) -> _Anything:
+    def __getitem__(self, key: object) -> Self:
         return self
 
     def __format__(self, spec: str) -> str:

@@ -3,8 +3,6 @@
 Knows a claim's state and its driver's clock. Must not know threads, tasks or nodes.
 """
 
-from __future__ import annotations
-
 import enum
 import weakref
 from abc import ABC, abstractmethod
@@ -92,7 +90,7 @@ class Lease(ABC):
     )  # fmt: skip
 
     def __init__(
-        self, terms: LockTerms, settings: Settings, clock: Callable[[], float], above: Lease | None = None
+        self, terms: LockTerms, settings: Settings, clock: Callable[[], float], above: Self | None = None
     ) -> None:
         self._terms, self._settings = terms, settings
         # The driver's clock.

@@ -3,25 +3,21 @@
 Knows options. Must not know who will use them, or how.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from .. import checks
 from ..checks import Seconds
 from ..core.command import Recipe
 from ..core.demand import Demand
+from ..drivers.threads import Cancel
 from ..engine.settings import SHORTEST, Settings, lease_of
 from ..errors import ConfigError
 from ..recipes.exclusive import Exclusive
 from ..recipes.readwrite import ReadWrite
 from ..recipes.semaphore import Slots
-
-if TYPE_CHECKING:
-    from ..drivers.threads import Cancel
 
 LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can count
 
@@ -72,6 +68,15 @@ class PermitOptions(ElectionOptions, total=False):
     count: int
     fail_open: bool
     note: str | None
+
+
+class RateOptions(TypedDict, total=False):
+    """The options that `rate` and `limited` have in common, except for `key`, for type checkers."""
+
+    algorithm: Literal["gcra", "fixed window"]
+    burst: int | None
+    wait: Seconds | None
+    fail_open: bool
 
 
 class LockTerms(NamedTuple):

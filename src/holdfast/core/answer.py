@@ -3,8 +3,6 @@
 Knows the form of an answer. Must not know what follows from it: `vote` and `claim` do.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from .ticket import FENCE

@@ -3,8 +3,6 @@
 Knows numbers. Must not know names, nodes or clocks.
 """
 
-from __future__ import annotations
-
 from math import inf
 from typing import NamedTuple
 

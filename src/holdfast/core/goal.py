@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..errors import ConfigError
 from .claim import Claim, State
@@ -50,7 +50,11 @@ class Some(Sequence[Recipe]):
         """Return what to warn of, if another client has noted another number; else nothing."""
 
 
-T = TypeVar("T", bound="Claim | Goal")
+if TYPE_CHECKING:
+    T = TypeVar("T", bound="Claim | Goal")
+else:
+    # A type in quotes is compiled when this module is loaded, which takes longer than to load it.
+    T = TypeVar("T")
 
 
 class Several(Generic[T]):

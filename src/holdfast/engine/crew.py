@@ -4,8 +4,6 @@ Knows lanes and claims. Must not know sockets, threads, tasks or clocks. `Crew.r
 drivers have to do.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, partial

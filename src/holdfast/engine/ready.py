@@ -3,8 +3,6 @@
 Knows claims, rounds and events. Must not know who waits for them, or how bytes are sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple

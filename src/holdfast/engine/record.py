@@ -5,8 +5,6 @@ for several names or permits under one ticket, and the lease it gets. Must not k
 listens.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime

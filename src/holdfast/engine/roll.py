@@ -14,8 +14,6 @@ inbox, a node keeps the `owner` of its client. A node forgets that sooner, three
 client signed for the last time.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Sequence
 from math import inf

@@ -3,8 +3,6 @@
 Knows limits and defaults. Must not know the environment or where a value came from.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Collection, Iterable
 from datetime import timedelta

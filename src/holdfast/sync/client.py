@@ -40,10 +40,15 @@ if TYPE_CHECKING:
     from .semaphore import Semaphore
     from .survey import Survey
 
+    _Client = client.Client[Lock, Locked, Skipping, Rate, Election, Once, Latch, Barrier, Semaphore]
+else:
+    # What has no name yet would be compiled as text, which takes longer than to load this module.
+    _Client = client.Client
+
 T = TypeVar("T")
 
 
-class Holdfast(client.Client[Lock, Locked, Skipping, "Rate", "Election", "Once", "Latch", "Barrier", "Semaphore"]):
+class Holdfast(_Client):
     __doc__ = client.Client.__doc__
     _locked = Locked
     _skipping = Skipping
