@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from .. import Holdfast, aio
+from .. import Holdfast, Node, aio
 from ..errors import ConfigError
-from ..node import Node
 
 C = TypeVar("C", Holdfast, aio.Holdfast)
 _lock = threading.Lock()

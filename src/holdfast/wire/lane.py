@@ -43,6 +43,9 @@ UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)
 OPTIONAL = ("CLIENT SETNAME", "CLIENT SETINFO", "CLIENT TRACKING", "CLIENT CACHING")
 # The first bytes from a server that expects TLS and got none.
 TLS_ALERT = b"\x15\x03"
+# A primary without enough replicas may have been replaced. Where the node is will be asked again
+# after as many seconds.
+DOUBTED = 10.0
 # Errors after which the connection has to start over.
 ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")
 # Redis 6.2 puts its own words before the error code of a command that a script has called.
@@ -394,7 +397,7 @@ class Lane(Generic[Q]):
                 else:
                     if type(reply) is Refusal:
                         reply = Refusal(readable(str(reply)))
-                        self.bad = _ends(reply, self.address.moves)
+                        self.bad = _ends(reply, self.address.moves, now - self._opened >= DOUBTED)
                     # A type checker does not see that it is no Greeting here.
                     listener.heard(node, question, reply, now)  # type: ignore[arg-type]
         finally:
@@ -563,6 +566,11 @@ class Lane(Generic[Q]):
             text = reply if isinstance(reply, str) else reply.decode("utf-8", "replace")
             lines = (it.partition(":") for it in text.splitlines())
             self.facts.update((key, readable(value)) for key, _, value in lines if key in FACTS)
+            if _mode(self.facts) == "sentinel":
+                # It would refuse the next questions, in words that do not say why.
+                self.bad = ConfigError(
+                    "it is a Sentinel: write redis+sentinel://host:26379/NAME for the group that it watches"
+                )
         elif word == "TIME":
             time = _time(reply)
             if time is None:
@@ -628,8 +636,6 @@ class Lane(Generic[Q]):
             return ConfigError(
                 f"its server is {version or 'of no known version'}: Redis 6.2 or Valkey 7.2 is the oldest that works"
             )
-        if _mode(facts) == "sentinel":
-            return ConfigError("it is a Sentinel: write redis+sentinel://host:26379/NAME for the group that it watches")
         if facts.get("role") != "master":
             if self.address.moves:
                 # A failover is under way, or who was asked does not know of it yet.
@@ -814,10 +820,11 @@ def _refused(word: str, told: str) -> Exception:
     return ConfigError(f"{advice}: {told}")
 
 
-def _ends(refusal: Exception, moves: bool) -> Exception | None:
+def _ends(refusal: Exception, moves: bool, doubted: bool) -> Exception | None:
     """Why the connection has to end after a node refused a command, if it has to.
 
-    `moves`: the node's place is found before each connection.
+    `moves`: the node's place is found before each connection. `doubted`: that was so long ago that
+    another server may be there by now.
     """
     told = str(refusal)
     # Restarted behind a proxy, flushed, or not ready.
@@ -825,7 +832,7 @@ def _ends(refusal: Exception, moves: bool) -> Exception | None:
         return refusal
     if moves and READ_ONLY.search(told):
         return ConnectionError(f"it has become a replica: {_ASKED_AGAIN}: {told}")
-    if moves and DESERTED.search(told):
+    if moves and doubted and DESERTED.search(told):
         # It may have been replaced without having heard of it.
         return ConnectionError(f"it has too few replicas: {_ASKED_AGAIN}: {told}")
     if READ_ONLY.search(told):
