@@ -203,10 +203,10 @@ def run(plan: Plan, folder: Path, say: bool = False) -> Outcome:
         for it in cells:
             until(lambda it=it: len(it.windows()) > WORKERS, f"cell {it.number} works")  # type: ignore[misc]  # (mypy knows no type of a default in a lambda)
         threads = [threading.Thread(target=_rounds, args=(it, watch, plan, outcome, lock, say)) for it in cells]
-        for it in threads:
-            it.start()
-        for it in threads:
-            it.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     finally:
         for cell in cells:
             outcome.wrong += cell.stop()

@@ -227,7 +227,8 @@ class Watch:
             group.primary = primary
         links = sentinel.ask("SENTINEL", "REPLICAS", group.name)
         well = sum(dict(zip(it[::2], it[1::2], strict=True))["flags"] == "slave" for it in links)
-        return facts["port"] == str(group.primary.port) and facts["flags"] == "master" and facts["num-other-sentinels"] == "2" and well == 2
+        known = facts["port"], facts["flags"], facts["num-other-sentinels"], well
+        return known == (str(group.primary.port), "master", "2", 2)
 
     def close(self) -> None:
         """End all."""

@@ -38,7 +38,7 @@ class Wire:
         assert task is not None
         task.set_name("open")
         self._tasks.add(task)
-        other = None
+        other: asyncio.StreamWriter | None = None
         try:
             there, other = await asyncio.open_connection("127.0.0.1", self._server)
             whose: list[bytes] = []
@@ -47,8 +47,8 @@ class Wire:
             try:
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for it in both:
-                    it.cancel()
+                for way in both:
+                    way.cancel()
         except (OSError, asyncio.CancelledError):
             pass
         finally:

@@ -81,7 +81,7 @@ def primary(address: Address, context: SSLContext | None, patience: float) -> tu
 
 
 def _converse(talks: Sequence[_Talk], enough: int, until: float) -> None:
-    """Talk with all at the same time, until as many know the group, all have ended, or it is late."""
+    """Talk with all at once, until as many know the group, all have ended, or it is late."""
     poll = select.poll()
     by_file = {}
     for talk in talks:

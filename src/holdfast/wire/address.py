@@ -274,7 +274,8 @@ def parse(url: object) -> Address:
     raise ConfigError(complaint)
 
 
-def _read(url: object) -> Address:
+def _checked(url: object) -> tuple[str, str, str]:
+    """Return a text that may be an address, what an error may show of it, and its scheme."""
     if not isinstance(url, str):
         kind = type(url).__name__
         hint = ": decode it, address.decode()" if isinstance(url, bytes | bytearray) else ""
@@ -297,6 +298,11 @@ def _read(url: object) -> Address:
         raise ConfigError(
             f"{shown!r} is no address of a node: there is white space in it, or a control character; write them as %20"
         )
+    return url, shown, scheme
+
+
+def _read(given: object) -> Address:
+    url, shown, scheme = _checked(given)
     watched = scheme.endswith(_WATCHED)
     sentinels, url = _sentinels(url, shown) if watched else ((), url)
     parts = _split(url, shown)

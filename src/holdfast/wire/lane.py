@@ -563,14 +563,7 @@ class Lane(Generic[Q]):
             product = reply.get(b"server", b"")
             self._product = readable(product.decode("ascii", "replace")) if isinstance(product, bytes) else ""
         elif word == "INFO" and isinstance(reply, bytes | str):
-            text = reply if isinstance(reply, str) else reply.decode("utf-8", "replace")
-            lines = (it.partition(":") for it in text.splitlines())
-            self.facts.update((key, readable(value)) for key, _, value in lines if key in FACTS)
-            if _mode(self.facts) == "sentinel":
-                # It would refuse the next questions, in words that do not say why.
-                self.bad = ConfigError(
-                    "it is a Sentinel: write redis+sentinel://host:26379/NAME for the group that it watches"
-                )
+            self._informed(reply if isinstance(reply, str) else reply.decode("utf-8", "replace"))
         elif word == "TIME":
             time = _time(reply)
             if time is None:
@@ -597,6 +590,16 @@ class Lane(Generic[Q]):
                 self.wake = inf
                 self._excused = now
                 self._repeat(now)
+
+    def _informed(self, text: str) -> None:
+        """Keep what one section of INFO says."""
+        lines = (it.partition(":") for it in text.splitlines())
+        self.facts.update((key, readable(value)) for key, _, value in lines if key in FACTS)
+        if _mode(self.facts) == "sentinel":
+            # It would refuse the next questions, in words that do not say why.
+            self.bad = ConfigError(
+                "it is a Sentinel: write redis+sentinel://host:26379/NAME for the group that it watches"
+            )
 
     def _introduced(self, now: float) -> None:
         """Everything is known of the server: may it be used at all?
