@@ -40,6 +40,7 @@ FLOORS: dict[str, float] = {
     "clock": 2.5,  # the one that is no value: for drivers and faces
     "living": 2.5,  # a set that threads may change while it is looked through
     "lent": 2.5,  # what a client of another library says of its server
+    "node": 2.7,  # one node as a program describes it, also from such a client
     "folders": 2.5,  # where Unix sockets may be, for nodes of our own
     "drivers": 3,
     "drivers.threads": 3,

@@ -11,8 +11,8 @@ import redis
 import redis.asyncio
 from redis.credentials import CredentialProvider
 
-from holdfast import ConfigError, Holdfast
-from holdfast.lent import Place, access, place
+from holdfast import ConfigError, Holdfast, Node
+from holdfast.lent import Place, place
 
 
 class Rotating(CredentialProvider):
@@ -47,27 +47,28 @@ def test_the_address_is_the_client_s_and_its_password_is_not_in_it(address: str)
     assert (found.address, found.login) == (address, None)
     assert (found.tls is not None) == address.startswith("rediss")
     node = Holdfast(address).nodes()[0].node
-    assert Holdfast(found.address, **access([found])).nodes()[0].node == node
+    assert Holdfast(Node.of(CLIENTS[address])).nodes()[0].node == node
 
 
 @pytest.mark.parametrize("user", ["", "ada"])
 def test_a_user_and_a_password_are_said_when_they_are_asked_for(user: str) -> None:
     found = place(redis.Redis("db", username=user or None, password="p@ss/word"))
     assert "p@ss" not in found.address
-    assert access([found])["credentials"](found.address) == (user, "p@ss/word")
+    assert found.login is not None
+    assert found.login(found.address) == (user, "p@ss/word")
 
 
 def test_each_node_has_its_own_login() -> None:
-    places = [place(redis.Redis("a", password="one")), place(redis.Redis("b"))]
-    asked = access(places)["credentials"]
-    assert [asked(it.address) for it in places] == [("", "one"), ("", "")]
-    with Holdfast(*(it.address for it in places), "redis://c", **access(places)) as locks:
-        assert [it.node for it in locks.nodes()][:2] == [it.address for it in places]
+    nodes = [Node.of(redis.Redis("a", password="one")), Node.of(redis.Redis("b"))]
+    assert [it.credentials and it.credentials(it.label) for it in nodes] == [("", "one"), None]
+    with Holdfast(*nodes, "redis://c") as locks:
+        assert [it.node for it in locks.nodes()][:2] == [it.label for it in nodes]
 
 
 def test_a_provider_is_asked_each_time() -> None:
     provider = Rotating()
-    ask = access([place(redis.Redis("db", credential_provider=provider))])["credentials"]
+    ask = place(redis.Redis("db", credential_provider=provider)).login
+    assert ask is not None
     assert provider.asked == 0
     assert [ask("redis://db:6379"), ask("redis://db:6379")] == [("ada", "secret1"), ("ada", "secret2")]
     login = place(redis.Redis("db", credential_provider=Rotating(alone=True))).login
@@ -103,22 +104,29 @@ def test_tls_is_as_the_client_has_it() -> None:
     assert place(redis.Redis("db")).context() is None
 
 
-def test_places_that_differ_in_tls_are_refused() -> None:
-    one, other = (place(redis.Redis("db", ssl=True, ssl_check_hostname=it)) for it in (True, False))
-    assert access([one, one])["ssl"] is not None
-    with pytest.raises(ConfigError, match="TLS"):
-        access([one, other])
+def test_nodes_may_differ_in_tls() -> None:
+    nodes = [Node.of(redis.Redis(it, ssl=True, ssl_check_hostname=it == "a")) for it in ("a", "b")]
+    assert [it.ssl is not None and it.ssl.check_hostname for it in nodes] == [True, False]
+    Holdfast(*nodes).close()
 
 
 class Strange(redis.Connection):
     """A connection of a user's own."""
 
 
+def different() -> redis.Redis:
+    """A client with Sentinels that ask for different passwords."""
+    found = redis.Sentinel([("a", 26379)])
+    found.sentinels.append(redis.Redis("b", 26379, password="other"))
+    return found.master_for("it")
+
+
 def test_what_holdfast_cannot_follow_is_refused_by_its_name() -> None:
     cases: dict[str, Any] = {
         "redis_connect_func": redis.Redis("db", redis_connect_func=print),
         "Strange": redis.Redis(connection_pool=redis.ConnectionPool(connection_class=Strange)),
-        "Sentinel": redis.Sentinel([("a", 26379)]).master_for("it"),
+        "replicas": redis.Sentinel([("a", 26379)]).slave_for("it"),
+        "different passwords": different(),
         "no client": object(),
     }
     for word, client in cases.items():

@@ -36,6 +36,7 @@ from .errors import (
     WrongProcess,
 )
 from .later import later
+from .node import Node
 from .sync import Holdfast, Lease, Lock, RWLock, current
 from .version import VERSION as __version__
 
@@ -90,6 +91,7 @@ __all__ = [
     "LockStatus",
     "Misuse",
     "NoQuorum",
+    "Node",
     "NodeStatus",
     "NodeView",
     "NotAcquired",

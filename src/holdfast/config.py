@@ -17,6 +17,7 @@ from .aio import Holdfast as AsyncHoldfast
 from .base import spreading
 from .base.client import CLIENT_OPTIONS
 from .errors import ConfigError
+from .node import Node
 from .sync import Holdfast
 from .wire.address import Url
 
@@ -184,8 +185,8 @@ def _nodes(value: object, name: str) -> Any:
             return LOCAL
         found = spreading.listed(Url(value))
         return found if len(found) > 1 else spreading.only(found)
-    if isinstance(value, list | tuple) and all(isinstance(it, str) for it in value):
-        return list(map(Url, value))
+    if isinstance(value, list | tuple) and all(isinstance(it, str | Node) for it in value):
+        return [Url(it) if isinstance(it, str) else it for it in value]
     raise ConfigError(f"{name} is a list of addresses, or a text with commas between them, not {checks.shown(value)}")
 
 

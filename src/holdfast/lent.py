@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from .errors import ConfigError
 
-__all__ = ["Login", "Place", "access", "place"]
+__all__ = ["Login", "Place", "place"]
 
 # The names of its server's node -> (user, password), or an awaitable of both.
 Login = Callable[[str], Any]
@@ -53,11 +53,14 @@ class Place(NamedTuple):
         address: The address, without user and password.
         login: Says user and password, before each connection. None if the server needs none.
         tls: The settings of TLS, by name. None without TLS.
+        sentinel_login: User and password for the Sentinels that know where the server is. None
+            without a password, and without Sentinels.
     """
 
     address: str
     login: Login | None
     tls: Mapping[str, Any] | None
+    sentinel_login: tuple[str, str] | None = None
 
     def context(self) -> ssl.SSLContext | None:
         """Return the TLS context that these settings describe. None without TLS."""
@@ -82,8 +85,6 @@ def place(client: Any) -> Place:
     settings: dict[str, Any] | None = getattr(pool, "connection_kwargs", None)
     if pool is None or settings is None:
         raise _unfit(client, "is no client of one server by redis-py or valkey-py")
-    if hasattr(pool, "sentinel_manager"):
-        raise _unfit(client, "finds its server by Sentinel, which holdfast does not do")
     connection = pool.connection_class
     if connection.__module__.partition(".")[0] not in _LIBRARIES:
         raise _unfit(client, f"has connections of its own kind ({connection.__qualname__})")
@@ -93,40 +94,39 @@ def place(client: Any) -> Place:
         _log.debug("holdfast does not use these settings of %s: %s", type(client).__qualname__, ", ".join(left))
     secure = any(it.__name__ == "SSLConnection" for it in connection.__mro__)
     tls = {it: settings[it] for it in _TLS if settings.get(it) is not None} if secure else None
-    return Place(_address(settings, secure), _login(settings, ".asyncio" in connection.__module__), tls)
+    login = _login(settings, ".asyncio" in connection.__module__)
+    if (manager := getattr(pool, "sentinel_manager", None)) is None:
+        return Place(_address(settings, secure), login, tls)
+    if not pool.is_master:
+        raise _unfit(client, "asks replicas, which grant no locks: take the client of master_for()")
+    known = [dict(it.connection_pool.connection_kwargs) for it in manager.sentinels]
+    if any(_sentinel_login(it) != _sentinel_login(known[0]) for it in known):
+        raise _unfit(client, "has Sentinels with different passwords")
+    return Place(_watched(settings, secure, known, pool.service_name), login, tls, _sentinel_login(known[0]))
 
 
-def access(places: Iterable[Place]) -> dict[str, Any]:
-    """Return the options `credentials` and `ssl` with which a client of holdfast connects to these.
+def _watched(settings: Mapping[str, Any], secure: bool, known: Sequence[Mapping[str, Any]], group: str) -> str:
+    """Return the address of a server that these Sentinels know."""
+    where = ",".join(_where(it.get("host") or "localhost", it.get("port") or 26379) for it in known)
+    database = int(settings.get("db") or 0)
+    return f"redis{'s' if secure else ''}+sentinel://{where}/{quote(group)}{f'/{database}' if database else ''}"
 
-    Args:
-        places: The places of all nodes.
 
-    Returns:
-        The options, by name. Empty without users, passwords and TLS.
-
-    Raises:
-        ConfigError: The places differ in their settings of TLS.
-    """
-    places, found = tuple(places), dict[str, Any]()
-    logins = {it.address: it.login for it in places if it.login is not None}
-    if logins:
-        found["credentials"] = lambda node: logins[node](node) if node in logins else ("", "")
-    secure = [it for it in places if it.tls is not None]
-    if any(it.tls != secure[0].tls for it in secure):
-        raise ConfigError("these clients have different settings of TLS, and holdfast has one for all nodes")
-    if secure:
-        found["ssl"] = secure[0].context()
-    return found
+def _sentinel_login(settings: Mapping[str, Any]) -> tuple[str, str] | None:
+    password = settings.get("password")
+    return (settings.get("username") or "", password) if password else None
 
 
 def _address(settings: Mapping[str, Any], secure: bool) -> str:
     database = int(settings.get("db") or 0)
     if path := settings.get("path"):
         return f"unix://{quote(path)}{f'?db={database}' if database else ''}"
-    host, port = settings.get("host") or "localhost", settings.get("port") or 6379
-    where = f"[{quote(host, safe=':')}]" if ":" in host else host
-    return f"redis{'s' if secure else ''}://{where}:{port}{f'/{database}' if database else ''}"
+    where = _where(settings.get("host") or "localhost", settings.get("port") or 6379)
+    return f"redis{'s' if secure else ''}://{where}{f'/{database}' if database else ''}"
+
+
+def _where(host: str, port: int) -> str:
+    return f"[{quote(host, safe=':')}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _login(settings: Mapping[str, Any], waits: bool) -> Login | None:
@@ -172,5 +172,6 @@ def _context(tls: Mapping[str, Any]) -> ssl.SSLContext:
 def _unfit(client: Any, why: str) -> ConfigError:
     kind = type(client)
     return ConfigError(
-        f"{kind.__module__}.{kind.__qualname__} {why}. Name the address of the server: configure(client, nodes=[...])"
+        f"{kind.__module__}.{kind.__qualname__} {why}. Name the address of its server in place of the client "
+        "(for the locks of holdfast.compat: configure(client, nodes=[...]))"
     )

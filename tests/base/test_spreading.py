@@ -15,7 +15,7 @@ import holdfast.aio
 from holdfast.base import spreading
 from holdfast.base.spreading import Spread, listed, shards
 from holdfast.errors import ConfigError
-from holdfast.wire.address import parse
+from holdfast.node import Node
 
 patient = effort(deadline=None, max_examples=60)
 FACES = pytest.mark.parametrize("kind", [holdfast.Holdfast, holdfast.aio.Holdfast])
@@ -90,7 +90,7 @@ A, B = ["redis://a1", "redis://a2:7000", "redis://a3"], ["unix:///run/b.sock"]
 
 def test_sets_by_name_and_without() -> None:
     named = shards({"left": A, "right": B}, "shards")
-    assert [(it.name, it.nodes) for it in named] == [("left", tuple(map(parse, A))), ("right", tuple(map(parse, B)))]
+    assert [(it.name, it.nodes) for it in named] == [("left", tuple(map(Node, A))), ("right", tuple(map(Node, B)))]
     bare = shards([A, tuple(B)], "shards")
     assert [it.name for it in bare] == ["a1:6379 a2:7000 a3:6379", "/run/b.sock:0"]
     assert [it.places for it in bare] == [it.places for it in named]
@@ -133,6 +133,9 @@ def test_what_an_environment_variable_lists() -> None:
     for wrong in ("x=redis://a; redis://b", "x=redis://a; x=redis://b"):
         with pytest.raises(ConfigError, match="every shard has a name of its own"):
             listed(wrong)
+    watched = "redis+sentinel://s1,s2:5/a"
+    assert listed(f"redis://a,{watched}, redis://b {watched},,") == [["redis://a", watched, "redis://b", watched]]
+    assert listed(f"x={watched};y=redis://b") == {"x": [watched], "y": ["redis://b"]}
     assert spreading.only(listed("x=redis://a")) == ["redis://a"]
 
 

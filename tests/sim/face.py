@@ -111,7 +111,7 @@ class Holdfast(aio.Holdfast):
         world, known, witness = self._parts
         self._reentrancy: Reentrancy[Any] = Reentrancy()
         self._drivers = [
-            Driver(world, [known[it] for it in shard.listed.nodes], shard.settings, Clock(world, 0.0), witness)
+            Driver(world, [known[it.address] for it in shard.listed.nodes], shard.settings, Clock(world, 0.0), witness)
             for shard in self._shards.all
         ]
         for driver in self._drivers:

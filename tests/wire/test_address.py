@@ -11,7 +11,7 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
-from holdfast.wire.address import Address, Tls, masked, parse
+from holdfast.wire.address import Address, Sentinels, Tls, masked, parse
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
@@ -83,12 +83,12 @@ UNFOUND = "names no host that can be looked up: write redis://host:6379"
 
 BAD = {
     **{f"redis://h?failover={it}": f"'redis://h': {BOUND}" for it in ("", "-1", "15s", "1e3", "86401", "inf", "nan", "%D9%A3")},
-    "": "'': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
-    "h": "'h': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
-    "h:6379": "'h:6379': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
-    "http://h": "'http://h': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
-    "redis+tls://h": "'redis+tls://h': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
-    "redis:/h": "'redis:/h': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
+    "": "'': a node's address begins with redis://, rediss://, valkey://, valkeys://, unix:// or redis+sentinel://",
+    "h": "'h': a node's address begins with redis://, rediss://, valkey://, valkeys://, unix:// or redis+sentinel://",
+    "h:6379": "'h:6379': a node's address begins with redis://, rediss://, valkey://, valkeys://, unix:// or redis+sentinel://",
+    "http://h": "'http://h': a node's address begins with redis://, rediss://, valkey://, valkeys://, unix:// or redis+sentinel://",
+    "redis+tls://h": "'redis+tls://h': a node's address begins with redis://, rediss://, valkey://, valkeys://, unix:// or redis+sentinel://",
+    "redis:/h": "'redis:/h': a node's address begins with redis://, rediss://, valkey://, valkeys://, unix:// or redis+sentinel://",
     "redis://": "'redis://' names no host: write redis://host:6379",
     "redis://:7000": "'redis://:7000' names no host: write redis://host:6379",
     "redis:///1": "'redis:///1' names no host: write redis://host:6379",
@@ -118,8 +118,8 @@ BAD = {
     "redis://h/1234567890": "'redis://h/1234567890': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "redis://h?db=" + "1" * 5000: "'redis://h': the database is a number, as in redis://host:6379/1 or unix:///path?db=1",
     "unix://run/r.sock": "'unix://run/r.sock' names no socket: write unix:///path/of/the/socket, with three slashes",
-    "1redis://h": "'...': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
-    " redis://h": "'...': a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://",
+    "1redis://h": "'...': a node's address begins with redis://, rediss://, valkey://, valkeys://, unix:// or redis+sentinel://",
+    " redis://h": "'...': a node's address begins with redis://, rediss://, valkey://, valkeys://, unix:// or redis+sentinel://",
     "redis://m\udcffe@h": "the user of 'redis://h' 'm\\udcffe' has half of a surrogate pair in it, which UTF-8 cannot say",
     f"redis://{'m' * 1025}@h": "the user of 'redis://h' has 1025 bytes of UTF-8; at most 1024 are allowed",
     "redis://h h": f"'redis://h h' {SPACED}",
@@ -299,3 +299,36 @@ def test_an_address_with_other_credentials_is_the_same_place() -> None:
     assert (other.user, other.password, other.place, other.database) == ("app", "other", address.place, address.database)
     assert other != address
     assert hash(other) == hash(address.signed("app", "other"))
+
+
+def test_sentinels_and_the_group_that_they_watch() -> None:
+    found = parse("rediss+sentinel://me:p%40@s2:5,s1,[::1]:7/it.is/3?failover=15&sentinel_username=ask&sentinel_password=pw&ssl_cert_reqs=none")
+    assert found.label == "rediss+sentinel://s2:5,s1:26379,[::1]:7/it.is/3"
+    assert found.sentinels == Sentinels((("s2", 5), ("s1", 26379), ("::1", 7)), "it.is", "ask", "pw")
+    assert (found.user, found.password, found.database, found.failover, found.moves) == ("me", "p@", 3, 15.0, True)
+    assert found.tls is not None
+    assert parse("valkey+sentinel://s1,s2/a").place == parse("redis+sentinel://s2:26379,s1/a").place != parse("redis+sentinel://s1,s2/b").place
+    assert found.but(host="h", port=1).signed("x", "y").sentinels == found.sentinels
+    assert "pw" not in repr(found)
+
+
+BAD_SENTINELS = {
+    "redis+sentinel://s1,s1/a": "names a Sentinel twice",
+    "redis+sentinel://s1": "names no group: write what the Sentinels call it",
+    "redis+sentinel://s1/": "names no group",
+    "redis+sentinel://s1/a b": "white space",
+    "redis+sentinel://s1/a%20b": "names no group",
+    "redis+sentinel://s1,/a": "names no host",
+    "redis+sentinel://s1:0/a": "the port must be between 1 and 65535, not 0",
+    "redis+sentinel://s1/a/b": "the database is a number",
+    "redis+sentinel://s1/a?ssl_cert_reqs=none": "unknown option 'ssl_cert_reqs'",
+    "redis://a?sentinel_password=pw": "unknown option 'sentinel_password'",
+    "unix+sentinel://s1/a": "a node's address begins with",
+    "redis://a,redis+sentinel://s1/a": "this text holds several addresses",
+}
+
+
+@pytest.mark.parametrize("url", BAD_SENTINELS)
+def test_bad_addresses_of_sentinels(url: str) -> None:
+    with pytest.raises(ConfigError, match=BAD_SENTINELS[url]):
+        parse(url)

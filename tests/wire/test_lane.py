@@ -880,6 +880,68 @@ def test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too()
     assert noted(lane, 160.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD + 15, "by what this client heard before"
 
 
+MOVES = "redis+sentinel://s1,s2/it?failover=15"
+
+
+def test_a_server_that_is_new_at_a_place_that_moves_is_left_alone_like_a_promoted_one() -> None:
+    # Rule G12.
+    lane = reigning(url=MOVES)
+    assert noted(lane, 100.0, Server(), None) == 100.0 + GUARD + 15
+    assert (lane.replaced, lane.promoted, lane.unbounded) == (True, False, False)
+    assert noted(reigning(url=MOVES), 100.0, Server(), microseconds(CLOCK - 47)) == 100.0, "a client has seen it there before"
+    lane = reigning(url=MOVES, fresh={"a" * 40})
+    assert noted(lane, 100.0, Server(), None) == 100.0 + GUARD + 15, "a server that was just made forgot nothing, but another was there"
+    lane = reigning(url=MOVES)
+    noted(lane, 100.0, promoted(), microseconds(CLOCK - 1000))
+    assert (lane.replaced, lane.promoted, lane.wake) == (False, True, 100.0)
+    lane.broke(101.0)
+    # Another server, which was there before this one: what this client heard counts.
+    other = Server({"run_id": "d" * 40, "master_replid": "d" * 40})
+    assert noted(lane, 110.0, other, microseconds(CLOCK - 1000)) == 100.0 + GUARD + 15
+    assert opens(a_lane(guard=None, url=MOVES), 100.0, "b", 10) == 100.0
+
+
+def test_what_a_wrong_place_says_does_not_last() -> None:
+    lane = reigning(url=MOVES)
+    meet(lane, 100.0, Server({"role": "slave"}))
+    assert isinstance(lane.bad, ConnectionError)
+    assert str(lane.bad) == "the server that was found for it is a replica: where the node is will be asked again"
+    for told in (b"-READONLY You can't write\r\n", b"-ERR Error running script: -READONLY no\r\n"):
+        lane = a_lane(url=MOVES)
+        up(lane, 100.0)
+        lane.say(Asked(b"?"))
+        lane.received(told, 100.1)
+        assert isinstance(lane.bad, ConnectionError)
+        assert str(lane.bad).startswith("it has become a replica: where the node is will be asked")
+    for told in (b"-NOREPLICAS Not enough\r\n", b"-ERR Error running script: -NOREPLICAS no\r\n"):
+        lane = a_lane(url=MOVES)
+        up(lane, 100.0)
+        lane.say(Asked(b"?", 109.0))
+        lane.received(told, 109.0)
+        assert lane.bad is None, "it was asked for lately"
+        lane.say(Asked(b"?", 111.0))
+        lane.received(told, 111.0)
+        assert str(lane.bad).startswith("it has too few replicas: where the node is will be asked again")
+        lane = a_lane()
+        up(lane, 100.0)
+        lane.say(Asked(b"?", 111.0))
+        lane.received(told, 111.0)
+        assert lane.bad is None
+
+
+def test_a_sentinel_is_no_node() -> None:
+    lane = a_lane()
+    meet(lane, 100.0, Server({"redis_mode": "sentinel", "role": "sentinel"}))
+    assert isinstance(lane.bad, ConfigError) and "it is a Sentinel: write redis+sentinel://host:26379/NAME" in str(lane.bad)
+
+
+def test_what_has_not_answered_is_named() -> None:
+    lane = a_lane()
+    lane.dial(100.0)
+    lane.asks = "credentials()"
+    assert str(lane.silence()) == "no connection within 1 s: no answer yet from credentials()"
+
+
 def test_a_restart_may_hide_a_promotion() -> None:
     # A server that was promoted and then restarted without its data has no trace of the promotion.
     assert opens(reigning(url=BOUNDED), 100.0, "b", 10) == 100.0 + GUARD + 15 + 1 - 10

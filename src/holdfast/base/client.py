@@ -20,6 +20,7 @@ from ..engine.crew import NodeStatus
 from ..engine.record import Stats
 from ..engine.settings import DEFAULT_GUARD, DEFAULT_MAX_TTL, DEFAULT_PREFIX, DEFAULT_TTL, Default, Settings
 from ..errors import Closed, ConfigError
+from ..node import Node
 from ..recipes.exclusive import LONGEST
 from ..recipes.semaphore import Slots
 from ..wire.address import masked
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from .survey import Survey
 
 # Shards: the name of each, if it has one, and the addresses of its nodes.
-Sets = Mapping[str, Iterable[str]] | Iterable[Iterable[str]]
+Sets = Mapping[str, Iterable[str | Node]] | Iterable[Iterable[str | Node]]
 
 L = TypeVar("L", bound=Lock[Any])
 # Decorators: one that raises LockBusy, and one that skips the call.
@@ -74,7 +75,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
 
     Args:
         nodes: Addresses, one by one or in an iterable: `redis://[user:password@]host[:port][/db]`,
-            `rediss://` for TLS, or `unix:///path[?db=n]`. Default: those in HOLDFAST_NODES.
+            `rediss://` for TLS, `unix:///path[?db=n]`, or `redis+sentinel://host,host/group`. A
+            `Node` is an address with more options. Default: those in HOLDFAST_NODES.
         ttl: The length of leases, which is how soon another client takes over after a crash. From
             0.05 to `max_ttl` (default: 10).
         max_ttl: The longest `ttl` of any client of these nodes, from 0.05 to 86400 (default: 30).
@@ -120,7 +122,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
 
     def __init__(
         self,
-        *nodes: str | Iterable[str],
+        *nodes: str | Node | Iterable[str | Node],
         ttl: Seconds = DEFAULT_TTL,
         max_ttl: Seconds = DEFAULT_MAX_TTL,
         prefix: str = DEFAULT_PREFIX,
@@ -134,7 +136,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
         ssl: SSLContext | None = None,
         credentials: Callable[[str], object] | None = None,
         shards: Sets | None = None,
-        previous: Sets | Iterable[str] | None = None,
+        previous: Sets | Iterable[str | Node] | None = None,
         long_hold: Seconds | None = None,
         **unknown: Never,
     ) -> None:
@@ -1082,7 +1084,7 @@ _MEANT = {
     **dict.fromkeys(
         ("nodes", "node", "url", "urls", "host", "hosts", "masters", "servers", "addresses", "connections"), _ADDRESSES
     ),
-    "client": f"{_ADDRESSES}: holdfast opens its own connections",
+    "client": "Node.of(client), which takes its settings: holdfast opens its own connections",
     **dict.fromkeys(
         ("timeout", "socket_timeout", "socket_connect_timeout"), "node_timeout (how long a node may take to answer)"
     ),
@@ -1129,7 +1131,7 @@ def _shards(
         raise environment.explained(error, given) from None
 
 
-def _sets(nodes: Sequence[str | Iterable[str]], shards: Sets | None) -> tuple[ShardNodes, ...]:
+def _sets(nodes: Sequence[str | Node | Iterable[str | Node]], shards: Sets | None) -> tuple[ShardNodes, ...]:
     """Return the shards of the arguments, or of the environment if there are no such arguments."""
     if shards is None:
         if nodes:
@@ -1143,17 +1145,17 @@ def _sets(nodes: Sequence[str | Iterable[str]], shards: Sets | None) -> tuple[Sh
     return spreading.shards(shards, "shards")
 
 
-def _former(previous: Sets | Iterable[str]) -> tuple[ShardNodes, ...]:
+def _former(previous: Sets | Iterable[str | Node]) -> tuple[ShardNodes, ...]:
     """Return the former shards. Empty if shards are not being changed."""
     none = isinstance(previous, Collection) and not isinstance(previous, str | bytes) and not previous
     return () if none else spreading.shards(previous, "previous", flat=True)
 
 
-def _flat(nodes: Iterable[str | Iterable[str]]) -> list[str]:
-    """Return all addresses in one list. Reading an address complains of what is no text."""
-    found: list[str] = []
+def _flat(nodes: Iterable[str | Node | Iterable[str | Node]]) -> list[str | Node]:
+    """Return all nodes in one list. Reading an address complains of what is no text."""
+    found: list[str | Node] = []
     for it in nodes:
-        found += [it] if isinstance(it, str | bytes) or not isinstance(it, Iterable) else it
+        found += [it] if isinstance(it, str | bytes | Node) or not isinstance(it, Iterable) else it
     return found
 
 

@@ -14,12 +14,14 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.command import Recipe
-from ..drivers.access import Access, Credentials, accesses
+from ..drivers.access import Access, accesses
 from ..engine.settings import Settings, settings
 from ..errors import ConfigError
 from ..events import Forced
+from ..node import Credentials
 from ..recipes.exclusive import key_of, user_name
 from ..recipes.semaphore import Slots
+from ..wire.address import Address
 from . import plans
 from .plans import Plan
 from .spreading import ShardNodes, Spread
@@ -65,12 +67,13 @@ class Shards:
         if len(shards) > 1:
             digests = tuple(it.digest for it in (self._spread, self._before) if it.names)
             made = [
-                settings(it.nodes, shard=it.name, spreads=digests, leaving=at >= len(now), **options)
+                settings(_addresses(it), shard=it.name, spreads=digests, leaving=at >= len(now), **options)
                 for at, it in enumerate(shards)
             ]
         else:
-            made = [settings(shards[0].nodes, **options)]
-        ways = iter(accesses([address for it in made for address in it.addresses], context, credentials))
+            made = [settings(_addresses(shards[0]), **options)]
+        nodes = [node for it in shards for node in it.nodes]
+        ways = iter(accesses(nodes, context, credentials, made[0].node_timeout))
         self.all = tuple(
             Shard(listed, it, tuple(islice(ways, len(it.addresses)))) for listed, it in zip(shards, made, strict=True)
         )  # fmt: skip
@@ -213,6 +216,10 @@ class Shards:
             plan = inspection.force_release(self.all[at].settings, name, reason, only)
             told.append((at, (yield from plans.of(at, plan))))
         return told
+
+
+def _addresses(shard: ShardNodes) -> list[Address]:
+    return [it.address for it in shard.nodes]
 
 
 def _bare(terms: LockTerms, recipes: Sequence[Recipe]) -> LockTerms:

@@ -18,24 +18,27 @@ from typing import TYPE_CHECKING
 from .. import checks
 from ..engine.roll import ALONE
 from ..errors import ConfigError
+from ..node import Node, node_of
 from ..recipes.exclusive import tag_of
-from ..wire import address
-from ..wire.address import Address, masked
+from ..wire.address import masked
 
 if TYPE_CHECKING:
     from hashlib import blake2b
 
 LONGEST = 64  # bytes of a shard's name
 # In an environment variable: the name of a shard, before its first address.
-_CALLED = r"([\w.-]+)=(?=\w+://)"
+_CALLED = r"([\w.-]+)=(?=\w+(?:\+\w+)?://)"
+# Between two addresses: white space, or a comma before a scheme. The Sentinels of one address have
+# commas between them, too.
+_BETWEEN = r"[\s,]*\s[\s,]*|,+(?=\w+(?:\+\w+)?://)|,+$|^,+"
 
 
 class ShardNodes:
-    """One shard: its name, the addresses of its nodes, and the places of these."""
+    """One shard: its name, its nodes, and the places of these."""
 
     __slots__ = ("name", "nodes", "places")
 
-    def __init__(self, name: str, nodes: tuple[Address, ...], places: frozenset[tuple[str, int]]) -> None:
+    def __init__(self, name: str, nodes: tuple[Node, ...], places: frozenset[tuple[str, int]]) -> None:
         self.name, self.nodes, self.places = name, nodes, places
 
 
@@ -83,11 +86,11 @@ def alone(nodes: Iterable[object], name: str | None = None) -> ShardNodes:
 
     `engine.settings` refuses nodes that do not go together.
     """
-    addresses = tuple(address.parse(it) for it in nodes)
-    places = [it.place for it in addresses]
+    found = tuple(node_of(it) for it in nodes)
+    places = [it.address.place for it in found]
     if name is None:
         name = " ".join(f"{host}:{port}" for host, port in sorted(places))
-    return ShardNodes(name, addresses, frozenset(places))
+    return ShardNodes(name, found, frozenset(places))
 
 
 def shards(given: object, what: str, flat: bool = False) -> tuple[ShardNodes, ...]:
@@ -108,7 +111,7 @@ def shards(given: object, what: str, flat: bool = False) -> tuple[ShardNodes, ..
         found = [_shard(_name(name, what), nodes, what) for name, nodes in given.items()]
     elif isinstance(given, Iterable) and not isinstance(given, str | bytes):
         sets = list(given)
-        if flat and sets and all(isinstance(it, str) for it in sets):
+        if flat and sets and all(isinstance(it, str | Node) for it in sets):
             sets = [sets]
         found = [_shard(None, nodes, what) for nodes in sets]
     else:
@@ -129,7 +132,7 @@ def shards(given: object, what: str, flat: bool = False) -> tuple[ShardNodes, ..
 
 
 def _shard(name: str | None, nodes: object, what: str) -> ShardNodes:
-    if isinstance(nodes, str | bytes) or not isinstance(nodes, Iterable):
+    if isinstance(nodes, str | bytes | Node) or not isinstance(nodes, Iterable):
         raise ConfigError(f"{what}: a shard is a list of addresses, not {checks.shown(nodes)}")
     found = alone(nodes, name)
     if not found.nodes:
@@ -149,7 +152,7 @@ def listed(text: str) -> dict[str, list[str]] | list[list[str]]:
 
     Commas or spaces separate addresses, and semicolons separate shards.
     """
-    sets: list[list[str]] = masked([it.replace(",", " ").split() for it in text.split(";")])
+    sets: list[list[str]] = masked([[one for one in re.split(_BETWEEN, it) if one] for it in text.split(";")])
     sets = [it for it in sets if it]
     called = [re.match(_CALLED, it[0]) for it in sets]
     if not any(called):

@@ -1,6 +1,6 @@
 """The client of holdfast that belongs to another library's clients.
 
-Knows their settings by `lent`. One client of holdfast serves all locks on the same servers.
+Knows their settings by `Node.of`. One client of holdfast serves all locks on the same servers.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from .. import Holdfast, aio
+from .. import Holdfast, Node, aio
 from ..errors import ConfigError
-from ..lent import access, place
 
 C = TypeVar("C", Holdfast, aio.Holdfast)
 _lock = threading.Lock()
@@ -56,13 +55,13 @@ def client_of(kind: type[C], clients: Iterable[Any]) -> C:
     with _lock:
         options = next((dict(_options[it]) for it in pools if it in _options), {})
         nodes = options.pop("nodes", ())
-        places = () if nodes else tuple(sorted((place(it) for it in clients), key=lambda it: it.address))
-        servers = kind, nodes or tuple(it.address for it in places)
+        lent = () if nodes else tuple(sorted((Node.of(it) for it in clients), key=lambda it: it.label))
+        servers = kind, nodes or tuple(it.label for it in lent)
         # Pools share a client of holdfast if they have no options and no secrets of their own.
-        shared = not (options or nodes or any(it.login or it.tls for it in places))
+        shared = not (options or nodes or any(it.credentials or it.ssl for it in lent))
         found = _kept.get(pools[0], {}).get(servers) or (_made.get(servers) if shared else None)
         if found is None:
-            found = kind(*servers[1], **access(places), **options)
+            found = kind(*(nodes or lent), **options)
             if shared:
                 _made[servers] = found
         for pool in pools:

@@ -1,16 +1,18 @@
 """How a driver gets in at a node: its places, TLS, and the credentials of the moment.
 
-For every driver. Knows the user's `ssl` context and `credentials`, which are foreign code. Must not
-know who connects, or when. No error, and no repr of a kept object, shows credentials.
+For every driver. Knows the user's `ssl` context, `credentials` and `resolve`, which are foreign
+code. Must not know who connects, or when. No error, and no repr of a kept object, shows
+credentials.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
+from ..node import Credentials, Node, node_of
 from ..wire.address import Address
 from . import sockets
 from .files import Authority, CredentialsFile, Unusable
@@ -20,89 +22,131 @@ if TYPE_CHECKING:
 
     from .tls import Tunnel
 
-# (node) -> password, or (user, password), or an awaitable of one.
-Credentials = Callable[[str], object]
 Places = list[tuple[int, Any]]  # (family, socket address)
 
 
 class Access:
     """The way in at one node.
 
-    `at_hand` means that it is known without asking a name server or `credentials`.
+    `at_hand` means that it is known without asking a name server, Sentinels, `resolve` or
+    `credentials`.
+
+    `asks` says what is asked for before each connection, in the words of errors.
     """
 
-    __slots__ = ("_context", "_credentials", "address")
+    __slots__ = ("_context", "_credentials", "_patience", "_resolve", "address", "asks")
 
-    def __init__(self, address: Address, context: SSLContext | None, credentials: Credentials | None) -> None:
-        self.address, self._context, self._credentials = address, context, credentials
+    def __init__(
+        self, node: Node, context: SSLContext | None, credentials: Credentials | None, patience: float = 1.0
+    ) -> None:
+        self.address, self._resolve, self._patience = node.address, node.resolve, patience
+        self._context, self._credentials = context, credentials
+        asked = {
+            "the Sentinels": node.address.sentinels,
+            "resolve()": node.resolve,
+            # One with a file of holdfast's own is not the user's function.
+            "credentials()": credentials,
+        }
+        self.asks = " and ".join(it for it, source in asked.items() if source is not None) or "the name server"
 
     @property
     def at_hand(self) -> bool:
-        return self._credentials is None and sockets.is_literal(self.address)
+        return self._credentials is None and not self.address.moves and sockets.is_literal(self.address)
 
     def ask(self) -> tuple[Places, Address]:
         """Return where to connect, best first, and the address with the credentials of the moment.
 
         May block.
         """
-        places, said = self.begin_asking()
-        return places, said if isinstance(said, Address) else self._with(said)
+        found = self.begin_finding()
+        address = found if isinstance(found, Address) else self._at(found)
+        places, said = self.begin_asking(address)
+        return places, said if isinstance(said, Address) else self._with(said, address)
 
-    def begin_asking(self) -> tuple[Places, Address | Awaitable[object]]:
-        """Return the same as `ask`, or an awaitable of the credentials for `awaited`. May block."""
-        places = sockets.places(self.address)
+    def begin_finding(self) -> Address | Awaitable[object]:
+        """Return the address with the host and port of the moment, or an awaitable of what
+        `resolve` says, for `found`. May block.
+        """
+        if self.address.sentinels is not None:
+            from .sentinels import primary
+
+            return self._at(primary(self.address, self._context, self._patience))
+        if self._resolve is None:
+            return self.address
+        said = self._call(self._resolve, "resolve")
+        return said if isinstance(said, Awaitable) else self._at(said)
+
+    def begin_asking(self, address: Address) -> tuple[Places, Address | Awaitable[object]]:
+        """Return where to connect, and the address with the credentials of the moment, or an
+        awaitable of them for `signed`. May block.
+        """
+        places = sockets.places(address)
         if self._credentials is None:
-            return places, self.address
-        try:
-            said: object = self._credentials(self.address.label)
-        except BaseException as error:
-            # Also SystemExit, which must not end a thread of holdfast's.
-            failure = self._failure(error)
-        else:
-            return places, said if isinstance(said, Awaitable) else self._with(said)
-        # Raised here, so that the error, which may contain the secret, is not its context.
-        raise failure
+            return places, address
+        said = self._call(self._credentials, "credentials")
+        return places, said if isinstance(said, Awaitable) else self._with(said, address)
 
-    async def awaited(self, said: Awaitable[object]) -> Address:
+    async def found(self, said: Awaitable[object]) -> Address:
+        """Return the address at the place that an awaitable of `begin_finding` returns."""
+        return self._at(await self._awaited(said, "resolve"))
+
+    async def signed(self, said: Awaitable[object], address: Address) -> Address:
         """Return the address with the credentials that an awaitable of `begin_asking` returns."""
-        try:
-            return self._with(await said)
-        except ConfigError:
-            raise
-        except Exception as error:
-            failure = self._failure(error)
-        raise failure
+        return self._with(await self._awaited(said, "credentials"), address)
 
-    def tunnel(self) -> Tunnel | None:
-        """Return TLS for one connection. None if the node does not use it."""
+    def tunnel(self, address: Address | None = None) -> Tunnel | None:
+        """Return TLS for one connection. None if the node does not use it.
+
+        `address` has the host of the moment.
+        """
         if self._context is None:
             return None
         from .tls import Tunnel
 
-        return Tunnel(self._context, self.address)
+        return Tunnel(self._context, address or self.address)
 
-    def _with(self, said: object) -> Address:
+    def _call(self, function: Credentials, name: str) -> object:
+        try:
+            return function(self.address.label)
+        except BaseException as error:
+            # Also SystemExit, which must not end a thread of holdfast's.
+            failure = self._failure(error, name)
+        # Raised here, so that the error, which may contain the secret, is not its context.
+        raise failure
+
+    async def _awaited(self, said: Awaitable[object], name: str) -> object:
+        try:
+            return await said
+        except Exception as error:
+            failure = self._failure(error, name)
+        raise failure
+
+    def _at(self, said: object) -> Address:
+        match said:
+            case (str(host), int(port)) if host and 0 < port < 65536 and not isinstance(port, bool):
+                return self.address.but(host=host, port=port)
+        _discard(said)
+        raise ConfigError(f"resolve() gives (host, port), such as ('10.0.0.7', 6379), not {type(said).__name__}")
+
+    def _with(self, said: object, address: Address) -> Address:
         match said:
             case str():
-                user, password = self.address.user, said
+                user, password = address.user, said
             case (str(user), str(password)):
                 pass
             case _:
-                # Close a coroutine, which nobody will await.
-                close = getattr(said, "close", None)
-                if callable(close):
-                    close()
+                _discard(said)
                 raise ConfigError(f"credentials() gives a password or (user, password), not {type(said).__name__}")
         try:
             (user + password).encode()
         except UnicodeEncodeError:
             pass
         else:
-            return self.address.signed(user, password)
+            return address.signed(user, password)
         raise ConfigError("credentials() gave half of a surrogate pair, which UTF-8 cannot say")
 
     @staticmethod
-    def _failure(error: BaseException) -> ConnectionError:
+    def _failure(error: BaseException, name: str) -> ConnectionError:
         """Return an error with the kind and place of another, but without its text.
 
         The text may contain the secret.
@@ -113,25 +157,38 @@ class Access:
         while at is not None and at.tb_next is not None:
             at = at.tb_next
         where = "" if at is None else f" at {os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno}"
-        return ConnectionError(f"credentials() raised {type(error).__name__}{where}")
+        return ConnectionError(f"{name}() raised {type(error).__name__}{where}")
+
+
+def _discard(said: object) -> None:
+    """Close a coroutine, which nobody will await."""
+    close = getattr(said, "close", None)
+    if callable(close):
+        close()
 
 
 def accesses(
-    addresses: Iterable[Address], context: SSLContext | Authority | None, credentials: Credentials | None
+    nodes: Iterable[Node | Address],
+    context: SSLContext | Authority | None,
+    credentials: Credentials | None,
+    patience: float = 1.0,
 ) -> tuple[Access, ...]:
     """Return the ways in at these nodes.
 
     Args:
-        addresses: The nodes.
+        nodes: The nodes. What a node says itself wins.
         context: The user's TLS context, for all nodes that use TLS; or the authorities for those
             addresses that name none. None makes one by address.
         credentials: The user's function, or None. Those of a file are for nodes whose addresses
             have no password.
+        patience: For how many seconds the Sentinels of a node are asked, at most.
 
     Raises:
         ConfigError: The arguments do not go together.
     """
-    addresses = tuple(addresses)
+    made = [node_of(it) for it in nodes]
+    # Those that the client's own options are for.
+    addresses = tuple(it.address for it in made if it.credentials is None)
     if credentials is not None and not isinstance(credentials, CredentialsFile):
         if not callable(credentials):
             raise ConfigError(
@@ -142,8 +199,11 @@ def accesses(
                 f"{', '.join(twice)}: the address has a password, and there is credentials= too: "
                 "leave one of them out"
             )
-    contexts = _contexts(addresses, context)
-    found = tuple(Access(it, contexts.get(it.tls), _asked(it, credentials)) for it in addresses)
+    contexts = _contexts(tuple(it.address for it in made if it.ssl is None), context)
+    found = tuple(
+        Access(it, it.ssl or contexts.get(it.address.tls), it.credentials or _asked(it.address, credentials), patience)
+        for it in made
+    )
     for it in found:
         _tried(it)
     return found

@@ -16,7 +16,7 @@ import os
 import socket
 import sys
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from os import getpid
@@ -800,7 +800,9 @@ class Driver:
         if node not in self._finding:
             self._finding[node] = self.loop.create_task(self._find(access))
         finding = self._finding[node]
+        self.crew.lanes[node].asks = access.asks
         await asyncio.wait([finding])
+        self.crew.lanes[node].asks = ""
         del self._finding[node]
         if isinstance(answer := finding.result(), Exception):
             raise answer
@@ -808,8 +810,13 @@ class Driver:
 
     async def _find(self, access: Access) -> tuple[Places, Address] | Exception:
         try:
-            places, address = await self.loop.run_in_executor(None, access.begin_asking)
-            return places, address if isinstance(address, Address) else await access.awaited(address)
+            address: Address | Awaitable[object] = access.address
+            if access.address.moves:
+                address = await self.loop.run_in_executor(None, access.begin_finding)
+            if not isinstance(address, Address):
+                address = await access.found(address)
+            places, said = await self.loop.run_in_executor(None, access.begin_asking, address)
+            return places, said if isinstance(said, Address) else await access.signed(said, address)
         except Exception as error:
             return error
 
@@ -824,7 +831,7 @@ class Driver:
                 refusal = error
                 continue
             try:
-                link = Link(self, node, self._access[node].tunnel())
+                link = Link(self, node, self._access[node].tunnel(address))
                 await self.loop.sock_connect(sock, where)
                 if address.path:
                     await self.loop.create_unix_connection(lambda: link, sock=sock)  # noqa: B023 (called at once)

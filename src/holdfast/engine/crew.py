@@ -58,6 +58,7 @@ FORGETFUL = (
     "results and counts may be forgotten when the node restarts. "
     "Set appendonly yes, or call repair() after each restart and before the next."
 )
+REPLACED = "its server is new to clients of this node, and does not know which leases an earlier one granted"
 PROMOTED = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
 # What `NodeStatus.guarantee` says of a node.
 SAFE = "safe"
@@ -1330,7 +1331,7 @@ class Crew:
         else:
             standing = Standing.CONNECTING if not lane.fails else Standing.DOWN
         if standing is Standing.GUARDED:
-            cause = ConnectionError(PROMOTED) if lane.promoted else None
+            cause = ConnectionError(told) if (told := _guarded(lane)) else None
         elif standing is Standing.DOWN:
             cause = cause or reach.causes[node]
         else:
@@ -1361,7 +1362,7 @@ class Crew:
                 self._examine_soon(now)
         elif standing is Standing.GUARDED:
             guarded = events.NodeGuarded(at=at, node=label, left=lane.wake - now, down=down)
-            self.record.note(guarded.replace(cause=PROMOTED) if lane.promoted else guarded)
+            self.record.note(guarded.replace(cause=told) if (told := _guarded(lane)) else guarded)
         else:
             cause = self.reach.causes[lane.node] or ConnectionError("no connection")
             self.record.note(events.NodeDown(at=at, node=label, cause=cause))
@@ -1406,6 +1407,11 @@ def _lane_settings(settings: Settings, inbox: bytes, version: str) -> LaneSettin
         scripts=[it.source for it in scripts.BASIC],
         jitter=int(inbox[:4], 16) / 0xFFFF,
     )
+
+
+def _guarded(lane: Lane[Command]) -> str:
+    """Return why the guard of a node began. Empty: its server restarted."""
+    return PROMOTED if lane.promoted else REPLACED if lane.replaced else ""
 
 
 def _unbounded(count: int, guard: float | None) -> str:

@@ -1,5 +1,5 @@
-"""Addresses of nodes: `redis://user:password@host:port/db`, `rediss://` with TLS, and
-`unix:///path?db=0`.
+"""Addresses of nodes: `redis://user:password@host:port/db`, `rediss://` with TLS,
+`unix:///path?db=0`, and `redis+sentinel://host:port,host:port/group`.
 
 Knows URLs. Options are named as in redis-py. Must not know sockets, files or TLS itself: the
 drivers resolve names and read certificates. No error shows anything that could be a password.
@@ -19,8 +19,12 @@ _LONGEST = 254
 _WORD = re.compile(r"[a-z]+(_[a-z]+)*")
 _BLANK = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-_SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
+# What follows the scheme of a node whose place Sentinels know.
+_WATCHED = "+sentinel"
+_TCP = ("redis", "rediss", "valkey", "valkeys")
+_SCHEMES = (*_TCP, "unix", *(it + _WATCHED for it in _TCP))
 _OPTIONS = ("db", "username", "password", "failover")
+_OPTIONS_SENTINEL = ("sentinel_username", "sentinel_password")
 _OPTIONS_TLS = (
     "ssl_ca_certs",
     "ssl_ca_path",
@@ -31,11 +35,11 @@ _OPTIONS_TLS = (
     "ssl_cert_reqs",
     "ssl_check_hostname",
 )
-_BEGINS = "a node's address begins with redis://, rediss://, valkey://, valkeys:// or unix://"
+_BEGINS = "a node's address begins with redis://, rediss://, valkey://, valkeys://, unix:// or redis+sentinel://"
 # Seconds of `failover` at most: a day.
 _LONGEST_FAILOVER = 86_400
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_SEVERAL = re.compile(r"://.*[,; ]\s*(redis|rediss|valkey|valkeys|unix)://", re.IGNORECASE)
+_SEVERAL = re.compile(r"://.*[,; ]\s*(redis|rediss|valkey|valkeys|unix)(\+sentinel)?://", re.IGNORECASE)
 _WHETHER = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -119,6 +123,26 @@ class Tls(Described):
         )
 
 
+class Sentinels(Described):
+    """The Sentinels that know where a node is.
+
+    Attributes:
+        places: The host and port of each.
+        group: What they call the primary and its replicas.
+        user: Who asks them. Empty: nobody in particular.
+        password: Of that user.
+    """
+
+    places: tuple[tuple[str, int], ...]
+    group: str
+    user: str
+    password: str
+    __slots__ = ("group", "password", "places", "user")
+
+    def __init__(self, places: tuple[tuple[str, int], ...], group: str, user: str = "", password: str = "") -> None:
+        super().__init__(places=places, group=group, user=user, password=password)
+
+
 class Address(Described):
     """A node's address.
 
@@ -126,6 +150,9 @@ class Address(Described):
 
     `failover` says for how many seconds after a promotion the server that was replaced may still
     grant locks. None: nobody has said.
+
+    `moves` says that the node's place has to be found before each connection: `sentinels` know it,
+    or a function of the user's. Another server may be there each time.
     """
 
     label: str
@@ -137,7 +164,21 @@ class Address(Described):
     password: str
     tls: Tls | None
     failover: float | None
-    __slots__ = ("database", "failover", "host", "label", "password", "path", "port", "tls", "user")
+    sentinels: Sentinels | None
+    moves: bool
+    __slots__ = (
+        "database",
+        "failover",
+        "host",
+        "label",
+        "moves",
+        "password",
+        "path",
+        "port",
+        "sentinels",
+        "tls",
+        "user",
+    )
 
     def __init__(
         self,
@@ -150,6 +191,8 @@ class Address(Described):
         password: str = "",
         tls: Tls | None = None,
         failover: float | None = None,
+        sentinels: Sentinels | None = None,
+        moves: bool = False,
     ) -> None:
         super().__init__(
             label=label,
@@ -161,16 +204,26 @@ class Address(Described):
             password=password,
             tls=tls,
             failover=failover,
+            sentinels=sentinels,
+            moves=moves,
         )
+
+    def but(self, **changes: Any) -> Address:
+        """The same address with other values of these fields."""
+        return Address(**({it: getattr(self, it) for it in self.__slots__} | changes))
 
     def signed(self, user: str, password: str) -> Address:
         """The same place, with these credentials."""
-        place = self.label, self.host, self.port, self.path, self.database
-        return Address(*place, user, password, self.tls, self.failover)
+        return self.but(user=user, password=password)
 
     @property
     def place(self) -> tuple[str, int]:
-        """The host and port, or the path of the socket. No two nodes have the same."""
+        """The host and port, the path of the socket, or the Sentinels and the group. No two nodes
+        have the same.
+        """
+        if self.sentinels is not None:
+            known = ",".join(f"{host}:{port}" for host, port in sorted(self.sentinels.places))
+            return f"{known}/{self.sentinels.group}", 0
         return self.host or self.path, self.port
 
 
@@ -221,7 +274,8 @@ def parse(url: object) -> Address:
     raise ConfigError(complaint)
 
 
-def _read(url: object) -> Address:
+def _checked(url: object) -> tuple[str, str, str]:
+    """Return a text that may be an address, what an error may show of it, and its scheme."""
     if not isinstance(url, str):
         kind = type(url).__name__
         hint = ": decode it, address.decode()" if isinstance(url, bytes | bytearray) else ""
@@ -244,28 +298,71 @@ def _read(url: object) -> Address:
         raise ConfigError(
             f"{shown!r} is no address of a node: there is white space in it, or a control character; write them as %20"
         )
+    return url, shown, scheme
+
+
+def _read(given: object) -> Address:
+    url, shown, scheme = _checked(given)
+    watched = scheme.endswith(_WATCHED)
+    sentinels, url = _sentinels(url, shown) if watched else ((), url)
     parts = _split(url, shown)
-    secure = scheme in ("rediss", "valkeys")
-    _check_options(parts.options, secure, shown)
+    secure = scheme.removesuffix(_WATCHED) in ("rediss", "valkeys")
+    _check_options(parts.options, secure, watched, shown)
     user, password = _login(parts, shown)
+    group = _group(parts, shown) if watched else ""
     database = _database(parts, scheme, shown)
     bound = _failover(parts.options, shown)
     if scheme == "unix":
         _check_socket(parts, shown)
         label = f"unix://{parts.path}{f'?db={database}' if database else ''}"
         return Address(label, "", 0, parts.path, database, user, password, failover=bound)
+    tls = _tls(parts.options, shown) if secure else None
+    if watched:
+        where = ",".join(_where(host, port) for host, port in sentinels)
+        label = f"{scheme}://{where}/{group}{f'/{database}' if database else ''}"
+        asked = _asked(sentinels, group, parts.options, shown)
+        return Address(label, "", 0, "", database, user, password, tls, bound, asked, True)
     _check_host(parts, scheme, shown)
     port = 6379 if parts.port is None else parts.port
-    label = _label(scheme, parts.host, port, database)
-    tls = _tls(parts.options, shown) if secure else None
+    label = f"{scheme}://{_where(parts.host, port)}{f'/{database}' if database else ''}"
     # The % in an IPv6 address begins the name of the interface.
     host = parts.host.replace("%25", "%")
     return Address(label, host, port, "", database, user, password, tls, bound)
 
 
-def _label(scheme: str, host: str, port: int, database: int) -> str:
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return f"{scheme}://{where}{f'/{database}' if database else ''}"
+def _where(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _sentinels(url: str, shown: str) -> tuple[tuple[tuple[str, int], ...], str]:
+    """Return the places of the Sentinels that a URL lists, and the URL with the first one alone."""
+    scheme, _, rest = url.partition("://")
+    listed = re.split("[/?#]", rest, maxsplit=1)[0]
+    login, at, hosts = listed.rpartition("@")
+    found = []
+    for host in hosts.split(","):
+        parts = _split(f"redis://{host}", shown)
+        _check_host(parts, scheme.lower(), shown)
+        found.append((parts.host.replace("%25", "%"), 26379 if parts.port is None else parts.port))
+    if len(set(found)) < len(found):
+        raise ConfigError(f"{shown!r} names a Sentinel twice")
+    return tuple(found), f"{scheme}://{login}{at}{hosts.partition(',')[0]}{rest[len(listed) :]}"
+
+
+def _group(parts: _Parts, shown: str) -> str:
+    """Take the group out of the path, and return it."""
+    group, _, parts.path = parts.path.strip("/").partition("/")
+    if not re.fullmatch(r"[\w.-]+", group, re.ASCII):
+        raise ConfigError(
+            f"{shown!r} names no group: write what the Sentinels call it (sentinel monitor NAME ...), "
+            "redis+sentinel://host:26379/NAME"
+        )
+    return group
+
+
+def _asked(places: tuple[tuple[str, int], ...], group: str, options: dict[str, str], shown: str) -> Sentinels:
+    user = checks.text(options.get("sentinel_username", ""), f"the sentinel_username of {shown!r}", most=1024)
+    return Sentinels(places, group, user, _sayable(options.get("sentinel_password", ""), shown, "sentinel_password"))
 
 
 class _Parts:
@@ -303,8 +400,8 @@ def _split(url: str, shown: str) -> _Parts:
     return _Parts(host, port, user, password, path, dict(pairs))
 
 
-def _check_options(options: dict[str, str], secure: bool, shown: str) -> None:
-    allowed = _OPTIONS + _OPTIONS_TLS if secure else _OPTIONS
+def _check_options(options: dict[str, str], secure: bool, watched: bool, shown: str) -> None:
+    allowed = _OPTIONS + (_OPTIONS_SENTINEL if watched else ()) + (_OPTIONS_TLS if secure else ())
     if unknown := [it for it in options if it not in allowed]:
         # A name that is no plain word may be part of a password.
         named = f"unknown option {unknown[0]!r}" if _WORD.fullmatch(unknown[0]) else "unknown option"
@@ -331,11 +428,24 @@ def _database(parts: _Parts, scheme: str, shown: str) -> int:
 def _failover(options: dict[str, str], shown: str) -> float | None:
     if (told := options.get("failover")) is None:
         return None
-    if not _SECONDS.fullmatch(told) or not 0 <= float(told) <= _LONGEST_FAILOVER:
-        raise ConfigError(
-            f"{shown!r}: failover is a number of seconds from 0 to {_LONGEST_FAILOVER}, as in redis://host?failover=15"
-        )
-    return float(told)
+    return bound(float(told) if _SECONDS.fullmatch(told) else told, shown)
+
+
+def bound(seconds: object, shown: str) -> float:
+    """Check for how long a server that was replaced may go on.
+
+    Args:
+        seconds: What the user says.
+        shown: The address, for errors.
+
+    Raises:
+        ConfigError: It is no number of seconds from 0 to a day.
+    """
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= _LONGEST_FAILOVER:
+        return float(seconds)
+    raise ConfigError(
+        f"{shown!r}: failover is a number of seconds from 0 to {_LONGEST_FAILOVER}, as in redis://host?failover=15"
+    )
 
 
 def _check_socket(parts: _Parts, shown: str) -> None:

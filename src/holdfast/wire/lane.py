@@ -43,10 +43,14 @@ UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)
 OPTIONAL = ("CLIENT SETNAME", "CLIENT SETINFO", "CLIENT TRACKING", "CLIENT CACHING")
 # The first bytes from a server that expects TLS and got none.
 TLS_ALERT = b"\x15\x03"
+# A primary without enough replicas may have been replaced. Where the node is will be asked again
+# after as many seconds.
+DOUBTED = 10.0
 # Errors after which the connection has to start over.
 ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")
 # Redis 6.2 puts its own words before the error code of a command that a script has called.
 READ_ONLY = re.compile("(?:^|-)READONLY ")
+DESERTED = re.compile("(?:^|-)NOREPLICAS ")
 # A cluster's answers for a key that lives on another of its shards.
 ELSEWHERE = ("MOVED ", "ASK ")
 # Servers that speak the protocol of Redis and report a Redis version for compatibility. INFO names
@@ -253,9 +257,13 @@ class Lane(Generic[Q]):
         self.started = -inf
         # Did the guard that is running, or that ran last, begin with a promotion?
         self.promoted = False
+        # Or with a server that no client had met at the node's address?
+        self.replaced = False
         # Could a failover hand its locks to others, and has nobody said when a deposed primary stops
         # (`failover` in the address)?
         self.unbounded = False
+        # What is being asked where the node is, or who we are there; empty: nobody.
+        self.asks = ""
         # When the server, in any run, last spoke on a connection in use.
         self.heard = -inf
         # Since when this client knows that run of the server, or its reign since a promotion.
@@ -389,7 +397,7 @@ class Lane(Generic[Q]):
                 else:
                     if type(reply) is Refusal:
                         reply = Refusal(readable(str(reply)))
-                        self.bad = _ends(reply)
+                        self.bad = _ends(reply, self.address.moves, now - self._opened >= DOUBTED)
                     # A type checker does not see that it is no Greeting here.
                     listener.heard(node, question, reply, now)  # type: ignore[arg-type]
         finally:
@@ -478,6 +486,8 @@ class Lane(Generic[Q]):
         within = f"{self.manners.patience if self.line is UP else self.manners.timeout:.2g} s"
         if self.line is not DIALLING:
             return TimeoutError(f"silent for {within}")
+        if self.asks:
+            return TimeoutError(f"no connection within {within}: no answer yet from {self.asks}")
         tls = "" if self.address.tls is None else " (TLS included: does it speak that on this port?)"
         return TimeoutError(f"no connection within {within}{tls}")
 
@@ -553,9 +563,7 @@ class Lane(Generic[Q]):
             product = reply.get(b"server", b"")
             self._product = readable(product.decode("ascii", "replace")) if isinstance(product, bytes) else ""
         elif word == "INFO" and isinstance(reply, bytes | str):
-            text = reply if isinstance(reply, str) else reply.decode("utf-8", "replace")
-            lines = (it.partition(":") for it in text.splitlines())
-            self.facts.update((key, readable(value)) for key, _, value in lines if key in FACTS)
+            self._informed(reply if isinstance(reply, str) else reply.decode("utf-8", "replace"))
         elif word == "TIME":
             time = _time(reply)
             if time is None:
@@ -583,6 +591,16 @@ class Lane(Generic[Q]):
                 self._excused = now
                 self._repeat(now)
 
+    def _informed(self, text: str) -> None:
+        """Keep what one section of INFO says."""
+        lines = (it.partition(":") for it in text.splitlines())
+        self.facts.update((key, readable(value)) for key, _, value in lines if key in FACTS)
+        if _mode(self.facts) == "sentinel":
+            # It would refuse the next questions, in words that do not say why.
+            self.bad = ConfigError(
+                "it is a Sentinel: write redis+sentinel://host:26379/NAME for the group that it watches"
+            )
+
     def _introduced(self, now: float) -> None:
         """Everything is known of the server: may it be used at all?
 
@@ -594,12 +612,12 @@ class Lane(Generic[Q]):
         facts = self.facts
         if clustered(facts):
             self._greet(now, "CLUSTER INFO", b"CLUSTER", b"INFO")
-        if self.manners.guard is not None and (reign := _reign(facts)):
+        if self.manners.guard is not None and (tenure := self._tenure(facts)):
             # INFO says that the server was promoted, but not when. So the first client that sees
             # the promotion leaves a note of the time on the node. The replication id in its key is
             # new with each promotion, and no other server that is a primary has it.
             assert self.ahead is not None
-            note = self.manners.reigns + reign.encode()
+            note = self.manners.reigns + tenure.encode()
             at = b"%d" % round((now + self.ahead + self.blur) * 1e6)
             self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PX", b"%d" % REMEMBERED)
             self._greet(now, "NOTE", b"PEXPIRE", note, b"%d" % REMEMBERED)
@@ -607,8 +625,8 @@ class Lane(Generic[Q]):
         if not self.ledger:
             self._met(now)
 
-    def _unfit(self) -> ConfigError | None:
-        """Why the server can never be a node, if that is so."""
+    def _unfit(self) -> ConfigError | ConnectionError | None:
+        """Why the server can never be a node, if that is so, or not now."""
         facts = self.facts
         version = facts.get("valkey_version") or facts.get("redis_version", "")
         if other := _other_product(facts, self._product):
@@ -622,6 +640,9 @@ class Lane(Generic[Q]):
                 f"its server is {version or 'of no known version'}: Redis 6.2 or Valkey 7.2 is the oldest that works"
             )
         if facts.get("role") != "master":
+            if self.address.moves:
+                # A failover is under way, or who was asked does not know of it yet.
+                return ConnectionError(f"the server that was found for it is a replica: {_ASKED_AGAIN}")
             return ConfigError("it is a replica: use masters that are independent of each other")
         if not self._subscribed or not facts.get("run_id") or _number(facts.get("uptime_in_seconds")) is None:
             return ConfigError(
@@ -635,9 +656,10 @@ class Lane(Generic[Q]):
         guard = self.manners.guard
         uptime = _number(facts["uptime_in_seconds"]) or 0
         reign = _reign(facts)
-        if facts["run_id"] != self.run_id or (reign and reign != self._reign):
+        tenure = self._tenure(facts)
+        if facts["run_id"] != self.run_id or (tenure and tenure != self._reign):
             self.run_id = facts["run_id"]
-            self._reign = reign
+            self._reign = tenure
             self._known = now
             self._before = self.heard
         self.heard = now
@@ -645,7 +667,7 @@ class Lane(Generic[Q]):
         self.wake = now
         self.uptime = uptime
         self.started = now - uptime
-        self.promoted = False
+        self.promoted = self.replaced = False
         failover = self.address.failover
         self.unbounded = failover is None and bool(reign or replicas(facts))
         if guard is None:
@@ -659,12 +681,22 @@ class Lane(Generic[Q]):
             # Its uptime is rounded, and follows its wall clock: wrong if an earlier run spoke to us
             # less than a guard ago.
             aged = max(now + guard + 1 - uptime, self._before + guard)
-        if reign and (settled := max(now + guard - self._reigned(now), self._before + guard)) >= aged:
+        if tenure and (settled := max(now + guard - self._reigned(now), self._before + guard)) >= aged:
             # A server that was just made has forgotten nothing, but a replica that is promoted may
-            # lack what its primary had granted.
+            # lack what its primary had granted, and another server what the former one had.
             aged = settled
-            self.promoted = True
+            self.promoted = bool(reign)
+            self.replaced = not reign
         self.wake = max(now, min(self._known + guard, aged))
+
+    def _tenure(self, facts: dict[str, str]) -> str:
+        """What the server's time as this node is known by: its reign if it was promoted.
+
+        Where the node's place is found before each connection, any server may be there the next
+        time, and INFO does not tell that. So the run of a server that was never promoted is a
+        reign, too. Elsewhere it is "".
+        """
+        return _reign(facts) or (facts["run_id"] if self.address.moves else "")
 
     def _reigned(self, now: float) -> float:
         """For how many seconds, at least, this server has been a primary, by the node's note and
@@ -791,12 +823,21 @@ def _refused(word: str, told: str) -> Exception:
     return ConfigError(f"{advice}: {told}")
 
 
-def _ends(refusal: Exception) -> Exception | None:
-    """Why the connection has to end after a node refused a command, if it has to."""
+def _ends(refusal: Exception, moves: bool, doubted: bool) -> Exception | None:
+    """Why the connection has to end after a node refused a command, if it has to.
+
+    `moves`: the node's place is found before each connection. `doubted`: that was so long ago that
+    another server may be there by now.
+    """
     told = str(refusal)
     # Restarted behind a proxy, flushed, or not ready.
     if told.startswith(ALONE):
         return refusal
+    if moves and READ_ONLY.search(told):
+        return ConnectionError(f"it has become a replica: {_ASKED_AGAIN}: {told}")
+    if moves and doubted and DESERTED.search(told):
+        # It may have been replaced without having heard of it.
+        return ConnectionError(f"it has too few replicas: {_ASKED_AGAIN}: {told}")
     if READ_ONLY.search(told):
         return ConfigError(
             f"it has become a replica, and a replica takes no locks. Name the address of its primary: {told}"
@@ -808,6 +849,7 @@ def _ends(refusal: Exception) -> Exception | None:
 
 # Questions of the greeting that not every server is asked, and that a user may be denied.
 ASIDE = ("CLUSTER INFO", "REIGN")
+_ASKED_AGAIN = "where the node is will be asked again"
 _SHARDED = (
     "it belongs to a cluster {}, where a name has one shard and no majority: name servers that are independent of "
     "each other"

@@ -334,6 +334,7 @@ class Links:
             # one, too.)
             if places is None and node not in self._finding:
                 self._finding.add(node)
+                self.crew.lanes[node].asks = access.asks
                 start_new_thread(self._find, (node, ask))
         except Exception as error:
             # No threads, no descriptors, no memory: whatever it is, no other node has it.
@@ -355,6 +356,7 @@ class Links:
 
     def _found(self, node: int, answer: tuple[Places, Address] | Exception, now: float) -> None:
         self._finding.discard(node)
+        self.crew.lanes[node].asks = ""
         if self.by_node[node] is not None or self.closing:
             return
         if isinstance(answer, Exception):
@@ -370,7 +372,7 @@ class Links:
         refusal: Exception = OSError(f"{address.label} has no address")
         for n in range(len(places)):
             try:
-                link = Link(node, places[n:], address, self._access[node].tunnel())
+                link = Link(node, places[n:], address, self._access[node].tunnel(address))
             except Exception as error:
                 refusal = error
                 continue

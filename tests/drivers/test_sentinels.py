@@ -1,0 +1,146 @@
+"""What Sentinels are asked, whose answer counts, and what happens when they disagree, are silent, or are none.
+
+Small servers with scripted answers play the Sentinels: real ones cannot be made to disagree at will. The live tests have real ones.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.clock import clock
+from holdfast.drivers.sentinels import primary
+from holdfast.errors import ConfigError
+from holdfast.wire.address import parse
+from holdfast.wire.resp import pack
+
+ASKED = pack(b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", b"it") + pack(b"SENTINEL", b"MASTER", b"it")
+UNKNOWN = b"*-1\r\n-ERR No such master with that name\r\n"
+
+
+def names(host: str, port: int, epoch: int) -> bytes:
+    """The answers of a Sentinel that knows the group."""
+    return pack(host.encode(), b"%d" % port) + pack(b"name", b"it", b"config-epoch", b"%d" % epoch)
+
+
+class Played:
+    """Listens, and answers whoever has asked. None: it never does; b"": it hangs up."""
+
+    def __init__(self, answer: bytes | None, wanted: bytes = ASKED) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port, self._answer, self._wanted = self._listener.getsockname()[1], answer, wanted
+        self.heard = b""
+        self._connections: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            while True:
+                connection, _ = self._listener.accept()
+                self._connections.append(connection)
+                self.heard = b""
+                while len(self.heard) < len(self._wanted) and (data := connection.recv(4096)):
+                    self.heard += data
+                if self._answer:
+                    connection.sendall(self._answer)
+                elif self._answer is not None:
+                    connection.close()
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for it in [*self._connections, self._listener]:
+            it.close()
+        self._thread.join(5)
+
+
+@pytest.fixture
+def played() -> Iterator[list[Played]]:
+    found: list[Played] = []
+    yield found
+    for it in found:
+        it.close()
+
+
+def ask(
+    sentinels: list[Played], *answers: bytes | None, patience: float = 10.0, options: str = "", wanted: bytes = ASKED
+) -> tuple[str, int]:
+    sentinels += [Played(it, wanted) for it in answers]
+    where = ",".join(f"127.0.0.1:{it.port}" for it in sentinels)
+    return primary(parse(f"redis+sentinel://{where}/it{options}"), None, patience)
+
+
+def test_the_place_is_what_a_majority_says(played: list[Played]) -> None:
+    assert ask(played, names("a", 1, 7), names("a", 1, 7), names("a", 1, 7)) == ("a", 1)
+    assert played[0].heard == ASKED
+
+
+def test_the_newest_epoch_wins_whoever_answers_first(played: list[Played]) -> None:
+    assert ask(played, names("old", 1, 6), names("new", 2, 7)) == ("new", 2)
+
+
+def test_of_those_with_one_epoch_most_are_believed(played: list[Played]) -> None:
+    # During a failover one Sentinel may name the new primary before the epoch is known to all.
+    assert ask(played, names("a", 1, 7), names("b", 2, 7), names("b", 2, 7), names("b", 2, 7)) == ("b", 2)
+
+
+def test_nobody_waits_for_a_minority_that_is_silent(played: list[Played]) -> None:
+    began = clock()
+    assert ask(played, None, names("a", 1, 7), names("a", 1, 7), patience=60) == ("a", 1)
+    assert clock() - began < 20
+
+
+def test_a_minority_is_believed_when_the_others_stay_silent(played: list[Played]) -> None:
+    assert ask(played, None, names("a", 1, 7), b"", patience=1.0) == ("a", 1)
+
+
+def test_without_an_answer_each_is_named_with_what_is_wrong(played: list[Played]) -> None:
+    began = clock()
+    refusals = b"-NOAUTH Authentication required.\r\n", b"-ERR unknown command\r\n", b"+OK\r\n+OK\r\n"
+    with pytest.raises(ConnectionError, match="no Sentinel says where 'it' is") as caught:
+        ask(played, None, b"", *refusals, b"?!", UNKNOWN, patience=1.0)
+    assert clock() - began < 30
+    told = str(caught.value).partition(": ")[2].split("; ")
+    assert [it.partition(" ")[2] for it in told] == [
+        "has not answered",
+        "cannot be reached: it closed the connection",
+        "refuses: NOAUTH Authentication required.",
+        "refuses: ERR unknown command",
+        "is no Sentinel",
+        told[5].partition(" ")[2],
+        "does not know the group",
+    ]
+    assert "does not speak the servers' protocol" in told[5]
+
+
+def test_a_group_that_none_of_them_knows_is_a_mistake(played: list[Played]) -> None:
+    with pytest.raises(ConfigError, match="its Sentinels know no group 'it'"):
+        ask(played, UNKNOWN, UNKNOWN)
+
+
+def test_one_that_is_down_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(ConnectionError, match=f"127.0.0.1:{port} cannot be reached: Connection refused"):
+        primary(parse(f"redis+sentinel://127.0.0.1:{port}/it"), None, 1.0)
+
+
+def test_a_password_for_sentinels_is_said_first_and_never_shown(played: list[Played]) -> None:
+    login = pack(b"AUTH", b"me", b"s3cret")
+    options = "?sentinel_username=me&sentinel_password=s3cret"
+    assert ask(played, b"+OK\r\n" + names("a", 1, 7), options=options, wanted=login + ASKED) == ("a", 1)
+    assert played[0].heard == login + ASKED
+    played[0].close()
+    played.clear()
+    with pytest.raises(ConnectionError, match="refuses: WRONGPASS") as caught:
+        ask(played, b"-WRONGPASS no\r\n" * 3, options="?sentinel_password=s3cret", wanted=pack(b"AUTH", b"s3cret") + ASKED, patience=2.0)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_user_who_may_not_ask_for_the_epoch_has_a_place(played: list[Played]) -> None:
+    assert ask(played, pack(b"a", b"1") + b"-NOPERM no\r\n") == ("a", 1)

@@ -1,0 +1,238 @@
+"""Primaries with replicas, real Sentinels that watch them, and what can happen to a primary.
+
+A live harness of real processes, so it sleeps. Must not know locks.
+
+All reach a server over its wire. Sentinels, replicas and clients are different users, so that a primary can
+be cut off from Sentinels and its replicas alone. Clients still reach it: that is the partition that a
+promotion guard is for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from contract.cluster import ask
+from failovers.wire import Wire
+
+from holdfast.embedded import find_server
+
+DOWN_AFTER = 800  # milliseconds without an answer, after which a Sentinel takes a primary for dead
+TIMEOUT = 2000  # milliseconds: Sentinel's failover-timeout
+PATIENCE = 90.0  # seconds for anything to happen
+SECRET = "of-the-group"
+# Faults. After each, the group has a new primary, and the old one becomes its replica.
+KILL, CUT, ASKED, PAUSE = "kill", "cut", "asked", "pause"
+FAULTS = (KILL, CUT, ASKED, PAUSE)
+
+
+class Late(Exception):
+    """Something did not happen in time."""
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    """Wait for something.
+
+    Raises:
+        Late: It did not happen.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if true():
+                return
+        time.sleep(0.02)
+    raise Late(what)
+
+
+def free_port() -> int:
+    """A port below those of outgoing connections."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+
+
+class Process:
+    """A server or a Sentinel with a file of settings."""
+
+    def __init__(self, folder: Path, lines: Sequence[str], *, sentinel: bool = False) -> None:
+        self.own = free_port()
+        self._folder, self._sentinel = folder / str(self.own), sentinel
+        self._folder.mkdir()
+        # Where others reach it.
+        self.port = self.own if sentinel else free_port()
+        self.wire = None if sentinel else Wire(self.port, self.own, ("copy", "watch"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start(lines)
+
+    def start(self, lines: Sequence[str]) -> None:
+        """Start it, without any data."""
+        file = self._folder / "settings.conf"
+        settings = [f"port {self.own}", f"dir {self._folder}", "bind 127.0.0.1", *lines]
+        if not self._sentinel:
+            settings += ["replica-announce-ip 127.0.0.1", f"replica-announce-port {self.port}"]
+        file.write_text("\n".join([*settings, ""]))
+        with (self._folder / "log").open("ab") as log:
+            words = [find_server(), str(file), *(["--sentinel"] if self._sentinel else [])]
+            self._process = subprocess.Popen(words, stdout=log, stderr=log)
+        until(lambda: self.ask("PING") == "PONG", f"{self.port} has started")
+
+    def signal(self, what: signal.Signals) -> None:
+        """Send a signal to it."""
+        assert self._process is not None
+        self._process.send_signal(what)
+
+    def kill(self) -> None:
+        """End it at once, also if it is stopped."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def ask(self, *words: object) -> Any:
+        """One command as the user of clients."""
+        login = "" if self._sentinel else f":{SECRET}@"
+        return ask(f"redis://{login}127.0.0.1:{self.own}", *words, patience=1.0)
+
+    def info(self) -> dict[str, str]:
+        """What it says of replication."""
+        return dict(line.split(":", 1) for line in self.ask("INFO", "replication").splitlines() if ":" in line)
+
+
+class Group:
+    """A primary and its two replicas.
+
+    The primary takes writes while it has one replica, so that the one that is promoted can grant locks
+    before the old primary is back. The bound is true all the same: faults cut off both replicas together.
+    """
+
+    def __init__(self, name: str, folder: Path, lag: int) -> None:
+        self.name, self._lag = name, lag
+        self.primary = Process(folder, self._lines())
+        self.servers = [self.primary, *(Process(folder, self._lines(self.primary)) for _ in range(2))]
+        self.settled()
+
+    def _lines(self, primary: Process | None = None) -> list[str]:
+        return [
+            'save ""',
+            "repl-diskless-sync-delay 0",
+            "min-replicas-to-write 1",
+            f"min-replicas-max-lag {self._lag}",
+            # Without it, a Sentinel whose user is unknown would be the user of clients.
+            f"requirepass {SECRET}",
+            "masteruser copy",
+            f"masterauth {SECRET}",
+            *(f"user {it} on >{SECRET} ~* &* +@all" for it in ("copy", "watch")),
+            *([] if primary is None else [f"replicaof 127.0.0.1 {primary.port}"]),
+        ]
+
+    def settled(self) -> None:
+        """Wait until the primary has both replicas, which have caught up."""
+        until(lambda: self.primary.info().get("min_slaves_good_slaves") == "2", f"{self.name} has its replicas")
+
+    def lose(self) -> None:
+        """Cut off the replicas: they will lack what is granted from now on."""
+        assert self.primary.wire is not None
+        self.primary.wire.cut("copy")
+
+    def strike(self, fault: str) -> None:
+        """Let a fault happen to the primary."""
+        match fault:
+            case "kill":
+                self.primary.kill()
+            case "cut":
+                assert self.primary.wire is not None
+                self.primary.wire.cut("watch")
+            case "pause":
+                self.primary.signal(signal.SIGSTOP)
+
+    def promoted(self) -> None:
+        """Wait until a replica is a primary."""
+        others = [it for it in self.servers if it is not self.primary]
+        until(lambda: any(it.info()["role"] == "master" for it in others), f"{self.name} has a new primary")
+
+    def rejoin(self, fault: str) -> None:
+        """Make the old primary a replica of the new one. It loses what it has."""
+        old = self.primary
+        new = next(it for it in self.servers if it is not old and it.info()["role"] == "master")
+        if fault in (KILL, PAUSE):
+            # A primary that was stopped must not go on: see docs/nodes.md.
+            old.kill()
+            old.start(self._lines(new))
+        else:
+            old.ask("REPLICAOF", "127.0.0.1", new.port)
+        assert old.wire is not None
+        old.wire.mend()
+        self.primary = new
+
+    def close(self) -> None:
+        """End all."""
+        for it in self.servers:
+            it.kill()
+
+
+class Watch:
+    """Three Sentinels, which watch all groups."""
+
+    def __init__(self, folder: Path, groups: Sequence[Group]) -> None:
+        lines = []
+        for it in groups:
+            lines += [
+                f"sentinel monitor {it.name} 127.0.0.1 {it.primary.port} 2",
+                f"sentinel auth-user {it.name} watch",
+                f"sentinel auth-pass {it.name} {SECRET}",
+                f"sentinel down-after-milliseconds {it.name} {DOWN_AFTER}",
+                f"sentinel failover-timeout {it.name} {TIMEOUT}",
+            ]
+        self._sentinels = [Process(folder, lines, sentinel=True) for _ in range(3)]
+        self._groups = groups
+        for it in groups:
+            self.knows(it)
+
+    @property
+    def places(self) -> str:
+        """Where they are, as in an address."""
+        return ",".join(f"127.0.0.1:{it.port}" for it in self._sentinels)
+
+    def knows(self, group: Group) -> None:
+        """Wait until all name the same primary, its replica, and each other.
+
+        On a busy machine, Sentinels may have seen one more failure. Then the servers have changed places once more.
+        """
+        try:
+            until(lambda: all(self._sees(it, group) for it in self._sentinels), "")
+        except Late:
+            told = [it.ask("SENTINEL", word, group.name) for it in self._sentinels for word in ("MASTER", "REPLICAS")]
+            raise Late(f"the Sentinels know {group.name}: {told}") from None
+
+    def fail_over(self, group: Group) -> None:
+        """Ask for a failover, as an operator does."""
+        until(lambda: any(it.ask("SENTINEL", "FAILOVER", group.name) == "OK" for it in self._sentinels), "a failover begins")
+
+    @staticmethod
+    def _sees(sentinel: Process, group: Group) -> bool:
+        told = sentinel.ask("SENTINEL", "MASTER", group.name)
+        facts = dict(zip(told[::2], told[1::2], strict=True))
+        primary = next((it for it in group.servers if str(it.port) == facts["port"]), group.primary)
+        if primary.info()["role"] == "master":
+            group.primary = primary
+        links = sentinel.ask("SENTINEL", "REPLICAS", group.name)
+        well = sum(dict(zip(it[::2], it[1::2], strict=True))["flags"] == "slave" for it in links)
+        known = facts["port"], facts["flags"], facts["num-other-sentinels"], well
+        return known == (str(group.primary.port), "master", "2", 2)
+
+    def close(self) -> None:
+        """End all."""
+        for it in self._sentinels:
+            it.kill()
+
+
