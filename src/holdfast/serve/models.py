@@ -259,7 +259,7 @@ class Beat(Said):
     """What the extension of one lease brought."""
 
     id: str
-    state: Literal["held", "waiting", "in-doubt", "lost", "released", "unknown", "invalid"]
+    state: Literal["held", "waiting", "in-doubt", "lost", "released", "gateway-gone", "unknown", "invalid"]
     # Count it from before you sent the request.
     valid_ms: Milliseconds
     detail: str = ""
