@@ -21,8 +21,8 @@ now() {
 
 seconds() { printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)); }
 
-# Sends a request, and sets the variables that are in the answer, also `id`: with the gateway's name in it,
-# any gateway behind a balancer finds the lease. METHOD PATH BODY SECONDS
+# Sends METHOD PATH BODY, and waits SECONDS. Sets the variables that are in the answer. With the gateway's name in `id`,
+# any gateway behind a balancer finds the lease.
 ask() {
     state=
     answer=$(curl -sS --max-time "$4" -X "$1" "$gateway/v1/leases/$id$2" -H 'Accept: text/plain' \
@@ -55,8 +55,8 @@ export FENCING_TOKEN
 setsid "$@" &
 command=$!
 
-# Extends the lease until it is lost, and then ends the command with all processes of its group.
-# It neither sleeps nor waits for an answer for longer than it may believe.
+# Extends the lease until it is lost, and then ends the command with all processes of its group. Nothing takes longer
+# than it may believe.
 beat() {
     while left=$((until - $(now))) && [ "$left" -gt 0 ]; do
         sleep "$(seconds $((keepalive_ms < left ? keepalive_ms : left)))" 2>/dev/null
@@ -68,7 +68,8 @@ beat() {
         esac
     done
     echo "client.sh: the lock is lost" >&2
-    kill -s KILL -- "-$command"
+    # The group may not be there yet.
+    while kill -s KILL -- "-$command" 2>/dev/null || kill -0 "$command" 2>/dev/null; do sleep 0.05; done
 }
 beat >/dev/null &
 beater=$!

@@ -7,7 +7,8 @@ A live harness of real processes and real servers, so it sleeps: a process that 
 Each class of faults is made so many times. The contenders are the clients of examples/http: a shell, Node and Python. Their commands
 write when they lived, every 50 us, with their fence, and two lives must not overlap. Only where a client was stopped past its own
 deadline do they: nothing stops its command then. What the command protects has to refuse the older fence, so such an overlap counts
-as caught if the later life has the greater fence.
+as caught if the later life has the greater fence. A busy machine may keep a client from running, too, for a moment: so does a short
+overlap.
 """
 
 from __future__ import annotations
@@ -101,6 +102,12 @@ class Gateway:
         process = subprocess.Popen(words, env=self.arena.environment, stderr=quiet, stdout=quiet)
         return process
 
+    def holds(self) -> bool:
+        """Whether a lease of this gateway is held."""
+        with contextlib.suppress(httpx.TransportError):
+            return any(it["state"] == "held" for it in httpx.get(f"{self.url}/v1/leases", timeout=5).json()["leases"])
+        return False
+
     def ready(self) -> bool:
         """Whether it grants leases."""
         with contextlib.suppress(httpx.TransportError):
@@ -163,10 +170,18 @@ class Arena:
                 return it
         return None
 
+    def serving(self, chance: random.Random) -> Gateway:
+        """The gateway that has the lease; either of them if it is over by now."""
+        return next((it for it in self.gateways if it.holds()), chance.choice(self.gateways))
+
     def lives(self) -> list[Life]:
         """All lives so far."""
         found = [life(it) for it in self.folder.glob("life-*") if it.suffix != ".new"]
         return [it for it in found if it is not None]
+
+    def whose(self, one: Life) -> str:
+        """Which contender's life it was."""
+        return next((it.name.removeprefix("life-") for it in self.folder.glob("life-*") if life(it) == one), "?")
 
     def harm(self, fault: str, chance: random.Random) -> None:
         """Wait for a holder, make the fault, and wait for the next holder."""
@@ -222,9 +237,9 @@ def _majority_frozen(arena: Arena, victim: Contender, chance: random.Random) -> 
 
 Fault = Callable[[Arena, Contender, random.Random], None]
 FAULTS: dict[str, Fault] = {
-    "gateway killed": lambda arena, victim, chance: chance.choice(arena.gateways).restart(signal.SIGKILL),
-    "gateway drained": lambda arena, victim, chance: chance.choice(arena.gateways).restart(signal.SIGTERM),
-    "gateway stopped": lambda arena, victim, chance: _stopped(chance.choice(arena.gateways).process.pid, 1.5 * TTL),
+    "gateway killed": lambda arena, victim, chance: arena.serving(chance).restart(signal.SIGKILL),
+    "gateway drained": lambda arena, victim, chance: arena.serving(chance).restart(signal.SIGTERM),
+    "gateway stopped": lambda arena, victim, chance: _stopped(arena.serving(chance).process.pid, 1.5 * TTL),
     "gateways cut from nodes": _majority_frozen,
     "clients cut from gateways": lambda arena, victim, chance: arena.balancer.stop(1.5 * TTL),
     "balancer restarted": lambda arena, victim, chance: arena.balancer.restart(),
@@ -234,6 +249,10 @@ FAULTS: dict[str, Fault] = {
 }
 # Here a client is stopped past its own deadline, so that only the fence helps.
 STOPPED = {"client stopped", "client stopped with its command"}
+
+
+# Seconds for which a busy machine may not run a client that nobody has stopped. What is planted overlaps for longer.
+LATE = 0.25
 
 
 class Found(tuple[int, int, int]):
@@ -248,7 +267,7 @@ class Found(tuple[int, int, int]):
 def judged(lives: list[Life], stopped: bool) -> Found:
     """Count overlaps. A pair is caught by the fence if the one that began later has the greater fence."""
     pairs = overlaps(lives)
-    caught = [(a, b) for a, b in pairs if stopped and a.fence < b.fence]
+    caught = [(a, b) for a, b in pairs if a.fence < b.fence and (stopped or a.last - b.first < LATE)]
     return Found((len(lives), len(pairs) - len(caught), len(caught)))
 
 
@@ -267,6 +286,8 @@ def campaign(folder: Path, faults: list[str], runs: int, seed: int, source: Path
             arena.close()
         found[fault] = judged(arena.lives(), fault in STOPPED)
         print(f"{fault:32} {runs} faults, {found[fault]}", flush=True)
+        for a, b in overlaps(arena.lives()):
+            print(f"    {arena.whose(a)} lived for {1000 * (a.last - b.first):.1f} ms beside {arena.whose(b)}", flush=True)
     return found
 
 
@@ -276,7 +297,7 @@ PLANTED: dict[str, tuple[str, str, str, str]] = {
     "valid_ms says twice as much": (
         "src/holdfast/serve/validity.py", "return max(0, floor(1000 *", "return 2 * max(0, floor(1000 *", "clients cut from gateways",
     ),
-    "a client counts from the answer, and does not look at the clock": (
+    "a client does not look at the clock": (
         "examples/http/client.py", "            if not lease.left:", "            if False:", "clients cut from gateways",
     ),
 }
