@@ -36,6 +36,7 @@ from holdfast.cli import tree
 from holdfast.embedded import Nodes
 
 TTL = 1.5
+PATIENCE = 90.0  # seconds for which a gateway may start, and the next holder may come, on a machine that is busy
 # A gateway's entry lasts as long, so a restarted one is used again soon.
 MOST = 3.0
 # The command, with the fence as a number, and in the process group that its client kills.
@@ -52,7 +53,7 @@ class Contender:
     def __init__(self, arena: Arena, language: str) -> None:
         self.arena, self.language = arena, language
         self.process: subprocess.Popen[bytes] | None = None
-        self.file = Path()
+        self.file = arena.folder / "nothing-yet"
         self._thread = threading.Thread(target=self._loop, daemon=True)
         self._thread.start()
 
@@ -123,7 +124,7 @@ class Gateway:
         """End it by a signal, and start it again."""
         self.end(number)
         self.process = self._started()
-        until(self.ready)
+        until(self.ready, PATIENCE)
 
 
 class Arena:
@@ -139,7 +140,7 @@ class Arena:
         self.over = threading.Event()
         self.gateways = [Gateway(self, free()) for _ in range(2)]
         for it in self.gateways:
-            until(it.ready)
+            until(it.ready, PATIENCE)
         self.balancer = Balancer(folder, [it.port for it in self.gateways])
         self.contenders = [Contender(self, it) for it in clients]
 
@@ -191,7 +192,7 @@ class Arena:
         FAULTS[fault](self, victim, chance)
         began = life(file)
         assert began is not None
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + PATIENCE
         while not any(it.first > began.first for it in self.lives()):
             # A holder that has kept its lock through the fault gives it back.
             victim.finish()
