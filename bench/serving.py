@@ -8,8 +8,6 @@ many requests one core can serve, however busy the machine is.
 from __future__ import annotations
 
 import argparse
-import http.client
-import json
 import os
 import re
 import secrets
@@ -22,7 +20,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psutil
+import httpx
+import psutil  # type: ignore[import-untyped]  # it has no types
 
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
@@ -53,18 +52,16 @@ class Server:
         self._process = psutil.Process(process.pid)
         self._connection = self.connect()
 
-    def connect(self) -> http.client.HTTPConnection:
+    def connect(self) -> httpx.Client:
         """Another connection."""
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
 
-    def ask(self, method: str, path: str, body: Any = None, over: http.client.HTTPConnection | None = None) -> dict[str, Any]:
+    def ask(self, method: str, path: str, body: Any = None, over: httpx.Client | None = None) -> dict[str, Any]:
         """Send a request, and return what the answer says."""
-        connection = over or self._connection
-        connection.request(method, path, json.dumps(body or {}), {"content-type": "application/json"})
-        answer = connection.getresponse()
-        said: dict[str, Any] = json.load(answer)
-        if answer.status >= 300:
-            raise RuntimeError(f"{method} {path}: {answer.status} {said}")
+        answer = (over or self._connection).request(method, path, json=body or {})
+        said: dict[str, Any] = answer.json()
+        if answer.status_code >= 300:
+            raise RuntimeError(f"{method} {path}: {answer.status_code} {said}")
         return said
 
     def cpu(self) -> float:
@@ -166,8 +163,8 @@ def measure(rounds: int, count: int) -> dict[str, list[float]]:
                     "hand-over, library": statistics.median(by_library(one, two) for _ in range(5)),
                     "request": _timed(empty),
                 }
-                for name, it in found.items():
-                    rows.setdefault(name, []).extend([it] if turn else [])
+                for name, seconds in found.items():
+                    rows.setdefault(name, []).extend([seconds] if turn else [])
     return rows
 
 
@@ -189,7 +186,8 @@ def main() -> int:
     print(f"Load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
     print("| What | Found | Wanted |\n| --- | --- | --- |")
     print(f"| An empty route: CPU | {micro['empty']} | |")
-    print(f"| Keepalive: requests that one core serves, beside the empty route | {best['empty'] / best['keepalive']:.2f} ({micro['keepalive']}) | >= 0.5 |")
+    kept = best["empty"] / best["keepalive"]
+    print(f"| Keepalive: requests that one core serves, beside the empty route | {kept:.2f} ({micro['keepalive']}) | >= 0.5 |")
     print(f"| Keepalive of {MANY} leases in one request | {MANY / best['many']:,.0f} leases a second and core | >= 20,000 |")
     print(f"| Acquire and release: CPU, beside two empty routes | {best['pair'] / best['empty'] / 2:.1f} ({micro['pair']}) | <= 2.5 |")
     print(f"| Hand-over between two clients, beside the library's and an empty route | {ratio:.1f} ({micro['hand-over, HTTP']}) | <= 2 |")

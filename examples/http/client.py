@@ -39,7 +39,7 @@ class Lease:
             answer = connection.getresponse()
             self.said = json.load(answer)
         # No answer, or that of a proxy which reached no gateway.
-        except (OSError, http.client.HTTPException, ValueError):
+        except (OSError, http.client.HTTPException, ValueError):  # type: ignore[attr-defined]  # mypy takes this file for it
             return ""
         # With the gateway's name in its id, any gateway behind a balancer finds the lease.
         self.id = self.said.get("id", self.id)

@@ -18,6 +18,7 @@ import contextlib
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -272,7 +273,9 @@ def judged(lives: list[Life], stopped: bool) -> Found:
     return Found((len(lives), len(pairs) - len(caught), len(caught)))
 
 
-def campaign(folder: Path, faults: list[str], runs: int, seed: int, source: Path = SOURCE, clients: dict[str, list[str]] = CLIENTS) -> dict[str, Found]:
+def campaign(
+    folder: Path, faults: list[str], runs: int, seed: int, source: Path = SOURCE, clients: dict[str, list[str]] = CLIENTS
+) -> dict[str, Found]:
     """Make each fault so many times. Returns what was found while each was made."""
     chance = random.Random(seed)
     found = {}
@@ -294,7 +297,9 @@ def campaign(folder: Path, faults: list[str], runs: int, seed: int, source: Path
 
 # Faults in the shipped gateway and in a shipped client, as texts to replace, each of which one class of faults shows.
 PLANTED: dict[str, tuple[str, str, str, str]] = {
-    "a gateway releases at its end": ("src/holdfast/serve/server.py", "await locks.close(leave=True)", "await locks.close()", "gateway drained"),
+    "a gateway releases at its end": (
+        "src/holdfast/serve/server.py", "await locks.close(leave=True)", "await locks.close()", "gateway drained",
+    ),
     "valid_ms says twice as much": (
         "src/holdfast/serve/validity.py", "return max(0, floor(1000 *", "return 2 * max(0, floor(1000 *", "clients cut from gateways",
     ),
@@ -306,8 +311,6 @@ PLANTED: dict[str, tuple[str, str, str, str]] = {
 
 def planted(folder: Path, name: str) -> tuple[Path, dict[str, list[str]]]:
     """Copy the package and the clients, with a fault. Returns the copy's source, and the clients that contend."""
-    import shutil
-
     file, before, after, _ = PLANTED[name]
     root = SOURCE.parent
     for part in ("src", "examples/http"):
@@ -315,7 +318,8 @@ def planted(folder: Path, name: str) -> tuple[Path, dict[str, list[str]]]:
     text = (folder / "copy" / file).read_text()
     assert before in text, f"{file} has changed: plant {after!r} elsewhere"
     (folder / "copy" / file).write_text(text.replace(before, after))
-    clients = {it: [re.sub(r"^.*/examples/http", str(folder / "copy/examples/http"), word) for word in words] for it, words in CLIENTS.items()}
+    here = str(folder / "copy/examples/http")
+    clients = {it: [re.sub(r"^.*/examples/http", here, word) for word in words] for it, words in CLIENTS.items()}
     return folder / "copy/src", clients
 
 

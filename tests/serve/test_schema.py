@@ -61,7 +61,7 @@ def test_an_answer_that_the_document_does_not_have_is_found(tmp_path: Path, node
     with command.started(*SERVE, **PIPES) as process:
         done = schemathesis(address(process), "--include-path", "/readyz")
     assert done.returncode == 1, done.stdout[-4000:]
-    assert "Undocumented HTTP status code" in done.stdout
+    assert "299" in done.stdout
 
 
 TAKES = """
@@ -83,7 +83,7 @@ print(released.state)
 
 @pytest.mark.timeout(PATIENCE)
 def test_a_generated_client_in_python(url: str, tmp_path: Path) -> None:
-    bin = tools.python()
+    tool = tools.python()
 
     def run(*words: str) -> str:
         done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE, check=False)
@@ -92,16 +92,18 @@ def test_a_generated_client_in_python(url: str, tmp_path: Path) -> None:
 
     (tmp_path / "api.json").write_text(httpx.get(f"{url}/openapi.json", timeout=60).text)
     (tmp_path / "takes.py").write_text(TAKES)
-    run(str(bin / "openapi-python-client"), "generate", "--path", "api.json", "--output-path", "generated", "--meta", "none")
-    run(str(bin / "mypy"), "--python-executable", str(bin / "python"), "generated", "takes.py")
-    assert run(str(bin / "python"), "takes.py", url).split() == ["held", "True", "released"]
+    run(str(tool / "openapi-python-client"), "generate", "--path", "api.json", "--output-path", "generated", "--meta", "none")
+    run(str(tool / "mypy"), "--python-executable", str(tool / "python"), "generated", "takes.py")
+    assert run(str(tool / "python"), "takes.py", url).split() == ["held", "True", "released"]
 
 
 TAKES_TS = """
 import createClient from "openapi-fetch";
 import type { paths } from "./api.js";
 
-const client = createClient<paths>({ baseUrl: process.argv[2]! });
+declare const process: { argv: string[] };
+
+const client = createClient<paths>({ baseUrl: process.argv[2] });
 const path = { lease_id: "a-lease-of-a-client-in-typescript" };
 const held = await client.PUT("/v1/leases/{lease_id}", { params: { path }, body: BODY });
 if (!held.data || held.data.state !== "held") throw new Error(JSON.stringify(held.error));
@@ -119,15 +121,15 @@ def test_a_generated_client_in_typescript(url: str, tmp_path: Path) -> None:
     (tmp_path / "node_modules").symlink_to(place / "node_modules")
     (tmp_path / "package.json").write_text('{"private": true, "type": "module"}')
     (tmp_path / "api.json").write_text(httpx.get(f"{url}/openapi.json", timeout=60).text)
-    bin = place / "node_modules/.bin"
+    tool = place / "node_modules/.bin"
 
     def run(*words: str, succeeds: bool = True) -> str:
         done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE, check=False)
         assert (done.returncode == 0) == succeeds, done.stdout + done.stderr
         return done.stdout
 
-    run(str(bin / "openapi-typescript"), "api.json", "-o", "api.d.ts")
-    compiler = (str(bin / "tsc"), "--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom", "takes.ts")
+    run(str(tool / "openapi-typescript"), "api.json", "-o", "api.d.ts")
+    compiler = (str(tool / "tsc"), "--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom", "takes.ts")
     # A field that does not exist is refused before it is sent.
     (tmp_path / "takes.ts").write_text(TAKES_TS.replace("BODY", BODY.replace("wait_ms", "wait")))
     assert "does not exist in type" in run(*compiler, succeeds=False)

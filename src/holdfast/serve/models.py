@@ -59,7 +59,7 @@ class Node(Said):
     warnings: list[str]
 
 
-class Nodes(Said):
+class AllNodes(Said):
     """All nodes."""
 
     gateway: str
@@ -87,7 +87,7 @@ class Row(Said):
     asked: str | None
 
 
-class Locks(Said):
+class AllLocks(Said):
     """The locks that are held, by name."""
 
     locks: list[Row]
