@@ -30,7 +30,7 @@ class Lease:
         return max(0.0, self.until - time.clock_gettime(CLOCK))
 
     def ask(self, method: str, path: str, body: dict[str, Any], patience: float) -> str:
-        by = http.client.HTTPSConnection if GATEWAY.scheme == "https" else http.client.HTTPConnection
+        by = getattr(http.client, f"{GATEWAY.scheme.upper()}Connection")  # HTTPConnection, or HTTPSConnection
         connection = by(GATEWAY.netloc, timeout=patience)
         # Count from before it is sent: the answer may be on its way for long.
         sent = time.clock_gettime(CLOCK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import shutil
 import signal
 import socket
@@ -35,10 +36,15 @@ backend gateways
 
 
 def free() -> int:
-    """A port that nobody has. A program that is told it listens there soon."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """A port that nobody has. A program that is told it listens there soon.
+
+    Not one of those that the kernel gives to connections: while nobody listens there, one of them might get it.
+    """
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("a hundred ports are all in use")
 
 
 def program() -> str:

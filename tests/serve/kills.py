@@ -112,6 +112,7 @@ class Gateway:
 
     def ready(self) -> bool:
         """Whether it grants leases."""
+        assert self.process.poll() is None, f"the gateway at {self.url} has ended with {self.process.returncode}"
         with contextlib.suppress(httpx.TransportError):
             return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
         return False
