@@ -24,9 +24,11 @@ HOP = "holdfast-hop"
 ASKED = ("authorization", "accept", "content-type", "if-match")
 SAID = ("content-type", "cache-control", "fencing-token", "retry-after", "www-authenticate", "x-accel-buffering")
 CONNECT = 2.0  # seconds
-# Seconds between two bytes of an answer. The longest wait of a request has 60, and its client has its own patience.
+# Seconds between two bytes of an answer. The longest wait of a request has 60, and its client has
+# its own patience.
 ANSWER = 75.0
-# Seconds for the leases of another gateway in a request that keeps many. Leases of this one must not wait longer for them.
+# Seconds for the leases of another gateway in a request that keeps many. Leases of this one must
+# not wait longer for them.
 BEAT = 1.0
 
 
@@ -70,7 +72,8 @@ class Forwarding:
             NoQuorum: It cannot be known where the gateway is.
         """
         if HOP in request.headers:
-            # The other gateway has found this address for it. So that one has ended, and this one has taken its place.
+            # The other gateway has found this address for it. So that one has ended, and this one has
+            # taken its place.
             raise gone(name)
         body = await request.body()
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
