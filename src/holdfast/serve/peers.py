@@ -1,4 +1,4 @@
-"""Where the other gateways are. Each gateway leads an election of its own, and announces its address.
+"""Where the other gateways are. Each one leads an election of its own, and announces its address.
 
 Knows the client's elections. Must not know requests.
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..aio import Holdfast
     from ..aio.election import Leadership
 
-# What the names of these elections begin with. Clients may not lead them: whoever did would get
-# the requests, and the tokens, of other clients.
+# What the names of these elections begin with. Clients may not lead them: their leader gets
+# requests, and tokens, of other clients.
 ELECTION = "holdfast.gateway:"
 # Addresses that are remembered. A gateway's address never changes, so they only have to be bounded.
 MOST = 1_000
@@ -63,7 +63,8 @@ class Peers:
         most = self._locks.settings.max_ttl
         while True:
             try:
-                self._leading = leading = await self._locks.election(ELECTION + self._name, self._url, ttl=most).campaign()
+                election = self._locks.election(ELECTION + self._name, self._url, ttl=most)
+                self._leading = leading = await election.campaign()
                 self._announced = True
                 await leading.lost.wait()
             except Closed:
