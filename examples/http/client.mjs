@@ -1,7 +1,6 @@
 // Run a command while holding a lock, by way of `holdfast serve`. Needs Node 18 or newer, and no packages.
 //
 //     node client.mjs NAME COMMAND [ARG...]
-//
 // The command gets FENCING_TOKEN, for the requests that it makes.
 
 import { spawn } from "node:child_process";
@@ -11,11 +10,11 @@ import { setTimeout as sleep } from "node:timers/promises";
 const gateway = process.env.HOLDFAST_GATEWAY ?? "http://127.0.0.1:7420";
 const token = process.env.HOLDFAST_GATEWAY_TOKEN ?? "";
 const ttl = Number(process.env.TTL_MS ?? 10000);
-const over = new Set(["lost", "released", "unknown-lease"]);
+const over = new Set(["lost", "released", "unknown-lease", "gateway-gone"]);
 const later = new Set(["", "draining", "overloaded", "no-quorum", "too-many"]);
 
 class Lease {
-  path = `/v1/leases/${randomBytes(16).toString("hex")}`;
+  id = randomBytes(16).toString("hex");
   until = 0;
   said = {};
   fencingToken = "";
@@ -32,22 +31,26 @@ class Lease {
     // Count from before it is sent: the answer may be on its way for long.
     const sent = performance.now();
     try {
-      const answer = await fetch(gateway + this.path + path, { method, headers, body: JSON.stringify(body), signal });
+      const answer = await fetch(`${gateway}/v1/leases/${this.id}${path}`, { method, headers, body: JSON.stringify(body), signal });
       this.said = await answer.json();
       this.fencingToken = answer.headers.get("fencing-token") ?? this.fencingToken;
     } catch {
       return "";
     }
     const state = this.said.state ?? this.said.type.replace("/problems/", "");
+    // With the gateway's name in it, any gateway behind a balancer finds the lease.
+    this.id = this.said.id ?? this.id;
     if (state === "held") this.until = sent + this.said.valid_ms;
     return over.has(state) ? "lost" : state;
   }
 }
 
 const [name, command, ...rest] = process.argv.slice(2);
-const lease = new Lease();
+let lease = new Lease();
 for (let state = ""; state !== "held"; ) {
   state = await lease.ask("PUT", "", { names: [name], ttl_ms: ttl, wait_ms: 20000 }, 30000);
+  // It only waits, so it may begin again.
+  if (state === "lost" || state === "gateway-unreachable") [lease, state] = [new Lease(), ""];
   if (later.has(state)) await sleep(1000);
   else if (state !== "held" && state !== "waiting") {
     console.error(`client.mjs: ${lease.said.detail}`);

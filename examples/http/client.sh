@@ -4,14 +4,14 @@
 #     client.sh NAME COMMAND [ARG...]
 #
 # The command gets FENCING_TOKEN, for the requests that it makes: curl -H "Fencing-Token: $FENCING_TOKEN".
-# HOLDFAST_GATEWAY and HOLDFAST_GATEWAY_TOKEN say where the gateway is, and who this is. TTL_MS: the lease.
 set -u
 
 gateway=${HOLDFAST_GATEWAY:-http://127.0.0.1:7420}
 ttl=${TTL_MS:-10000}
 name=$(printf %s "$1" | sed 's/[\"]/\\&/g')
 shift
-lease=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+new_id() { od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; }
+id=$(new_id)
 
 # Milliseconds of a clock that nobody sets.
 now() {
@@ -21,16 +21,18 @@ now() {
 
 seconds() { printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)); }
 
-# Sends a request, and sets the variables that are in the answer. METHOD PATH BODY SECONDS
+# Sends METHOD PATH BODY, and waits SECONDS. Sets the variables that are in the answer. With the gateway's name in `id`,
+# any gateway behind a balancer finds the lease.
 ask() {
     state=
-    answer=$(curl -sS --max-time "$4" -X "$1" "$gateway/v1/leases/$lease$2" -H 'Accept: text/plain' \
+    answer=$(curl -sS --max-time "$4" -X "$1" "$gateway/v1/leases/$id$2" -H 'Accept: text/plain' \
         -H "Authorization: Bearer ${HOLDFAST_GATEWAY_TOKEN:-}" -H 'Content-Type: application/json' -d "$3") || return 1
-    eval "$answer"
+    # A proxy that reached no gateway answers something else.
+    case $answer in id=* | type=*) eval "$answer" ;; esac
 }
 
-# Only while the clock is before `until` does this program believe that it has the lock.
-# It counts from before the request was sent, because the answer may have been on its way for long.
+# Only while the clock is before `until` does this program believe that it has the lock. It counts from before
+# the request was sent, because the answer may have been on its way for long. While it waits, it may begin again.
 until=0
 while [ "$until" -eq 0 ]; do
     sent=$(now)
@@ -39,6 +41,7 @@ while [ "$until" -eq 0 ]; do
         held) until=$((sent + valid_ms - 10)) ;; # the clock counts hundredths
         waiting | '') ;;
         draining | overloaded | no-quorum | too-many) sleep 1 ;;
+        lost | released | unknown-lease | gateway-*) id=$(new_id) && sleep 1 ;;
         *)
             echo "client.sh: $detail" >&2
             exit 75
@@ -52,8 +55,8 @@ export FENCING_TOKEN
 setsid "$@" &
 command=$!
 
-# Extends the lease until it is lost, and then ends the command with all processes of its group.
-# It neither sleeps nor waits for an answer for longer than it may believe.
+# Extends the lease until it is lost, and then ends the command with all processes of its group. Nothing takes longer
+# than it may believe.
 beat() {
     while left=$((until - $(now))) && [ "$left" -gt 0 ]; do
         sleep "$(seconds $((keepalive_ms < left ? keepalive_ms : left)))" 2>/dev/null
@@ -61,11 +64,12 @@ beat() {
         [ "$sent" -lt "$until" ] && ask POST /keepalive '{}' "$(seconds $((until - sent)))" || continue
         case $state in
             held) until=$((sent + valid_ms - 10)) ;;
-            lost | released | unknown-lease) until=0 ;;
+            lost | released | unknown-lease | gateway-gone) until=0 ;;
         esac
     done
     echo "client.sh: the lock is lost" >&2
-    kill -s KILL -- "-$command"
+    # The group may not be there yet.
+    while kill -s KILL -- "-$command" 2>/dev/null || kill -0 "$command" 2>/dev/null; do sleep 0.05; done
 }
 beat >/dev/null &
 beater=$!

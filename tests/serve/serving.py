@@ -33,18 +33,30 @@ class Serving:
     server: uvicorn.Server
 
 
+def listening() -> socket.socket:
+    """A port of its own."""
+    found = socket.socket()
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    found.bind(("127.0.0.1", 0))
+    return found
+
+
+def url_of(listening: socket.socket) -> str:
+    """The address of a server that listens there."""
+    host, port = listening.getsockname()
+    return f"http://{host}:{port}"
+
+
 @asynccontextmanager
-async def serving(application: Any, **more: Any) -> AsyncIterator[Serving]:
+async def serving(application: Any, at: socket.socket | None = None, **more: Any) -> AsyncIterator[Serving]:
     """Serve an application on a port of its own."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
+    with at or listening() as bound:
         server = uvicorn.Server(uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=2, **more))
-        task = asyncio.create_task(server.serve(sockets=[listening]))
+        task = asyncio.create_task(server.serve(sockets=[bound]))
         while not server.started:
             await asyncio.sleep(0.01)
-        host, port = listening.getsockname()
         try:
-            yield Serving(f"http://{host}:{port}", application.state.gateway, server)
+            yield Serving(url_of(bound), application.state.gateway, server)
         finally:
             server.should_exit = True
             await task

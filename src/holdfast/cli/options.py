@@ -338,6 +338,10 @@ def _serve(parser: Parser) -> None:
     group.add_argument(
         "--host-name", metavar="NAME", action="append", default=[], help="a name by which clients address it"
     )
+    group.add_argument(
+        "--advertise", metavar="URL", help="the address of this gateway, if several are behind a balancer"
+    )
+    group.add_argument("--peer-ca", metavar="FILE", help="authorities of the other gateways' certificates")
     group.add_argument("--insecure", action="store_true", help="listen on other addresses without TLS or tokens")
     group = parser.add_argument_group("what it does")
     group.add_argument("--allow-force", action="store_true", help="let clients with the scope force: take locks away")

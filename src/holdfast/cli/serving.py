@@ -37,6 +37,8 @@ def serve(options: Namespace) -> int:
         voice.say(f"`holdfast serve` needs packages that are not installed ({missing.name}): {needed}")
         return CONFIG
     host, port = bound(options.bind)
+    if options.advertise is not None and options.client_ca is not None:
+        raise ConfigError("--advertise and --client-ca exclude each other: a gateway has no certificate for the others")
     address = Address(
         host=host,
         port=port,
@@ -85,6 +87,8 @@ def _settings(options: Namespace, host: str) -> dict[str, Any]:
         "page_only": options.page_only,
         "grafana_url": options.grafana_url,
         "host_names": tuple(dict.fromkeys(it.lower() for it in names)),
+        "advertise": options.advertise,
+        "peer_ca": options.peer_ca,
         "audit": options.audit,
         "trusted_proxies": tuple(options.trust_proxy),
         "max_requests": options.max_requests,

@@ -21,7 +21,7 @@ from . import doing, electing, health, leasing, live, looking, rating
 from .gate import Gate
 from .gateway import Gateway
 from .options import Options, options_of
-from .problems import Problem, problem_of
+from .problems import Elsewhere, Problem, problem_of
 
 # The kinds of problems that stand for statuses of FastAPI itself.
 _OWN = {404: "not-found", 405: "not-allowed"}
@@ -60,6 +60,7 @@ def app(locks: Holdfast, **options: Any) -> FastAPI:
     # Each handler takes one kind of exceptions, which Starlette's types do not tell.
     application.add_exception_handler(Problem, _problem)
     application.add_exception_handler(HoldfastError, _error)
+    application.add_exception_handler(Elsewhere, _elsewhere)
     application.add_exception_handler(RequestValidationError, _invalid)
     application.add_exception_handler(HTTPException, _other)
     application.add_exception_handler(Exception, _fault)
@@ -76,12 +77,12 @@ def _parts(options: Options) -> list[APIRouter]:
 @asynccontextmanager
 async def _lifespan(application: FastAPI) -> AsyncIterator[None]:
     gateway: Gateway = application.state.gateway
+    gateway.start()
     yield
     gateway.drain()
     if gateway.options.page:
         await application.state.watcher.close()
-    gateway.lag.stop()
-    gateway.audit.close()
+    await gateway.stop()
 
 
 def respond(request: Request, problem: Problem) -> Response:
@@ -101,6 +102,18 @@ async def _problem(request: Request, error: Exception) -> Response:
 async def _error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HoldfastError)
     return respond(request, problem_of(error))
+
+
+async def _elsewhere(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Elsewhere)
+    gateway: Gateway = request.app.state.gateway
+    assert gateway.forwarding is not None
+    try:
+        return await gateway.forwarding.forward(request, error.gateway)
+    except Problem as problem:
+        return respond(request, problem)
+    except HoldfastError as unsure:
+        return respond(request, problem_of(unsure))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

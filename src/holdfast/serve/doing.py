@@ -89,7 +89,7 @@ async def begin(gateway: Host, client: Client, request: Request, key: str, asked
     gateway.demand(client, "once", key)
     part = secrets.token_hex(16) if asked.lease is None else part_of(gateway, asked.lease)
     if gateway.leases.found(client, part) is None:
-        gateway.refuse_if_ending()
+        gateway.refuse_unless_open()
     ttl = gateway.locks.settings.ttl if asked.ttl_ms is None else asked.ttl_ms / 1000
     wanted = Wanted((key,), "once", ttl, label=asked.label, linger=asked.linger_ms / 1000, attempt=not asked.wait_ms)
 

@@ -43,7 +43,8 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        self._gateway.lag.start()
+        # An application that is mounted elsewhere may hear nothing of the start of the server.
+        self._gateway.start()
         headers = dict(scope["headers"])
         instance = secrets.token_hex(8)
         scope["holdfast.instance"] = instance
@@ -67,11 +68,11 @@ class Gate:
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
-        if _name_of(host) not in self._gateway.options.host_names:
+        if _name_of(host) not in self._gateway.options.names:
             raise Problem(
                 "misdirected",
                 f"This gateway is not called {_name_of(host)!r}. Use one of its names "
-                f"({', '.join(self._gateway.options.host_names)}), or start it with --host-name.",
+                f"({', '.join(self._gateway.options.names)}), or start it with --host-name.",
             )
         origin = headers.get(b"origin")
         if origin is not None and scope["method"] in CHANGING:

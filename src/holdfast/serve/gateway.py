@@ -12,11 +12,13 @@ import time
 from ..aio import Holdfast
 from . import identity
 from .audit import Audit
+from .forwarding import Forwarding
 from .identity import Clients, Identity
 from .lag import Lag
 from .leases import Leases
 from .metering import Metering
 from .options import Options
+from .peers import ELECTION, Peers
 from .problems import Problem
 
 ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
@@ -35,6 +37,8 @@ class Gateway:
         leases: The leases of clients.
         streams: How many event streams are open.
         metering: Counts what it does.
+        peers: The other gateways. None: this one is alone.
+        forwarding: Lets them answer. None: this one is alone.
         ending: Set once the gateway drains. Streams end then.
         began: When it was made, on the monotonic clock.
     """
@@ -49,6 +53,11 @@ class Gateway:
         self.leases = Leases(locks, self.name, options)
         self.streams = 0
         self.metering = Metering(self)
+        self.peers: Peers | None = None
+        self.forwarding: Forwarding | None = None
+        if options.advertise is not None:
+            self.peers = Peers(locks, self.name, options.advertise)
+            self.forwarding = Forwarding(self.peers, options.peer_ca)
         self.ending = asyncio.Event()
         self.began = time.monotonic()
         self.reload()
@@ -78,12 +87,34 @@ class Gateway:
         """Whether it is so late that only keepalives, releases and health are served."""
         return self.lag.late > self.options.max_lag
 
-    def refuse_if_ending(self) -> None:
-        """Refuse to grant anything once the gateway is about to end.
+    @property
+    def findable(self) -> bool:
+        """Whether the other gateways, if there are any, can find this one."""
+        return self.peers is None or self.peers.announced
+
+    def start(self) -> None:
+        """Begin what goes on between requests, in the running loop. Has no effect later."""
+        self.lag.start()
+        if self.peers is not None:
+            self.peers.start()
+
+    async def stop(self) -> None:
+        """End what goes on between requests."""
+        self.lag.stop()
+        self.audit.close()
+        if self.peers is not None and self.forwarding is not None:
+            await self.peers.close()
+            await self.forwarding.close()
+
+    def refuse_unless_open(self) -> None:
+        """Refuse to grant anything while the others cannot find this gateway, and at its end.
 
         Raises:
-            Problem: draining.
+            Problem: draining; or no-quorum.
         """
+        if not self.findable:
+            detail = "This gateway has not announced its address to the others yet: too few nodes answer. Ask again."
+            raise Problem("no-quorum", detail, after=1.0, nodes={})
         if self.draining:
             raise Problem("draining", "This gateway is about to end. Ask another one, or ask again.", after=1.0)
 
@@ -98,6 +129,8 @@ class Gateway:
         Raises:
             Problem: forbidden. It names the scope that is missing.
         """
+        if verb == "lead" and any(it.startswith(ELECTION) for it in names):
+            raise Problem("forbidden", "Gateways find each other by these elections.", scope=f"lead:{names[0]}")
         for name in names:
             if not client.may(verb, name):
                 scope = f"{verb}:{name}"

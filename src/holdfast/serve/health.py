@@ -40,6 +40,8 @@ async def readyz(gateway: Host, response: Response) -> models.Health:
 def _unready(gateway: Gateway) -> str:
     if gateway.draining:
         return "the gateway is about to end"
+    if not gateway.findable:
+        return "its address is not announced to the other gateways yet"
     if gateway.busy:
         return f"the event loop is {gateway.lag.late:.2f} s late"
     nodes = gateway.locks.nodes()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -19,12 +19,13 @@ from ..errors import HoldfastError
 from ..fencing.http import FENCING_TOKEN, header_of
 from . import models
 from .asking import Client, Host
+from .forwarding import HOP, left
 from .gateway import Gateway
 from .identity import Identity
 from .leases import VERBS, Hold, Wanted, leadership_of
 from .looking import check_name
 from .models import Held, Released, Waits
-from .problems import Problem, milliseconds
+from .problems import Elsewhere, Problem, milliseconds
 from .streams import Event, stream
 from .validity import keepalive_ms, parsed
 
@@ -44,7 +45,7 @@ async def acquire(gateway: Host, client: Client, request: Request, lease_id: str
     gateway.demand(client, VERBS[asked.kind], *asked.names)
     part = part_of(gateway, lease_id)
     if gateway.leases.found(client, part) is None:
-        gateway.refuse_if_ending()
+        gateway.refuse_unless_open()
     hold, new = gateway.leases.put(client, part, wanted(gateway, asked))
     return await settled(gateway, request, hold, asked.wait_ms / 1000, new)
 
@@ -70,7 +71,8 @@ def part_of(gateway: Gateway, lease_id: str) -> str:
     """Return the client's part of a lease's id.
 
     Raises:
-        Problem: It is no id; or it belongs to another gateway.
+        Problem: It is no id; or it belongs to another gateway, and this one knows no others.
+        Elsewhere: It belongs to another gateway.
     """
     found = parsed(lease_id)
     if found is None:
@@ -78,6 +80,8 @@ def part_of(gateway: Gateway, lease_id: str) -> str:
         raise Problem("invalid", detail, errors=[{"pointer": "path.lease_id", "detail": detail}])
     name, part = found
     if name and name != gateway.name:
+        if gateway.forwarding is not None:
+            raise Elsewhere(name)
         raise Problem("unknown-lease", f"This gateway has no lease {lease_id}. It may have been another gateway's.")
     return part
 
@@ -87,6 +91,7 @@ def lease_of(gateway: Gateway, client: Identity, lease_id: str) -> Hold:
 
     Raises:
         Problem: unknown-lease; also if it is another client's.
+        Elsewhere: It is another gateway's.
     """
     hold = gateway.leases.found(client, part_of(gateway, lease_id))
     if hold is None:
@@ -116,18 +121,12 @@ async def changed(request: Request, hold: Hold, wait: float) -> None:
     """Wait until a lease changes, the client goes, or the time is over."""
     with hold.listening():
         change = hold.change()
-        gone = asyncio.ensure_future(_gone(request))
+        gone = asyncio.ensure_future(left(request))
         try:
             await asyncio.wait((change, gone), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
         finally:
             change.cancel()
             gone.cancel()
-
-
-async def _gone(request: Request) -> None:
-    """Wait until the client has closed its connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def held(hold: Hold) -> Held:
@@ -219,13 +218,45 @@ async def keepalive(
 
 
 @routes.post("/keepalive")
-async def keepalive_of_many(gateway: Host, client: Client, asked: models.KeepaliveOfMany) -> models.Beats:
+async def keepalive_of_many(
+    gateway: Host, client: Client, request: Request, asked: models.KeepaliveOfMany
+) -> models.Beats:
     """Extend many leases, in one write to each node."""
-    ttl = None if asked.ttl_ms is None else asked.ttl_ms / 1000
-    holds = [(it, _known(gateway, client, it)) for it in dict.fromkeys(asked.leases)]
+    asked_for = list(dict.fromkeys(asked.leases))
+    others = _of_others(gateway, request, asked_for)
+    elsewhere = {it for leases in others.values() for it in leases}
+    own, *rest = await asyncio.gather(
+        _extended(gateway, client, [it for it in asked_for if it not in elsewhere], asked.ttl_ms),
+        *[
+            gateway.forwarding.keepalive(request, name, leases, asked.ttl_ms)
+            for name, leases in others.items()
+            if gateway.forwarding is not None
+        ],
+    )
+    found = {it.id: it for beats in (own, *rest) for it in beats}
+    return models.Beats(leases=[found[it] for it in asked_for])
+
+
+def _of_others(gateway: Gateway, request: Request, leases: Sequence[str]) -> dict[str, list[str]]:
+    """Return the leases that other gateways have, by the gateway's name, if they can be asked."""
+    found: dict[str, list[str]] = {}
+    if gateway.forwarding is not None and HOP not in request.headers:
+        for it in leases:
+            name, _ = parsed(it) or ("", "")
+            if name not in ("", gateway.name):
+                found.setdefault(name, []).append(it)
+    return found
+
+
+async def _extended(
+    gateway: Gateway, client: Identity, leases: Sequence[str], ttl_ms: int | None
+) -> list[models.Beat]:
+    """Extend leases of this gateway."""
+    ttl = None if ttl_ms is None else ttl_ms / 1000
+    holds = [(it, _known(gateway, client, it)) for it in leases]
     ends = await asyncio.gather(*[it.extend(ttl) for _, it in holds if it is not None], return_exceptions=True)
     outcomes = iter(ends)
-    return models.Beats(leases=[_beat(which, it, None if it is None else next(outcomes)) for which, it in holds])
+    return [_beat(which, it, None if it is None else next(outcomes)) for which, it in holds]
 
 
 def _known(gateway: Gateway, client: Identity, lease_id: str) -> Hold | None:

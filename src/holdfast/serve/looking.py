@@ -30,11 +30,11 @@ SHARE = 0.2
 
 
 @routes.get("/nodes")
-async def nodes(gateway: Host, client: Client) -> models.Nodes:
+async def nodes(gateway: Host, client: Client) -> models.AllNodes:
     """Show how the nodes are."""
     gateway.demand(client, "look", "*")
     found = gateway.locks.nodes()
-    return models.Nodes(
+    return models.AllNodes(
         gateway=gateway.name,
         majority=quorum.majority(len(found)),
         up=sum(it.state == "up" for it in found),
@@ -68,7 +68,7 @@ async def locks(
     pattern: Annotated[str, Query(min_length=1, max_length=512)] = "*",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: Annotated[str, Query(max_length=models.LONGEST_NAME)] = "",
-) -> models.Locks:
+) -> models.AllLocks:
     """List the locks that are held and that this client may see, sorted by name."""
     until = time.monotonic() + LONGEST_SURVEY
     # The first names after `after`, sorted. One more than the limit tells whether there are more.
@@ -86,7 +86,7 @@ async def locks(
     first = heapq.nsmallest(limit + 1, first, key=lambda it: it.name)
     shown = first[:limit]
     following = shown[-1].name if len(first) > limit else None
-    return models.Locks(locks=[line(it) for it in shown], scanned=found.scanned, complete=complete, next=following)
+    return models.AllLocks(locks=[line(it) for it in shown], scanned=found.scanned, complete=complete, next=following)
 
 
 def _may_see(client: Identity, row: survey.Row) -> bool:

@@ -59,7 +59,7 @@ class Node(Said):
     warnings: list[str]
 
 
-class Nodes(Said):
+class AllNodes(Said):
     """All nodes."""
 
     gateway: str
@@ -87,7 +87,7 @@ class Row(Said):
     asked: str | None
 
 
-class Locks(Said):
+class AllLocks(Said):
     """The locks that are held, by name."""
 
     locks: list[Row]
@@ -259,7 +259,7 @@ class Beat(Said):
     """What the extension of one lease brought."""
 
     id: str
-    state: Literal["held", "waiting", "in-doubt", "lost", "released", "unknown", "invalid"]
+    state: Literal["held", "waiting", "in-doubt", "lost", "released", "gateway-gone", "unknown", "invalid"]
     # Count it from before you sent the request.
     valid_ms: Milliseconds
     detail: str = ""

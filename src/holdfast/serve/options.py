@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import Any
+from urllib.parse import urlsplit
 
-from ..checks import known
+from ..checks import known, shown
 from ..errors import ConfigError
 
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
@@ -27,6 +28,10 @@ class Options:
         grafana_url: An address that the page links to.
         host_names: The names by which clients may address the gateway (header `Host`), without
             ports.
+        advertise: The address at which other gateways reach this one, such as
+            "https://10.0.0.7:7420". None: there are no others.
+        peer_ca: A file with the authorities of the other gateways' certificates. None: those of the
+            system.
         audit: A file for the audit log. It is always written to the logger `holdfast.audit`, too.
         trusted_proxies: Networks such as "10.0.0.0/8", whose `X-Forwarded-Client-Cert` says who a
             client is.
@@ -48,6 +53,8 @@ class Options:
     page_only: bool = False
     grafana_url: str | None = None
     host_names: tuple[str, ...] = LOCAL
+    advertise: str | None = None
+    peer_ca: str | None = None
     audit: str | None = None
     trusted_proxies: tuple[str, ...] = ()
     registry: Any = None
@@ -64,6 +71,27 @@ class Options:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{name} is a whole number of at least 1, not {value!r}")
+        if self.advertise is not None:
+            _check_address(self.advertise)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which clients and other gateways may address it, without ports."""
+        if self.advertise is None:
+            return self.host_names
+        host = urlsplit(self.advertise).hostname or ""
+        return (*self.host_names, f"[{host}]" if ":" in host else host)
+
+
+def _check_address(advertise: str) -> None:
+    try:
+        found = urlsplit(advertise)
+        right = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+        right = right and advertise == f"{found.scheme}://{found.netloc}" and "@" not in found.netloc
+    except ValueError:
+        right = False
+    if not right:
+        raise ConfigError(f"advertise is an address such as https://10.0.0.7:7420, not {shown(advertise)}")
 
 
 _COUNTS = ("max_leases", "max_leases_in_all", "max_waiters", "max_waiters_in_all", "max_requests", "max_streams")

@@ -40,6 +40,7 @@ KINDS: dict[str, tuple[int, str]] = {
     "kind-mismatch": (409, "This lease is of another kind."),
     "lost": (410, "The lease is lost: stop what it protected."),
     "released": (410, "The lease was released."),
+    "gateway-gone": (410, "The gateway that had the lease has ended."),
     "not-the-holder": (412, "Another client holds the lock by now."),
     "too-large": (413, "The body is too large."),
     "name-too-long": (414, "The name is too long."),
@@ -52,6 +53,7 @@ KINDS: dict[str, tuple[int, str]] = {
     "fault": (500, "The gateway failed."),
     "no-quorum": (503, "Too few nodes answer."),
     "in-doubt": (503, "It was not confirmed."),
+    "gateway-unreachable": (503, "The gateway that has the lease does not answer."),
     "draining": (503, "The gateway is about to end."),
     "overloaded": (503, "The gateway is busy."),
 }
@@ -86,6 +88,18 @@ class Problem(Exception):
         if self.status == 401:
             found["www-authenticate"] = "Bearer"
         return found
+
+
+class Elsewhere(Exception):
+    """A request for a lease that another gateway has.
+
+    Attributes:
+        gateway: The name of that gateway.
+    """
+
+    def __init__(self, gateway: str) -> None:
+        super().__init__(gateway)
+        self.gateway = gateway
 
 
 def problem_of(error: HoldfastError) -> Problem:
