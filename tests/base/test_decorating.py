@@ -17,7 +17,9 @@ import holdfast
 import holdfast.aio
 from holdfast.base import decorating, once, rate
 from holdfast.base import lock as locking
-from holdfast.base.decorating import Current, Kind, RateOptions, current, finished, kind_of, named
+from holdfast.base.decorating import Current, Kind, current, finished, kind_of, named
+from holdfast.base import terms
+from holdfast.base.terms import RateOptions
 from holdfast.core.demand import Demand
 from holdfast.errors import ConfigError, Misuse, NotHeld
 
@@ -350,7 +352,7 @@ def test_type_checkers_know_the_options_of_what_is_held(method: str) -> None:
 def test_type_checkers_know_the_options_of_a_rate() -> None:
     parameters = inspect.signature(holdfast.Holdfast.rate).parameters.values()
     taken = {it.name: it.annotation for it in parameters if it.kind is it.KEYWORD_ONLY and it.name != "key"}
-    assert {name: it.__forward_arg__ for name, it in RateOptions.__annotations__.items()} == taken
+    assert {name: eval(text, vars(terms)) for name, text in taken.items()} == RateOptions.__annotations__
 
 
 # ------------------------------------------------ literal names with braces

@@ -40,7 +40,7 @@ async def work(settings: dict[str, Any], log: int) -> None:
         locks = kind(*settings["urls"], outage=60, **options)
         until = clock() + (dice.uniform(1, 4) if settings["restless"] else 3600)
         try:
-            while not stopped and clock() < until:
+            while clock() < until and not stopped:
                 await once(locks, settings, dice, log)
         finally:
             await _told(locks.close())

@@ -187,7 +187,7 @@ CONVERSATIONS = {
         {"place": 7, "word": "INFO"},
     ),
     "what a server says of itself is kept as it is": Conversation(
-        patched(Lane, "_greeted", "(key, readable(value))", "(key, value)"),
+        patched(Lane, "_informed", "(key, readable(value))", "(key, value)"),
         test_lane.test_of_what_a_server_says_of_itself_little_is_kept,
     ),
     "what inspect shows can forge lines": Conversation(
@@ -207,7 +207,7 @@ CONVERSATIONS = {
         test_lane.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
     ),
     "the note of an earlier promotion is believed": Conversation(
-        patched(Lane, "_introduced", "self.manners.reigns + reign.encode()", "self.manners.reigns"),
+        patched(Lane, "_introduced", "self.manners.reigns + tenure.encode()", "self.manners.reigns"),
         test_lane.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
     ),
     "the note is believed though this client knows better": Conversation(
@@ -216,8 +216,12 @@ CONVERSATIONS = {
         {"fresh": {"a" * 40}},
     ),
     "a waiver of the guard outlasts a promotion": Conversation(
-        patched(Lane, "_met", "if reign and (settled", "if reign and self.run_id not in self.manners.fresh and (settled"),
+        patched(Lane, "_met", "if tenure and (settled", "if tenure and self.run_id not in self.manners.fresh and (settled"),
         test_lane.test_servers_that_were_just_made_are_guarded_after_a_promotion,
+    ),
+    "a server that is new at a place that moves needs no guard": Conversation(
+        patched(Lane, "_tenure", '(facts["run_id"] if self.address.moves else "")', '""'),
+        test_lane.test_a_server_that_is_new_at_a_place_that_moves_is_left_alone_like_a_promoted_one,
     ),
     "the note is by the client's clock": Conversation(
         patched(Lane, "_introduced", "round((now + self.ahead + self.blur) * 1e6)", "round(now * 1e6)"),
@@ -447,6 +451,7 @@ ROWS = (
             "the note of an earlier promotion is believed",
             "the note is believed though this client knows better",
             "a waiver of the guard outlasts a promotion",
+            "a server that is new at a place that moves needs no guard",
             "the note is by the client's clock",
             "a node that can fail over needs no bound",
         ),

@@ -85,15 +85,23 @@ def _lines(path: str, it: Any) -> Iterator[str]:
         yield f"module {path}"
 
 
+def _class(it: Any, base: Any) -> Any:
+    """The class of this package that a base is, by its name or as `Lock[Lease]`. None: it is another package's."""
+    expression = base.left if isinstance(base, griffe.ExprSubscript) else base
+    path = getattr(expression, "canonical_path", "")
+    if not path.startswith("holdfast."):
+        return None
+    found = it.package[path.removeprefix("holdfast.")]
+    found = found.final_target if found.is_alias else found
+    return _class(it, found.value) if found.is_attribute else found
+
+
 def _members(it: Any) -> dict[str, Any]:
     """The members of a class and of its bases in this package. (griffe passes over a base such as `Lock[Lease]`.)"""
     found: dict[str, Any] = {}
     for base in reversed(it.bases):
-        expression = base.left if isinstance(base, griffe.ExprSubscript) else base
-        path = getattr(expression, "canonical_path", "")
-        if path.startswith("holdfast."):
-            other = it.package[path.removeprefix("holdfast.")]
-            found |= _members(other.final_target if other.is_alias else other)
+        if (other := _class(it, base)) is not None:
+            found |= _members(other)
     own: dict[str, Any] = it.members
     return found | own
 
