@@ -15,10 +15,9 @@ from proof import patches
 
 import holdfast
 import holdfast.aio
-from holdfast.base import decorating, once, rate
+from holdfast.base import decorating, once, rate, terms
 from holdfast.base import lock as locking
 from holdfast.base.decorating import Current, Kind, current, finished, kind_of, named
-from holdfast.base import terms
 from holdfast.base.terms import RateOptions
 from holdfast.core.demand import Demand
 from holdfast.errors import ConfigError, Misuse, NotHeld
