@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
+
 @pytest.mark.parametrize(
     "failed, may",
     [
