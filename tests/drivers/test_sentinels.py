@@ -77,7 +77,8 @@ def ask(
 
 def test_the_place_is_what_a_majority_says(played: list[Played]) -> None:
     assert ask(played, names("a", 1, 7), names("a", 1, 7), names("a", 1, 7)) == ("a", 1)
-    assert played[0].heard == ASKED
+    # (The answers of two are enough, so the third may not have read the question yet.)
+    assert [it.heard for it in played].count(ASKED) >= 2
 
 
 def test_the_newest_epoch_wins_whoever_answers_first(played: list[Played]) -> None:
