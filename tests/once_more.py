@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 REAL = (
-    *(f"tests/{it}/" for it in ("live", "contract", "fencing", "scripts", "nemesis", "upgrade", "compat")),
+    *(f"tests/{it}/" for it in ("live", "contract", "fencing", "scripts", "nemesis", "upgrade", "compat", "failovers")),
     *(f"tests/{it}/" for it in ("cli", "clients", "metrics", "serve")),
     "tests/test_docs.py",
     "tests/test_bench.py",
