@@ -54,7 +54,7 @@ def everybody_below(front: int) -> list[int]:
 def test_the_tree_dies_with_either_of_the_two(victim: str, holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     # Everybody is dead long before the lease ends: not because it ends.
-    with holdfast.started("run", "--ttl", "60s", "tree", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.DEVNULL) as process:
+    with holdfast.started("run", "--ttl", "30s", "tree", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.DEVNULL) as process:
         until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
         below, holder = everybody_below(process.pid), holder_of(process.pid)
         tree.send(process.pid if victim == "front" else holder, signal.SIGKILL)
