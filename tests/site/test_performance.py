@@ -17,7 +17,7 @@ ROW = re.compile(r"^\| ([\d,]+)" + 4 * r" \| (\d+) shards?" + r" \| ([\d.]+) (MB
 @pytest.fixture(scope="module")
 def clients() -> ModuleType:
     """The module that draws the picture."""
-    spec = importlib.util.spec_from_file_location("clients", ROOT / "docs/pictures/clients.py")
+    spec = importlib.util.spec_from_file_location("cores", ROOT / "docs/pictures/cores.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -51,4 +51,4 @@ def test_the_table_is_what_the_function_says(clients: ModuleType) -> None:
 
 
 def test_the_picture_is_what_the_function_draws(clients: ModuleType) -> None:
-    assert clients.PICTURE.read_text() == clients.picture(), "./task picture clients"
+    assert clients.PICTURE.read_text() == clients.picture(), "./task picture cores"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/performance.md"
-PICTURE = ROOT / "docs/performance/clients.svg"
+PICTURE = ROOT / "docs/performance/cores.svg"
 CLIENTS = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 TTLS = (10, 30, 60, 300)
 SHARE = 0.5  # of a core, that a shard may need
