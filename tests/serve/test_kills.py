@@ -27,8 +27,9 @@ def test_nobody_overlaps(tmp_path: Path) -> None:
 def test_a_gateway_that_releases_at_its_end_is_found(tmp_path: Path) -> None:
     name = "a gateway releases at its end"
     source, clients = planted(tmp_path, name)
-    found = campaign(tmp_path, [PLANTED[name][3]], 2, 11, source, clients)
-    assert found[PLANTED[name][3]][1] > 0
+    found = campaign(tmp_path, [PLANTED[name][3]], 3, 11, source, clients)
+    # Its client asks soon, and then ends its command. So an overlap may be as short as one on a busy machine.
+    assert sum(found[PLANTED[name][3]][1:]) > 0
 
 
 @pytest.mark.parametrize("stopped,lasted,fences,expected", [
