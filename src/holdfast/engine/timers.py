@@ -53,10 +53,12 @@ class Timers(Generic[T]):
     def arm(self, timed: T) -> None:
         """Arm the timer of an object, if it wants to be woken sooner than it is armed for."""
         if timed.wake < timed.armed:
-            self.disarm(timed)
+            if timed.armed < inf:
+                self.disarm(timed)
             heapq.heappush(self._heap, (timed.wake, next(self._order), timed))
             timed.armed = timed.wake
-            self._look()
+            if timed.wake < self.due:
+                self._look()
 
     def disarm(self, timed: T) -> None:
         """Disarm the timer of an object."""

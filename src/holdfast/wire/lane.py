@@ -367,7 +367,8 @@ class Lane(Generic[Q]):
         if (reader.unfinished or reader.inside or usual(data) is None) and self._oversized(data):
             return
         reader.feed(data)  # type: ignore[arg-type]  # (it takes any buffer, whatever its types say)
-        answers, took = 0, inf
+        question = None
+        answers = 0
         try:
             while self.bad is None:
                 try:
@@ -389,9 +390,6 @@ class Lane(Generic[Q]):
                     return
                 question = ledger.popleft()
                 answers += 1
-                took = now - question.sent
-                if took < self.trip:
-                    self.trip = took
                 if type(question) is Greeting:
                     self._greeted(question.word, question.sent, reply, now)
                 else:
@@ -402,6 +400,10 @@ class Lane(Generic[Q]):
                     listener.heard(node, question, reply, now)  # type: ignore[arg-type]
         finally:
             self.answered += answers
+            # Of these answers, none took less than the last: it was asked for last.
+            took = now - question.sent if question is not None else inf
+            if took < self.trip:
+                self.trip = took
             # An answer that took long is about a node that hung, or a process that was stopped,
             # and not about the network.
             if took < PROMPT and now >= self._timed_again:
