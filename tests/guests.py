@@ -78,7 +78,7 @@ GUESTS = {
     "apscheduler": Guest(
         ("test_apscheduler.py",),
         "apscheduler.md",
-        ("apscheduler==3.10.0", "sqlalchemy==2.0.0", "setuptools<81"),
+        ("apscheduler==3.10.0", "sqlalchemy==2.0.0", "setuptools==67.2.0"),
         ("apscheduler", "sqlalchemy"),
         ("apscheduler",),
     ),

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import coredis
+import coredis.credentials
 import pytest
 import redis
 import redis.asyncio
+import trustme
 import valkey
 
 import holdfast.aio
@@ -146,3 +152,115 @@ def test_a_lent_client_is_not_used() -> None:
     assert not client.connection_pool._in_use_connections
     with pytest.raises(ConfigError, match=r"Node\.of\(client\)"):
         Holdfast("redis://a", client=client)  # type: ignore[arg-type]  # (what it is about)
+
+
+# ------------------------------------------------ coredis and GLIDE, which call their settings otherwise
+
+
+class Awaited(coredis.credentials.AbstractCredentialProvider):
+    """Says another password each time, as coredis asks: from a coroutine."""
+
+    asked = 0
+
+    async def get_credentials(self) -> coredis.credentials.UserPass:
+        self.asked += 1
+        return coredis.credentials.UserPass("ada", f"secret{self.asked}")
+
+
+def test_a_client_of_coredis_lends_its_settings() -> None:
+    assert lent(coredis.Redis("db", 7000, db=3)) == ("redis://db:7000/3", None, False)
+    assert lent(coredis.Redis("db", username="ada", password=SECRET)) == ("redis://db:6379", ("ada", SECRET), False)
+    assert lent(coredis.Redis("db", ssl=True)) == ("rediss://db:6379", None, True)
+    assert lent(coredis.Redis(unix_socket_path="/run/x", db=1)) == ("unix:///run/x?db=1", None, False)
+    own = ssl.create_default_context()
+    assert Node.of(coredis.Redis("db", ssl_context=own)).ssl is own
+    assert Node.of(coredis.Redis.from_url("redis://db:7000/2")) == Node("redis://db:7000/2")
+
+
+def test_a_provider_of_coredis_is_asked_each_time_and_awaited() -> None:
+    provider = Awaited()
+    node = Node.of(coredis.Redis("db", credential_provider=provider))
+    assert node.credentials is not None
+    assert provider.asked == 0
+    told = [asyncio.run(node.credentials(node.label)) for _ in range(2)]
+    assert told == [("ada", "secret1"), ("ada", "secret2")]
+
+
+def test_a_client_of_coredis_that_finds_its_server_by_sentinels_lends_these() -> None:
+    places = [coredis.connection.TCPLocation("s1", 26379), coredis.connection.TCPLocation("s2", 5)]
+    found = coredis.Sentinel(places, sentinel_kwargs={"username": "ask", "password": SECRET}, password="own", db=2)
+    node = Node.of(found.primary_for("it"))
+    assert node.label == "redis+sentinel://s1:26379,s2:5/it/2"
+    assert node.credentials is not None
+    assert node.credentials("") == ("", "own")
+    assert node.address.sentinels is not None
+    assert (node.address.sentinels.user, node.address.sentinels.password) == ("ask", SECRET)
+    with pytest.raises(ConfigError, match="asks replicas"):
+        Node.of(found.replica_for("it"))
+
+
+def test_a_client_of_coredis_is_not_used() -> None:
+    client = coredis.Redis("db", credential_provider=Awaited())
+    before = dict(client.connection_pool.connection_kwargs)
+    Holdfast(Node.of(client)).close()
+    assert client.connection_pool.connection_kwargs == before
+    assert client.connection_pool.statistics.active_connections == 0
+    # (A whole one begins to listen when it is made.)
+    cluster = coredis.RedisCluster.__new__(coredis.RedisCluster)
+    cluster.connection_pool = SimpleNamespace(connection_class=coredis.connection.ClusterConnection, connection_kwargs={})  # type: ignore[assignment]  # (what is asked for of it)
+    with pytest.raises(ConfigError, match="no client of one server"):
+        Node.of(cluster)
+
+
+def glide_of(*places: Any, **options: Any) -> Any:
+    glide = pytest.importorskip("glide_sync")
+    return glide.GlideClientConfiguration([glide.NodeAddress(*it) for it in places or [("db", 6379)]], **options)
+
+
+def test_a_configuration_of_glide_lends_its_settings() -> None:
+    glide = pytest.importorskip("glide_sync")
+    assert lent(glide_of(("db", 7000), database_id=3)) == ("redis://db:7000/3", None, False)
+    signed = glide.ServerCredentials(SECRET, "ada")
+    assert lent(glide_of(credentials=signed)) == ("redis://db:6379", ("ada", SECRET), False)
+    assert lent(glide_of(use_tls=True)) == ("rediss://db:6379", None, True)
+    # A client has its configuration, and connects when it is made: there is no server here.
+    client = glide.GlideClient.__new__(glide.GlideClient)
+    client._config = glide_of(("db", 7000))
+    assert Node.of(client) == Node("redis://db:7000")
+    del client._config
+
+
+def test_tls_is_as_glide_has_it(tmp_path: Path) -> None:
+    glide = pytest.importorskip("glide_sync")
+
+    def context(**given: Any) -> ssl.SSLContext:
+        advanced = glide.AdvancedGlideClientConfiguration(tls_config=glide.TlsAdvancedConfiguration(**given))
+        found = Node.of(glide_of(use_tls=True, advanced_config=advanced)).ssl
+        assert found is not None
+        return found
+
+    assert (context().verify_mode, context().check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert context(use_insecure_tls=True).verify_mode == ssl.CERT_NONE
+    authority = trustme.CA()
+    roots = context(root_pem_cacerts=authority.cert_pem.bytes()).get_ca_certs()
+    assert [it["serialNumber"] for it in roots if "trustme" in str(it["subject"])]
+    signed = authority.issue_cert("client.example")
+    signed.cert_chain_pems[0].write_to_path(tmp_path / "cert")
+    signed.private_key_pem.write_to_path(tmp_path / "key")
+    assert context(client_cert_path=str(tmp_path / "cert"), client_key_path=str(tmp_path / "key"))
+    with pytest.raises(ConfigError, match="client_cert_pem"):
+        context(client_cert_pem=b"x", client_key_pem=b"y")
+
+
+def test_what_holdfast_cannot_follow_of_glide_is_refused_by_its_name() -> None:
+    glide = pytest.importorskip("glide_sync")
+    token = glide.IamAuthConfig("cluster", glide.ServiceType.ELASTICACHE, "eu-west-1")
+    cases = {
+        "several addresses": glide_of(("a", 1), ("b", 2)),
+        "IAM": glide_of(credentials=glide.ServerCredentials(username="ada", iam_config=token)),
+        "address_resolver": glide_of(address_resolver=lambda host, port: (host, port)),
+        "no client of one server": glide.GlideClusterClientConfiguration([glide.NodeAddress("db", 6379)]),
+    }
+    for word, config in cases.items():
+        with pytest.raises(ConfigError, match=word):
+            Node.of(config)

@@ -1,4 +1,4 @@
-"""What a client of redis-py or valkey-py says of its server, in holdfast's words.
+"""What a client of redis-py, valkey-py, coredis or GLIDE says of its server, in holdfast's words.
 
 Knows settings. Sends nothing through a client, does not close or change it, and imports no library
 of clients.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from inspect import iscoroutinefunction
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -18,8 +19,9 @@ __all__ = ["Login", "Place", "place"]
 
 # The names of its server's node -> (user, password), or an awaitable of both.
 Login = Callable[[str], Any]
-_LIBRARIES = ("redis", "valkey")
+_LIBRARIES = ("redis", "valkey", "coredis")
 _TLS = (
+    "ssl_context",
     "ssl_ca_certs",
     "ssl_ca_path",
     "ssl_ca_data",
@@ -42,7 +44,19 @@ _REFUSED = (
     "ssl_ocsp_expected_cert",
 )
 # They are about connections that holdfast does not use.
-_LEFT = ("socket_timeout", "socket_connect_timeout", "retry", "retry_on_error", "health_check_interval", "client_name")
+_LEFT = (
+    "socket_timeout",
+    "socket_connect_timeout",
+    "stream_timeout",
+    "connect_timeout",
+    "retry",
+    "retry_on_error",
+    "health_check_interval",
+    "client_name",
+)
+# GLIDE's settings that change what a connection is, and those of its TLS. GLIDE has not all of them in each version.
+_REFUSED_OF_GLIDE = ("address_resolver", "rdma")
+_REFUSED_OF_ITS_TLS = ("client_cert_pem", "client_key_pem")
 _log = logging.getLogger("holdfast.compat")
 
 
@@ -71,7 +85,8 @@ def place(client: Any) -> Place:
     """Read the settings of a client.
 
     Args:
-        client: A client of redis-py or valkey-py, for threads or asyncio.
+        client: A client of redis-py, valkey-py, coredis or GLIDE, for threads or asyncio; or a
+            configuration of GLIDE.
 
     Returns:
         The place of its server.
@@ -79,30 +94,86 @@ def place(client: Any) -> Place:
     Raises:
         ConfigError: It has a setting that holdfast cannot follow, or is no such client.
     """
-    library, pool = type(client).__module__.partition(".")[0], getattr(client, "connection_pool", None)
+    library = type(client).__module__.partition(".")[0]
+    pool: Any = getattr(client, "connection_pool", None)
+    if library.startswith("glide"):
+        return _glide(client)
     if library == "fakeredis":
         raise _unfit(client, "has no server: test with holdfast.testing, or with Holdfast.local()")
-    settings: dict[str, Any] | None = getattr(pool, "connection_kwargs", None)
-    if pool is None or settings is None:
-        raise _unfit(client, "is no client of one server by redis-py or valkey-py")
+    settings = _settings(pool)
+    if settings is None:
+        raise _unfit(client, "is no client of one server by redis-py, valkey-py, coredis or GLIDE")
     connection = pool.connection_class
+    if "Cluster" in connection.__name__:
+        raise _unfit(client, "is no client of one server, but of a cluster")
     if connection.__module__.partition(".")[0] not in _LIBRARIES:
         raise _unfit(client, f"has connections of its own kind ({connection.__qualname__})")
     if strange := [it for it in _REFUSED if settings.get(it)]:
         raise _unfit(client, f"has the setting {strange[0]}, which holdfast cannot follow")
     if left := [it for it in _LEFT if settings.get(it)]:
         _log.debug("holdfast does not use these settings of %s: %s", type(client).__qualname__, ", ".join(left))
-    secure = any(it.__name__ == "SSLConnection" for it in connection.__mro__)
+    secure = "ssl_context" in settings or any(it.__name__ == "SSLConnection" for it in connection.__mro__)
     tls = {it: settings[it] for it in _TLS if settings.get(it) is not None} if secure else None
-    login = _login(settings, ".asyncio" in connection.__module__)
+    login = _login(settings, connection)
     if (manager := getattr(pool, "sentinel_manager", None)) is None:
         return Place(_address(settings, secure), login, tls)
-    if not pool.is_master:
-        raise _unfit(client, "asks replicas, which grant no locks: take the client of master_for()")
-    known = [dict(it.connection_pool.connection_kwargs) for it in manager.sentinels]
+    # As redis-py and coredis call it.
+    if not (pool.is_master if hasattr(pool, "is_master") else pool.is_primary):
+        raise _unfit(client, "asks replicas, which grant no locks: take the client of the primary")
+    known = [_settings(it.connection_pool) or {} for it in manager.sentinels]
     if any(_sentinel_login(it) != _sentinel_login(known[0]) for it in known):
         raise _unfit(client, "has Sentinels with different passwords")
     return Place(_watched(settings, secure, known, pool.service_name), login, tls, _sentinel_login(known[0]))
+
+
+def _settings(pool: Any) -> dict[str, Any] | None:
+    """The settings of a pool's connections, by redis-py's names. None if there are none."""
+    given = getattr(pool, "connection_kwargs", None)
+    if given is None:
+        return None
+    found = dict(given)
+    if (location := getattr(pool, "location", None)) is not None:
+        # coredis keeps the place of the server apart.
+        found |= {it: getattr(location, it) for it in ("host", "port", "path") if hasattr(location, it)}
+    return found
+
+
+def _glide(client: Any) -> Place:
+    """Read the configuration of GLIDE, or of a client by it."""
+    config = getattr(client, "config", None) or getattr(client, "_config", None) or client
+    if not hasattr(config, "addresses") or "Cluster" in type(config).__name__:
+        raise _unfit(client, "is no client of one server")
+    if len(config.addresses) != 1:
+        raise _unfit(client, "has several addresses, of which nobody knows the primary")
+    if strange := [it for it in _REFUSED_OF_GLIDE if getattr(config, it, None)]:
+        raise _unfit(client, f"has the setting {strange[0]}, which holdfast cannot follow")
+    (where,), signed = config.addresses, config.credentials
+    if getattr(signed, "iam_config", None):
+        raise _unfit(client, "signs in by IAM: write a Node with credentials=, which asks for a token each time")
+    settings = {
+        "host": where.host,
+        "port": where.port,
+        "path": getattr(where, "unix_socket_path", None),
+        "db": config.database_id,
+        "username": getattr(signed, "username", None),
+        "password": getattr(signed, "password", None),
+    }
+    tls = _tls_of_glide(client, config) if config.use_tls else None
+    return Place(_address(settings, tls is not None), _login(settings), tls)
+
+
+def _tls_of_glide(client: Any, config: Any) -> dict[str, Any]:
+    given = getattr(config.advanced_config, "tls_config", None)
+    if strange := [it for it in _REFUSED_OF_ITS_TLS if getattr(given, it, None)]:
+        raise _unfit(client, f"has the setting {strange[0]}, which holdfast cannot follow")
+    roots = getattr(given, "root_pem_cacerts", None)
+    found = {
+        "ssl_ca_data": roots.decode("ascii") if roots else None,
+        "ssl_certfile": getattr(given, "client_cert_path", None),
+        "ssl_keyfile": getattr(given, "client_key_path", None),
+        "ssl_cert_reqs": "none" if getattr(given, "use_insecure_tls", None) else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _watched(settings: Mapping[str, Any], secure: bool, known: Sequence[Mapping[str, Any]], group: str) -> str:
@@ -129,13 +200,17 @@ def _where(host: str, port: int) -> str:
     return f"[{quote(host, safe=':')}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _login(settings: Mapping[str, Any], waits: bool) -> Login | None:
+def _login(settings: Mapping[str, Any], connection: type[Any] | None = None) -> Login | None:
     if (provider := settings.get("credential_provider")) is not None:
+        module = getattr(connection, "__module__", "")
+        # coredis has one function, which is a coroutine function. redis-py has another one for asyncio.
+        ask = provider.get_credentials_async if ".asyncio" in module else provider.get_credentials
 
         async def awaited() -> Any:
-            return _said(await provider.get_credentials_async())
+            return _said(await ask())
 
-        return lambda _: awaited() if waits else _said(provider.get_credentials())
+        waits = ".asyncio" in module or iscoroutinefunction(ask)
+        return lambda _: awaited() if waits else _said(ask())
     if not settings.get("password"):
         return None
     said = (settings.get("username") or "", settings["password"])
@@ -148,6 +223,9 @@ def _said(given: Any) -> Any:
 
 
 def _context(tls: Mapping[str, Any]) -> ssl.SSLContext:
+    made: ssl.SSLContext | None = tls.get("ssl_context")
+    if made is not None:
+        return made
     context = ssl.create_default_context(
         cafile=tls.get("ssl_ca_certs"), capath=tls.get("ssl_ca_path"), cadata=tls.get("ssl_ca_data")
     )

@@ -97,8 +97,9 @@ class Node(Described):
         or close it, and need not have its library installed.
 
         Args:
-            client: A client of redis-py or valkey-py, for threads or asyncio. Also one that finds
-                its server by Sentinels, and one with a credential provider.
+            client: A client of redis-py, valkey-py, coredis or GLIDE, for threads or asyncio; or a
+                configuration of GLIDE. Also one that finds its server by Sentinels, and one with a
+                credential provider.
             failover: As for `Node`.
 
         Returns:

@@ -17,17 +17,22 @@ def a_census(max_ttl: float = 30.0, prefix: str = "") -> Census:
     return Census(prefix, max_ttl, PATIENCE)
 
 
-def said(runs: list[str], max_ttl: float = 30.0) -> bytes:
+Failovers = tuple[float | None, ...]
+
+
+def said(runs: list[str], max_ttl: float = 30.0, failovers: Failovers = ()) -> bytes:
     """What a client of these nodes writes. (Empty: a node that it has not met.)"""
     words = hiredis.Reader()
-    words.feed(a_census(max_ttl).question(runs, 0.0))
+    words.feed(a_census(max_ttl).question(runs, 0.0, failovers))
     return words.gets()[2]
 
 
-def difference(mine: list[str], theirs: object, young: list[str] | None = None, max_ttl: float = 30.0) -> str:
+def difference(
+    mine: list[str], theirs: object, young: list[str] | None = None, max_ttl: float = 30.0, failovers: Failovers = ()
+) -> str:
     """What a client finds in what another has said."""
     census = a_census(max_ttl)
-    census.question(mine, 0.0)
+    census.question(mine, 0.0, failovers)
     return census.difference(theirs, young or [])
 
 
@@ -106,6 +111,33 @@ def test_another_number_of_nodes_is_a_difference() -> None:
         "another client uses 5 nodes, this one 3: their majorities need not meet. Name the same nodes everywhere."
     )
     assert "uses 3 nodes, this one 5" in difference(five, said(RUNS))
+
+
+def test_failover_is_said_of_the_nodes_that_have_one() -> None:
+    assert said([RUNS[2], RUNS[1], RUNS[0]], failovers=(15.0, None, 0.0)).endswith(b" aaaaaaaa=0,cccccccc=15000")
+    assert said([RUNS[0], ""], failovers=(None, 15.0)) == b"v1 30000 2 aaaaaaaa", "the one that it has not met"
+
+
+def test_another_failover_is_a_difference() -> None:
+    same = (15.0, None, 0.0)
+    assert difference(RUNS, said(RUNS, failovers=same), failovers=same) == ""
+    assert difference(RUNS, said(RUNS[::-1], failovers=same[::-1]), failovers=same) == "", "in whatever order"
+    assert difference(RUNS, said(RUNS, failovers=same), failovers=(20.0, None, 0.0)) == (
+        "another client has failover=15 for the server with run_id aaaaaaaa…, this one failover=20: "
+        "only if all have the same are locks safe after a failover. Set the larger one everywhere."
+    )
+    assert "has failover=0 for the server with run_id cccccccc…, this one no failover" in difference(
+        RUNS, said(RUNS, failovers=same), failovers=(15.0, None, None)
+    )
+    assert "has no failover for the server with run_id aaaaaaaa…, this one failover=15" in difference(
+        RUNS, said(RUNS), failovers=same
+    )
+
+
+def test_a_failover_of_a_node_that_one_of_them_has_not_met_is_no_difference() -> None:
+    theirs = said(["", *RUNS[1:]], failovers=(15.0, None, None))
+    assert difference(RUNS, theirs, failovers=(15.0, None, None)) == ""
+    assert difference(["", *RUNS[1:]], said(RUNS, failovers=(15.0, None, None)), failovers=(15.0, None, None)) == ""
 
 
 def test_another_node_is_a_difference() -> None:

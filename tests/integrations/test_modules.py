@@ -23,7 +23,7 @@ FRAMEWORKS = {
     "flask": "flask",
 }
 PUBLIC = {"holdfast", "holdfast.aio", "holdfast.checks", "holdfast.config", "holdfast.errors", "holdfast.fencing"}
-ONE, TOGETHER = 250, 1500  # lines of code
+ONE, TOGETHER = 250, 1446  # lines of code
 
 
 def lines_of_code(source: str) -> int:

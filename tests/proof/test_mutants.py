@@ -366,6 +366,10 @@ CONVERSATIONS = {
     "the census compares no max_ttl": Conversation(
         patched(Census, "difference", "if match[1] != mine[1]:", "if False:"), test_census.test_another_max_ttl_is_a_difference
     ),
+    "the census compares no failover": Conversation(
+        patched(Census, "difference", "_failover(known & others, ", "_failover((), "),
+        test_census.test_another_failover_is_a_difference,
+    ),
     "patience never comes back": Conversation(
         patched(Crew, "_relax", "if not self._briefs[ttl]:", "if False:"),
         test_crew.test_patience_is_a_third_of_the_shortest_lease_that_lives,
@@ -630,6 +634,11 @@ ROWS = (
     Row("a fence that no clock allows does not count", "S2", conversation=("any fence counts",)),
     Row("tickets of a wrong clock are replaced", "L3", conversation=("a ticket of a wrong clock is kept",)),
     Row("clients compare their `max_ttl`", "S1: guards of different length", conversation=("the census compares no max_ttl",)),
+    Row(
+        "clients compare their `failover`",
+        "S1: guards of different length after a promotion",
+        conversation=("the census compares no failover",),
+    ),
     Row("every key has an expiry (B10)", "M1", script=("the queue stays for ever", "the deadlines stay for ever")),
     Row(
         "readers keep writers out, until the last one leaves",

@@ -35,7 +35,7 @@ def census(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
     """Compare the settings of other clients, which they leave on the nodes, with ours."""
     settings = locks.settings
     mine = Census(settings.prefix, settings.max_ttl, 0.0)
-    mine.question([it.run_id for it in nodes], 0.0)
+    mine.question([it.run_id for it in nodes], 0.0, [it.failover for it in locks._shards.all[shard].settings.addresses])
     young = [it.run_id for it in nodes if it.uptime is not None and it.uptime < LIFE]
     told = ask(locks, shard, len(nodes), b"GET", b"{holdfast}:config:" + settings.prefix.encode())
     differences = {mine.difference(it, young): at for at, it in told.answers.items()}
@@ -47,7 +47,7 @@ def census(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
             fix = f"HOLDFAST_MAX_TTL={max(map(float, limits.groups())):g} for every client, and for this command"
         yield Check(nodes[at].node, "settings", UNSAFE, it, fix, "docs/operations.md")
     if not differences:
-        yield Check("all", "settings", OK, "no other client is known to differ in max_ttl or nodes")
+        yield Check("all", "settings", OK, "no other client is known to differ in max_ttl, failover or nodes")
     strange = sorted({one.owner for it in nodes for one in it.stragglers or ()})
     if strange:
         who = ", ".join(strange[:_SHOWN]) + (f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else "")

@@ -1258,7 +1258,8 @@ class Crew:
 
     def _take_census(self, now: float) -> None:
         # Without the run ids of nodes that cannot be reached, whose servers may have restarted.
-        data = self._census.question([it.run_id if it.line in MET else "" for it in self.lanes], now)
+        runs = [it.run_id if it.line in MET else "" for it in self.lanes]
+        data = self._census.question(runs, now, [it.address.failover for it in self.lanes])
         self._census.round = Round(
             dict.fromkeys(self.reach.up, data), self.reach, deadline=now + self.settings.node_timeout
         )

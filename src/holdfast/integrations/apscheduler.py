@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
-from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
-from apscheduler.executors.asyncio import AsyncIOExecutor, run_coroutine_job
-from apscheduler.executors.base import run_job
+from apscheduler.executors.asyncio import AsyncIOExecutor
 from apscheduler.executors.pool import ProcessPoolExecutor, ThreadPoolExecutor
 from apscheduler.triggers.interval import IntervalTrigger
 
@@ -36,11 +33,26 @@ _RANDOM = re.compile(r"[0-9a-f]{32}")
 class _Once:
     """What the executors share: what is done once for a job and a time."""
 
+    # What stands for a job.
+    _run: type[_Run]
+
     def _prepare(self, kind: type[Any], locks: Any, keep: float, options: Any) -> None:
         if not isinstance(locks, kind):
             raise ConfigError(f"{type(self).__name__} needs a client of {kind.__module__}.{kind.__name__}")
         locks.once("any", keep=keep, **options)
         self._locks, self._keep, self._options = locks, keep, options
+
+    def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
+        _check(job)
+        run = self._run(job, self._once, self._call)
+        super()._do_submit_job(run, run.told(run_times))  # type: ignore[misc]  # (a mixin)
+
+    def _run_job_success(self, identity: str, events: list[Any]) -> None:
+        for event in events:
+            if isinstance(event.retval, _Result):
+                event.holdfast_elsewhere = not event.retval.here
+                event.retval = event.retval.value
+        super()._run_job_success(identity, events)  # type: ignore[misc]  # (a mixin)
 
     def _once(self, job: Any, time: datetime) -> Any:
         if isinstance(job.trigger, IntervalTrigger):
@@ -51,6 +63,56 @@ class _Once:
         name = f"job:{job.id}@{time.astimezone(UTC).isoformat()}"
         return self._locks.once(name, keep=self._keep, **self._options)
 
+    def _call(self, job: Any) -> Any:
+        return job.func(*job.args, **job.kwargs)
+
+
+class _Result(NamedTuple):
+    """What a run returned, and whether it ran in this process."""
+
+    value: Any
+    here: bool
+
+
+class _Run:
+    """Stands for a job while APScheduler runs it, so that each of its times is run once."""
+
+    args, kwargs = (), dict[str, Any]()
+
+    def __init__(self, job: Any, once: Callable[[Any, datetime], Any], call: Callable[[Any], Any]) -> None:
+        self.id, self.misfire_grace_time, self._jobstore_alias = job.id, job.misfire_grace_time, job._jobstore_alias
+        self._job, self._once, self._call, self._here = job, once, call, False
+
+    def __str__(self) -> str:
+        return str(self._job)
+
+    def told(self, run_times: list[datetime]) -> Iterator[datetime]:
+        """Yield the times. APScheduler takes one, runs the job for it, and takes the next one."""
+        for time in run_times:
+            self._time, self._here = time, False
+            yield time
+
+    def func(self) -> Any:
+        value = self._once(self._job, self._time).run(self._body)
+        return _Result(value, self._here)
+
+    def _body(self) -> Any:
+        self._here = True
+        return self._call(self._job)
+
+
+class _CoroutineRun(_Run):
+    """The same on an event loop."""
+
+    async def func(self) -> Any:
+        value = await self._once(self._job, self._time).run(self._coroutine)
+        return _Result(value, self._here)
+
+    async def _coroutine(self) -> Any:
+        if iscoroutinefunction(self._job.func):
+            return await self._body()
+        return await asyncio.to_thread(self._body)
+
 
 class OnceThreadPoolExecutor(_Once, ThreadPoolExecutor):  # type: ignore[misc]  # (APScheduler has no types)
     """Runs jobs in threads, each scheduled time in one process of all.
@@ -59,6 +121,8 @@ class OnceThreadPoolExecutor(_Once, ThreadPoolExecutor):  # type: ignore[misc]  
     EVENT_JOB_EXECUTED with the same result. Such an event has `holdfast_elsewhere=True`. If a job
     raises, the next process tries it.
     """
+
+    _run = _Run
 
     def __init__(
         self,
@@ -84,27 +148,6 @@ class OnceThreadPoolExecutor(_Once, ThreadPoolExecutor):  # type: ignore[misc]  
         """
         super().__init__(max_workers, pool_kwargs)
         self._prepare(Holdfast, locks, keep, options)
-
-    def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
-        _check(job)
-        self._pool.submit(self._all, job, run_times).add_done_callback(partial(self._done, job.id))
-
-    def _done(self, identity: str, future: Future[Any]) -> None:
-        error = future.exception()
-        if error is None:
-            self._run_job_success(identity, future.result())
-        else:
-            self._run_job_error(identity, error, error.__traceback__)
-
-    def _all(self, job: Any, run_times: list[datetime]) -> list[Any]:
-        return [event for time in run_times for event in self._one(job, time)]
-
-    def _one(self, job: Any, time: datetime) -> list[Any]:
-        run = _Run(job, lambda body: self._once(job, time).run(body), lambda: self._call(job))
-        return run.marked(run_job(run, job._jobstore_alias, [time], self._logger.name))
-
-    def _call(self, job: Any) -> Any:
-        return job.func(*job.args, **job.kwargs)
 
 
 class OnceProcessPoolExecutor(OnceThreadPoolExecutor):
@@ -164,6 +207,8 @@ class OnceAsyncIOExecutor(_Once, AsyncIOExecutor):  # type: ignore[misc]  # (APS
     scheduled time in one process of all.
     """
 
+    _run = _CoroutineRun
+
     def __init__(self, locks: AsyncHoldfast, *, keep: float = KEEP, **options: Unpack[OnceOptions]) -> None:
         """Take the client.
 
@@ -177,63 +222,6 @@ class OnceAsyncIOExecutor(_Once, AsyncIOExecutor):  # type: ignore[misc]  # (APS
         """
         super().__init__()
         self._prepare(AsyncHoldfast, locks, keep, options)
-
-    def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
-        _check(job)
-        task = self._eventloop.create_task(self._all(job, run_times))
-        self._pending_futures.add(task)
-        task.add_done_callback(partial(self._done, job.id))
-
-    def _done(self, identity: str, task: asyncio.Task[Any]) -> None:
-        self._pending_futures.discard(task)
-        error = asyncio.CancelledError("the scheduler has stopped") if task.cancelled() else task.exception()
-        if error is None:
-            self._run_job_success(identity, task.result())
-        else:
-            self._run_job_error(identity, error, error.__traceback__)
-
-    async def _all(self, job: Any, run_times: list[datetime]) -> list[Any]:
-        return [event for time in run_times for event in await self._one(job, time)]
-
-    async def _one(self, job: Any, time: datetime) -> list[Any]:
-        async def call() -> Any:
-            if iscoroutinefunction(job.func):
-                return await job.func(*job.args, **job.kwargs)
-            return await asyncio.to_thread(job.func, *job.args, **job.kwargs)
-
-        async def once(body: Callable[[], Any]) -> Any:
-            async def run() -> Any:
-                return await body()
-
-            return await self._once(job, time).run(run)
-
-        run = _Run(job, once, call)
-        return run.marked(await run_coroutine_job(run, job._jobstore_alias, [time], self._logger.name))
-
-
-class _Run:
-    """Stands for a job while APScheduler runs it for one time, and knows whether it ran here."""
-
-    args, kwargs = (), dict[str, Any]()
-
-    def __init__(self, job: Any, once: Callable[[Callable[[], Any]], Any], call: Callable[[], Any]) -> None:
-        self.id, self.misfire_grace_time, self._job = job.id, job.misfire_grace_time, job
-        self._once, self._call, self._here = once, call, False
-
-    def __str__(self) -> str:
-        return str(self._job)
-
-    def func(self) -> Any:
-        return self._once(self._body)
-
-    def _body(self) -> Any:
-        self._here = True
-        return self._call()
-
-    def marked(self, events: list[Any]) -> list[Any]:
-        for event in events:
-            event.holdfast_elsewhere = not self._here
-        return events
 
 
 def _check(job: Any) -> None:

@@ -17,7 +17,7 @@ from .. import NodeStatus
 from ..aio import Holdfast
 from ..checks import Seconds, seconds
 from ..errors import Closed, ConfigError, HoldfastError, NoQuorum
-from .web import Problem, Statuses, cut_off, problem_of
+from .web import Answering, Problem
 
 __all__ = ["Errors", "health", "lifespan"]
 
@@ -29,29 +29,13 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
-class Errors:
+class Errors(Answering):
     """Middleware that answers requests which holdfast's errors have ended.
 
     `LockBusy` becomes 409, `RateLimited` 429, `NoQuorum` and `Closed` 503, `LockLost` 503,
     `StaleFence` 412. Other errors of holdfast are mistakes in the program and go on. After the
     response has begun, the error goes on too, and the server cuts the response off.
     """
-
-    def __init__(self, app: App, *, busy: int = 409, names: bool = False, outage: float = 10.0) -> None:
-        """Wrap an application.
-
-        Args:
-            app: The application.
-            busy: The status for a busy lock, 409 (the default) or 423.
-            names: Whether responses contain the lock's name (default: False).
-            outage: Seconds after which clients should come back if most nodes are unreachable
-                (default: 10).
-
-        Raises:
-            ConfigError: `busy` is another status.
-        """
-        self.app = app
-        self._statuses = Statuses(busy=busy, names=names, outage=outage)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -68,13 +52,7 @@ class Errors:
         try:
             await self.app(scope, receive, sending)
         except HoldfastError as error:
-            if begun:
-                cut_off(error, where(scope))
-                raise
-            found = problem_of(error, self._statuses, where(scope))
-            if found is None:
-                raise
-            await answer(send, found)
+            await answer(send, self._statuses.answer(error, where(scope), begun=begun))
 
 
 def lifespan(

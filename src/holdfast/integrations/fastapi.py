@@ -13,7 +13,7 @@ from fastapi import Depends, FastAPI, Request, Response
 
 from .. import Options
 from ..aio import Holdfast, Lease
-from ..checks import Seconds
+from ..checks import Seconds, seconds
 from ..errors import ConfigError
 from .asgi import Errors, lifespan
 from .web import filled, rate_headers
@@ -112,15 +112,16 @@ def Limited(
         What FastAPI's `Depends` returns. The dependency gives the `Allowance`.
 
     Raises:
-        ConfigError: This FastAPI is older than 0.121.
+        ConfigError: `period` is no duration, or this FastAPI is older than 0.121.
     """
+
+    length = seconds(period, "period")
 
     async def counted(request: Request, response: Response) -> Any:
         whose = None if key is None else _filled(key, request)
         rate = _client(on, request).rate(_filled(name, request), limit, period, key=whose, wait=0)
         allowance = await rate.acquire()
-        for header in rate_headers(limit, _seconds(period), allowance.remaining, allowance.reset_after):
-            response.headers[header[0]] = header[1]
+        response.headers.update(dict(rate_headers(limit, length, allowance.remaining, allowance.reset_after)))
         return allowance
 
     return _depends(counted)
@@ -143,7 +144,3 @@ def _client(on: Holdfast | None, request: Request) -> Holdfast:
 def _filled(name: Named, request: Request) -> str:
     """The name that a request means."""
     return name(request) if callable(name) else filled(name, (), request.path_params)
-
-
-def _seconds(period: Seconds) -> float:
-    return period if isinstance(period, int | float) else period.total_seconds()

@@ -20,7 +20,7 @@ from ..config import Clients
 from ..errors import ConfigError, HoldfastError
 from .calls import example
 from .operating import declare, operate
-from .web import Statuses, problem_of
+from .web import Statuses
 
 __all__ = ["Locks"]
 
@@ -92,14 +92,9 @@ class Locks:
 
         def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
             example().locked(name, **options)(view)
-            made: dict[Holdfast, Callable[..., Any]] = {}
-
             @wraps(view)
             def run(*args: Any, **kwargs: Any) -> Any:
-                locks = self.locks
-                if locks not in made:
-                    made[locks] = locks.locked(name, **options)(view)
-                return made[locks](*args, **kwargs)
+                return self.locks.locked(name, **options)(view)(*args, **kwargs)
 
             return run
 
@@ -112,7 +107,5 @@ class Locks:
         sys.exit(operate(lambda: self.locks, options, click.echo))
 
     def _answer(self, error: HoldfastError) -> Response:
-        found = problem_of(error, self._statuses, f"{request.method} {request.path}")
-        if found is None:
-            raise error
+        found = self._statuses.answer(error, f"{request.method} {request.path}")
         return Response(found.body, found.status, list(found.headers))

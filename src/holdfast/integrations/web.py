@@ -70,6 +70,50 @@ class Statuses:
         if self.busy not in (409, 423):
             raise ConfigError(f"busy is the status for a busy lock, 409 or 423, not {self.busy!r}")
 
+    def answer(self, error: HoldfastError, where: str, *, begun: bool = False) -> Problem:
+        """Choose the response for an error, or let the error go on.
+
+        Args:
+            error: What ended the request.
+            where: The request's method and path, for the log.
+            begun: Whether the response has begun, so that it can only be cut off (default: False).
+
+        Returns:
+            The response.
+
+        Raises:
+            HoldfastError: The same error, if the response has begun, or if it is a mistake in the
+                program.
+        """
+        if begun:
+            told = "%s: the response had begun, and is cut off: %s"
+            logging.getLogger(LOGGER).error(told, where, message_of(error))
+            raise error
+        found = problem_of(error, self, where)
+        if found is None:
+            raise error
+        return found
+
+
+class Answering:
+    """What the middleware `Errors` of ASGI and of WSGI share: the application, and the statuses."""
+
+    def __init__(self, app: Any, *, busy: int = 409, names: bool = False, outage: float = 10.0) -> None:
+        """Wrap an application.
+
+        Args:
+            app: The application.
+            busy: The status for a busy lock, 409 (the default) or 423.
+            names: Whether responses contain the lock's name (default: False).
+            outage: Seconds after which clients should come back if most nodes are unreachable
+                (default: 10).
+
+        Raises:
+            ConfigError: `busy` is another status.
+        """
+        self.app = app
+        self._statuses = Statuses(busy=busy, names=names, outage=outage)
+
 
 def problem(status: int, kind: str, title: str, *headers: tuple[str, str], lock: str | None = None) -> Problem:
     """Make a problem document.
@@ -163,11 +207,6 @@ def filled(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     except (AttributeError, LookupError, ValueError) as error:
         captured = ", ".join(kwargs) or "nothing"
         raise ConfigError(f"{name!r} cannot be filled from the URL, which captures {captured}: {error!r}") from error
-
-
-def cut_off(error: BaseException, where: str) -> None:
-    """Log that an error came after the response had begun, so that the response is cut off."""
-    logging.getLogger(LOGGER).error("%s: the response had begun, and is cut off: %s", where, message_of(error))
 
 
 def not_kept(where: str, why: str) -> None:

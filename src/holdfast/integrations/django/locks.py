@@ -205,10 +205,7 @@ class Middleware:
         found: Problem | None = problem_of(error, self._statuses, f"{request.method} {request.path}")
         if found is None:
             return None
-        response = HttpResponse(found.body, status=found.status)
-        for name, value in found.headers:
-            response[name] = value
-        return response
+        return HttpResponse(found.body, status=found.status, headers=dict(found.headers))
 
 
 @contextlib.contextmanager
