@@ -92,6 +92,7 @@ class Locks:
 
         def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
             example().locked(name, **options)(view)
+
             @wraps(view)
             def run(*args: Any, **kwargs: Any) -> Any:
                 return self.locks.locked(name, **options)(view)(*args, **kwargs)

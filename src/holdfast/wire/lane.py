@@ -391,6 +391,8 @@ class Lane(Generic[Q]):
                 question = ledger.popleft()
                 answers += 1
                 if type(question) is Greeting:
+                    # What the greeting decides depends on it.
+                    self.trip = min(self.trip, now - question.sent)
                     self._greeted(question.word, question.sent, reply, now)
                 else:
                     if type(reply) is Refusal:
