@@ -349,6 +349,24 @@ def test_importing_holdfast_loads_nothing_heavy() -> None:
     assert sorted(loaded & (HEAVY | WITH_A_CLIENT)) == []
 
 
+# The modules of ours that `import holdfast` loads. Each costs as much as reading and running a file.
+MOST_OF_OURS = 71
+
+
+def ours(loaded: set[str]) -> set[str]:
+    return {it for it in loaded if it.split(".")[0] == "holdfast"}
+
+
+def test_importing_holdfast_loads_no_more_of_ours_than_it_did() -> None:
+    found = ours(loaded_by("import holdfast", PACKAGE.parent))
+    assert len(found) <= MOST_OF_OURS, sorted(found)
+
+
+@pytest.mark.parametrize("more", ["holdfast.drivers.threads.driver", "holdfast.recipes.note"])
+def test_one_more_module_of_ours_is_noticed(more: str) -> None:
+    assert len(ours(loaded_by(f"import holdfast, {more}", PACKAGE.parent))) > MOST_OF_OURS
+
+
 A_LOCK = "import holdfast; locks = holdfast.Holdfast(*{urls}, fresh={fresh}); locks.lock('a').acquire().release(); locks.close()"
 
 

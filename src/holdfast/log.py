@@ -1,7 +1,7 @@
 """The library's loggers. `logging` is loaded with the first line, or used if the program has it.
 
-A program that logs nothing should not pay for `logging`, which takes a tenth of the time of a short
-one. Knows loggers. Must not know what is written.
+A program that logs nothing should not pay for `logging`. Knows loggers. Must not know what is
+written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _before: list[Callable[[], object]] = []
 
 
 def loaded() -> bool:
-    """Has the program loaded `logging`? Otherwise it has configured nothing, and WARNING is the level."""
+    """Has the program loaded `logging`?
+
+    Otherwise it has configured nothing, and the level is WARNING.
+    """
     return "logging" in sys.modules
 
 
