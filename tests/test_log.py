@@ -13,7 +13,7 @@ from holdfast import events, log
 from holdfast.base.observing import Observers
 tell = Observers()
 warns = events.HeldLong(name="x", token="t", waited=0.0, held=7.0, fence=3)
-says = events.Attempt(name="x", token="t")
+says = events.Attempt(name="x", token="t", waited=0.0)
 assert "logging" not in sys.modules and not tell.wants_all
 """
 
