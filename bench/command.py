@@ -90,19 +90,21 @@ def _etcd(folder: Path) -> Iterator[str]:
         print(f"{ETCD} is left out: etcd and etcdctl are not installed", file=sys.stderr)
         yield ""
         return
+    # Sockets in its own folder. A client, which runs elsewhere, finds one only by its whole path.
     client, peer = "unix://localhost:23790", "unix://localhost:23800"
+    found = f"unix://{folder}/localhost:23790"
     words = ["etcd", "--data-dir", str(folder / "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client]
     words += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"]
     process = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        ready = ["etcdctl", "--endpoints", client, "endpoint", "health"]
+        ready = ["etcdctl", "--endpoints", found, "endpoint", "health"]
         deadline = time.monotonic() + 20
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
         while subprocess.run(ready, env={**os.environ, "ETCDCTL_API": "3"}, check=False, **quiet).returncode:  # type: ignore[call-overload]  # (of a mapping)
             if time.monotonic() > deadline:
                 raise RuntimeError("etcd did not become healthy within 20 s")
             time.sleep(0.1)
-        yield client
+        yield found
     finally:
         process.terminate()
         process.wait()

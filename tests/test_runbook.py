@@ -89,7 +89,7 @@ def log_lines(path: str, source: str) -> Found:
     tree = ast.parse(source)
     for function in functions(tree):
         for call in (it for it in ast.walk(function) if isinstance(it, ast.Call)):
-            logs = name_of(call) in LEVELS and "getLogger" in ast.dump(call.func)
+            logs = name_of(call) in LEVELS and any(it in ast.dump(call.func) for it in ("getLogger", "id='logger'"))
             if logs or (name_of(call) == "print" and path.startswith("drivers/")):
                 texts = [text for it in call.args[:1] for text in resolved(it, function, tree)]
                 found.update({fixed(it): f"{path}:{call.lineno}" for it in texts})

@@ -14,7 +14,7 @@ from .errors import ConfigError
 
 Seconds = float | timedelta
 # The password in an address that was passed as another argument.
-_PASSWORD = re.compile(r"//\S*@")
+_PASSWORD = r"//\S*@"  # a text, which `re` compiles at its first use
 _MOST_SHOWN = 200  # characters
 
 
@@ -112,7 +112,7 @@ def flags(**given: object) -> None:
 def shown(value: object) -> str:
     """Return a value as an error shows it: short, and without the password of an address."""
     try:
-        text = _PASSWORD.sub("//...@", repr(value))
+        text = re.sub(_PASSWORD, "//...@", repr(value))
     except Exception:
         # An int with thousands of digits, or an object whose own __repr__ fails.
         return f"something of type {type(value).__name__} that cannot be shown"

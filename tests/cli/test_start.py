@@ -14,7 +14,7 @@ from bench import command as bench
 
 # What takes long to load, and what `run` needs nothing of. (json: only for --json and --status-fd.)
 HEAVY = {"asyncio", "concurrent.futures", "ssl", "subprocess", "redis", "json", "tempfile", "tomllib", "sqlalchemy", "rich", "click"}
-HEAVY |= {"ast", "dataclasses", "dis", "inspect", "pathlib"}
+HEAVY |= {"ast", "dataclasses", "dis", "inspect", "logging", "pathlib", "string", "tokenize", "traceback"}
 
 
 def loaded(holdfast: Command, *words: str) -> set[str]:
@@ -32,6 +32,7 @@ def test_run_loads_nothing_that_it_does_not_need(holdfast: Command) -> None:
 
 def test_a_heavy_module_would_be_seen(holdfast: Command) -> None:
     assert "json" in loaded(holdfast, "run", "--json", "start", "--", "true")
+    assert "logging" in loaded(holdfast, "run", "-v", "start", "--", "true")
 
 
 # ------------------------------------------------ the instrument

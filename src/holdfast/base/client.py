@@ -6,7 +6,6 @@ Knows the constructor's arguments and the environment. Must not know threads or 
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -1179,5 +1178,8 @@ def _started() -> Mapping[str, str]:
 
 
 def _myself() -> str:
+    # Here, because a program that makes no client needs no sockets.
+    import socket
+
     host = "".join(it for it in socket.gethostname() if "!" <= it <= "~") or "host"
     return f"{host[:100]}:{os.getpid()}"

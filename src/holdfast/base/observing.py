@@ -13,6 +13,7 @@ from .. import checks, events
 from ..core.ticket import TOKEN
 from ..errors import ConfigError, message_of, readable
 from ..events import Event
+from ..log import loaded, logger
 
 if TYPE_CHECKING:
     import logging
@@ -23,13 +24,6 @@ _DEBUG, _INFO, _WARNING, _ERROR = 10, 20, 30, 40  # as in `logging`
 # The next line about a node that was down for longer says for how long.
 _LONG_DOWN = 60.0  # seconds
 LONGEST_REASON = 1024  # characters of an operator's reason for taking a lock away
-
-
-def _logger(name: str) -> logging.Logger:
-    # Not when holdfast is imported: short programs should not pay for it.
-    import logging
-
-    return logging.getLogger(f"holdfast.{name}")
 
 
 def checked(observer: object) -> tuple[Observer, ...]:
@@ -70,12 +64,17 @@ class Observers:
 
     def __init__(self, observer: Observer | Collection[Observer] | None = None) -> None:
         self.observers = checked(observer)
-        self._loggers = {name: _logger(name) for name in ("lease", "node")}
+        self._loggers: dict[str, logging.Logger] = {}
+        if loaded():
+            self._load()
+
+    def _load(self) -> None:
+        self._loggers = {name: logger(name) for name in ("lease", "node")}
 
     @property
     def wants_all(self) -> bool:
         """Does anybody listen to the events of locks that go well?"""
-        return bool(self.observers) or self._loggers["lease"].isEnabledFor(_DEBUG)
+        return bool(self.observers) or (bool(self._loggers) and self._loggers["lease"].isEnabledFor(_DEBUG))
 
     def logs(self, event: Event) -> bool:
         """Does the log take events of this level?
@@ -84,10 +83,15 @@ class Observers:
         configures `logging`.
         """
         name, level = _weight(event)
+        if not self._loggers:
+            # Whether a log that was loaded meanwhile takes it, `log` asks: here it would take a lock.
+            return level >= _WARNING or loaded()
         return level >= self._loggers[name].getEffectiveLevel()
 
     def log(self, event: Event) -> None:
         """Write one line for the event, at the level that it deserves."""
+        if not self._loggers:
+            self._load()
         name, level = _weight(event)
         text, arguments = _line(event)
         self._loggers[name].log(level, text, *arguments, extra={"holdfast": structured(event)})

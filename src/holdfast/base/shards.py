@@ -14,7 +14,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.command import Recipe
-from ..drivers.access import Access, accesses
 from ..engine.settings import Settings, settings
 from ..errors import ConfigError
 from ..events import Forced
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from ..checks import Seconds
+    from ..drivers.access import Access
     from ..drivers.files import Authority
     from ..engine.crew import NodeStatus
     from ..recipes.inspection import LockStatus
@@ -72,6 +72,9 @@ class Shards:
             ]
         else:
             made = [settings(_addresses(shards[0]), **options)]
+        # Here, because a program that makes no client needs no sockets.
+        from ..drivers.access import accesses
+
         nodes = [node for it in shards for node in it.nodes]
         ways = iter(accesses(nodes, context, credentials, made[0].node_timeout))
         self.all = tuple(

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from ..errors import outcome_of
+from ..log import logger
 
 
 class Scope(Protocol):
@@ -92,10 +93,5 @@ def _guarded(function: Callable[..., Any], *arguments: object) -> Any:
     try:
         return function(*arguments)
     except Exception as error:
-        # Not when holdfast is imported: short programs should not pay for it.
-        import logging
-
-        logging.getLogger("holdfast").error(
-            "%r raised", function, exc_info=error, extra={"holdfast": {"event": "raised"}}
-        )
+        logger().error("%r raised", function, exc_info=error, extra={"holdfast": {"event": "raised"}})
         return None

@@ -12,7 +12,7 @@ from .. import checks
 from ..checks import Seconds
 from ..core.command import Recipe
 from ..core.demand import Demand
-from ..drivers.threads import Cancel
+from ..drivers.cancel import Cancel
 from ..engine.settings import SHORTEST, Settings, lease_of
 from ..errors import ConfigError
 from ..recipes.exclusive import Exclusive

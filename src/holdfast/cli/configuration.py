@@ -28,7 +28,7 @@ _TEXTS = ("prefix", "owner", "credentials_file", "ca", "cert", "key")
 _DURATIONS = ("ttl", "max_ttl")
 _SETS = ("nodes", "shards", "previous")
 KEYS = (*_SETS, *_DURATIONS, *_TEXTS)
-_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+_PASSWORD = r"://[^/@\s]*:[^/@\s]+@"
 OTHERS = 0o077  # the rights of everybody but the owner of a file
 
 
@@ -121,7 +121,7 @@ def _load(path: str) -> dict[str, Any]:
         found = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    if mode & OTHERS and _PASSWORD.search(text):
+    if mode & OTHERS and re.search(_PASSWORD, text):
         raise ConfigError(f"{path} has a password in it, and other users may read it: `chmod 600 {path}`")
     return found
 

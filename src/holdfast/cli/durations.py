@@ -11,7 +11,8 @@ from ..checks import number, shown
 from ..errors import ConfigError
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(ms|s|m|h|d|w)?", re.ASCII)
+# Texts, which `re` compiles at their first use.
+_DURATION = r"(?a)(\d+(?:\.\d+)?|\.\d+)(ms|s|m|h|d|w)?"
 _CALENDAR = ("day", "week", "month")
 
 
@@ -27,7 +28,7 @@ def seconds_of(text: str) -> float:
     Raises:
         ConfigError: It is no duration. The message has examples.
     """
-    found = _DURATION.fullmatch(text.strip())
+    found = re.fullmatch(_DURATION, text.strip())
     if not found:
         raise ConfigError(f"{shown(text)} is no duration. Write 30, 30s, 250ms, 10m, 2h or 1d")
     return float(found[1]) * _UNITS[found[2] or "s"]

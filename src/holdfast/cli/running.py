@@ -6,7 +6,6 @@ Knows options and the client. Must not know how a command is supervised.
 from __future__ import annotations
 
 import getpass
-import logging
 import os
 import shlex
 import socket
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..checks import seconds
 from ..errors import ConfigError, readable
+from ..log import before_the_first_line, logger
 from . import command, works
 from .codes import BUSY, NOT_FOUND
 from .configuration import Configuration, configuration
@@ -190,15 +190,24 @@ def _client(config: Configuration, owner: str, voice: Voice) -> Holdfast:
 
 def quiet(voice: Voice) -> None:
     """Have the library's log say nothing, or with -v what the nodes say."""
-    logger = logging.getLogger("holdfast")
-    logger.propagate = False
+    before_the_first_line(partial(_configure, voice))
+    if voice.level >= VERBOSE:
+        # The client asks now what the log takes.
+        logger()
+
+
+def _configure(voice: Voice) -> None:
+    import logging
+
+    ours = logging.getLogger("holdfast")
+    ours.propagate = False
     if voice.level < VERBOSE:
-        logger.addHandler(logging.NullHandler())
-        logger.setLevel(logging.CRITICAL + 1)
+        ours.addHandler(logging.NullHandler())
+        ours.setLevel(logging.CRITICAL + 1)
         return
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("holdfast: %(message)s"))
-    logger.addHandler(handler)
+    ours.addHandler(handler)
 
 
 def voice_of(options: Namespace) -> Voice:

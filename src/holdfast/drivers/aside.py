@@ -20,6 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ..engine.record import Record
 from ..events import Event
+from ..log import logger
 from .forks import FORKS
 from .greenlets import allocate_lock, get_ident, start_new_thread
 
@@ -244,8 +245,7 @@ def _open(gate: LockType) -> None:
 
 
 # What follows writes to the log. Handlers are the user's, so it runs where the log's calls are
-# made. (`logging` is imported here: short programs should not pay for it when they import
-# holdfast.)
+# made.
 
 
 def _about(event: str) -> dict[str, dict[str, str]]:
@@ -254,39 +254,31 @@ def _about(event: str) -> dict[str, dict[str, str]]:
 
 
 def _report(what: tuple[Callable[[Any], object], BaseException]) -> None:
-    import logging
-
     function, error = what
     if isinstance(error, Exception):
-        logging.getLogger("holdfast").error("%r raised", function, exc_info=error, extra=_about("raised"))
+        logger().error("%r raised", function, exc_info=error, extra=_about("raised"))
     else:
         told = "%r raised %s, which ends nothing: the thread or task that it was called on belongs to holdfast"
         name = type(error).__name__
-        logging.getLogger("holdfast").error(told, function, name, exc_info=error, extra=_about("raised"))
+        logger().error(told, function, name, exc_info=error, extra=_about("raised"))
 
 
 def _warn(most: int) -> None:
-    import logging
-
     told = (
         "events are dropped: an observer or a log handler is so slow that %d of them wait. "
         "`stats().dropped` counts what is dropped; this is said once. "
         "Have the observer put events into a queue of its own"
     )
-    logging.getLogger("holdfast").warning(told, most, extra=_about("dropping"))
+    logger().warning(told, most, extra=_about("dropping"))
 
 
 def _fail(error: BaseException) -> None:
-    import logging
-
     told = "holdfast's engine failed: leases are lost, please report this"
-    logging.getLogger("holdfast").critical(told, exc_info=error, extra=_about("failed"))
+    logger().critical(told, exc_info=error, extra=_about("failed"))
 
 
 def _interrupted(error: BaseException) -> None:
-    import logging
-
-    logging.getLogger("holdfast").warning(
+    logger().warning(
         "a signal handler raised %s while holdfast was at work: the leases of this event loop are lost. "
         "Install it with loop.add_signal_handler(), which waits until the loop is free, "
         "or have it set a flag instead of raising",

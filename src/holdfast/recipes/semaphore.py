@@ -27,7 +27,7 @@ from ..wire.resp import pack
 from .exclusive import Exclusive, beside, key_of
 
 MOST = 1000  # permits: a waiter is in the queue of every slot
-_NOTED = re.compile(rb"[0-9]{1,4}")
+_NOTED = rb"[0-9]{1,4}"  # a text, which `re` compiles at its first use
 
 
 class Slots(Some):
@@ -112,7 +112,7 @@ class Slots(Some):
             A warning, or an empty text if the numbers are equal, or if no client of holdfast wrote
             the note.
         """
-        noted = _NOTED.fullmatch(before) if isinstance(before, bytes) else None
+        noted = re.fullmatch(_NOTED, before) if isinstance(before, bytes) else None
         if noted is None or int(noted[0]) == self.permits:
             return ""
         theirs = int(noted[0])

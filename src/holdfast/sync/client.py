@@ -16,7 +16,6 @@ from ..base.plans import Plan
 from ..base.reentrancy import Reentrancy
 from ..base.terms import LockTerms
 from ..checks import Seconds, flag, seconds
-from ..drivers.threads import Driver
 from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
 from ..version import VERSION
@@ -58,6 +57,9 @@ class Holdfast(_Client):
     _cancels = True
 
     def _prepare(self) -> None:
+        # Sockets and threads are loaded by the first client, and not when holdfast is imported.
+        from ..drivers.threads import Driver
+
         self._reentrancy: Reentrancy[Lease] = Reentrancy()
         tell, telling = self._teller, self._teller.wants_all
         self._drivers = tuple(Driver(it.settings, it.access, tell, telling, VERSION) for it in self._shards.all)

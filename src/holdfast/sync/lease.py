@@ -16,9 +16,12 @@ from ..base.migration import Whole
 from ..base.terms import LockTerms, holding
 from ..checks import Seconds
 from ..core.demand import Demand
-from ..drivers.threads import GIVEN, LEAVING, WANTED, Cancel, Driver, Errand
+from ..drivers.threads import GIVEN, LEAVING, WANTED, Errand
 from ..engine.crew import Want
 from ..errors import HoldfastError, WrongProcess
+
+if TYPE_CHECKING:
+    from ..drivers.threads import Cancel, Driver
 
 # Two threads that ask for a lease's event at the same moment get the same one.
 _first = allocate_lock()

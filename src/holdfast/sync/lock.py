@@ -17,11 +17,14 @@ from ..base.reentrancy import Reentrancy
 from ..base.terms import LockTerms
 from ..core.demand import Demand
 from ..drivers.greenlets import Identity, itself
-from ..drivers.threads import Cancel, Driver
 from ..errors import HoldfastError, LockBusy, NoQuorum
 from .decorating import Locked, P, R
 from .lease import Lease
 from .waiting import run
+
+if TYPE_CHECKING:
+    from ..drivers.cancel import Cancel
+    from ..drivers.threads import Driver
 
 
 class Lock(lock.Lock[Lease]):

@@ -5,10 +5,12 @@ Knows the threads driver's `ask`, `sleep`, `meet` and `servers`. Decides nothing
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..base.plans import Ask, Call, Meet, Pause, Plan, Step, at_once
-from ..drivers.threads import Cancel, Driver
+
+if TYPE_CHECKING:
+    from ..drivers.threads import Cancel, Driver
 
 T = TypeVar("T")
 

@@ -16,9 +16,10 @@ from ..errors import ConfigError
 
 # Bytes of a host's name, with the dot at its end.
 _LONGEST = 254
-_WORD = re.compile(r"[a-z]+(_[a-z]+)*")
-_BLANK = re.compile(r"[\x00-\x1f\x7f]")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+# Texts, which `re` compiles at their first use.
+_WORD = r"[a-z]+(_[a-z]+)*"
+_BLANK = r"[\x00-\x1f\x7f]"
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*"
 # What follows the scheme of a node whose place Sentinels know.
 _WATCHED = "+sentinel"
 _TCP = ("redis", "rediss", "valkey", "valkeys")
@@ -38,8 +39,8 @@ _OPTIONS_TLS = (
 _BEGINS = "a node's address begins with redis://, rediss://, valkey://, valkeys://, unix:// or redis+sentinel://"
 # Seconds of `failover` at most: a day.
 _LONGEST_FAILOVER = 86_400
-_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_SEVERAL = re.compile(r"://.*[,; ]\s*(redis|rediss|valkey|valkeys|unix)(\+sentinel)?://", re.IGNORECASE)
+_SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"
+_SEVERAL = r"(?i)://.*[,; ]\s*(redis|rediss|valkey|valkeys|unix)(\+sentinel)?://"
 _WHETHER = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -280,7 +281,7 @@ def _checked(url: object) -> tuple[str, str, str]:
         kind = type(url).__name__
         hint = ": decode it, address.decode()" if isinstance(url, bytes | bytearray) else ""
         raise ConfigError(f"a node's address is text like 'redis://host:6379', not {kind}{hint}")
-    if _SEVERAL.search(url):
+    if url.count("://") > 1 and re.search(_SEVERAL, url):
         raise ConfigError(
             "this text holds several addresses: pass each as an argument of its own, "
             "Holdfast('redis://a:6379', 'redis://b:6379'). "
@@ -294,7 +295,7 @@ def _checked(url: object) -> tuple[str, str, str]:
     if scheme not in _SCHEMES:
         raise ConfigError(f"{shown!r}: {_BEGINS}")
     # Functions that split URLs would drop these characters in silence.
-    if _BLANK.search(url) or " " in url.partition("?")[0]:
+    if re.search(_BLANK, url) or " " in url.partition("?")[0]:
         raise ConfigError(
             f"{shown!r} is no address of a node: there is white space in it, or a control character; write them as %20"
         )
@@ -404,7 +405,7 @@ def _check_options(options: dict[str, str], secure: bool, watched: bool, shown: 
     allowed = _OPTIONS + (_OPTIONS_SENTINEL if watched else ()) + (_OPTIONS_TLS if secure else ())
     if unknown := [it for it in options if it not in allowed]:
         # A name that is no plain word may be part of a password.
-        named = f"unknown option {unknown[0]!r}" if _WORD.fullmatch(unknown[0]) else "unknown option"
+        named = f"unknown option {unknown[0]!r}" if re.fullmatch(_WORD, unknown[0]) else "unknown option"
         more = "" if secure else f" ({', '.join(_OPTIONS_TLS)}: with rediss:// only)"
         hint = ". For time-outs, see node_timeout= of the client" if "timeout" in unknown[0] else ""
         raise ConfigError(f"{shown!r}: {named}; valid options are {', '.join(allowed)}{more}{hint}")
@@ -428,7 +429,7 @@ def _database(parts: _Parts, scheme: str, shown: str) -> int:
 def _failover(options: dict[str, str], shown: str) -> float | None:
     if (told := options.get("failover")) is None:
         return None
-    return bound(float(told) if _SECONDS.fullmatch(told) else told, shown)
+    return bound(float(told) if re.fullmatch(_SECONDS, told) else told, shown)
 
 
 def bound(seconds: object, shown: str) -> float:
@@ -449,7 +450,7 @@ def bound(seconds: object, shown: str) -> float:
 
 
 def _check_socket(parts: _Parts, shown: str) -> None:
-    if _BLANK.search(parts.path):
+    if re.search(_BLANK, parts.path):
         raise ConfigError(f"{shown!r} names no socket: there is a control character in its path")
     if not parts.path or parts.host:
         raise ConfigError(f"{shown!r} names no socket: write unix:///path/of/the/socket, with three slashes")
@@ -522,7 +523,7 @@ def _shown(url: str) -> tuple[str, str, bool]:
         return "...", "", True
     if "://" not in url:
         return re.split("[?#]", url, maxsplit=1)[0], "", False
-    if not _SCHEME.fullmatch(scheme):
+    if not re.fullmatch(_SCHEME, scheme):
         return "...", "", "@" in url
     place = re.split("[/?#]", rest, maxsplit=1)[0]
     path = re.split("[?#]", rest[len(place) :], maxsplit=1)[0]

@@ -49,8 +49,9 @@ DOUBTED = 10.0
 # Errors after which the connection has to start over.
 ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")
 # Redis 6.2 puts its own words before the error code of a command that a script has called.
-READ_ONLY = re.compile("(?:^|-)READONLY ")
-DESERTED = re.compile("(?:^|-)NOREPLICAS ")
+# (Texts, which `re` compiles at their first use.)
+READ_ONLY = "(?:^|-)READONLY "
+DESERTED = "(?:^|-)NOREPLICAS "
 # A cluster's answers for a key that lives on another of its shards.
 ELSEWHERE = ("MOVED ", "ASK ")
 # Servers that speak the protocol of Redis and report a Redis version for compatibility. INFO names
@@ -750,7 +751,7 @@ def _number(text: object) -> int | None:
     """The whole number that a text is, if it is one that a server would write."""
     if isinstance(text, bytes):
         text = text.decode("ascii", "replace")
-    return int(text) if isinstance(text, str) and _WHOLE.fullmatch(text) else None
+    return int(text) if isinstance(text, str) and re.fullmatch(_WHOLE, text) else None
 
 
 def _mode(facts: dict[str, str]) -> str:
@@ -837,12 +838,12 @@ def _ends(refusal: Exception, moves: bool, doubted: bool) -> Exception | None:
     # Restarted behind a proxy, flushed, or not ready.
     if told.startswith(ALONE):
         return refusal
-    if moves and READ_ONLY.search(told):
+    if moves and re.search(READ_ONLY, told):
         return ConnectionError(f"it has become a replica: {_ASKED_AGAIN}: {told}")
-    if moves and doubted and DESERTED.search(told):
+    if moves and doubted and re.search(DESERTED, told):
         # It may have been replaced without having heard of it.
         return ConnectionError(f"it has too few replicas: {_ASKED_AGAIN}: {told}")
-    if READ_ONLY.search(told):
+    if re.search(READ_ONLY, told):
         return ConfigError(
             f"it has become a replica, and a replica takes no locks. Name the address of its primary: {told}"
         )
@@ -858,4 +859,4 @@ _SHARDED = (
     "it belongs to a cluster {}, where a name has one shard and no majority: name servers that are independent of "
     "each other"
 )
-_WHOLE = re.compile("-?[0-9]{1,18}")
+_WHOLE = "-?[0-9]{1,18}"

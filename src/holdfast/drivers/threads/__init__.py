@@ -15,7 +15,16 @@ wait: nothing is ever half done. What an interrupted caller did not say, its lea
 dies: the finalizer is that same append, one C call.
 """
 
-from .driver import Driver
-from .errand import GIVEN, LEAVING, WANTED, Cancel, Errand
+from typing import TYPE_CHECKING
+
+from ...later import later
+from ..cancel import Cancel
+from .errand import GIVEN, LEAVING, WANTED, Errand
+
+if TYPE_CHECKING:
+    from .driver import Driver
+else:
+    # It loads sockets, which a program that makes no client does not need.
+    __getattr__, __dir__ = later(__name__, {".driver": ["Driver"]})
 
 __all__ = ["GIVEN", "LEAVING", "WANTED", "Cancel", "Driver", "Errand"]

@@ -24,10 +24,12 @@ from ...engine.settings import Settings
 from ...errors import CLOSED, Cancelled, Closed, HoldfastError
 from ...events import Event
 from ...living import Living
+from ...log import logger
 from ..access import Access
 from ..aside import Listeners
+from ..cancel import Cancel
 from ..greenlets import allocate_lock, get_ident
-from .errand import GIVEN, LEAVING, Cancel, Errand, Lease
+from .errand import GIVEN, LEAVING, Errand, Lease
 from .keeper import HEED, Keeper, inherited
 
 _drivers: Living[Driver] = Living()
@@ -35,10 +37,8 @@ _drivers: Living[Driver] = Living()
 
 def _unsaid(errand: Errand) -> None:
     """Log that a release has not left this process, because the keeper is blocked."""
-    import logging
-
     names = ", ".join(dict.fromkeys(it.label for it in errand.recipes))
-    logging.getLogger("holdfast.lease").warning(
+    logger("lease").warning(
         "the release of %r has not been sent for %.1f s: holdfast's background thread does not run. "
         "The lock is released when it goes on, and ends with its ttl at the latest",
         names,

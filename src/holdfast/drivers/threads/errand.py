@@ -19,6 +19,7 @@ from ...engine.waiting import Waiting
 from ...errors import ConfigError, HoldfastError
 from ...events import Event
 from ..aside import Call
+from ..cancel import Cancel
 
 
 class Lease(Protocol):
@@ -34,13 +35,6 @@ class Lease(Protocol):
 
         Runs on the keeper's thread, with nothing held.
         """
-
-
-class Cancel(Protocol):
-    """What ends a wait from another thread: a `threading.Event`."""
-
-    def is_set(self) -> bool:
-        """Is the wait to end?"""
 
 
 class Host(Protocol):

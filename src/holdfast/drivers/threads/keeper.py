@@ -26,9 +26,10 @@ from ...living import Living
 from ...recipes import readwrite
 from ..access import Access
 from ..aside import Aside, Call, Listeners, ThreadCalls
+from ..cancel import Cancel
 from ..forks import FORKS
 from ..greenlets import allocate_lock, carrier, get_ident, patched, start_new_thread
-from .errand import GIVEN, LEAVING, Cancel, Errand
+from .errand import GIVEN, LEAVING, Errand
 from .links import GLANCE, Links
 
 # Seconds after which a keeper with nothing to keep ends: a process that forks should have no
