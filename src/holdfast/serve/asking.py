@@ -14,13 +14,13 @@ from .identity import Identity
 from .problems import Problem
 
 
-def gateway_of(request: Request) -> Gateway:
+async def gateway_of(request: Request) -> Gateway:
     """Return the gateway that got this request."""
     gateway: Gateway = request.app.state.gateway
     return gateway
 
 
-def client_of(request: Request) -> Identity:
+async def client_of(request: Request) -> Identity:
     """Return the client that this request is from.
 
     Raises:
@@ -30,7 +30,7 @@ def client_of(request: Request) -> Identity:
     if client is None:
         address = request.client.host if request.client else None
         instance = request.scope["holdfast.instance"]
-        gateway_of(request).audit.note("unauthenticated", address=address, request=instance)
+        (await gateway_of(request)).audit.note("unauthenticated", address=address, request=instance)
         sent = "does not know the token that was sent" if "authorization" in request.headers else "asks who you are"
         raise Problem("unauthenticated", f"This gateway {sent}. Send one that it knows: `Authorization: Bearer ...`.")
     return client
