@@ -139,6 +139,15 @@ class _Server(uvicorn.Server):
         yield
 
 
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the event loop that suits a gateway: uvloop's, if it is installed.
+
+    Returns:
+        For `asyncio.Runner`. None: asyncio's own.
+    """
+    return uvicorn.Config("", log_config=None).get_loop_factory()
+
+
 def listen(address: Address) -> socket.socket:
     """Listen at an address.
 
