@@ -31,7 +31,7 @@ def serve(options: Namespace) -> int:
     voice = Voice()
     quiet(voice)
     try:
-        from ..serve.server import Address, serve
+        from ..serve.server import Address, loop_factory, serve
     except ImportError as missing:
         needed = 'pip install "holdfast[serve]"'
         voice.say(f"`holdfast serve` needs packages that are not installed ({missing.name}): {needed}")
@@ -61,7 +61,8 @@ def serve(options: Namespace) -> int:
         metrics.follow(locks)
         await serve(locks, address, options.drain, _saying(voice), registry=registry, **settings)
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(run())
     return DONE
 
 

@@ -18,7 +18,7 @@ from ..base.lease import LeaseState
 from ..errors import HoldfastError
 from ..fencing.http import FENCING_TOKEN, header_of
 from . import models
-from .asking import Client, Host
+from .asking import Client, Direct, Host
 from .forwarding import HOP, left
 from .gateway import Gateway
 from .identity import Identity
@@ -29,7 +29,7 @@ from .problems import Elsewhere, Problem, milliseconds
 from .streams import Event, stream
 from .validity import keepalive_ms, parsed
 
-routes = APIRouter(prefix="/v1", responses=models.PROBLEMS)
+routes = APIRouter(prefix="/v1", responses=models.PROBLEMS, route_class=Direct)
 
 # Seconds for which an answer to a waiter looks for who is before it.
 LONGEST_LOOK = 1.0
@@ -217,6 +217,14 @@ async def keepalive(
     return said(request, held(hold)) if hold.state == "held" else said(request, await waits(gateway, hold), 202)
 
 
+@routes.delete("/leases/{lease_id}", responses={200: {"model": Released}})
+async def release(gateway: Host, client: Client, request: Request, lease_id: str, confirm: bool = False) -> Response:
+    """Release a lease, or stop waiting for it. The same again gets the same answer for 60 s."""
+    hold = lease_of(gateway, client, lease_id)
+    await hold.release(confirm)
+    return said(request, Released(id=hold.id, state="released", confirmed=hold.confirmed))
+
+
 @routes.post("/keepalive")
 async def keepalive_of_many(
     gateway: Host, client: Client, request: Request, asked: models.KeepaliveOfMany
@@ -349,14 +357,6 @@ def _state(hold: Hold) -> str:
     if hold.state == "held" and hold.lease is not None and hold.lease.state is LeaseState.DOUBT:
         return "doubt"
     return hold.state
-
-
-@routes.delete("/leases/{lease_id}", responses={200: {"model": Released}})
-async def release(gateway: Host, client: Client, request: Request, lease_id: str, confirm: bool = False) -> Response:
-    """Release a lease, or stop waiting for it. The same again gets the same answer for 60 s."""
-    hold = lease_of(gateway, client, lease_id)
-    await hold.release(confirm)
-    return said(request, Released(id=hold.id, state="released", confirmed=hold.confirmed))
 
 
 @routes.post("/leases/{lease_id}/publish", responses={200: {"model": Held}})

@@ -139,6 +139,15 @@ class _Server(uvicorn.Server):
         yield
 
 
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the event loop that suits a gateway: uvloop's, if it is installed.
+
+    Returns:
+        For `asyncio.Runner`. None: asyncio's own.
+    """
+    return uvicorn.Config("", log_config=None).get_loop_factory()
+
+
 def listen(address: Address) -> socket.socket:
     """Listen at an address.
 
@@ -147,9 +156,13 @@ def listen(address: Address) -> socket.socket:
     """
     try:
         family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((address.host, address.port), family=family, backlog=2048)
+        listening = socket.create_server((address.host, address.port), family=family, backlog=2048)
     except OSError as error:
         raise ConfigError(f"cannot listen at {address.host}:{address.port}: {error}") from None
+    # Connections inherit it. An event loop sets it only where the socket names its protocol, which this one does not,
+    # and then the body of each answer waits 40 ms until its headers are acknowledged.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 async def serve(
