@@ -349,6 +349,11 @@ def test_importing_holdfast_loads_nothing_heavy() -> None:
     assert sorted(loaded & (HEAVY | WITH_A_CLIENT)) == []
 
 
+def test_importing_holdfast_loads_threading() -> None:
+    # Python takes the thread that loads it for the main thread, and one of ours should never be that.
+    assert "threading" in loaded_by("import holdfast", PACKAGE.parent)
+
+
 # The modules of ours that `import holdfast` loads. Each costs as much as reading and running a file.
 MOST_OF_OURS = 71
 

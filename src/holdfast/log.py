@@ -38,5 +38,10 @@ def logger(name: str = "") -> logging.Logger:
     import logging
 
     while _before:
-        _before.pop()()
+        try:
+            prepare = _before.pop()
+        except IndexError:
+            # Another thread was faster.
+            break
+        prepare()
     return logging.getLogger(f"holdfast.{name}" if name else "holdfast")

@@ -47,9 +47,10 @@ Client = Annotated[Identity, Depends(client_of)]
 class Direct(APIRoute):
     """A route that FastAPI documents, but resolves only if a request is not as it should be.
 
-    FastAPI resolves the arguments of a route anew for each request, which costs as much as the
+    FastAPI resolves the arguments of a route again for each request, which costs as much as the
     rest of a keepalive. This route passes on the gateway, the client, the request, the parts of the
     path and the body. A request that has a query, or a body that is not valid, is left to FastAPI.
+    The gate has refused bodies that are not JSON.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -63,7 +64,7 @@ class Direct(APIRoute):
         queries = {it.name for it in self.dependant.query_params}
         known = {"gateway", "client", "request", "asked", "return", *self.param_convertors, *queries}
         if unknown := hints.keys() - known:
-            raise TypeError(f"{self.path} asks for {', '.join(sorted(unknown))}, which this kind of route does not know")
+            raise TypeError(f"{self.path} asks for {', '.join(sorted(unknown))}, which a direct route does not know")
         model = hints.get("asked")
         whole = "request" in hints
 
