@@ -47,9 +47,9 @@ class Lease {
 
 const [name, command, ...rest] = process.argv.slice(2);
 let lease = new Lease();
-for (let state = ""; state !== "held"; ) {
-  state = await lease.ask("PUT", "", { names: [name], ttl_ms: ttl, wait_ms: 20000 }, 30000);
-  // It only waits, so it may begin again.
+// After a long wait, the answer's time is over when it comes, so it asks again. While it waits, it may begin again.
+while (!lease.held) {
+  let state = await lease.ask("PUT", "", { names: [name], ttl_ms: ttl, wait_ms: 20000 }, 30000);
   if (state === "lost" || state === "gateway-unreachable") [lease, state] = [new Lease(), ""];
   if (later.has(state)) await sleep(1000);
   else if (state !== "held" && state !== "waiting") {

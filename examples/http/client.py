@@ -3,7 +3,6 @@
 import http.client
 import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -17,15 +16,14 @@ TOKEN = "Bearer " + os.environ.get("HOLDFAST_GATEWAY_TOKEN", "")
 HEADERS = {"Content-Type": "application/json", "Authorization": TOKEN, "Connection": "close"}
 TTL = int(os.environ.get("TTL_MS", "10000"))
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # it goes on while the machine sleeps
-OVER = {"lost", "released", "unknown-lease", "gateway-gone"}
 
 
 class Lease:
     def __init__(self) -> None:
-        self.id, self.until, self.fencing_token = secrets.token_hex(16), 0.0, ""
+        self.id = os.urandom(16).hex()
+        self.until = 0.0
         self.said: dict[str, Any] = {}
 
-    @property
     def left(self) -> float:
         return max(0.0, self.until - time.clock_gettime(CLOCK))
 
@@ -37,7 +35,7 @@ class Lease:
         try:
             connection.request(method, f"/v1/leases/{self.id}{path}", json.dumps(body), HEADERS)
             answer = connection.getresponse()
-            self.said = json.load(answer)
+            self.said = json.load(answer) | {"fencing_token": answer.headers["Fencing-Token"]}
         # No answer, or that of a proxy which reached no gateway.
         except (OSError, http.client.HTTPException, ValueError):  # type: ignore[attr-defined]  # mypy takes this file for it
             return ""
@@ -45,39 +43,37 @@ class Lease:
         self.id = self.said.get("id", self.id)
         state = str(self.said.get("state") or self.said["type"].removeprefix("/problems/"))
         if state == "held":
-            self.until, self.fencing_token = sent + self.said["valid_ms"] / 1000, answer.headers["Fencing-Token"]
-        return "lost" if state in OVER else state
+            self.until = sent + self.said["valid_ms"] / 1000
+        return "lost" if state in ("lost", "released", "unknown-lease", "gateway-gone") else state
 
-
-def beat(lease: Lease) -> None:
-    while left := lease.left:
-        time.sleep(min(TTL / 3000, left))
-        if lease.ask("POST", "/keepalive", {}, lease.left + 0.01) == "lost":
-            lease.until = 0.0
+    def beat(self) -> None:
+        while left := self.left():
+            time.sleep(min(TTL / 3000, left))
+            if self.ask("POST", "/keepalive", {}, self.left() + 0.01) == "lost":
+                self.until = 0.0
 
 
 def main(name: str, *command: str) -> int:
-    lease, asked = Lease(), {"names": [name], "ttl_ms": TTL, "wait_ms": 20_000}
-    # Only an answer in time makes it believe that it has the lock. While it waits, it may begin again.
-    while (state := lease.ask("PUT", "", asked, 30)) != "held":
+    lease = Lease()
+    # After a long wait, the answer's time is over when it comes, so it asks again. While it waits, it may begin again.
+    while (state := lease.ask("PUT", "", {"names": [name], "ttl_ms": TTL, "wait_ms": 20_000}, 30)) != "held" or not lease.left():
         if state in ("lost", "gateway-unreachable"):
-            lease, state = Lease(), ""
-        if state not in ("waiting", "", "draining", "overloaded", "no-quorum", "too-many"):
+            lease = Lease()
+        elif state not in ("held", "waiting", "", "draining", "overloaded", "no-quorum", "too-many"):
             print(f"client.py: {lease.said['detail']}", file=sys.stderr)
             return 75
-        time.sleep(0 if state == "waiting" else 1)
-    process = subprocess.Popen(command, env={**os.environ, "FENCING_TOKEN": lease.fencing_token}, start_new_session=True)
+        time.sleep(0 if state in ("held", "waiting") else 1)
+    process = subprocess.Popen(command, env=os.environ | {"FENCING_TOKEN": lease.said["fencing_token"]}, start_new_session=True)
     # A time-out is for each step of a request, and not for all of it. So a thread asks, and this one looks at the clock.
-    threading.Thread(target=beat, args=(lease,), daemon=True).start()
-    while process.poll() is None:
-        try:
-            process.wait(min(0.05, lease.left))
-        except subprocess.TimeoutExpired:
-            if not lease.left:
-                print("client.py: the lock is lost", file=sys.stderr)
-                os.killpg(process.pid, signal.SIGKILL)
+    threading.Thread(target=lease.beat, daemon=True).start()
+    while process.poll() is None and lease.left():
+        time.sleep(min(0.01, lease.left()))
+    if process.poll() is None:
+        print("client.py: the lock is lost", file=sys.stderr)
+        os.killpg(process.pid, signal.SIGKILL)
+    status = process.wait()
     lease.ask("DELETE", "", {}, 3)
-    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+    return status if status >= 0 else 128 - status
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ ask() {
     case $answer in id=* | type=*) eval "$answer" ;; esac
 }
 
-# Only while the clock is before `until` does this program believe that it has the lock. It counts from before
-# the request was sent, because the answer may have been on its way for long. While it waits, it may begin again.
+# Only while the clock is before `until` does this program believe that it has the lock. It counts from before the request
+# was sent: the answer may be on its way for long. After a long wait, it asks again. While it waits, it may begin again.
 until=0
-while [ "$until" -eq 0 ]; do
+while [ "$until" -le "$(now)" ]; do
     sent=$(now)
     ask PUT '' "{\"names\": [\"$name\"], \"ttl_ms\": $ttl, \"wait_ms\": 20000}" 30 || sleep 1
     case $state in
@@ -49,8 +49,7 @@ while [ "$until" -eq 0 ]; do
     esac
 done
 
-FENCING_TOKEN=$fencing_token
-export FENCING_TOKEN
+export FENCING_TOKEN="$fencing_token"
 # In a process group of its own, which can be ended as a whole.
 setsid "$@" &
 command=$!

@@ -31,7 +31,7 @@ from pathlib import Path
 import httpx
 from cli.kit import PYC, SOURCE, Life, beater, life, overlaps, until
 from serve.balancer import Balancer, free
-from serve.test_clients import CLIENTS
+from serve.test_clients import CLIENTS, UNLOOKED
 
 from holdfast.cli import tree
 from holdfast.embedded import Nodes
@@ -305,7 +305,7 @@ PLANTED: dict[str, tuple[str, str, str, str]] = {
         "src/holdfast/serve/validity.py", "return max(0, floor(1000 *", "return 2 * max(0, floor(1000 *", "clients cut from gateways",
     ),
     "a client does not look at the clock": (
-        "examples/http/client.py", "            if not lease.left:", "            if False:", "clients cut from gateways",
+        "examples/http/client.py", *UNLOOKED, "clients cut from gateways",
     ),
 }
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,10 @@ from cli.kit import Command, until
 from serve.serving import address
 
 from holdfast import Holdfast
+from holdfast.cli import tree
 from holdfast.embedded import Nodes
 from holdfast.fencing.http import fences_in
+from holdfast.serve.leasing import lines
 
 HERE = Path(__file__).parents[2] / "examples/http"
 CLIENTS = {
@@ -29,6 +34,16 @@ CLIENTS = {
 }
 PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
 PATIENCE = 30
+
+
+# Lines of a client that somebody may copy: more are not read.
+LONGEST = 80
+
+
+def test_a_client_is_short_enough_to_be_read() -> None:
+    lines = {it.name: len(it.read_text().splitlines()) for it in HERE.iterdir() if it.is_file()}
+    assert set(lines) == {"client.sh", "client.mjs", "client.py"}
+    assert {name: it for name, it in lines.items() if it > LONGEST} == {}
 
 
 @pytest.fixture(params=CLIENTS)
@@ -63,6 +78,17 @@ def test_it_runs_a_command_and_says_how_it_ended(client: list[str], gateway: dic
     done = subprocess.run([*client, "clients: \"it's\" one", "sh", "-c", "echo hello; exit 3"], env=gateway, timeout=PATIENCE, **PIPES)
     assert (done.returncode, done.stdout) == (3, b"hello\n"), done.stderr
     assert not locks.is_locked("clients: \"it's\" one")
+
+
+def test_it_waits_for_longer_than_a_lease_lasts(client: list[str], gateway: dict[str, str], locks: Holdfast) -> None:
+    with locks.lock("clients:waits") as before:
+        with subprocess.Popen([*client, "clients:waits", "sh", "-c", "sleep 0.3; echo done"], env=gateway, text=True, **PIPES) as process:
+            until(lambda: locks.inspect("clients:waits").queue)
+            # Counted from when it was sent, its first answer is then too old.
+            time.sleep(1.5 * int(gateway["TTL_MS"]) / 1000)
+            before.release()
+            said, why = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, said) == (0, "done\n"), why
 
 
 def test_it_beats_and_its_request_carries_the_fence(client: list[str], gateway: dict[str, str], locks: Holdfast) -> None:
@@ -117,3 +143,97 @@ def test_its_command_is_dead_before_another_has_the_lock(
             assert float((tmp_path / "last").read_text()) == last
         # Otherwise it would not end by a signal.
         os.kill(int(gateway["GATEWAY_PID"]), signal.SIGCONT)
+
+
+# Seconds for which a lease is valid when the gateway has read it, and for which the answer is on its way then.
+VALID, SLOW = 3.0, 2.0
+# Seconds by which a busy machine may be late. What is planted is late by more.
+LATE = 1.0
+# The machine's clock, in a file that is replaced as a whole.
+LIVES = "while :; do cat /proc/uptime > $0.new; mv $0.new $0; sleep 0.02; done"
+
+
+@contextmanager
+def slow_gateway() -> Iterator[tuple[str, list[float]]]:
+    """A gateway whose answers take long, and whose keepalives hang. Yields its address, and when it has read a lease."""
+    read: list[float] = []
+    over = threading.Event()
+
+    class Slow(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            read.append(time.clock_gettime(time.CLOCK_BOOTTIME))
+            over.wait(SLOW)
+            facts = {"id": "a-lease-of-a-slow-gateway", "state": "held", "valid_ms": int(1000 * VALID), "keepalive_ms": 500}
+            plain = self.headers["accept"] == "text/plain"
+            text = lines({**facts, "fencing_token": "1"}) if plain else json.dumps(facts)
+            self.send_response(201)
+            self.send_header("Fencing-Token", "1")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def do_POST(self) -> None:
+            over.wait(PATIENCE)
+
+        def log_message(self, *arguments: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", read
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
+
+
+def outlived(client: list[str], place: Path) -> float:
+    """By how many seconds a client's command outlived the time for which the lock was certainly held. At most `LATE` and a half."""
+    file = place / "last"
+    with slow_gateway() as (url, read):
+        env = {**os.environ, "HOLDFAST_GATEWAY": url, "TTL_MS": "3000"}
+        with subprocess.Popen([*client, "clients:slow", "sh", "-c", LIVES, str(file)], env=env, **PIPES) as process:
+            until(lambda: file.exists() or process.poll() is not None)
+            end = read[0] + VALID
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end + 1.5 * LATE - time.clock_gettime(time.CLOCK_BOOTTIME)))
+            last = float(file.read_text().split()[0])
+            for pid in [process.pid, *(it.pid for it in tree.descendants(process.pid))]:
+                tree.send(pid, signal.SIGKILL)
+            process.communicate()
+    return last - end
+
+
+def test_a_slow_answer_counts_from_before_it_was_asked_for(client: list[str], tmp_path: Path) -> None:
+    assert outlived(client, tmp_path) < LATE
+
+
+# How the client in Python would not look at its clock.
+UNLOOKED = (" and lease.left():\n", ":\n")
+PLANTED: dict[tuple[str, str], list[tuple[str, str]]] = {
+    ("sh", "counts from the answer"): [("until=$((sent + valid_ms - 10)) ;; #", "until=$(($(now) + valid_ms - 10)) ;; #")],
+    ("sh", "does not look at its clock"): [('[ "$left" -gt 0 ]; do', "true; do")],
+    ("node", "counts from the answer"): [("this.until = sent + ", "this.until = performance.now() + ")],
+    ("node", "does not look at its clock"): [
+        ('lease.held ? await lease.ask("POST", "/keepalive", {}, lease.until - performance.now()) : "lost"',
+         'await lease.ask("POST", "/keepalive", {}, 500)'),
+        ('(state === "lost" || !lease.held)', 'state === "lost"'),
+    ],
+    ("python", "counts from the answer"): [("getresponse()\n", "getresponse()\n            sent = time.clock_gettime(CLOCK)\n")],
+    ("python", "does not look at its clock"): [UNLOOKED],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language,mistake", PLANTED)
+def test_a_planted_mistake_is_found(tmp_path: Path, language: str, mistake: str) -> None:
+    *words, name = CLIENTS[language]
+    copy = tmp_path / Path(name).name
+    text = Path(name).read_text()
+    for before, after in PLANTED[language, mistake]:
+        assert text.count(before) == 1, f"{copy.name} has changed: plant {after!r} elsewhere"
+        text = text.replace(before, after)
+    copy.write_text(text)
+    assert outlived([*words, str(copy)], tmp_path) > LATE
