@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import asyncio
+from urllib.parse import quote, urlencode
+
 import httpx
+import redis
+from serve.serving import gateway_app
 
 from holdfast.aio import Holdfast
+from holdfast.embedded import Nodes
 
 
 async def test_nodes(client: httpx.AsyncClient, locks: Holdfast) -> None:
@@ -43,6 +49,67 @@ async def test_one_lock_is_shown_and_taken_away(client: httpx.AsyncClient, locks
     assert (taken.status_code, taken.json()["nodes"] >= 3) == (200, True)
     assert (await take("*", why)).json()["type"] == "/problems/free"
     await lease.lost.wait()
+
+
+def named(*names: str) -> str:
+    return "/v1/locks?" + urlencode([("names", it) for it in names])
+
+
+async def test_several_locks_are_shown_as_each_alone(client: httpx.AsyncClient, locks: Holdfast) -> None:
+    names = ["serve-these:b", "serve-these:free", "serve-these:a&c"]
+    first, second = [await locks.lock(it).acquire() for it in names[::2]]
+    answer = await client.get(named(*names, names[0]))
+    assert answer.status_code == 200
+    shown = answer.json()["locks"]
+    assert [(it["name"], it["state"], it["holder"]) for it in shown] == [
+        (names[0], "held", first.token), (names[1], "free", None), (names[2], "held", second.token),
+    ]  # fmt: skip
+    for it in shown:
+        alone = (await client.get(f"/v1/locks/{quote(it['name'], '')}")).json()
+        assert alone.keys() == it.keys()
+        assert [alone[part] for part in ("name", "state", "holder", "owner", "fence")] == [
+            it[part] for part in ("name", "state", "holder", "owner", "fence")
+        ]
+    for lease in (first, second):
+        await lease.release()
+
+
+async def test_questions_about_several_locks_that_cannot_be_answered(client: httpx.AsyncClient) -> None:
+    assert (await client.get(named(*[f"these:{at}" for at in range(60)]))).status_code == 200
+    many = await client.get(named(*[f"these:{at}" for at in range(61)]))
+    assert (many.status_code, many.json()["type"]) == (400, "/problems/malformed")
+    assert "at most 60 names, and this one for 61" in many.json()["detail"]
+    both = await client.get(named("these:a") + "&pattern=x&limit=3")
+    assert (both.status_code, "leave out limit, pattern" in both.json()["detail"]) == (400, True)
+    assert (await client.get(named("these:a", "x" * 600))).json()["type"] == "/problems/name-too-long"
+    assert (await client.get(named("these:a", ""))).json()["type"] == "/problems/invalid"
+
+
+async def reads(client: httpx.AsyncClient, nodes: Nodes, asked: list[str]) -> list[int]:
+    """How often each node has read something from a connection while these questions were asked one after another."""
+
+    def read() -> list[int]:
+        found = []
+        for url in nodes.urls:
+            with redis.Redis.from_url(url) as node:
+                found.append(int(node.info("stats")["total_reads_processed"]))
+        return found
+
+    before = await asyncio.to_thread(read)
+    for it in asked:
+        assert (await client.get(it)).status_code == 200
+    return [after - it for it, after in zip(before, await asyncio.to_thread(read), strict=True)]
+
+
+async def test_the_questions_about_several_locks_go_out_together(own_nodes: Nodes) -> None:
+    names = [f"serve-together:{at}" for at in range(30)]
+    async with Holdfast(*own_nodes.urls, fresh=own_nodes.run_ids) as locks:
+        await locks.ready()
+        transport = httpx.ASGITransport(gateway_app(locks))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost:7420") as client:
+            # The nodes are asked a few other things meanwhile.
+            assert max(await reads(client, own_nodes, [named(*names)])) < len(names) / 2
+            assert min(await reads(client, own_nodes, [named(it) for it in names])) >= len(names)
 
 
 async def test_no_other_name(client: httpx.AsyncClient) -> None:

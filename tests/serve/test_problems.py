@@ -133,6 +133,7 @@ async def test_answers_have_the_form_of_the_schema(client: httpx.AsyncClient) ->
     await said(models.AllKept, "GET", "/v1/leases")
     await said(models.Lock, "GET", "/v1/locks/problems:form")
     await said(models.AllLocks, "GET", "/v1/locks?pattern=problems:*")
+    await said(models.TheseLocks, "GET", "/v1/locks?names=problems:form&names=problems:free")
     await said(models.AllNodes, "GET", "/v1/nodes")
     await said(models.Health, "GET", "/healthz")
     await said(models.Released, "DELETE", f"{ID}-form2")

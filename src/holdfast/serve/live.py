@@ -41,7 +41,6 @@ HEADERS = {
     "vary": "accept-encoding",
 }
 PACE = 0.25  # seconds between two messages of one viewer
-IN_VIEW = 60  # names of one question
 
 
 def attach(application: FastAPI, gateway: Gateway) -> Watcher:
@@ -132,12 +131,9 @@ def _questions(watcher: Watcher) -> APIRouter:
 
     @routes.get("/left")
     async def left(
-        gateway: Host, client: Client, name: Annotated[list[str], Query(max_length=IN_VIEW)]
+        gateway: Host, client: Client, name: Annotated[list[str], Query()]
     ) -> dict[str, int | None]:
-        for it in name:
-            looking.check_name(it)
-        gateway.demand(client, "look", *name)
-        found = await asyncio.gather(*[gateway.locks.inspect(it) for it in name])
+        found = await looking.inspected(gateway, client, name)
         return {it.name: _left(it) for it in found if it.state == "held"}
 
     return routes

@@ -5,12 +5,13 @@ Knows the client's `nodes`, `survey`, `inspect` and `force_release`. Must not kn
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import time
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Request
 
 from ..core import quorum
 from ..engine.crew import NodeStatus
@@ -18,6 +19,7 @@ from ..errors import message_of
 from ..recipes import inspection, survey
 from . import models
 from .asking import Client, Host
+from .gateway import Gateway
 from .identity import Identity
 from .problems import Problem, milliseconds
 
@@ -27,6 +29,8 @@ routes = APIRouter(prefix="/v1", responses=models.PROBLEMS)
 LONGEST_SURVEY = 5.0
 # The share of a node's time that a survey takes.
 SHARE = 0.2
+# Names of one question about several locks: as many rows as a page shows.
+IN_VIEW = 60
 
 
 @routes.get("/nodes")
@@ -65,11 +69,46 @@ def node(status: NodeStatus) -> models.Node:
 async def locks(
     gateway: Host,
     client: Client,
+    request: Request,
+    names: Annotated[list[str], Query(default_factory=list, json_schema_extra={"maxItems": IN_VIEW})],
     pattern: Annotated[str, Query(min_length=1, max_length=512)] = "*",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: Annotated[str, Query(max_length=models.LONGEST_NAME)] = "",
-) -> models.AllLocks:
-    """List the locks that are held and that this client may see, sorted by name."""
+) -> models.AllLocks | models.TheseLocks:
+    """List the locks that are held and that this client may see, sorted by name.
+
+    With `names`, show these locks instead, each as `GET /v1/locks/{name}` does.
+    """
+    if names:
+        if others := set(request.query_params) - {"names"}:
+            detail = f"`names` asks for these locks and no others, so leave out {', '.join(sorted(others))}."
+            raise Problem("malformed", detail)
+        return models.TheseLocks(locks=[status(it) for it in await inspected(gateway, client, names)])
+    return await _surveyed(gateway, client, pattern, limit, after)
+
+
+async def inspected(gateway: Gateway, client: Identity, names: list[str]) -> list[inspection.LockStatus]:
+    """Inspect several locks. The questions about all of them go to each node in one write.
+
+    Args:
+        gateway: The gateway.
+        client: Who asks. It needs the scope for each of them.
+        names: The names. One that comes twice is inspected once.
+
+    Raises:
+        Problem: There are too many; one is too long; or the client may not see one.
+    """
+    if len(names) > IN_VIEW:
+        detail = f"One request asks for at most {IN_VIEW} names, and this one for {len(names)}. Send several."
+        raise Problem("malformed", detail)
+    for name in names:
+        check_name(name)
+    gateway.demand(client, "look", *names)
+    return await asyncio.gather(*[gateway.locks.inspect(it) for it in dict.fromkeys(names)])
+
+
+async def _surveyed(gateway: Gateway, client: Identity, pattern: str, limit: int, after: str) -> models.AllLocks:
+    """Survey the nodes, for some seconds at most."""
     until = time.monotonic() + LONGEST_SURVEY
     # The first names after `after`, sorted. One more than the limit tells whether there are more.
     first: list[survey.Row] = []

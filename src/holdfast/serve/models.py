@@ -133,6 +133,12 @@ class Lock(Said):
     nodes: list[OnNode]
 
 
+class TheseLocks(Said):
+    """The states of the locks that were asked for, in that order."""
+
+    locks: list[Lock]
+
+
 Label = Annotated[str, Field(max_length=256)]
 Ttl = Annotated[int, Field(ge=50, le=86_400_000)]
 Wait = Annotated[int, Field(ge=0, le=30_000)]
