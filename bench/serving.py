@@ -165,6 +165,7 @@ async def _floor(nodes: Nodes, count: int) -> dict[str, float]:
         await best("keepalive", count, leases[0].extend)
         await best("many", max(1, count // 20), lambda: asyncio.gather(*[it.extend() for it in leases]))
         await best("pair", count, both)
+        await asyncio.gather(*[it.release() for it in leases])
     return found
 
 

@@ -1,50 +1,148 @@
-"""The clock rule as a property: what clients believe is held, however requests, gateways and answers are delayed.
+"""The clock rule as a property: what clients believe is held, however requests, gateways and answers are delayed, stopped or cut.
 
-The gateway's own decisions run here: `Hold`, `valid_ms`, the end of a connection and the drain. In the place of the nodes is one
-lock whose lease ends when its time is over, as the protocol promises. Time is a number that only the schedule moves.
+The client is examples/http/client.py, and the gateway is the application as it ships. Between them is no network but a schedule, and in
+the place of the nodes is one lock, whose lease ends when its time is over, as the protocol promises. Time is a number that only the
+schedule moves. The mistakes are planted into the shipped text of both.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import io
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from email.message import Message
+from inspect import getsource
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from proof import patches
+from serve.serving import gateway_app
 
-from holdfast import LockLost
+from holdfast import LockLost, NoQuorum
 from holdfast.base.lease import LeaseState
-from holdfast.serve import leases as module
-from holdfast.serve.identity import EVERYBODY
-from holdfast.serve.leases import Hold, Leases, Wanted
-from holdfast.serve.options import Options
-from holdfast.serve.problems import Problem
+from holdfast.serve import leases, leasing
+from holdfast.serve.leases import Leases
 
 TTL = 10.0
+CLIENT = Path(__file__).parents[2] / "examples/http/client.py"
+# What is of the model in the client: its clock, and its connections.
+SEAMS = {
+    "time.clock_gettime(CLOCK)": "WORLD.now",
+    "by(GATEWAY.netloc, timeout=patience)": "WORLD.connected()",
+}
+Changes = tuple[tuple[str, str], ...]
+
+
+@dataclass
+class Step:
+    """One thing that happens, and how long its parts take.
+
+    Attributes:
+        kind: A request of the client; or "disconnect", one that waits and whose connection breaks; or "drain"; or "stop".
+        to_gateway: How long the request is on its way.
+        at_gateway: How long the nodes' answers take.
+        back: How long the answer is on its way.
+        ttl: What a keepalive asks for.
+        cut: Whether the connection breaks, so that the answer is lost.
+        doubt: Whether too few nodes confirm an extension.
+    """
+
+    kind: str
+    to_gateway: float = 0.0
+    at_gateway: float = 0.0
+    back: float = 0.0
+    ttl: float = TTL
+    cut: bool = False
+    doubt: bool = False
 
 
 class World:
-    """One lock, and the time."""
+    """One lock, the time, and the way between a client and its gateway."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: Table, changes: Changes, max_hold: float | None) -> None:
         self.now = 0.0
         # Until when the nodes keep the lock for the holder. Later, anybody may have it.
         self.kept = 0.0
+        self.step = Step("put")
+        self.broken: list[str] = []
+        self.max_hold = max_hold
+        self._table = table
+        names: dict[str, Any] = {"WORLD": self, "__name__": "client"}
+        exec(_client(changes), names)
+        self.client = names["Lease"]()
+
+    def passes(self, seconds: float) -> None:
+        """Let time pass. All the while, what is believed has to be so: it ends last where it is closest."""
+        end, believed = self.now + seconds, self.client.until
+        if believed > self.now and min(believed, end) > self.kept + 1e-9:
+            self.broken.append(f"believed until {believed:.3f}, kept until {self.kept:.3f}, at {end:.3f}")
+        self.now = end
+
+    def connected(self) -> World:
+        """Connect, which takes no time."""
+        return self
+
+    def request(self, method: str, path: str, body: str, headers: dict[str, str]) -> None:
+        """Send a request. The gateway handles it when it has arrived."""
+        self.passes(self.step.to_gateway)
+        self._said = self._table.ask(method, path, body.encode(), headers, self.step.cut)
+
+    def getresponse(self) -> Any:
+        """Wait for the answer."""
+        self.passes(self.step.back)
+        if self.step.cut:
+            raise ConnectionResetError
+        return self._said
+
+    def play(self, step: Step) -> None:
+        """Let one thing happen."""
+        self.step = step
+        match step.kind:
+            case "put":
+                most = {} if self.max_hold is None else {"max_hold_ms": round(1000 * self.max_hold)}
+                self.client.ask("PUT", "", {"names": ["the lock"], "ttl_ms": round(1000 * TTL), **most}, 30)
+            case "keepalive":
+                self.client.ask("POST", "/keepalive", {"ttl_ms": round(1000 * step.ttl)}, 30)
+            case "get":
+                self.client.ask("GET", "", {}, 30)
+            case "disconnect":
+                step.cut = True
+                self.client.ask("GET", "?wait_ms=60000", {}, 30)
+            case "drain":
+                self._table.drain()
+            case _:
+                # The client, the gateway, or the network between them stands still.
+                self.passes(step.at_gateway)
 
 
 class Lease:
     """What the gateway has of the library: a lease that knows for how long it is certainly held."""
 
+    fence, slots, token, waited, votes = 1, (), "the token", 0.0, 3
     contended = False
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, max_hold: float | None) -> None:
         self._world = world
-        self._until = world.now + TTL
+        self._limit = float("inf") if max_hold is None else world.now + max_hold
+        self._until = 0.0
         self._released = False
-        world.kept = self._until
+        self._extended(TTL)
+
+    def _extended(self, ttl: float) -> None:
+        # An extension never shortens a lease. It counts from when the nodes were asked.
+        self._until = max(self._until, min(self._limit, self._world.now + ttl))
+        self._world.kept = self._until
+
+    @property
+    def fences(self) -> dict[str, int]:
+        return {"the lock": self.fence}
 
     @property
     def remaining(self) -> float:
@@ -66,9 +164,11 @@ class Lease:
 
     async def extend(self, ttl: float) -> float:
         self.check()
-        # An extension never shortens a lease.
-        self._until = max(self._until, self._world.now + ttl)
-        self._world.kept = self._until
+        if not self._world.step.doubt:
+            self._extended(ttl)
+        self._world.passes(self._world.step.at_gateway)
+        if self._world.step.doubt:
+            raise NoQuorum("the lock", 1.0, {}, 3, "extend")
         return self.remaining
 
     async def release(self, confirm: bool = False) -> int:
@@ -78,139 +178,223 @@ class Lease:
         return 3
 
 
-@dataclass
-class Faults:
-    """What is planted."""
+class Table:
+    """The application, with leases that are new for each world. Time of the machine plays no part in it."""
 
-    counts_from_the_answer: bool = False
-    releases_on_disconnect: bool = False
-    reads_before_it_extends: bool = False
-    releases_at_its_end: bool = False
+    def __init__(self) -> None:
+        self.world: World | None = None
+        self._runner = asyncio.Runner()
+        self._locks: Any = SimpleNamespace(settings=SimpleNamespace(ttl=TTL, owner="the gateway"), lock=self._lock)
+        self._application: FastAPI = gateway_app(self._locks, page=False, max_lag=1e9, max_requests=10**9)
+
+    def _lock(self, *names: str, renew: bool, max_hold: float | None, **options: Any) -> Any:
+        assert not renew, "only the client renews its lease"
+
+        async def acquire() -> Lease:
+            assert self.world is not None
+            return Lease(self.world, max_hold)
+
+        return SimpleNamespace(acquire=acquire)
+
+    def begin(self, changes: Changes, max_hold: float | None) -> World:
+        """Begin a world, in which nobody has the lock."""
+        gateway = self._application.state.gateway
+        gateway.leases = Leases(self._locks, gateway.name, gateway.options)
+        gateway.ending = asyncio.Event()
+        self.world = World(self, changes, max_hold)
+        return self.world
+
+    def drain(self) -> None:
+        """Tell the gateway that it is about to end."""
+
+        async def drained() -> None:
+            self._application.state.gateway.drain()
+            # What this may have begun by mistake comes to its end, too.
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+        self._runner.run(drained())
+
+    def ask(self, method: str, path: str, body: bytes, headers: dict[str, str], cut: bool) -> Any:
+        """Let the application answer a request, as a server would."""
+        return self._runner.run(self._asked(method, path, body, headers, cut))
+
+    async def _asked(self, method: str, path: str, body: bytes, headers: dict[str, str], cut: bool) -> Any:
+        coming = [{"type": "http.request", "body": body, "more_body": False}]
+        sent: list[Any] = []
+        place, _, query = path.partition("?")
+        given = {"host": "localhost", "content-length": str(len(body)), **headers}
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "root_path": "",
+            "method": method, "path": place, "raw_path": place.encode(), "query_string": query.encode(),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+            "client": ("127.0.0.1", 1), "server": ("localhost", 7420),
+        }  # fmt: skip
+
+        async def receive() -> Any:
+            if coming:
+                return coming.pop(0)
+            if not cut:
+                await asyncio.Event().wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self._application(scope, receive, send)
+        answer = io.BytesIO(b"".join(it.get("body", b"") for it in sent))
+        answer.headers = Message()  # type: ignore[attr-defined]  # as http.client has it
+        for name, value in sent[0]["headers"]:
+            answer.headers[name.decode()] = value.decode()  # type: ignore[attr-defined]  # as above
+        return answer
+
+    def close(self) -> None:
+        """End its loop."""
+        self._runner.close()
 
 
-@dataclass
-class Step:
-    """One thing that happens, and how long its parts take."""
-
-    kind: str
-    to_gateway: float = 0.0
-    at_gateway: float = 0.0
-    back: float = 0.0
-    ttl: float = TTL
+def _client(changes: Changes) -> Any:
+    """Compile the client, with the model's clock and connections, and with changes."""
+    text = CLIENT.read_text()
+    for before, after in (*changes, *SEAMS.items()):
+        assert before in text, f"client.py has changed: plant {after!r} elsewhere"
+        text = text.replace(before, after)
+    return compile(text, str(CLIENT), "exec")
 
 
-@dataclass
-class Believed:
-    """Until when the client believes that it holds the lock."""
-
-    until: float = -1.0
-    broken: list[str] = field(default_factory=list)
-
-
-async def play(steps: list[Step], faults: Faults) -> list[str]:
-    """Carry out a schedule. Returns the moments at which the client believed what was not so."""
-    world, believed = World(), Believed()
-    table = Leases(None, "gmodel00", Options())  # type: ignore[arg-type]  # nothing of the client is used here
-
-    async def begin(hold: Hold) -> Any:
-        return Lease(world)
-
-    hold, _ = table.put(EVERYBODY, "a-lease-of-the-model", Wanted(("the lock",), "exclusive", TTL), begin)
-    while hold.state == "waiting":
-        await asyncio.sleep(0)
-
-    def passes(seconds: float) -> None:
-        """Let time pass. All the while, what is believed has to be so: it ends last where it is closest."""
-        end = world.now + seconds
-        if min(believed.until, end) > world.kept + 1e-9:
-            believed.broken.append(f"believed until {believed.until:.3f}, kept until {world.kept:.3f}, at {end:.3f}")
-        world.now = end
-
-    for step in steps:
-        await _step(step, world, believed, hold, table, faults, passes)
-    passes(2 * TTL)
-    return believed.broken
-
-
-async def _step(
-    step: Step, world: World, believed: Believed, hold: Hold, table: Leases, faults: Faults, passes: Callable[[float], None]
-) -> None:
-    sent = world.now
-    if step.kind == "stop":
-        # The client, the gateway, or the network between them stands still.
-        passes(step.at_gateway)
-        return
-    passes(step.to_gateway)
-    if step.kind == "disconnect":
-        with hold.listening():
-            pass
-        if faults.releases_on_disconnect and hold.lease is not None and hold.lease.held:
-            await hold.lease.release()
-        return
-    if step.kind == "drain":
-        table.drain()
-        if faults.releases_at_its_end and hold.lease is not None and hold.lease.held:
-            await hold.lease.release()
-        return
-    try:
-        early = hold.valid_ms
-        if step.kind == "keepalive":
-            # The nodes' answers take a while. The lease counts from when they were asked.
-            await hold.extend(step.ttl)
-            passes(step.at_gateway)
-        hold.refuse_if_over()
-        # Read before it extends, it would have to guess what the extension brings.
-        guessed = early + 1000 * step.ttl
-        valid = guessed if faults.reads_before_it_extends and step.kind == "keepalive" else hold.valid_ms
-    except Problem:
-        # Lost, or released: the client stops, if it hears of it.
-        return
-    passes(step.back)
-    counted = world.now if faults.counts_from_the_answer else sent
-    believed.until = counted + valid / 1000
-    if believed.until > world.now and world.now > world.kept + 1e-9:
-        believed.broken.append(f"began to believe at {world.now:.3f}, and it was over at {world.kept:.3f}")
+@pytest.fixture
+def table() -> Iterator[Table]:
+    table = Table()
+    yield table
+    table.close()
 
 
 delays = st.one_of(st.just(0.0), st.floats(0, 0.1), st.floats(0, 2 * TTL))
 steps = st.builds(
     Step,
-    kind=st.sampled_from(["keepalive", "keepalive", "get", "disconnect", "drain", "stop"]),
+    kind=st.sampled_from(["keepalive", "keepalive", "put", "get", "disconnect", "drain", "stop"]),
     to_gateway=delays,
     at_gateway=delays,
     back=delays,
     ttl=st.floats(0.05, TTL),
+    cut=st.sampled_from([False, False, False, True]),
+    doubt=st.sampled_from([False, False, False, True]),
 )
 schedules = st.lists(steps, min_size=1, max_size=8)
+ends = st.one_of(st.none(), st.floats(0.1, 2 * TTL))
 
 
-def broken(schedule: list[Step], faults: Faults) -> list[str]:
-    return asyncio.run(play(schedule, faults))
+def broken(table: Table, schedule: list[Step], max_hold: float | None, changes: Changes = ()) -> list[str]:
+    """Carry out a schedule, after the lease was granted. Returns when the client believed what was not so."""
+    world = table.begin(changes, max_hold)
+    for step in [Step("put"), *schedule, Step("stop", at_gateway=2 * TTL)]:
+        world.play(step)
+    return world.broken
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(schedules)
-def test_believed_is_held(schedule: list[Step]) -> None:
-    assert broken(schedule, Faults()) == []
+def cases(most: int, *phases: Phase) -> Callable[[Any], Any]:
+    checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    return settings(max_examples=most, deadline=None, database=None, phases=phases or tuple(Phase), suppress_health_check=checks)
 
 
-def assert_found(faults: Faults) -> None:
+@cases(300)
+@given(schedule=schedules, max_hold=ends)
+def test_believed_is_held(table: Table, schedule: list[Step], max_hold: float | None) -> None:
+    assert broken(table, schedule, max_hold) == []
+
+
+def extended(table: Table) -> bool:
+    """Whether keepalives that are answered at once keep a lease for longer than it was granted."""
+    world = table.begin((), None)
+    for step in [Step("put"), *[Step("stop", at_gateway=TTL / 3), Step("keepalive")] * 6]:
+        world.play(step)
+    return bool(world.client.until - world.now > 0.95 * TTL)
+
+
+def test_a_client_that_beats_keeps_its_lease(table: Table) -> None:
+    assert extended(table)
+
+
+def assert_found(table: Table, changes: Changes = ()) -> None:
     """The property does not hold."""
 
-    @settings(max_examples=2_000, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
-    @given(schedules)
-    def holds(schedule: list[Step]) -> None:
-        assert broken(schedule, faults) == []
+    @cases(2_000, Phase.generate)
+    @given(schedule=schedules, max_hold=ends)
+    def holds(schedule: list[Step], max_hold: float | None) -> None:
+        assert broken(table, schedule, max_hold, changes) == []
 
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="believed until"):
         holds()
 
 
-@pytest.mark.parametrize("fault", sorted(Faults.__annotations__))
-def test_a_planted_mistake_is_found(fault: str) -> None:
-    assert_found(Faults(**{fault: True}))
+def route(monkeypatch: pytest.MonkeyPatch, it: Any, text: str, other: str) -> None:
+    """Put another text into a route, which is not added a second time."""
+    source = getsource(it)
+    source = source[source.index("async def") :]
+    assert source.count(text) == 1, f"{it.__name__} has changed: so must this mutant"
+    made: dict[str, Any] = {}
+    exec(source.replace(text, other), dict(it.__globals__), made)
+    monkeypatch.setattr(it, "__code__", made[it.__name__].__code__)
 
 
-def test_an_answer_that_says_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "valid_ms", lambda remaining: round(1000 * remaining) + 50)
-    assert_found(Faults())
+EXTENDS = "    await hold.extend(None if asked.ttl_ms is None else asked.ttl_ms / 1000)\n    return said(request, held(hold)) if"
+GUESSES = (
+    '    guess = held(hold).model_copy(update={"valid_ms": asked.ttl_ms})\n'
+    "    await hold.extend(None if asked.ttl_ms is None else asked.ttl_ms / 1000)\n    return said(request, guess) if"
+)
+EARLY = (
+    "    early = held(hold)\n"
+    "    await hold.extend(None if asked.ttl_ms is None else asked.ttl_ms / 1000)\n    return said(request, early) if"
+)
+WAITING = '        if it.state == "waiting":\n'
+ENDS = '        if it.state == "held":\n            asyncio.ensure_future(it.release(False))\n'
+
+PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "a gateway releases what a broken connection waits for": lambda monkeypatch: patches.function(
+        monkeypatch, leasing.changed, "            gone.cancel()\n",
+        "            if gone.done():\n                await hold.release(False)\n            gone.cancel()\n",
+    ),
+    "a gateway says what it has not seen yet": lambda monkeypatch: route(monkeypatch, leasing.keepalive, EXTENDS, GUESSES),
+    "a gateway releases at its end": lambda monkeypatch: patches.method(monkeypatch, Leases, "drain", WAITING, ENDS + WAITING),
+    "an answer says too much": lambda monkeypatch: monkeypatch.setattr(
+        leases, "valid_ms", lambda remaining: round(1000 * remaining) + 50
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_mistake_of_the_gateway_is_found(table: Table, monkeypatch: pytest.MonkeyPatch, plant: str) -> None:
+    PLANTED[plant](monkeypatch)
+    assert_found(table)
+
+
+def test_a_gateway_that_reads_before_it_extends_is_found(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What it says is too little then, so nobody is wrong to believe it. But no lease gets any longer.
+    route(monkeypatch, leasing.keepalive, EXTENDS, EARLY)
+    assert not extended(table)
+
+
+ANSWER = "            answer = connection.getresponse()\n"
+CLIENT_PLANTED: dict[str, Changes] = {
+    "it counts from the arrival of the answer": ((ANSWER, f"{ANSWER}            sent = time.clock_gettime(CLOCK)\n"),),
+    "it believes for a ttl, whatever the answer says": (('sent + self.said["valid_ms"] / 1000', "sent + TTL / 1000"),),
+    "it takes each answer for a lease": (('if state == "held":', "if True:"), ('self.said["valid_ms"]', 'self.said.get("valid_ms", TTL)')),
+}
+
+
+@pytest.mark.parametrize("plant", CLIENT_PLANTED)
+def test_a_mistake_of_the_client_is_found(table: Table, plant: str) -> None:
+    assert_found(table, CLIENT_PLANTED[plant])
+
+
+def test_a_plant_that_no_longer_applies_is_noticed(table: Table) -> None:
+    with pytest.raises(AssertionError, match="has changed"):
+        table.begin((("not in the client", ""),), None)
+
+
+def test_the_model_speaks_as_the_client_reads(table: Table) -> None:
+    world = table.begin((), None)
+    world.play(Step("put"))
+    assert world.client.said["fencing_token"] == '"the lock";fence="1"'
+    assert json.dumps(world.client.said["state"]) == '"held"'
+    assert world.client.until == pytest.approx(0.99 * TTL, abs=0.01)
