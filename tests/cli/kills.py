@@ -69,7 +69,8 @@ class Contender:
     def __init__(self, arena: Arena, number: int) -> None:
         self.arena, self.number = arena, number
         self.process: subprocess.Popen[str] | None = None
-        self.file = Path()
+        # Nobody writes this one: the first command has another.
+        self.file = arena.folder / f"life-{number}-0"
         self.codes: list[int] = []
         self._thread = threading.Thread(target=self._loop, daemon=True)
         self._thread.start()
@@ -138,18 +139,21 @@ class Arena:
 
     def harm(self, fault: str, chance: random.Random) -> None:
         """Wait for a holder, make the fault, and wait for the next holder."""
-        while True:
-            victim = until(self.running)
-            time.sleep(chance.random() * 0.4)
-            front, began = victim.process.pid, life(victim.file)
-            below = tree.children(front)
-            if began is not None and len(below) == 1 and tree.children(below[0]):
-                break
-            # It has ended meanwhile: another one has the lock.
-        self.began = began.first
-        {**FAULTS, **QUIET}[fault](self, front, below[0])
+        front, holder, self.began = until(lambda: self._ready(chance))
+        {**FAULTS, **QUIET}[fault](self, front, holder)
         if fault not in KEEPS:
             self.next_one()
+
+    def _ready(self, chance: random.Random) -> tuple[int, int, float] | None:
+        """The front and the holder whose command lives for a while now, and when it began. None: it has ended meanwhile."""
+        victim = until(self.running)
+        time.sleep(chance.random() * 0.4)
+        front, began = victim.process.pid, life(victim.file)
+        # The holder is the first child. Others are orphans, of a holder that adopts none.
+        below = tree.children(front)
+        if began is None or not below or not tree.children(below[0]):
+            return None
+        return front, below[0], began.first
 
     def next_one(self) -> None:
         """Wait until a later command lives than the one that lived when the fault was made."""

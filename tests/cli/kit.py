@@ -168,6 +168,8 @@ PLANTED: dict[str, Plant] = {
         [("holder.py", "tree.reap(without=(self._command,))", "tree.reap()")]
     ),
     "no margin": Plant([("job.py", "return max(MARGIN, self.ttl / SHARE)", "return 0.0")], "lease runs out"),
+    "the holder adopts no orphans": Plant([("holder.py", "        tree.adopt()\n", "")], "front killed"),
+    "the front adopts no orphans": Plant([("front.py", "        tree.adopt()\n", "")], "holder killed"),
     "nobody looks at the clock": Plant(
         [("holder.py", "if lease is None or self._phase not in (Phase.RUNNING, Phase.LEFT):", "if True:")]
     ),
