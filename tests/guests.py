@@ -7,6 +7,7 @@ With `--quick`, only the newest versions are tested, and what lasts long for its
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
 import shutil
@@ -202,7 +203,12 @@ def run(words: list[str]) -> None:
 
 def main() -> None:
     """Test the frameworks that are named, or all of them."""
-    words = [it for it in sys.argv[1:] if not it.startswith("-")]
+    about = "Test the frameworks that are named, or all of them."
+    parser = argparse.ArgumentParser(prog="./task guests", description=about, allow_abbrev=False)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(GUESTS)}, {OLDEST} or {NEWEST}")
+    parser.add_argument(QUICK, action="store_true", help="only the newest versions, with shorter storms")
+    parser.add_argument("-v", action="store_true", help="print what the tests that passed printed")
+    words = parser.parse_args().names
     unknown = sorted(set(words) - {*GUESTS, OLDEST, NEWEST})
     if unknown:
         sys.exit(f"unknown framework {unknown[0]!r}. Valid names are {', '.join(GUESTS)}, {OLDEST} and {NEWEST}.")

@@ -93,3 +93,14 @@ def runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return sys.platform != "linux"
+
+
+@pytest.mark.parametrize(
+    "option, status, told",
+    [("--help", 0, "usage: ./task guests"), ("--quik", 2, "unrecognized arguments: --quik")],
+)
+def test_no_framework_is_tested_if_help_or_an_unknown_option_is_asked_for(option: str, status: int, told: str) -> None:
+    guests = Path(__file__).parents[1] / "guests.py"
+    # Testing the frameworks would take minutes, and print no usage.
+    done = subprocess.run([sys.executable, str(guests), option], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, told in done.stdout + done.stderr) == (status, True)
