@@ -46,7 +46,7 @@ def census(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
         if limits:
             fix = f"HOLDFAST_MAX_TTL={max(map(float, limits.groups())):g} for every client, and for this command"
         yield Check(nodes[at].node, "settings", UNSAFE, it, fix, "docs/operations.md")
-    if not differences:
+    if told.answers and not differences:
         yield Check("all", "settings", OK, "no other client is known to differ in max_ttl, failover or nodes")
     strange = sorted({one.owner for it in nodes for one in it.stragglers or ()})
     if strange:
@@ -70,7 +70,8 @@ def company(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Ch
             found += f"; versions {', '.join(sorted(versions))}"
         yield Check(nodes[at].node, "clients", OK, found)
     for at in told.causes:
-        yield Check(nodes[at].node, "clients", OK, "this user may not see who is connected (CLIENT LIST)")
+        if nodes[at].state == "up":
+            yield Check(nodes[at].node, "clients", OK, "this user may not see who is connected (CLIENT LIST)")
 
 
 def _connected(listed: str, me: str) -> tuple[list[str], set[str], Counter[str]]:
@@ -135,10 +136,11 @@ def _blocks(locks: Holdfast, shard: int, at: int, key: bytes) -> bool:
 
 def proxied(first: tuple[NodeStatus, ...], second: tuple[NodeStatus, ...]) -> Iterator[Check]:
     """Compare the servers that two connections to the same address have met."""
-    for one, other in zip(first, second, strict=True):
-        if one.run_id and other.run_id and one.run_id != other.run_id:
+    met = [(one, other) for one, other in zip(first, second, strict=True) if one.run_id and other.run_id]
+    for one, other in met:
+        if one.run_id != other.run_id:
             found = "two connections met two servers: a proxy or load balancer stands between"
             fix = f"{cli_of(one.node)} INFO server, twice; then name the servers themselves in HOLDFAST_NODES"
             yield Check(one.node, "proxy", UNSAFE, found, fix, "docs/servers.md")
-    if all(one.run_id == other.run_id for one, other in zip(first, second, strict=True) if one.run_id and other.run_id):
+    if met and all(one.run_id == other.run_id for one, other in met):
         yield Check("all", "proxy", OK, "two connections to each address met the same server")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..checks import shown
 from ..errors import ConfigError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..aio import Holdfast as AsyncHoldfast
     from ..sync import Holdfast
 
+Client = TypeVar("Client", "Holdfast", "AsyncHoldfast")
 SYSTEM_FILE = "/etc/holdfast/config.toml"
 _TEXTS = ("prefix", "owner", "credentials_file", "ca", "cert", "key")
 _DURATIONS = ("ttl", "max_ttl")
@@ -44,16 +45,24 @@ class Configuration(NamedTuple):
     sources: dict[str, str]
 
     def client(self, **more: Any) -> Holdfast:
-        """Make the client. It reads from the environment what is not set here."""
+        """Make the client. It reads from the environment what is not set here.
+
+        Raises:
+            ConfigError: A setting is wrong, or nothing names nodes.
+        """
         from ..sync import Holdfast
 
-        return Holdfast(*self.values.get("nodes", ()), **self._options(more))
+        return _with_nodes(Holdfast(*self.values.get("nodes", ()), **self._options(more)))
 
     def async_client(self, **more: Any) -> AsyncHoldfast:
-        """Make the client for asyncio. It reads from the environment what is not set here."""
+        """Make the client for asyncio. It reads from the environment what is not set here.
+
+        Raises:
+            ConfigError: A setting is wrong, or nothing names nodes.
+        """
         from ..aio import Holdfast
 
-        return Holdfast(*self.values.get("nodes", ()), **self._options(more))
+        return _with_nodes(Holdfast(*self.values.get("nodes", ()), **self._options(more)))
 
     def _options(self, more: Mapping[str, Any]) -> dict[str, Any]:
         known = ("ttl", "max_ttl", "prefix", "owner", "shards", "previous")
@@ -65,6 +74,13 @@ class Configuration(NamedTuple):
         if tls:
             options["ssl"] = _context(tls)
         return options
+
+
+def _with_nodes(locks: Client) -> Client:
+    # A client without nodes can describe locks, and refuses to be used. Every verb uses its client.
+    if not locks.settings.addresses:
+        raise locks.settings.nodeless
+    return locks
 
 
 def configuration(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:

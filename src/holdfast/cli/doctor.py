@@ -92,17 +92,24 @@ def _examined(locks: Holdfast, options: Namespace) -> int:
     if options.json:
         objects({"verdict": "no quorum" if down else verdict, "checks": [it._asdict() for it in checks]})
     else:
-        _print(checks)
+        _print(checks, len(nodes))
         print("no majority of the nodes can be used" if down else f"all in all: {verdict}", flush=True)
     return NO_QUORUM if down else _VERDICTS[verdict]
 
 
-def _print(checks: list[Check]) -> None:
-    table(("NODE", "CHECK", "LEVEL", "FOUND"), [it[:4] for it in checks])
+def _print(checks: list[Check], size: int) -> None:
+    table(("NODE", "CHECK", "LEVEL", "FOUND"), _rows(checks, size))
     for it in checks:
         if it.level != OK:
             print(colored(f"\n{it.level}: {it.check} of {it.node}", _COLORS[it.level]))
             print(f"  {it.found}\n  what to do: {it.fix}" + (f"\n  see: {it.doc}" if it.doc else ""))
+
+
+def _rows(checks: list[Check], size: int) -> list[tuple[str, str, str, str]]:
+    """The rows of the table. What is well, and the same on all of several nodes, is one row."""
+    alike = Counter(it[1:4] for it in checks if it.level == OK)
+    nodes = {it: f"all {size}" for it, count in alike.items() if count == size > 1}
+    return list(dict.fromkeys((nodes.get(it[1:4], it.node), *it[1:4]) for it in checks))
 
 
 def _shards(nodes: tuple[NodeStatus, ...]) -> list[tuple[int, list[NodeStatus]]]:
@@ -358,7 +365,7 @@ def _drift(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
                 nodes[at].node, "drift", UNSAFE, found, "chronyc tracking, on that machine", "docs/operations.md"
             )
         else:
-            yield Check(nodes[at].node, "drift", OK, found)
+            yield Check(nodes[at].node, "drift", OK, "its clock runs as fast as ours")
 
 
 class _Clock(NamedTuple):

@@ -82,6 +82,7 @@ def rate(options: Namespace) -> int:
         return code
     limit, period = options.limit
     signals = command.Signals()
+    quiet(Voice())
     with configuration(vars(options), os.environ).client() as locks:
         wait = 0.0 if options.nonblock else options.wait
         locks.rate(options.name, limit, period, key=options.whose, wait=wait).acquire()

@@ -15,6 +15,14 @@ from ..errors import message_of
 
 QUIET, NORMAL, VERBOSE = 0, 1, 2
 PATIENCE = 100  # milliseconds for which a full pipe is waited for
+# What messages say of Python, and what that is for the command.
+_IN_SHELLS = {
+    "(`wait=`)": "(`-w`)",
+    "name them, Holdfast('redis://host:6379', ...), or set HOLDFAST_NODES": (
+        "name them, `--nodes 'redis://a redis://b redis://c'`, or set HOLDFAST_NODES. "
+        "To try holdfast without servers: `holdfast local -- COMMAND`"
+    ),
+}
 # Bytes of a line: a pipe that can be written to has room for 4,096.
 _LONGEST = 4000
 
@@ -86,6 +94,6 @@ def printable(text: str) -> str:
 def explained(error: BaseException) -> str:
     """What is wrong, for a line on stderr."""
     said = message_of(error) or type(error).__name__
-    return said.replace("(`wait=`)", "(`-w`)").replace(
-        "Holdfast('redis://host:6379', ...)", "`--nodes 'redis://a redis://b redis://c'`"
-    )
+    for ours, theirs in _IN_SHELLS.items():
+        said = said.replace(ours, theirs)
+    return said
