@@ -271,6 +271,13 @@ def test_nodes_that_do_not_answer() -> None:
     assert seen({0: told(), 2: told()}, {1: REFUSED}).state == "free"
 
 
+def test_nodes_that_say_the_same_have_one_line_together() -> None:
+    lines = str(seen({it: told(ONE, 9, 5) for it in range(3)})).splitlines()
+    assert lines[1:] == [f"  on all 3 nodes: {ONE.decode()}, fence 5, 0 waiting"]
+    lines = str(seen({0: told(ONE, 9, 5), 1: told(ONE, 9, 5), 2: told()})).splitlines()
+    assert [it.partition(": ")[0] for it in lines[1:]] == [f"  {it}" for it in LABELS]
+
+
 @pytest.mark.parametrize(
     "reply",
     [

@@ -172,7 +172,10 @@ class LockStatus:
         return asked_at(self.holder)
 
     def __str__(self) -> str:
-        """Return a text for people, with a line for each reader, waiter and node."""
+        """Return a text for people, with a line for each reader, waiter and node.
+
+        Nodes that all say the same have one line together.
+        """
         first = f"{self.name!r} is {self.state}"
         if self.holder is not None:
             first += f" by {_who(self.owner)} ({readable(self.holder)})"
@@ -190,13 +193,20 @@ class LockStatus:
             lines.append(f"  reads: {who} on {reader.nodes} nodes, {reader.left:.1f} s left")
         for place, it in enumerate(self.queue, 1):
             lines.append(f"  {place}. waits: {_who(it.owner)} ({it.token}) on {it.nodes} nodes")
-        for node in self.nodes:
-            if node.error is not None:
-                lines.append(f"  {node.node}: no answer: {readable(message_of(node.error))}")
-            else:
-                holder = "free" if node.holder is None else readable(node.holder)
-                lines.append(f"  {node.node}: {holder}, fence {node.fence or '-'}, {node.waiting} waiting")
+        told = [_said_by(node) for node in self.nodes]
+        if len(told) > 1 and len(set(told)) == 1:
+            lines.append(f"  on all {len(told)} nodes: {told[0]}")
+        else:
+            lines += [f"  {node.node}: {said}" for node, said in zip(self.nodes, told, strict=True)]
         return "\n".join(lines)
+
+
+def _said_by(node: NodeView) -> str:
+    """Return the text for what a node says."""
+    if node.error is not None:
+        return f"no answer: {readable(message_of(node.error))}"
+    holder = "free" if node.holder is None else readable(node.holder)
+    return f"{holder}, fence {node.fence or '-'}, {node.waiting} waiting"
 
 
 def _who(owner: str | None) -> str:
