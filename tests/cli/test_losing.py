@@ -224,7 +224,7 @@ def _deathless(tmp_path: Path, beats: str, nodes: Nodes, *plants: Plant) -> tupl
 def _of(file: Path) -> int:
     """The process that beats into a file."""
     for it in tree.everybody():
-        if str(file).encode() in Path(f"/proc/{it.pid}/cmdline").read_bytes().split(b"\0") and it.name == "beater":
+        if it.name == "beater" and str(file).encode() in Path(f"/proc/{it.pid}/cmdline").read_bytes().split(b"\0"):
             return it.pid
     raise AssertionError(f"nobody beats into {file}")
 

@@ -179,16 +179,15 @@ class Holder:
     def _work(self) -> None:
         error: BaseException | None = None
         facts: dict[str, Any] = {}
-        locks = None
+        locks = self._job.client
         try:
-            locks = self._job.client()
             scout = waiting.Scout(locks, self._job, lambda *it: self._post("waiting", *it))
             facts = self._job.work(
                 locks, self._cancel, lambda lease: self._post("lost"), lambda lease: self._body(lease, scout)
             )
         except BaseException as trouble:
             error = trouble
-        if locks is not None and self._lease is None:
+        if self._lease is None:
             # Nobody got the lock: have the nodes forget that we asked.
             locks.close()
         self._post("done", error, facts)
@@ -327,9 +326,8 @@ class Holder:
                 tree.send(it.pid, number)
 
     def _from_children(self) -> None:
-        if self._phase in (Phase.ASKED, Phase.RUNNING):
-            tree.reap(without=(self._command,))
         if self._phase is Phase.RUNNING:
+            tree.reap(without=(self._command,))
             while (found := tree.news(self._command)) is not None:
                 if found.what == "ended":
                     self._command_ended(found)
