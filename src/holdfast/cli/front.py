@@ -294,7 +294,8 @@ def _until_gone(kill: Callable[[], object]) -> None:
 
 
 def _exited(name: str, code: int, done: dict[str, Any]) -> dict[str, Any]:
-    lock = {"name": name, "reason": done.get("reason") or None, "held": done.get("held")}
+    tenure = {it: done.get(it) for it in ("fence", "waited", "held")}
+    lock = {"name": name, **tenure, "reason": done.get("reason") or None}
     return {"code": code, "command": {"status": done.get("status"), "signal": done.get("signal")}, "lock": lock}
 
 

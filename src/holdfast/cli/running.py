@@ -134,9 +134,7 @@ def _supervised(
     options.note = note_of(options, shlex.join(argv))
     signals, voice = command.Signals(), voice_of(options)
     config = configuration(vars(options), os.environ)
-    quiet(voice)
-    # Made before anything is forked, to find what cannot work. The holder uses it; here it connects
-    # to nothing.
+    # Made before anything is forked, to find what cannot work. Only the holder connects it.
     locks = config.client()
     ttl = lease_of(config, locks.settings.max_ttl)
     if verb == "run":
@@ -204,7 +202,7 @@ def _configure(voice: Voice) -> None:
 
 
 def voice_of(options: Namespace) -> Voice:
-    """Make the voice that the options ask for."""
+    """Make the voice that the options ask for. The library's log says no more than it does."""
     if options.status_fd is not None:
         try:
             os.set_inheritable(options.status_fd, False)
@@ -213,7 +211,9 @@ def voice_of(options: Namespace) -> Voice:
                 f"--status-fd {options.status_fd}: {error.strerror}. Open it first, as with 3>status.json"
             ) from None
     level = QUIET if options.quiet else VERBOSE if options.verbose else NORMAL
-    return Voice(level, options.json, options.status_fd)
+    voice = Voice(level, options.json, options.status_fd)
+    quiet(voice)
+    return voice
 
 
 def lease_of(config: Configuration, max_ttl: float) -> float:
