@@ -92,6 +92,28 @@ def test_forced_release_kills_at_once(holdfast: Command, nodes: Nodes, tmp_path:
     assert [it["reason"] for it in lines(told) if it["event"] == "killed"] == ["forced"]
 
 
+def test_a_front_that_is_stopped_keeps_nobody_from_killing(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with holdfast.started("run", "still", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.DEVNULL) as process:
+        until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
+        below = everybody_below(process.pid)
+        tree.send(process.pid, signal.SIGSTOP)
+        with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+            locks.force_release("still", "a test")
+        until(lambda: not any(map(alive, below)))
+        tree.send(process.pid, signal.SIGCONT)
+        assert process.wait(10) == 76
+
+
+def test_max_hold_tells_the_command_before_it_kills(holdfast: Command, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    line = f"trap 'echo told > {mark}; exit 0' TERM; while :; do sleep 0.02; done"
+    done = holdfast.run("run", "--json", "--max-hold", "3s", "--kill-after", "2500ms", "x", "-c", line)
+    assert done.returncode == 124
+    assert mark.read_text() == "told\n"
+    assert "killed" not in {it["event"] for it in lines(done.stderr)}
+
+
 def test_on_lost_term_lets_the_command_end_by_itself(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     line = f"trap 'sleep 0.3; echo clean > {mark}; exit 0' TERM; echo > {mark}; while :; do sleep 0.02; done"
@@ -224,7 +246,7 @@ def _deathless(tmp_path: Path, beats: str, nodes: Nodes, *plants: Plant) -> tupl
 def _of(file: Path) -> int:
     """The process that beats into a file."""
     for it in tree.everybody():
-        if str(file).encode() in Path(f"/proc/{it.pid}/cmdline").read_bytes().split(b"\0") and it.name == "beater":
+        if it.name == "beater" and str(file).encode() in Path(f"/proc/{it.pid}/cmdline").read_bytes().split(b"\0"):
             return it.pid
     raise AssertionError(f"nobody beats into {file}")
 
@@ -271,7 +293,7 @@ def test_a_lock_that_cannot_be_renewed_is_left_to_run_out(beats: str, tmp_path: 
     code, told, kept = _left(tmp_path, beats)
     assert code == 76
     events = [it["event"] for it in told]
-    assert events[:2] == ["held", "terminated"]
+    assert events[:3] == ["held", "doubt", "terminated"]
     assert {"killed", "left", "stuck", "given_up"} <= set(events)
     assert events[-1] == "exited"
     assert told[-1]["lock"]["reason"] == "danger"

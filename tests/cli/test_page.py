@@ -57,6 +57,8 @@ def seen(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> dict[str, li
         stubborn = "trap '' TERM; while :; do sleep 0.05; done"
         words = ("run", "--json", "--max-hold", "400ms", "--kill-after", "100ms", "page:e", "-c", stubborn)
         ended = lines(holdfast.run(*words).stderr)
+        nowhere = ("run", "--json", "-n", "--fail-open", "--nodes", "redis://127.0.0.1:1", "page:o", "true")
+        opened = lines(holdfast.run(*nowhere).stderr)
     inspected = found["inspect, each lock"]
     found["inspect, in queue and readers"] = [it for row in inspected for it in (*row["queue"], *row["readers"])]
     found["inspect, in nodes"] = [it for row in inspected for it in row["nodes"]]
@@ -69,9 +71,29 @@ def seen(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> dict[str, li
     found["bench"] = told("bench", "--seconds", "1")
     found["bench, each measure"] = [found["bench"][0][it] for it in ("round_trip", "acquire", "pair", "hand_over")]
     found["hold"] = lines(holdfast.run("hold", "page:h", stdin=subprocess.DEVNULL).stdout)
-    for it in (*ended, *lines(waited)):
+    for it in (*ended, *opened, *_doubted(tmp_path_factory.mktemp("doubt")), *lines(waited)):
         found.setdefault(f"run, event {it['event']}", []).append(it)
+    found["run, event exited, lock in it"] = [it["lock"] for it in found["run, event exited"]]
     return found
+
+
+def _doubted(folder: Path) -> list[dict[str, Any]]:
+    """What is told while renewals are late, and are confirmed in the end."""
+    mark = folder / "mark"
+    with Nodes(3) as nodes:
+        words = ("run", "--json", "--ttl", "6s", "--kill-after", "100ms", "page:d", "-c", f"echo > {mark}; read end")
+        holdfast = Command(folder, nodes.environment)
+        with holdfast.started(*words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stderr is not None
+            until(mark.exists)
+            for it in (0, 1):
+                nodes.freeze(it)
+            told = [process.stderr.readline()]
+            while "doubt" not in told[-1]:
+                told.append(process.stderr.readline())
+            for it in (0, 1):
+                nodes.thaw(it)
+            return lines("".join(told) + process.communicate("\n")[1])
 
 
 @pytest.mark.parametrize("name", schemas())
@@ -99,6 +121,7 @@ def test_every_verb_with_json_is_on_the_page() -> None:
 def test_the_example_of_the_page_is_an_event() -> None:
     (text,) = re.findall(r"```json\n(.*?)```", section("Exit status"), re.DOTALL)
     assert set(json.loads(text)) == schemas()["run, event exited"]
+    assert set(json.loads(text)["lock"]) == schemas()["run, event exited, lock in it"]
 
 
 # ------------------------------------------------ verbs and statuses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import redis
 from cli.kit import Command, lines, until
 
 from holdfast import Holdfast
+from holdfast.cli.command import FORWARDED
 from holdfast.embedded import Nodes
 
 STATUSES: dict[str, tuple[list[str], int]] = {
@@ -25,6 +28,7 @@ STATUSES: dict[str, tuple[list[str], int]] = {
     "killed": (["x", "--", "sh", "-c", "kill -KILL $$"], 137),
     "not found": (["x", "--", "no-such-command"], 127),
     "not executable": (["x", "--", "/etc/passwd"], 126),
+    "not found, and nobody is asked": (["--nodes", "redis://127.0.0.1:1", "x", "--", "no-such-command"], 127),
     "a wrong option": (["--no-such", "x", "true"], 64),
     "no command": (["x"], 64),
     "an option behind the name": (["x", "-n", "true"], 64),
@@ -84,6 +88,15 @@ def test_a_slot_of_a_semaphore(holdfast: Command) -> None:
     assert sorted(holdfast.run(*words).stdout.split()) == ["0", "1"]
 
 
+def test_a_command_may_take_several_slots(holdfast: Command) -> None:
+    inner = "holdfast run -n --slots 3 --count {} gpu true; echo $?"
+    words = ("run", "--slots", "3", "--count", "2", "gpu", "-c", f"echo $HOLDFAST_SLOT; {inner.format(1)}; {inner.format(2)}")
+    slots, *codes = holdfast.run(*words).stdout.splitlines()
+    assert len(set(slots.split())) == 2
+    assert codes == ["0", "75"]
+    assert holdfast.run("run", "--count", "2", "gpu", "true").returncode == 64
+
+
 def test_readers_share_and_a_writer_does_not(holdfast: Command) -> None:
     inner = "env -u HOLDFAST_HELD holdfast run -n {} sides true; echo $?"
     assert holdfast.run("run", "-s", "sides", "-c", inner.format("-s")).stdout == "0\n"
@@ -117,6 +130,19 @@ def test_a_lock_that_is_busy(options: list[str], code: int, busy: str, holdfast:
         assert done.stderr == "", "it skips quietly"
 
 
+@pytest.mark.parametrize("words, said", [(["-n", "busy"], ""), (["--no-such", "x"], "--no-such")])
+def test_quiet_says_nothing_but_what_is_wrong_with_the_command_line(words: list[str], said: str, busy: str, holdfast: Command) -> None:
+    done = holdfast.run("run", "-q", *(busy if it == "busy" else it for it in words), "true")
+    assert done.returncode in (64, 75)
+    assert (said in done.stderr) if said else done.stderr == ""
+
+
+def test_verbose_tells_of_the_lock(holdfast: Command) -> None:
+    said = holdfast.run("run", "-v", "talk", "true").stderr
+    assert re.search(r"(?m)^holdfast: have 'talk' after .* m?s$", said)
+    assert re.search(r"(?m)^holdfast: released 'talk' after .* m?s$", said)
+
+
 def test_who_waits_long_is_told_for_what(busy: str, holdfast: Command) -> None:
     done = holdfast.run("run", "-w", "6s", busy, "true")
     assert "in line; held by somebody-else" in done.stderr
@@ -126,6 +152,7 @@ def test_who_waits_long_is_told_for_what(busy: str, holdfast: Command) -> None:
 def test_fail_open_runs_without_the_lock(holdfast: Command) -> None:
     done = holdfast.run("run", "-w", "1s", "--fail-open", "--nodes", "redis://127.0.0.1:1", "x", "-c", 'echo "<$HOLDFAST_HELD>"')
     assert (done.returncode, done.stdout) == (0, "<>\n"), done.stderr
+    assert "running the command without 'x'" in done.stderr
 
 
 def test_what_happened_is_written_to_a_descriptor(holdfast: Command, tmp_path: Path) -> None:
@@ -134,10 +161,14 @@ def test_what_happened_is_written_to_a_descriptor(holdfast: Command, tmp_path: P
         assert done.returncode == 3
         file.seek(0)
         told = lines(file.read())
-    assert [it["event"] for it in told] == ["held", "exited"]
-    assert told[0]["name"] == "x"
-    assert told[1]["command"] == {"status": 3, "signal": None}
-    assert told[1]["code"] == 3
+    assert [it["event"] for it in told] == ["held", "released", "exited"]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", it["at"]) for it in told)
+    assert [it.get("name") for it in told] == ["x", "x", None]
+    assert told[2]["command"] == {"status": 3, "signal": None}
+    assert told[2]["code"] == 3
+    lock = told[2]["lock"]
+    assert lock == {**lock, "name": "x", "fence": told[0]["fence"], "waited": told[0]["waited"], "reason": None}
+    assert lock["held"] == told[1]["held"] > 0
 
 
 def test_descriptors_are_inherited_and_none_of_ours(holdfast: Command, tmp_path: Path) -> None:
@@ -169,7 +200,7 @@ def test_ignored_signals_stay_ignored(holdfast: Command) -> None:
     assert done.stdout.split()[0] == "True"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2])
+@pytest.mark.parametrize("number", sorted({*FORWARDED} - {signal.SIGTSTP}))
 def test_signals_reach_the_command_and_its_group(number: signal.Signals, holdfast: Command, tmp_path: Path) -> None:
     trap = f"trap ': > {tmp_path}/got-$0' {number.name[3:]}; : > {tmp_path}/ready-$0; while :; do sleep 0.02; done"
     # Members of a pipeline: a shell has its background jobs ignore SIGINT.
@@ -178,6 +209,18 @@ def test_signals_reach_the_command_and_its_group(number: signal.Signals, holdfas
         until(lambda: (tmp_path / "ready-a").exists() and (tmp_path / "ready-b").exists())
         process.send_signal(number)
         until(lambda: (tmp_path / "got-a").exists() and (tmp_path / "got-b").exists())
+
+
+def test_a_signal_for_the_command_alone_does_not_reach_its_group(holdfast: Command, tmp_path: Path) -> None:
+    member = f"trap ': > {tmp_path}/got-member' USR1; : > {tmp_path}/ready; while :; do sleep 0.02; done"
+    line = f"trap ': > {tmp_path}/got' USR1; sh -c \"{member}\" & while :; do sleep 0.02; done"
+    with holdfast.started("run", "--signal", "child", "x", "-c", line) as process:
+        until((tmp_path / "ready").exists)
+        process.send_signal(signal.SIGUSR1)
+        until((tmp_path / "got").exists)
+        # Longer than a shell of the group would take.
+        time.sleep(0.2)
+    assert not (tmp_path / "got-member").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
@@ -241,6 +284,16 @@ def test_many_at_once(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
 def test_a_password_is_never_shown(holdfast: Command) -> None:
     done = holdfast.run("run", "-n", "--nodes", "redis://user:hunter2@127.0.0.1:1", "x", "true")
     assert done.returncode == 69
+    assert "hunter2" not in done.stderr
+
+
+def test_a_user_without_rights_is_77(tmp_path: Path) -> None:
+    with Nodes(1, tcp=True) as nodes:
+        with redis.Redis.from_url(nodes.urls[0]) as node:
+            node.execute_command("ACL", "SETUSER", "poor", "on", ">hunter2", "~*", "&*", "+ping", "+hello", "+info")
+        poor = nodes.urls[0].replace("redis://:", "redis://poor:").split("@")[1]
+        done = Command(tmp_path, {"HOLDFAST_NODES": f"redis://poor:hunter2@{poor}"}).run("run", "-n", "x", "true")
+    assert done.returncode == 77, done.stderr
     assert "hunter2" not in done.stderr
 
 

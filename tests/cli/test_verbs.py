@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -192,6 +194,33 @@ def test_release_takes_it_from_the_one_that_is_named(holdfast: Command, locks: H
     assert holdfast.run(*words[:-1], "--yes", "--only", lease.token, "taken").returncode == 0
     until(lambda: not lease.held)
     assert holdfast.run(*words[:-1], "--yes", "--any", "taken").returncode == 1
+
+
+@pytest.mark.parametrize("typed, code", [("no", 1), ("asked", 0)])
+def test_on_a_terminal_release_asks_for_the_name(typed: str, code: int, holdfast: Command, locks: Holdfast) -> None:
+    lease = locks.lock("asked", wait=5).acquire()
+    ours, theirs = pty.openpty()
+    with holdfast.started("release", "--reason", "a test", "--any", "asked", stdin=theirs, stdout=subprocess.PIPE) as process:
+        os.write(ours, f"{typed}\n".encode())
+        assert process.stdout is not None
+        said = process.stdout.read()
+        assert process.wait(10) == code
+    os.close(ours)
+    os.close(theirs)
+    assert "type its name (asked)" in said
+    assert ("taken on" in said) == (code == 0)
+    if code:
+        lease.release()
+    else:
+        until(lambda: not lease.held)
+
+
+@pytest.mark.parametrize("words", ["inspect watched", "nodes"])
+def test_watch_says_first_how_it_looks(words: str, holdfast: Command) -> None:
+    with holdfast.started(words.split()[0], "--watch", *words.split()[1:], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("# looks every")
+        process.terminate()
 
 
 def test_repair_reports(holdfast: Command) -> None:

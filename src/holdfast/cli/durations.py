@@ -1,4 +1,5 @@
-"""Durations and rates as people type them: "90", "1.5s", "250ms", "10m", "1h", "2d"; "10/1m".
+"""Durations and rates as people type them: "90", "1.5s", "250ms", "10m", "1h", "2d"; "10/1m". And
+times as programs read them.
 
 Knows text. Must not know what a duration is for.
 """
@@ -6,6 +7,7 @@ Knows text. Must not know what a duration is for.
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 from ..checks import number, shown
 from ..errors import ConfigError
@@ -62,3 +64,8 @@ def told(seconds: float) -> str:
     if seconds < 120:
         return f"{number(round(seconds, 1))} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def moment(at: datetime | None) -> str | None:
+    """A time in UTC, as ISO 8601."""
+    return None if at is None else at.isoformat().replace("+00:00", "Z")

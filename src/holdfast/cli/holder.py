@@ -19,7 +19,6 @@ import os
 import select
 import signal
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from math import inf
@@ -88,6 +87,9 @@ class Holder:
         # Why the command was told to end, and why it is being killed.
         self._told = self._killing = ""
         self._warned = False
+        # Is a renewal late? Is the lock left to run out?
+        self._doubted = False
+        self._left = False
         # When to kill, for another reason than the end of the lease; and since when we do.
         self._kill_at = inf
         self._killing_since, self._pass = inf, _QUICK
@@ -179,16 +181,15 @@ class Holder:
     def _work(self) -> None:
         error: BaseException | None = None
         facts: dict[str, Any] = {}
-        locks = None
+        locks = self._job.client
         try:
-            locks = self._job.client()
             scout = waiting.Scout(locks, self._job, lambda *it: self._post("waiting", *it))
             facts = self._job.work(
                 locks, self._cancel, lambda lease: self._post("lost"), lambda lease: self._body(lease, scout)
             )
         except BaseException as trouble:
             error = trouble
-        if locks is not None and self._lease is None:
+        if self._lease is None:
             # Nobody got the lock: have the nodes forget that we asked.
             locks.close()
         self._post("done", error, facts)
@@ -239,7 +240,6 @@ class Holder:
             code, text = code_of(error), explained(error)
         if error is not None and not isinstance(error, HoldfastError | Failed):
             text = f"{type(error).__name__}: {error}"
-        held = 0.0 if not self._began else (self._released or self._clock()) - self._began
         self._line.send(
             "done",
             {
@@ -248,12 +248,22 @@ class Holder:
                 "code": code,
                 "reason": reason,
                 "text": text,
-                "held": held,
+                **self._tenure(),
                 **facts,
             },
         )
         self._close_gate()
         self._over = True
+
+    def _tenure(self) -> dict[str, Any]:
+        """How long the lock was waited for and held. Tells that it is free now."""
+        lease = self._lease
+        if lease is None:
+            return {"fence": None, "waited": None, "held": 0.0}
+        held = 0.0 if not self._began else (self._released or self._clock()) - self._began
+        if lease.state is LeaseState.RELEASED and not self._left:
+            self._tell("released", f"released {self._job.name!r} after {told(held)}", VERBOSE, held=held)
+        return {**_facts_of(lease), "held": held}
 
     # ------------------------------------------------ what the front says
 
@@ -302,7 +312,11 @@ class Holder:
             # The terminal belongs to the command before it begins. (We ignore SIGTTOU.)
             os.tcsetpgrp(self._terminal, self._command)
         self._line.send("running", self._command, self._own_group)
-        self._tell("held", f"have {self._job.name!r} after {told(lease.waited)}", VERBOSE, **_facts_of(lease))
+        if lease.state is LeaseState.OPEN:
+            what = f"no majority of the nodes answers: running the command without {self._job.name!r}"
+            self._tell("opened", what, waited=lease.waited)
+        else:
+            self._tell("held", f"have {self._job.name!r} after {told(lease.waited)}", VERBOSE, **_facts_of(lease))
         command.open_gate(
             self._gate, variables(lease, self._job, os.environ), 0 if self._own_group else self._front_group
         )
@@ -327,9 +341,8 @@ class Holder:
                 tree.send(it.pid, number)
 
     def _from_children(self) -> None:
-        if self._phase in (Phase.ASKED, Phase.RUNNING):
-            tree.reap(without=(self._command,))
         if self._phase is Phase.RUNNING:
+            tree.reap(without=(self._command,))
             while (found := tree.news(self._command)) is not None:
                 if found.what == "ended":
                     self._command_ended(found)
@@ -387,6 +400,7 @@ class Holder:
             return inf
         left = lease.remaining
         if left > 0.0:
+            self._say_doubt(lease, left)
             self._board.until = now + left
             return now + left - self._job.margin
         reason = reason_of(lease)
@@ -398,6 +412,12 @@ class Holder:
                 return inf
         self._kill(reason)
         return -inf
+
+    def _say_doubt(self, lease: Lease, left: float) -> None:
+        """Tell when a renewal was not confirmed in time, once until the next one is."""
+        doubted, self._doubted = self._doubted, lease.state is LeaseState.DOUBT
+        if self._doubted and not doubted:
+            self._tell("doubt", f"{self._job.name!r} could not be renewed yet ({told(left)} left)", VERBOSE, left=left)
 
     def _terminate(self, why: str, left: float) -> None:
         self._told = why
@@ -454,6 +474,7 @@ class Holder:
             except LockLost:
                 # The next pass sees it.
                 return
+            self._left = True
             self._board.until = 0.0
             what = f"{self._job.name!r} cannot be renewed. It is left to run out"
             self._tell("left", f"{what}, because this is still there: {_stuck(rest)}", count=len(rest))
@@ -498,7 +519,7 @@ def reason_of(lease: Lease) -> str:
 
 def _facts_of(lease: Lease) -> dict[str, Any]:
     fences = list(lease.fences.values())
-    return {"fence": fences[0] if len(fences) == 1 else None, "waited": lease.waited, "at": time.time()}
+    return {"fence": fences[0] if len(fences) == 1 else None, "waited": lease.waited}
 
 
 def hold(job: Job, line: Line, board: Board, front: int, terminal: int, signals: command.Signals) -> Never:

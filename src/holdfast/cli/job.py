@@ -3,8 +3,6 @@
 Knows options, already checked. Must not know processes.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from math import inf
@@ -55,7 +53,7 @@ class Job(NamedTuple):
         name: What is held, for messages.
         names: The names that the command must not wait for again.
         looks_at: What to look at to say who holds it. Empty: nothing.
-        client: Makes the client, once the processes are forked.
+        client: The client. It is used only once the processes are forked.
         work: What is done with it.
         argv: The command.
         path: The file that is executed.
@@ -73,7 +71,7 @@ class Job(NamedTuple):
     name: str
     names: tuple[str, ...]
     looks_at: str
-    client: Callable[[], Holdfast]
+    client: "Holdfast"
     work: Work
     argv: list[str]
     path: str

@@ -18,9 +18,9 @@ from ..core import quorum
 from ..errors import message_of, readable
 from .codes import DONE, NO_QUORUM, NOBODY, SPLIT
 from .configuration import configuration
-from .durations import told
+from .durations import moment, told
 from .running import quiet
-from .table import colored, dash, moment, objects, rounded, table
+from .table import colored, dash, objects, rounded, table
 from .voice import Voice
 
 if TYPE_CHECKING:

@@ -4,8 +4,6 @@ Knows `argparse`. Must not know what a verb does. Only the parser of the verb th
 made.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple, Never

@@ -13,7 +13,6 @@ from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
 from ..checks import seconds
 from ..errors import ConfigError, readable
@@ -26,9 +25,6 @@ from .held import held_already
 from .job import Job, Work
 from .options import Usage
 from .voice import NORMAL, QUIET, VERBOSE, Voice
-
-if TYPE_CHECKING:
-    from ..sync import Holdfast
 
 TTL = 15.0  # seconds
 SHORTEST = 1.0  # seconds: time enough to stop a command
@@ -139,11 +135,11 @@ def _supervised(
     options.note = note_of(options, shlex.join(argv))
     signals, voice = command.Signals(), voice_of(options)
     config = configuration(vars(options), os.environ)
-    # Made here only to find what cannot work, before anything is forked. It connects to nothing.
-    probe = config.client()
-    ttl = lease_of(config, probe.settings.max_ttl)
+    # Made before anything is forked, to find what cannot work. Only the holder connects it.
+    locks = config.client()
+    ttl = lease_of(config, locks.settings.max_ttl)
     if verb == "run":
-        works.described(probe, options, ttl)
+        works.described(locks, options, ttl)
     kill_after, max_hold = _spans(options, ttl)
     name = ",".join((options.name, *options.also)) if verb == "run" else options.name
     job = Job(
@@ -151,7 +147,7 @@ def _supervised(
         name=name,
         names=names,
         looks_at=_looks_at(options, verb),
-        client=partial(_client, config, probe.settings.owner, voice),
+        client=locks,
         work=work(ttl),
         argv=argv,
         path=path,
@@ -184,11 +180,6 @@ def _looks_at(options: Namespace, verb: str) -> str:
     return options.name if verb == "run" and options.slots is None else ""
 
 
-def _client(config: Configuration, owner: str, voice: Voice) -> Holdfast:
-    quiet(voice)
-    return config.client(owner=owner)
-
-
 def quiet(voice: Voice) -> None:
     """Have the library's log say nothing, or with -v what the nodes say."""
     before_the_first_line(partial(_configure, voice))
@@ -212,7 +203,7 @@ def _configure(voice: Voice) -> None:
 
 
 def voice_of(options: Namespace) -> Voice:
-    """Make the voice that the options ask for."""
+    """Make the voice that the options ask for. The library's log says no more than it does."""
     if options.status_fd is not None:
         try:
             os.set_inheritable(options.status_fd, False)
@@ -221,7 +212,9 @@ def voice_of(options: Namespace) -> Voice:
                 f"--status-fd {options.status_fd}: {error.strerror}. Open it first, as with 3>status.json"
             ) from None
     level = QUIET if options.quiet else VERBOSE if options.verbose else NORMAL
-    return Voice(level, options.json, options.status_fd)
+    voice = Voice(level, options.json, options.status_fd)
+    quiet(voice)
+    return voice
 
 
 def lease_of(config: Configuration, max_ttl: float) -> float:

@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any
 
 from .voice import printable
@@ -44,11 +43,6 @@ def colored(text: str, kind: str) -> str:
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return text
     return f"\x1b[{COLORS[kind]}m{text}\x1b[0m"
-
-
-def moment(at: datetime | None) -> str | None:
-    """A time in UTC, as ISO 8601."""
-    return None if at is None else at.isoformat().replace("+00:00", "Z")
 
 
 def rounded(seconds: float | None) -> float | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ..checks import seconds
 from ..errors import HoldfastError, message_of
 from .codes import DONE, NO_QUORUM
+from .durations import moment
 from .looking import HEAD, client, columns, nodes_of, row_of, seen, show_nodes, usable
 from .options import Usage
 from .table import objects, table
@@ -68,7 +69,7 @@ def _looks(locks: Holdfast, options: Namespace, every: float, count: int | None,
         found, why, scanned = _surveyed(locks, options.pattern)
         if options.json:
             objects({
-                "at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+                "at": moment(datetime.now(UTC)),
                 **nodes_of(locks.nodes()),
                 "locks": [row_of(it) for it in found],
                 "scanned": scanned,

@@ -5,8 +5,6 @@ started is found, however it was detached: the supervisors are subreapers, so th
 their children. Elsewhere only the process group is known.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import message_of
+from .durations import moment
 
 QUIET, NORMAL, VERBOSE = 0, 1, 2
 PATIENCE = 100  # milliseconds for which a full pipe is waited for
@@ -59,7 +61,8 @@ class Voice:
             return
         import json
 
-        line = json.dumps({"event": event, **facts}, ensure_ascii=True).encode() + b"\n"
+        told = {"at": moment(datetime.now(UTC)), "event": event, **facts}
+        line = json.dumps(told, ensure_ascii=True).encode() + b"\n"
         if self.json:
             self.clear()
             put(2, line)
