@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.clock import clock
+from holdfast.drivers.access import accesses
 from holdfast.drivers.sentinels import primary
 from holdfast.errors import ConfigError
 from holdfast.wire.address import parse
@@ -145,3 +146,8 @@ def test_a_password_for_sentinels_is_said_first_and_never_shown(played: list[Pla
 
 def test_a_user_who_may_not_ask_for_the_epoch_has_a_place(played: list[Played]) -> None:
     assert ask(played, pack(b"a", b"1") + b"-NOPERM no\r\n") == ("a", 1)
+
+
+def test_sentinels_may_have_tls_though_nobody_knows_the_node_s_own_host_yet() -> None:
+    (access,) = accesses([parse("rediss+sentinel://s1,s2:1/it")], None, None)
+    assert access.tunnel(access.address.but(host="the-primary")) is not None

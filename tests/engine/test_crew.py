@@ -889,6 +889,26 @@ def test_one_node_that_was_promoted_holds_nothing_for_a_new_client_in_its_guard(
     assert causes(claim) == {"redis://n0:1": f"guarded, 27.0 s left: {why}"}
 
 
+def test_an_address_that_leads_to_another_server_than_before_is_warned_of_and_refused_if_the_first_one_comes_back() -> None:
+    world = World()
+    world.run(0.5)
+    world.nodes[1].facts = {"run_id": "b" * 40}
+    world.cut(1)
+    world.run(2.0)
+    (told,) = [it for it in world.events if isinstance(it, events.Warned)]
+    assert (told.node, told.about) == ("redis://n1:1", "several servers")
+    assert told.warning.startswith("another server answers at its address than before, and it was running already")
+    assert lines(world) == ["up", "guarded", "up"]
+    world.nodes[1].facts = {}
+    world.cut(1)
+    causes = set()
+    for _ in range(40):
+        world.run(0.05)
+        causes.add(str(world.crew.status(world.now)[1].cause))
+    assert any("its address leads to several servers (00" in it for it in causes), causes
+    assert lines(world) == ["up", "guarded", "up"], "it has stayed there since"
+
+
 @pytest.mark.parametrize(
     "guard, words",
     [(32.0, "clients leave the promoted server alone for 32 s"), (None, "no client waits for them to end")],

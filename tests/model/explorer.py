@@ -53,6 +53,7 @@ STEP = 3.01  # seconds: by how much time passes at least. A little more than ttl
 LEASE, GUARD = 3, 4  # steps after which a lease is over, and after which a node that restarted may be used
 OUTLIVES = 2  # steps for which an old primary may go on after the promotion
 PROMOTED = GUARD + OUTLIVES  # steps after which a server that was promoted may be used (rule G10)
+EARLIER = -2 * PROMOTED  # the step of an earlier promotion of the old primary, as the note says that stands on it at first (rule G3)
 HORIZON = 5500  # K, ms: half of the guard, which is the ttl and 2 s
 EPOCH = 1_700_000_000_000  # ms
 INSTANT = 1e-9  # seconds between two inputs to one client, while time stands still
@@ -62,6 +63,15 @@ LINE, VOTE, PLAIN, TOUCHED, LEDGER, OUT, BACK, LATE, GHOST, UNSAID, OLD = range(
 NOTICED, SAID_AGAIN, IDLE = range(3)  # would anybody notice an input: yes; only by a repetition, if the connection broke before it; no
 DOWN, SOUND, CUT = range(3)  # LINE; cut: the node has lost it, and the client does not know yet
 FRESH = (SOUND, None, False, False, (), 0, (), (), False, (), False)
+
+OTHERS, ITS = range(2)  # whose reign a note is of: the old primary's, or that of the server on which it stands
+
+
+def reigns_since(note: tuple[int, int] | None, now: int) -> int:
+    """Since which step a server is a primary, as clients take it that meet it now (rules G3 and G12): by the note of this reign, which
+    the first of them writes."""
+    return note[1] if note is not None and note[0] == ITS else now
+
 
 Half = tuple[Any, ...]
 Situation = tuple[int, Any, tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # step, highest fence, budget, cores, columns
@@ -407,8 +417,9 @@ class Model:
             local.append((("the old primary stops",), -1, self._column(node, born, left)))
         elif self.bounds.forks:
             there = [(*it[:OLD], it[LINE] == SOUND) for it in lines]
-            first = step + PROMOTED - GUARD
-            for what, has in (("nothing", self._number(self._empty)), ("all", node)):
+            # A replica has the note of its primary's own promotion, too. It is about another reign.
+            for what, has, note in (("nothing", self._number(self._empty), None), ("all", node, (OTHERS, EARLIER))):
+                first = reigns_since(note, step) + PROMOTED - GUARD
                 local.append(((f"is promoted with {what}",), FORKS, self._column(has, first, there, (node, step + OUTLIVES))))
         return local
 

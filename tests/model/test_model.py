@@ -209,6 +209,9 @@ MUTANTS = {
     "no guard": Mutant(instead(explorer, "GUARD", 0), "a restart", HOLDS, 50_000),
     "no guard after a promotion": Mutant(instead(explorer, "PROMOTED", 0), "a promotion", HOLDS, 50_000),
     "a bound that is too short": Mutant(instead(explorer, "PROMOTED", explorer.GUARD), "a promotion", HOLDS, 50_000),
+    "a note of another reign is believed": Mutant(
+        instead(explorer, "reigns_since", lambda note, now: now if note is None else note[1]), "a promotion", HOLDS, 50_000
+    ),
     "the first reader that leaves frees it": Mutant(
         rw_node("            if self._readers:\n                return\n", ""), "two readers and a writer", HOLDS, 20_000
     ),

@@ -459,8 +459,8 @@ ROWS = (
             "the note is by the client's clock",
             "a node that can fail over needs no bound",
         ),
-        model=("no guard after a promotion",),
-        simulator=("no guard after a promotion",),
+        model=("no guard after a promotion", "a note of another reign is believed"),
+        simulator=("no guard after a promotion", "no guard at a new place"),
     ),
     Row(
         "the guard is longer by the time of a deposed primary",

@@ -34,18 +34,25 @@ def unseen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {}
 
 
+def unnoticed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Clients use a server that is new at a place that moves as if it had always been there."""
+    monkeypatch.setattr(lane.Lane, "_tenure", lambda self, facts: lane._reign(facts))
+    return {}
+
+
 def too_short(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Addresses say that old primaries stop at once, which they do not."""
     return {"failover": 0.0}
 
 
 def planted(fault: Fault) -> Planted:
-    return Planted(fault, HOLDS, PROMOTED[0].name, 6)
+    return Planted(fault, HOLDS, PROMOTED[0].name, 9)
 
 
 PLANTED_FAILOVERS = {
     "no guard after a promotion": planted(unseen),
     "a bound that is too short": planted(too_short),
+    "no guard at a new place": planted(unnoticed),
 }
 
 

@@ -143,6 +143,17 @@ PROMOTED = (
         seconds=40.0,
         aim=("promotions", "asked of an old primary"),
     ),
+    Weather(
+        name="a place that moves",
+        nodes=1,
+        clients=4,
+        faults=1.0,
+        promotions=0.2,
+        outlives=4.0,
+        moves=True,
+        seconds=40.0,
+        aim=("promotions", "asked of an old primary"),
+    ),
 )
 
 
@@ -196,7 +207,7 @@ class Exploration(Stage):
     """One seed's world of users and faults."""
 
     def __init__(self, seed: int, plan: Weather, **how: Unpack[How]) -> None:
-        super().__init__(seed, plan.nodes, max(plan.ttls), calm=plan.calm, outlives=plan.outlives, **how)
+        super().__init__(seed, plan.nodes, max(plan.ttls), calm=plan.calm, outlives=plan.outlives, moves=plan.moves, **how)
         self.plan = plan
         self.name = plan.name
         self.aim = plan.aim

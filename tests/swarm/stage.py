@@ -15,6 +15,7 @@ from holdfast.testing.laws import Laws
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.server import Lua
 from holdfast.testing.world import Clock, Violation, World
+from holdfast.wire.address import parse
 
 # By how much clocks run too fast or too slow, at most: less than the drift allows for.
 RATE = 0.002
@@ -65,13 +66,14 @@ class Stage:
         *,
         calm: bool = False,
         outlives: float = 0.0,
+        moves: bool = False,
         **how: Unpack[How],
     ) -> None:
         world = World(seed, only=how.get("only"), records=how.get("records", True))
         self.world = world
         bound = f"?failover={how.get('failover', outlives):g}" if outlives else ""
         self.settings = settings(
-            [f"redis://node{index}{bound}" for index in range(nodes)],
+            [parse(f"redis://node{index}{bound}").but(moves=moves) for index in range(nodes)],
             ttl=max_ttl,
             max_ttl=max_ttl,
             prefix="",

@@ -358,8 +358,13 @@ def test_a_name_for_operators_may_be_refused() -> None:
     assert (lane.bad, lane.line) == (None, Line.GUARDED)
 
 
+PLAIN = "if it speaks TLS on this port, write rediss://; if it is a proxy (twemproxy), name the server itself"
 MUTE = {  # how the connection ended before the node said anything, and what is said of it
-    "reset": ("redis://h", ConnectionResetError("reset"), "reset, before it said a word: if it speaks TLS on this port, write rediss://"),
+    "reset": (
+        "redis://h",
+        ConnectionResetError("reset"),
+        "reset, before it said a word: " + PLAIN,
+    ),
     "closed": ("rediss://h", ConnectionError("closed"), "closed, before it said a word: it may want a certificate of ours (ssl_certfile)"),
     "silent": ("redis://h", TimeoutError("silent"), "silent"),
     "unfit": ("redis://h", ConfigError("unfit"), "unfit"),
@@ -712,6 +717,66 @@ def test_an_uptime_is_right_again_a_guard_after_the_earlier_run(now: float, upti
     lane.received(OK, 100.0)
     lane.broke(101.0)
     assert opens(lane, now, "b", uptime) == when
+
+
+# ------------------------------------------------ an address that leads to several servers
+
+
+def test_a_server_that_ran_while_another_one_answered_at_the_address_is_noticed() -> None:
+    lane = a_lane(guard=GUARD)
+    opens(lane, 100.0, "a", 10**6)
+    assert not lane.several, "nobody was there before"
+    lane.broke(101.0)
+    opens(lane, 110.0, "b", 11)
+    assert (lane.several, lane.bad) == (False, None), "it may have started when the former one had just ended"
+    lane.broke(111.0)
+    opens(lane, 120.0, "c", 12)
+    assert (lane.several, lane.bad) == (True, None)
+    lane.broke(121.0)
+    opens(lane, 200.0, "d", 3)
+    assert not lane.several, "a restart"
+
+
+def back(lane: Lane[Asked], now: float) -> str:
+    """The first run comes back. What is wrong with that?"""
+    opens(lane, 100.0, "a" * 40, 10**6)
+    lane.broke(101.0)
+    opens(lane, 110.0, "b" * 40, 10**6)
+    lane.broke(111.0)
+    meet(lane, now, Server({"run_id": "a" * 40}))
+    return message_of(lane.bad)
+
+
+@pytest.mark.parametrize("guard", [GUARD, None])
+def test_a_run_that_comes_back_shows_that_the_address_leads_to_several_servers(guard: float | None) -> None:
+    lane = a_lane(guard=guard)
+    assert back(lane, 120.0) == (
+        "its address leads to several servers (aaaaaaaa and bbbbbbbb take turns, by their run ids): "
+        "name a single server, and no load balancer before several"
+    )
+    assert (type(lane.bad), lane.line) == (ConfigError, Line.GREETING)
+    lane.broke(121.0)
+    # It has stayed there since: it is used when its guard is over.
+    assert opens(lane, 123.0, "a" * 40, 10**6) == (110.0 + GUARD if guard else 123.0)
+
+
+def test_a_run_that_comes_back_late_is_a_place_that_was_changed_twice() -> None:
+    lane = a_lane(guard=GUARD)
+    back(lane, 110.0 + GUARD)
+    assert lane.bad is None and lane.several
+
+
+def test_a_place_that_moves_and_a_promotion_may_come_back() -> None:
+    lane = reigning(url=MOVES)
+    for now, run in ((100.0, "a"), (110.0, "b"), (120.0, "a")):
+        noted(lane, now, Server({"run_id": run * 40, "master_replid": run * 40}), None)
+        lane.broke(now + 1.0)
+    assert not lane.several
+    lane = reigning()
+    for now, run in ((100.0, "a"), (110.0, "b"), (120.0, "a")):
+        noted(lane, now, promoted(run * 40, run_id=run), None)
+        lane.broke(now + 1.0)
+    assert not lane.several
 
 
 # ------------------------------------------------ the guard after a promotion

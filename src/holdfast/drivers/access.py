@@ -243,8 +243,12 @@ def _contexts(addresses: tuple[Address, ...], given: SSLContext | Authority | No
 
 def _tried(access: Access) -> None:
     """Check that TLS can begin. The user's context may be one for servers."""
+    address = access.address
+    if address.sentinels is not None:
+        # The node's own host is known when they have told it.
+        address = address.but(host=address.sentinels.places[0][0])
     try:
-        access.tunnel()
+        access.tunnel(address)
     except (OSError, ValueError) as error:
         label = access.address.label
         raise ConfigError(f"{label}: TLS cannot begin: {error}: is this the context of a client?") from None

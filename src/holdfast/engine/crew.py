@@ -1154,6 +1154,13 @@ class Crew:
                 "authority: ssl_ca_certs."
             )
             self.record.warn(lane.address.label, warning, now, "tls")
+        if lane.several:
+            warning = (
+                "another server answers at its address than before, and it was running already while the former one "
+                "answered. If the address leads to several servers, clients lock on different ones, and two can "
+                "hold the same lock: name a single server."
+            )
+            self.record.warn(lane.address.label, warning, now, "several servers")
         if lane.unbounded:
             warning = _unbounded(replicas(lane.facts), self.settings.guard)
             self.record.warn(lane.address.label, warning, now, "replicas")

@@ -82,6 +82,8 @@ class Weather:
     promotions: float = 0.0
     # For how many seconds, at most, the old primary goes on.
     outlives: float = 0.0
+    # Clients find a node's place before each connection, and it may be another server there.
+    moves: bool = False
     aim: tuple[str, ...] = ()
     # Messages that have to be delivered in it, and a fault has to happen if it is not calm, or the
     # run does not count.
@@ -246,7 +248,8 @@ class Faults:
         node = dice.choice(self.nodes)
         if node.running and node.old is None:
             lag = dice.choice((inf, 0.0, dice.uniform(0.0, 1.0))) if self.plan.disks else inf
-            node.promote(lag, dice.choice((0.0, 0.99, dice.random())) * self.plan.outlives)
+            outlives = dice.choice((0.0, 0.99, dice.random())) * self.plan.outlives
+            node.promote(lag, outlives, moved=self.plan.moves and dice.random() < 0.5)
             if len(self.drivers) < 2 * self.plan.clients:
                 self.world.after(dice.uniform(0.0, self.guard), self._replace)
 

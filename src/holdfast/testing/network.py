@@ -157,17 +157,18 @@ class Node:
         self.stop()
         self.start(lost)
 
-    def promote(self, lost: float = inf, outlives: float = 0.0) -> None:
+    def promote(self, lost: float = inf, outlives: float = 0.0, moved: bool = False) -> None:
         """A replica takes its place, under the same address: a process that runs for as long,
-        without what it had not received yet.
+        without what it had not received yet. Or its name has `moved` to a server that never was a
+        replica, and knows nothing.
 
         `lost`: seconds, the last before the failover, of which it has received nothing (as of
         `start`). `outlives`: seconds for which the old primary goes on. It keeps its connections,
         and half of the new ones lead to it. Laws take the two for one node: it had what the old
         primary has.
         """
-        self.world.note(self, "is replaced by its replica")
-        data = self._saved(lost)
+        self.world.note(self, "is another server now" if moved else "is replaced by its replica")
+        data = None if moved else self._saved(lost)
         if outlives and self.running:
             self.had.update({(key, value): self.world.now for key in self.keys() if (value := self.holder(key))})
             self.old = self.server
@@ -178,7 +179,8 @@ class Node:
         self._begin(MATURE, data)
         # What it had not received it does not know, however long its process runs.
         self.born = self.world.now
-        self.server.promote()
+        if not moved:
+            self.server.promote()
 
     def _retires(self, old: Server) -> None:
         """The old primary stops, if it has not."""

@@ -252,6 +252,10 @@ class Lane(Generic[Q]):
         self._timed = 0
         self._timed_again = -inf
         self.run_id = ""
+        # Runs that were here before this one, and until when.
+        self._left: dict[str, float] = {}
+        # Did this run begin while the one before it still answered?
+        self.several = False
         # Of the server when it was last connected to, seconds.
         self.uptime = 0
         # And when it started by that, by our clock.
@@ -514,7 +518,7 @@ class Lane(Generic[Q]):
         advice = (
             "it may want a certificate of ours (ssl_certfile)"
             if tls
-            else "if it speaks TLS on this port, write rediss://"
+            else "if it speaks TLS on this port, write rediss://; if it is a proxy (twemproxy), name the server itself"
         )
         return ConnectionError(f"{cause}, before it said a word: {advice}")
 
@@ -663,10 +667,9 @@ class Lane(Generic[Q]):
         reign = _reign(facts)
         tenure = self._tenure(facts)
         if facts["run_id"] != self.run_id or (tenure and tenure != self._reign):
-            self.run_id = facts["run_id"]
-            self._reign = tenure
-            self._known = now
-            self._before = self.heard
+            self._replace(facts["run_id"], tenure, now - uptime, now)
+            if self.bad is not None:
+                return
         self.heard = now
         self.line = GUARDED
         self.wake = now
@@ -693,6 +696,27 @@ class Lane(Generic[Q]):
             self.promoted = bool(reign)
             self.replaced = not reign
         self.wake = max(now, min(self._known + guard, aged))
+
+    def _replace(self, run: str, tenure: str, began: float, now: float) -> None:
+        """Another run answers than before, or another reign: after a restart or a promotion, or
+        because the address leads to several servers.
+        """
+        if self.run_id and not tenure:
+            lately = now - (self.manners.guard or self.manners.keep)
+            self._left = {it: until for it, until in self._left.items() if until > lately}
+            if run in self._left:
+                # No process comes back. Clients of such an address lock on different servers.
+                self.bad = ConfigError(
+                    f"its address leads to several servers ({run[:8]} and {self.run_id[:8]} take turns, by their "
+                    "run ids): name a single server, and no load balancer before several"
+                )
+            self._left[self.run_id] = now
+            # (A server tells its uptime in whole seconds.)
+            self.several = began + 1 < self.heard
+        self.run_id = run
+        self._reign = tenure
+        self._known = now
+        self._before = self.heard
 
     def _tenure(self, facts: dict[str, str]) -> str:
         """What the server's time as this node is known by: its reign if it was promoted.

@@ -1,0 +1,173 @@
+"""Sentinels that speak TLS and ask for a user, before servers that do so too: for both faces.
+
+Needs a server that was built with TLS, as Debian's is. `.ci/run` sees to it that these tests run on one.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.cluster import asks
+from contract.faces import Face
+from failovers.groups import SECRET, free_port, until
+from live.tls_kit import FRONTS, Papers
+
+from holdfast.embedded import find_server
+from holdfast.errors import ConfigError, NoQuorum
+
+pytestmark = pytest.mark.skipif("own" not in FRONTS, reason="this server was built without TLS")
+
+PEER, WORD = "of-the-peers", "of-the-clients"
+# All that holdfast asks of a Sentinel.
+RIGHTS = "-@all +auth +sentinel|get-master-addr-by-name +sentinel|master"
+
+
+class Started:
+    """A server or a Sentinel: `tls` is its port with TLS, and `plain` one for this test alone."""
+
+    def __init__(self, folder: Path, lines: list[str], *more: str) -> None:
+        self.plain, self.tls = free_port(), free_port()
+        file = folder / f"{self.plain}.conf"
+        file.write_text("\n".join([f"port {self.plain}", f"tls-port {self.tls}", f"dir {folder}", "bind 127.0.0.1", *lines, ""]))
+        with (folder / f"{self.plain}.log").open("wb") as log:
+            self._process = subprocess.Popen([find_server(), str(file), *more], stdout=log, stderr=log)
+        until(lambda: self.ask("PING") == "PONG", f"{file} has started")
+
+    def ask(self, *words: str, login: tuple[str, ...] = ()) -> Any:
+        first = [("AUTH", *login)] if login else []
+        return asks(f"redis://127.0.0.1:{self.plain}", [*first, words])[-1]
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class Place:
+    """A primary and its replica, which talk over TLS, and three Sentinels."""
+
+    def __init__(self, folder: Path, papers: Papers) -> None:
+        tls = [
+            f"tls-cert-file {papers.node.cert}",
+            f"tls-key-file {papers.node.key}",
+            f"tls-ca-cert-file {papers.authority}",
+            "tls-auth-clients no",
+            "tls-replication yes",
+        ]
+        # The test asks servers without a password, and clients come as the user app.
+        own = [*tls, f"user app on >{SECRET} ~* &* +@all", 'save ""', "repl-diskless-sync-delay 0"]
+        self.servers = [Started(folder, own)]
+        first = self.servers[0].tls
+        self.servers.append(Started(folder, [*own, f"replicaof 127.0.0.1 {first}"]))
+        watch = [
+            *tls,
+            f"sentinel monitor it 127.0.0.1 {first} 2",
+            "sentinel sentinel-user peer",
+            f"sentinel sentinel-pass {PEER}",
+            f"user peer on >{PEER} ~* &* +@all",
+            f"user app on >{WORD} {RIGHTS}",
+            "user default on nopass -@all +ping",
+        ]
+        self.sentinels = [Started(folder, watch, "--sentinel") for _ in range(3)]
+        for it in self.sentinels:
+            until(lambda it=it: self._well(it), "the Sentinels know each other and the replica")  # type: ignore[misc]  # (mypy knows no type of a default in a lambda)
+
+    @property
+    def places(self) -> str:
+        return ",".join(f"127.0.0.1:{it.tls}" for it in self.sentinels)
+
+    @staticmethod
+    def told(sentinel: Started, word: str) -> Any:
+        return sentinel.ask("SENTINEL", word, "it", login=("peer", PEER))
+
+    def _well(self, sentinel: Started) -> bool:
+        told = self.told(sentinel, "MASTER")
+        facts = dict(zip(told[::2], told[1::2], strict=True))
+        return (facts["flags"], facts["num-other-sentinels"], facts["num-slaves"]) == ("master", "2", "1")
+
+    def close(self) -> None:
+        for it in (*self.sentinels, *self.servers):
+            it.close()
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    return Papers(tmp_path_factory.mktemp("papers"))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, papers: Papers) -> Iterator[Place]:
+    found = Place(tmp_path_factory.mktemp("sentinels"), papers)
+    yield found
+    found.close()
+
+
+APP = f"&sentinel_username=app&sentinel_password={WORD}"
+
+
+def client(face: Face, place: Place, authority: str, user: str = APP, group: str = "it") -> Any:
+    """A client whose first Sentinel is down."""
+    url = f"rediss+sentinel://app:{SECRET}@127.0.0.1:1,{place.places}/{group}?failover=0&ssl_ca_certs={authority}{user}"
+    return face.keep(face.kind(url, ttl=1, max_ttl=1, outage=60, node_timeout=5))
+
+
+async def test_a_lock_where_sentinels_have_tls_and_users(face: Face, place: Place, papers: Papers) -> None:
+    one = client(face, place, papers.authority)
+    lease = await face.acquire(one.lock("tls.sentinels", wait=60))
+    assert lease.held
+    await face.release(lease)
+    (node,) = one.nodes()
+    assert node.node == f"rediss+sentinel://127.0.0.1:1,{place.places}/it"
+
+
+@pytest.mark.parametrize(
+    "user, told",
+    [
+        ("&sentinel_username=app&sentinel_password=wrong", "refuses: WRONGPASS"),
+        ("&sentinel_username=nobody&sentinel_password=x", "refuses: WRONGPASS"),
+        ("", "refuses: NOPERM"),
+    ],
+)
+async def test_sentinels_that_refuse_the_user(face: Face, place: Place, papers: Papers, user: str, told: str) -> None:
+    one = client(face, place, papers.authority, user)
+    with pytest.raises(NoQuorum, match=r"no Sentinel says where 'it' is: 127\.0\.0\.1:1 cannot be reached: Connection refused") as caught:
+        await face.ready(one, 1)
+    assert str(caught.value).count(told) == 3 and "wrong" not in str(caught.value)
+
+
+async def test_a_group_that_they_do_not_know(face: Face, place: Place, papers: Papers) -> None:
+    """One of them is down, and may know it: so the others' word is no proof, and the cause says what each of them says."""
+    with pytest.raises(NoQuorum) as caught:
+        await face.ready(client(face, place, papers.authority, group="other"), 1)
+    assert str(caught.value).count("does not know the group") == 3
+    url = f"rediss+sentinel://{place.places}/other?ssl_ca_certs={papers.authority}{APP}"
+    with pytest.raises(ConfigError, match="its Sentinels know no group 'other'"):
+        await face.ready(face.keep(face.kind(url, node_timeout=5)), 20)
+
+
+async def test_sentinels_whose_authority_is_not_trusted(face: Face, place: Place, papers: Papers) -> None:
+    with pytest.raises(NoQuorum, match="no Sentinel says where 'it' is") as caught:
+        await face.ready(client(face, place, papers.stranger), 1)
+    assert str(caught.value).count("its certificate is not good for 127.0.0.1") == 3
+
+
+async def test_sentinels_without_tls(face: Face, place: Place, papers: Papers) -> None:
+    plain = ",".join(f"127.0.0.1:{it.plain}" for it in place.sentinels)
+    url = f"rediss+sentinel://app:{SECRET}@{plain}/it?ssl_ca_certs={papers.authority}"
+    with pytest.raises((NoQuorum, ConfigError), match="no Sentinel says where 'it' is"):
+        await face.ready(face.keep(face.kind(url, node_timeout=1)), 3)
+
+
+async def test_a_failover_is_followed_over_tls(face: Face, place: Place, papers: Papers) -> None:
+    one = client(face, place, papers.authority)
+    await face.release(await face.acquire(one.lock("tls.sentinels", wait=60)), confirm=True)
+    (before,) = one.nodes()
+    old = next(it for it in place.servers if f"run_id:{before.run_id}" in it.ask("INFO", "server"))
+    until(lambda: any(place.told(it, "FAILOVER") == "OK" for it in place.sentinels), "a failover begins")
+    # Until Sentinels have told it, it goes on.
+    await face.until(lambda: "role:slave" in old.ask("INFO", "replication"), 60)
+    await face.release(await face.acquire(one.lock("tls.sentinels", wait=60)), confirm=True)
+    assert one.nodes()[0].run_id not in ("", before.run_id)
