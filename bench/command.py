@@ -128,14 +128,14 @@ def measure(rounds: int) -> dict[str, list[Spent]]:
 def handed_over(rounds: int) -> list[float]:
     """The seconds from the release of a lock to the first instruction of the command that waits for it, each time.
 
-    It is longer than the time from the grant by half a round trip, and by what `date` needs to load itself.
+    It is longer than the time from the grant by half a round trip, and by what the kernel needs to load a small program.
     """
-    found, name = [], "bench:hand-over"
+    found, name, moment = [], "bench:hand-over", str(environments.program("moment"))
     with Nodes(5) as nodes, Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
         ours = {**os.environ, **nodes.environment, "PYTHONPATH": str(ROOT / "src")}
         for _ in range(rounds):
             lease = locks.lock(name).acquire()
-            words = [sys.executable, "-m", "holdfast", "run", name, "--", "date", "+%s.%N"]
+            words = [sys.executable, "-m", "holdfast", "run", name, "--", moment]
             with subprocess.Popen(words, env=ours, stdout=subprocess.PIPE, text=True) as process:
                 _until_it_waits(locks, name)
                 began = time.time()
