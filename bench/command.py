@@ -175,6 +175,8 @@ def main() -> int:
     for name, found in rows.items():
         cpu, wall = (statistics.median(it) for it in zip(*found, strict=True))
         print(f"{name:28} {cpu * 1e3:8.1f}  {wall * 1e3:9.1f}")
+    fastest, middle = min(handed) * 1e3, statistics.median(handed) * 1e3
+    print(f"from a release to the first instruction of the next command, ms: fastest {fastest:.1f}, median {middle:.1f}")
     for bar in bars(rows, handed):
         verdict = "met" if bar.found <= bar.most else "missed"
         print(f"{bar.name}: {bar.found:.2f}, wanted at most {bar.most:g}: {verdict}")
