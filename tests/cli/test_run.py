@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import redis
 from cli.kit import Command, lines, until
 
 from holdfast import Holdfast
-from holdfast.cli.command import FORWARDED
+from holdfast.cli.command import ENDING, FORWARDED
 from holdfast.embedded import Nodes
 
 STATUSES: dict[str, tuple[list[str], int]] = {
@@ -236,14 +237,21 @@ def test_a_signal_ends_the_wait(number: signal.Signals, busy: str, holdfast: Com
 
 
 def test_a_signal_at_the_moment_of_the_grant_leaves_no_lock_and_no_command(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
-    mark = tmp_path / "began"
+    mark, chance = tmp_path / "mark", random.Random(1)
     with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
-        for turn in range(12):
+        for _ in range(20):
+            mark.unlink(missing_ok=True)
+            lease, number = locks.lock("moment", wait=5).acquire(), chance.choice(ENDING)
             with holdfast.started("run", "moment", "-c", f"echo > {mark}; exec sleep 30") as process:
-                time.sleep(0.1 + 0.03 * turn)
-                process.send_signal(signal.SIGTERM)
-                assert process.wait(10) == -signal.SIGTERM
-            until(lambda: not locks.is_locked("moment"), 2)
+                until(lambda: locks.inspect("moment").queue)
+                lease.release()
+                # The grant is as likely to come before as after the signal.
+                time.sleep(chance.random() * 0.01)
+                process.send_signal(number)
+                assert process.wait(10) == -number
+                began = mark.exists()
+                until(lambda: not locks.is_locked("moment"), 2)
+                assert mark.exists() == began, "it began after the end"
 
 
 @pytest.mark.parametrize("policy", ["kill", "wait", "leave"])
