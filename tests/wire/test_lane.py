@@ -772,6 +772,9 @@ def test_a_place_that_moves_and_a_promotion_may_come_back() -> None:
         noted(lane, now, Server({"run_id": run * 40, "master_replid": run * 40}), None)
         lane.broke(now + 1.0)
     assert not lane.several
+    lane = a_lane(BOUNDED, guard=GUARD)
+    back(lane, 120.0)
+    assert (lane.bad, lane.several) == (None, False), "its old primary may go on at the same address"
     lane = reigning()
     for now, run in ((100.0, "a"), (110.0, "b"), (120.0, "a")):
         noted(lane, now, promoted(run * 40, run_id=run), None)

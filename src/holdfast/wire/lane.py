@@ -701,7 +701,8 @@ class Lane(Generic[Q]):
         """Another run answers than before, or another reign: after a restart or a promotion, or
         because the address leads to several servers.
         """
-        if self.run_id and not tenure:
+        # A node that may fail over is another server afterwards, and its old primary goes on.
+        if self.run_id and not tenure and self.address.failover is None:
             lately = now - (self.manners.guard or self.manners.keep)
             self._left = {it: until for it, until in self._left.items() if until > lately}
             if run in self._left:
