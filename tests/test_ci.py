@@ -27,30 +27,62 @@ def ran(commands: str) -> tuple[int, str]:
 
 def test_stages_run_at_the_same_time_and_are_told_one_by_one() -> None:
     """Each of the two waits for what the other one does."""
-    meet = "mkdir {0}; for i in $(seq 500); do [ -d {1} ] && echo {0} is met && exit; sleep 0.02; done; exit 1"
-    status, told = ran(
-        f"cd $(mktemp -d)\ntogether 1 '{meet.format('one', 'two')}' '{meet.format('two', 'one')}'",
-    )
+    meet = "1 mkdir {0}; for i in $(seq 500); do [ -d {1} ] && echo {0} is met && exit; sleep 0.02; done; exit 1"
+    status, told = ran(f"cd $(mktemp -d)\nlanes 2 '{meet.format('one', 'two')}' '{meet.format('two', 'one')}'")
     assert status == 0, told
-    assert told.index("one is met") < told.index("two is met") < told.index("the end")
+    assert sorted(re.findall("(?:one|two) is met$", told, re.MULTILINE)) == ["one is met", "two is met"]
+    assert len(re.findall(r"== .*, beside others\)\n(?:one|two) is met\n", told)) == 2
+    assert told.endswith("the end\n")
 
 
-@pytest.mark.parametrize("stages", ["false 'echo well'", "'echo well' false", "'exit 3' 'echo well'"])
+def test_no_more_stages_than_that_run_at_the_same_time() -> None:
+    """Five stages count how many there are."""
+    count = "1 touch $BASHPID; ls | wc -l; sleep 0.3; rm $BASHPID"
+    status, told = ran(f"cd $(mktemp -d)\nlanes 2 {' '.join([repr(count)] * 5)}")
+    assert status == 0, told
+    counted = re.findall(r"^\d+$", told, re.MULTILINE)
+    assert len(counted) == 5
+    assert max(counted) <= "2"
+
+
+def test_the_next_stage_begins_when_any_has_ended() -> None:
+    """The first of three, with two lanes, waits for the last one."""
+    waits = "1 for i in $(seq 500); do [ -d last ] && echo well && exit; sleep 0.02; done; exit 1"
+    status, told = ran(f"cd $(mktemp -d)\nlanes 2 '{waits}' '1 true' '1 mkdir last'")
+    assert (status, "\nwell\n" in told) == (0, True), told
+
+
+def test_each_stage_has_a_cache_of_its_own() -> None:
+    status, told = ran("lanes 2 '1 echo $HOLDFAST_CACHE' '1 echo $HOLDFAST_CACHE'")
+    caches = re.findall("^[.].*", told, re.MULTILINE)
+    assert (status, len(set(caches)), len(caches)) == (0, 2, 2), told
+
+
+@pytest.mark.parametrize("stages", ["'1 false' '1 echo well'", "'1 echo well' '1 false'", "'1 exit 3' '1 echo well'"])
 def test_a_stage_that_fails_fails_all(stages: str) -> None:
     """Planted: one of two stages fails. The other one is told all the same."""
-    status, told = ran(f"together 1 {stages}")
+    status, told = ran(f"lanes 2 {stages}")
     assert status == 1
-    assert "well" in told
-    assert re.search("ci: failed: (false|exit 3); ", told)
+    assert "\nwell\n" in told
+    assert re.search("ci: failed: (false|exit 3)$", told, re.MULTILINE)
     assert "the end" not in told
+
+
+def test_after_a_failure_no_stage_begins() -> None:
+    """Planted: the first of three stages fails, and one lane is free for the third."""
+    status, told = ran("lanes 2 '1 false' '1 sleep 0.5; echo well' '1 echo never'")
+    assert status == 1
+    assert "\nwell\n" in told
+    assert "never" not in told
 
 
 def test_a_stage_that_hangs_is_killed_and_named() -> None:
     """Planted: a stage that never ends."""
     began = time.monotonic()
-    status, told = ran("together 0.02 'sleep 60' 'echo well'")
+    status, told = ran("lanes 2 '0.02 sleep 60' '1 echo well'")
     assert status == 1
     assert "sleep 60 did not end within 0.02 minutes" in told
+    assert "ci: failed: sleep 60\n" in told
     assert time.monotonic() - began < 40
 
 
@@ -66,7 +98,7 @@ def stages() -> list[str]:
 
 
 def test_ci_runs_every_task_that_tests() -> None:
-    wanted = {"test", "coverage", "pyright", "site", "live", "uvloop", "stories", "fences", "metrics", "cli", "serve", "page", "guests"}
+    wanted = {"lint", "types", "test", "coverage", "pyright", "site", "live", "uvloop", "stories", "fences", "metrics", "cli", "serve", "page", "guests"}
     wanted |= {"dates", "extras", "bench", "compat", "foreign", "clients", "release-check", "upgrade", "conformance"}
     assert wanted | {"model", "spec", "sim", "nemesis", "mutants"} == set(stages())
 
