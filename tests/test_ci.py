@@ -92,12 +92,14 @@ def test_a_stage_by_itself_that_fails_ends_the_run() -> None:
 
 def stages() -> list[str]:
     """The tasks that CI runs, in order."""
-    return re.findall(r"\./task ([a-z]+(?:-[a-z]+)*)", "\n".join(it for it in SCRIPT.splitlines() if "say" not in it and it[:1] != "#"))
+    lines = [it for it in SCRIPT.splitlines() if "say" not in it and it[:1] != "#"]
+    return re.findall(r"\./task ([a-z]+(?:-[a-z]+)*)", "\n".join(lines))
 
 
 def test_ci_runs_every_task_that_tests() -> None:
-    wanted = {"lint", "types", "test", "coverage", "pyright", "site", "live", "uvloop", "stories", "fences", "metrics", "cli", "serve", "page", "guests"}
-    wanted |= {"dates", "extras", "bench", "compat", "foreign", "clients", "release-check", "upgrade", "conformance"}
+    wanted = {"lint", "types", "test", "coverage", "pyright", "site", "live", "uvloop", "stories", "fences", "metrics"}
+    wanted |= {"cli", "serve", "page", "guests", "dates", "extras", "bench", "compat", "foreign", "clients"}
+    wanted |= {"release-check", "upgrade", "conformance"}
     assert wanted | {"model", "spec", "sim", "nemesis", "mutants"} == set(stages())
 
 
