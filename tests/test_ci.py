@@ -27,30 +27,60 @@ def ran(commands: str) -> tuple[int, str]:
 
 def test_stages_run_at_the_same_time_and_are_told_one_by_one() -> None:
     """Each of the two waits for what the other one does."""
-    meet = "mkdir {0}; for i in $(seq 500); do [ -d {1} ] && echo {0} is met && exit; sleep 0.02; done; exit 1"
-    status, told = ran(
-        f"cd $(mktemp -d)\ntogether 1 '{meet.format('one', 'two')}' '{meet.format('two', 'one')}'",
-    )
+    meet = "1 mkdir {0}; for i in $(seq 500); do [ -d {1} ] && echo {0} is met && exit; sleep 0.02; done; exit 1"
+    status, told = ran(f"cd $(mktemp -d)\nlanes 2 '{meet.format('one', 'two')}' '{meet.format('two', 'one')}'")
     assert status == 0, told
-    assert told.index("one is met") < told.index("two is met") < told.index("the end")
+    assert sorted(re.findall("(?:one|two) is met$", told, re.MULTILINE)) == ["one is met", "two is met"]
+    whole = r"== .* \(beside others\)\n(?:one|two) is met\n\d+ s, with \d+ \+ \d+ s of a core\n"
+    assert len(re.findall(whole, told)) == 2
+    assert told.endswith("the end\n")
 
 
-@pytest.mark.parametrize("stages", ["false 'echo well'", "'echo well' false", "'exit 3' 'echo well'"])
+def test_no_more_stages_than_that_run_at_the_same_time() -> None:
+    """Five stages count how many there are."""
+    count = "1 touch $BASHPID; ls | wc -l; sleep 0.3; rm $BASHPID"
+    status, told = ran(f"cd $(mktemp -d)\nlanes 2 {' '.join([repr(count)] * 5)}")
+    assert status == 0, told
+    counted = re.findall(r"^\d+$", told, re.MULTILINE)
+    assert len(counted) == 5
+    assert max(counted) <= "2"
+
+
+def test_the_next_stage_begins_when_any_has_ended() -> None:
+    """The first of three, with two lanes, waits for the last one."""
+    waits = "1 for i in $(seq 500); do [ -d last ] && echo well && exit; sleep 0.02; done; exit 1"
+    status, told = ran(f"cd $(mktemp -d)\nlanes 2 '{waits}' '1 true' '1 mkdir last'")
+    assert (status, "\nwell\n" in told) == (0, True), told
+
+
+def test_each_stage_has_a_cache_of_its_own() -> None:
+    status, told = ran("lanes 2 '1 echo $HOLDFAST_CACHE' '1 echo $HOLDFAST_CACHE'")
+    caches = re.findall("^[.].*", told, re.MULTILINE)
+    assert (status, len(set(caches)), len(caches)) == (0, 2, 2), told
+
+
+FAILS = "1 until [ -d met ]; do sleep 0.02; done; exit 3"
+WELL = "1 mkdir met; sleep 0.3; echo well"
+
+
+@pytest.mark.parametrize("stages", [f"'{FAILS}' '{WELL}'", f"'{WELL}' '{FAILS}'", f"'{FAILS}' '{WELL}' '1 echo never'"])
 def test_a_stage_that_fails_fails_all(stages: str) -> None:
-    """Planted: one of two stages fails. The other one is told all the same."""
-    status, told = ran(f"together 1 {stages}")
+    """Planted: one stage fails while another one runs, which is told all the same. Stages that wait for a lane never begin."""
+    status, told = ran(f"cd $(mktemp -d)\nlanes 2 {stages}")
     assert status == 1
-    assert "well" in told
-    assert re.search("ci: failed: (false|exit 3); ", told)
+    assert "\nwell\n" in told
+    assert re.search("ci: failed: until .*; exit 3$", told, re.MULTILINE)
+    assert "\nnever\n" not in told
     assert "the end" not in told
 
 
 def test_a_stage_that_hangs_is_killed_and_named() -> None:
     """Planted: a stage that never ends."""
     began = time.monotonic()
-    status, told = ran("together 0.02 'sleep 60' 'echo well'")
+    status, told = ran("lanes 2 '0.02 sleep 60' '1 echo well'")
     assert status == 1
     assert "sleep 60 did not end within 0.02 minutes" in told
+    assert "ci: failed: sleep 60\n" in told
     assert time.monotonic() - began < 40
 
 
@@ -62,12 +92,14 @@ def test_a_stage_by_itself_that_fails_ends_the_run() -> None:
 
 def stages() -> list[str]:
     """The tasks that CI runs, in order."""
-    return re.findall(r"\./task ([a-z]+(?:-[a-z]+)*)", "\n".join(it for it in SCRIPT.splitlines() if "say" not in it and it[:1] != "#"))
+    lines = [it for it in SCRIPT.splitlines() if "say" not in it and it[:1] != "#"]
+    return re.findall(r"\./task ([a-z]+(?:-[a-z]+)*)", "\n".join(lines))
 
 
 def test_ci_runs_every_task_that_tests() -> None:
-    wanted = {"test", "coverage", "pyright", "site", "live", "uvloop", "stories", "fences", "metrics", "cli", "serve", "page", "guests"}
-    wanted |= {"dates", "extras", "bench", "compat", "foreign", "clients", "release-check", "upgrade", "conformance"}
+    wanted = {"lint", "types", "test", "coverage", "pyright", "site", "live", "uvloop", "stories", "fences", "metrics"}
+    wanted |= {"cli", "serve", "page", "guests", "dates", "extras", "bench", "compat", "foreign", "clients"}
+    wanted |= {"release-check", "upgrade", "conformance"}
     assert wanted | {"model", "spec", "sim", "nemesis", "mutants"} == set(stages())
 
 

@@ -319,10 +319,8 @@ def test_an_impure_import_is_complained_about(place: str, module: str) -> None:
 def loaded_by(statement: str, source: Path) -> set[str]:
     """Which modules a statement loads in a fresh interpreter, beyond what that has loaded for itself."""
     script = f"import sys; before = set(sys.modules); sys.path.insert(0, {str(source)!r}); {statement}; print(*(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    # If the test fails, this tells why: a line of the log, for instance.
-    print(done.stderr)
-    return set(done.stdout.split())
+    # What it logs, pytest shows.
+    return set(subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True).stdout.split())
 
 
 def too_narrow(project: Mapping[str, Any]) -> list[str]:
@@ -375,13 +373,13 @@ def test_one_more_module_of_ours_is_noticed(more: str) -> None:
     assert len(ours(loaded_by(f"import holdfast, {more}", PACKAGE.parent))) > MOST_OF_OURS
 
 
-# Nobody else uses these nodes, and they have ten seconds to answer. A warning, or a node that is late on a busy machine, is
-# told of in the log, which loads `logging`.
+# Nodes have ten seconds to answer: one that is late on a busy machine is told of in the log, which loads `logging`.
 A_CLIENT = "import holdfast; locks = holdfast.Holdfast(*{urls}, fresh={fresh}, node_timeout=10, ttl=30)"
 A_LOCK = f"{A_CLIENT}; locks.lock('a').acquire().release(); locks.close()"
 
 
 def test_nothing_slow_is_on_the_way_to_a_lock() -> None:
+    # Servers of its own: what other tests have left in theirs may be warned of.
     with Nodes(3) as nodes:
         loaded = loaded_by(A_LOCK.format(urls=nodes.urls, fresh=set(nodes.run_ids)), PACKAGE.parent)
     assert sorted(loaded & HEAVY) == []
