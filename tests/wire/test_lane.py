@@ -358,12 +358,12 @@ def test_a_name_for_operators_may_be_refused() -> None:
     assert (lane.bad, lane.line) == (None, Line.GUARDED)
 
 
-PLAIN = "if it speaks TLS on this port, write rediss://; if it is a proxy (twemproxy), name the server itself"
+NO_TLS = "if it speaks TLS on this port, write rediss://; if it is a proxy (twemproxy), name the server itself"
 MUTE = {  # how the connection ended before the node said anything, and what is said of it
     "reset": (
         "redis://h",
         ConnectionResetError("reset"),
-        "reset, before it said a word: " + PLAIN,
+        "reset, before it said a word: " + NO_TLS,
     ),
     "closed": ("rediss://h", ConnectionError("closed"), "closed, before it said a word: it may want a certificate of ours (ssl_certfile)"),
     "silent": ("redis://h", TimeoutError("silent"), "silent"),
@@ -1078,7 +1078,7 @@ def test_nothing_but_the_greeting_is_said_before_the_guard_is_over() -> None:
     lane.say(Asked(b"dialling"))
     lane.connected(0.0)
     lane.say(Asked(b"greeting", again=True))
-    assert lane.take() == b"".join(command(*words) for words in PLAIN)
+    assert lane.take() == b"".join(command(*words) for words in NO_TLS)
     lane.received(Server({"uptime_in_seconds": 2}).greets(), 0.0)
     lane.say(Asked(b"guarded"))
     lane.say(Asked(b"a release", again=True))
