@@ -1078,7 +1078,7 @@ def test_nothing_but_the_greeting_is_said_before_the_guard_is_over() -> None:
     lane.say(Asked(b"dialling"))
     lane.connected(0.0)
     lane.say(Asked(b"greeting", again=True))
-    assert lane.take() == b"".join(command(*words) for words in NO_TLS)
+    assert lane.take() == b"".join(command(*words) for words in PLAIN)
     lane.received(Server({"uptime_in_seconds": 2}).greets(), 0.0)
     lane.say(Asked(b"guarded"))
     lane.say(Asked(b"a release", again=True))
