@@ -7,10 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
+from serve.serving import gateway_app
 
+from holdfast.aio import Holdfast
 from holdfast.serve import models
-from holdfast.serve.asking import Client, Direct, Host
+from holdfast.serve.asking import Client, Host
+from holdfast.serve.direct import Direct
 
 # What clients send for a body, good and bad.
 BODIES: dict[str, bytes] = {
@@ -58,8 +61,12 @@ async def test_a_direct_route_that_is_less_strict_is_noticed(client: httpx.Async
     assert await differs(client, BODIES["text for a number"])
 
 
+async def nothing(*asked: Any) -> None:
+    """Serve nothing."""
+
+
 def test_a_route_that_asks_for_more_is_refused_when_it_is_made() -> None:
-    routes = APIRouter(route_class=Direct)
+    routes = APIRouter()
 
     async def ask(gateway: Host, client: Client, color: str) -> None:
         """Ask for what may be a query, which is known, and for a body, which is not."""
@@ -68,5 +75,18 @@ def test_a_route_that_asks_for_more_is_refused_when_it_is_made() -> None:
         """Ask for a body of another name."""
 
     routes.get("/known")(ask)
+    Direct(nothing, routes.routes, {})
+    routes.post("/more")(ask_more)
     with pytest.raises(TypeError, match="/more asks for paint, which a direct route does not know"):
-        routes.post("/more")(ask_more)
+        Direct(nothing, routes.routes, {})
+
+
+async def test_a_gateway_below_another_application_is_resolved_by_fastapi(locks: Holdfast) -> None:
+    above = FastAPI()
+    above.mount("/locks", gateway_app(locks))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(above), base_url="http://localhost:7420") as client:
+        lease, body = "/locks/v1/leases/a-lease-below-another", {"names": ["asking:below"]}
+        assert (await client.put(lease, json=body)).status_code == 201
+        assert (await client.post(f"{lease}/keepalive", json={})).json()["state"] == "held"
+        assert (await client.put(lease, json={"names": []})).status_code == 422
+        assert (await client.delete(lease)).status_code == 200

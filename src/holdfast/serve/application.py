@@ -18,6 +18,7 @@ from ..aio import Holdfast
 from ..errors import HoldfastError, readable
 from ..version import VERSION
 from . import doing, electing, health, leasing, live, looking, rating
+from .direct import Direct, Failed
 from .gate import Gate
 from .gateway import Gateway
 from .options import Options, options_of
@@ -57,13 +58,13 @@ def app(locks: Holdfast, **options: Any) -> FastAPI:
         application.include_router(routes)
     if gateway.options.page:
         application.state.watcher = live.attach(application, gateway)
-    # Each handler takes one kind of exceptions, which Starlette's types do not tell.
-    application.add_exception_handler(Problem, _problem)
-    application.add_exception_handler(HoldfastError, _error)
-    application.add_exception_handler(Elsewhere, _elsewhere)
-    application.add_exception_handler(RequestValidationError, _invalid)
-    application.add_exception_handler(HTTPException, _other)
-    application.add_exception_handler(Exception, _fault)
+    failed: dict[type[Exception], Failed] = {Problem: _problem, HoldfastError: _error, Elsewhere: _elsewhere}
+    rest: dict[type[Exception], Failed] = {RequestValidationError: _invalid, HTTPException: _other, Exception: _fault}
+    for kind, handler in {**failed, **rest}.items():
+        application.add_exception_handler(kind, handler)
+    # The last one is the first that a request comes to.
+    if not gateway.options.page_only:
+        application.add_middleware(Direct, routes=leasing.routes.routes, failed=failed)
     application.add_middleware(Gate, gateway=gateway)
     return application
 

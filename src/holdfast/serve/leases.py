@@ -213,7 +213,9 @@ class Hold:
         Raises:
             Problem: It is over; or not confirmed, so that it lasts as long as before.
         """
-        self.refuse_if_over()
+        if self.state == "over":
+            self.refuse_if_over()
+        # Whether it is lost by now is what the lease itself looks at first.
         if self.lease is None or self.state == "waiting":
             return
         try:
@@ -223,6 +225,8 @@ class Hold:
             said = problem_of(error)
             raise Problem("in-doubt", said.detail, after=1.0, valid_ms=self.valid_ms, **said.facts) from None
         except ConfigError as error:
+            # A client has to know first that its lease is lost.
+            self.refuse_if_over()
             raise Problem("invalid", error.message, errors=[{"pointer": "/ttl_ms", "detail": error.message}]) from None
         except HoldfastError as error:
             # Released or lost meanwhile. If it is lost, `check` knows why.

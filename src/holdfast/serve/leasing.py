@@ -9,6 +9,7 @@ import asyncio
 import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -18,7 +19,7 @@ from ..base.lease import LeaseState
 from ..errors import HoldfastError
 from ..fencing.http import FENCING_TOKEN, header_of
 from . import models
-from .asking import Client, Direct, Host
+from .asking import Client, Host
 from .forwarding import HOP, left
 from .gateway import Gateway
 from .identity import Identity
@@ -29,7 +30,7 @@ from .problems import Elsewhere, Problem, milliseconds
 from .streams import Event, stream
 from .validity import keepalive_ms, parsed
 
-routes = APIRouter(prefix="/v1", responses=models.PROBLEMS, route_class=Direct)
+routes = APIRouter(prefix="/v1", responses=models.PROBLEMS)
 
 # Seconds for which an answer to a waiter looks for who is before it.
 LONGEST_LOOK = 1.0
@@ -133,16 +134,18 @@ def held(hold: Hold) -> Held:
     """Return what is said of a lease that is held. `valid_ms` is as of now."""
     lease = hold.lease
     assert lease is not None
-    fences = lease.fences
+    fences, tokens = lease.fences, lease.tokens
+    # Several names have several fences, and no client should take one of them for that of all.
+    alone = len(fences) == 1
     return Held(
         id=hold.id,
         state="held",
         names=list(hold.wanted.names),
         kind=hold.wanted.kind,
-        fence=lease.fence if len(fences) == 1 else None,
+        fence=next(iter(fences.values())) if alone else None,
         fences=fences,
         slots=list(lease.slots),
-        token=lease.token if len(fences) == 1 else None,
+        token=next(iter(tokens.values())) if alone else None,
         valid_ms=hold.valid_ms,
         ttl_ms=milliseconds(hold.wanted.ttl),
         keepalive_ms=keepalive_ms(milliseconds(hold.wanted.ttl)),
@@ -179,13 +182,19 @@ async def waits(gateway: Gateway, hold: Hold) -> Waits:
 def said(request: Request, answer: BaseModel, status: int = 200) -> Response:
     """Answer in JSON, or in lines for a shell if the client prefers text."""
     headers = {"cache-control": "no-store"}
-    fences = header_of(answer.fences) if isinstance(answer, Held) and answer.fences else ""
+    fences = _header_of(tuple(answer.fences.items())) if isinstance(answer, Held) and answer.fences else ""
     if fences:
         headers[FENCING_TOKEN] = fences
     if prefers_text(request):
         facts = answer.model_dump() | ({"fencing_token": fences} if fences else {})
         return Response(lines(facts), status, headers, "text/plain; charset=utf-8")
     return Response(answer.model_dump_json(), status, headers, "application/json")
+
+
+@lru_cache(maxsize=4096)
+def _header_of(fences: tuple[tuple[str, int], ...]) -> str:
+    # A client asks again and again for the same lease, whose fences stay the same.
+    return header_of(dict(fences))
 
 
 def prefers_text(request: Request) -> bool:
