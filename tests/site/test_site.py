@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +17,9 @@ import pytest
 from holdfast import errors
 
 FOLDER = Path(__file__).parents[2] / "docs/site"
+LISTED = FOLDER.parent / "links.txt"
+# A link in Markdown that leads to another host: not to this machine, and not to the repository, which has no address yet.
+OUTWARD = re.compile(r"(?:\]\(|^\[[^\]]+\]: |<)(https?://(?!127\.|localhost|github\.com/OWNER/)[^\s)>]+)", re.MULTILINE)
 LLMS = "- [A](index.html)\n- [B](part/b.html)\n"
 INDEX = '<h2 id="one">One</h2><a href="part/b.html#two">b</a><img src="a.svg" alt="a picture"><a href="https://e.f/">e</a>'
 OTHER = '<h2 id="two">Two</h2><a href="../index.html#one">a</a><a href="#two">here</a>'
@@ -87,6 +92,22 @@ def test_what_has_no_docstring_is_found(build: ModuleType, monkeypatch: pytest.M
     monkeypatch.setattr(holdfast.Lease, "unsaid", property(lambda self: None), raising=False)
     kinds = ("Leadership", "Lease")  # the one has all that the other has
     assert build.undocumented(holdfast) == [f"holdfast.{kind}.{name}" for kind in kinds for name in ("forgotten", "unsaid")]
+
+
+def outward(texts: Iterable[str]) -> list[str]:
+    """The links to other places, each once."""
+    return sorted({link for text in texts for link in OUTWARD.findall(text)})
+
+
+def test_links_to_other_places_are_listed(build: ModuleType) -> None:
+    """A job asks each of them once a night, and may fail: no test here depends on another host."""
+    pages = [build.ROOT / "README.md", *sorted(FOLDER.parent.glob("**/*.md"))]
+    assert outward(page.read_text() for page in pages) == LISTED.read_text().splitlines()
+
+
+def test_a_link_that_is_not_listed_is_found() -> None:
+    text = "[a](https://a.example/x) <https://b.example> [here](http://127.0.0.1/) [c]: https://c.example\n[d]: https://d.example\n"
+    assert outward([text, text]) == ["https://a.example/x", "https://b.example", "https://d.example"]
 
 
 def test_every_page_is_in_the_navigation_once(build: ModuleType) -> None:
