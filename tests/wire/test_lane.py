@@ -358,12 +358,12 @@ def test_a_name_for_operators_may_be_refused() -> None:
     assert (lane.bad, lane.line) == (None, Line.GUARDED)
 
 
-NO_TLS = "if it speaks TLS on this port, write rediss://; if it is a proxy (twemproxy), name the server itself"
+UNSEALED = "if it speaks TLS on this port, write rediss://; if it is a proxy (twemproxy), name the server itself"
 MUTE = {  # how the connection ended before the node said anything, and what is said of it
     "reset": (
         "redis://h",
         ConnectionResetError("reset"),
-        "reset, before it said a word: " + NO_TLS,
+        "reset, before it said a word: " + UNSEALED,
     ),
     "closed": ("rediss://h", ConnectionError("closed"), "closed, before it said a word: it may want a certificate of ours (ssl_certfile)"),
     "silent": ("redis://h", TimeoutError("silent"), "silent"),
