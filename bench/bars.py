@@ -259,5 +259,6 @@ def _rest() -> list[Bar]:
 
 
 ALL = (
-    *_pair(), *_delayed(), *_telling(), *_primitives(), *_many(), *_threads(), *_handover(), *_faults(), *_held(), *_leases(), *_clients(), *_rest(),
+    *_pair(), *_delayed(), *_telling(), *_primitives(), *_many(), *_threads(), *_handover(), *_faults(), *_held(), *_leases(), *_clients(),
+    *_rest(),
 )  # fmt: skip

@@ -303,9 +303,32 @@ MULTITUDE = Scenario(
     "clients",
     "Many clients in one process: what each costs, and all of them connecting at once on one core",
     (
-        Case("300 clients, 5 nodes", "multitude", named("holdfast asyncio", "holdfast uvloop"), 5, 0, "split", {"clients": 300, "storm": 0}, patience=120),
+        Case(
+            "300 clients, 5 nodes",
+            "multitude",
+            named("holdfast asyncio", "holdfast uvloop"),
+            pin="split",
+            parameters={"clients": 300, "storm": 0},
+            patience=120,
+            figures=(("memory", "KB a client"),),
+        ),
         # (Three nodes, because a process may have 20,000 connections.)
-        Case("4,000 clients, 3 nodes", "multitude", named("holdfast asyncio"), 3, 0, "split", {"clients": 4000, "storm": 1}, patience=1200),
+        Case(
+            "4,000 clients, 3 nodes",
+            "multitude",
+            named("holdfast asyncio"),
+            3,
+            pin="split",
+            parameters={"clients": 4000, "storm": 1},
+            patience=1200,
+            figures=(
+                ("connections", "connections a node"),
+                ("first", "all connected after, s"),
+                ("again", "again after, s"),
+                ("needed", "needed, s"),
+                ("late", "later, s"),
+            ),
+        ),
     ),
     rounds=3,
 )

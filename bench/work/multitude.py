@@ -45,7 +45,7 @@ def memory() -> int:
 async def tasks(make: type[Any], parameters: dict[str, Any]) -> dict[str, Any]:
     """`clients`: how many; `storm`: do they come at once?"""
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     nodes = [Wire(it) for it in parameters["urls"]]
     for it in nodes:
@@ -67,7 +67,7 @@ async def tasks(make: type[Any], parameters: dict[str, Any]) -> dict[str, Any]:
     again, back = await _cut(made, nodes)
     lanes = len(made) * len(nodes)
     connections = max(came / (lanes - HAND * len(nodes)), back / lanes)
-    late = max(first, again) - needed
+    late = max(0.0, first - needed, again - needed)
     return {"connections": connections, "late": late, "first": first, "again": again, "needed": needed, "count": len(made)}
 
 

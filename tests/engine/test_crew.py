@@ -231,6 +231,38 @@ def test_only_a_tick_finds_a_node_late() -> None:
     assert crew.cut() == [0, 1, 2]
 
 
+def test_a_driver_that_was_busy_ends_the_leases_that_have_run_out_and_no_others() -> None:
+    """No answer that lies unread can save them; whatever else is due waits until all is read."""
+    world = World().connect()
+    short, long, other = world.claim("a", ttl=3.0), world.claim("b", ttl=9.0), world.want("c", "d", ttl=3.0)
+    world.run(0.5)
+    busy(world, b"e")
+    waiting = world.claim("e", deadline=world.now + 1.0)
+    world.run(0.2)
+    for node in world.nodes:
+        node.mute = True
+    world.run(0.5)
+    round_ = world.consult(0, 1, 2)
+    world.crew.ready()
+    first = min(it.until for it in (short, *other.claims))
+    assert world.crew.next_wake() < first - 0.001, "renewals are due"
+    world.crew.lapse(first - 0.001)
+    assert world.crew.ready().idle
+    assert {it.state for it in (short, long, *other.claims)} == {State.HELD}
+    world.crew.lapse(max(it.until for it in (short, *other.claims)))
+    assert [it.state for it in (short, long, *other.claims)] == [State.LOST, State.HELD, State.LOST, State.LOST]
+    assert waiting.state is State.WAITING and not round_.over
+    ready = world.crew.ready()
+    assert set(ready.settled) == {short, other}
+
+
+@pytest.mark.parametrize("text", ["isinstance(timed, Claim) and ", "timed.state is State.HELD and ", "now >= timed.until and "])
+def test_what_a_busy_driver_may_not_end_is_noticed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.method(monkeypatch, Crew, "lapse", text, "")
+    with pytest.raises((AssertionError, AttributeError)):
+        test_a_driver_that_was_busy_ends_the_leases_that_have_run_out_and_no_others()
+
+
 def test_silence_that_may_have_been_the_drivers_is_excused() -> None:
     world = World(node_timeout=0.75).connect()
     for node in world.nodes[:2]:

@@ -359,7 +359,7 @@ CONVERSATIONS = {
         {"kind": "granted now", "above": 1},
     ),
     "a clock that was read late counts": Conversation(
-        patched(Lane, "_greeted", "if now - sent > self.manners.prompt:", "if False:"),
+        patched(Lane, "_told_first_time", "if now - sent > self.manners.prompt:", "if False:"),
         test_crew.test_an_answer_that_lay_unread_makes_no_clock_right,
         {"late": 25.0, "off": -12.5},
     ),

@@ -648,12 +648,7 @@ class Driver:
         Then leases may have run out, and no answer that lies unread can save them: tell at once.
         """
         if now > due + LATE:
-            self._do(self._lapse, now)
-
-    def _lapse(self, now: float) -> None:
-        for claim in [it for want in self._leases for it in want.claims]:
-            if claim.state is State.HELD and now >= claim.until and claim.tick(now):
-                self.crew.act(claim, now)
+            self._do(self.crew.lapse, now)
 
     # ------------------------------------------------ what the crew wants done
 

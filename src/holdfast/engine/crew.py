@@ -772,6 +772,12 @@ class Crew:
                 timed.tick(now)
             self._follow(timed, now)
 
+    def lapse(self, now: float) -> None:
+        """End the leases that have run out by now: no answer that lies unread can save them."""
+        for timed in self._timers.overdue(now):
+            if isinstance(timed, Claim) and timed.state is State.HELD and now >= timed.until and timed.tick(now):
+                self.act(timed, now)
+
     def excuse(self, now: float, lag: float) -> None:
         """Note that the driver was busy for `lag` seconds: no node's silence counts until now."""
         for lane in self.lanes:

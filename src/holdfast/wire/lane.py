@@ -621,20 +621,7 @@ class Lane(Generic[Q]):
         elif word == "INFO" and isinstance(reply, bytes | str):
             self._informed(reply if isinstance(reply, str) else reply.decode("utf-8", "replace"))
         elif word == "TIME":
-            time = _time(reply)
-            if time is None:
-                self.bad = ConnectionError(f"it tells no time: {readable(repr(reply))}")
-                return
-            if now - sent > self.manners.prompt:
-                # Our own side was late, and no measure is better than this one.
-                self._greet(now, "TIME", b"TIME")
-                self.wake = now + self.manners.timeout
-                return
-            self.ahead = time - (sent + now) / 2
-            self.blur = (now - sent) / 2
-            self.measured = now
-            self.trip = now - sent
-            self._introduced(now)
+            self._told_first_time(sent, reply, now)
         elif word in ASIDE:
             if word == "REIGN":
                 self._noted = reply
@@ -651,6 +638,23 @@ class Lane(Generic[Q]):
                 self.wake = inf
                 self._excused = now
                 self._repeat(now)
+
+    def _told_first_time(self, sent: float, reply: object, now: float) -> None:
+        """The greeting's last answer: what the node's clock says (rule F4)."""
+        time = _time(reply)
+        if time is None:
+            self.bad = ConnectionError(f"it tells no time: {readable(repr(reply))}")
+            return
+        if now - sent > self.manners.prompt:
+            # Our own side was late. The node's clock may be off by half of that.
+            self._greet(now, "TIME", b"TIME")
+            self.wake = now + self.manners.timeout
+            return
+        self.ahead = time - (sent + now) / 2
+        self.blur = (now - sent) / 2
+        self.measured = now
+        self.trip = now - sent
+        self._introduced(now)
 
     def _informed(self, text: str) -> None:
         """Keep what one section of INFO says."""

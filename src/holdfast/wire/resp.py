@@ -22,7 +22,11 @@ MOST = 1 << 20  # items of one list, map or set
 KEPT = 1024
 # Bytes of a line that its header needs.
 HEAD = 32
-_COUNT = re.compile(rb"-?[0-9]{1,20}")
+# How strings begin, lists, and among these the ones that count pairs.
+STRINGS = frozenset((b"$", b"=", b"!"))
+PAIRS = frozenset((b"%", b"|"))
+HEADERS = STRINGS | PAIRS | {b"*", b"~", b">"}
+_counts = re.compile(rb"-?[0-9]{1,20}\r*").fullmatch
 # What a node says to a holder. No header in it can be large, and every reply is complete.
 usual = re.compile(rb"(?:\$16\r\n[0-9]{16}\r\n|:-?[0-9]{1,19}\r\n|\+OK\r\n|_\r\n)+").fullmatch
 
@@ -62,7 +66,7 @@ class Reader:
         self.feed = parser.feed
         # The next reply, or MORE.
         self.gets = parser.gets
-        # Has it been given so many bytes at once that another one is to take its place?
+        # Has it needed so much room that another one is to take its place?
         self._large = False
 
     def check(self, data: bytes) -> None:
@@ -83,44 +87,48 @@ class Reader:
             raise Malformed(f"a reply of more than {LONGEST} bytes")
         self._large = self._large or self.unfinished > KEPT
         at = 0
+        size = len(data)
         if self._carriage and data[:1] == b"\n":
             at = 1
-            self._ended(self._head, len(data) - at)
-        while at < len(data):
+            self._ended(self._head, size - at)
+        while at < size:
             if self._skip:
-                step = min(self._skip, len(data) - at)
+                step = min(self._skip, size - at)
                 at += step
                 self._skip -= step
                 if not self._skip and not self._items:
-                    self.unfinished = len(data) - at
+                    self.unfinished = size - at
                 continue
             end = data.find(b"\r\n", at)
-            head = self._head + data[at : min(at + HEAD, len(data) if end < 0 else end)]
+            head = data[at : min(at + HEAD, size if end < 0 else end)]
+            if self._head:
+                head = self._head + head
             if end < 0:
                 self._head = head[:HEAD]
                 self._carriage = data[-1:] == b"\r"
                 break
             at = end + 2
-            self._ended(head, len(data) - at)
+            self._ended(head, size - at)
 
     def _ended(self, head: bytes, rest: int) -> None:
-        """A line is complete, and so many bytes are left. What follows it, if it is a header?"""
+        """A line is complete, and `rest` bytes are left. What follows it, if it is a header?"""
         self._head = b""
         self._carriage = False
         # The line is the value that was to come, or the first line of a reply.
-        self._items = max(0, self._items - 1)
+        items = self._items - 1 if self._items else 0
         kind = head[:1]
-        if kind in b"$=!*~>%|" and _COUNT.fullmatch(head.rstrip(b"\r"), 1):
+        if kind in HEADERS and _counts(head, 1):
             count = int(head[1:])
-            if kind in b"$=!":
+            if kind in STRINGS:
                 if count > LONGEST:
                     raise Malformed(f"a string of {count} bytes")
                 self._skip = count + 2 if count >= 0 else 0
             elif count > MOST:
                 raise Malformed(f"a list of {count} items")
-            else:
-                self._items += max(0, count) * (2 if kind in b"%|" else 1)
-        if not self._items and not self._skip:
+            elif count > 0:
+                items += count * 2 if kind in PAIRS else count
+        self._items = items
+        if not items and not self._skip:
             self.unfinished = rest
 
 
