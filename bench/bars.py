@@ -232,6 +232,16 @@ def _leases() -> list[Bar]:
     ]
 
 
+def _clients() -> list[Bar]:
+    few, many = "300 clients, 5 nodes", "4,000 clients, 3 nodes"
+    return [
+        Bar("clients", "asyncio: KB of a client", _plain(few, "holdfast asyncio", "memory"), 80.0),
+        Bar("clients", "uvloop: KB of a client", _plain(few, "holdfast uvloop", "memory"), 80.0),
+        Bar("clients", "4,000 at once: connections for each client and node", _plain(many, "holdfast asyncio", "connections"), 1.5),
+        Bar("clients", "4,000 at once: seconds later than one after the other", _plain(many, "holdfast asyncio", "late"), 10.0),
+    ]
+
+
 def _rest() -> list[Bar]:
     return [
         Bar("start", "import holdfast / import redis", _over("import", "import holdfast", "import redis"), 0.5),
@@ -249,5 +259,6 @@ def _rest() -> list[Bar]:
 
 
 ALL = (
-    *_pair(), *_delayed(), *_telling(), *_primitives(), *_many(), *_threads(), *_handover(), *_faults(), *_held(), *_leases(), *_rest(),
+    *_pair(), *_delayed(), *_telling(), *_primitives(), *_many(), *_threads(), *_handover(), *_faults(), *_held(), *_leases(), *_clients(),
+    *_rest(),
 )  # fmt: skip

@@ -50,6 +50,9 @@ def jobs() -> list[tuple[Case, Contender]]:
     found += [(replace(held, watch=watching.counted(0.2, steps=2), parameters={"leases": 20}), it) for it in held.contenders]
     beside = scenarios.LEASES.cases[-1]
     found += [(replace(beside, parameters={"leases": 20, "measured": 0.2}), it) for it in beside.contenders]
+    few, many = scenarios.MULTITUDE.cases
+    found += [(replace(few, parameters={"clients": 20, "storm": 0}), it) for it in few.contenders]
+    found += [(replace(many, parameters={"clients": 100, "storm": 1}), it) for it in many.contenders]
     waiting = scenarios.HANDOVER.cases[-1]
     found += [(replace(waiting, watch=watching.counted(0.2), parameters={"waiters": 4}), it) for it in waiting.contenders[:2]]
     return [*found, *_grown()]
@@ -74,6 +77,7 @@ def complaint(case: Case, row: Row) -> str | None:
     if "error" in row:
         return str(row["error"])
     others = {"held": "cpu", "waiting": "commands", "primitives": "rate", "persistence": "once_always", "handshake": "cpu"}
+    others["multitude"] = "connections" if case.parameters.get("storm") else "memory"
     wanted = others.get(case.work, "p50")
     if not row.get(wanted, -1.0) >= 0.0 or (wanted == "p50" and not row["p50"] > 0.0):
         return f"{wanted} is {row.get(wanted)}"

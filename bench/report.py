@@ -56,6 +56,7 @@ FIGURES = {  # what is shown of a work's figures: name, heading
     "start": (("p50", "ms"), ("memory", "MiB")),
     "servertime": (("p50", "µs a call"),),
     "handshake": (("cpu", "CPU of the node, µs"), ("bytes", "bytes to the node"), ("memory", "KB of the node, just after")),
+    "multitude": (("memory", "KB a client"), ("connections", "connections a node")),
     "beside": (("p50", "acquire, µs"), ("p99", "p99"), ("longest", "longest"), ("lag", "lag, µs")),
 }  # fmt: skip
 KINDS = {it.name: it.kind for it in IMPORTS} | {name: it.kind for name, it in BY_NAME.items()}

@@ -299,16 +299,50 @@ HANDSHAKE = Scenario(
     ),
 )
 
+MULTITUDE = Scenario(
+    "clients",
+    "Many clients in one process: what each costs, and all of them connecting at once on one core",
+    (
+        Case(
+            "300 clients, 5 nodes",
+            "multitude",
+            named("holdfast asyncio", "holdfast uvloop"),
+            pin="split",
+            parameters={"clients": 300, "storm": 0},
+            patience=120,
+            figures=(("memory", "KB a client"),),
+        ),
+        # (Three nodes, because a process may have 20,000 connections.)
+        Case(
+            "4,000 clients, 3 nodes",
+            "multitude",
+            named("holdfast asyncio"),
+            3,
+            pin="split",
+            parameters={"clients": 4000, "storm": 1},
+            patience=1200,
+            figures=(
+                ("connections", "connections a node"),
+                ("first", "all connected after, s"),
+                ("again", "again after, s"),
+                ("needed", "needed, s"),
+                ("late", "later, s"),
+            ),
+        ),
+    ),
+    rounds=3,
+)
+
 GROWTH = tuple(Scenario(it.scenario, it.title, it.cases(), rounds=1 if it.name == "names" else 3) for it in growth.AXES.values())
 
 _EACH = (
-    PAIR, DELAYED, PRIMITIVES, PERSISTENCE, MANY, TELLING, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER, HANDSHAKE, LEASES,
+    PAIR, DELAYED, PRIMITIVES, PERSISTENCE, MANY, TELLING, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER, HANDSHAKE, LEASES, MULTITUDE,
 )  # fmt: skip
 ALL = {it.name: it for it in (*_EACH, *GROWTH)}
 
 
 # Works that no delay on the way changes.
-_ALIKE = ("start", "servertime", "beside", "handshake")
+_ALIKE = ("start", "servertime", "beside", "handshake", "multitude")
 
 
 def delayed(scenario: Scenario, delay: float) -> Scenario:

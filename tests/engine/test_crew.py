@@ -34,7 +34,7 @@ from holdfast.recipes.readwrite import WRITER, ReadWrite
 from holdfast.recipes.semaphore import Slots
 from holdfast.scripts import GCRA, PERMITS, RW_RELEASE, RW_REQUEST, WINDOW, Script
 from holdfast.wire.address import parse
-from holdfast.wire.lane import Lane
+from holdfast.wire.lane import Lane, Line
 from holdfast.wire.resp import pack
 
 
@@ -231,13 +231,45 @@ def test_only_a_tick_finds_a_node_late() -> None:
     assert crew.cut() == [0, 1, 2]
 
 
+def test_a_driver_that_was_busy_ends_the_leases_that_have_run_out_and_no_others() -> None:
+    """No answer that lies unread can save them; whatever else is due waits until all is read."""
+    world = World().connect()
+    short, long, other = world.claim("a", ttl=3.0), world.claim("b", ttl=9.0), world.want("c", "d", ttl=3.0)
+    world.run(0.5)
+    busy(world, b"e")
+    waiting = world.claim("e", deadline=world.now + 1.0)
+    world.run(0.2)
+    for node in world.nodes:
+        node.mute = True
+    world.run(0.5)
+    round_ = world.consult(0, 1, 2)
+    world.crew.ready()
+    first = min(it.until for it in (short, *other.claims))
+    assert world.crew.next_wake() < first - 0.001, "renewals are due"
+    world.crew.lapse(first - 0.001)
+    assert world.crew.ready().idle
+    assert {it.state for it in (short, long, *other.claims)} == {State.HELD}
+    world.crew.lapse(max(it.until for it in (short, *other.claims)))
+    assert [it.state for it in (short, long, *other.claims)] == [State.LOST, State.HELD, State.LOST, State.LOST]
+    assert waiting.state is State.WAITING and not round_.over
+    ready = world.crew.ready()
+    assert set(ready.settled) == {short, other}
+
+
+@pytest.mark.parametrize("text", ["isinstance(timed, Claim) and ", "timed.state is State.HELD and ", "now >= timed.until and "])
+def test_what_a_busy_driver_may_not_end_is_noticed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.method(monkeypatch, Crew, "lapse", text, "")
+    with pytest.raises((AssertionError, AttributeError)):
+        test_a_driver_that_was_busy_ends_the_leases_that_have_run_out_and_no_others()
+
+
 def test_silence_that_may_have_been_the_drivers_is_excused() -> None:
     world = World(node_timeout=0.75).connect()
     for node in world.nodes[:2]:
         node.mute = True
     world.claim()
     world.run(0.5)
-    world.crew.excuse(world.now)
+    world.crew.excuse(world.now, 0.5)
     world.run(0.75 - TRIP)
     assert lines(world) == ["up"] * 3
     world.run(TRIP)
@@ -1461,6 +1493,36 @@ def test_a_clock_that_is_off_by_little_is_no_danger(off: float) -> None:
     world.nodes[0].ahead = off
     world.run(1.0)
     assert warnings(world) == []
+
+
+def greeted_late(off: float, late: float) -> World:
+    """Three nodes, of which one has another clock, have answered the greeting, and the answers lie unread for so many seconds."""
+    world = World(3)
+    world.nodes[0].ahead = off
+    world.run(2.5 * TRIP)
+    assert {lane.line for lane in world.crew.lanes} == {Line.GREETING}
+    world.now += late
+    world.crew.excuse(world.now, late)
+    world.run(1.0)
+    return world
+
+
+@pytest.mark.parametrize("late", [1.0, 7.0, 18.0, 60.0])
+def test_an_answer_that_lay_unread_makes_no_clock_wrong(late: float) -> None:
+    """A client on a busy core reads what nodes said seconds ago."""
+    world = greeted_late(0.0, late)
+    assert lines(world) == ["up"] * 3
+    assert warnings(world) == []
+    assert all(node.connection == 1 for node in world.nodes)
+
+
+@pytest.mark.parametrize("off", [-12.5, 12.5])
+@pytest.mark.parametrize("late", [1.0, 7.0, 18.0, 25.0, 60.0])
+def test_an_answer_that_lay_unread_makes_no_clock_right(late: float, off: float) -> None:
+    """In the middle between asking and reading, the node's clock was where ours was. Rule F4."""
+    world = greeted_late(off, late)
+    assert lines(world) == ["down", "up", "up"]
+    assert "not used: its clock is" in str(world.crew.status(world.now)[0].cause)
 
 
 @pytest.mark.parametrize("late", [-9.0, 9.0])
@@ -3276,7 +3338,7 @@ def test_the_driver_may_ask_for_patience_with_what_it_could_not_send() -> None:
     world.nodes[1].mute = True
     world.claim()
     world.run(0.5)
-    world.crew.excuse(world.now)
+    world.crew.excuse(world.now, 0.5)
     world.run(world.crew.reach.patience - 0.1)
     assert lines(world) == ["up"] * 3
     world.run(0.2)
@@ -3399,7 +3461,7 @@ def test_whatever_fails_at_one_lane_is_that_nodes_failure_and_leases_survive(cal
         called.append(call)
         del world.crew.lanes[2].take  # (the method of the class again)
     world.run(2.0)
-    world.crew.excuse(world.now)
+    world.crew.excuse(world.now, 0.5)
     if not called or call == "explained":
         world.cut(2)
     world.run(2.0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from random import Random
 
 import pytest
+from proof import patches
 
 from holdfast.engine.timers import Timers
 
@@ -55,6 +57,70 @@ def test_what_was_left_for_later_is_due_since_the_last_look() -> None:
     assert list(timers.passed(9.0)) == []
     timers.looked(9.0)
     assert timers.due == inf
+
+
+class Counted(Sleeper):
+    """A sleeper that counts how often somebody looked whether it is armed."""
+
+    looks = 0
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "armed":
+            Counted.looks += 1
+        return super().__getattribute__(name)
+
+
+def test_those_whose_time_has_come_stay_armed_if_they_are_only_looked_at() -> None:
+    timers: Timers[Sleeper] = Timers()
+    sleepers = [Sleeper(float(it)) for it in Random(7).sample(range(100), 100)]
+    for it in sleepers:
+        timers.arm(it)
+    gone, sooner = (it for it in sleepers if it.wake in (3.0, 50.0))
+    timers.disarm(min(gone, sooner, key=lambda it: it.wake))
+    moved = max(gone, sooner, key=lambda it: it.wake)
+    moved.wake = 2.5
+    timers.arm(moved)
+    assert sorted(it.wake for it in timers.overdue(5.0)) == [0.0, 1.0, 2.0, 2.5, 4.0, 5.0]
+    assert timers.overdue(-1.0) == []
+    assert [it.wake for it in timers.passed(5.0)] == [0.0, 1.0, 2.0, 2.5, 4.0, 5.0]
+    assert timers.overdue(5.0) == []
+    assert len(timers.overdue(1e9)) == 93
+
+
+def looks_for_those_whose_time_has_come() -> None:
+    timers: Timers[Sleeper] = Timers()
+    for it in range(10_000):
+        timers.arm(Counted(float(it)))
+    Counted.looks = 0
+    assert len(timers.overdue(9.0)) == 10
+    assert Counted.looks <= 10
+
+
+def fails(test: Callable[[], None]) -> bool:
+    try:
+        test()
+    except AssertionError:
+        return True
+    return False
+
+
+def test_those_who_have_time_are_not_looked_at_however_many_they_are() -> None:
+    looks_for_those_whose_time_has_come()
+
+
+@pytest.mark.parametrize(
+    "text, other",
+    [
+        ("heap[place][0] <= now", "True"),
+        ("if due == timed.armed:", "if True:"),
+        ("(2 * place + 1, 2 * place + 2)", "(2 * place + 1,)"),
+    ],
+    ids=["all are looked at", "some who are gone", "half of the heap"],
+)
+def test_a_planted_fault_is_found(text: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.method(monkeypatch, Timers, "overdue", text, other)
+    seen = (test_those_whose_time_has_come_stay_armed_if_they_are_only_looked_at, looks_for_those_whose_time_has_come)
+    assert [it for it in seen if fails(it)]
 
 
 def test_whoever_wants_to_be_woken_sooner_is_and_only_once() -> None:

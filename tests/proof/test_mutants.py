@@ -358,6 +358,11 @@ CONVERSATIONS = {
         test_claim.test_a_fence_that_no_clock_allows_is_neither_counted_nor_written_back,
         {"kind": "granted now", "above": 1},
     ),
+    "a clock that was read late counts": Conversation(
+        patched(Lane, "_told_first_time", "if now - sent > self.manners.prompt:", "if False:"),
+        test_crew.test_an_answer_that_lay_unread_makes_no_clock_right,
+        {"late": 25.0, "off": -12.5},
+    ),
     "a ticket of a wrong clock is kept": Conversation(
         patched(Claim, "moved", "self.ticket += int(seconds * 1e6)", "pass"),
         test_claim.test_a_ticket_of_a_clock_that_was_wrong_is_given_up_for_one_of_the_right_clock,
@@ -632,6 +637,7 @@ ROWS = (
     ),
     Row("a holder never cedes", "S1", conversation=("a holder makes way",)),
     Row("a fence that no clock allows does not count", "S2", conversation=("any fence counts",)),
+    Row("a clock that was read late is asked for again", "S2", conversation=("a clock that was read late counts",)),
     Row("tickets of a wrong clock are replaced", "L3", conversation=("a ticket of a wrong clock is kept",)),
     Row("clients compare their `max_ttl`", "S1: guards of different length", conversation=("the census compares no max_ttl",)),
     Row(

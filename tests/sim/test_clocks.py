@@ -13,6 +13,7 @@ from holdfast.engine.crew import Crew
 from holdfast.errors import LockLost
 from holdfast.events import Warned
 from holdfast.testing.world import Violation
+from holdfast.wire.lane import Line
 
 Build = Callable[..., Any]  # a Town, of sim.conftest
 
@@ -106,3 +107,21 @@ def test_a_fence_of_a_node_whose_clock_is_far_ahead_is_not_written_back(town: Bu
     place.world.run(place.world.now + 1.0)
     assert lease.held and lease.votes == 2
     assert sum(isinstance(it, Warned) and "its fence of 'x' is" in it.warning for it in locks.driver.told) == 1
+
+
+@pytest.mark.parametrize("off", [0.0, -12.5, 12.5])
+@pytest.mark.parametrize("seconds", [1.0, 18.0, 25.0, 60.0])
+def test_a_process_that_is_stopped_while_it_connects_learns_each_clock_all_the_same(town: Build, seconds: float, off: float) -> None:
+    """It reads late what the nodes have said: that makes no clock wrong, and none right. Rule F4."""
+    place = town(3)
+    place.nodes[0].clock.step(off)
+    locks = Holdfast(place.world, place.nodes, place.laws)
+    place.world.spawn(locks.driver.ready(90.0), locks.driver)
+    lanes = locks.driver.crew.lanes
+    place.world.run(place.world.now + 5.0, lambda: all(it.line is Line.GREETING and not it.out for it in lanes))
+    assert {it.line for it in lanes} == {Line.GREETING}
+    locks.driver.stop(seconds)
+    place.world.run(place.world.now + seconds + 0.5)
+    assert [it.state for it in locks.nodes()] == ["down" if off else "up", "up", "up"]
+    assert ("its clock is" in str(locks.nodes()[0].cause)) is bool(off)
+    place.world.do(place.world.do(locks.lock("x").acquire()).release())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest import mock
 
+import hiredis
 import pytest
 from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 from proof import patches
 
+from holdfast.wire import resp
 from holdfast.wire.resp import MORE, Malformed, Push, Reader, Refusal, pack, reader, usual
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
@@ -76,9 +79,8 @@ def heard(data: bytes, size: int) -> list[object]:
         parser.check(piece)
         parser.feed(piece)
         while (reply := parser.gets()) is not MORE:
-            parser.unfinished = 0
             read.append(reply)
-    assert not parser.inside
+    assert not parser.unfinished
     return read
 
 
@@ -128,7 +130,7 @@ def test_as_much_as_a_node_may_say_is_not_refused() -> None:
     parser = reader()
     parser.check(b"*1048576\r\n")
     parser.check(b"$33554432\r\n")
-    assert parser.inside
+    assert parser.unfinished == 21
 
 
 @pytest.mark.parametrize("piece", [b"x" * (1 << 20), b"$1048560\r\n" + b"x" * 1048560 + b"\r\n"])
@@ -142,6 +144,84 @@ def test_a_reply_that_never_ends_is_refused(piece: bytes) -> None:
 
     with pytest.raises(Malformed, match="more than 33554432 bytes"):
         hears()
+
+
+# ------------------------------------------------ where a reply ends
+
+
+def _several(kind: bytes, items: list[bytes], each: int = 1) -> bytes:
+    return b"%b%d\r\n" % (kind, len(items) // each) + b"".join(items)
+
+
+PLAIN = st.one_of(
+    st.binary(max_size=40).map(lambda it: b"$%d\r\n%b\r\n" % (len(it), it)),
+    st.sampled_from([
+        b":1\r\n", b"+OK\r\n", b"+" + b"long " * 20 + b"\r\n", b"-ERR no\r\n", b"_\r\n", b"$-1\r\n", b"*-1\r\n", b"*0\r\n", b"%0\r\n",
+        b",1.5\r\n", b"#t\r\n", b"=7\r\ntxt:abc\r\n", b"(12345678901234567890\r\n",
+    ]),
+)  # fmt: skip
+REPLIES = st.recursive(
+    PLAIN,
+    lambda it: st.one_of(
+        st.lists(it, max_size=4).map(lambda items: _several(b"*", items)),
+        st.lists(it, max_size=3).map(lambda items: _several(b">", [b"+message\r\n", *items])),
+        st.lists(it, max_size=2).map(lambda items: _several(b"%", [b for item in items for b in (b"+key\r\n", item)], 2)),
+    ),
+    max_leaves=8,
+)
+
+
+def ends_are_known(replies: list[bytes], size: int, kept: int = 8) -> list[object]:
+    """The replies, cut anywhere, by a reader that changes its parser whenever it was given a few bytes."""
+    parser, read, given = reader(), list[object](), 0
+    with mock.patch.object(resp, "KEPT", kept):
+        for piece in pieces(b"".join(replies), size):
+            parser.check(piece)
+            parser.feed(piece)
+            given += len(piece)
+            while (reply := parser.gets()) is not MORE:
+                read.append(reply)
+            assert parser.unfinished == given - sum(map(len, replies[: len(read)]))
+    assert parser.unfinished == 0
+    return read
+
+
+@patient
+@given(st.lists(REPLIES, min_size=1, max_size=5), st.integers(min_value=1, max_value=50))
+def test_a_reader_knows_where_replies_end_and_loses_nothing_with_a_parser(replies: list[bytes], size: int) -> None:
+    """What one parser without checks makes of it is right."""
+    plain, right = hiredis.Reader(notEnoughData=MORE), list[object]()
+    plain.feed(b"".join(replies))
+    while (reply := plain.gets()) is not MORE:
+        right.append(reply)
+    assert repr(ends_are_known(replies, size)) == repr(right)
+
+
+def test_a_parser_is_kept_while_it_is_given_little() -> None:
+    parser = reader()
+    first = parser.gets
+    for _ in range(100):
+        parser.check(b"$1000\r\n" + b"x" * 1000 + b"\r\n")
+        assert parser.gets == first
+
+
+def test_a_parser_that_was_given_much_is_replaced_between_two_replies_and_not_before() -> None:
+    """hiredis never gives back what it needed for the answers to INFO, some kilobytes a connection."""
+    parser = reader()
+    first = parser.gets
+    for piece in (b"*2\r\n$2000\r\n", b"x" * 2000, b"\r\n"):
+        parser.check(piece)
+        assert parser.gets == first
+    parser.check(b":1\r\n")
+    assert parser.gets == first and not parser.unfinished
+    parser.check(b":1\r\n")
+    second = parser.gets
+    assert second != first
+    parser.check(b":1\r\n")
+    assert parser.gets == second
+
+
+# ------------------------------------------------ what needs no look
 
 
 @pytest.mark.parametrize(
@@ -167,8 +247,24 @@ def test_what_is_usual_has_no_header_that_could_be_large_and_is_complete(data: b
         ("_ended", "self._skip = count + 2 if count >= 0 else 0", "pass", lambda: headers_in_strings()),
         ("check", "if self.unfinished > LONGEST:", "if False:", lambda: endless()),
         ("check", "self._head = head[:HEAD]", 'self._head = b""', lambda: large(b"*2147483647\r\n", 2)),
+        ("_ended", "items += count * 2 if kind in PAIRS else count", "items += 0", lambda: lists()),
+        ("_ended", "count * 2 if kind in PAIRS else count", "count", lambda: lists()),
+        ("_ended", "elif count > 0:", "else:", lambda: lists()),
+        ("check", "if self._large and not self.unfinished:", "if self._large:", lambda: replaced()),
+        ("check", "if self._large and not self.unfinished:", "if False:", lambda: replaced()),
     ],
-    ids=["a long list", "a long string", "a string is skipped", "a reply without end", "a header in two pieces"],
+    ids=[
+        "a long list",
+        "a long string",
+        "a string is skipped",
+        "a reply without end",
+        "a header in two pieces",
+        "a list ends with its header",
+        "a map has half as many values",
+        "a list that is null has less than nothing",
+        "a parser is replaced within a reply",
+        "a parser is never replaced",
+    ],
 )
 def test_a_planted_fault_is_found(
     name: str, text: str, other: str, seen_by: Callable[[], None], monkeypatch: pytest.MonkeyPatch
@@ -184,6 +280,16 @@ def large(data: bytes, size: int = 100) -> None:
 
 def headers_in_strings() -> None:
     assert heard(pack(b"*2147483647\r\n"), 100) == [[b"*2147483647\r\n"]]
+
+
+def lists() -> None:
+    replies = [b"*-1\r\n", b"*2\r\n*-1\r\n:1\r\n", b"%2\r\n+a\r\n:1\r\n+b\r\n:2\r\n", b":3\r\n"]
+    for size in range(1, 50):
+        assert ends_are_known(replies, size) == [None, [None, 1], {b"a": 1, b"b": 2}, 3]
+
+
+def replaced() -> None:
+    test_a_parser_that_was_given_much_is_replaced_between_two_replies_and_not_before()
 
 
 def endless() -> None:

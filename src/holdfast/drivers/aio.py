@@ -54,6 +54,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _drivers: Living[Driver] = Living()
+# What each loop reads into.
+_buffers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, bytearray] = weakref.WeakKeyDictionary()
 
 
 def _whole(turn: Callable[Concatenate[Driver, P], None]) -> Callable[Concatenate[Driver, P], None]:
@@ -105,7 +107,7 @@ class Link(asyncio.BufferedProtocol):
         # Bytes that were unread when it was last to be judged, and still are; None: it was not
         # looked yet.
         self.left: int | None = None
-        self._buffer = bytearray(CHUNK)
+        self._buffer = driver.buffer
         self._view = memoryview(self._buffer)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -195,6 +197,7 @@ class Driver:
         self._born, self._process = len(FORKS), getpid()
         self.loop = asyncio.get_running_loop()
         self.clock, self.wall, entropy = sources_of(self.loop)
+        self.buffer = _buffer_of(self.loop)
         self.crew = Crew(settings, entropy(16).hex().encode(), readwrite.undo, version)
         self.crew.record.telling = telling
         self.crew.record.epoch = self.wall() - self.clock()
@@ -603,9 +606,7 @@ class Driver:
         now = self.clock()
         # Until it has judged, nobody needs another timer.
         due, self._timer, self._due = self._due, None, -inf
-        # The loop was busy for long: what was said last may have left only now.
-        if now > due + self.crew.patience / 8:
-            self.crew.excuse(now)
+        self._excuse(now, due)
         self._look(now, due)
         for link in self._links:
             if link is not None:
@@ -623,6 +624,7 @@ class Driver:
             self.loop.call_soon(self.loop.call_soon, self._judge, now)
             return
         self._due = inf
+        self._excuse(self.clock(), now)
         # At the end nobody is judged: a reset would undo what was said last.
         if not self.closed:
             self._do(self._judged, now)
@@ -631,18 +633,22 @@ class Driver:
         self.crew.record.epoch = self.wall() - self.clock()
         self.crew.tick(now)
 
+    def _excuse(self, now: float, due: float) -> None:
+        """Was the loop busy since `due` for long?
+
+        Then what was said last may have left only now, and connections that are being made have
+        waited for this loop.
+        """
+        if now > due + self.crew.patience / 8:
+            self.crew.excuse(now, now - due)
+
     def _look(self, now: float, due: float) -> None:
         """Was the loop busy since `due`?
 
         Then leases may have run out, and no answer that lies unread can save them: tell at once.
         """
         if now > due + LATE:
-            self._do(self._lapse, now)
-
-    def _lapse(self, now: float) -> None:
-        for claim in [it for want in self._leases for it in want.claims]:
-            if claim.state is State.HELD and now >= claim.until and claim.tick(now):
-                self.crew.act(claim, now)
+            self._do(self.crew.lapse, now)
 
     # ------------------------------------------------ what the crew wants done
 
@@ -854,6 +860,18 @@ def _inherited() -> None:
 
 
 os.register_at_fork(after_in_child=_inherited)
+
+
+def _buffer_of(loop: asyncio.AbstractEventLoop) -> bytearray:
+    """What all connections of a loop are read into.
+
+    A loop reads one connection at a time and hands over what it has read at once, and nobody keeps
+    it. So no connection needs a buffer of its own. Loops of two threads read at the same time.
+    """
+    buffer = _buffers.get(loop)
+    if buffer is None:
+        buffer = _buffers[loop] = bytearray(CHUNK)
+    return buffer
 
 
 def no_loop() -> Misuse:

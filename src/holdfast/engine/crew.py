@@ -772,10 +772,16 @@ class Crew:
                 timed.tick(now)
             self._follow(timed, now)
 
-    def excuse(self, now: float) -> None:
-        """Note that the driver could not send for a while: no node's silence counts until now."""
+    def lapse(self, now: float) -> None:
+        """End the leases that have run out by now: no answer that lies unread can save them."""
+        for timed in self._timers.overdue(now):
+            if isinstance(timed, Claim) and timed.state is State.HELD and now >= timed.until and timed.tick(now):
+                self.act(timed, now)
+
+    def excuse(self, now: float, lag: float) -> None:
+        """Note that the driver was busy for `lag` seconds: no node's silence counts until now."""
         for lane in self.lanes:
-            self._try(lane, lane.excuse, None, now)
+            self._try(lane, lane.excuse, None, now, lag)
             if lane.bad is not None:
                 self.lost(lane.node, now, lane.bad)
 
@@ -1410,6 +1416,8 @@ def _lane_settings(settings: Settings, inbox: bytes, version: str) -> LaneSettin
         fresh=settings.fresh,
         patience=settings.node_timeout,
         timeout=settings.node_timeout,
+        # A clock may be wrong by a quarter of the horizon more or less than it seems.
+        prompt=max(settings.node_timeout, settings.horizon / 2000),
         reigns=b"{%b}:reign:" % settings.prefix.encode(),
         keep=settings.max_ttl,
         scripts=[it.source for it in scripts.BASIC],

@@ -84,6 +84,24 @@ class Timers(Generic[T]):
             timed.armed = inf
             yield timed
 
+    def overdue(self, now: float) -> list[T]:
+        """Return the objects whose time has come, in no order, and leave them armed.
+
+        The others are not looked at, however many they are.
+        """
+        found = []
+        heap = self._heap
+        at = [0]
+        while at:
+            place = at.pop()
+            if place < len(heap) and heap[place][0] <= now:
+                due, _, timed = heap[place]
+                if due == timed.armed:
+                    found.append(timed)
+                # Below it in the heap, nothing is due sooner.
+                at += (2 * place + 1, 2 * place + 2)
+        return found
+
     def looked(self, now: float) -> None:
         """Note that somebody has looked now, and may have left timers that are due for later.
 

@@ -104,6 +104,8 @@ class Line(enum.Enum):
 
 
 DOWN, DIALLING, GREETING, GUARDED, LOADING, UP = Line
+# How far a connection has come that has to be of use in time.
+UNDERWAY = (DIALLING, GREETING, LOADING)
 # How far a connection has come on which it is known which server it leads to.
 MET = (GUARDED, LOADING, UP)
 
@@ -167,7 +169,8 @@ class LaneSettings:
     `inbox`: the channel of its crew; `name`: of its connections; `guard`: seconds, None: off;
     `fresh`: run_ids that need none; `patience`: seconds that a node may owe an answer, which
     changes with the claims that live; `timeout`: seconds that a connection may take to be made, and
-    that a greeting may take to be answered; `scripts`: the sources that each connection loads, to
+    that a greeting may take to be answered; `prompt`: seconds within which a node's clock has to be
+    told, or it is asked again; `scripts`: the sources that each connection loads, to
     which the crew adds what its client uses later; `jitter`: 0 to 1, this client's own; `reigns`:
     how the keys begin under which nodes keep notes of promotions.
     """
@@ -180,6 +183,7 @@ class LaneSettings:
         "keep",
         "name",
         "patience",
+        "prompt",
         "reigns",
         "scripts",
         "timeout",
@@ -196,6 +200,7 @@ class LaneSettings:
         fresh: Container[str] = (),
         patience: float = 1.0,
         timeout: float = 1.0,
+        prompt: float = inf,
         keep: float = 60.0,
         scripts: Sequence[bytes] = (),
         jitter: float = 0.5,
@@ -211,11 +216,54 @@ class LaneSettings:
         self.scripts = list(scripts)
         self.jitter = jitter
         self.timeout = timeout
+        self.prompt = prompt
         self.reigns = reigns
 
 
 class Lane(Generic[Q]):
     """The connection to one node, over all its reconnects. Its state is for reading only."""
+
+    # (A client has five of these, and dictionaries would be most of their memory.)
+    __slots__ = (
+        "_before",
+        "_excused",
+        "_known",
+        "_noted",
+        "_opened",
+        "_pardoned",
+        "_product",
+        "_reader",
+        "_reign",
+        "_subscribed",
+        "_timed",
+        "_timed_again",
+        "address",
+        "ahead",
+        "answered",
+        "asks",
+        "bad",
+        "blur",
+        "facts",
+        "fails",
+        "heard",
+        "ledger",
+        "line",
+        "listener",
+        "manners",
+        "measured",
+        "node",
+        "out",
+        "promoted",
+        "replaced",
+        "rtt",
+        "run_id",
+        "started",
+        "trip",
+        "unbounded",
+        "unsaid",
+        "uptime",
+        "wake",
+    )
 
     def __init__(self, listener: Listener[Q], node: int, address: Address, manners: LaneSettings) -> None:
         self.listener = listener
@@ -368,9 +416,9 @@ class Lane(Generic[Q]):
         listener = self.listener
         ledger = self.ledger
         reader = self._reader
-        gets = self._reader.gets
-        if (reader.unfinished or reader.inside or usual(data) is None) and self._oversized(data):
+        if (reader.unfinished or usual(data) is None) and self._oversized(data):
             return
+        gets = reader.gets
         reader.feed(data)  # type: ignore[arg-type]  # (it takes any buffer, whatever its types say)
         question = None
         answers = 0
@@ -386,7 +434,6 @@ class Lane(Generic[Q]):
                         # A quiet client would keep it, and the claim that it was asked for.
                         self._pardoned = None
                     return
-                reader.unfinished = 0
                 if type(reply) is Push:
                     self._pushed(reply, now)
                     continue
@@ -534,14 +581,18 @@ class Lane(Generic[Q]):
         if self.line is UP and not self.ledger:
             self._greet(now, "NOTE", b"TIME")
 
-    def excuse(self, now: float) -> None:
-        """Start the time for the oldest question over, because it may not have been sent until now.
+    def excuse(self, now: float, lag: float) -> None:
+        """Note that our own side was late by `lag` seconds.
 
-        This happens only once for each question.
+        The time for the oldest question starts over, because it may not have been sent until now.
+        This happens only once for each question. A connection that is being made has as much time
+        from now as we were late, because each of its steps waits for our own side.
         """
         if self.ledger and self.ledger[0] is not self._pardoned:
             self._pardoned = self.ledger[0]
             self._excused = now
+        if self.line in UNDERWAY:
+            self.wake = max(self.wake, now + min(lag, self.manners.timeout))
 
     # ------------------------------------------------ within
 
@@ -574,15 +625,7 @@ class Lane(Generic[Q]):
         elif word == "INFO" and isinstance(reply, bytes | str):
             self._informed(reply if isinstance(reply, str) else reply.decode("utf-8", "replace"))
         elif word == "TIME":
-            time = _time(reply)
-            if time is None:
-                self.bad = ConnectionError(f"it tells no time: {readable(repr(reply))}")
-                return
-            self.ahead = time - (sent + now) / 2
-            self.blur = (now - sent) / 2
-            self.measured = now
-            self.trip = now - sent
-            self._introduced(now)
+            self._told_first_time(sent, reply, now)
         elif word in ASIDE:
             if word == "REIGN":
                 self._noted = reply
@@ -599,6 +642,23 @@ class Lane(Generic[Q]):
                 self.wake = inf
                 self._excused = now
                 self._repeat(now)
+
+    def _told_first_time(self, sent: float, reply: object, now: float) -> None:
+        """The greeting's last answer: what the node's clock says (rule F4)."""
+        time = _time(reply)
+        if time is None:
+            self.bad = ConnectionError(f"it tells no time: {readable(repr(reply))}")
+            return
+        if now - sent > self.manners.prompt:
+            # Our own side was late. The node's clock may be off by half of that.
+            self._greet(now, "TIME", b"TIME")
+            self.wake = now + self.manners.timeout
+            return
+        self.ahead = time - (sent + now) / 2
+        self.blur = (now - sent) / 2
+        self.measured = now
+        self.trip = now - sent
+        self._introduced(now)
 
     def _informed(self, text: str) -> None:
         """Keep what one section of INFO says."""

@@ -122,7 +122,6 @@ class Connection:
             self._reader.check(data)
             self._reader.feed(data)
             while (reply := self._reader.gets()) is not MORE:
-                self._reader.unfinished = 0
                 found.append(reply)
         except Malformed as error:
             raise Unfit(f"it does not speak the servers' protocol: {error}") from None
