@@ -143,6 +143,32 @@ def test_the_lock_of_a_killed_worker_is_free_within_its_ttl(stage: Stage) -> Non
     assert freed < TTL + 3
 
 
+def test_the_reloader_leaves_no_lock_behind(stage: Stage) -> None:
+    """`runserver` ends the process that holds the lock as Python ends, which closes the client."""
+    program = stage.folder / "djsite.py"
+    program.write_text((PROGRAMS / "djsite.py").read_text())
+    # By itself, the lease would last for 40 seconds or more.
+    stage.environment |= {"TTL": "60", "MAX_TTL": "60"}
+    address = serve(stage, "djsite", "runserver", "127.0.0.1:{port}")
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(httpx.get, f"{address}/hold/1?seconds=100", timeout=120)
+        stage.until(lambda: stage.entries("enter"), "the first request holds the lock")
+        os.utime(program, (time.time() + 5, time.time() + 5))
+        touched = time.monotonic()
+        assert isinstance(held.exception(), httpx.TransportError)
+        stage.until(lambda: _status(f"{address}/hold/1?seconds=0") == 200, "the next program holds it", 40)
+    first, second = stage.entries("enter")
+    assert first.pid != second.pid
+    assert second.at - touched < 40
+
+
+def _status(url: str) -> int:
+    try:
+        return httpx.get(url, timeout=60).status_code
+    except httpx.TransportError:
+        return 0
+
+
 def test_a_command_runs_in_one_process_at_a_time(stage: Stage) -> None:
     with ThreadPoolExecutor(5) as pool:
         done = list(pool.map(lambda _: manage(stage, "locked", "--wait", "1m", "slow").returncode, range(5)))
