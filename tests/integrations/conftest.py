@@ -9,35 +9,13 @@ import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+from integrations.modules import LONG, NEEDS
 from integrations.stage import Stage, staged
 
 from holdfast.embedded import Nodes
-
-NEEDS = {
-    "test_apscheduler.py": "apscheduler",
-    "test_asgi.py": "httpx",
-    "test_celery.py": "celery",
-    "test_celery_beat.py": "celery",
-    "test_django.py": "django",
-    "test_django_atomic.py": "django",
-    "test_dramatiq.py": "dramatiq",
-    "test_fastapi.py": "fastapi",
-    "test_fastapi_processes.py": "fastapi",
-    "test_flask.py": "flask",
-    "test_idempotency.py": "httpx",
-    "test_pytest.py": "xdist",
-}
-LONG = {
-    "test_apscheduler.py",
-    "test_celery.py",
-    "test_django.py",
-    "test_dramatiq.py",
-    "test_fastapi_processes.py",
-    "test_flask.py",
-    "test_pytest.py",
-}
 
 collect_ignore = [it for it, framework in NEEDS.items() if find_spec(framework) is None]
 if not os.environ.get("HOLDFAST_GUESTS"):
@@ -49,6 +27,29 @@ def broker() -> Iterator[str]:
     """The address of a server for messages, which has no locks."""
     with Nodes(1, tcp=True) as servers:
         yield servers.urls[0]
+
+
+@pytest.fixture(scope="module")
+def database(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A PostgreSQL with the tables of a Django project, and a counter."""
+    from fencing.databases import postgresql
+    from integrations.djmanage import environment, manage
+
+    with postgresql() as found:
+        found.run("CREATE TABLE counter (value integer)", "INSERT INTO counter VALUES (0)")
+        with staged(tmp_path_factory.mktemp("migrated"), environment(nodes, found)) as stage:
+            assert manage(stage, "migrate", "-v0").returncode == 0
+        yield found
+
+
+@pytest.fixture
+def stage_with_database(nodes: Nodes, database: Any, tmp_path: Path) -> Iterator[Stage]:
+    """Nodes for locks, and the database, whose counter is 0."""
+    from integrations.djmanage import environment
+
+    database.run("UPDATE counter SET value = 0")
+    with staged(tmp_path, {**environment(nodes, database), "LOCK_PREFIX": f"{tmp_path.name}:"}) as stage:
+        yield stage
 
 
 @pytest.fixture

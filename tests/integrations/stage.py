@@ -90,11 +90,11 @@ class Stage:
                 raise AssertionError(f"{what}: not within {patience:g} s\n{self.logs()[-6000:]}")
             time.sleep(0.02)
 
-    def serve(self, *words: str, path: str) -> str:
+    def serve(self, *words: str, path: str, program: str = "") -> str:
         """Start a server, whose words may have {port} in them, and wait until it answers at a path. Returns its address."""
         port = free_port()
         address = f"http://127.0.0.1:{port}"
-        self.start(*(it.format(port=port) for it in words))
+        self.start(*(it.format(port=port) for it in words), program=program)
         self.until(lambda: _answers(f"{address}{path}"), "the server answers")
         return address
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 from integrations.stage import PROGRAMS, Stage, overlaps
+from integrations.tasks import other, worker
 
-from holdfast import ConfigError, Holdfast
+from holdfast import ConfigError
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -43,16 +41,6 @@ def app(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     gc.collect()
     proj.app.close()
     sys.modules.pop("proj", None)
-
-
-def worker(stage: Stage, *options: str, **environment: str) -> int:
-    """Start a worker, and wait until it works. Returns its pid."""
-    name = f"w{len(stage.processes)}"
-    words = ["celery", "-A", "proj", "worker", "-n", name, "--loglevel", "INFO", "--without-gossip", "--without-mingle"]
-    before = stage.logs().count(" ready.")
-    process = stage.start(*words, *(options or ("--pool", "prefork", "-c", "2")), **environment)
-    stage.until(lambda: stage.logs().count(" ready.") > before, f"the worker {name} works")
-    return process.pid
 
 
 def test_a_message_that_is_delivered_again_is_one_run(stage: Stage, app: Any) -> None:
@@ -91,10 +79,10 @@ def test_another_worker_takes_over_from_one_that_was_killed(stage: Stage, app: A
     assert len(stage.entries("end", "mailing")) == 1
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent", "solo"])
+@pytest.mark.parametrize("pool", ["prefork", "prefork --max-tasks-per-child 5", "threads", "gevent", "solo"])
 def test_tasks_of_one_name_run_one_at_a_time_and_use_no_retries(stage: Stage, app: Any, pool: str) -> None:
     for _ in range(2):
-        worker(stage, "--pool", pool, "-c", "4", VISIBLE_AFTER="3600")
+        worker(stage, "--pool", *pool.split(), "-c", "4", VISIBLE_AFTER="3600")
     results = [app.send_task("proj.feed", [number % 5]) for number in range(60)]
     assert [it.get(timeout=60) for it in results] == [number % 5 for number in range(60)]
     assert overlaps(stage.entries()) == []
@@ -117,12 +105,41 @@ def test_a_busy_task_is_skipped_or_fails_if_you_say_so(stage: Stage, app: Any) -
         assert len(stage.entries("begin", name)) == 1
 
 
+@pytest.mark.parametrize("limit", ["soft_time_limit", "time_limit"])
+def test_the_lock_of_a_task_that_ran_for_too_long_is_free(stage: Stage, app: Any, limit: str) -> None:
+    """The soft limit interrupts the task, and the hard one kills its process."""
+    worker(stage, "--pool", "prefork", "-c", "2", VISIBLE_AFTER="3600")
+    error = app.send_task("proj.limited", [60], **{limit: 1}).get(timeout=30, propagate=False)
+    assert "TimeLimitExceeded" in repr(error)
+    assert app.send_task("proj.limited", [0]).get(timeout=30).startswith("limited:")
+    assert len(stage.entries("begin", "limited")) == 2
+
+
+def test_without_a_majority_a_task_is_retried(stage: Stage, app: Any) -> None:
+    worker(stage, "--pool", "solo", HOLDFAST_NODES="redis://127.0.0.1:1", HOLDFAST_FRESH="")
+    error = app.send_task("proj.feed", [1]).get(timeout=60, propagate=False)
+    assert "could not acquire 'feed:1'" in str(error)
+    assert stage.logs().count("Retry in 2") == 1, "as often as `max_retries` says, after `outage` seconds"
+    assert not stage.entries("enter")
+
+
+def test_a_worker_that_is_stopped_ends_its_task_and_leaves_no_lock_behind(stage: Stage, app: Any) -> None:
+    worker(stage, "--pool", "prefork", "-c", "2")
+    result = app.send_task("proj.limited", [2])
+    stage.until(lambda: stage.entries("begin", "limited"), "the task begins")
+    os.kill(stage.processes[0].pid, signal.SIGTERM)
+    assert stage.processes[0].wait(timeout=60) == 0
+    assert result.get(timeout=20).startswith("limited:")
+    with other(stage) as locks:
+        assert not locks.is_locked("limited")
+
+
 def test_losing_the_lock_interrupts_a_task(stage: Stage, app: Any) -> None:
     worker(stage, "--pool", "prefork", "-c", "1")
     app.send_task("proj.aborted")
-    stage.until(lambda: stage.entries("interrupted"), "the body is interrupted", 15)
+    stage.until(lambda: stage.entries("interrupted"), "the body is interrupted")
     begun, ended = stage.entries("begun")[0].at, stage.entries("interrupted")[0].at
-    assert 0.5 < ended - begun < 4
+    assert 0.5 < ended - begun < 10, "not at its end, after 20 seconds"
     stage.until(lambda: "LockLost" in stage.logs(), "the task fails with LockLost", 5)
 
 
@@ -158,7 +175,7 @@ def test_a_task_that_is_called_like_a_function_has_no_message(stage: Stage, app:
 
     assert proj.mailing(0) == proj.mailing(0)
     assert len(stage.entries("begin", "mailing")) == 2
-    with Holdfast(*os.environ["HOLDFAST_NODES"].split(","), ttl=2, max_ttl=4) as other, other.lock("feed:7"):
+    with other(stage) as locks, locks.lock("feed:7"):
         assert proj.skipping(0).startswith("skipping")
         with pytest.raises(LockBusy):
             proj.feed(7)
@@ -189,34 +206,3 @@ def test_an_application_without_setup_is_named() -> None:
 
     with pytest.raises(ConfigError, match=r"'lonely' has no client: call setup\(app\)"):
         client_of(Celery("lonely"))
-
-
-def test_beats_send_each_time_once_and_another_takes_over(stage: Stage, app: Any) -> None:
-    """Three beats with a task each second. The one that leads is killed, again and again, and replaced by a new one."""
-    worker(stage, "--pool", "solo", VISIBLE_AFTER="3600")
-    scheduler, ttl = "holdfast.integrations.celery_beat:LeaderScheduler", 2
-    beats: dict[Path, subprocess.Popen[bytes]] = {}
-
-    def begin() -> None:
-        log = stage.folder / f"log-{len(stage.processes)}"
-        words = ["celery", "-A", "proj", "beat", "-S", scheduler, "-s", f"schedule-{len(beats)}", "--pidfile=", "-l", "INFO"]
-        beats[log] = stage.start(*words, BEAT="1")
-
-    def leading() -> list[subprocess.Popen[bytes]]:
-        return [it for log, it in beats.items() if it.poll() is None and "this beat leads" in log.read_text()]
-
-    for _ in range(3):
-        begin()
-    stage.until(lambda: len(stage.entries("tick")) >= 3, "a beat leads")
-    kills, each = (2, 4) if QUICK else (6, 8)
-    for _ in range(kills):
-        seen = len(stage.entries("tick"))
-        stage.until(leading, "a beat leads")
-        leading()[0].kill()
-        begin()
-        stage.until(lambda seen=seen: len(stage.entries("tick")) >= seen + each, "another beat leads", 30)
-    times = [it.at for it in stage.entries("tick")]
-    gaps = [after - before for before, after in pairwise(times)]
-    assert max(gaps) < ttl + 1 + 1 + 1.5, "the lease, a standby's pause, the interval, and a busy machine"
-    # A double is sent within the same second of the nodes' clock.
-    assert len(times) <= (times[-1] - times[0]) + 2

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from integrations.stage import PROGRAMS, Stage, overlaps
+from integrations.tasks import other
 
 from holdfast import ConfigError, Holdfast, LockBusy
 from holdfast.aio import Holdfast as AsyncHoldfast
@@ -64,6 +65,17 @@ def test_actors_run_one_at_a_time_although_workers_are_killed(stage: Stage, acto
     stage.until(lambda: len(done()) == MESSAGES, "all are done", 150)
     assert overlaps(stage.entries(), stage.killed) == []
     assert "Retries exceeded" not in stage.logs()
+
+
+def test_a_worker_that_is_stopped_ends_its_actor_and_leaves_no_lock_behind(stage: Stage, actors: Any) -> None:
+    worker(stage)
+    message = actors.long.send(1, 2)
+    stage.until(lambda: stage.entries("begin"), "the actor begins")
+    stage.processes[0].terminate()
+    assert stage.processes[0].wait(timeout=60) == 0
+    assert message.get_result(block=True, timeout=20_000) == 1
+    with other(stage) as locks:
+        assert not locks.is_locked("long")
 
 
 def test_a_busy_message_comes_back_with_its_result(stage: Stage, actors: Any) -> None:

@@ -189,6 +189,23 @@ async def test_losing_the_lock_is_a_status_or_a_body_that_is_cut_off(stage: Stag
     assert "the response had begun, and is cut off" in stage.logs()
 
 
+async def test_a_request_whose_client_went_away_takes_its_turn(stage: Stage) -> None:
+    """FastAPI does not end an endpoint because its client has gone. Nothing is left in the queue then."""
+    address = uvicorn(stage, workers=1)
+    async with httpx.AsyncClient(timeout=30) as client:
+        held = asyncio.create_task(client.post(f"{address}/hold/a?seconds=2"))
+        while not stage.entries("enter", "a"):
+            await asyncio.sleep(0.02)
+        with pytest.raises(httpx.ReadTimeout):
+            await client.post(f"{address}/hold/a?seconds=0", timeout=0.5)
+        assert (await held).status_code == 200
+        while len(stage.entries("leave", "a")) < 2:
+            await asyncio.sleep(0.02)
+        began = time.monotonic()
+        assert (await client.post(f"{address}/hold/a?seconds=0")).status_code == 200
+        assert time.monotonic() - began < TTL, "no one is waited for"
+
+
 async def test_one_of_all_workers_seeds(stage: Stage) -> None:
     uvicorn(stage, workers=4)
     stage.until(lambda: stage.entries("seeded"), "a worker seeds")

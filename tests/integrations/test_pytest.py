@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+PATIENCE = 150.0  # seconds for a run; on an idle machine it takes 5
 CONFTEST = """
 import os
 import pytest
@@ -75,7 +76,7 @@ def ran(folder: Path, conftest: str = CONFTEST, *words: str, **environment: str)
     notes.touch()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", *words, str(folder)]
     variables = {**os.environ, **environment, "NOTES": str(notes)}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=55)
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=PATIENCE)
     told = done.stdout + done.stderr
     assert "Traceback" not in done.stderr, told
     lines = [it.split() for it in notes.read_text().splitlines()]

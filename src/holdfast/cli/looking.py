@@ -35,6 +35,10 @@ _EVERY = 1.0  # seconds between two looks of --watch
 
 def client(options: Namespace) -> Holdfast:
     """Make the client of a verb that looks: its log is silent, its errors are what it prints."""
+    if options.client is not None:
+        # The application's, and so is its log.
+        lent: Holdfast = options.client()
+        return lent
     quiet(Voice())
     return configuration(vars(options), os.environ).client()
 

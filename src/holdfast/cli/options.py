@@ -68,11 +68,12 @@ slot = _value(durations.slot_of)
 rate = _value(durations.rate_of)
 
 
-def parser_of(name: str) -> Parser:
+def parser_of(name: str, client: Callable[[], Any] | None = None) -> Parser:
     """Make the parser of a verb.
 
     Args:
         name: The verb.
+        client: Makes the client, in place of the options that say which nodes to use.
 
     Raises:
         Usage: There is no such verb.
@@ -94,8 +95,9 @@ def parser_of(name: str) -> Parser:
         allow_abbrev=False,
     )
     verb.options(parser)
-    if verb.connects:
+    if verb.connects and client is None:
         _nodes(parser)
+    parser.set_defaults(client=client)
     return parser
 
 

@@ -7,22 +7,31 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from ..errors import HoldfastError
 from .codes import BUG, DONE, USAGE, code_of
 from .options import VERBS, Usage, parser_of
 from .voice import Voice, explained
 
+if TYPE_CHECKING:
+    from ..sync import Holdfast
+
+# Verbs that work with the client of an application. The others start processes, which make their own.
+LENT = ("ls", "inspect", "top", "leader", "nodes", "doctor", "release", "repair")
 _HELP = ("-h", "--help")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, client: Callable[[], Holdfast] | None = None) -> int:
     """Run the command `holdfast`.
 
     Args:
         arguments: The words after the command (default: those of this process).
+        client: Makes the client of an application, whose settings say which nodes to use. Only
+            verbs that look, and that take a lock away, use it (default: options, the environment
+            and files say which nodes to use).
 
     Returns:
         The exit status.
@@ -31,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: Help was printed.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if client is not None:
+        return _ended(words, client)
     if not words or words[0] in _HELP:
         words = ["help", *words[1:]]
     if words[0] == "--version":
@@ -38,8 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] == "lock":
         # For people who come from `consul lock` and `etcdctl lock`.
         words[0] = "run" if _has_command(words[1:]) else "hold"
+    return _ended(words, None)
+
+
+def _ended(words: list[str], client: Callable[[], Holdfast] | None) -> int:
+    """Run a verb. Returns the exit status."""
     try:
-        return _ran(words)
+        return _ran(words, client)
     except Usage as wrong:
         Voice().say(str(wrong))
         return USAGE
@@ -57,9 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BUG
 
 
-def _ran(words: list[str]) -> int:
+def _ran(words: list[str], client: Callable[[], Holdfast] | None) -> int:
+    if client is not None and (not words or words[0] not in LENT):
+        raise Usage(f"say what to do: {', '.join(LENT)}. The command `holdfast` by itself can do more")
     verb, *rest = words
-    options = parser_of(verb).parse_args(rest)
+    options = parser_of(verb, client).parse_args(rest)
     module, _, function = VERBS[verb].runs.partition(":")
     does = getattr(import_module(f"{__package__}.{module}"), function)
     return int(does(options))

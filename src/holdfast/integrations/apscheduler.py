@@ -1,46 +1,107 @@
 """APScheduler 3: executors that run each scheduled time of a job once, although every process has a
 scheduler.
 
-Knows APScheduler's executors and triggers, and both clients. Jobs do not know for which time they
-run, so only an executor can tell the runs of different processes apart.
+Knows APScheduler's executors, triggers and states, and both clients. Jobs do not know for which
+time they run, so only an executor can tell the runs of different processes apart.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import os
 import re
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
 from inspect import iscoroutinefunction
 from typing import Any, NamedTuple, Unpack
 
+from apscheduler.events import EVENT_SCHEDULER_START
 from apscheduler.executors.asyncio import AsyncIOExecutor
 from apscheduler.executors.pool import ProcessPoolExecutor, ThreadPoolExecutor
+from apscheduler.schedulers import SchedulerNotRunningError
 from apscheduler.triggers.interval import IntervalTrigger
 
 from .. import Holdfast, OnceOptions
 from ..aio import Holdfast as AsyncHoldfast
-from ..errors import ConfigError
+from ..errors import Cancelled, ConfigError, HoldfastError, message_of
 
 __all__ = ["OnceAsyncIOExecutor", "OnceProcessPoolExecutor", "OnceThreadPoolExecutor"]
 
+LOGGER = "holdfast.apscheduler"
 KEEP = 86400.0  # seconds for which it is known that a time was run
+PAUSE = 1.0  # seconds until a process that could not lead tries again
 # What APScheduler calls a job that has no id of its own. Each process calls it differently.
 _RANDOM = re.compile(r"[0-9a-f]{32}")
 
 
 class _Once:
-    """What the executors share: what is done once for a job and a time."""
+    """What the executors share: what is done once for a job and a time, and which process leads."""
 
     # What stands for a job.
     _run: type[_Run]
+    _campaign: Callable[[], None]
+    _scheduler: Any
 
-    def _prepare(self, kind: type[Any], locks: Any, keep: float, options: Any) -> None:
+    def _prepare(self, kind: type[Any], locks: Any, keep: float, leader: bool | str, options: Any) -> None:
         if not isinstance(locks, kind):
             raise ConfigError(f"{type(self).__name__} needs a client of {kind.__module__}.{kind.__name__}")
         locks.once("any", keep=keep, **options)
         self._locks, self._keep, self._options = locks, keep, options
+        self._leader = "default" if leader is True else leader
+        if leader:
+            self._election()
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Start the executor. If one process is to lead, the scheduler is paused until it does.
+
+        Args:
+            scheduler: As APScheduler passes it.
+            alias: As APScheduler passes it.
+        """
+        super().start(scheduler, alias)  # type: ignore[misc]  # (a mixin)
+        if not self._leader:
+            return
+        # A scheduler that starts says so before it looks at any job.
+        scheduler.remove_listener(self._stand_by)
+        scheduler.add_listener(self._stand_by, EVENT_SCHEDULER_START)
+        if scheduler.running:
+            self._stand_by()
+
+    def _stand_by(self, event: Any = None) -> None:
+        self._scheduler.pause()
+        self._campaign()
+
+    def _election(self, **options: Any) -> Any:
+        myself = f"{socket.gethostname()}:{os.getpid()}"
+        return self._locks.election(f"apscheduler:{self._leader}", myself, **options)
+
+    @contextlib.contextmanager
+    def _leading(self) -> Iterator[None]:
+        """Let the scheduler run in the block."""
+        logging.getLogger(LOGGER).info("this scheduler leads")
+        self._scheduler.resume()
+        try:
+            yield
+        finally:
+            # Before another process can lead.
+            with contextlib.suppress(SchedulerNotRunningError):
+                self._scheduler.pause()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Log why the scheduler does not lead, or does so no longer."""
+        try:
+            yield
+        except (Cancelled, SchedulerNotRunningError):
+            # The scheduler is shut down.
+            pass
+        except HoldfastError as error:
+            logging.getLogger(LOGGER).warning("this scheduler does not lead, and stands by: %s", message_of(error))
 
     def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
         _check(job)
@@ -129,6 +190,7 @@ class OnceThreadPoolExecutor(_Once, ThreadPoolExecutor):  # type: ignore[misc]  
         locks: Holdfast,
         *,
         keep: float = KEEP,
+        leader: bool | str = False,
         max_workers: int = 10,
         pool_kwargs: dict[str, Any] | None = None,
         **options: Unpack[OnceOptions],
@@ -139,6 +201,9 @@ class OnceThreadPoolExecutor(_Once, ThreadPoolExecutor):  # type: ignore[misc]  
             locks: A client for threads.
             keep: Seconds for which it is known that a time was run (default: a day). A job with an
                 interval is known for twice its interval if that is longer.
+            leader: Whether the scheduler of one process runs jobs, and those of all others are
+                paused until it dies (default: False). If an application has several schedulers,
+                give each a name here instead of True.
             max_workers: Threads. A thread is busy while the job runs in another process.
             pool_kwargs: As for APScheduler's `ThreadPoolExecutor`.
             options: Those of `once`, such as `wait`, `ttl` and `serializer`.
@@ -146,38 +211,55 @@ class OnceThreadPoolExecutor(_Once, ThreadPoolExecutor):  # type: ignore[misc]  
         Raises:
             ConfigError: The client is not one for threads, or an option cannot work.
         """
+        self._make_pool(max_workers, pool_kwargs)
+        self._prepare(Holdfast, locks, keep, leader, options)
+        self._stopped, self._over = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def _make_pool(self, max_workers: int, pool_kwargs: dict[str, Any] | None) -> None:
         super().__init__(max_workers, pool_kwargs)
-        self._prepare(Holdfast, locks, keep, options)
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Stop the threads. If this process leads, another one does so at once.
+
+        Args:
+            wait: Whether to wait for the jobs that run.
+        """
+        self._stopped.set()
+        self._over.set()
+        super().shutdown(wait)
+        if wait and self._thread is not None:
+            self._thread.join()
+
+    def _campaign(self) -> None:
+        self._stopped, self._over = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._lead, args=(self._stopped, self._over), daemon=True)
+        self._thread.start()
+
+    def _lead(self, stopped: threading.Event, over: threading.Event) -> None:
+        election = self._election(on_lost=lambda lease: over.set())
+        while not stopped.is_set():
+            with self._told():
+                term = election.campaign(stopped)
+                try:
+                    with self._leading():
+                        over.wait()
+                finally:
+                    term.resign()
+            over.clear()
+            stopped.wait(PAUSE)
 
 
 class OnceProcessPoolExecutor(OnceThreadPoolExecutor):
     """Runs jobs in processes, each scheduled time in one of all.
 
-    A thread of this process holds the lease while a process of its pool works.
+    A thread of this process holds the lease while a process of its pool works. `max_workers` is the
+    number of processes, and of threads that wait for them. `pool_kwargs` is as for APScheduler's
+    `ProcessPoolExecutor`.
     """
 
-    def __init__(
-        self,
-        locks: Holdfast,
-        *,
-        keep: float = KEEP,
-        max_workers: int = 10,
-        pool_kwargs: dict[str, Any] | None = None,
-        **options: Unpack[OnceOptions],
-    ) -> None:
-        """Take the client.
-
-        Args:
-            locks: A client for threads.
-            keep: Seconds for which it is known that a time was run (default: a day).
-            max_workers: Processes, and threads that wait for them.
-            pool_kwargs: As for APScheduler's `ProcessPoolExecutor`.
-            options: Those of `once`.
-
-        Raises:
-            ConfigError: The client is not one for threads, or an option cannot work.
-        """
-        super().__init__(locks, keep=keep, max_workers=max_workers, **options)
+    def _make_pool(self, max_workers: int, pool_kwargs: dict[str, Any] | None) -> None:
+        super()._make_pool(max_workers, None)
         self._make: Callable[[], Any] = lambda: ProcessPoolExecutor(max_workers, pool_kwargs)._pool
         self._processes = self._make()
 
@@ -209,19 +291,40 @@ class OnceAsyncIOExecutor(_Once, AsyncIOExecutor):  # type: ignore[misc]  # (APS
 
     _run = _CoroutineRun
 
-    def __init__(self, locks: AsyncHoldfast, *, keep: float = KEEP, **options: Unpack[OnceOptions]) -> None:
+    def __init__(
+        self,
+        locks: AsyncHoldfast,
+        *,
+        keep: float = KEEP,
+        leader: bool | str = False,
+        **options: Unpack[OnceOptions],
+    ) -> None:
         """Take the client.
 
         Args:
             locks: A client for asyncio.
             keep: Seconds for which it is known that a time was run (default: a day).
+            leader: As for `OnceThreadPoolExecutor`.
             options: Those of `once`.
 
         Raises:
             ConfigError: The client is not one for asyncio, or an option cannot work.
         """
         super().__init__()
-        self._prepare(AsyncHoldfast, locks, keep, options)
+        self._prepare(AsyncHoldfast, locks, keep, leader, options)
+
+    def _campaign(self) -> None:
+        # `shutdown` cancels these.
+        self._pending_futures.add(self._eventloop.create_task(self._lead()))
+
+    async def _lead(self) -> None:
+        while True:
+            with self._told():
+                async with self._election():
+                    with self._leading():
+                        # The block is cancelled when the term is lost.
+                        await asyncio.Event().wait()
+            await asyncio.sleep(PAUSE)
 
 
 def _check(job: Any) -> None:

@@ -7,8 +7,8 @@ Knows Celery's tasks and messages, and the client for threads. Must not know sch
 from __future__ import annotations
 
 import logging
-import os
 import signal
+import threading
 from collections.abc import Callable
 from functools import wraps
 from inspect import unwrap
@@ -208,7 +208,9 @@ def _abortable(function: Body, options: Any) -> tuple[Body, Any]:
     handler = signal.getsignal(signal.SIGUSR1)
     if getattr(handler, "__name__", "") != "soft_timeout_sighandler":
         raise ConfigError("abort=True needs the prefork pool, whose soft time limit interrupts a task")
-    return abortable(function, options, lambda: os.kill(os.getpid(), signal.SIGUSR1), SoftTimeLimitExceeded)
+    # A signal to the process may go to another thread, and the task's would sleep on.
+    thread = threading.get_ident()
+    return abortable(function, options, lambda: signal.pthread_kill(thread, signal.SIGUSR1), SoftTimeLimitExceeded)
 
 
 def _task(function: Body) -> Task | None:

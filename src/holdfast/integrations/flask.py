@@ -7,7 +7,6 @@ Knows Flask. What other WSGI applications need too is in `wsgi`.
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Unpack
@@ -19,7 +18,6 @@ from .. import Holdfast, Options
 from ..config import Clients
 from ..errors import ConfigError, HoldfastError
 from .calls import example
-from .operating import declare, operate
 from .web import Statuses
 
 __all__ = ["Locks"]
@@ -57,11 +55,11 @@ class Locks:
         """
         app.extensions["holdfast"] = Clients(lambda: app.config, "HOLDFAST_", "app.config")
         app.register_error_handler(HoldfastError, self._answer)
-        # argparse reads the words, as it does for Django.
+        # The command reads its words itself.
         words = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)
         told = "Show who holds a lock, which locks are held and how the nodes are."
         given = {"ignore_unknown_options": True, "help_option_names": []}
-        app.cli.command("holdfast", help=told, params=[words], context_settings=given)(self._operate)
+        app.cli.command("holdfast", help=told, params=[words], context_settings=given)(self._command)
 
     @property
     def locks(self) -> Holdfast:
@@ -101,11 +99,11 @@ class Locks:
 
         return decorate
 
-    def _operate(self, words: tuple[str, ...]) -> None:
-        parser = ArgumentParser(prog="flask holdfast")
-        declare(parser)
-        options = vars(parser.parse_args(words))
-        sys.exit(operate(lambda: self.locks, options, click.echo))
+    def _command(self, words: tuple[str, ...]) -> None:
+        # Servers of requests do without it.
+        from ..cli import main
+
+        sys.exit(main(words, lambda: self.locks))
 
     def _answer(self, error: HoldfastError) -> Response:
         found = self._statuses.answer(error, f"{request.method} {request.path}")

@@ -31,7 +31,7 @@ if not settings.configured:
         HOLDFAST={
             "TTL": os.environ.get("TTL", "2"),
             "PREFIX": os.environ.get("LOCK_PREFIX", "django:"),
-            **({} if "WITHOUT_MAX_TTL" in os.environ else {"MAX_TTL": 4}),
+            **({} if "WITHOUT_MAX_TTL" in os.environ else {"MAX_TTL": os.environ.get("MAX_TTL", "4")}),
             **({"NODES": "local"} if "LOCAL" in os.environ else {}),
         },
         LOGGING={

@@ -55,6 +55,12 @@ def feed(self, number):
 
 
 @app.task
+@single("limited", countdown=0.3)
+def limited(seconds):
+    return work("limited", seconds)
+
+
+@app.task
 @single("skipped", busy="skip")
 def skipping(seconds):
     return work("skipping", seconds)

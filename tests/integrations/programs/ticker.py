@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
+from apscheduler.events import (
+    EVENT_JOB_ERROR,
+    EVENT_JOB_EXECUTED,
+    EVENT_SCHEDULER_PAUSED,
+    EVENT_SCHEDULER_RESUMED,
+)
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.background import BackgroundScheduler
 from record import note
@@ -22,6 +29,7 @@ OPTIONS = {"ttl": 2, "max_ttl": 4}
 BEGIN = datetime.fromtimestamp(float(os.environ["BEGIN"]), UTC)
 TICKS = int(os.environ.get("TICKS", "10"))
 EACH = float(os.environ.get("EACH", "0.3"))  # seconds
+MISFIRES = 3  # times that have passed when the schedulers run jobs
 
 
 def tick(number: int) -> str:
@@ -56,23 +64,38 @@ def add(scheduler: Any, function: Any, process: str) -> None:
     common = {"misfire_grace_time": 30, "coalesce": False}
     if "INTERVAL" in os.environ:
         # Each process begins at another moment.
-        scheduler.add_job(interval, "interval", seconds=2, id="interval", **common)
+        scheduler.add_job(interval, "interval", seconds=1, id="interval", **common)
     elif "FAILING" in os.environ:
         scheduler.add_job(failing, "date", [process], run_date=BEGIN, id="failing", **common)
     elif "ANONYMOUS" in os.environ:
         scheduler.add_job(tick, "date", [0], run_date=BEGIN, **common)
         scheduler.add_job(tick, "interval", [1], seconds=1, jitter=1, id="jittery", **common)
+    elif "MISFIRES" in os.environ:
+        common["coalesce"] = os.environ["MISFIRES"] == "coalesced"
+        start = BEGIN.replace(microsecond=0)
+        end = start + timedelta(seconds=MISFIRES - 1)
+        scheduler.add_job(interval, "cron", second="*", start_date=start, end_date=end, id="misfires", **common)
     else:
         for number in range(TICKS):
             moment = BEGIN + timedelta(seconds=EACH * number)
             scheduler.add_job(function, "date", [number], run_date=moment, id=f"tick-{number}", **common)
 
 
-def main() -> None:
-    kind, process = sys.argv[1:]
-    if kind == "asyncio":
-        asyncio.run(amain(process))
-        return
+def options(**more: Any) -> dict[str, Any]:
+    """What all executors are made with."""
+    return {"keep": 600, "leader": "LEADER" in os.environ, **more}
+
+
+def began(scheduler: Any, function: Any, process: str) -> None:
+    """Start a scheduler, with its jobs."""
+    add(scheduler, function, process)
+    scheduler.add_listener(lambda event: note("leads"), EVENT_SCHEDULER_RESUMED)
+    scheduler.add_listener(lambda event: note("paused"), EVENT_SCHEDULER_PAUSED)
+    scheduler.start(paused="MISFIRES" in os.environ)
+    note("started", process)
+
+
+def started(kind: str, process: str) -> Any:
     made = OnceProcessPoolExecutor if kind == "processes" else OnceThreadPoolExecutor
     workers = 2 if kind == "processes" else 20
     stores = {}
@@ -80,21 +103,46 @@ def main() -> None:
         from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 
         stores = {"default": SQLAlchemyJobStore(f"sqlite:///jobs-{process}")}
-    executor = made(Holdfast(**OPTIONS), keep=600, max_workers=workers)
+    executor = made(Holdfast(**OPTIONS), **options(max_workers=workers))
     scheduler = BackgroundScheduler(executors={"default": executor}, jobstores=stores)
-    add(scheduler, tick, process)
-    scheduler.start()
-    note("started", process)
-    time.sleep(600)
+    began(scheduler, tick, process)
+    return scheduler
+
+
+def main() -> None:
+    kind, process = sys.argv[1:]
+    if kind == "asyncio":
+        asyncio.run(amain(process))
+        return
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
+    scheduler = started(kind, process)
+    if "MISFIRES" in os.environ:
+        # After all times.
+        time.sleep(max(0.0, BEGIN.timestamp() + MISFIRES - time.time()))
+        scheduler.resume()
+    stop.wait(600)
+    scheduler.shutdown()
+    note("stopped", process)
 
 
 async def amain(process: str) -> None:
-    scheduler = AsyncIOScheduler(executors={"default": OnceAsyncIOExecutor(AsyncHoldfast(**OPTIONS), keep=600)})
-    add(scheduler, atick, process)
-    scheduler.start()
-    note("started", process)
-    await asyncio.sleep(600)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    scheduler = AsyncIOScheduler(executors={"default": OnceAsyncIOExecutor(AsyncHoldfast(**OPTIONS), **options())})
+    began(scheduler, atick, process)
+    await stop.wait()
+    scheduler.shutdown()
+    note("stopped", process)
+
+
+def application(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    """Stands for a web application whose module starts a scheduler."""
+    start_response("200 OK", [])
+    return [b""]
 
 
 if __name__ == "__main__":
     main()
+elif "WSGI" in os.environ:
+    started("threads", str(os.getpid()))

@@ -6,22 +6,19 @@ Knows Django's commands.
 from __future__ import annotations
 
 import contextlib
-import re
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
 from django.core.management import CommandError
 from django.core.management.commands.migrate import Command as Migrate
 
+from ...cli.codes import code_of
+from ...cli.options import duration
 from ...errors import LockBusy, LockLost, NoQuorum
 from .locks import locks
 
 __all__ = ["LockedMigrate", "Singleton"]
-
-# As in sysexits.h: try again later, a service is not there; and one beyond them.
-BUSY, AWAY, LOST = 75, 69, 76
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Skipped(Exception):
@@ -102,18 +99,6 @@ def declare(parser: ArgumentParser, prefix: str = "") -> None:
     parser.add_argument(f"--{prefix}skip", action="store_true", help="exit with 0 at once if the lock is busy")
 
 
-def duration(text: str) -> float:
-    """Read a duration, such as "90", "10m" or "2h". Returns seconds.
-
-    Raises:
-        ArgumentTypeError: It is none.
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if found is None:
-        raise ArgumentTypeError(f"a duration is a number with s, m, h or d behind it, such as 90 or 10m, not {text!r}")
-    return float(found[1]) * _UNITS[found[2]]
-
-
 @contextlib.contextmanager
 def held(name: str, wait: float | None, skip: bool) -> Iterator[None]:
     """Hold a lock around a command.
@@ -134,15 +119,10 @@ def held(name: str, wait: float | None, skip: bool) -> Iterator[None]:
         with locks.lock(name, wait=0 if skip else wait, reentrant=True):
             entered = True
             yield
-    except LockBusy as error:
-        if entered:
+    except (LockBusy, NoQuorum, LockLost) as error:
+        # Other locks are the command's own.
+        if entered and not isinstance(error, LockLost):
             raise
-        if skip:
+        if skip and isinstance(error, LockBusy):
             raise Skipped(f"{name} is busy: the command is not run") from error
-        raise CommandError(error.message, returncode=BUSY) from error
-    except NoQuorum as error:
-        if entered:
-            raise
-        raise CommandError(error.message, returncode=AWAY) from error
-    except LockLost as error:
-        raise CommandError(error.message, returncode=LOST) from error
+        raise CommandError(error.message, returncode=code_of(error)) from error

@@ -72,39 +72,44 @@ def locked_view(name: str | Callable[..., str], **options: Unpack[Options]) -> C
         A decorator, also for `SomeView.as_view()`.
 
     Raises:
-        ConfigError: The view runs without the middleware.
+        ConfigError: The view has a lock already, or it runs without the middleware.
     """
 
     def decorate(view: View) -> View:
-        def leases(request: HttpRequest) -> list[Any]:
-            found: list[Any] | None = getattr(request, _LEASES, None)
-            if found is None:
-                raise ConfigError(f"a locked view needs {Middleware.__module__}.Middleware in settings.MIDDLEWARE")
-            return found
-
-        def check(request: HttpRequest) -> None:
-            # Inside the transaction, which an error rolls back.
-            for lease in leases(request):
-                if lease.state is not LeaseState.OPEN:
-                    lease.check()
+        if hasattr(view, MARK):
+            raise ConfigError(f"the view {view.__qualname__} has a lock already: a request holds one lock of a view")
 
         def marked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-            leases(request)
-            response = view(request, *args, **kwargs)
-            check(request)
-            return response
+            with _checked(request):
+                return view(request, *args, **kwargs)
 
         async def amarked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-            leases(request)
-            response = await view(request, *args, **kwargs)
-            check(request)
-            return response
+            with _checked(request):
+                return await view(request, *args, **kwargs)
 
         made: View = wraps(view)(amarked if iscoroutinefunction(view) else marked)
         setattr(made, MARK, (name, options))
         return made
 
     return decorate
+
+
+@contextlib.contextmanager
+def _checked(request: HttpRequest) -> Iterator[None]:
+    """Refuse to run a view that nobody took the lock for, or to commit what it did after a loss."""
+    leases = getattr(request, _LEASES, None)
+    if leases is None:
+        raise ConfigError(f"a locked view needs {Middleware.__module__}.Middleware in settings.MIDDLEWARE")
+    yield
+    # Inside the transaction, which an error rolls back.
+    for lease in leases:
+        _check(lease)
+
+
+def _check(lease: Lease | AsyncLease) -> None:
+    """Raise LockLost, unless the options say that the work may be done without the lock."""
+    if lease.state is not LeaseState.OPEN:
+        lease.check()
 
 
 class Middleware:
@@ -230,8 +235,7 @@ def locked_atomic(*names: str, using: str | None = None, **options: Unpack[Optio
     """
     with locks.lock(*names, **options) as lease, transaction.atomic(using=using, durable=True):
         yield lease
-        if lease.state is not LeaseState.OPEN:
-            lease.check()
+        _check(lease)
 
 
 def guard(lease: Lease | AsyncLease, using: str = "default", *, read: bool = False) -> None:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
+from argparse import REMAINDER, ArgumentParser
 from typing import Any
 
 from django.core.management import BaseCommand
 
-from ....operating import declare, operate
+from .....cli import main
 from ...locks import clients
 
 
 class Command(BaseCommand):  # type: ignore[misc]  # (Django has no types)
-    """Look at locks and nodes with the settings of the project."""
+    """The command `holdfast`, with the settings of the project."""
 
-    help = "Show who holds a lock, which locks are held and how the nodes are, or take a lock away from its holder."
+    help = "Show who holds a lock and how the nodes are: the command `holdfast`, with the settings of the project."
     requires_system_checks: list[str] = []  # noqa: RUF012  (it is for finding out what is wrong)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the subcommands."""
-        declare(parser)
+        """Declare the words of the command."""
+        parser.add_argument("words", nargs=REMAINDER, help="ls, inspect, nodes and so on, with their options")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Carry one out."""
-        status = operate(lambda: clients.locks, options, self.stdout.write)
+        """Run the command."""
+        status = main(options["words"], lambda: clients.locks)
         if status:
             sys.exit(status)

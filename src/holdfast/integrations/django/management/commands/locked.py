@@ -8,7 +8,8 @@ from typing import Any
 
 from django.core.management import BaseCommand, call_command
 
-from ...commands import AWAY, BUSY, LOST, Skipped, declare, held
+from .....cli.codes import BUSY, LOST, NO_QUORUM
+from ...commands import Skipped, declare, held
 
 
 class Command(BaseCommand):  # type: ignore[misc]  # (Django has no types)
@@ -16,7 +17,7 @@ class Command(BaseCommand):  # type: ignore[misc]  # (Django has no types)
 
     help = (
         "Run a command under a lock, such as `manage.py locked migrate`. "
-        f"Exits with {BUSY} if the lock is busy, {AWAY} without a majority of the nodes, {LOST} if the lock was lost."
+        f"Exits with {BUSY} if the lock is busy, {NO_QUORUM} without a majority of the nodes, {LOST} if it was lost."
     )
     requires_system_checks: list[str] = []  # noqa: RUF012  (the command has its own)
 
