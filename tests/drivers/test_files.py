@@ -81,7 +81,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
         read(tmp_path)
     with pytest.raises(Unusable, match="which cannot be read: No such file or directory"):
         read(tmp_path / "none")
-    with pytest.raises(Unusable, match="which cannot be read: .*embedded null (byte|character)"):
+    with pytest.raises(Unusable, match=r"which cannot be read: .*embedded null (byte|character)"):
         read("a\0b")
 
 
