@@ -56,7 +56,7 @@ FIGURES = {  # what is shown of a work's figures: name, heading
     "start": (("p50", "ms"), ("memory", "MiB")),
     "servertime": (("p50", "µs a call"),),
     "handshake": (("cpu", "CPU of the node, µs"), ("bytes", "bytes to the node"), ("memory", "KB of the node, just after")),
-    "multitude": (("memory", "KB a client"), ("connections", "connections a node")),
+    "multitude": (("memory", "KB a client"), ("connections", "connections a node"), ("late", "later, s")),
     "beside": (("p50", "acquire, µs"), ("p99", "p99"), ("longest", "longest"), ("lag", "lag, µs")),
 }  # fmt: skip
 KINDS = {it.name: it.kind for it in IMPORTS} | {name: it.kind for name, it in BY_NAME.items()}
@@ -124,7 +124,7 @@ def _cell(found: Sequence[float] | None) -> str:
 def table(scenario: Scenario, told: Mapping[str, Any], name: str) -> list[list[str]]:
     """One case as rows of text, its heading first; with the ratio to the first floor that there is."""
     case = next(it for it in scenario.cases if it.name == name)
-    shown = FIGURES[case.work]
+    shown = case.figures or FIGURES[case.work]
     figures = told["figures"].get(name, {})
     rows = [["", *(heading for _, heading in shown)]]
     order = {OURS: 0, FLOOR: 1, PEER: 2}
