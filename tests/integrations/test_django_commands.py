@@ -29,7 +29,7 @@ def test_a_command_runs_in_one_process_at_a_time(stage: Stage) -> None:
 
 def test_exit_codes_of_the_command(stage: Stage) -> None:
     with other(stage) as locks, locks.lock("manage:slow", wait=5):
-        assert manage(stage, "locked", "--wait", "0.1", "slow").returncode == 75
+        assert manage(stage, "locked", "--wait", "1", "slow").returncode == 75
         skipped = manage(stage, "locked", "--skip", "slow")
         assert (skipped.returncode, "manage:slow is busy" in skipped.stderr) == (0, True)
         assert manage(stage, "locked", "--name", "another", "slow").returncode == 0
