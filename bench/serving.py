@@ -25,6 +25,7 @@ import httpx
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
 
+from .crowd import crowded
 from .environments import ROOT
 
 EMPTY = """
@@ -71,6 +72,8 @@ uvicorn.run(app, port=0, log_level="info", access_log=False, http="h11", timeout
 SERVE = ["-m", "holdfast", "serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", "--max-requests", "1000000", "--no-page"]
 MANY = 100
 TTL = 30_000
+# Milliseconds, of a lease whose gateway is killed.
+SHORT = 1500
 
 
 class Server:
@@ -81,7 +84,7 @@ class Server:
         found = next(it for line in process.stderr if (it := re.search(r"http://127\.0\.0\.1:(\d+)", line)))
         threading.Thread(target=process.stderr.read, daemon=True).start()
         self.port = int(found[1])
-        self._pid = process.pid
+        self.pid = process.pid
         self._connection = self.connect()
 
     def connect(self) -> httpx.Client:
@@ -101,7 +104,7 @@ class Server:
 
         This is Linux's clock of another process. What the system counts by its ticks is too coarse.
         """
-        return time.clock_gettime((~self._pid << 3) | 2)
+        return time.clock_gettime((~self.pid << 3) | 2)
 
 
 @contextmanager
@@ -172,6 +175,27 @@ def pair(gateway: Server) -> None:
     gateway.ask("DELETE", lease)
 
 
+def killed(nodes: Nodes, environment: dict[str, str], other: Holdfast) -> float:
+    """Return by how many seconds the next holder is later than the ttl, after a gateway was killed."""
+    name, at = secrets.token_hex(8), dict[str, float]()
+    with started(SERVE, environment) as gateway:
+        lease = f"/v1/leases/{secrets.token_hex(16)}"
+        gateway.ask("PUT", lease, {"names": [name], "ttl_ms": SHORT})
+
+        def wait() -> None:
+            with other.lock(name, wait=60):
+                at["had"] = time.perf_counter()
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        # It has to be in line before the last keepalive.
+        time.sleep(0.3)
+        gateway.ask("POST", f"{lease}/keepalive")
+        told = time.perf_counter()
+    waiter.join()
+    return at["had"] - told - SHORT / 1000
+
+
 def measure(rounds: int, count: int) -> dict[str, list[float]]:
     """Measure each in turn. The first round warms up and does not count."""
     rows: dict[str, list[float]] = {}
@@ -184,6 +208,7 @@ def measure(rounds: int, count: int) -> dict[str, list[float]]:
             Holdfast(*nodes.urls, fresh=nodes.run_ids) as one,
             Holdfast(*nodes.urls, fresh=nodes.run_ids) as two,
         ):
+            rows["killed"] = [killed(nodes, ours, one) for _ in range(5)]
             leases = [secrets.token_hex(16) for _ in range(MANY)]
             for it in leases:
                 gateway.ask("PUT", f"/v1/leases/{it}", {"names": [f"bench:{it}"], "ttl_ms": TTL})
@@ -219,8 +244,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./task bench serve", description="What the gateway costs, beside an empty route.")
     parser.add_argument("--rounds", type=int, default=20, help="how often each is measured (default 20)")
     parser.add_argument("--count", type=int, default=100, help="requests in a round (default 100)")
+    parser.add_argument("--crowd", action="store_true", help="measure a gateway with many leases and many waiters instead")
+    parser.add_argument("--many", type=int, default=10_000, help="how many of them there are (default 10,000 of each)")
+    parser.add_argument("--seconds", type=float, default=600, help="how long they are there (default 600)")
     options = parser.parse_args()
-    best = {name: min(it) for name, it in measure(options.rounds, options.count).items()}
+    if options.crowd:
+        crowded(started, SERVE, {**os.environ, "PYTHONPATH": str(ROOT / "src")}, options.many, options.seconds)
+        return 0
+    found = measure(options.rounds, options.count)
+    late = statistics.median(found.pop("killed"))
+    best = {name: min(it) for name, it in found.items()}
     micro = {name: f"{1e6 * it:,.0f} µs" for name, it in best.items()}
     ratio = best["hand-over, HTTP"] / (best["hand-over, library"] + best["request"])
     print(f"Load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
@@ -235,6 +268,7 @@ def main() -> int:
     least = best["pair, library"] / best["empty"] / 2
     print(f"| Acquire and release: CPU, beside two empty routes | {pairs:.1f} ({micro['pair']}) | <= 2.5 | {least:.1f} |")
     print(f"| Hand-over between two clients, beside the library's and an empty route | {ratio:.1f} ({micro['hand-over, HTTP']}) | <= 2 | |")
+    print(f"| Gateway killed: the next holder is later than the ttl by | {1000 * late:.0f} ms | <= 100 ms | |")
     return 0
 
 

@@ -121,6 +121,28 @@ async def test_a_waiter_keeps_its_place_and_gets_a_whole_ttl(client: httpx.Async
     assert (await behind).json()["state"] == "held"
 
 
+async def test_the_place_of_a_waiter_is_found_without_a_look_at_other_leases(
+    client: httpx.AsyncClient, locks: Holdfast, gateway: Gateway
+) -> None:
+    """Otherwise, each answer to one of 10,000 waiters looks at all of them."""
+    held = await locks.lock("leases:place", "leases:elsewhere").acquire()
+    mine, other = new(), new()
+    assert (await put(client, other, "leases:elsewhere", wait_ms=50)).json()["place"] == 1
+
+    class Unseen:
+        """When another lease was asked for. Nobody may compare it."""
+
+        def __lt__(self, when: object) -> bool:
+            raise AssertionError("somebody has looked at a lease that has another name")
+
+        __gt__ = __lt__
+
+    (elsewhere,) = gateway.leases
+    elsewhere.began, elsewhere.wanted = Unseen(), Unseen()  # type: ignore[assignment]  # planted
+    assert (await put(client, mine, "leases:place", wait_ms=50)).json()["place"] == 1
+    await held.release()
+
+
 async def test_left_alone_a_waiter_leaves_the_line(client: httpx.AsyncClient, locks: Holdfast, gateway: Gateway) -> None:
     held = await locks.lock("leases:linger").acquire()
     assert (await put(client, new(), "leases:linger", wait_ms=50, linger_ms=500)).status_code == 202

@@ -25,6 +25,7 @@ from typing import Any
 import httpx
 import pytest
 from cli.kit import PATIENCE, SOURCE, Command, Life, beater, life, until
+from redis import Redis
 from serve.kills import SCRIPT
 from serve.serving import address
 from serve.test_clients import CLIENTS
@@ -212,6 +213,57 @@ def test_a_drain_that_releases_is_found(tmp_path: Path, nodes: Nodes) -> None:
 def test_a_drain_that_grants_is_found(tmp_path: Path, nodes: Nodes) -> None:
     source = copied(tmp_path, "holdfast/serve/gateway.py", "        if self.draining:\n", "        if False:\n")
     assert drained(tmp_path, nodes, source).granted
+
+
+# ------------------------------------------------ a gateway that nobody uses
+
+QUIET_FOR = 3.0  # seconds
+
+
+class Heard:
+    """What nodes were asked. Looking at a node is one command on a connection of its own."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._looking = [Redis.from_url(it, single_connection_client=True) for it in nodes.urls]
+
+    def commands(self) -> list[int]:
+        """How many commands each node has carried out, without those that only keep a connection."""
+        asked = [it.info("commandstats") for it in self._looking]
+        return [sum(it["calls"] for name, it in stats.items() if name != "cmdstat_ping") for stats in asked]
+
+    def close(self) -> None:
+        """Stop looking."""
+        for it in self._looking:
+            it.close()
+
+
+def asked_while_idle(command: Command, nodes: Nodes) -> int:
+    """How many commands a gateway that nobody uses sends to the nodes. It was used before."""
+    heard = Heard(nodes)
+    with command.started("serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", **PIPES) as process:
+        url = address(process)
+        lease = f"{url}/v1/leases/a-lease-before-silence"
+        assert httpx.put(lease, json={"names": ["load:idle"]}).status_code == 201
+        assert httpx.delete(lease).status_code == 200
+        assert httpx.get(url).status_code == 200
+        # What the start and the release have asked for is over.
+        time.sleep(1)
+        before = heard.commands()
+        time.sleep(QUIET_FOR)
+        after = heard.commands()
+    heard.close()
+    return sum(after) - sum(before) - len(after)
+
+
+def test_an_idle_gateway_sends_nothing_to_the_nodes(tmp_path: Path, own_nodes: Nodes) -> None:
+    assert asked_while_idle(Command(tmp_path, own_nodes.environment), own_nodes) == 0
+
+
+def test_a_gateway_that_looks_by_itself_is_found(tmp_path: Path, own_nodes: Nodes) -> None:
+    before = "        self.lag.start()\n"
+    looking = "        asyncio.get_running_loop().call_later(2, lambda: asyncio.ensure_future(self.locks.inspect('planted')))\n"
+    source = copied(tmp_path, "holdfast/serve/gateway.py", before, before + looking)
+    assert asked_while_idle(Command(tmp_path, own_nodes.environment, source), own_nodes) > 0
 
 
 # ------------------------------------------------ connections that say nothing

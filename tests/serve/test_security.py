@@ -193,7 +193,7 @@ async def test_the_audit_log(locks: Holdfast, tokens: Path, tmp_path: Path, capl
             await client.get("/v1/nodes", headers={"authorization": "Bearer a-secret-of-a-stranger"})
             await client.get("/v1/nodes", headers=bearer("importer"))
             headers = {**bearer("operator"), "if-match": f'"{held.token}"'}
-            await client.request("DELETE", "/v1/locks/invoice:audit", json={"reason": "stuck"}, headers=headers)
+            forced = await client.request("DELETE", "/v1/locks/invoice:audit", json={"reason": "stuck"}, headers=headers)
             log.rename(tmp_path / "rotated")
             transport: Any = client._transport
             gateway = transport.app.state.gateway
@@ -202,6 +202,10 @@ async def test_the_audit_log(locks: Holdfast, tokens: Path, tmp_path: Path, capl
     first, second, third = [json.loads(it) for it in (tmp_path / "rotated").read_text().splitlines()]
     assert (first["event"], second["event"], second["scope"]) == ("unauthenticated", "forbidden", "look:*")
     assert (third["event"], third["client"], third["reason"], third["nodes"] >= 3) == ("force", "operator", "stuck", True)
+    # Each is about one request, from an address.
+    assert {it["address"] for it in (first, second, third)} == {"127.0.0.1"}
+    assert len({it["request"] for it in (first, second, third)}) == 3
+    assert third["request"] == forced.headers["x-request-id"]
     assert json.loads(log.read_text())["event"] == "unauthenticated"
     assert log.stat().st_mode & 0o077 == 0
     # No token of a client is in any log.

@@ -28,9 +28,7 @@ async def client_of(request: Request) -> Identity:
     """
     client: Identity | None = request.scope["holdfast.client"]
     if client is None:
-        address = request.client.host if request.client else None
-        instance = request.scope["holdfast.instance"]
-        (await gateway_of(request)).audit.note("unauthenticated", address=address, request=instance)
+        (await gateway_of(request)).audit.note("unauthenticated")
         sent = "does not know the token that was sent" if "authorization" in request.headers else "asks who you are"
         raise Problem("unauthenticated", f"This gateway {sent}. Send one that it knows: `Authorization: Bearer ...`.")
     return client

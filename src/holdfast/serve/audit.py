@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import IO, Any
 
 from ..errors import ConfigError
 
 LOGGER = "holdfast.audit"
+# The address and the id of the request that is served now. The gate sets it: each request has a context of its own.
+asking: ContextVar[Mapping[str, Any]] = ContextVar("holdfast_asking")
 
 
 class Audit:
@@ -58,10 +61,11 @@ class Audit:
 
         Args:
             event: What happened: "force", "unauthenticated" or "forbidden".
-            facts: What is known of it. Never a token of a client.
+            facts: What is known of it, besides the request that it is about. Never a token of a
+                client.
         """
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"at": at, "event": event, **facts})
+        line = json.dumps({"at": at, "event": event, **asking.get({}), **facts})
         logging.getLogger(LOGGER).warning("%s", line)
         if self.heard is not None:
             self.heard(event, facts)

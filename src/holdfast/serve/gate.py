@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .assets import PATHS
+from .audit import asking
 from .gateway import Gateway
 from .identity import identify
 from .limits import Limits
@@ -48,6 +49,8 @@ class Gate:
         headers = dict(scope["headers"])
         instance = secrets.token_hex(8)
         scope["holdfast.instance"] = instance
+        address = (scope.get("client") or ("",))[0]
+        asking.set({"address": address, "request": instance})
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -61,7 +64,7 @@ class Gate:
             scope["holdfast.client"] = client
             # A page that lacks one of its files cannot come back by itself.
             if not urgent(scope) and scope["path"] not in PATHS:
-                self._admit(client.name if client else (scope.get("client") or ("",))[0])
+                self._admit(client.name if client else address)
             await self._app(scope, _Bounded(scope, receive), sending)
         except Problem as problem:
             await answer(sending, problem, instance)

@@ -314,6 +314,8 @@ class Leases:
         # How many each client has, and how many of them are waited for.
         self._counts: Counter[str] = Counter()
         self._waiters: Counter[str] = Counter()
+        # Those that are waited for, by their first names, in the order in which they came.
+        self._lines: dict[str, dict[Hold, None]] = {}
 
     def __len__(self) -> int:
         """How many are held or waited for."""
@@ -360,6 +362,7 @@ class Leases:
         self._holds[client.name, part] = hold
         self._counts[client.name] += 1
         self._waiters[client.name] += 1
+        self._lines.setdefault(wanted.names[0], {})[hold] = None
         hold.start(made, self._settled, self._ended)
         return hold, True
 
@@ -373,6 +376,11 @@ class Leases:
 
     def _settled(self, hold: Hold) -> None:
         _less(self._waiters, hold.client.name)
+        name = hold.wanted.names[0]
+        line = self._lines[name]
+        del line[hold]
+        if not line:
+            del self._lines[name]
 
     def _ended(self, hold: Hold, remembered: bool) -> None:
         part = hold.id.partition(".")[2]
@@ -397,10 +405,8 @@ class Leases:
             owners: Whose client each waiter in line is of.
         """
         own = self._locks.settings.owner
-        before = sum(
-            it.state == "waiting" and it.began < hold.began and it.wanted.names[0] == hold.wanted.names[0]
-            for it in self._holds.values()
-        )
+        # Not all leases: with 10,000 of them, answers to waiters would take most of the time.
+        before = sum(it.began < hold.began for it in self._lines.get(hold.wanted.names[0], ()))
         places = [at for at, it in enumerate(owners, 1) if it == own]
         return places[before] if before < len(places) else None
 

@@ -99,11 +99,24 @@ test("ten thousand lines are sorted and filtered within a frame or two", () => {
     // (The figure of D.6 is measured in the browser. Here only a wrong order of growth is found.)
     assert.ok(performance.now() - began < 5000);
 });
+test("what was taken away today is not said to be all if it may be more", () => {
+    const audit = many => Array.from({length: many}, (_, at) => ({at: T + at}));
+    assert.equal(pure.taken([{at: T - 1}, ...audit(2)], T), "2");
+    assert.equal(pure.taken(audit(199), T), "199");
+    assert.equal(pure.taken(audit(200), T), "200 or more");
+});
 test("only lines in sight are in the document", () => {
-    assert.deepEqual(pure.seen(0, 320, 10_000), {first: 0, last: 14});
-    assert.deepEqual(pure.seen(3200, 320, 10_000), {first: 96, last: 114});
-    assert.deepEqual(pure.seen(3200, 320, 5), {first: 1, last: 5});
-    assert.deepEqual(pure.seen(0, 320, 0), {first: 0, last: 0});
+    assert.deepEqual(pure.seen(0, 320, 10_000), {first: 0, last: 14, most: 19});
+    assert.deepEqual(pure.seen(3200, 320, 10_000), {first: 96, last: 114, most: 19});
+    assert.deepEqual(pure.seen(3200, 320, 5), {first: 1, last: 5, most: 19});
+    assert.deepEqual(pure.seen(0, 320, 0), {first: 0, last: 0, most: 19});
+    // Two lines in the document never have the same place, wherever it is scrolled to.
+    for (const height of [1, 31, 32, 33, 320, 801.5]) {
+        for (let top = 0; top < 200; top += 0.5) {
+            const {first, last, most} = pure.seen(top, height, 10_000);
+            assert.ok(last - first <= most);
+        }
+    }
 });
 test("the cursor stays on its lock, and else on its place", () => {
     const all = pure.lines(new Map(Object.entries({a: row(), b: row(), c: row()})), view());

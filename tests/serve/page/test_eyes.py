@@ -225,6 +225,27 @@ def test_the_cursor_stays_on_its_lock(browser: Any, nodes: Nodes, serving: Gatew
             leases[it].release()
 
 
+def test_a_line_that_comes_into_sight_takes_the_place_of_one_that_leaves_it(browser: Any, nodes: Nodes, serving: Gateway) -> None:
+    """A browser makes and removes nothing while somebody scrolls: that is what costs it most."""
+    with client(nodes, "one") as locks:
+        leases = [locks.lock(f"scrolled:{it:02}").acquire() for it in range(80)]
+        page = opened(browser, serving.url)
+        page.fill("#filter", "scrolled:")
+        expect(page.locator(".line")).not_to_have_count(80)
+        expect(line(page, "scrolled:00")).to_have_count(1)
+        before = page.evaluate("[...document.querySelectorAll('.line')].map(it => { it.seen = true; return it.id; })")
+        for top in (700, 1400):
+            page.evaluate(f"document.getElementById('grid').scrollTop = {top}")
+            expect(page.locator(f"#row-{top // 32 + 3}")).to_have_count(1)
+        now = page.evaluate("[...document.querySelectorAll('.line')].map(it => [it.id, it.seen === true])")
+        assert {it for it, _ in now}.isdisjoint(before)
+        # Some more lines are in the document than at the top, where there is nothing above them.
+        assert sum(kept for _, kept in now) == len(before)
+        page.context.close()
+        for lease in leases:
+            lease.release()
+
+
 def test_a_semaphore_opens(browser: Any, scene: Holdfast, serving: Gateway) -> None:
     page = opened(browser, serving.url)
     page.get_by_role("button", name="slots", exact=True).click()

@@ -1,6 +1,6 @@
 // The nodes, and the line of totals with what it was in the last fifteen minutes.
 import {html, useEffect, useLayoutEffect, useRef} from "./vendor/preact.js";
-import {ahead, counted, guarded, lasted, reason, shortened, shown, sign} from "./pure.js";
+import {ahead, counted, guarded, lasted, reason, shortened, shown, sign, taken} from "./pure.js";
 import {theme} from "./theme.js";
 
 /** @typedef {import("./stream.js").Store} Store */
@@ -50,7 +50,6 @@ function Guard({left, since}) {
 export function Totals({store}) {
     const point = store.points.at(-1);
     const midnight = new Date().setHours(0, 0, 0, 0);
-    const taken = store.audit.filter(it => it.at >= midnight).length;
     const held = store.rows.size;
     let waiting = 0, longest = 0;
     if (point) [, , waiting, longest] = point;
@@ -58,7 +57,7 @@ export function Totals({store}) {
         <span><b>${counted(held)}</b> held</span>
         <span><b>${counted(waiting)}</b> waiting</span>
         <span>longest wait <b>${waiting ? lasted(longest) : "–"}</b></span>
-        <span><b>${taken}</b> taken away today</span>
+        <span><b>${taken(store.audit, midnight)}</b> taken away today</span>
         <span class="sparks"><${Spark} points=${store.points} field=${1} label="held" />
             <${Spark} points=${store.points} field=${2} label="waiting" /></span>
     </section>`;

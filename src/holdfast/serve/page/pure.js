@@ -26,6 +26,8 @@ export const KIND = 0, GROUP = 1, STATE = 2, WHO = 3, NOTE = 4, FENCE = 5, WAITI
 /** A lock that was asked for longer ago is long, in milliseconds. */
 export const LONG = 5 * 60_000;
 export const ROW = 32;
+/** As many events of the audit log the gateway keeps for the page. */
+export const AUDIT = 200;
 export const FILTERS = /** @type {const} */ (["all", "waiting", "long", "slots", "leaders"]);
 export const ESCAPED = new Map([["\n", "\\n"], ["\r", "\\r"], ["\t", "\\t"], ["\\", "\\"]]);
 
@@ -170,6 +172,16 @@ export function transitions(before, after) {
     });
 }
 
+/**
+ * How many locks were taken away since midnight. The gateway tells the last 200 at most.
+ * @param {{at: number}[]} audit
+ * @param {number} midnight
+ */
+export function taken(audit, midnight) {
+    const today = audit.filter(it => it.at >= midnight).length;
+    return today < AUDIT ? counted(today) : `${AUDIT} or more`;
+}
+
 /** A permit's number, from its name. @param {string} name */
 export function slot(name) {
     return Number(/\[slot (\d+)\]$/.exec(name)?.[1] ?? 0);
@@ -275,14 +287,15 @@ export function order(column, down) {
 }
 
 /**
- * Which lines are in the document: those in sight, and some around them.
+ * Which lines are in the document: those in sight, and some around them. There are never more than `most`, so that a
+ * line that comes into sight takes the place of one that leaves it.
  * @param {number} top pixels
  * @param {number} height pixels
  * @param {number} count
  */
 export function seen(top, height, count) {
     const first = Math.max(0, Math.min(count, Math.floor(top / ROW)) - 4);
-    return {first, last: Math.min(count, Math.ceil((top + height) / ROW) + 4)};
+    return {first, last: Math.min(count, Math.ceil((top + height) / ROW) + 4), most: Math.ceil(height / ROW) + 9};
 }
 
 /**
@@ -292,6 +305,8 @@ export function seen(top, height, count) {
  * @param {number} at
  */
 export function kept_at(lines, name, at) {
+    // It nearly always stays.
+    if (name !== null && lines[at]?.name === name) return at;
     const found = name === null ? -1 : lines.findIndex(it => it.name === name);
     return found >= 0 ? found : Math.max(0, Math.min(at, lines.length - 1));
 }

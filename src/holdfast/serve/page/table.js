@@ -1,5 +1,5 @@
 // The table of locks: a window over all lines, driven by the keyboard or the mouse.
-import {html, useEffect, useLayoutEffect, useRef, useState} from "./vendor/preact.js";
+import {html, useEffect, useLayoutEffect, useMemo, useRef, useState} from "./vendor/preact.js";
 import {FILTERS, NOTE, ROW, foot, lasted, seen, sentence, shown} from "./pure.js";
 
 /** @typedef {import("./stream.js").Store} Store */
@@ -47,7 +47,7 @@ export function Filters({view, change}) {
 export function Table({store, lines, view, change, cursor, chosen, put, choose, lefts, sight}) {
     const box = useRef(/** @type {HTMLElement | null} */ (null));
     const [place, move] = useState({top: 0, height: 800});
-    const {first, last} = seen(place.top, place.height, lines.length);
+    const {first, last, most} = seen(place.top, place.height, lines.length);
     const inView = lines.slice(first, last);
     sight(inView.filter(it => it.row).map(it => it.name));
     useLayoutEffect(() => {
@@ -71,6 +71,7 @@ export function Table({store, lines, view, change, cursor, chosen, put, choose, 
         else if (top + 2 * ROW > element.scrollTop + element.clientHeight) element.scrollTop = top + 2 * ROW - element.clientHeight;
     }, [cursor]);
     const now = store.known();
+    const locks = useMemo(() => found(lines), [lines]);
     return html`<div class="table" role="grid" aria-label="Locks" aria-rowcount=${lines.length + 1} aria-colcount=${COLUMNS.length}
             id="grid" tabindex="0" ref=${box} aria-activedescendant=${cursor >= first && cursor < last ? `row-${cursor}` : null}>
         <div class="heading" role="rowgroup"><div class="row head" role="row" aria-rowindex="1">
@@ -78,14 +79,14 @@ export function Table({store, lines, view, change, cursor, chosen, put, choose, 
         </div></div>
         <div role="rowgroup">
             <div class="all" role="presentation" style=${{height: `${lines.length * ROW}px`}}>
-                ${inView.map((line, at) => html`<${Row} key=${`${line.depth} ${line.name}`} line=${line} at=${first + at} now=${now} put=${put}
+                ${inView.map((line, at) => html`<${Row} key=${(first + at) % most} line=${line} at=${first + at} now=${now} put=${put}
                     choose=${choose} current=${first + at === cursor} chosen=${line.name === chosen && line.row !== null}
                     open=${view.open.has(line.name)} left=${lefts[line.name]} />`)}
             </div>
             ${!lines.length && html`<${Nothing} store=${store} view=${view} />`}
         </div>
     </div>
-    <div class="foot">${foot(store.pass, store.rows.size, found(lines), store.left, now)}</div>`;
+    <div class="foot">${foot(store.pass, store.rows.size, locks, store.left, now)}</div>`;
 }
 
 /** How many locks these lines are. @param {Line[]} lines */
