@@ -31,7 +31,7 @@ def test_stages_run_at_the_same_time_and_are_told_one_by_one() -> None:
     status, told = ran(f"cd $(mktemp -d)\nlanes 2 '{meet.format('one', 'two')}' '{meet.format('two', 'one')}'")
     assert status == 0, told
     assert sorted(re.findall("(?:one|two) is met$", told, re.MULTILINE)) == ["one is met", "two is met"]
-    whole = r"== .* \(beside others\)\n(?:one|two) is met\n\d+ s, with \d+ \+ \d+ s of a core\n"
+    whole = r"== .*\n(?:one|two) is met\n\d+ s, with \d+ \+ \d+ s of a core\n"
     assert len(re.findall(whole, told)) == 2
     assert told.endswith("the end\n")
 
