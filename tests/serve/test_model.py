@@ -145,6 +145,10 @@ class Lease:
         return {"the lock": self.fence}
 
     @property
+    def tokens(self) -> dict[str, str]:
+        return {"the lock": self.token}
+
+    @property
     def remaining(self) -> float:
         return 0.0 if self._released else max(0.0, self._until - self._world.now)
 
