@@ -232,6 +232,8 @@ def test_a_line_that_comes_into_sight_takes_the_place_of_one_that_leaves_it(brow
         page = opened(browser, serving.url)
         page.fill("#filter", "scrolled:")
         expect(page.locator(".line")).not_to_have_count(80)
+        # All of them are known, and the heading is a row, too.
+        expect(page.locator("#grid")).to_have_attribute("aria-rowcount", "81")
         expect(line(page, "scrolled:00")).to_have_count(1)
         before = page.evaluate("[...document.querySelectorAll('.line')].map(it => { it.seen = true; return it.id; })")
         for top in (700, 1400):
