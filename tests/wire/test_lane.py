@@ -1750,7 +1750,7 @@ def test_a_quiet_connection_that_ends_in_silence_may_have_been_cut_long_ago() ->
 def test_silence_that_may_have_been_ours_is_excused_once_for_each_question() -> None:
     lane = a_lane(patience=1.5)
     up(lane)
-    lane.excuse(5.0, 1.0)  # it owes nothing: there is nothing to excuse
+    lane.excuse(5.0, 1.0)  # it owes no answer, so this has no effect
     lane.say(Asked(b"one", 6.0))
     assert lane.due() == 7.5
     lane.say(Asked(b"two", 6.5))

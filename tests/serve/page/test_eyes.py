@@ -241,7 +241,7 @@ def test_a_line_that_comes_into_sight_takes_the_place_of_one_that_leaves_it(brow
             expect(page.locator(f"#row-{top // 32 + 3}")).to_have_count(1)
         now = page.evaluate("[...document.querySelectorAll('.line')].map(it => [it.id, it.seen === true])")
         assert {it for it, _ in now}.isdisjoint(before)
-        # Some more lines are in the document than at the top, where there is nothing above them.
+        # Every element from the top is used again. Below the top, the page keeps some lines above the view too, so it has more.
         assert sum(kept for _, kept in now) == len(before)
         page.context.close()
         for lease in leases:
