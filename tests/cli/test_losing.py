@@ -31,6 +31,7 @@ from cli.kit import (
 
 from holdfast import Holdfast
 from holdfast.cli import tree
+from holdfast.cli.codes import LOST
 from holdfast.embedded import Nodes
 
 RUNS_OUT = (UNRENEWED, SLOW)
@@ -213,7 +214,7 @@ def test_the_margin_is_enough_for_a_kill_that_takes_long(tmp_path: Path) -> None
 def test_a_command_that_is_reaped_too_early_loses_its_status(nodes: Nodes, tmp_path: Path) -> None:
     """Its process id could be another's by then, and a signal that is passed on would go there."""
     early = copied(tmp_path, PLANTED["the command is reaped before its end is told"])
-    for source, status in ((SOURCE, 7), (early, 0)):
+    for source, status in ((SOURCE, 7), (early, LOST)):
         found = Command(tmp_path, nodes.environment, source).run("run", "reaped", "--", "sh", "-c", "exit 7")
         assert found.returncode == status
 

@@ -196,25 +196,26 @@ def news(child: int) -> News | None:
 
     A child that ended stays a zombie (Linux), so that its process id, which is also that of its
     group, cannot be used again.
+
+    Raises:
+        ChildProcessError: Its status was taken already, so nobody knows how it ended.
     """
-    if not hasattr(os, "waitid"):
+    if not LINUX:
         return _news_reaped(child)
-    try:
-        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            found = os.waitid(os.P_PID, child, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)
-            if found is None:
-                return None
-            stopped = found.si_code in (os.CLD_STOPPED, os.CLD_TRAPPED)
-            return News("stopped", signal=found.si_status) if stopped else News("continued")
-        found = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    except ChildProcessError:
-        return News("ended", status=0)
-    assert found is not None
-    return (
-        News("ended", status=found.si_status)
-        if found.si_code == os.CLD_EXITED
-        else News("ended", signal=found.si_status)
-    )
+    changed = os.WSTOPPED | os.WCONTINUED | os.WNOHANG
+    while (found := os.waitid(os.P_PID, child, changed | os.WEXITED | os.WNOWAIT)) is not None:
+        if found.si_code == os.CLD_EXITED:
+            return News("ended", status=found.si_status)
+        if found.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
+            return News("ended", signal=found.si_status)
+        try:
+            taken = os.waitid(os.P_PID, child, changed)
+        except ChildProcessError:
+            # It has died since we looked. The kernel answers so if only its death is left to tell.
+            continue
+        if taken is not None:
+            return News("stopped", signal=taken.si_status) if taken.si_code != os.CLD_CONTINUED else News("continued")
+    return None
 
 
 def _news_reaped(child: int) -> News | None:

@@ -85,7 +85,7 @@ class Timers(Generic[T]):
             yield timed
 
     def overdue(self, now: float) -> list[T]:
-        """Return the objects whose time has come, in no order, and leave them armed.
+        """Return the objects whose time has come, the earliest first, and leave them armed.
 
         The others are not looked at, however many they are.
         """
@@ -97,10 +97,10 @@ class Timers(Generic[T]):
             if place < len(heap) and heap[place][0] <= now:
                 due, _, timed = heap[place]
                 if due == timed.armed:
-                    found.append(timed)
+                    found.append(heap[place])
                 # Below it in the heap, nothing is due sooner.
                 at += (2 * place + 1, 2 * place + 2)
-        return found
+        return [timed for _, _, timed in sorted(found)]
 
     def looked(self, now: float) -> None:
         """Note that somebody has looked now, and may have left timers that are due for later.
