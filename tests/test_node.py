@@ -37,6 +37,7 @@ def test_an_address_is_the_short_form_of_a_node(kind: Any) -> None:
     assert kind(url).settings.addresses == kind(Node(url)).settings.addresses == kind([Node(url)]).settings.addresses
     assert kind(shards={"x": ["redis://b"], "y": [Node("redis://a")]}).shards == {"x": ("redis://b:6379",), "y": ("redis://a:6379",)}
     node = Node(url)
+    assert node_of(f"{url}&unproven=true") == Node(url, unproven=True) != node
     assert (node.label, node.failover, hash(node)) == ("redis://a:6379/2", 15.0, hash(Node(url)))
     assert node_of(node) is node
     with pytest.raises(AttributeError):
@@ -47,8 +48,8 @@ def test_an_address_is_the_short_form_of_a_node(kind: Any) -> None:
 
 def test_nothing_of_it_shows_a_secret() -> None:
     context = ssl.create_default_context()
-    node = Node("rediss://me@a", credentials=partial(signed, SECRET), ssl=context, resolve=print, failover=1.5)
-    assert repr(node) == "Node('rediss://a:6379', failover=1.5, credentials=..., ssl=..., resolve=...)"
+    node = Node("rediss://me@a", credentials=partial(signed, SECRET), ssl=context, resolve=print, failover=1.5, unproven=True)
+    assert repr(node) == "Node('rediss://a:6379', failover=1.5, unproven=True, credentials=..., ssl=..., resolve=...)"
     assert repr(Node(f"redis://:{SECRET}@a")) == "Node('redis://a:6379')"
     watched = Node(f"redis+sentinel://:{SECRET}@s1,s2/it?sentinel_password={SECRET}")
     assert SECRET not in f"{watched!r} {watched.address!r} {Holdfast(watched)!r}"
@@ -60,6 +61,7 @@ TWICE: dict[str, Any] = {
     "the address has a password": lambda: Node(f"redis://:{SECRET}@a", credentials=print),
     "failover is said twice": lambda: Node("redis://a?failover=1", failover=2),
     "failover is a number of seconds": lambda: Node("redis://a", failover=-1),
+    "unproven is True or False": lambda: Node("redis://a", unproven="no"),  # type: ignore[arg-type]  # (what it is about)
     "another way to its server": lambda: Node("unix:///a", resolve=print),
     "another way to": lambda: Node("redis+sentinel://s/a", resolve=print),
     "ssl= is for nodes with TLS": lambda: Node("redis://a", ssl=ssl.create_default_context()),
@@ -124,7 +126,7 @@ def test_a_client_lends_its_settings(library: Any) -> None:
     assert lent(kind("db", username="ada", password=SECRET)) == ("redis://db:6379", ("ada", SECRET), False)
     assert lent(kind("db", ssl=True)) == ("rediss://db:6379", None, True)
     assert lent(kind(unix_socket_path="/run/x", db=1)) == ("unix:///run/x?db=1", None, False)
-    assert Node.of(kind("db"), failover=15) == Node("redis://db", failover=15)
+    assert Node.of(kind("db"), failover=15, unproven=True) == Node("redis://db", failover=15, unproven=True)
 
 
 @LIBRARIES

@@ -436,8 +436,8 @@ class Warned(NodeEvent):
         warning: What is dangerous, and what to do about it.
         about: What kind of danger it is: "eviction", "replicas", "failover" (its address states a
             bound that the server does not keep), "several servers" (at its address), "persistence",
-            "clock", "tls", "settings" (clients differ in `max_ttl` or their nodes), "shards",
-            "permits", "key", "fence" or "bug".
+            "clock", "tls", "product" (neither Redis nor Valkey), "settings" (clients differ in
+            `max_ttl` or their nodes), "shards", "permits", "key", "fence" or "bug".
     """
 
     warning: str

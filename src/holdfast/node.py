@@ -45,6 +45,7 @@ class Node(Described):
         ssl: SSLContext | None = None,
         resolve: Resolve | None = None,
         failover: float | None = None,
+        unproven: bool = False,
     ) -> None:
         """Check the options. Asks nobody, and connects to nothing.
 
@@ -62,6 +63,9 @@ class Node(Described):
                 was just promoted (default: the place in the address).
             failover: Seconds for which a primary that was replaced may go on granting locks, from
                 0 to 86400, in place of `?failover=` (default: nobody has said).
+            unproven: Use the server even if it is neither Redis nor Valkey, and warn of it, in
+                place of `?unproven=true`. Examine it first: `python -m
+                holdfast.testing.conformance URL` (default: refuse such a server).
 
         Raises:
             ConfigError: The address or an option cannot work, or something is said twice.
@@ -85,12 +89,16 @@ class Node(Described):
             if where.failover is not None:
                 raise ConfigError(f"{where.label}: failover is said twice, in the address and as an argument")
             where = where.but(failover=address.bound(failover, where.label))
+        if not isinstance(unproven, bool):
+            raise ConfigError(f"{where.label}: unproven is True or False, not {type(unproven).__name__}")
+        if unproven:
+            where = where.but(unproven=True)
         if ssl is not None:
             _check_context(ssl, where)
         super().__init__(address=where, credentials=credentials, ssl=ssl, resolve=resolve)
 
     @classmethod
-    def of(cls, client: Any, *, failover: float | None = None) -> Node:
+    def of(cls, client: Any, *, failover: float | None = None, unproven: bool = False) -> Node:
         """Make a node with the settings of another library's client.
 
         holdfast opens connections of its own. It sends nothing through the client, does not change
@@ -101,6 +109,7 @@ class Node(Described):
                 configuration of GLIDE. Also one that finds its server by Sentinels, and one with a
                 credential provider.
             failover: As for `Node`.
+            unproven: As for `Node`.
 
         Returns:
             The node. It has the server's address, and the client's credentials and TLS.
@@ -112,7 +121,9 @@ class Node(Described):
         from .lent import place
 
         found = place(client)
-        made = cls(found.address, credentials=found.login, ssl=found.context(), failover=failover)
+        made = cls(
+            found.address, credentials=found.login, ssl=found.context(), failover=failover, unproven=unproven
+        )
         if found.sentinel_login is None:
             return made
         # The Sentinels' password is not in the address, which is text.
@@ -134,6 +145,7 @@ class Node(Described):
 
     def __repr__(self) -> str:
         said = ["" if self.failover is None else f"failover={self.failover:g}"]
+        said += ["unproven=True"] if self.address.unproven else []
         # What a function's repr shows may be a secret: a partial shows its arguments.
         said += [f"{it}=..." for it in ("credentials", "ssl", "resolve") if getattr(self, it) is not None]
         return f"Node({', '.join([repr(self.label), *filter(None, said)])})"

@@ -972,6 +972,19 @@ def test_a_promoted_server_without_a_bound_is_warned_of_though_it_has_no_replica
     assert world.crew.status(world.now)[0].guarantee == "efficient, not safe"
 
 
+def test_a_server_that_is_neither_redis_nor_valkey_is_warned_of_if_its_address_admits_it() -> None:
+    world = World(query="?unproven=true")
+    world.nodes[1].facts = {"garnet_version": "1.0.84"}
+    world.run(0.5)
+    world.cut(1)
+    world.run(0.5)
+    (told,) = [it for it in world.events if isinstance(it, events.Warned)]
+    assert (told.node, told.about) == ("redis://n1:1", "product")
+    assert told.warning.startswith("its server is Garnet, which is neither Redis nor Valkey. It is used because its address says unproven")
+    assert lines(world) == ["up"] * 3, "it is used all the same"
+    assert [it.guarantee for it in world.crew.status(world.now)] == ["safe", "unproven", "safe"]
+
+
 @pytest.mark.parametrize(
     "bound, facts, warned",
     [

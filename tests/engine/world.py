@@ -129,7 +129,8 @@ class Node:
             case [b"SUBSCRIBE", inbox]:
                 return b">3\r\n$9\r\nsubscribe\r\n" + bulk(inbox) + b":1\r\n"
             case [b"INFO", b"server"]:
-                return self._info(redis_version="7.0.15", run_id=run_id(self.number), uptime_in_seconds=10**6, redis_mode=None)
+                told = {"redis_version": "7.0.15", "run_id": run_id(self.number), "uptime_in_seconds": 10**6}
+                return self._info(**told, redis_mode=None, garnet_version=None)
             case [b"INFO", b"replication"]:
                 return self._info(role="master", **SPECIAL)
             case [b"CLUSTER", b"INFO"]:

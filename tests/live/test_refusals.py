@@ -158,6 +158,17 @@ async def test_a_product_or_version_that_nobody_has_shown_to_be_safe(face: Face,
         await face.finish()
 
 
+async def test_a_product_is_used_and_warned_of_if_its_address_says_unproven(face: Face, name: str) -> None:
+    with played(PRODUCTS["Garnet"][0]) as url:
+        heard: list[Any] = []
+        one = client(face, f"{url}?unproven=true", observer=heard.append)
+        await face.release(await face.acquire(one.lock(name, wait=15)))
+        await face.until(lambda: any(isinstance(it, Warned) for it in heard))
+        assert [it.about for it in heard if isinstance(it, Warned)] == ["product"]
+        assert one.nodes()[0].guarantee == "unproven"
+        await face.finish()
+
+
 async def test_the_player_is_used_as_long_as_it_says_that_it_is_a_redis(face: Face, name: str) -> None:
     """So the tests above refuse what it says, and not what it is."""
     with played({b"redis_version": b"7.4.0", b"redis_mode": b"standalone"}) as url:

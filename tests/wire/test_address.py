@@ -63,16 +63,19 @@ GOOD = {
     "redis://me@h?failover=15": Address("redis://h:6379", "h", 6379, user="me", failover=15.0),
     "redis://h/2?failover=0": Address("redis://h:6379/2", "h", 6379, database=2, failover=0.0),
     "rediss://h?failover=2.5": Address("rediss://h:6379", "h", 6379, tls=Tls(), failover=2.5),
+    "redis://h?unproven=true": Address("redis://h:6379", "h", 6379, unproven=True),
+    "unix:///run/r.sock?unproven=no": Address("unix:///run/r.sock", path="/run/r.sock"),
+    "unix:///run/r.sock?unproven=1": Address("unix:///run/r.sock", path="/run/r.sock", unproven=True),
     "unix:///run/r.sock?failover=86400": Address("unix:///run/r.sock", path="/run/r.sock", failover=86400.0),
     "unix://me:p%2Fw@/run/r.sock": Address("unix:///run/r.sock", path="/run/r.sock", user="me", password="p/w"),
 }
 
 SECURE = (
-    "valid options are db, username, password, failover, ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
+    "valid options are db, username, password, failover, unproven, ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
     "ssl_password, ssl_cert_reqs, ssl_check_hostname"
 )
 PLAIN = (
-    "valid options are db, username, password, failover (ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
+    "valid options are db, username, password, failover, unproven (ssl_ca_certs, ssl_ca_path, ssl_ca_data, ssl_certfile, ssl_keyfile, "
     "ssl_password, ssl_cert_reqs, ssl_check_hostname: with rediss:// only)"
 )
 BOUND = "failover is a number of seconds from 0 to 86400, as in redis://host?failover=15"
@@ -83,6 +86,7 @@ UNFOUND = "names no host that can be looked up: write redis://host:6379"
 
 BAD = {
     **{f"redis://h?failover={it}": f"'redis://h': {BOUND}" for it in ("", "-1", "15s", "1e3", "86401", "inf", "nan", "%D9%A3")},
+    "redis://h?unproven=maybe": "'redis://h': unproven is true or false",
     "": "'': a node's address begins with redis://, rediss://, valkey://, valkeys://, unix:// or redis+sentinel://",
     "h": "'h': a node's address begins with redis://, rediss://, valkey://, valkeys://, unix:// or redis+sentinel://",
     "h:6379": "'h:6379': a node's address begins with redis://, rediss://, valkey://, valkeys://, unix:// or redis+sentinel://",
@@ -302,7 +306,7 @@ def test_an_address_with_other_credentials_is_the_same_place() -> None:
 
 
 def test_sentinels_and_the_group_that_they_watch() -> None:
-    found = parse("rediss+sentinel://me:p%40@s2:5,s1,[::1]:7/it.is/3?failover=15&sentinel_username=ask&sentinel_password=pw&ssl_cert_reqs=none")
+    found = parse("rediss+sentinel://me:p%40@s2:5,s1,[::1]:7/it.is/3?failover=15&unproven=true&sentinel_username=ask&sentinel_password=pw&ssl_cert_reqs=none")
     assert found.label == "rediss+sentinel://s2:5,s1:26379,[::1]:7/it.is/3"
     assert found.sentinels == Sentinels((("s2", 5), ("s1", 26379), ("::1", 7)), "it.is", "ask", "pw")
     assert (found.user, found.password, found.database, found.failover, found.moves) == ("me", "p@", 3, 15.0, True)

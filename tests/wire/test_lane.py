@@ -510,6 +510,19 @@ def test_a_server_that_is_neither_redis_nor_valkey_is_refused_by_name(which: str
     assert str(lane.bad).startswith(f"its server is {name}, which is neither Redis nor Valkey")
 
 
+@pytest.mark.parametrize("which", OTHER)
+def test_an_address_that_says_so_admits_such_a_server_if_it_does_what_a_node_must_do(which: str) -> None:
+    facts, product, name = OTHER[which]
+    lane = a_lane("redis://h?unproven=true")
+    meet(lane, 0.0, Server(dict(facts), product=product))
+    assert lane.stranger == name
+    told = {"Dragonfly": "it is no Redis or Valkey server", "Kvrocks": "its server is 4.0.0: Redis 6.2"}.get(which)
+    if told is None:
+        assert (lane.line, lane.bad) == (Line.GUARDED, None)
+    else:
+        assert type(lane.bad) is ConfigError and str(lane.bad).startswith(told)
+
+
 @pytest.mark.parametrize(
     "facts, product",
     [

@@ -207,6 +207,10 @@ def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
         yield Check(node, "role", UNSAFE, f"it is a {role}", fix, "docs/servers.md")
     else:
         yield _failover(status, facts)
+    if "product" in status.warnings:
+        found = "its server is neither Redis nor Valkey, and its address says unproven"
+        fix = f"python -m holdfast.testing.conformance {node}"
+        yield Check(node, "product", WARNING, found, fix, "docs/servers.md")
     if facts.get("redis_mode", "standalone") != "standalone" or facts.get("server_mode", "standalone") != "standalone":
         fix = f"name independent servers in HOLDFAST_NODES; {cli_of(node)} INFO server tells the mode"
         yield Check(node, "mode", UNSAFE, "it runs as a cluster or Sentinel", fix, "docs/servers.md")
@@ -231,8 +235,8 @@ def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
 def _failover(status: NodeStatus, facts: dict[str, str]) -> Check:
     """What a failover would cost: is it known when a deposed primary stops?"""
     node, count = status.node, facts.get("connected_slaves", "0")
-    if status.guarantee != "safe":
-        found = f"{count} replicas, {status.guarantee}: after a failover, two clients can hold the same lock"
+    if "replicas" in status.warnings:
+        found = f"{count} replicas, efficient, not safe: after a failover, two clients can hold the same lock"
         fix = (
             "add ?failover=15 to its address: the seconds for which an old primary can go on granting; "
             f"{cli_of(node)} INFO replication lists the replicas"

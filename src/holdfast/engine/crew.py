@@ -63,6 +63,7 @@ PROMOTED = "it was a replica, was promoted lately, and may lack leases that its 
 # What `NodeStatus.guarantee` says of a node.
 SAFE = "safe"
 EFFICIENT = "efficient, not safe"
+UNPROVEN = "unproven"
 
 
 # The bytes before the digest in a command that calls a script by it, and where they end at the latest.
@@ -104,7 +105,8 @@ class NodeStatus(NamedTuple):
             "eviction" or "clock".
         guarantee: "safe"; or "efficient, not safe" if a failover can give a lock of this node to a
             second client, because its server has replicas or was promoted, and its address does not
-            say `failover=`. Other dangers are in `warnings`.
+            say `failover=`; or "unproven" if its server is neither Redis nor Valkey. Other dangers
+            are in `warnings`.
     """
 
     node: str
@@ -516,7 +518,7 @@ class Crew:
                 answered=lane.answered,
                 owing=len(lane.ledger),
                 warnings=self.record.kinds_of(lane.address.label),
-                guarantee=EFFICIENT if lane.unbounded else SAFE,
+                guarantee=UNPROVEN if lane.stranger else EFFICIENT if lane.unbounded else SAFE,
             )
             for i, lane in enumerate(self.lanes)
         )
@@ -1160,6 +1162,13 @@ class Crew:
                 "authority: ssl_ca_certs."
             )
             self.record.warn(lane.address.label, warning, now, "tls")
+        if lane.stranger:
+            warning = (
+                f"its server is {lane.stranger}, which is neither Redis nor Valkey. It is used because its address "
+                "says unproven, but nobody has shown that locks are safe on it. Examine it: python -m "
+                "holdfast.testing.conformance URL."
+            )
+            self.record.warn(lane.address.label, warning, now, "product")
         if lane.several:
             warning = (
                 "another server answers at its address than before, and it was running already while the former one "
@@ -1167,6 +1176,10 @@ class Crew:
                 "hold the same lock: name a single server."
             )
             self.record.warn(lane.address.label, warning, now, "several servers")
+        self._look_over_replicas(lane, now)
+
+    def _look_over_replicas(self, lane: Lane[Command], now: float) -> None:
+        """Warn of a failover that could give a lock of this node to a second client."""
         if lane.unbounded:
             warning = _unbounded(replicas(lane.facts), self.settings.guard)
             self.record.warn(lane.address.label, warning, now, "replicas")

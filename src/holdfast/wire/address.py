@@ -24,7 +24,7 @@ _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*"
 _WATCHED = "+sentinel"
 _TCP = ("redis", "rediss", "valkey", "valkeys")
 _SCHEMES = (*_TCP, "unix", *(it + _WATCHED for it in _TCP))
-_OPTIONS = ("db", "username", "password", "failover")
+_OPTIONS = ("db", "username", "password", "failover", "unproven")
 _OPTIONS_SENTINEL = ("sentinel_username", "sentinel_password")
 _OPTIONS_TLS = (
     "ssl_ca_certs",
@@ -154,6 +154,8 @@ class Address(Described):
 
     `moves` says that the node's place has to be found before each connection: `sentinels` know it,
     or a function of the user's. Another server may be there each time.
+
+    `unproven` admits a server that is neither Redis nor Valkey.
     """
 
     label: str
@@ -167,6 +169,7 @@ class Address(Described):
     failover: float | None
     sentinels: Sentinels | None
     moves: bool
+    unproven: bool
     __slots__ = (
         "database",
         "failover",
@@ -178,6 +181,7 @@ class Address(Described):
         "port",
         "sentinels",
         "tls",
+        "unproven",
         "user",
     )
 
@@ -194,6 +198,7 @@ class Address(Described):
         failover: float | None = None,
         sentinels: Sentinels | None = None,
         moves: bool = False,
+        unproven: bool = False,
     ) -> None:
         super().__init__(
             label=label,
@@ -207,6 +212,7 @@ class Address(Described):
             failover=failover,
             sentinels=sentinels,
             moves=moves,
+            unproven=unproven,
         )
 
     def but(self, **changes: Any) -> Address:
@@ -313,22 +319,23 @@ def _read(given: object) -> Address:
     group = _group(parts, shown) if watched else ""
     database = _database(parts, scheme, shown)
     bound = _failover(parts.options, shown)
+    unproven = _whether(parts.options.get("unproven", "false"), "unproven", shown)
     if scheme == "unix":
         _check_socket(parts, shown)
         label = f"unix://{parts.path}{f'?db={database}' if database else ''}"
-        return Address(label, "", 0, parts.path, database, user, password, failover=bound)
+        return Address(label, "", 0, parts.path, database, user, password, failover=bound, unproven=unproven)
     tls = _tls(parts.options, shown) if secure else None
     if watched:
         where = ",".join(_where(host, port) for host, port in sentinels)
         label = f"{scheme}://{where}/{group}{f'/{database}' if database else ''}"
         asked = _asked(sentinels, group, parts.options, shown)
-        return Address(label, "", 0, "", database, user, password, tls, bound, asked, True)
+        return Address(label, "", 0, "", database, user, password, tls, bound, asked, True, unproven)
     _check_host(parts, scheme, shown)
     port = 6379 if parts.port is None else parts.port
     label = f"{scheme}://{_where(parts.host, port)}{f'/{database}' if database else ''}"
     # The % in an IPv6 address begins the name of the interface.
     host = parts.host.replace("%25", "%")
-    return Address(label, host, port, "", database, user, password, tls, bound)
+    return Address(label, host, port, "", database, user, password, tls, bound, unproven=unproven)
 
 
 def _where(host: str, port: int) -> str:
@@ -489,10 +496,7 @@ def _tls(options: dict[str, str], shown: str) -> Tls:
     if need not in ("none", "optional", "required"):
         raise ConfigError(f"{shown!r}: ssl_cert_reqs is required, or none for a certificate that nobody looks at")
     verify = need != "none"
-    told = given.pop("ssl_check_hostname", str(verify)).lower()
-    check = _WHETHER.get(told)
-    if check is None:
-        raise ConfigError(f"{shown!r}: ssl_check_hostname is true or false")
+    check = _whether(given.pop("ssl_check_hostname", str(verify)), "ssl_check_hostname", shown)
     if check and not verify:
         raise ConfigError(
             f"{shown!r}: with ssl_cert_reqs=none nobody looks at the name in the certificate: "
@@ -503,6 +507,13 @@ def _tls(options: dict[str, str], shown: str) -> Tls:
     return Tls(
         verify=verify, check_hostname=check, **{name.removeprefix("ssl_"): value for name, value in given.items()}
     )
+
+
+def _whether(told: str, what: str, shown: str) -> bool:
+    found = _WHETHER.get(told.lower())
+    if found is None:
+        raise ConfigError(f"{shown!r}: {what} is true or false")
+    return found
 
 
 def _sayable(secret: str, shown: str, what: str) -> str:

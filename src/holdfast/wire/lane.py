@@ -696,13 +696,18 @@ class Lane(Generic[Q]):
         if not self.ledger:
             self._met(now)
 
+    @property
+    def stranger(self) -> str:
+        """The name of the server's product, if it is neither Redis nor Valkey. Else ""."""
+        return _other_product(self.facts, self._product)
+
     def _unfit(self) -> ConfigError | ConnectionError | None:
         """Why the server can never be a node, if that is so, or not now."""
         facts = self.facts
         version = facts.get("valkey_version") or facts.get("redis_version", "")
-        if other := _other_product(facts, self._product):
+        if self.stranger and not self.address.unproven:
             return ConfigError(
-                f"its server is {other}, which is neither Redis nor Valkey. Nobody has shown that locks are "
+                f"its server is {self.stranger}, which is neither Redis nor Valkey. Nobody has shown that locks are "
                 "safe on it: use Redis 6.2 or "
                 "newer, or Valkey 7.2 or newer"
             )
