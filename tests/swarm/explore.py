@@ -121,39 +121,20 @@ SKEWED = (
 
 
 # Worlds in which replicas are promoted, and old primaries go on: asked for by themselves, too.
+_FAILOVERS = Weather(
+    name="failovers of one",
+    nodes=1,
+    clients=4,
+    faults=1.0,
+    promotions=0.2,
+    outlives=4.0,
+    seconds=40.0,
+    aim=("promotions", "asked of an old primary"),
+)
 PROMOTED = (
-    Weather(
-        name="failovers of one",
-        nodes=1,
-        clients=4,
-        faults=1.0,
-        promotions=0.2,
-        outlives=4.0,
-        seconds=40.0,
-        aim=("promotions", "asked of an old primary"),
-    ),
-    Weather(
-        name="failovers of three",
-        nodes=3,
-        clients=3,
-        faults=1.0,
-        promotions=0.4,
-        outlives=4.0,
-        disks=True,
-        seconds=40.0,
-        aim=("promotions", "asked of an old primary"),
-    ),
-    Weather(
-        name="a place that moves",
-        nodes=1,
-        clients=4,
-        faults=1.0,
-        promotions=0.2,
-        outlives=4.0,
-        moves=True,
-        seconds=40.0,
-        aim=("promotions", "asked of an old primary"),
-    ),
+    _FAILOVERS,
+    replace(_FAILOVERS, name="failovers of three", nodes=3, clients=3, promotions=0.4, disks=True),
+    replace(_FAILOVERS, name="a place that moves", moves=True),
 )
 
 
