@@ -39,6 +39,7 @@ from holdfast.embedded import Nodes
 CONTENDERS = 3
 TTL = 1.0
 LONGER = 1.5 * TTL  # seconds: no lease that is not renewed lasts so long
+PATIENCE = 30.0  # seconds within which somebody else must have the lock
 AFTER = 0.3  # seconds for which two commands could live at once, after the second one began
 NAME = "contended"
 
@@ -97,8 +98,8 @@ class Contender:
 class Arena:
     """The nodes, the contenders, and the faults."""
 
-    def __init__(self, folder: Path, source: Path = SOURCE, manners: tuple[str, ...] = ()) -> None:
-        self.folder, self.manners = folder, manners
+    def __init__(self, folder: Path, source: Path = SOURCE, manners: tuple[str, ...] = (), patience: float = PATIENCE) -> None:
+        self.folder, self.manners, self.patience = folder, manners, patience
         self.nodes = Nodes(3).start()
         self.command = Command(folder, {**self.nodes.environment, "HOLDFAST_MAX_TTL": str(TTL)}, source)
         self.beater = beater(folder)
@@ -157,7 +158,7 @@ class Arena:
 
     def next_one(self) -> None:
         """Wait until a later command lives than the one that lived when the fault was made."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + self.patience
         while not any((found := life(it.file)) is not None and found.first > self.began for it in self.contenders):
             if time.monotonic() > deadline:
                 raise NobodyGetsIt
@@ -230,7 +231,7 @@ MANNERS = {"command ends": ("ends",)}
 
 
 def campaign(
-    folder: Path, faults: list[str], runs: int, seed: int, source: Path = SOURCE, at_once: int = 1
+    folder: Path, faults: list[str], runs: int, seed: int, source: Path = SOURCE, at_once: int = 1, patience: float = PATIENCE
 ) -> dict[str, Found]:
     """Make each fault so many times.
 
@@ -241,12 +242,18 @@ def campaign(
         seed: Decides when they are made.
         source: Where the package is.
         at_once: How many arenas there are at the same time. Each class is shared out among as many.
+        patience: Seconds within which somebody else must have the lock after a fault.
+
+    Raises:
+        NobodyGetsIt: Nobody had it by then.
     """
     shares = [runs // at_once + (it < runs % at_once) for it in range(at_once)]
     with ThreadPoolExecutor(at_once) as pool:
         asked = {
             fault: [
-                pool.submit(_share, folder / f"{fault.replace(' ', '-')}-{number}", fault, share, f"{seed} {fault} {number}", source)
+                pool.submit(
+                    _share, folder / f"{fault.replace(' ', '-')}-{number}", fault, share, f"{seed} {fault} {number}", source, patience
+                )
                 for number, share in enumerate(shares)
                 if share
             ]
@@ -261,11 +268,11 @@ def campaign(
     return found
 
 
-def _share(place: Path, fault: str, runs: int, seed: str, source: Path) -> Found:
+def _share(place: Path, fault: str, runs: int, seed: str, source: Path, patience: float) -> Found:
     """Make a fault so many times in one arena."""
     chance = random.Random(seed)
     place.mkdir(parents=True)
-    arena = Arena(place, source, MANNERS.get(fault, ()))
+    arena = Arena(place, source, MANNERS.get(fault, ()), patience)
     try:
         for _ in range(runs):
             arena.harm(fault, chance)

@@ -223,11 +223,17 @@ def test_a_command_that_is_reaped_too_early_loses_its_status(nodes: Nodes, tmp_p
 def test_a_planted_fault_is_found(name: str, tmp_path: Path) -> None:
     plant = PLANTED[name]
     source = copied(tmp_path, plant, *(RUNS_OUT if plant.fault in kills.QUIET else ()))
-    if plant.shows == "nobody":
-        with pytest.raises(kills.NobodyGetsIt):
-            kills.campaign(tmp_path, [plant.fault], 2, seed=1, source=source)
-    else:
+    if plant.shows == "overlap":
         assert kills.campaign(tmp_path, [plant.fault], 2, seed=1, source=source)[plant.fault].overlaps > 0
+        return
+    # Nobody has the lock as long as the holder renews it. On a busy machine a lease of a second may be lost meanwhile:
+    # so there are several tries, and each is a short one.
+    with pytest.raises(kills.NobodyGetsIt):
+        kills.campaign(tmp_path, [plant.fault], 8, seed=1, source=source, patience=4.0)
+
+
+def test_without_a_plant_somebody_has_the_lock_within_that_time(tmp_path: Path) -> None:
+    assert kills.campaign(tmp_path, ["front killed"], 2, seed=1, patience=4.0)["front killed"].lives >= 2
 
 
 @pytest.mark.parametrize("name", PLANTED)
