@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import random
 import re
 import resource
 import secrets
@@ -111,12 +112,15 @@ class Crowd:
     async def _wait(self, at: int) -> dict[str, Any]:
         """Wait for a lease, in one request after another, on a connection of its own."""
         connection, lease = Connection(self._port), secrets.token_hex(16)
+        # Clients that know nothing of each other do not come back in step.
+        wait = random.randrange(1_000, LONGEST)
         while True:
-            body = {"names": [f"crowd:{at}"], "ttl_ms": TTL, "linger_ms": 10_000, "wait_ms": LONGEST}
+            body = {"names": [f"crowd:{at}"], "ttl_ms": TTL, "linger_ms": 10_000, "wait_ms": wait}
             status, said = await connection.ask("PUT", f"/v1/leases/{lease}", body, self._token[at])
             self.said[said.get("state", said.get("type", ""))] += 1
             if status != 202:
                 return said
+            wait = LONGEST
 
     async def _keep(self) -> None:
         """Keep all leases for ever, one part after another."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import ssl
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import trustme
-from cli.kit import Command, until
+from cli.kit import SOURCE, Command, until
 from serve.serving import address
 
 from holdfast import Holdfast
@@ -151,3 +152,40 @@ def test_importing_the_library_loads_nothing_of_it() -> None:
     script = "import sys, holdfast, holdfast.aio, holdfast.cli; print(*sys.modules)"
     loaded = set(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split())
     assert not loaded & {"fastapi", "uvicorn", "httpx", "pydantic", "prometheus_client", "holdfast.serve"}
+
+
+# What stands for the gateway makes so many objects, and says how often Python has looked at all of them.
+CROWD = """
+import asyncio, gc
+from holdfast.cli import main
+
+class Runner:
+    def __init__(self, **more):
+        self.seen = []
+        gc.callbacks.append(lambda phase, about: self.seen.append(about) if phase == "start" and about["generation"] == 2 else None)
+    def __enter__(self):
+        return self
+    def __exit__(self, *raised):
+        pass
+    def run(self, gateway):
+        gateway.close()
+        kept = [[] for _ in range(300_000)]
+        print(len(self.seen))
+
+asyncio.Runner = Runner
+main(["serve", "--bind", "127.0.0.1:0"])
+"""
+
+
+@pytest.mark.parametrize("before, after", [("", ""), ("_collect_rarely()", "pass")], ids=["as it ships", "a planted fault"])
+def test_the_garbage_collector_does_not_look_at_all_requests_again_and_again(
+    holdfast: Command, tmp_path: Path, before: str, after: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    if before:
+        file = copy / "holdfast/cli/serving.py"
+        file.write_text(file.read_text().replace(f"    {before}\n", f"    {after}\n", 1))
+    environment = {**holdfast.environment, "PYTHONPATH": str(copy)}
+    done = subprocess.run([sys.executable, "-c", CROWD], env=environment, capture_output=True, text=True, check=True)
+    assert (int(done.stdout) > 0) == bool(before)
