@@ -32,6 +32,24 @@ def test_a_beat_inside_of_a_worker_leads_too(stage: Stage) -> None:
         assert locks.election("beat:proj").leader()
 
 
+def test_a_schedule_in_a_database_is_sent_by_the_beat_that_leads(stage: Stage) -> None:
+    """`Leading` before django-celery-beat's scheduler. The beat that leads is killed, and the other one takes over."""
+    stage.environment["SCHEDULE"] = str(stage.folder / "schedule.sqlite3")
+    assert stage.start("djbeat").wait(90) == 0, stage.logs()
+    worker(stage, "--pool", "solo", VISIBLE_AFTER="3600")
+    beats = {}
+    for _ in range(2):
+        log = stage.folder / f"log-{len(stage.processes)}"
+        beats[log] = stage.start("celery", "-A", "proj", "beat", "-S", "djbeat:Leader", "--pidfile=", "--max-interval", "1", "-l", "INFO")
+    stage.until(lambda: len(stage.entries("tick")) >= 3, "a beat leads")
+    (leading,) = [it for log, it in beats.items() if "this beat leads" in log.read_text()]
+    leading.kill()
+    seen = len(stage.entries("tick"))
+    stage.until(lambda: len(stage.entries("tick")) >= seen + 4, "the other beat leads", 30)
+    times = [it.at for it in stage.entries("tick")]
+    assert len(times) <= (times[-1] - times[0]) + 2, "each time is sent once"
+
+
 def test_beats_send_each_time_once_and_another_takes_over(stage: Stage) -> None:
     """Three beats with a task each second. The one that leads is killed, again and again, and replaced by a new one."""
     worker(stage, "--pool", "solo", VISIBLE_AFTER="3600")
