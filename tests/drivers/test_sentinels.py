@@ -55,9 +55,10 @@ class Played:
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
+        # Who asked has hung up, so the thread ends. Until then it may still accept somebody.
+        self._thread.join(5)
         for it in [*self._connections, self._listener]:
             it.close()
-        self._thread.join(5)
 
 
 @pytest.fixture
