@@ -144,7 +144,7 @@ class Plant(NamedTuple):
     Attributes:
         changes: File, text, and what replaces it.
         fault: The class of faults of `cli.kills` that shows it. Empty: another test does.
-        shows: "overlap": two commands live at once. "nobody": nobody else ever gets the lock.
+        shows: "overlap": two commands live at once. "nobody": nobody else gets the lock as long as the holder renews it.
     """
 
     changes: list[tuple[str, str, str]]

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 import redis
 from cli.kit import Command
+from live.test_refusals import PRODUCTS, played
 
 from holdfast import Holdfast
 from holdfast.cli.company import _connected
 from holdfast.embedded import Nodes
 
 # What a remedy has in it: something to type, or a variable to set.
-COMMAND = re.compile(r"redis-cli |holdfast \w|HOLDFAST_\w|chronyc |timedatectl ")
+COMMAND = re.compile(r"redis-cli |holdfast \w|HOLDFAST_\w|chronyc |timedatectl |python -m holdfast\.")
 
 
 def examined(tmp_path: Path, environment: dict[str, str], *words: str) -> dict[str, Any]:
@@ -36,6 +37,14 @@ def examined(tmp_path: Path, environment: dict[str, str], *words: str) -> dict[s
 
 def levels(told: dict[str, Any], check: str) -> list[str]:
     return [it["level"] for it in told["checks"] if it["check"] == check]
+
+
+@pytest.mark.parametrize("product", ["Garnet", "KeyDB"])
+def test_doctor_names_the_command_that_examines_another_product(product: str, tmp_path: Path) -> None:
+    with played(PRODUCTS[product][0]) as url:
+        told = examined(tmp_path, {"HOLDFAST_NODES": f"{url}?unproven=true"})
+    (found,) = [it for it in told["checks"] if it["check"] == "product"]
+    assert (found["level"], found["fix"]) == ("warning", f"python -m holdfast.testing.conformance {url}")
 
 
 def test_doctor_is_content_with_good_nodes(holdfast: Command) -> None:

@@ -63,10 +63,9 @@ def test_a_child_that_dies_while_it_is_asked_for_has_not_exited_with_0(
         return answer
 
     monkeypatch.setattr(os, "waitid", dies_after_the_first)
-    found = tree.news(child)
-    while found is None or found.what != "ended":
-        found = tree.news(child)
-    assert found == tree.News("ended", signal=signal.SIGKILL)
+    told: list[tree.News | None] = []
+    until(lambda: told.append(tree.news(child)) or (told[-1] is not None and told[-1].what == "ended"))
+    assert told[-1] == tree.News("ended", signal=signal.SIGKILL)
 
 
 def test_a_status_that_somebody_took_is_not_made_up() -> None:

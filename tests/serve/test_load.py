@@ -10,7 +10,6 @@ import re
 import resource
 import secrets
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -27,7 +26,7 @@ import pytest
 from cli.kit import PATIENCE, SOURCE, Command, Life, beater, life, until
 from redis import Redis
 from serve.kills import SCRIPT
-from serve.serving import address
+from serve.serving import address, copied
 from serve.test_clients import CLIENTS
 
 from holdfast import Holdfast
@@ -38,16 +37,6 @@ from holdfast.serve.server import HEADERS, LAST
 QUIET: dict[str, Any] = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
 PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
 ANY = ("--bind", "127.0.0.1:0", "--max-lag", "1m", "--no-page")
-
-
-def copied(folder: Path, file: str, before: str, after: str) -> Path:
-    """Copy the package, with another text in one file. Returns where the copy is."""
-    copy = folder / "copy"
-    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    text = (copy / file).read_text()
-    assert text.count(before) == 1, f"{file} has changed: plant {after!r} elsewhere"
-    (copy / file).write_text(text.replace(before, after))
-    return copy
 
 
 # ------------------------------------------------ a drain

@@ -309,7 +309,7 @@ def test_sentinels_and_the_group_that_they_watch() -> None:
     found = parse("rediss+sentinel://me:p%40@s2:5,s1,[::1]:7/it.is/3?failover=15&unproven=true&sentinel_username=ask&sentinel_password=pw&ssl_cert_reqs=none")
     assert found.label == "rediss+sentinel://s2:5,s1:26379,[::1]:7/it.is/3"
     assert found.sentinels == Sentinels((("s2", 5), ("s1", 26379), ("::1", 7)), "it.is", "ask", "pw")
-    assert (found.user, found.password, found.database, found.failover, found.moves) == ("me", "p@", 3, 15.0, True)
+    assert (found.user, found.password, found.database, found.failover, found.moves, found.unproven) == ("me", "p@", 3, 15.0, True, True)
     assert found.tls is not None
     assert parse("valkey+sentinel://s1,s2/a").place == parse("redis+sentinel://s2:26379,s1/a").place != parse("redis+sentinel://s1,s2/b").place
     assert found.but(host="h", port=1).signed("x", "y").sentinels == found.sentinels

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core import quorum
 from ..core.round import Round
+from ..engine.crew import EFFICIENT
 from ..errors import message_of
 from .codes import NO_QUORUM
 from .company import census, company, foreign, proxied
@@ -236,7 +237,7 @@ def _failover(status: NodeStatus, facts: dict[str, str]) -> Check:
     """What a failover would cost: is it known when a deposed primary stops?"""
     node, count = status.node, facts.get("connected_slaves", "0")
     if "replicas" in status.warnings:
-        found = f"{count} replicas, efficient, not safe: after a failover, two clients can hold the same lock"
+        found = f"{count} replicas, {EFFICIENT}: after a failover, two clients can hold the same lock"
         fix = (
             "add ?failover=15 to its address: the seconds for which an old primary can go on granting; "
             f"{cli_of(node)} INFO replication lists the replicas"

@@ -518,7 +518,7 @@ class Crew:
                 answered=lane.answered,
                 owing=len(lane.ledger),
                 warnings=self.record.kinds_of(lane.address.label),
-                guarantee=UNPROVEN if lane.stranger else EFFICIENT if lane.unbounded else SAFE,
+                guarantee=_guarantee(lane),
             )
             for i, lane in enumerate(self.lanes)
         )
@@ -1441,6 +1441,13 @@ def _lane_settings(settings: Settings, inbox: bytes, version: str) -> LaneSettin
 def _guarded(lane: Lane[Command]) -> str:
     """Return why the guard of a node began. Empty: its server restarted."""
     return PROMOTED if lane.promoted else REPLACED if lane.replaced else ""
+
+
+def _guarantee(lane: Lane[Command]) -> str:
+    """What `NodeStatus.guarantee` says of the node of a lane."""
+    if lane.stranger:
+        return UNPROVEN
+    return EFFICIENT if lane.unbounded else SAFE
 
 
 def _unbounded(count: int, guard: float | None) -> str:
