@@ -121,6 +121,20 @@ async def test_a_waiter_keeps_its_place_and_gets_a_whole_ttl(client: httpx.Async
     assert (await behind).json()["state"] == "held"
 
 
+async def test_a_lease_that_is_over_does_not_grow_with_each_request(
+    client: httpx.AsyncClient, locks: Holdfast, gateway: Gateway
+) -> None:
+    """An error that is raised again and again gets longer each time, and refers to all that it passed."""
+    lease = new()
+    assert (await put(client, lease, "leases:over", ttl_ms=10_000)).status_code == 201
+    (hold,) = gateway.leases
+    await locks.force_release("leases:over", "a test")
+    for _ in range(3):
+        assert (await client.post(f"/v1/leases/{lease}/keepalive", json={})).status_code == 410
+    assert hold.problem is not None
+    assert hold.problem.__traceback__ is hold.problem.__context__ is None
+
+
 async def test_the_place_of_a_waiter_is_found_without_a_look_at_other_leases(
     client: httpx.AsyncClient, locks: Holdfast, gateway: Gateway
 ) -> None:

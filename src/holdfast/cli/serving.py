@@ -14,6 +14,7 @@ import secrets
 from argparse import Namespace
 from typing import Any
 
+from ..clock import clock
 from ..errors import ConfigError
 from .codes import CONFIG, DONE
 from .configuration import configuration
@@ -23,8 +24,9 @@ from .voice import Voice
 
 PORT = 7420
 SCOPES = '["lock:*", "look:*"]'
-# How many collections of younger objects come before one of all objects. Python's default is 10.
-RARE = 1000
+# How many collections of younger objects come before one of all objects: usually, as Python has it,
+# and after one that took longer than `QUICK` seconds.
+USUAL, RARE, QUICK = 10, 300, 0.02
 
 
 def serve(options: Namespace) -> int:
@@ -64,21 +66,32 @@ def serve(options: Namespace) -> int:
         metrics.follow(locks)
         await serve(locks, address, options.drain, _saying(voice), registry=registry, **settings)
 
-    _collect_rarely()
+    _collect_by_cost()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(run())
     return DONE
 
 
-def _collect_rarely() -> None:
-    """Let Python's garbage collector look at all objects a hundred times less often.
+def _collect_by_cost() -> None:
+    """Let Python's garbage collector look at all objects less often if that takes long.
 
-    With 10,000 requests it needs more than a second, in which nobody is answered. It finds nothing,
-    because what ends is freed without it. What is loaded by now stays, and is never looked at.
+    With 10,000 requests it takes more than a second, in which nobody is answered. With few requests
+    it takes some milliseconds, so there it goes on as usual, and no garbage is left for long. What
+    is loaded by now stays, and is never looked at.
     """
+    began = 0.0
+
+    def heard(phase: str, about: dict[str, int]) -> None:
+        nonlocal began
+        if about["generation"] < len(gc.get_threshold()) - 1:
+            return
+        if phase == "start":
+            began = clock()
+        else:
+            gc.set_threshold(*gc.get_threshold()[:2], USUAL if clock() - began < QUICK else RARE)
+
     gc.freeze()
-    young, older, _ = gc.get_threshold()
-    gc.set_threshold(young, older, RARE)
+    gc.callbacks.append(heard)
 
 
 def bound(text: str) -> tuple[str, int]:

@@ -147,7 +147,7 @@ class Hold:
         if self.state == "over":
             return
         remembered = self.state == "held"
-        self.problem = problem
+        self.problem = problem.again()
         self._finish(remembered)
 
     def lost(self, lease: object) -> None:
@@ -243,7 +243,9 @@ class Hold:
         """
         self.check()
         if self.state == "over":
-            raise self.problem or Problem("released", f"The lease {self.id} was released.")
+            if self.problem is None:
+                raise Problem("released", f"The lease {self.id} was released.")
+            raise self.problem.again()
 
     async def release(self, confirm: bool) -> None:
         """Release the lease, or stop waiting for it. Has no effect the second time.
@@ -254,7 +256,7 @@ class Hold:
         self.check()
         if self.state == "over":
             if self.problem is not None:
-                raise self.problem
+                raise self.problem.again()
             return
         if self.state == "held" and self.lease is not None:
             try:
@@ -278,7 +280,9 @@ class Hold:
             self._settled(self)
         self.state = "over"
         self._stop_lingering()
-        task = self._task
+        # A task that was cancelled refers to this lease. If the lease does not refer to the task, both
+        # are freed as soon as nobody needs them.
+        task, self._task = self._task, None
         if task is not None and not task.done() and task is not asyncio.current_task(self._loop):
             # If it is cancelled while it extends what it has just been granted, that is given back below.
             task.cancel()

@@ -7,7 +7,7 @@ requests.
 from __future__ import annotations
 
 from math import ceil
-from typing import Any
+from typing import Any, Self
 
 from ..errors import (
     Closed,
@@ -74,6 +74,16 @@ class Problem(Exception):
         super().__init__(detail)
         self.kind, self.detail, self.after, self.facts = kind, detail, after, facts
         self.status, self.title = KINDS[kind]
+
+    def again(self) -> Self:
+        """Return the same problem, for a lease to raise it once more.
+
+        A lease keeps its own, which is never raised. Otherwise the traceback would grow with each
+        request, and its frames refer to the lease.
+        """
+        same = type(self).__new__(type(self), *self.args)
+        same.__dict__.update(self.__dict__)
+        return same
 
     def document(self, instance: str) -> dict[str, Any]:
         """Return the problem document for the request with this id."""
