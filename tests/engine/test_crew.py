@@ -256,11 +256,28 @@ def test_a_driver_that_was_busy_ends_the_leases_that_have_run_out_and_no_others(
     assert set(ready.settled) == {short, other}
 
 
-@pytest.mark.parametrize("text", ["isinstance(timed, Claim) and ", "timed.state is State.HELD and ", "now >= timed.until and "])
+@pytest.mark.parametrize("text", ["isinstance(it, Claim) and ", " and it.state is State.HELD", " if now >= it.until"])
 def test_what_a_busy_driver_may_not_end_is_noticed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     patches.method(monkeypatch, Crew, "lapse", text, "")
     with pytest.raises((AssertionError, AttributeError)):
         test_a_driver_that_was_busy_ends_the_leases_that_have_run_out_and_no_others()
+
+
+def test_leases_that_have_run_out_are_ended_in_the_order_of_their_ends() -> None:
+    world = World().connect()
+    claims = [world.claim(f"{ttl}", ttl=ttl) for ttl in (4.0, 2.0, 3.0, 9.0, 2.5)]
+    world.run(0.1)
+    for node in world.nodes:
+        node.mute = True
+    world.crew.lapse(world.now + 5.0)
+    assert [it.ttl for it in world.crew.ready().settled] == [2.0, 2.5, 3.0, 4.0]
+    assert claims[3].state is State.HELD
+
+
+def test_an_end_without_order_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.method(monkeypatch, Crew, "lapse", 'sorted(over, key=attrgetter("until"))', "over")
+    with pytest.raises(AssertionError):
+        test_leases_that_have_run_out_are_ended_in_the_order_of_their_ends()
 
 
 def test_silence_that_may_have_been_the_drivers_is_excused() -> None:

@@ -59,15 +59,18 @@ def test_what_was_left_for_later_is_due_since_the_last_look() -> None:
     assert timers.due == inf
 
 
-class Counted(Sleeper):
-    """A sleeper that counts how often somebody looked whether it is armed."""
+class Counted(float):
+    """A moment that counts how often somebody compared it."""
 
     looks = 0
 
-    def __getattribute__(self, name: str) -> object:
-        if name == "armed":
-            Counted.looks += 1
-        return super().__getattribute__(name)
+    def __le__(self, other: float) -> bool:
+        Counted.looks += 1
+        return float(self) <= other
+
+    def __lt__(self, other: float) -> bool:
+        Counted.looks += 1
+        return float(self) < other
 
 
 def test_those_whose_time_has_come_stay_armed_if_they_are_only_looked_at() -> None:
@@ -80,9 +83,14 @@ def test_those_whose_time_has_come_stay_armed_if_they_are_only_looked_at() -> No
     moved = max(gone, sooner, key=lambda it: it.wake)
     moved.wake = 2.5
     timers.arm(moved)
-    assert [it.wake for it in timers.overdue(5.0)] == [0.0, 1.0, 2.0, 2.5, 4.0, 5.0]
     assert timers.overdue(-1.0) == []
-    assert [it.wake for it in timers.passed(5.0)] == [0.0, 1.0, 2.0, 2.5, 4.0, 5.0]
+    assert sorted(it.wake for it in timers.overdue(2.0)) == [0.0, 1.0, 2.0]
+    assert sorted(it.wake for it in timers.overdue(5.0)) == [0.0, 1.0, 2.0, 2.5, 4.0, 5.0]
+    assert (len(timers), timers.due) == (101, 0.0)  # (one is disarmed, and one has moved)
+    assert [it.wake for it in timers.passed(1.5)] == [0.0, 1.0]
+    assert timers.due == 2.0
+    assert sorted(it.wake for it in timers.overdue(5.0)) == [2.0, 2.5, 4.0, 5.0]
+    assert [it.wake for it in timers.passed(5.0)] == [2.0, 2.5, 4.0, 5.0]
     assert timers.overdue(5.0) == []
     assert len(timers.overdue(1e9)) == 93
 
@@ -90,10 +98,31 @@ def test_those_whose_time_has_come_stay_armed_if_they_are_only_looked_at() -> No
 def looks_for_those_whose_time_has_come() -> None:
     timers: Timers[Sleeper] = Timers()
     for it in range(10_000):
-        timers.arm(Counted(float(it)))
+        timers.arm(Sleeper(Counted(it)))
     Counted.looks = 0
-    assert len(timers.overdue(9.0)) == 10
-    assert Counted.looks <= 10
+    assert len(timers.overdue(99.0)) == 100
+    assert Counted.looks <= 100 * 50
+    Counted.looks = 0
+    assert len(timers.overdue(99.0)) == 100
+    assert Counted.looks <= 1, "nobody is searched for twice"
+
+
+def those_who_are_gone_leave_both_heaps() -> None:
+    timers: Timers[Sleeper] = Timers()
+    sleepers = [Sleeper(float(it)) for it in range(400)]
+    for it in sleepers:
+        timers.arm(it)
+    assert len(timers.overdue(199.0)) == 200
+    for it in sleepers[::2] + sleepers[1::4]:
+        timers.disarm(it)
+    assert len(timers) < 250
+    assert len(timers.overdue(199.0)) == 50
+    assert [it.wake for it in timers.passed(1e9)] == [float(it) for it in range(3, 400, 4)]
+    assert len(timers) == 0
+
+
+def test_those_who_are_gone_leave_both_heaps() -> None:
+    those_who_are_gone_leave_both_heaps()
 
 
 def fails(test: Callable[[], None]) -> bool:
@@ -109,18 +138,25 @@ def test_those_who_have_time_are_not_looked_at_however_many_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, other",
+    "method, text, other",
     [
-        ("heap[place][0] <= now", "True"),
-        ("if due == timed.armed:", "if True:"),
-        ("(2 * place + 1, 2 * place + 2)", "(2 * place + 1,)"),
-        ("sorted(found)", "found"),
+        ("overdue", "heap and heap[0][0] <= now", "heap"),
+        ("overdue", "if due == timed.armed", ""),
+        ("overdue", "heapq.heappush(come, heapq.heappop(heap))", "come.insert(0, heapq.heappop(heap))"),
+        ("overdue", "come = self._heap, self._come", "come = self._heap, []"),
+        ("passed", "self._come or self._heap", "self._heap"),
+        ("disarm", "(self._heap, self._come)", "(self._heap,)"),
+        ("_look", "self._come or self._heap", "self._heap"),
     ],
-    ids=["all are looked at", "some who are gone", "half of the heap", "in no order"],
+    ids=["all are looked at", "some who are gone", "in no order", "forgotten", "not woken", "gone, and kept", "due too late"],
 )
-def test_a_planted_fault_is_found(text: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.method(monkeypatch, Timers, "overdue", text, other)
-    seen = (test_those_whose_time_has_come_stay_armed_if_they_are_only_looked_at, looks_for_those_whose_time_has_come)
+def test_a_planted_fault_is_found(method: str, text: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.method(monkeypatch, Timers, method, text, other)
+    seen = (
+        test_those_whose_time_has_come_stay_armed_if_they_are_only_looked_at,
+        looks_for_those_whose_time_has_come,
+        those_who_are_gone_leave_both_heaps,
+    )
     assert [it for it in seen if fails(it)]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Se
 from functools import cached_property, partial
 from itertools import islice
 from math import ceil, inf
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -776,9 +777,11 @@ class Crew:
 
     def lapse(self, now: float) -> None:
         """End the leases that have run out by now: no answer that lies unread can save them."""
-        for timed in self._timers.overdue(now):
-            if isinstance(timed, Claim) and timed.state is State.HELD and now >= timed.until and timed.tick(now):
-                self.act(timed, now)
+        claims = [it for it in self._timers.overdue(now) if isinstance(it, Claim) and it.state is State.HELD]
+        over = [it for it in claims if now >= it.until]
+        for claim in sorted(over, key=attrgetter("until")):
+            if claim.tick(now):
+                self.act(claim, now)
 
     def excuse(self, now: float, lag: float) -> None:
         """Note that the driver was busy for `lag` seconds: no node's silence counts until now."""

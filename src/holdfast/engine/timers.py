@@ -1,4 +1,4 @@
-"""Timers of a crew, in one heap.
+"""Timers of a crew: those whose time has come, and the others.
 
 Knows moments. Must not know who they are for.
 """
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=Timed)
 
 
 class Timers(Generic[T]):
-    """A heap of timers.
+    """A heap of timers, and another one of those whose time was seen to have come.
 
     Removing a timer from a heap is expensive. An unneeded timer stays until half of all timers are
     unneeded.
@@ -37,10 +37,12 @@ class Timers(Generic[T]):
         due: When the first timer is due. A timer that was due before the last look is due at it.
     """
 
-    __slots__ = ("_heap", "_looked", "_order", "_stale", "due")
+    __slots__ = ("_come", "_heap", "_looked", "_order", "_stale", "due")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, T]] = []
+        # What `overdue` has taken out of the heap, and `passed` has not yielded yet.
+        self._come: list[tuple[float, int, T]] = []
         self._order = count()
         self._stale = 0
         # When somebody has looked last.
@@ -48,7 +50,7 @@ class Timers(Generic[T]):
         self.due = inf
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) + len(self._come)
 
     def arm(self, timed: T) -> None:
         """Arm the timer of an object, if it wants to be woken sooner than it is armed for."""
@@ -66,16 +68,17 @@ class Timers(Generic[T]):
             return
         timed.armed = inf
         self._stale += 1
-        if self._stale > 100 and self._stale * 2 > len(self._heap):
-            self._heap[:] = [it for it in self._heap if it[0] == it[2].armed]
-            heapq.heapify(self._heap)
+        if self._stale > 100 and self._stale * 2 > len(self):
+            for heap in (self._heap, self._come):
+                heap[:] = [it for it in heap if it[0] == it[2].armed]
+                heapq.heapify(heap)
             self._stale = 0
             self._look()
 
     def passed(self, now: float) -> Iterator[T]:
         """Yield the objects whose time has come. They may arm themselves again meanwhile."""
-        while self._heap and self._heap[0][0] <= now:
-            due, _, timed = heapq.heappop(self._heap)
+        while (heap := self._come or self._heap) and heap[0][0] <= now:
+            due, _, timed = heapq.heappop(heap)
             self._look()
             # Another has taken its place.
             if due != timed.armed:
@@ -85,22 +88,15 @@ class Timers(Generic[T]):
             yield timed
 
     def overdue(self, now: float) -> list[T]:
-        """Return the objects whose time has come, the earliest first, and leave them armed.
+        """Return the objects whose time has come, in no order, and leave them armed.
 
-        The others are not looked at, however many they are.
+        The others are not looked at, however many they are, and nobody is searched for twice. So
+        many objects that wait for their turn do not slow down what comes to their turn.
         """
-        found = []
-        heap = self._heap
-        at = [0]
-        while at:
-            place = at.pop()
-            if place < len(heap) and heap[place][0] <= now:
-                due, _, timed = heap[place]
-                if due == timed.armed:
-                    found.append(heap[place])
-                # Below it in the heap, nothing is due sooner.
-                at += (2 * place + 1, 2 * place + 2)
-        return [timed for _, _, timed in sorted(found)]
+        heap, come = self._heap, self._come
+        while heap and heap[0][0] <= now:
+            heapq.heappush(come, heapq.heappop(heap))
+        return [timed for due, _, timed in come if due == timed.armed]
 
     def looked(self, now: float) -> None:
         """Note that somebody has looked now, and may have left timers that are due for later.
@@ -111,4 +107,5 @@ class Timers(Generic[T]):
         self._look()
 
     def _look(self) -> None:
-        self.due = max(self._heap[0][0], self._looked) if self._heap else inf
+        heap = self._come or self._heap
+        self.due = max(heap[0][0], self._looked) if heap else inf
