@@ -222,13 +222,14 @@ def _held() -> list[Bar]:
 
 
 def _leases() -> list[Bar]:
-    node, beside = "server time, renewal", "beside 10,000 leases, 5 nodes"
+    node, beside, shared = "server time, renewal", "beside 10,000 leases, 5 nodes", "100 clients, 5,000 leases, 3 nodes"
     least = "a script with the six commands of a renewal"
     return [
         Bar("leases", "renewal / its six commands, by the node", _over(node, "scripts renewal", least), 1.5),
         Bar("leases", "threads: p99 of an acquire, µs", _plain(beside, "holdfast", "p99"), 10_000.0),
         Bar("leases", "asyncio: p99 of an acquire, µs", _plain(beside, "holdfast asyncio", "p99"), 10_000.0),
         Bar("leases", "asyncio: longest lag of the loop, µs", _plain(beside, "holdfast asyncio", "lag"), 20_000.0),
+        Bar("bursts", "commands: the busiest 100 ms / the mean ones", _plain(shared, "holdfast asyncio", "peak"), 2.0),
     ]
 
 

@@ -48,10 +48,12 @@ def jobs() -> list[tuple[Case, Contender]]:
     found += [(scenarios.TELLING.cases[0], it) for it in scenarios.TELLING.cases[0].contenders]
     held = scenarios.HELD.cases[0]
     found += [(replace(held, watch=watching.counted(0.2, steps=2), parameters={"leases": 20}), it) for it in held.contenders]
-    beside = scenarios.LEASES.cases[-1]
+    beside, shared = scenarios.LEASES.cases[-1], scenarios.BURSTS.cases[0]
     found += [(replace(beside, parameters={"leases": 20, "measured": 0.2}), it) for it in beside.contenders]
-    few, many = scenarios.MULTITUDE.cases
-    found += [(replace(few, parameters={"clients": 20, "storm": 0}), it) for it in few.contenders]
+    few = {"leases": 20, "clients": 4, "together": 5, "ttl": 1.0, "max_ttl": 1.0}
+    found += [(replace(shared, watch=watching.bursts(1.0, 0.5), parameters=few), it) for it in shared.contenders]
+    some, many = scenarios.MULTITUDE.cases
+    found += [(replace(some, parameters={"clients": 20, "storm": 0}), it) for it in some.contenders]
     found += [(replace(many, parameters={"clients": 100, "storm": 1}), it) for it in many.contenders]
     waiting = scenarios.HANDOVER.cases[-1]
     found += [(replace(waiting, watch=watching.counted(0.2), parameters={"waiters": 4}), it) for it in waiting.contenders[:2]]
@@ -76,7 +78,8 @@ def complaint(case: Case, row: Row) -> str | None:
     """What is wrong with a row, if anything."""
     if "error" in row:
         return str(row["error"])
-    others = {"held": "cpu", "waiting": "commands", "primitives": "rate", "persistence": "once_always", "handshake": "cpu"}
+    others = {"waiting": "commands", "primitives": "rate", "persistence": "once_always", "handshake": "cpu"}
+    others["held"] = "peak" if "peak" in dict(case.figures) else "cpu"
     others["multitude"] = "connections" if case.parameters.get("storm") else "memory"
     wanted = others.get(case.work, "p50")
     if not row.get(wanted, -1.0) >= 0.0 or (wanted == "p50" and not row["p50"] > 0.0):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from . import catalogue, growth
 from .catalogue import ASYNCIO, OURS, PEER, THREADS, Contender, named, peers
 from .runner import Case
-from .watching import commands_each, commands_seen, counted, disk, held_seen, persisting, reset, server_time, struck
+from .watching import bursts, commands_each, commands_seen, counted, disk, held_seen, persisting, reset, server_time, struck
 
 
 @dataclass(frozen=True)
@@ -279,6 +279,23 @@ LEASES = Scenario(
         ),
     ),
 )
+BURSTS = Scenario(
+    "bursts",
+    "Renewals of many clients, whose leases were acquired together",
+    (
+        Case(
+            "100 clients, 5,000 leases, 3 nodes",
+            "held",
+            named("holdfast asyncio"),
+            3,
+            pin="split",
+            parameters={"leases": 5000, "clients": 100, "together": 100},
+            watch=bursts(10.0, 5.0),
+            patience=60,
+            figures=(("peak", "busiest 100 ms / mean"),),
+        ),
+    ),
+)
 
 HANDSHAKE = Scenario(
     "handshake",
@@ -336,7 +353,8 @@ MULTITUDE = Scenario(
 GROWTH = tuple(Scenario(it.scenario, it.title, it.cases(), rounds=1 if it.name == "names" else 3) for it in growth.AXES.values())
 
 _EACH = (
-    PAIR, DELAYED, PRIMITIVES, PERSISTENCE, MANY, TELLING, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER, HANDSHAKE, LEASES, MULTITUDE,
+    PAIR, DELAYED, PRIMITIVES, PERSISTENCE, MANY, TELLING, CROWD, BUSY, HANDOVER, FAULTS, HELD, START, SERVER, HANDSHAKE, LEASES, BURSTS,
+    MULTITUDE,
 )  # fmt: skip
 ALL = {it.name: it for it in (*_EACH, *GROWTH)}
 

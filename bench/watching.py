@@ -9,7 +9,8 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable
-from statistics import median
+from itertools import pairwise
+from statistics import mean, median
 from time import monotonic, perf_counter, sleep
 
 from .cluster import Cluster, used
@@ -52,6 +53,31 @@ def counted(seconds: float, steps: int = 1) -> Watch:
         calls = {name: sum(node.get(name, (0, 0))[0] for node in seen) for node in seen for name in node}
         writes = sum(it - 2 for it in reads) / len(reads) / seconds
         return {"seen": calls, "writes": writes, "keys": left, "watched": seconds, "worked": worked}
+
+    return watch
+
+
+WINDOW = 0.1  # seconds
+
+
+def bursts(seconds: float, after: float) -> Watch:
+    """Waits `after` seconds. `peak`: how many commands a node gets in the busiest 100 ms of `seconds`, over those in the mean ones."""
+
+    def watch(process: subprocess.Popen[str], cluster: Cluster) -> Row:
+        if not step(process):
+            return {}
+        go(process)
+        sleep(after)
+        cluster.empty_counters()
+        began, seen = monotonic(), [0]
+        for window in range(1, round(seconds / WINDOW) + 1):
+            sleep(max(0.0, began + window * WINDOW - monotonic()))
+            seen.append(cluster.calls()[0].get("evalsha", (0, 0))[0])
+        if not step(process):
+            return {}
+        go(process)
+        each = [after - before for before, after in pairwise(seen)]
+        return {"peak": max(each) / mean(each)}
 
     return watch
 

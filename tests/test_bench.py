@@ -117,7 +117,7 @@ class Watchful(Round):
             self.complaints.append(f"there is no case {case!r}")
         elif contender not in {it.name for it in CASES[case].contenders}:
             self.complaints.append(f"{contender!r} takes no part in {case!r}")
-        elif what not in {name for name, _ in report.FIGURES[CASES[case].work]}:
+        elif what not in {name for name, _ in CASES[case].figures or report.FIGURES[CASES[case].work]}:
             self.complaints.append(f"{CASES[case].work} has no figure {what!r}")
         return 1.0
 
