@@ -90,8 +90,8 @@ class Timers(Generic[T]):
     def overdue(self, now: float) -> list[T]:
         """Return the objects whose time has come, in no order, and leave them armed.
 
-        The others are not looked at, however many they are, and nobody is searched for twice. So
-        many objects that wait for their turn do not slow down what comes to their turn.
+        The others are not looked at, however many they are, and nobody is searched for twice.
+        Otherwise a client that is behind would fall behind further with each turn.
         """
         heap, come = self._heap, self._come
         while heap and heap[0][0] <= now:
