@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 from .base import PRIMITIVES
 from .base.lease import LeaseInfo, LeaseState
 from .base.terms import ElectionOptions, Options, PermitOptions, RateOptions
-from .engine.crew import NodeStatus
 from .engine.record import Stats
-from .engine.roll import Straggler
 from .errors import (
     BadFence,
     Cancelled,
@@ -47,6 +45,8 @@ if TYPE_CHECKING:
     from .base.rate import Allowance
     from .base.repair import Repaired
     from .base.values import Serializer
+    from .engine.roll import Straggler
+    from .engine.status import NodeStatus
     from .recipes.inspection import LockStatus, NodeView, PermitHolder, Reader, Waiter
     from .recipes.survey import Row
     from .sync import Barrier, Election, Fill, Latch, Leadership, Observation, Once, Rate, Semaphore, Survey
@@ -60,6 +60,8 @@ else:
             ".base.rate": ["Allowance"],
             ".base.repair": ["Repaired"],
             ".base.values": ["Serializer"],
+            ".engine.roll": ["Straggler"],
+            ".engine.status": ["NodeStatus"],
             ".recipes.inspection": ["LockStatus", "NodeView", "PermitHolder", "Reader", "Waiter"],
             ".recipes.survey": ["Row"],
             ".sync": [name for names in PRIMITIVES.values() for name in names],

@@ -24,7 +24,8 @@ from holdfast.core.demand import Demand
 from holdfast.core.round import Answers, Round
 from holdfast.core.ticket import Mint
 from holdfast.engine import crew as crew_module
-from holdfast.engine.crew import Crew, Want
+from holdfast.engine.crew import Crew
+from holdfast.engine.ready import Want
 from holdfast.engine.settings import DEFAULT_GUARD, settings
 from holdfast.events import Event
 from holdfast.recipes import exclusive

@@ -18,7 +18,7 @@ from typing import TypedDict, Unpack
 from holdfast.core.claim import State
 from holdfast.core.command import READER, WRITER, Recipe
 from holdfast.core.demand import Demand
-from holdfast.engine.crew import Want
+from holdfast.engine.ready import Want
 from holdfast.engine.roll import LIFE
 from holdfast.errors import Closed, ConfigError, NoQuorum, NotAcquired
 from holdfast.recipes.readwrite import ReadWrite

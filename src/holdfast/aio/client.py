@@ -19,8 +19,8 @@ from ..base.reentrancy import Reentrancy
 from ..base.terms import LockTerms
 from ..checks import Seconds, flag, seconds
 from ..drivers.aio import Driver, no_loop
-from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
+from ..engine.status import NodeStatus
 from ..errors import CLOSED, Closed
 from ..version import VERSION
 from .decorating import Filled, Limited, Locked, Skipping

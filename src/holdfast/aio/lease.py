@@ -18,7 +18,7 @@ from ..checks import Seconds
 from ..core.claim import State
 from ..core.demand import Demand
 from ..drivers.aio import Driver
-from ..engine.crew import Want
+from ..engine.ready import Want
 from ..errors import LockLost, WrongLoop, WrongProcess
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Self, TypeVar, U
 from .. import checks
 from ..checks import Seconds
 from ..core.command import READER, WRITER
-from ..engine.crew import NodeStatus
 from ..engine.record import Stats
 from ..engine.settings import DEFAULT_GUARD, DEFAULT_MAX_TTL, DEFAULT_PREFIX, DEFAULT_TTL, Default, Settings
 from ..errors import Closed, ConfigError
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from ..embedded import Nodes
+    from ..engine.status import NodeStatus
     from ..recipes.inspection import LockStatus
     from .fill import FillOptions, FillTerms
     from .latch import LatchTerms

@@ -14,8 +14,8 @@ from ..core.command import Recipe
 from ..core.round import Answers, Round
 from ..core.ticket import TOKEN, inbox_of
 from ..engine import roll
-from ..engine.crew import NodeStatus
 from ..engine.settings import Settings
+from ..engine.status import NodeStatus
 from ..errors import ConfigError, HoldfastError, LockBusy, NoQuorum
 from ..events import Forced
 from ..recipes import inspection, note

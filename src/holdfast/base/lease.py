@@ -16,7 +16,7 @@ from ..core.claim import Claim, State
 from ..core.command import READER, WRITER
 from ..core.ticket import kind_of
 from ..drivers.aside import Call
-from ..engine.crew import Want
+from ..engine.ready import Want
 from ..engine.settings import Settings, lease_of
 from ..errors import HoldfastError, LockLost, Misuse, NoQuorum, NotHeld
 from ..living import Living

@@ -30,7 +30,7 @@ from ..core import quorum
 from ..core.claim import State
 from ..core.demand import Demand
 from ..core.goal import Several
-from ..engine.crew import Want
+from ..engine.ready import Want
 from ..engine.settings import Settings
 from ..errors import ConfigError
 from .terms import LockTerms

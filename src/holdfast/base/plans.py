@@ -7,11 +7,13 @@ sent its result (or its error is thrown in), and returns the result of the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..core.round import Answers
-from ..engine.crew import Crew, Watch
 from ..events import Event
+
+if TYPE_CHECKING:
+    from ..engine.crew import Crew, Watch
 
 T = TypeVar("T")
 # Seconds. A shorter rest of a wait may be too small for a clock to show.

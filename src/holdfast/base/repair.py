@@ -15,8 +15,8 @@ from .. import checks
 from ..checks import Seconds
 from ..core import quorum
 from ..core.round import Round
-from ..engine.crew import NodeStatus
 from ..engine.settings import Settings
+from ..engine.status import NodeStatus
 from ..recipes import repair as recipes
 from ..recipes.rate import SECOND, Told
 from ..recipes.repair import BATCH, Tally, Work

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..checks import Seconds
     from ..drivers.access import Access
     from ..drivers.files import Authority
-    from ..engine.crew import NodeStatus
+    from ..engine.status import NodeStatus
     from ..recipes.inspection import LockStatus
     from .repair import Repaired
     from .survey import Search

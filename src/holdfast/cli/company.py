@@ -16,7 +16,7 @@ from ..errors import readable
 from .findings import OK, UNSAFE, WARNING, Check, ask, asked, cli_of, text_of
 
 if TYPE_CHECKING:
-    from ..engine.crew import NodeStatus
+    from ..engine.status import NodeStatus
     from ..sync import Holdfast
 
 _KEYS = b"1000"  # that are looked at on each node

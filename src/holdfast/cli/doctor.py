@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core import quorum
 from ..core.round import Round
-from ..engine.crew import EFFICIENT
+from ..engine.status import EFFICIENT
 from ..errors import message_of
 from .codes import NO_QUORUM
 from .company import census, company, foreign, proxied
@@ -23,7 +23,7 @@ from .looking import client, first_line, seen
 from .table import colored, objects, table
 
 if TYPE_CHECKING:
-    from ..engine.crew import NodeStatus
+    from ..engine.status import NodeStatus
     from ..sync import Holdfast
 
 _VERDICTS = {OK: 0, WARNING: 1, UNSAFE: 2}

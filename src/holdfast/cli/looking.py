@@ -25,7 +25,7 @@ from .voice import Voice
 
 if TYPE_CHECKING:
     from ..base.election import Leader
-    from ..engine.crew import NodeStatus
+    from ..engine.status import NodeStatus
     from ..recipes.inspection import LockStatus, Reader, Waiter
     from ..recipes.survey import Row
     from ..sync import Holdfast

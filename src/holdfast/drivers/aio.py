@@ -27,10 +27,11 @@ from ..core.claim import State
 from ..core.command import Recipe
 from ..core.demand import Demand
 from ..core.round import Answers, Round
-from ..engine.crew import GRACE, Crew, NodeStatus, Want, Watch
-from ..engine.ready import Ready
+from ..engine.crew import GRACE, Crew, Watch
+from ..engine.ready import Ready, Want
 from ..engine.record import Stats
 from ..engine.settings import Settings
+from ..engine.status import NodeStatus
 from ..engine.waiting import Waiting, fallen
 from ..errors import CLOSED, Closed, HoldfastError, Misuse
 from ..events import Event

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from itertools import islice
 from math import ceil, inf
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from .. import events, scripts
@@ -28,12 +28,12 @@ from ..wire.lane import MET, Lane, LaneSettings, Line, clustered, replicas
 from ..wire.resp import pack
 from . import census
 from .census import Census
-from .ready import Ready
-from .ready import Want as Want
+from .ready import Ready, Want
 from .record import Record, Stats
-from .roll import Roll, Straggler
+from .roll import Roll
 from .settings import SLACK, Settings
 from .sizes import Sizes
+from .status import EFFICIENT, SAFE, UNPROVEN, NodeStatus
 from .timers import Timers
 
 # Seconds for which the measure of a node's clock is exact: no two clocks drift apart by much in a minute.
@@ -61,11 +61,6 @@ FORGETFUL = (
 )
 REPLACED = "its server is new to clients of this node, and does not know which leases an earlier one granted"
 PROMOTED = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
-# What `NodeStatus.guarantee` says of a node.
-SAFE = "safe"
-EFFICIENT = "efficient, not safe"
-UNPROVEN = "unproven"
-
 
 # The bytes before the digest in a command that calls a script by it, and where they end at the latest.
 CALLED = b"\r\n$7\r\nEVALSHA\r\n$40\r\n"
@@ -73,60 +68,6 @@ CALLED_BY = 80
 
 # Makes a Ready of a tuple in one C call: this is on the way of every acquire.
 _made: Callable[[tuple[object, ...]], Ready] = partial(tuple.__new__, Ready)
-
-
-class NodeStatus(NamedTuple):
-    """The state of a node, as a client knows it.
-
-    Attributes:
-        node: Its address, without a password.
-        state: "up", "guarded", "down" or "connecting".
-        cause: Why it is of no use, if it is not.
-        version: Of its server, such as "valkey 9.1.2"; empty until it has told.
-        run_id: Of its server; empty until it has told.
-        ahead: Its clock less this client's, in seconds; None until it has told.
-        shard: The name of its shard, if there are several.
-        stragglers: The clients that use the node and do not know this client's list of shards.
-            Those that reported last come first, at most 16 of each list that clients know. None if
-            the node has not told, or does not allow it.
-        repaired: Whether the node has everything back that a restart made it forget of `once`,
-            `fill`, `rate`, `latch` and `barrier`, as far as `repair()` and `ready()` have found.
-            None until one of them has looked.
-        guard_left: Seconds until the restart guard ends and the node is used; None: it is not
-            guarded.
-        since: Seconds for which it has been in this state.
-        uptime: Seconds since its server started, as the server said when this client connected;
-            None while there is no connection.
-        rtt: The mean round trip in seconds, over about 32 of the last answers, of which at most
-            one in each 10 ms counts. Answers that take a second or longer do not count. None before
-            the first answer.
-        answered: How many answers this client has had from it.
-        owing: How many answers it owes now.
-        warnings: The kinds of the warnings about it that this client has logged, in order, such as
-            "eviction" or "clock".
-        guarantee: "safe"; or "efficient, not safe" if a failover can give a lock of this node to a
-            second client, because its server has replicas or was promoted, and its address does not
-            say `failover=`; or "unproven" if its server is neither Redis nor Valkey. Other dangers
-            are in `warnings`.
-    """
-
-    node: str
-    state: str
-    cause: Exception | None
-    version: str
-    run_id: str
-    ahead: float | None
-    shard: str = ""
-    stragglers: tuple[Straggler, ...] | None = None
-    repaired: bool | None = None
-    guard_left: float | None = None
-    since: float = 0.0
-    uptime: float | None = None
-    rtt: float | None = None
-    answered: int = 0
-    owing: int = 0
-    warnings: tuple[str, ...] = ()
-    guarantee: str = SAFE
 
 
 class Watch:

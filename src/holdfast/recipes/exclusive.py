@@ -19,7 +19,6 @@ from ..scripts import RELEASE, REQUEST
 LONGEST = 512  # bytes of a name
 # Seconds: a lease that is not over before anybody can use it.
 SHORTEST = 0.05
-_TAG = re.compile(rb"[^{]*\{([^}]+)\}", re.DOTALL)  # in which the server finds a hash tag
 # Texts, which `re` compiles at their first use. Few names look like these.
 _PART = rb"\[(slot \d+|election|once( [^\[\]]+)?|fill)\]\Z"  # what other primitives lock ends like this
 _OURS = (
@@ -126,7 +125,7 @@ def key_of(name: str, prefix: str = "", parts: bool = False) -> bytes:
     key = (prefix + name).encode()
     if not name:
         raise ConfigError("a lock needs a name")
-    if b"}" in key and not _TAG.match(key):
+    if b"}" in key and not _tag_in(key):
         why = "it has a '}' but no hash tag like '{tag}' before it; leave the '}' out"
     elif key.endswith(b"]") and not parts and re.search(_PART, key):
         why = "it looks like a slot of a semaphore, or like another primitive's lock"
@@ -140,8 +139,13 @@ def key_of(name: str, prefix: str = "", parts: bool = False) -> bytes:
 def tag_of(name: str) -> bytes:
     """Return the part of a name that decides where it lives: its hash tag, or all of it."""
     key = name.encode()
-    tag = _TAG.match(key)
-    return key if tag is None else tag[1]
+    return _tag_in(key) or key
+
+
+def _tag_in(key: bytes) -> bytes:
+    """Return the hash tag that the server finds in a key, or nothing."""
+    tag, end, _ = key.partition(b"{")[2].partition(b"}")
+    return tag if end else b""
 
 
 def user_name(name: str) -> str:
@@ -163,8 +167,8 @@ def keys_of(key: bytes) -> tuple[bytes, bytes, bytes, bytes]:
 
 def beside(key: bytes, kind: bytes) -> bytes:
     """Return a key that belongs to another one: in the same slot, and no lock's."""
-    tag = _TAG.match(key) if b"{" in key else None
-    return b"{%b}:%b" % (key, kind) if tag is None else b"{%b}:%b:%b" % (tag[1], kind, key)
+    tag = _tag_in(key)
+    return b"{%b}:%b:%b" % (tag, kind, key) if tag else b"{%b}:%b" % (key, kind)
 
 
 def undo(key: bytes, token: bytes, horizon: int) -> bytes:

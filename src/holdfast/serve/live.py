@@ -18,7 +18,7 @@ from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from ..core import quorum
-from ..engine.crew import NodeStatus
+from ..engine.status import NodeStatus
 from ..recipes.inspection import LockStatus
 from . import looking, streams
 from .asking import Client, Host

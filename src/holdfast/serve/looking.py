@@ -14,7 +14,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 
 from ..core import quorum
-from ..engine.crew import NodeStatus
+from ..engine.status import NodeStatus
 from ..errors import message_of
 from ..recipes import inspection, survey
 from . import models

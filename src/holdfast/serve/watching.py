@@ -20,7 +20,7 @@ from .scene import Scene, Viewer
 
 if TYPE_CHECKING:
     from ..aio import Holdfast
-    from ..engine.crew import NodeStatus
+    from ..engine.status import NodeStatus
 
 # The share of each node's time that a survey may take.
 SHARE = 0.02

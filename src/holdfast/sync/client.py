@@ -16,7 +16,6 @@ from ..base.plans import Plan
 from ..base.reentrancy import Reentrancy
 from ..base.terms import LockTerms
 from ..checks import Seconds, flag, seconds
-from ..engine.crew import NodeStatus
 from ..engine.record import Stats, total
 from ..version import VERSION
 from .decorating import Filled, Limited, Locked, Skipping
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from ..base.once import OnceTerms
     from ..base.rate import RateTerms
     from ..base.repair import Repaired
+    from ..engine.status import NodeStatus
     from ..recipes.inspection import LockStatus
     from .election import Election
     from .fill import Compute, Fill

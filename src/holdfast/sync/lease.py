@@ -17,7 +17,7 @@ from ..base.terms import LockTerms, holding
 from ..checks import Seconds
 from ..core.demand import Demand
 from ..drivers.threads import GIVEN, LEAVING, WANTED, Errand
-from ..engine.crew import Want
+from ..engine.ready import Want
 from ..errors import HoldfastError, WrongProcess
 
 if TYPE_CHECKING:

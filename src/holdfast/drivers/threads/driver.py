@@ -18,9 +18,10 @@ from ...core.claim import State
 from ...core.command import Recipe
 from ...core.demand import Demand
 from ...core.round import Answers, Round
-from ...engine.crew import Crew, NodeStatus, Watch
+from ...engine.crew import Crew, Watch
 from ...engine.record import Stats
 from ...engine.settings import Settings
+from ...engine.status import NodeStatus
 from ...errors import CLOSED, Cancelled, Closed, HoldfastError
 from ...events import Event
 from ...living import Living

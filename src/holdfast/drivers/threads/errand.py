@@ -10,16 +10,19 @@ import weakref
 from _thread import LockType
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...core.command import Recipe
 from ...core.demand import Demand
-from ...engine.crew import Crew, Want
+from ...engine.ready import Want
 from ...engine.waiting import Waiting
 from ...errors import ConfigError, HoldfastError
 from ...events import Event
 from ..aside import Call
 from ..cancel import Cancel
+
+if TYPE_CHECKING:
+    from ...engine.crew import Crew
 
 
 class Lease(Protocol):

@@ -16,8 +16,8 @@ from os import getpid
 from ...clock import Sources
 from ...core.claim import State
 from ...core.round import Answers, Round
-from ...engine.crew import Crew, Want, Watch
-from ...engine.ready import Ready
+from ...engine.crew import Crew, Watch
+from ...engine.ready import Ready, Want
 from ...engine.settings import Settings
 from ...engine.waiting import Waiting, fallen
 from ...errors import ConfigError, HoldfastError, Misuse

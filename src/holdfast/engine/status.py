@@ -1,0 +1,67 @@
+"""What a client says of the state of a node.
+
+Knows the words. Must not know lanes, claims, or how any of it is found out.
+"""
+
+from typing import NamedTuple
+
+from .roll import Straggler
+
+# What `NodeStatus.guarantee` says of a node.
+SAFE = "safe"
+EFFICIENT = "efficient, not safe"
+UNPROVEN = "unproven"
+
+
+class NodeStatus(NamedTuple):
+    """The state of a node, as a client knows it.
+
+    Attributes:
+        node: Its address, without a password.
+        state: "up", "guarded", "down" or "connecting".
+        cause: Why it is of no use, if it is not.
+        version: Of its server, such as "valkey 9.1.2"; empty until it has told.
+        run_id: Of its server; empty until it has told.
+        ahead: Its clock less this client's, in seconds; None until it has told.
+        shard: The name of its shard, if there are several.
+        stragglers: The clients that use the node and do not know this client's list of shards.
+            Those that reported last come first, at most 16 of each list that clients know. None if
+            the node has not told, or does not allow it.
+        repaired: Whether the node has everything back that a restart made it forget of `once`,
+            `fill`, `rate`, `latch` and `barrier`, as far as `repair()` and `ready()` have found.
+            None until one of them has looked.
+        guard_left: Seconds until the restart guard ends and the node is used; None: it is not
+            guarded.
+        since: Seconds for which it has been in this state.
+        uptime: Seconds since its server started, as the server said when this client connected;
+            None while there is no connection.
+        rtt: The mean round trip in seconds, over about 32 of the last answers, of which at most
+            one in each 10 ms counts. Answers that take a second or longer do not count. None before
+            the first answer.
+        answered: How many answers this client has had from it.
+        owing: How many answers it owes now.
+        warnings: The kinds of the warnings about it that this client has logged, in order, such as
+            "eviction" or "clock".
+        guarantee: "safe"; or "efficient, not safe" if a failover can give a lock of this node to a
+            second client, because its server has replicas or was promoted, and its address does not
+            say `failover=`; or "unproven" if its server is neither Redis nor Valkey. Other dangers
+            are in `warnings`.
+    """
+
+    node: str
+    state: str
+    cause: Exception | None
+    version: str
+    run_id: str
+    ahead: float | None
+    shard: str = ""
+    stragglers: tuple[Straggler, ...] | None = None
+    repaired: bool | None = None
+    guard_left: float | None = None
+    since: float = 0.0
+    uptime: float | None = None
+    rtt: float | None = None
+    answered: int = 0
+    owing: int = 0
+    warnings: tuple[str, ...] = ()
+    guarantee: str = SAFE
