@@ -78,7 +78,7 @@ CONVERSATIONS = {
         test_claim.test_a_request_that_fails_moves_no_bound,
     ),
     "names with a hash tag share keys": Conversation(
-        lambda monkeypatch: patches.function(monkeypatch, exclusive.beside, "if tag is None", "if True"),
+        lambda monkeypatch: patches.function(monkeypatch, exclusive.beside, "if tag else", "if False else"),
         test_exclusive.test_the_keys_of_a_name,
         {"name": "x{t}:fence"},
     ),
