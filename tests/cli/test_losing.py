@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -253,8 +254,10 @@ def _deathless(tmp_path: Path, beats: str, nodes: Nodes, *plants: Plant) -> tupl
 def _of(file: Path) -> int:
     """The process that beats into a file."""
     for it in tree.everybody():
-        if it.name == "beater" and str(file).encode() in Path(f"/proc/{it.pid}/cmdline").read_bytes().split(b"\0"):
-            return it.pid
+        # Those of other tests may end meanwhile.
+        with suppress(OSError):
+            if it.name == "beater" and str(file).encode() in Path(f"/proc/{it.pid}/cmdline").read_bytes().split(b"\0"):
+                return it.pid
     raise AssertionError(f"nobody beats into {file}")
 
 

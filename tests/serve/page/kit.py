@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
+from serve.serving import gateway_app
 
 from holdfast import Holdfast as Threads
 from holdfast.aio import Holdfast
 from holdfast.embedded import Nodes
-from holdfast.serve import app
 from holdfast.serve.watching import Watcher
 
 PATIENCE = 30.0  # seconds for anything that must happen
@@ -58,7 +58,7 @@ class Gateway:
 
     async def _serve(self) -> None:
         async with Holdfast(*self._nodes.urls, fresh=self._nodes.run_ids, **self._times) as locks:
-            application = app(locks, **self._options)
+            application = gateway_app(locks, **self._options)
             self.watcher = application.state.watcher
             config = uvicorn.Config(application, port=self.port, log_level="error", access_log=False, timeout_graceful_shutdown=1)
             self._server = uvicorn.Server(config)
