@@ -18,6 +18,16 @@ async def finish(client: httpx.AsyncClient, key: str, lease: str, value: object)
     return await client.put(f"/v1/once/{key}/result", json={"lease": lease, "value": value})
 
 
+async def test_whoever_waits_for_work_in_vain_is_told_so_as_documented(client: httpx.AsyncClient) -> None:
+    first = await begin(client, "once:slow")
+    waits = await begin(client, "once:slow", wait_ms=50)
+    assert (waits.status_code, waits.json()["state"]) == (202, "waiting")
+    kept = await finish(client, "once:slow", first.json()["id"], 1)
+    known = await begin(client, "once:slow")
+    documented = (await client.get("/openapi.json")).json()["paths"]["/v1/once/{key}"]["put"]["responses"]
+    assert {str(it.status_code) for it in (first, waits, kept, known)} <= documented.keys()
+
+
 async def test_work_is_done_once(client: httpx.AsyncClient, locks: Holdfast) -> None:
     first = await begin(client, "once:work", label="import")
     assert (first.status_code, first.json()["state"]) == (201, "held")

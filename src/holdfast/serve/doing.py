@@ -81,7 +81,10 @@ async def result(gateway: Host, client: Client, key: str, asked: models.Result) 
     return models.Done(done=True, value=value)
 
 
-@routes.put("/once/{key:path}", responses={200: {"model": models.Done}, 201: {"model": models.Held}})
+@routes.put(
+    "/once/{key:path}",
+    responses={200: {"model": models.Done}, 201: {"model": models.Held}, 202: {"model": models.Waits}},
+)
 async def begin(gateway: Host, client: Client, request: Request, key: str, asked: models.Begin) -> Response:
     """Begin the work, or get its result. After 201, do it, keep the lease, and send the result."""
     key = asked.key or key
