@@ -121,7 +121,7 @@ async def test_work_that_is_done_once_ends_through_another_gateway(pair: tuple[S
     async with client_of(one) as first, client_of(two) as second:
         lease = (await first.put("/v1/once/peers:once", json={"keep_ms": 60_000, "lease": ID})).json()["id"]
         again = await second.put("/v1/once/peers:once", json={"keep_ms": 60_000, "lease": lease})
-        assert (again.status_code, again.json()["id"]) == (200, lease)
+        assert (again.status_code, again.json()["id"]) == (201, lease)
         done = await second.put("/v1/once/peers:once/result", json={"lease": lease, "value": [1]})
         assert done.json() == {"done": True, "value": [1]}
 

@@ -86,7 +86,10 @@ async def result(gateway: Host, client: Client, key: str, asked: models.Result) 
     responses={200: {"model": models.Done}, 201: {"model": models.Held}, 202: {"model": models.Waits}},
 )
 async def begin(gateway: Host, client: Client, request: Request, key: str, asked: models.Begin) -> Response:
-    """Begin the work, or get its result. After 201, do it, keep the lease, and send the result."""
+    """Begin the work, or get its result. After 201, do it, keep the lease, and send the result.
+
+    The same request again gets 201, too: 200 always has the result.
+    """
     key = asked.key or key
     check_name(key)
     gateway.demand(client, "once", key)
@@ -99,9 +102,9 @@ async def begin(gateway: Host, client: Client, request: Request, key: str, asked
     async def begun(hold: Hold) -> Lease:
         return await _begun(gateway, client, hold, asked.keep_ms / 1000)
 
-    hold, new = gateway.leases.put(client, part, wanted, begun)
+    hold, _ = gateway.leases.put(client, part, wanted, begun)
     try:
-        return await settled(gateway, request, hold, asked.wait_ms / 1000, new)
+        return await settled(gateway, request, hold, asked.wait_ms / 1000, True)
     except Known as known:
         return said(request, models.Done(done=True, value=known.value))
 

@@ -108,7 +108,7 @@ async def settled(gateway: Gateway, request: Request, hold: Hold, wait: float, n
         request: The request. If its client goes, the wait ends.
         hold: The lease.
         wait: Seconds to wait at most. 0: a try, which takes as long as the nodes take.
-        new: Whether this request has made it.
+        new: Answer 201, and not 200, if it is held.
     """
     if hold.state == "waiting":
         await changed(request, hold, LONGEST_TRY if hold.wanted.attempt else wait)
