@@ -26,8 +26,11 @@ async def test_whoever_waits_for_work_in_vain_is_told_so_as_documented(client: h
     assert (again.status_code, again.json()["state"]) == (201, "held")
     kept = await finish(client, "once:slow", first.json()["id"], 1)
     known = await begin(client, "once:slow")
+    # Whoever waited asks again by the id of the answer.
+    result = await begin(client, "once:slow", lease=waits.json()["id"], wait_ms=5_000)
+    assert (result.status_code, result.json()) == (200, {"done": True, "value": 1})
     documented = (await client.get("/openapi.json")).json()["paths"]["/v1/once/{key}"]["put"]["responses"]
-    assert {str(it.status_code) for it in (first, waits, kept, known)} <= documented.keys()
+    assert {str(it.status_code) for it in (first, waits, again, kept, known, result)} <= documented.keys()
 
 
 async def test_work_is_done_once(client: httpx.AsyncClient, locks: Holdfast) -> None:

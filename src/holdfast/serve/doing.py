@@ -104,7 +104,7 @@ async def begin(gateway: Host, client: Client, request: Request, key: str, asked
 
     hold, _ = gateway.leases.put(client, part, wanted, begun)
     try:
-        return await settled(gateway, request, hold, asked.wait_ms / 1000, True)
+        return await settled(gateway, request, hold, asked.wait_ms / 1000, created=True)
     except Known as known:
         return said(request, models.Done(done=True, value=known.value))
 

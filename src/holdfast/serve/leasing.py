@@ -100,7 +100,7 @@ def lease_of(gateway: Gateway, client: Identity, lease_id: str) -> Hold:
     return hold
 
 
-async def settled(gateway: Gateway, request: Request, hold: Hold, wait: float, new: bool) -> Response:
+async def settled(gateway: Gateway, request: Request, hold: Hold, wait: float, created: bool) -> Response:
     """Wait until a lease is held or over, and answer what it is then.
 
     Args:
@@ -108,13 +108,13 @@ async def settled(gateway: Gateway, request: Request, hold: Hold, wait: float, n
         request: The request. If its client goes, the wait ends.
         hold: The lease.
         wait: Seconds to wait at most. 0: a try, which takes as long as the nodes take.
-        new: Answer 201, and not 200, if it is held.
+        created: Answer 201, and not 200, if it is held.
     """
     if hold.state == "waiting":
         await changed(request, hold, LONGEST_TRY if hold.wanted.attempt else wait)
     hold.refuse_if_over()
     if hold.state == "held":
-        return said(request, held(hold), 201 if new else 200)
+        return said(request, held(hold), 201 if created else 200)
     return said(request, await waits(gateway, hold), 202)
 
 
