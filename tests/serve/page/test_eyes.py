@@ -248,6 +248,36 @@ def test_a_line_that_comes_into_sight_takes_the_place_of_one_that_leaves_it(brow
             lease.release()
 
 
+# Scrolls one pixel to and fro, without end.
+SCROLLING = """() => { window.scrolling = setInterval(() => {
+    const grid = document.getElementById("grid");
+    grid.scrollTop = grid.scrollTop === 1 ? 2 : 1;
+}, 30); }"""
+
+
+def test_the_lines_stand_still_while_somebody_scrolls(browser: Any, nodes: Nodes, serving: Gateway) -> None:
+    """Nothing jumps then, and no frame has to sort 10,000 lines. What the page says above the table goes on."""
+    with client(nodes, "one") as locks:
+        leases = [locks.lock(f"still:{it:02}").acquire() for it in range(60)]
+        page = opened(browser, serving.url)
+        page.fill("#filter", "still:")
+        expect(page.locator("#grid")).to_have_attribute("aria-rowcount", "61")
+        expect(line(page, "still:00")).to_have_count(1)
+        page.evaluate(SCROLLING)
+        held = page.locator(".totals b").first
+        before = int(held.inner_text())
+        with locks.lock("still:"):
+            expect(held).to_have_text(str(before + 1))
+            # The page has heard of the lock, and has been drawn since.
+            expect(page.locator("#grid")).to_have_attribute("aria-rowcount", "61")
+            page.evaluate("clearInterval(window.scrolling)")
+            expect(page.locator("#grid")).to_have_attribute("aria-rowcount", "62")
+            expect(line(page, "still:")).to_have_count(1)
+        page.context.close()
+        for lease in leases:
+            lease.release()
+
+
 def test_a_semaphore_opens(browser: Any, scene: Holdfast, serving: Gateway) -> None:
     page = opened(browser, serving.url)
     page.get_by_role("button", name="slots", exact=True).click()

@@ -11,6 +11,9 @@ import {Help, Take, Token} from "./dialog.js";
 /** @typedef {import("./pure.js").Line} Line */
 /** @typedef {import("./table.js").View} View */
 
+/** Whoever does not scroll for so many ms has stopped. The page is drawn each second, so the lines go on then. */
+const SCROLLING = 150;
+
 const store = new Store();
 /** Ends the wait for a token. @type {() => void} */
 let given = () => {};
@@ -19,7 +22,9 @@ let draw = () => {};
 /** Names of the locks in sight. @type {string[]} */
 let sighted = [];
 /** The lines as they were made last, and of what. */
-let made = {of: "", lines: /** @type {Line[]} */ ([]), open: /** @type {Set<string> | null} */ (null)};
+let made = {of: "", version: -1, lines: /** @type {Line[]} */ ([]), open: /** @type {Set<string> | null} */ (null)};
+/** When the table was scrolled last. */
+let scrolled = -Infinity;
 let drawing = false;
 
 /** Draws once, however much has changed. */
@@ -36,8 +41,12 @@ function changed() {
 function linesOf(view) {
     const now = store.known();
     // Which locks are long depends on the time.
-    const of = `${store.version} ${view.text}\n${view.filter} ${view.column} ${view.down} ${view.filter === "long" ? Math.floor(now / 1000) : ""}`;
-    if (made.of !== of || made.open !== view.open) made = {of, open: view.open, lines: lines(store.rows, {...view, now})};
+    const of = `${view.text}\n${view.filter} ${view.column} ${view.down} ${view.filter === "long" ? Math.floor(now / 1000) : ""}`;
+    // The lines stand still while somebody scrolls: nothing jumps, and no frame has to sort all of them.
+    const stale = made.version !== store.version && performance.now() - scrolled > SCROLLING;
+    if (stale || made.of !== of || made.open !== view.open) {
+        made = {of, version: store.version, open: view.open, lines: lines(store.rows, {...view, now})};
+    }
     return made.lines;
 }
 
@@ -108,7 +117,7 @@ function Page() {
                 <${Filters} view=${view} change=${(/** @type {Partial<View>} */ it) => see({...view, ...it})} />
                 <${Table} store=${store} lines=${all} view=${view} change=${(/** @type {Partial<View>} */ it) => see({...view, ...it})}
                     cursor=${at} chosen=${chosen} put=${go} choose=${open} lefts=${shownLefts}
-                    sight=${(/** @type {string[]} */ it) => { sighted = it; }} />
+                    sight=${(/** @type {string[]} */ it) => { sighted = it; }} moved=${() => { scrolled = performance.now(); }} />
             </section>
             <${Detail} store=${store} name=${chosen} kind=${kind} take=${take} close=${close} />
         </main>

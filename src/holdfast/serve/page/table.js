@@ -42,9 +42,9 @@ export function Filters({view, change}) {
 /**
  * @param {{store: Store, lines: Line[], view: View, change: (it: Partial<View>) => void, cursor: number, chosen: string | null,
  *   put: (at: number) => void, choose: (line: Line) => void, lefts: Record<string, number | null>,
- *   sight: (names: string[]) => void}} props
+ *   sight: (names: string[]) => void, moved: () => void}} props
  */
-export function Table({store, lines, view, change, cursor, chosen, put, choose, lefts, sight}) {
+export function Table({store, lines, view, change, cursor, chosen, put, choose, lefts, sight, moved}) {
     const box = useRef(/** @type {HTMLElement | null} */ (null));
     const [place, move] = useState({top: 0, height: 800});
     const {first, last, most} = seen(place.top, place.height, lines.length);
@@ -57,10 +57,14 @@ export function Table({store, lines, view, change, cursor, chosen, put, choose, 
         const measure = () => move({top: element.scrollTop, height: element.clientHeight - ROW});
         const observer = new ResizeObserver(measure);
         observer.observe(element);
-        element.addEventListener("scroll", measure, {passive: true});
+        const scroll = () => {
+            moved();
+            measure();
+        };
+        element.addEventListener("scroll", scroll, {passive: true});
         return () => {
             observer.disconnect();
-            element.removeEventListener("scroll", measure);
+            element.removeEventListener("scroll", scroll);
         };
     }, []);
     useEffect(() => {
