@@ -28,6 +28,7 @@ from holdfast.engine.crew import CHORES, GRACE, REST, RESTING, TURN, Crew, Work
 from holdfast.engine.ready import Ready
 from holdfast.engine.record import Stats
 from holdfast.engine.settings import DEFAULT_GUARD
+from holdfast.engine.status import NodeStatus
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, Overtaken, message_of
 from holdfast.recipes.exclusive import Exclusive, undo
 from holdfast.recipes.readwrite import WRITER, ReadWrite
@@ -3128,6 +3129,27 @@ def a_caller_that_waits_for_the_nodes_is_told_in_time() -> None:
     assert known is not None and [it.state for it in known] == ["down", "up", "up"], "nobody is waited for"
 
 
+def a_caller_is_told_of_a_majority_or_waits_on() -> None:
+    """A thread asks while the engine's thread works: nodes come and go between two looks."""
+
+    def asked(before: Callable[[World], object], after: Callable[[World], object]) -> tuple[NodeStatus, ...] | None:
+        world = World()
+        verdict = world.crew.verdict
+
+        def meanwhile(waited: float, now: float) -> Exception | None:
+            before(world)
+            found = verdict(waited, now)
+            after(world)
+            return found
+
+        world.crew.verdict = meanwhile  # type: ignore[method-assign]  # (that is the point)
+        return world.crew.readiness(0.0, 5.0, world.now)
+
+    come = asked(lambda world: world.run(0.5), lambda world: None)
+    assert come is not None and [it.state for it in come] == ["up"] * 3
+    assert asked(lambda world: world.run(0.5), lambda world: away(world, 0, 1)) is None
+
+
 def a_caller_does_not_wait_for_what_time_does_not_mend() -> None:
     world = World()
     world.nodes[1].facts = {"role": "slave"}
@@ -3162,9 +3184,21 @@ DECISIONS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
     "nobody waits": ("readiness", "late = waited >= wait", "late = True", a_caller_that_waits_for_the_nodes_is_told_in_time),
     "a node that is being dialled is not waited for": (
         "readiness",
-        "and Standing.CONNECTING not in self.reach.standing",
+        ' and "connecting" not in states',
         "",
         a_caller_that_waits_for_the_nodes_is_told_in_time,
+    ),
+    "the state is read first": (
+        "readiness",
+        "wrong = self.verdict(waited, now)\n",
+        "early = self.status(now)\n    wrong, self.status = self.verdict(waited, now), lambda now: early\n",
+        a_caller_is_told_of_a_majority_or_waits_on,
+    ),
+    "the verdict alone counts": (
+        "readiness",
+        'states.count("up") >= self.reach.quorum',
+        "wrong is None",
+        a_caller_is_told_of_a_majority_or_waits_on,
     ),
     "a mistake is waited for": (
         "readiness",

@@ -495,13 +495,14 @@ class Crew:
             NoQuorum: A majority cannot be used, and the time is over.
         """
         late = waited >= wait
-        status = self.status(now)
         wrong = self.verdict(waited, now)
         if wrong is not None and (late or isinstance(wrong, ConfigError)):
             raise wrong
-        if late or (wrong is None and Standing.CONNECTING not in self.reach.standing):
-            return status
-        return None
+        # Other threads ask while nodes come and go. So the state is read last, and judged by itself.
+        status = self.status(now)
+        states = [it.state for it in status]
+        usable = states.count("up") >= self.reach.quorum
+        return status if late or (usable and "connecting" not in states) else None
 
     def met(self, waited: float, within: float, now: float) -> bool:
         """Decide for a caller that waits until it is known which servers these nodes are.
