@@ -24,13 +24,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import redis
-from cli.kit import PLANTED, SOURCE, Command, Life, beater, copied, life, overlaps, until
+from cli.kit import PLANTED, SOURCE, Command, Life, beater, copied, life, overlaps, shared_out, until
 
 from holdfast import Holdfast
 from holdfast.cli import tree
@@ -247,24 +246,15 @@ def campaign(
     Raises:
         NobodyGetsIt: Nobody had it by then.
     """
-    shares = [runs // at_once + (it < runs % at_once) for it in range(at_once)]
-    with ThreadPoolExecutor(at_once) as pool:
-        asked = {
-            fault: [
-                pool.submit(
-                    _share, folder / f"{fault.replace(' ', '-')}-{number}", fault, share, f"{seed} {fault} {number}", source, patience
-                )
-                for number, share in enumerate(shares)
-                if share
-            ]
-            for fault in faults
-        }
-        found = {}
-        for fault, parts in asked.items():
-            found[fault] = Found(*map(sum, zip(*[it.result() for it in parts], strict=True)))
-            it = found[fault]
-            counts = f"{it.faults} faults, {it.lives} lives, {it.overlaps} overlaps"
-            print(f"{fault:20} {counts}, {it.uncaught} that no fence catches", flush=True)
+    def share(fault: str, number: int, some: int) -> Found:
+        place = folder / f"{fault.replace(' ', '-')}-{number}"
+        return _share(place, fault, some, f"{seed} {fault} {number}", source, patience)
+
+    found = {}
+    for fault, parts in shared_out(faults, runs, at_once, share):
+        found[fault] = it = Found(*map(sum, zip(*parts, strict=True)))
+        counts = f"{it.faults} faults, {it.lives} lives, {it.overlaps} overlaps"
+        print(f"{fault:20} {counts}, {it.uncaught} that no fence catches", flush=True)
     return found
 
 

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast.cli import tree
 
@@ -24,6 +25,7 @@ SOURCE = HERE.parent.parent / "src"
 # Compiled once, and not for each test.
 PYC = Path(tempfile.gettempdir()) / f"holdfast-tests-{os.getuid()}"
 PATIENCE = 20.0  # seconds for which anything is waited for
+T = TypeVar("T")
 
 
 class Life(NamedTuple):
@@ -47,6 +49,25 @@ def overlaps(lives: list[Life]) -> list[tuple[Life, Life]]:
     """List the neighbours of which the earlier one still lived when the later one began."""
     ordered = sorted(lives)
     return [(a, b) for a, b in pairwise(ordered) if a.last > b.first]
+
+
+def shared_out(faults: Sequence[str], runs: int, at_once: int, share: Callable[[str, int, int], T]) -> Iterator[tuple[str, list[T]]]:
+    """Share the faults of each class out among arenas that run at the same time.
+
+    Args:
+        faults: The classes.
+        runs: How many faults of each.
+        at_once: How many arenas there are at the same time.
+        share: Makes an arena, which has a number, and so many faults of a class in it. Returns what it found.
+
+    Yields:
+        Each class, with what its arenas found.
+    """
+    shares = [runs // at_once + (it < runs % at_once) for it in range(at_once)]
+    with ThreadPoolExecutor(at_once) as pool:
+        asked = {it: [pool.submit(share, it, number, some) for number, some in enumerate(shares) if some] for it in faults}
+        for fault, parts in asked.items():
+            yield fault, [it.result() for it in parts]
 
 
 def beater(folder: Path) -> str:

@@ -4,11 +4,11 @@ A live harness of real processes and real servers, so it sleeps: a process that 
 
     PYTHONPATH=tests .venv/bin/python -m serve.kills --runs 200
 
-Each class of faults is made so many times. The contenders are the clients of examples/http: a shell, Node and Python. Their commands
-write when they lived, every 50 us, with their fence, and two lives must not overlap. Only where a client was stopped past its own
-deadline do they: nothing stops its command then. What the command protects has to refuse the older fence, so such an overlap counts
-as caught if the later life has the greater fence. A busy machine may keep a client from running, too, for a moment: so does a short
-overlap.
+Each class of faults is made so many times, in several arenas at the same time. The contenders are the clients of examples/http: a
+shell, Node and Python. Their commands write when they lived, every 50 us, with their fence, and two lives must not overlap. Only where
+a client was stopped past its own deadline do they: nothing stops its command then. What the command protects has to refuse the older
+fence, so such an overlap counts as caught if the later life has the greater fence. A busy machine may keep a client from running, too,
+for a moment: so does a short overlap.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
-from cli.kit import PYC, SOURCE, Life, beater, life, overlaps, until
+from cli.kit import PYC, SOURCE, Life, beater, life, overlaps, shared_out, until
 from serve.balancer import Balancer, free
 from serve.test_clients import CLIENTS, UNLOOKED
 
@@ -195,7 +195,7 @@ class Arena:
         began = life(file)
         assert began is not None
         deadline = time.monotonic() + PATIENCE
-        while not any(it.first > began.first for it in self.lives()):
+        while not any((found := life(it.file)) is not None and found.first > began.first for it in self.contenders):
             # A holder that has kept its lock through the fault gives it back.
             victim.finish()
             if time.monotonic() > deadline:
@@ -275,24 +275,35 @@ def judged(lives: list[Life], stopped: bool) -> Found:
 
 
 def campaign(
-    folder: Path, faults: list[str], runs: int, seed: int, source: Path = SOURCE, clients: dict[str, list[str]] = CLIENTS
+    folder: Path,
+    faults: list[str],
+    runs: int,
+    seed: int,
+    source: Path = SOURCE,
+    clients: dict[str, list[str]] = CLIENTS,
+    at_once: int = 1,
 ) -> dict[str, Found]:
-    """Make each fault so many times. Returns what was found while each was made."""
-    chance = random.Random(seed)
-    found = {}
-    for fault in faults:
-        place = folder / fault.replace(" ", "-")
+    """Make each fault so many times, in so many arenas at the same time. Returns what was found while each was made."""
+
+    def share(fault: str, number: int, some: int) -> Found:
+        chance = random.Random(f"{seed} {fault} {number}")
+        place = folder / f"{fault.replace(' ', '-')}-{number}"
         place.mkdir(parents=True)
         arena = Arena(place, source, clients)
         try:
-            for _ in range(runs):
+            for _ in range(some):
                 arena.harm(fault, chance)
         finally:
             arena.close()
-        found[fault] = judged(arena.lives(), fault in STOPPED)
-        print(f"{fault:32} {runs} faults, {found[fault]}", flush=True)
-        for a, b in overlaps(arena.lives()):
+        lives = arena.lives()
+        for a, b in overlaps(lives):
             print(f"    {arena.whose(a)} lived for {1000 * (a.last - b.first):.1f} ms beside {arena.whose(b)}", flush=True)
+        return judged(lives, fault in STOPPED)
+
+    found = {}
+    for fault, parts in shared_out(faults, runs, at_once, share):
+        found[fault] = Found(map(sum, zip(*parts, strict=True)))
+        print(f"{fault:32} {runs} faults, {found[fault]}", flush=True)
     return found
 
 
@@ -330,13 +341,14 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20, help="faults of each class (default 20)")
     parser.add_argument("--fault", action="append", choices=FAULTS, help="only this class; may be repeated")
     parser.add_argument("--plant", choices=PLANTED, help="plant a fault into a copy of the gateway, which has to be found")
+    parser.add_argument("--at-once", type=int, default=2, help="arenas at the same time (default 2)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     options = parser.parse_args()
     print(f"seed {options.seed}")
     with tempfile.TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as folder:
         source, clients = planted(Path(folder), options.plant) if options.plant else (SOURCE, CLIENTS)
         faults = options.fault or ([PLANTED[options.plant][3]] if options.plant else list(FAULTS))
-        found = campaign(Path(folder), faults, options.runs, options.seed, source, clients)
+        found = campaign(Path(folder), faults, options.runs, options.seed, source, clients, options.at_once)
     return int(any(it[1] for it in found.values()))
 
 
