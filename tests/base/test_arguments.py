@@ -602,11 +602,26 @@ def test_b15_nodes_are_taken_if_all_of_them_are_different(face: str) -> None:
     assert min(seen.values()) > 5, seen
 
 
+@pytest.mark.parametrize("face", KINDS)
+@pytest.mark.parametrize("text", ["localhost:6379", "redis://a,redis://a"])
+def test_an_error_about_nodes_names_the_variable_that_has_them(monkeypatch: pytest.MonkeyPatch, face: str, text: str) -> None:
+    monkeypatch.setenv("HOLDFAST_NODES", text)
+    complaint(lambda: KINDS[face](), r" \(the environment sets HOLDFAST_NODES\)$")
+    complaint(lambda: KINDS[face](*text.split(",")), r"^(?!.*HOLDFAST_NODES)")
+
+
+@pytest.mark.parametrize("face", KINDS)
+def test_the_usual_ttl_is_no_longer_than_the_longest(face: str) -> None:
+    assert KINDS[face]("redis://a", max_ttl=5).settings.ttl == 5
+    assert KINDS[face]("redis://a", max_ttl=50).settings.ttl == 10
+    complaint(lambda: KINDS[face]("redis://a", max_ttl=5, ttl=10), "^ttl is 10 s, and max_ttl 5 s")
+
+
 @FACES
 @pytest.mark.parametrize("nothing", [([],), ((), []), (iter(()),)])
 def test_b15_no_nodes_at_all(face: str, nothing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOLDFAST_NODES", raising=False)
-    complaint(lambda: KINDS[face](*nothing), r"^no nodes: name them, .* or set HOLDFAST_NODES$")
+    complaint(lambda: KINDS[face](*nothing), r"^no nodes: name them, .* or set HOLDFAST_NODES\. To try .*: Holdfast\.local\(\)$")
     # A configuration that came out empty must not lead to another cluster.
     monkeypatch.setenv("HOLDFAST_NODES", "redis://elsewhere")
     complaint(lambda: KINDS[face](*nothing), r"^no nodes")

@@ -81,6 +81,15 @@ def test_the_environment_comes_before_files_and_flags_before_it(home: Path) -> N
     assert (config.values["max_ttl"], config.sources["max_ttl"]) == (10.0, "the command line")
 
 
+def test_shards_of_a_file_do_not_replace_nodes_that_come_first(home: Path) -> None:
+    written(home / ".config/holdfast/config.toml", '[shards]\na = ["redis://a"]\nb = ["redis://b"]\n')
+    assert found(home)["shards"] == {"a": ["redis://a"], "b": ["redis://b"]}
+    assert found(home, HOLDFAST_NODES="redis://c") == {}
+    assert found(home, {"nodes": ["redis://c"]}) == {"nodes": ["redis://c"]}
+    # Semicolons separate shards in HOLDFAST_NODES. Nothing reads another variable.
+    assert found(home, HOLDFAST_SHARDS="redis://c")["shards"] == {"a": ["redis://a"], "b": ["redis://b"]}
+
+
 def test_nodes_of_a_nearer_place_hide_shards_of_a_farther_one(home: Path) -> None:
     written(home / "etc/config.toml", 'shards = [["redis://x"]]\n')
     assert "shards" not in found(home)

@@ -71,10 +71,19 @@ def seen(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> dict[str, li
     found["bench"] = told("bench", "--seconds", "1")
     found["bench, each measure"] = [found["bench"][0][it] for it in ("round_trip", "acquire", "pair", "hand_over")]
     found["hold"] = lines(holdfast.run("hold", "page:h", stdin=subprocess.DEVNULL).stdout)
-    for it in (*ended, *opened, *_doubted(tmp_path_factory.mktemp("doubt")), *lines(waited)):
+    warned = _warned(tmp_path_factory.mktemp("warned"))
+    for it in (*ended, *opened, *_doubted(tmp_path_factory.mktemp("doubt")), *lines(waited), *warned):
         found.setdefault(f"run, event {it['event']}", []).append(it)
     found["run, event exited, lock in it"] = [it["lock"] for it in found["run, event exited"]]
     return found
+
+
+def _warned(folder: Path) -> list[dict[str, Any]]:
+    """The events of a command whose nodes have another client, with another `max_ttl`."""
+    with Nodes(3) as nodes:
+        holdfast = Command(folder, nodes.environment)
+        holdfast.run("run", "--max-ttl", "60s", "page:first", "sleep", "2")
+        return lines(holdfast.run("run", "--json", "page:second", "sleep", "2").stderr)
 
 
 def _doubted(folder: Path) -> list[dict[str, Any]]:

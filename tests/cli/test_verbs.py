@@ -102,6 +102,45 @@ def test_a_run_that_fails_is_repeated_by_the_next_one(holdfast: Command, tmp_pat
     assert (tmp_path / "count").read_text() == "ran\nran\n"
 
 
+def test_once_that_another_one_runs_is_skipped_or_told(holdfast: Command, tmp_path: Path) -> None:
+    key = f"busy {tmp_path.name}"
+    with holdfast.started("once", "--per", "1h", key, "sleep", "30"):
+        until(lambda: key in holdfast.run("ls").stdout)
+        # A cron job of many hosts is well if one of them runs it. Who waits wants to know how it ended.
+        assert (done := holdfast.run("once", "--per", "1h", key, "true")).returncode == 0 and done.stderr == ""
+        assert (done := holdfast.run("once", "--per", "1h", "-w", "0.1s", key, "true")).returncode == 75 and done.stderr
+        assert holdfast.run("once", "--per", "1h", "-E", "9", key, "true").returncode == 9
+
+
+def test_the_days_of_once_are_those_of_a_zone(holdfast: Command, tmp_path: Path) -> None:
+    words = ("once", "--per", "day", "--keep", "2d", f"night {tmp_path.name}", "-c", f"echo ran >> {tmp_path}/count")
+    for zone in ("Pacific/Kiritimati", "Pacific/Niue"):
+        # The two differ by 25 hours, so they never have the same day.
+        assert holdfast.run(*words[:1], "--zone", zone, *words[1:]).returncode == 0
+    assert (tmp_path / "count").read_text() == "ran\n" * 2
+    assert holdfast.run(*words[:1], "--zone", "Nowhere/Atall", *words[1:]).returncode == 78
+
+
+def test_an_exit_status_is_one(holdfast: Command) -> None:
+    for status in ("256", "-1", "x", "1.5"):
+        done = holdfast.run("run", "-E", status, "x", "true")
+        assert done.returncode == 64 and "is no exit status. Write a number from 0 to 255" in done.stderr
+
+
+def test_a_short_longest_lease_shortens_the_usual_one(holdfast: Command) -> None:
+    assert holdfast.run("ls", "--max-ttl", "5s").returncode == 0
+
+
+def test_a_name_that_is_no_text_is_refused_in_plain_words(holdfast: Command) -> None:
+    done = holdfast.run("run", "\udcff", "true")
+    assert done.returncode == 78 and "is not valid UTF-8" in done.stderr
+
+
+def test_several_addresses_in_one_are_told_apart_in_shells(holdfast: Command) -> None:
+    done = holdfast.run("ls", "--nodes", "redis://a,redis://b")
+    assert done.returncode == 78 and "separate them by spaces, `--nodes 'redis://a redis://b'`" in done.stderr
+
+
 def test_once_needs_to_know_for_how_long(holdfast: Command) -> None:
     assert holdfast.run("once", "key", "true").returncode == 64
     assert holdfast.run("once", "--per", "day", "key", "true").returncode == 64

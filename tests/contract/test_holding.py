@@ -38,9 +38,10 @@ async def test_what_a_lease_knows(face: Face, five: Cluster, name: str) -> None:
     assert lease.check() is None
     assert name in repr(lease)
     assert str(lease.fence) in repr(lease)
+    assert re.search(r" [0-9.]+ s left unless renewed or released>$", repr(lease))
     await face.release(lease)
     assert (lease.state, lease.held, lease.remaining, lease.votes) == (LeaseState.RELEASED, False, 0, 0)
-    assert "released" in repr(lease)
+    assert repr(lease).endswith(" RELEASED: not held>")
     assert lease.fence > 0  # for logs
     assert not lease.lost.is_set()
     with pytest.raises(NotHeld):

@@ -77,7 +77,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
             `rediss://` for TLS, `unix:///path[?db=n]`, or `redis+sentinel://host,host/group`. A
             `Node` is an address with more options. Default: those in HOLDFAST_NODES.
         ttl: The length of leases, which is how soon another client takes over after a crash. From
-            0.05 to `max_ttl` (default: 10).
+            0.05 to `max_ttl` (default: 10, or `max_ttl` if that is shorter).
         max_ttl: The longest `ttl` of any client of these nodes, from 0.05 to 86400 (default: 30).
         prefix: Text that precedes all names on the nodes (default: none).
         node_timeout: How long a node may owe an answer before its connection counts as broken.
@@ -154,7 +154,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
         now = _sets(nodes, shards)
         before = _former(spreading.listed(listed) if previous is None else previous)
         options["fresh"] = _fresh((*now, *before)) if fresh is None else fresh
-        self._shards = _shards(now, before, options, given, ssl, credentials)
+        named = given if unset or not (nodes or shards) else {**given, "nodes": nodes}
+        self._shards = _shards(now, before, options, named, ssl, credentials)
         self.settings: Settings = self._shards.all[0].settings
         self._servers: Nodes | None = None
         self._prepare()
@@ -1077,7 +1078,7 @@ CLIENT_OPTIONS = (
     "previous",
     "long_hold",
 )
-_DEFAULTS: dict[str, Any] = {"ttl": 10.0, "max_ttl": 30.0, "prefix": "", "restart_guard": DEFAULT_GUARD}
+_DEFAULTS: dict[str, Any] = {"ttl": DEFAULT_TTL, "max_ttl": 30.0, "prefix": "", "restart_guard": DEFAULT_GUARD}
 _ADDRESSES = "the addresses themselves, Holdfast('redis://a:6379', 'redis://b:6379', ...)"
 _MEANT = {
     **dict.fromkeys(
@@ -1136,9 +1137,12 @@ def _sets(nodes: Sequence[str | Node | Iterable[str | Node]], shards: Sets | Non
         if nodes:
             return (spreading.alone(_flat(nodes)),)
         found = spreading.listed(environment.nodes())
-        return (
-            spreading.shards(found, "HOLDFAST_NODES") if len(found) > 1 else (spreading.alone(spreading.only(found)),)
-        )
+        if len(found) > 1:
+            return spreading.shards(found, environment.NODES)
+        try:
+            return (spreading.alone(spreading.only(found)),)
+        except ConfigError as error:
+            raise environment.blamed(error, environment.NODES) from None
     if nodes:
         raise ConfigError("shards= is instead of nodes: put those into one of the shards, or leave shards= out")
     return spreading.shards(shards, "shards")

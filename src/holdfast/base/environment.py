@@ -130,12 +130,19 @@ def explained(error: ConfigError, given: Iterable[str]) -> ConfigError:
     """
     options = {**dict.fromkeys(("ttl", "max_ttl", "restart_guard", "prefix", "owner")), "ssl_ca_certs": CA}
     variables = {it: name or f"HOLDFAST_{it.upper()}" for it, name in options.items() if it not in given}
+    if "nodes" not in given:
+        variables["is named twice"] = NODES
     guilty = [
         name
         for it, name in variables.items()
         if os.environ.get(name) and re.search(rf"\b{it}\b", error.message) and name not in error.message
     ]
-    return ConfigError(f"{error.message} (the environment sets {' and '.join(guilty)})") if guilty else error
+    return blamed(error, " and ".join(guilty)) if guilty else error
+
+
+def blamed(error: ConfigError, variables: str) -> ConfigError:
+    """The same error, which also says which variables set what is wrong."""
+    return ConfigError(f"{error.message} (the environment sets {variables})")
 
 
 def check_platform() -> None:

@@ -427,10 +427,10 @@ class Lease(ABC):
         if self._opened is not None:
             return f"<Lease {self.name!r} OPEN: not held>"
         fences = ",".join(str(it) for it in self.fences.values())
-        return (
-            f"<Lease {self.name!r} fence={fences} {self._claim.until - self._clock():.1f} s left unless renewed "
-            "or released>"
-        )
+        state, left = self.state, self.remaining
+        if state in (LeaseState.LOST, LeaseState.RELEASED):
+            return f"<Lease {self.name!r} fence={fences} {state.name}: not held>"
+        return f"<Lease {self.name!r} fence={fences} {left:.1f} s left unless renewed or released>"
 
     def __reduce__(self) -> Any:
         raise TypeError(

@@ -46,7 +46,7 @@ MEANINGS = {
     "What to do: `--status-fd` says why. `holdfast doctor` looks for the cause at the nodes.",
     DENIED: "The nodes refused this user: a wrong password, or rights that are missing.\n"
     "What to do: `holdfast doctor` shows which rights are missing, and how to grant them.",
-    CONFIG: "The configuration cannot work: an address, a file, or an option of the client.\n"
+    CONFIG: "The configuration cannot work, or a value is out of range: an address, a file, a ttl, a name.\n"
     "What to do: read the message; `holdfast help configuration` lists what can be set, and where.",
     TOO_LONG: "The command ran for as long as `--max-hold` allows, and was stopped.",
     NOT_EXECUTABLE: "The command was found and cannot be executed.\nWhat to do: check its mode (`chmod +x`).",

@@ -17,6 +17,10 @@ _holdfast() {{
         mapfile -t COMPREPLY < <(compgen -W "{verbs}" -- "$word")
         return
     fi
+    case $verb in
+    help) mapfile -t COMPREPLY < <(compgen -W "{verbs} configuration man" -- "$word"); return ;;
+    completion) mapfile -t COMPREPLY < <(compgen -W "bash zsh fish" -- "$word"); return ;;
+    esac
     case $word in -*) ;; *) mapfile -t COMPREPLY < <(compgen -c -- "$word"); return ;; esac
     local options=
     case $verb in

@@ -98,11 +98,15 @@ def configuration(flags: Mapping[str, Any], environment: Mapping[str, str]) -> C
     given = {it: flags.get(it) for it in KEYS if flags.get(it) is not None}
     for name, value in given.items():
         values[name], sources[name] = value, "the command line"
-    set_here = {it for it in KEYS if environment.get(f"HOLDFAST_{it.upper()}", "").strip()}
+    # (Semicolons separate shards in HOLDFAST_NODES, so they have no variable of their own.)
+    set_here = {it for it in KEYS if it != "shards" and environment.get(f"HOLDFAST_{it.upper()}", "").strip()}
     for name in set_here - values.keys():
         sources[name] = f"HOLDFAST_{name.upper()}"
         if name in ("credentials_file", "ca", "cert", "key"):
             values[name] = environment[f"HOLDFAST_{name.upper()}"]
+    if "nodes" in sources:
+        # Shards of a file would replace them.
+        sources["shards"] = sources["nodes"]
     profile = flags.get("profile") or environment.get("HOLDFAST_PROFILE") or None
     for path, wanted in _files(flags, environment):
         for name, value in _read(path, profile, wanted).items():

@@ -37,8 +37,17 @@ def seconds_of(text: str) -> float:
 
 
 def slot_of(text: str) -> float | str:
-    """Read the length of a slot: a duration, or "day", "week" or "month"."""
-    return text if text in _CALENDAR else seconds_of(text)
+    """Read the length of a slot: a duration, or "day", "week" or "month".
+
+    Raises:
+        ConfigError: It is neither. The message has examples.
+    """
+    if text in _CALENDAR:
+        return text
+    try:
+        return seconds_of(text)
+    except ConfigError as error:
+        raise ConfigError(f"{error.message}; or day, week or month") from None
 
 
 def rate_of(text: str) -> tuple[int, float]:

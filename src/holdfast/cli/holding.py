@@ -17,6 +17,7 @@ from ..clock import clock
 from ..errors import Cancelled
 from ..sync import Holdfast, Lease
 from . import tree, works
+from .cautions import cautions
 from .codes import DONE, LOST, SIGNALLED
 from .configuration import configuration
 from .front import die_of
@@ -38,7 +39,7 @@ def hold(options: Namespace) -> int:
     keeper = _Keeper(options, voice)
     config = configuration(vars(options), os.environ)
     # Connections are closed by the end of the process; what is released was confirmed before.
-    locks = config.client()
+    locks = config.client(observer=cautions(voice, options.name))
     code = keeper.hold(locks, lease_of(config, locks.settings.max_ttl))
     locks.close()
     if keeper.signal:

@@ -43,6 +43,7 @@ def release(options: Namespace) -> int:
             print(f"somebody else holds it by now: --only {status.holder}")
             return BUSY
         if not options.yes and not _agreed(options.name):
+            print("nothing was taken away")
             return NOBODY
         taken = locks.force_release(options.name, options.reason, options.only)
     print(f"taken on {taken} nodes" if taken else "nobody had it any more")

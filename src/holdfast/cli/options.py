@@ -68,6 +68,13 @@ slot = _value(durations.slot_of)
 rate = _value(durations.rate_of)
 
 
+def exit_status(text: str) -> int:
+    """Read an exit status."""
+    if not (text.isascii() and text.isdigit() and int(text) <= 255):
+        raise argparse.ArgumentTypeError(f"{text!r} is no exit status. Write a number from 0 to 255")
+    return int(text)
+
+
 def parser_of(name: str, client: Callable[[], Any] | None = None) -> Parser:
     """Make the parser of a verb.
 
@@ -103,7 +110,7 @@ def parser_of(name: str, client: Callable[[], Any] | None = None) -> Parser:
 
 def _nodes(parser: Parser) -> None:
     group = parser.add_argument_group(
-        "which nodes", "each also by HOLDFAST_..., or in a file: `holdfast help configuration`"
+        "which nodes", "each also by a variable, or in a file: `holdfast help configuration` lists them"
     )
     group.add_argument("--nodes", metavar="URLS", type=str.split, help="addresses of the nodes, separated by spaces")
     group.add_argument("--max-ttl", metavar="DUR", type=duration, help="the longest lease of all clients (default 30s)")
@@ -153,6 +160,10 @@ def _kinds(parser: Parser) -> None:
     )
 
 
+def _conflict(parser: Parser, meaning: str) -> None:
+    parser.add_argument("-E", "--conflict-exit-code", metavar="N", type=exit_status, help=meaning)
+
+
 def _note(parser: Parser) -> None:
     parser.add_argument(
         "--note", metavar="TEXT", help="what others see of the holder (default: user@host pid: command; '': no note)"
@@ -197,9 +208,7 @@ def _command(parser: Parser, what: str, meaning: str) -> None:
 
 def _run(parser: Parser) -> None:
     _waits(parser)
-    parser.add_argument(
-        "-E", "--conflict-exit-code", metavar="N", type=int, default=BUSY, help="instead of 75; `-E 0` skips quietly"
-    )
+    _conflict(parser, "instead of 75; `-E 0` skips quietly")
     _kinds(parser)
     _note(parser)
     _supervises(parser)
@@ -219,13 +228,18 @@ def _hold(parser: Parser) -> None:
 
 
 def _once(parser: Parser) -> None:
-    parser.add_argument("--per", metavar="DUR", type=slot, help="once in each slot: a duration, or day, week, month")
+    parser.add_argument("--per", metavar="DUR", type=slot, help="once in each period: a duration, or day, week, month")
+    parser.add_argument("--zone", metavar="ZONE", help="whose days, weeks and months, as Europe/Berlin (default UTC)")
     parser.add_argument(
-        "--keep", metavar="DUR", type=duration, help="how long it counts as done (default: twice --per)"
+        "--keep",
+        metavar="DUR",
+        type=duration,
+        help="how long it counts as done (default: twice --per; needed with day, week, month)",
     )
     parser.add_argument(
         "-w", "--wait", metavar="DUR", type=duration, default=0.0, help="wait while another runs it (default 0)"
     )
+    _conflict(parser, "if another still runs it: instead of 0 with --per, and of 75 with --keep alone or -w")
     _note(parser)
     _supervises(parser)
     _voice(parser)
@@ -383,11 +397,12 @@ def _nothing(parser: Parser) -> None:
 
 
 GAPS = """\
-The command's whole process tree is dead before anybody else can hold the lock, whichever process is
-killed or stopped. Two gaps remain: both `holdfast` processes are killed in the same moment, or
-everything is frozen together and thawed later. For these, and for what a command has sent already,
-pass HOLDFAST_FENCE to what the lock protects, and let it refuse an older fence.
-(On macOS only the command's process group is stopped.)
+On Linux, the command and all processes that it has started are dead before anybody else can hold
+the lock, except in four cases: both `holdfast` processes are killed at the same moment, or stopped
+together; an operator takes the lock away while the holder is stopped; everything is frozen together
+and goes on later. For these, and for what a command has sent already, pass HOLDFAST_FENCE to what
+the lock protects, and let it refuse an older fence. (On macOS, only the command's process group is
+stopped.)
 
 One name has one kind. If you use -s for readers, the writers say -x."""
 

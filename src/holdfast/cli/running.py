@@ -18,6 +18,7 @@ from ..checks import seconds
 from ..errors import ConfigError, readable
 from ..log import before_the_first_line, logger
 from . import command, works
+from .cautions import cautions
 from .codes import BUSY, NOT_FOUND
 from .configuration import Configuration, configuration
 from .front import Front
@@ -41,21 +42,17 @@ def run(options: Namespace) -> int:
             f"{', '.join(map(repr, again))} is held already by a process around this one, which would wait for "
             "itself. Use another name. If that process has ended, run `env -u HOLDFAST_HELD holdfast ...`"
         )
-    return _supervised(options, "run", names, lambda ttl: works.locked(options, ttl), options.conflict_exit_code)
+    return _supervised(options, "run", names, lambda ttl: works.locked(options, ttl))
 
 
 def once(options: Namespace) -> int:
     """Run a command if nobody else has."""
     if options.per is None and options.keep is None:
-        raise Usage("say --per (once in each slot of time) or --keep (how long it counts as done)")
+        raise Usage("say --per (once in each period) or --keep (how long it counts as done)")
     keep = _kept(options)
-    return _supervised(
-        options,
-        "once",
-        (),
-        lambda ttl: works.done_once(options.name, keep, options.per, ttl, options.wait, options.note),
-        BUSY if options.per is None else 0,
-    )
+    # A cron job of many hosts is well if one of them runs it. Who waits wants to know how it ended.
+    conflict = BUSY if options.per is None or options.wait else 0
+    return _supervised(options, "once", (), lambda ttl: works.done_once(options, keep, ttl), conflict)
 
 
 def elect(options: Namespace) -> int:
@@ -66,7 +63,6 @@ def elect(options: Namespace) -> int:
         "elect",
         (),
         lambda ttl: works.elected(options.name, value, ttl, options.wait),
-        BUSY,
         again=options.again,
     )
 
@@ -77,9 +73,9 @@ def rate(options: Namespace) -> int:
     if code:
         return code
     limit, period = options.limit
-    signals = command.Signals()
-    quiet(Voice())
-    with configuration(vars(options), os.environ).client() as locks:
+    signals, voice = command.Signals(), Voice()
+    quiet(voice)
+    with configuration(vars(options), os.environ).client(observer=cautions(voice, options.name)) as locks:
         wait = 0.0 if options.nonblock else options.wait
         locks.rate(options.name, limit, period, key=options.whose, wait=wait).acquire()
     signals.restore()
@@ -126,7 +122,7 @@ def _supervised(
     verb: str,
     names: tuple[str, ...],
     work: Callable[[float], Work],
-    conflict: int,
+    conflict: int = BUSY,
     again: bool = False,
 ) -> int:
     path, argv, code = _command_of(options)
@@ -136,12 +132,12 @@ def _supervised(
     signals, voice = command.Signals(), voice_of(options)
     config = configuration(vars(options), os.environ)
     # Made before anything is forked, to find what cannot work. Only the holder connects it.
-    locks = config.client()
+    name = ",".join((options.name, *options.also)) if verb == "run" else options.name
+    locks = config.client(observer=cautions(voice, name))
     ttl = lease_of(config, locks.settings.max_ttl)
     if verb == "run":
         works.described(locks, options, ttl)
     kill_after, max_hold = _spans(options, ttl)
-    name = ",".join((options.name, *options.also)) if verb == "run" else options.name
     job = Job(
         verb=verb,
         name=name,
@@ -157,10 +153,15 @@ def _supervised(
         on_lost=options.on_lost,
         leftovers=options.leftovers,
         scope=options.signal,
-        conflict=conflict,
+        conflict=_status_if_busy(options, conflict),
         again=again,
     )
     return Front(job, voice, signals).run()
+
+
+def _status_if_busy(options: Namespace, usual: int) -> int:
+    given = getattr(options, "conflict_exit_code", None)
+    return usual if given is None else int(given)
 
 
 def _spans(options: Namespace, ttl: float) -> tuple[float, float]:

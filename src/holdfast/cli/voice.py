@@ -20,10 +20,11 @@ PATIENCE = 100  # milliseconds for which a full pipe is waited for
 # What messages say of Python, and what that is for the command.
 _IN_SHELLS = {
     "(`wait=`)": "(`-w`)",
-    "name them, Holdfast('redis://host:6379', ...), or set HOLDFAST_NODES": (
-        "name them, `--nodes 'redis://a redis://b redis://c'`, or set HOLDFAST_NODES. "
-        "To try holdfast without servers: `holdfast local -- COMMAND`"
-    ),
+    "has half of a surrogate pair in it, which UTF-8 cannot say": "is not valid UTF-8",
+    "pass each as an argument of its own, Holdfast('redis://a:6379', 'redis://b:6379'). "
+    "(Only HOLDFAST_NODES lists several in one text.)": "separate them by spaces, `--nodes 'redis://a redis://b'`",
+    "name them, Holdfast('redis://host:6379', ...), or": "name them, `--nodes 'redis://a redis://b redis://c'`, or",
+    "without servers: Holdfast.local()": "without servers: `holdfast local -- COMMAND`",
 }
 # Bytes of a line: a pipe that can be written to has room for 4,096.
 _LONGEST = 4000

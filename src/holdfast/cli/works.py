@@ -18,7 +18,6 @@ from .job import Body, Ending, Failed, Work
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..base.schedule import Calendar
     from ..base.terms import Options
     from ..sync import Holdfast, Lease, Lock
 
@@ -81,10 +80,14 @@ def _held(lease: Lease, body: Body) -> dict[str, Any]:
     return {}
 
 
-def done_once(
-    key: str, keep: float, per: float | Calendar | None, ttl: float, wait: float | None, note: str | None
-) -> Work:
-    """Be the one that runs it, and keep that it was done."""
+def done_once(options: Namespace, keep: float, ttl: float) -> Work:
+    """Be the one that runs it, and keep that it was done.
+
+    Args:
+        options: The command line: `name`, `per`, `zone`, `wait`, `note`.
+        keep: For how many seconds it counts as done.
+        ttl: The length of the lease, in seconds.
+    """
 
     def work(locks: Holdfast, cancel: threading.Event, lost: Callable[[Any], None], body: Body) -> dict[str, Any]:
         from ..sync import current
@@ -104,9 +107,19 @@ def done_once(
                 "seconds": round(time.time() - began, 3),
             }
 
-        once = locks.once(key, keep=keep, per=per, ttl=ttl, wait=wait, cancel=cancel, on_lost=lost, note=note)
+        once = locks.once(
+            options.name,
+            keep=keep,
+            per=options.per,
+            zone=options.zone,
+            ttl=ttl,
+            wait=options.wait,
+            cancel=cancel,
+            on_lost=lost,
+            note=options.note,
+        )
         found = once.run(run)
-        return {} if ran else {"text": already(key, found), "otherwise": 0}
+        return {} if ran else {"text": already(options.name, found), "otherwise": 0}
 
     return work
 

@@ -17,7 +17,10 @@ from ..wire.address import Address
 # Seconds that the guard is longer than the longest lease: restarts, rounding, drift.
 SLACK = 2.0
 SHORTEST = 0.05  # seconds: the shortest lease
-NO_NODES = "no nodes: name them, Holdfast('redis://host:6379', ...), or set HOLDFAST_NODES"
+NO_NODES = (
+    "no nodes: name them, Holdfast('redis://host:6379', ...), or set HOLDFAST_NODES. "
+    "To try holdfast without servers: Holdfast.local()"
+)
 
 
 class Default(enum.Enum):
@@ -40,6 +43,7 @@ DEFAULT_TTL: Any = Default.TTL
 DEFAULT_MAX_TTL: Any = Default.MAX_TTL
 DEFAULT_PREFIX: Any = Default.PREFIX
 DEFAULT_GUARD: Any = Default.GUARD
+_USUAL = 10.0  # seconds: the ttl, unless `max_ttl` is shorter
 
 
 class Settings(NamedTuple):
@@ -174,7 +178,7 @@ def settings(
     """
     addresses = _addresses(nodes, unset)
     longest = checks.seconds(max_ttl, "max_ttl", least=SHORTEST, most=86400.0)
-    lease = lease_of(ttl, longest)
+    lease = min(_USUAL, longest) if ttl is DEFAULT_TTL else lease_of(ttl, longest)
     patience = min(max(longest / 20, 0.05), 1.0)
     if node_timeout is not None:
         patience = checks.seconds(node_timeout, "node_timeout", least=0.001)
