@@ -235,6 +235,24 @@ def test_without_a_majority_operators_see_why(site: Any, capfd: pytest.CaptureFi
 
 def test_a_command_of_ones_own_runs_in_one_process_at_a_time(site: Any, other: Holdfast) -> None:
     from django.core.management import get_commands
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *(("ls",), ("inspect", "a"), ("leader", "a"), ("nodes",), ("top",), ("doctor",), ("repair",)),
+        ("release", "--yes", "--reason", "b", "--any", "a"),
+    ],
+)
+def test_without_nodes_operators_are_told_so(
+    site: Any, verb: tuple[str, ...], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django.test import override_settings
+
+    monkeypatch.delenv("HOLDFAST_NODES")
+    with override_settings(HOLDFAST={"PREFIX": "atomic:"}):
+        assert command(site, "holdfast", *verb)[:2] == (78, "")
+    assert capfd.readouterr().err == "holdfast: no nodes: name them in the settings of the application, or set HOLDFAST_NODES\n"
+
+
     from djapp.management.commands.nightly import Command
 
     get_commands()["nightly"] = Command()
