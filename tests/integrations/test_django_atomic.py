@@ -60,11 +60,13 @@ def test_the_lock_is_held_until_after_the_commit(site: Any, other: Holdfast) -> 
     assert not other.is_locked("a")
 
 
-def test_inside_another_transaction_it_is_refused(site: Any) -> None:
+def test_inside_another_transaction_it_is_refused_before_there_is_a_lock(site: Any, other: Holdfast) -> None:
     from django.db import transaction
 
-    with transaction.atomic(), pytest.raises(RuntimeError, match="durable"), site.locked_atomic("a"):
-        pass
+    # If it were to take the lock, it would wait for this one.
+    with other.lock("a", wait=5), transaction.atomic(), pytest.raises(Misuse, match=r"use @locked_view, or @transaction"):
+        with site.locked_atomic("a", wait=0.1):
+            pass
 
 
 def test_a_lost_lock_rolls_back(site: Any, other: Holdfast) -> None:
