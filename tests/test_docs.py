@@ -162,6 +162,8 @@ def tasks() -> set[str]:
     return set(re.findall(r"^\./task ([\w-]+)", told, re.MULTILINE))
 
 
+# Starlette prefers an HTTP client that is not installed here.
+@pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient` is deprecated")
 @pytest.mark.parametrize("document", RUNNABLE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_python_blocks_run(document: Path, nodes: Nodes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOLDFAST_NODES", ",".join(nodes.urls))

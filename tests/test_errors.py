@@ -281,10 +281,11 @@ def test_no_quorum_tells_what_is_wrong_with_each_node() -> None:
     assert "no node is usable" in str(NoQuorum("a", 1.0, {}, 1))
 
 
-@pytest.mark.parametrize("reason", ["expired", "gap", "forced", "max_hold", "slow", "closed"])
+@pytest.mark.parametrize("reason", ["expired", "gap", "forced", "max_hold", "slow", "closed", "dropped"])
 def test_a_loss_tells_why_in_words(reason: str) -> None:
     error = LockLost("a", reason, 7)
     assert (error.name, error.reason, error.fence) == ("a", reason, 7)
+    assert f"({reason}): {reason}." not in str(error)
     assert len(str(error)) > 70
     assert message_of(error).endswith("Stop what it protected; its fence was 7.")
 

@@ -328,8 +328,8 @@ class LockLost(HoldfastError):
 
     Attributes:
         name: The name of the lock.
-        reason: `expired`, `gap`, `forced`, `max_hold`, `slow` or `closed`, and `stale` for
-            `StaleFence`.
+        reason: `expired`, `gap`, `forced`, `max_hold`, `slow`, `closed` or `dropped`, and `stale`
+            for `StaleFence`.
         fence: The fencing token of the lease, or None.
     """
 
@@ -350,6 +350,7 @@ _WHY = {
     "max_hold": "it was held for as long as `max_hold` allows",
     "slow": "this process was stopped, or too busy, to read the nodes' answers in time",
     "closed": "its client was closed",
+    "dropped": "the program did not keep the lease, so it was not renewed",
 }
 
 

@@ -97,6 +97,22 @@ async def test_a_lifespan_can_be_entered_many_times(nodes: Nodes) -> None:
     assert order == ["in", "out"] * 20
 
 
+@pytest.mark.parametrize("kind", [aio.Holdfast, holdfast.Holdfast])
+async def test_a_client_without_nodes_is_refused_when_the_application_starts(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOLDFAST_NODES", raising=False)
+    began = []
+
+    @asynccontextmanager
+    async def inner(app: Any) -> AsyncIterator[None]:
+        began.append(app)
+        yield
+
+    with pytest.raises(holdfast.ConfigError, match="no nodes"):
+        async with lifespan(kind(), inner=inner)(None):
+            pass
+    assert began == []
+
+
 async def test_of_several_processes_one_seeds(nodes: Nodes) -> None:
     clients = [aio.Holdfast(*nodes.urls, prefix="seed:") for _ in range(3)]
     ran = []

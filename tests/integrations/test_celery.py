@@ -199,6 +199,25 @@ def test_mistakes_are_found_where_they_are_written(words: Any, told: str) -> Non
         words(celery)
 
 
+@pytest.mark.parametrize("kind", ["task", "shared_task", "class"])
+def test_a_decorator_above_the_task_is_refused(kind: str) -> None:
+    """Workers would run the function below `@app.task`, without its lock."""
+    from celery import Celery, Task, shared_task
+
+    from holdfast.integrations.celery import once, single
+
+    def feed(url: str) -> str:
+        return url
+
+    app = Celery("order")
+    task = {"task": app.task, "shared_task": shared_task, "class": lambda it: Task()}[kind](feed)
+    with pytest.raises(ConfigError, match=r"@single\(...\) goes below @app.task, not above it"):
+        single("feed:{url}")(task)
+    with pytest.raises(ConfigError, match=r"@once\(...\) goes below @app.task, not above it"):
+        once(keep=60)(task)
+    assert not app.finalized, "the application may still be configured"
+
+
 def test_an_application_without_setup_is_named() -> None:
     from celery import Celery
 

@@ -60,11 +60,13 @@ def test_the_lock_is_held_until_after_the_commit(site: Any, other: Holdfast) -> 
     assert not other.is_locked("a")
 
 
-def test_inside_another_transaction_it_is_refused(site: Any) -> None:
+def test_inside_another_transaction_it_is_refused_before_there_is_a_lock(site: Any, other: Holdfast) -> None:
     from django.db import transaction
 
-    with transaction.atomic(), pytest.raises(RuntimeError, match="durable"), site.locked_atomic("a"):
-        pass
+    # If it were to take the lock, it would wait for this one.
+    with other.lock("a", wait=5), transaction.atomic(), pytest.raises(Misuse, match=r"use @locked_view, or @transaction"):
+        with site.locked_atomic("a", wait=0.1):
+            pass
 
 
 def test_a_lost_lock_rolls_back(site: Any, other: Holdfast) -> None:
@@ -231,6 +233,61 @@ def test_without_a_majority_operators_see_why(site: Any, capfd: pytest.CaptureFi
     with override_settings(HOLDFAST={"NODES": ["redis://a"], "TLL": 1}):
         assert command(site, "holdfast", "nodes")[0] == 78
         assert "unknown setting 'TLL'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *(("ls",), ("inspect", "a"), ("leader", "a"), ("nodes",), ("top",), ("doctor",), ("repair",)),
+        ("release", "--yes", "--reason", "b", "--any", "a"),
+    ],
+)
+def test_without_nodes_operators_are_told_so(
+    site: Any, verb: tuple[str, ...], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django.test import override_settings
+
+    monkeypatch.delenv("HOLDFAST_NODES")
+    with override_settings(HOLDFAST={"PREFIX": "atomic:"}):
+        assert command(site, "holdfast", *verb)[:2] == (78, "")
+    assert capfd.readouterr().err == "holdfast: no nodes: name them in the settings of the application, or set HOLDFAST_NODES\n"
+
+
+def checked(settings: dict[str, Any], *, deploy: bool = False) -> list[tuple[str, str]]:
+    """What `check` finds in these settings: ids, and what they say."""
+    from django.core.checks import run_checks
+    from django.test import override_settings
+
+    with override_settings(HOLDFAST=settings):
+        return [(it.id, it.msg) for it in run_checks(tags=["holdfast"], include_deployment_checks=deploy)]
+
+
+@pytest.mark.parametrize(
+    "setting, told",
+    [
+        ({"TTLL": 1}, "unknown setting 'TTLL'"),
+        ({"TTL": "abc"}, "TTL is a number of seconds, not 'abc'"),
+        ({"TTL": 50}, "ttl is 50 s, and max_ttl 30 s"),
+        ({"SHARDS": {"a": ["redis://a"]}}, "shards= is instead of nodes"),
+    ],
+)
+def test_with_servers_of_its_own_other_settings_are_checked(
+    site: Any, setting: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Nodes, "start", None)
+    ((found, said),) = checked({"NODES": "Local", **setting})
+    assert (found, told in said) == ("holdfast.E002", True), said
+    assert checked({"NODES": "local", "SHARDS": 2, "TTL": 5}) == []
+
+
+def test_deployment_warns_of_settings_for_development(site: Any, nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = list(nodes.urls)
+    assert checked({"NODES": urls}, deploy=True) == []
+    assert checked({"NODES": urls, "RESTART_GUARD": "off"}) == []
+    assert [it for it, _ in checked({"NODES": urls, "RESTART_GUARD": "off"}, deploy=True)] == ["holdfast.W004"]
+    monkeypatch.setattr(Nodes, "start", None)
+    assert [it for it, _ in checked({"NODES": "local"}, deploy=True)] == ["holdfast.W003"]
+    assert [it for it, _ in checked({"NODES": "local", "TTLL": 1}, deploy=True)] == ["holdfast.E002", "holdfast.W003"]
 
 
 def test_a_command_of_ones_own_runs_in_one_process_at_a_time(site: Any, other: Holdfast) -> None:

@@ -181,6 +181,22 @@ def test_operators_have_a_command(shop: Any, other: Holdfast) -> None:
     assert runner.invoke(args=["holdfast", "explode"]).exit_code == 64
 
 
+@pytest.mark.parametrize("verb", [("ls",), ("inspect", "a"), ("leader", "a"), ("nodes",), ("top",), ("doctor",), ("repair",)])
+def test_without_nodes_the_command_says_so(
+    verb: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from flask import Flask
+
+    from holdfast.integrations.flask import Locks
+
+    monkeypatch.delenv("HOLDFAST_NODES", raising=False)
+    app = Flask("empty")
+    Locks(app)
+    done = app.test_cli_runner().invoke(args=["holdfast", *verb])
+    assert (done.exit_code, done.stdout) == (78, "")
+    assert capfd.readouterr().err == "holdfast: no nodes: name them in the settings of the application, or set HOLDFAST_NODES\n"
+
+
 def test_the_command_uses_the_settings_of_its_application(stage: Stage) -> None:
     """As a process, and without a majority."""
     words = [sys.executable, "-m", "flask", "--app", "flaskshop:app", "holdfast", "nodes"]

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..core import quorum
-from ..errors import message_of, readable
+from ..errors import ConfigError, message_of, readable
 from .codes import DONE, NO_QUORUM, NOBODY, SPLIT
 from .configuration import configuration
 from .durations import moment, told
@@ -36,8 +36,10 @@ _EVERY = 1.0  # seconds between two looks of --watch
 def client(options: Namespace) -> Holdfast:
     """Make the client of a verb that looks: its log is silent, its errors are what it prints."""
     if options.client is not None:
-        # The application's, and so is its log.
+        # The application's, and so is its log. Its settings are in no command line.
         lent: Holdfast = options.client()
+        if not lent.settings.addresses:
+            raise ConfigError("no nodes: name them in the settings of the application, or set HOLDFAST_NODES")
         return lent
     quiet(Voice())
     return configuration(vars(options), os.environ).client()

@@ -77,7 +77,8 @@ def lifespan(
         inner: Another lifespan, which is entered last and left first.
 
     Returns:
-        A function of the application that returns a context manager.
+        A function of the application that returns a context manager. Entering it raises ConfigError
+        if a client has no nodes.
 
     Raises:
         ConfigError: There is `once`, and no client.
@@ -152,7 +153,10 @@ def _majority(nodes: Sequence[NodeStatus], shard: str) -> bool:
 
 
 async def _opened(client: Holdfast | ThreadHoldfast, stack: AsyncExitStack, ready: Seconds | None) -> None:
-    """Enter a client, and close it with the stack."""
+    """Enter a client, and close it with the stack. Raises ConfigError if it has no nodes."""
+    if not client.settings.addresses:
+        # Otherwise the application would start, and each request that needs a lock would fail.
+        raise client.settings.nodeless
     if isinstance(client, Holdfast):
         await stack.enter_async_context(client)
     else:

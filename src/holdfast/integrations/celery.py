@@ -16,6 +16,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar, Unpack
 
 from celery import Celery, Task, current_app, current_task, signals
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from celery.local import Proxy
 
 from .. import Holdfast, OnceOptions, Options
 from ..config import Clients
@@ -101,7 +102,8 @@ def once(
         fit the broker.
 
     Raises:
-        ConfigError: An option cannot work, or the template has a field that is no parameter.
+        ConfigError: An option cannot work, the template has a field that is no parameter, or the
+            decorator is above `@app.task`.
     """
     if "wait" in options:
         how = "a message whose task runs elsewhere comes back after `countdown` seconds"
@@ -109,6 +111,7 @@ def once(
     limits: Any = {"keep": keep, "wait": 0, **options}
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        _refuse_task("once", function)
         example().once(key or "any", **limits)(function)
 
         def run(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -157,13 +160,15 @@ def single(
         seconds, as often as its `max_retries` allows.
 
     Raises:
-        ConfigError: An option cannot work, or the template has a field that is no parameter.
+        ConfigError: An option cannot work, the template has a field that is no parameter, or the
+            decorator is above `@app.task`.
     """
     if busy not in ("later", "skip", "raise"):
         raise ConfigError(f"busy is 'later', 'skip' or 'raise', not {busy!r}")
     limits: Any = {"wait": 0, **options}
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        _refuse_task("single", function)
         example().locked(name, **limits)(function)
 
         def run(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -184,6 +189,16 @@ def single(
         return wraps(function)(run)
 
     return decorate
+
+
+def _refuse_task(decorator: str, function: object) -> None:
+    """Refuse a decorator above `@app.task`."""
+    # Only its type is looked at: any other look at a proxy would finalize the application.
+    if issubclass(type(function), Task | Proxy):
+        raise ConfigError(
+            f"@{decorator}(...) goes below @app.task, not above it: workers run the function that is below @app.task, "
+            f"so this task would run without @{decorator}"
+        )
 
 
 def _later(task: Task | None, countdown: float, error: LockBusy) -> NoReturn:

@@ -212,8 +212,8 @@ class Keeper:
             return HoldfastError(f"this process was forked, or holdfast failed, {doing}")
         return HoldfastError(
             f"holdfast's background thread did not respond for {self.patience:.1f} s {doing}. "
-            "A callback (`on_lost`, `observer`) that does not return blocks that thread: "
-            "hand long work to another thread"
+            "This process has too little CPU time, or code in it keeps all other threads from running "
+            "(an extension that holds the GIL, or a call under gevent that does not yield)"
         )
 
     # ------------------------------------------------ the keeper's thread

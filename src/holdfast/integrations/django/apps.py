@@ -15,8 +15,9 @@ class HoldfastConfig(AppConfig):  # type: ignore[misc]  # (Django has no types)
 
     def ready(self) -> None:
         """Register the checks."""
-        from .checks import check_nodes, check_settings, check_views
+        from .checks import check_deployment, check_nodes, check_settings, check_views
 
         for check in (check_settings, check_views):
             register(check, "holdfast")
-        register(check_nodes, "holdfast", deploy=True)
+        for check in (check_deployment, check_nodes):
+            register(check, "holdfast", deploy=True)

@@ -1,6 +1,6 @@
 """What `manage.py check` finds: settings that cannot work, and locked views without the middleware.
 
-Knows Django's checks and URLs.
+Knows Django's checks and URLs. Starts no servers, also if the settings say "local".
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004  (Django's name)
 from django.urls import get_resolver
 
+from ... import Holdfast
+from ...config import LOCAL, Clients
 from ...errors import ConfigError, NoQuorum
 from .locks import MARK, clients, given
 
@@ -25,15 +27,13 @@ def check_settings(**_: object) -> list[CheckMessage]:
     if not any(said.get(it) for it in ("NODES", "SHARDS")) and not os.environ.get("HOLDFAST_NODES"):
         hint = 'Set HOLDFAST = {"NODES": ["redis://a", "redis://b", "redis://c"]}, or the variable HOLDFAST_NODES.'
         return [Error("holdfast has no nodes.", hint=hint, id="holdfast.E001")]
-    if str(said.get("NODES")).lower() == "local":
-        return []
     try:
-        locks = clients.locks
+        locks = _described()
     except ConfigError as error:
         return [Error(error.message, id="holdfast.E002")]
     found = []
     nodes, ttl, longest = len(locks.urls), locks.settings.ttl, locks.settings.max_ttl
-    if nodes % 2 == 0 or nodes == 1:
+    if not _is_local() and (nodes % 2 == 0 or nodes == 1):
         hint = "Use 3 or 5 independent servers."
         found += [Warning(f"holdfast has {nodes} node(s), which gain no availability.", hint=hint, id="holdfast.W001")]
     if ttl > longest / 3 and not said.get("MAX_TTL") and not os.environ.get("HOLDFAST_MAX_TTL"):
@@ -53,13 +53,52 @@ def check_views(**_: object) -> list[CheckMessage]:
     return [Error(f"{it} has a lock that nobody takes.", hint=hint, id="holdfast.E003") for it in names]
 
 
+def check_deployment(**_: object) -> list[CheckMessage]:
+    """Warn of settings that are for development: only `check --deploy` does. Sends nothing."""
+    found = []
+    if _is_local():
+        told = 'holdfast has NODES = "local": each process starts servers of its own, so processes share no lock.'
+        hint = "Name servers that all processes use."
+        found += [Warning(told, hint=hint, id="holdfast.W003")]
+    try:
+        guard = _described().settings.guard
+    except ConfigError:
+        # `check_settings` reports it.
+        return found
+    if guard is None:
+        told = "holdfast's restart guard is off: after a node has restarted, two processes may hold the same lock."
+        hint = "Leave RESTART_GUARD and the variable HOLDFAST_RESTART_GUARD out."
+        found += [Warning(told, hint=hint, id="holdfast.W004")]
+    return found
+
+
 def check_nodes(**_: object) -> list[CheckMessage]:
     """Ask the nodes: only `check --deploy` does."""
+    if _is_local():
+        return []
     try:
         clients.locks.ready()
     except (ConfigError, NoQuorum) as error:
         return [Error(error.message, id="holdfast.E004")]
     return []
+
+
+def _is_local() -> bool:
+    return str(given().get("NODES")).strip().lower() == LOCAL
+
+
+def _described() -> Holdfast:
+    """The client for threads. For "local", one of the same settings that must not be used."""
+    if not _is_local():
+        return clients.locks
+    said: dict[str, Any] = {it: value for it, value in settings.HOLDFAST.items() if not _is_count(it, value)}
+    described = {it: ["redis://local"] if it.upper() == "NODES" else value for it, value in said.items()}
+    return Clients(described, where="settings.HOLDFAST").locks
+
+
+def _is_count(name: str, value: object) -> bool:
+    """Is this how many shards are started? (Elsewhere, this setting has addresses.)"""
+    return name.upper() == "SHARDS" and isinstance(value, int)
 
 
 def _callbacks(patterns: Iterable[Any]) -> Iterator[Any]:

@@ -24,7 +24,7 @@ from django.utils.functional import SimpleLazyObject, empty
 from ... import Lease, LeaseState, Options
 from ...aio import Lease as AsyncLease
 from ...config import Clients
-from ...errors import ConfigError, HoldfastError
+from ...errors import ConfigError, HoldfastError, Misuse
 from ...fencing.sql import FenceTable
 from ..web import Problem, Statuses, filled, problem_of
 
@@ -231,11 +231,25 @@ def locked_atomic(*names: str, using: str | None = None, **options: Unpack[Optio
         LockBusy: Another holder has the lock.
         NoQuorum: No majority of the nodes answered.
         LockLost: The lock was lost.
-        RuntimeError: It is called inside another transaction, whose commit would come too late.
+        Misuse: It is called inside another transaction, whose commit would come too late. No lock
+            was acquired.
     """
+    _refuse_inside(using)
     with locks.lock(*names, **options) as lease, transaction.atomic(using=using, durable=True):
         yield lease
         _check(lease)
+
+
+def _refuse_inside(using: str | None) -> None:
+    """Refuse to begin inside a transaction, as `durable` does, but before there is a lock."""
+    around = transaction.get_connection(using).atomic_blocks
+    # A block of Django's TestCase is no transaction of the program.
+    if around and not around[-1]._from_testcase:
+        raise Misuse(
+            "locked_atomic is inside a transaction, whose commit would come after the release of the lock. "
+            "For a view with ATOMIC_REQUESTS: use @locked_view, or @transaction.non_atomic_requests. "
+            "Elsewhere: call it outside of the atomic block"
+        )
 
 
 def guard(lease: Lease | AsyncLease, using: str = "default", *, read: bool = False) -> None:
