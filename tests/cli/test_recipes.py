@@ -19,7 +19,7 @@ from holdfast.embedded import Nodes
 
 WHOLE = (Path(__file__).parents[2] / "docs/command.md").read_text()
 PAGE = WHOLE.split("\n## Recipes\n")[1].split("\n## ")[0]
-ONCE = WHOLE.split("\n## `once`\n")[1].split("\n## ")[0]
+ONCE = WHOLE.split("\n## Once\n")[1].split("\n## ")[0]
 BIN = "/usr/local/bin/"
 
 
