@@ -361,8 +361,10 @@ def test_a_line_that_cannot_be_typed_is_found() -> None:
         if words != ["PING"]:
             raise redis.ResponseError("unknown command")
 
-    good = "./task test  # all\n./task\npip install holdfast 'holdfast[local,dev]'\npip install '.[dev]' .\nredis-cli -h a -p 7000 PING\n"
-    bad = ["./task tset -k x", "pip install 'holdfast[lokal]'", "pip install '.[lokal]'", "pip install other", "redis-cli -h a PINK", "redis-cli", "echo ./task no"]
+    good = "./task test  # all\n./task\npip install holdfast 'holdfast[local,dev]'\n"
+    good += "pip install '.[dev]' .\nredis-cli -h a -p 7000 PING\n"
+    bad = ["./task tset -k x", "pip install 'holdfast[lokal]'", "pip install '.[lokal]'", "pip install other"]
+    bad += ["redis-cli -h a PINK", "redis-cli", "echo ./task no"]
     text = f"```sh\n{good}```\n```sh\n" + "\n".join(bad) + "\n```\n```text\n./task no\n```\n"
     assert wrong_lines(text, {"test", "help"}, {"local", "dev"}, send) == bad
 
