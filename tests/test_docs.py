@@ -103,7 +103,8 @@ def _can_be_typed(words: list[str], tasks: set[str], extras: set[str], send: Cal
         case ["./task", *rest]:
             return (rest or ["help"])[0] in tasks
         case ["pip", "install", *wanted]:
-            found = [re.fullmatch(r"holdfast(?:\[([a-z,]+)\])?", it) for it in wanted]
+            # (A point is a clone of the repository.)
+            found = [re.fullmatch(r"(?:holdfast|\.)(?:\[([a-z,]+)\])?", it) for it in wanted]
             return all(it is not None and set((it[1] or "").split(",")) - {""} <= extras for it in found)
         case ["holdfast", verb, *rest]:
             try:
@@ -287,7 +288,7 @@ def variables() -> set[str]:
     """The environment variables that the package, the tests and `./task` read."""
     texts = [path.read_text() for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")]
     named = set(re.findall(r"\bHOLDFAST_[A-Z_]+", "".join([*texts, (ROOT / "task").read_text()])))
-    return named | {f"HOLDFAST_{option.upper()}" for option in ("ttl", "max_ttl", "restart_guard", "prefix", "owner")}
+    return named | {f"HOLDFAST_{option.upper()}" for option in ("ttl", "max_ttl", "restart_guard", "prefix", "owner", "cert", "key")}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -362,8 +363,10 @@ def test_a_line_that_cannot_be_typed_is_found() -> None:
         if words != ["PING"]:
             raise redis.ResponseError("unknown command")
 
-    good = "./task test  # all\n./task\npip install holdfast 'holdfast[local,dev]'\nredis-cli -h a -p 7000 PING\n"
-    bad = ["./task tset -k x", "pip install 'holdfast[lokal]'", "pip install other", "redis-cli -h a PINK", "redis-cli", "echo ./task no"]
+    good = "./task test  # all\n./task\npip install holdfast 'holdfast[local,dev]'\n"
+    good += "pip install '.[dev]' .\nredis-cli -h a -p 7000 PING\n"
+    bad = ["./task tset -k x", "pip install 'holdfast[lokal]'", "pip install '.[lokal]'", "pip install other"]
+    bad += ["redis-cli -h a PINK", "redis-cli", "echo ./task no"]
     text = f"```sh\n{good}```\n```sh\n" + "\n".join(bad) + "\n```\n```text\n./task no\n```\n"
     assert wrong_lines(text, {"test", "help"}, {"local", "dev"}, send) == bad
 
