@@ -17,6 +17,8 @@ import pytest
 from drivers.bench import Call, Damage, closing
 from drivers.on_threads import ThreadsBench
 
+from holdfast.errors import Closed
+
 
 @contextmanager
 def made(damage: Damage | None = None) -> Iterator[ThreadsBench]:
@@ -77,9 +79,58 @@ def a_caller_that_rings_late_writes_into_nobody_s_file(bench: ThreadsBench) -> N
     assert not is_pipe(clapper), "and is closed as soon as nobody rings"
 
 
+def idle(bench: ThreadsBench) -> None:
+    """The keeper has ended for want of work: `close` tells it nothing."""
+    bench.passes(11.0)
+    assert bench.driver.keeper.unused
+
+
+def between_look_and_ask(bench: ThreadsBench, meanwhile: Callable[[], None]) -> Call:
+    """A caller acquires. When it has seen that the client is open, another thread does this. No node answers."""
+    keeper, first = bench.driver.keeper, [True]
+    ask = keeper.ask
+
+    def asks(what: object) -> None:
+        if first:
+            first.clear()
+            meanwhile()
+        ask(what)
+
+    bench.silent |= {0, 1, 2}
+    with mock.patch.object(keeper, "ask", asks):
+        call = bench.acquire()
+    bench.passes(1.0)
+    return call
+
+
+def nobody_waits_on_a_client_that_was_closed_while_its_keeper_was_idle(bench: ThreadsBench) -> None:
+    """The caller starts the keeper which `close` did not have to end. It asks for nothing, and ends."""
+    idle(bench)
+    call = between_look_and_ask(bench, bench.driver.close)
+    assert type(call.error) is Closed
+    assert not bench.crew.live
+
+
+def nor_if_it_was_opened_again_at_once(bench: ThreadsBench) -> None:
+    """Nobody would close the keeper of the time before, which would hold the lease."""
+    idle(bench)
+
+    def again() -> None:
+        bench.driver.close()
+        bench.driver.reopen()
+
+    keeper = bench.driver.keeper
+    call = between_look_and_ask(bench, again)
+    assert type(call.error) is Closed
+    assert keeper is not bench.driver.keeper
+    assert not keeper.crew.live
+
+
 Scenario = Callable[[ThreadsBench], None]
 SCENARIOS: list[Scenario] = [
     a_caller_that_rings_late_writes_into_nobody_s_file,
+    nobody_waits_on_a_client_that_was_closed_while_its_keeper_was_idle,
+    nor_if_it_was_opened_again_at_once,
 ]
 
 
@@ -106,6 +157,14 @@ FAULTS = {
     "the pipe is never closed": Planted(
         Damage("    __del__ = close\n", ""),
         a_caller_that_rings_late_writes_into_nobody_s_file,
+    ),
+    "a caller looks once whether the client is open": Planted(
+        Damage("                self._check_current(keeper)\n", ""),
+        nobody_waits_on_a_client_that_was_closed_while_its_keeper_was_idle,
+    ),
+    "a keeper of the time before is good enough": Planted(
+        Damage("if self.closed or (keeper is not self._keeper and not keeper.gone):", "if self.closed:"),
+        nor_if_it_was_opened_again_at_once,
     ),
 }
 
