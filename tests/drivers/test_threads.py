@@ -10,14 +10,14 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
 from drivers.bench import Call, Damage, closing
 from drivers.on_threads import ThreadsBench
 
-from holdfast.errors import Closed
+from holdfast.errors import Closed, HoldfastError
 
 
 @contextmanager
@@ -126,11 +126,60 @@ def nor_if_it_was_opened_again_at_once(bench: ThreadsBench) -> None:
     assert not keeper.crew.live
 
 
+def fails(crew: object, now: float) -> None:
+    raise ZeroDivisionError("a bug in the engine")
+
+
+def a_bug_is_told_to_everybody_while_a_lease_is_being_given_back(bench: ThreadsBench) -> None:
+    """The keeper knows that lease twice: as one that is held, and as a release that waits for its turn."""
+    one, two = bench.acquired("one"), bench.acquired("two")
+    failed = bench.driver.keeper.aside.failed = mock.Mock()
+    bench.driver.steer(fails)
+    release = bench._call(Call(), lambda: bench.driver.release(two.lease._errand, False))
+    bench.settle()
+    release.result()
+    assert (one.lease.fell, failed.call_count) == (1, 1)
+
+
+def nobody_who_fails_then_keeps_others_from_being_told(bench: ThreadsBench) -> None:
+    one, two, three = bench.acquired("one"), bench.acquired("two"), bench.acquired("three")
+    failed = bench.driver.keeper.aside.failed = mock.Mock()
+    waits = bench.acquire("one")
+    bench.settle()
+    bench.driver.steer(fails)
+    with mock.patch.object(two.lease, "_told_lost", side_effect=OSError), pytest.raises(OSError):
+        bench.settle()
+    assert (one.lease.fell, three.lease.fell, failed.call_count) == (1, 1, 1)
+    bench.callers()
+    assert isinstance(waits.error, HoldfastError)
+
+
+def nor_does_somebody_who_asks_meanwhile(bench: ThreadsBench) -> None:
+    keeper, one = bench.driver.keeper, bench.acquired("one")
+    keeper.aside.failed = mock.Mock()
+
+    class Asks:
+        """When the keeper looks at it, another thread asks."""
+
+        @property
+        def __class__(self) -> Any:
+            keeper.asked.append(fails)
+            return object
+
+    bench.driver.steer(fails)
+    keeper.asked.append(Asks())
+    bench.settle()
+    assert one.lease.fell == 1
+
+
 Scenario = Callable[[ThreadsBench], None]
 SCENARIOS: list[Scenario] = [
     a_caller_that_rings_late_writes_into_nobody_s_file,
     nobody_waits_on_a_client_that_was_closed_while_its_keeper_was_idle,
     nor_if_it_was_opened_again_at_once,
+    a_bug_is_told_to_everybody_while_a_lease_is_being_given_back,
+    nobody_who_fails_then_keeps_others_from_being_told,
+    nor_does_somebody_who_asks_meanwhile,
 ]
 
 
@@ -166,11 +215,24 @@ FAULTS = {
         Damage("if self.closed or (keeper is not self._keeper and not keeper.gone):", "if self.closed:"),
         nor_if_it_was_opened_again_at_once,
     ),
+    "a gate is opened for each mention": Planted(
+        Damage("while errand.leavers:\n            errand.leavers.pop()[0].release()", "for it, _ in errand.leavers: it.release()"),
+        a_bug_is_told_to_everybody_while_a_lease_is_being_given_back,
+    ),
+    "leases are told of a bug together": Planted(
+        Damage("for errand in held:\n                steps.callback(lambda it: calls.extend(_told_lost([it])), errand)",
+               "steps.callback(lambda: calls.extend(_told_lost(held)))"),
+        nobody_who_fails_then_keeps_others_from_being_told,
+    ),
+    "the deque is looked through while callers fill it": Planted(
+        Damage("in list(self.asked) if", "in self.asked if"),
+        nor_does_somebody_who_asks_meanwhile,
+    ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_noticed(fault: str) -> None:
     damage, scenario = FAULTS[fault]
-    with made(damage) as bench, pytest.raises(AssertionError):
+    with made(damage) as bench, pytest.raises((AssertionError, RuntimeError)):
         scenario(bench)

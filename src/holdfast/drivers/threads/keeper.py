@@ -10,6 +10,7 @@ from __future__ import annotations
 from _thread import LockType
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 from math import inf
 from os import getpid
 
@@ -465,17 +466,29 @@ class Keeper:
         for it.
         """
         self.failure, self.ended = error, True
-        errands = [*self._errands.values(), *[it for it in self.asked if isinstance(it, Errand)]]
+        # (One C call copies the deque, which callers go on to fill.)
+        errands = [*self._errands.values(), *[it for it in list(self.asked) if isinstance(it, Errand)]]
         self._errands.clear()
-        for errand in errands:
-            if not errand.ended and errand.claim is None:
-                self._decline(errand)
-            for gate, _ in errand.leavers:
-                gate.release()
         held = [it for it in errands if it.phase is GIVEN and it.claim is not None and it.claim.state is State.HELD]
-        self.aside.losses.put(_told_lost(held))
-        self.aside.failed(error)
-        _open(self.waiting.everyone())
+        calls: list[Call] = []
+        # The last step that is put here runs first, and none that fails keeps another from running.
+        with ExitStack() as steps:
+            for gate in self.waiting.everyone():
+                steps.callback(gate.release)
+            steps.callback(self.aside.failed, error)
+            for errand in errands:
+                steps.callback(self._dismiss, errand)
+            # Called only once all of them are marked.
+            steps.callback(self.aside.losses.put, calls)
+            for errand in held:
+                steps.callback(lambda it: calls.extend(_told_lost([it])), errand)
+
+    def _dismiss(self, errand: Errand) -> None:
+        """Let the callers of an errand go on. Idempotent: one that is given back is listed twice."""
+        if not errand.ended and errand.claim is None:
+            self._decline(errand)
+        while errand.leavers:
+            errand.leavers.pop()[0].release()
 
     def forget_inherited(self) -> None:
         """In a forked child: close the parent's sockets, and say nothing on them."""
