@@ -172,6 +172,49 @@ def nor_does_somebody_who_asks_meanwhile(bench: ThreadsBench) -> None:
     assert one.lease.fell == 1
 
 
+def two_who_open_a_client_again_share_one_keeper(bench: ThreadsBench) -> None:
+    """Nobody would close the other one, nor release its leases."""
+    driver = bench.driver
+    closed(bench)
+    new, others, keepers = driver._new, [True], list[Any]()
+
+    def news() -> Any:
+        if others:
+            others.clear()
+            driver.reopen()
+            keepers.append(driver.keeper)
+        return new()
+
+    driver._new = news
+    driver.reopen()
+    assert keepers == [driver.keeper]
+
+
+def one_who_comes_late_to_open_it_changes_nothing(bench: ThreadsBench) -> None:
+    """Another thread opens the client between its look at the client and at the keeper that was closed."""
+    driver = bench.driver
+    closed(bench)
+    looks, keepers = [True], list[Any]()
+
+    class Late(type(driver)):  # type: ignore[misc]
+        @property
+        def closed(self) -> bool:
+            was: bool = vars(self)["closed"]
+            if looks:
+                looks.clear()
+                self.reopen()
+                keepers.append(self._keeper)
+            return was
+
+        @closed.setter
+        def closed(self, to: bool) -> None:
+            vars(self)["closed"] = to
+
+    driver.__class__ = Late
+    driver.reopen()
+    assert keepers == [driver.keeper]
+
+
 Scenario = Callable[[ThreadsBench], None]
 SCENARIOS: list[Scenario] = [
     a_caller_that_rings_late_writes_into_nobody_s_file,
@@ -180,6 +223,8 @@ SCENARIOS: list[Scenario] = [
     a_bug_is_told_to_everybody_while_a_lease_is_being_given_back,
     nobody_who_fails_then_keeps_others_from_being_told,
     nor_does_somebody_who_asks_meanwhile,
+    two_who_open_a_client_again_share_one_keeper,
+    one_who_comes_late_to_open_it_changes_nothing,
 ]
 
 
@@ -197,6 +242,8 @@ class Planted(NamedTuple):
     damage: Damage
     seen_by: Scenario
 
+
+AGREED = '= vars(keeper).setdefault("heir", self._new())\n            self.closed'
 
 FAULTS = {
     "the keeper closes the bell": Planted(
@@ -227,6 +274,14 @@ FAULTS = {
     "the deque is looked through while callers fill it": Planted(
         Damage("in list(self.asked) if", "in self.asked if"),
         nor_does_somebody_who_asks_meanwhile,
+    ),
+    "each who opens a client again makes a keeper": Planted(
+        Damage(AGREED, "= self._new()\n            self.closed"),
+        two_who_open_a_client_again_share_one_keeper,
+    ),
+    "it is looked late which keeper was closed": Planted(
+        Damage(AGREED, AGREED.replace("keeper", "self._keeper")),
+        one_who_comes_late_to_open_it_changes_nothing,
     ),
 }
 

@@ -366,10 +366,13 @@ class Driver:
     def reopen(self) -> None:
         """Take up work again after `close`, with connections of its own.
 
-        Leases of the time before stay over.
+        Leases of the time before stay over. Threads that do so at the same moment agree on one
+        keeper, as heirs are agreed on.
         """
+        # The keeper first: a thread that finds the client closed then knows which one was closed.
+        keeper = self._keeper
         if self.closed:
-            self._keeper = self._new()
+            self._keeper = vars(keeper).setdefault("heir", self._new())
             self.closed = False
 
     def close(self) -> None:
