@@ -215,6 +215,64 @@ def one_who_comes_late_to_open_it_changes_nothing(bench: ThreadsBench) -> None:
     assert keepers == [driver.keeper]
 
 
+def a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close(bench: ThreadsBench) -> None:
+    driver, keeper = bench.driver, bench.driver.keeper
+    bench.silent |= {0, 1, 2}
+    call = bench.acquire()
+    bench.turn()
+    driver.closing()
+    for _ in range(100):
+        bench.time.now += 0.05
+        bench.turn()
+    assert keeper.gone and not call.done
+    driver.reopen()
+    bench.callers()
+    assert type(call.error) is Closed
+    # In the child of a fork, the one that was closed is the parent's.
+    with mock.patch.object(keeper, "_process", -1):
+        assert "forked" in str(keeper.silence("just now"))
+
+
+def a_second_thread_that_closes_waits_for_nothing_once_it_is_over(bench: ThreadsBench) -> None:
+    """All of the other one's `close` comes between its look at the keeper and its request."""
+    keeper, late = bench.driver.keeper, [True]
+
+    class Closers(list[Any]):
+        def append(self, gate: object) -> None:
+            while late:
+                bench.rests()
+            super().append(gate)
+
+    keeper.closers = Closers()
+    second = bench._call(Call(), bench.driver.close)
+    keeper.closers = []
+    closed(bench)
+    assert keeper.over and not second.done
+    late.clear()
+    bench.settle()
+    second.result()
+
+
+def nor_does_one_whose_request_is_not_read_any_more(bench: ThreadsBench) -> None:
+    """It comes after the keeper's last look at its deque."""
+    crew, calls = bench.crew, list[Call]()
+    farewell = crew.farewell
+
+    def ends(now: float) -> float:
+        end: float = farewell(now)
+        if end <= now and not calls:
+            calls.append(Call())
+            bench._call(calls[0], bench.driver.close)
+        return end
+
+    crew.farewell = ends
+    first = bench._call(Call(), bench.driver.close)
+    bench.settle()
+    for it in (first, *calls):
+        it.result()
+    assert len(calls) == 1
+
+
 Scenario = Callable[[ThreadsBench], None]
 SCENARIOS: list[Scenario] = [
     a_caller_that_rings_late_writes_into_nobody_s_file,
@@ -225,6 +283,9 @@ SCENARIOS: list[Scenario] = [
     nor_does_somebody_who_asks_meanwhile,
     two_who_open_a_client_again_share_one_keeper,
     one_who_comes_late_to_open_it_changes_nothing,
+    a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close,
+    a_second_thread_that_closes_waits_for_nothing_once_it_is_over,
+    nor_does_one_whose_request_is_not_read_any_more,
 ]
 
 
@@ -282,6 +343,25 @@ FAULTS = {
     "it is looked late which keeper was closed": Planted(
         Damage(AGREED, AGREED.replace("keeper", "self._keeper")),
         one_who_comes_late_to_open_it_changes_nothing,
+    ),
+    "a keeper that was closed has failed": Planted(
+        Damage("if self.closing and not self.foreign:", "if False:"),
+        a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close,
+    ),
+    "a child believes that it closed the client": Planted(
+        Damage("if self.closing and not self.foreign:", "if self.closing:"),
+        a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close,
+    ),
+    "all who close wait for the keeper": Planted(
+        Damage("if not keeper.over:", "if True:"),
+        a_second_thread_that_closes_waits_for_nothing_once_it_is_over,
+    ),
+    "the keeper opens those gates that it was asked to": Planted(
+        Damage(
+            "keeper.closers.append(gate)\n            keeper.ask(keeper.close)",
+            "keeper.ask(lambda now: [keeper.closers.append(gate), keeper.close(now)])",
+        ),
+        nor_does_one_whose_request_is_not_read_any_more,
     ),
 }
 

@@ -393,13 +393,17 @@ class Driver:
         gate = allocate_lock()
         if not keeper.gone and not keeper.unused:
             gate.acquire()
-            keeper.ask(partial(keeper.close, gate))
+            # Said first: the keeper may end at another thread's request, and never read this one.
+            keeper.closers.append(gate)
+            keeper.ask(keeper.close)
         return partial(self._await_end, keeper, gate)
 
     def _await_end(self, keeper: Keeper, gate: LockType) -> None:
         if keeper.foreign or get_ident() == keeper.ident:
             return
-        gate.acquire(True, self.settings.node_timeout + 1.0)
+        # One that is over may have opened its gates before this one was among them.
+        if not keeper.over:
+            gate.acquire(True, self.settings.node_timeout + 1.0)
         until = self.clock() + self.settings.node_timeout
         for calls in keeper.aside.all:
             calls.wait(until - self.clock())

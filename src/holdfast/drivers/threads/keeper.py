@@ -21,7 +21,7 @@ from ...engine.crew import Crew, Watch
 from ...engine.ready import Ready, Want
 from ...engine.settings import Settings
 from ...engine.waiting import Waiting, fallen
-from ...errors import ConfigError, HoldfastError, Misuse
+from ...errors import CLOSED, Closed, ConfigError, HoldfastError, Misuse
 from ...events import Event
 from ...living import Living
 from ...recipes import readwrite
@@ -93,8 +93,8 @@ class Keeper:
         self.waiting: Waiting[LockType] = Waiting()
         # When the engine wants to be called next.
         self._wake = -inf
-        # Callers that wait for the end.
-        self._closers: list[LockType] = []
+        # Callers that wait for the end. They put their gates here, before they ask for it.
+        self.closers: list[LockType] = []
         self._idle_since = inf
         # When the end waits for nobody any more, and for nobody but those that have bytes to take.
         self._closed_by = inf
@@ -106,6 +106,11 @@ class Keeper:
         """Is nobody there any more, in this process?"""
         # Every call of a lock asks this.
         return self.ended or len(FORKS) != self._born or getpid() != self._process
+
+    @property
+    def over(self) -> bool:
+        """Is it gone, with everything closed?"""
+        return self.gone and not self._running.locked()
 
     @property
     def unused(self) -> bool:
@@ -209,6 +214,9 @@ class Keeper:
 
     def silence(self, doing: str) -> HoldfastError:
         """Why the keeper has not opened a gate: an error to raise, `from keeper.failure`."""
+        # Its client may be open again, with another keeper.
+        if self.closing and not self.foreign:
+            return Closed(CLOSED)
         if self.gone:
             return HoldfastError(f"this process was forked, or holdfast failed, {doing}")
         return HoldfastError(
@@ -232,9 +240,9 @@ class Keeper:
                 self._running.release()
                 for calls in self.aside.all:
                     calls.finish()
-                closers, self._closers = self._closers, []
-                for gate in closers:
-                    gate.release()
+                if self.ended or self.foreign:
+                    closers, self.closers = self.closers, []
+                    _open(closers)
             # Somebody may have asked just before the lock was free.
             if not self.asked:
                 return
@@ -424,14 +432,13 @@ class Keeper:
             if errand.claim is not None:
                 errand.claim.stay()
 
-    def close(self, gate: LockType, now: float) -> None:
+    def close(self, now: float) -> None:
         """Release everything, and end when the nodes have answered, or need not be waited for; then
-        open the gate.
+        let the closers go on.
         """
         self.closing = self.links.closing = True
         self._closed_by = now + self._node_timeout
         self._ends = self._closed_by
-        self._closers.append(gate)
         self.crew.close(now)
 
     def consult(
