@@ -273,6 +273,14 @@ def nor_does_one_whose_request_is_not_read_any_more(bench: ThreadsBench) -> None
     assert len(calls) == 1
 
 
+def a_keeper_that_does_not_answer_blames_what_can_run_on_its_thread(bench: ThreadsBench) -> None:
+    """Callbacks have threads of their own. The garbage collector runs finalizers on any thread."""
+    told = str(bench.driver.keeper.silence("just now"))
+    assert "did not respond for 6.0 s just now" in told
+    assert "CPU time" in told and "`__del__`" in told
+    assert "on_lost" not in told and "observer" not in told
+
+
 Scenario = Callable[[ThreadsBench], None]
 SCENARIOS: list[Scenario] = [
     a_caller_that_rings_late_writes_into_nobody_s_file,
@@ -286,6 +294,7 @@ SCENARIOS: list[Scenario] = [
     a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close,
     a_second_thread_that_closes_waits_for_nothing_once_it_is_over,
     nor_does_one_whose_request_is_not_read_any_more,
+    a_keeper_that_does_not_answer_blames_what_can_run_on_its_thread,
 ]
 
 
@@ -362,6 +371,10 @@ FAULTS = {
             "keeper.ask(lambda now: [keeper.closers.append(gate), keeper.close(now)])",
         ),
         nor_does_one_whose_request_is_not_read_any_more,
+    ),
+    "callbacks are blamed": Planted(
+        Damage("or a finalizer (`__del__`) was run on", "or a callback (`on_lost`) was run on"),
+        a_keeper_that_does_not_answer_blames_what_can_run_on_its_thread,
     ),
 }
 

@@ -221,8 +221,8 @@ class Keeper:
             return HoldfastError(f"this process was forked, or holdfast failed, {doing}")
         return HoldfastError(
             f"holdfast's background thread did not respond for {self.patience:.1f} s {doing}. "
-            "A callback (`on_lost`, `observer`) that does not return blocks that thread: "
-            "hand long work to another thread"
+            "This process gets no CPU time, or a finalizer (`__del__`) was run on that thread and does not return: "
+            "hand its work to another thread"
         )
 
     # ------------------------------------------------ the keeper's thread
@@ -491,7 +491,10 @@ class Keeper:
                 steps.callback(lambda it: calls.extend(_told_lost([it])), errand)
 
     def _dismiss(self, errand: Errand) -> None:
-        """Let the callers of an errand go on. Idempotent: one that is given back is listed twice."""
+        """Let the callers of an errand go on.
+
+        Idempotent: an errand that is being given back is listed twice.
+        """
         if not errand.ended and errand.claim is None:
             self._decline(errand)
         while errand.leavers:
