@@ -87,15 +87,6 @@ class Driver:
         if not self.settings.addresses:
             raise self.settings.nodeless
 
-    def _check_current(self, keeper: Keeper) -> None:
-        """Raise Closed if the client was closed before it asked anything of this keeper.
-
-        `close` tells a keeper that nobody uses nothing, so that one would go on. (A client that was
-        opened again has another.)
-        """
-        if self.closed or (keeper is not self._keeper and not keeper.gone):
-            raise Closed(CLOSED)
-
     def acquire(self, lease: Lease, recipes: Sequence[Recipe], demand: Demand, cancel: Cancel | None = None) -> None:
         """Wait until the lease is held, as long as the demand says. Raises what the claim says."""
         began = self.clock()
@@ -118,7 +109,10 @@ class Driver:
             lease._errand = errand
             try:
                 keeper.ask(errand)
-                self._check_current(keeper)
+                # `close` says nothing to an idle keeper, which this caller may just have started. (A
+                # client that was opened again has another keeper.)
+                if self.closed or (keeper is not self._keeper and not keeper.gone):
+                    raise Closed(CLOSED)
                 alive = keeper.wait(gate, cancel=cancel, patience=patience)
                 self._check_open()
                 if not alive and errand.error is None and cancel is not None and cancel.is_set() and not keeper.gone:
