@@ -323,6 +323,9 @@ class Driver:
         if extending := self.waiting.replace(claim, waiter):
             _wake(extending)
         self._do(self.crew.end, claim, self.clock(), True)
+        # One that was lost, or that no node needs to hear of, makes no news.
+        if claim.done:
+            _wake(self.waiting.drop(claim))
         if not self._over:
             await waiter
         return claim.freed

@@ -109,6 +109,10 @@ class Driver:
             lease._errand = errand
             try:
                 keeper.ask(errand)
+                # `close` says nothing to an idle keeper, which this caller may just have started. (A
+                # client that was opened again has another keeper.)
+                if self.closed or (keeper is not self._keeper and not keeper.gone):
+                    raise Closed(CLOSED)
                 alive = keeper.wait(gate, cancel=cancel, patience=patience)
                 self._check_open()
                 if not alive and errand.error is None and cancel is not None and cancel.is_set() and not keeper.gone:
@@ -356,10 +360,13 @@ class Driver:
     def reopen(self) -> None:
         """Take up work again after `close`, with connections of its own.
 
-        Leases of the time before stay over.
+        Leases of the time before stay over. Threads that do so at the same moment agree on one
+        keeper, as heirs are agreed on.
         """
+        # The keeper first: a thread that finds the client closed then knows which one was closed.
+        keeper = self._keeper
         if self.closed:
-            self._keeper = self._new()
+            self._keeper = vars(keeper).setdefault("heir", self._new())
             self.closed = False
 
     def close(self) -> None:
@@ -380,13 +387,17 @@ class Driver:
         gate = allocate_lock()
         if not keeper.gone and not keeper.unused:
             gate.acquire()
-            keeper.ask(partial(keeper.close, gate))
+            # Said first: the keeper may end at another thread's request, and never read this one.
+            keeper.closers.append(gate)
+            keeper.ask(keeper.close)
         return partial(self._await_end, keeper, gate)
 
     def _await_end(self, keeper: Keeper, gate: LockType) -> None:
         if keeper.foreign or get_ident() == keeper.ident:
             return
-        gate.acquire(True, self.settings.node_timeout + 1.0)
+        # One that is over may have opened its gates before this one was among them.
+        if not keeper.over:
+            gate.acquire(True, self.settings.node_timeout + 1.0)
         until = self.clock() + self.settings.node_timeout
         for calls in keeper.aside.all:
             calls.wait(until - self.clock())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from _thread import LockType
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 from math import inf
 from os import getpid
 
@@ -20,7 +21,7 @@ from ...engine.crew import Crew, Watch
 from ...engine.ready import Ready, Want
 from ...engine.settings import Settings
 from ...engine.waiting import Waiting, fallen
-from ...errors import ConfigError, HoldfastError, Misuse
+from ...errors import CLOSED, Closed, ConfigError, HoldfastError, Misuse
 from ...events import Event
 from ...living import Living
 from ...recipes import readwrite
@@ -92,8 +93,8 @@ class Keeper:
         self.waiting: Waiting[LockType] = Waiting()
         # When the engine wants to be called next.
         self._wake = -inf
-        # Callers that wait for the end.
-        self._closers: list[LockType] = []
+        # Callers that wait for the end. They put their gates here, before they ask for it.
+        self.closers: list[LockType] = []
         self._idle_since = inf
         # When the end waits for nobody any more, and for nobody but those that have bytes to take.
         self._closed_by = inf
@@ -105,6 +106,11 @@ class Keeper:
         """Is nobody there any more, in this process?"""
         # Every call of a lock asks this.
         return self.ended or len(FORKS) != self._born or getpid() != self._process
+
+    @property
+    def over(self) -> bool:
+        """Is it gone, with everything closed?"""
+        return self.gone and not self._running.locked()
 
     @property
     def unused(self) -> bool:
@@ -208,12 +214,16 @@ class Keeper:
 
     def silence(self, doing: str) -> HoldfastError:
         """Why the keeper has not opened a gate: an error to raise, `from keeper.failure`."""
+        # Its client may be open again, with another keeper.
+        if self.closing and not self.foreign:
+            return Closed(CLOSED)
         if self.gone:
             return HoldfastError(f"this process was forked, or holdfast failed, {doing}")
         return HoldfastError(
             f"holdfast's background thread did not respond for {self.patience:.1f} s {doing}. "
-            "This process has too little CPU time, or code in it keeps all other threads from running "
-            "(an extension that holds the GIL, or a call under gevent that does not yield)"
+            "This process has too little CPU time, or code in it keeps all other threads from running: "
+            "an extension that holds the GIL, a finalizer (`__del__`) that does not return, or a call under gevent "
+            "that does not yield"
         )
 
     # ------------------------------------------------ the keeper's thread
@@ -231,9 +241,9 @@ class Keeper:
                 self._running.release()
                 for calls in self.aside.all:
                     calls.finish()
-                closers, self._closers = self._closers, []
-                for gate in closers:
-                    gate.release()
+                if self.ended or self.foreign:
+                    closers, self.closers = self.closers, []
+                    _open(closers)
             # Somebody may have asked just before the lock was free.
             if not self.asked:
                 return
@@ -423,14 +433,13 @@ class Keeper:
             if errand.claim is not None:
                 errand.claim.stay()
 
-    def close(self, gate: LockType, now: float) -> None:
+    def close(self, now: float) -> None:
         """Release everything, and end when the nodes have answered, or need not be waited for; then
-        open the gate.
+        let the closers go on.
         """
         self.closing = self.links.closing = True
         self._closed_by = now + self._node_timeout
         self._ends = self._closed_by
-        self._closers.append(gate)
         self.crew.close(now)
 
     def consult(
@@ -465,17 +474,32 @@ class Keeper:
         for it.
         """
         self.failure, self.ended = error, True
-        errands = [*self._errands.values(), *[it for it in self.asked if isinstance(it, Errand)]]
+        # (One C call copies the deque, which callers go on to fill.)
+        errands = [*self._errands.values(), *[it for it in list(self.asked) if isinstance(it, Errand)]]
         self._errands.clear()
-        for errand in errands:
-            if not errand.ended and errand.claim is None:
-                self._decline(errand)
-            for gate, _ in errand.leavers:
-                gate.release()
         held = [it for it in errands if it.phase is GIVEN and it.claim is not None and it.claim.state is State.HELD]
-        self.aside.losses.put(_told_lost(held))
-        self.aside.failed(error)
-        _open(self.waiting.everyone())
+        calls: list[Call] = []
+        # The last step that is put here runs first, and none that fails keeps another from running.
+        with ExitStack() as steps:
+            for gate in self.waiting.everyone():
+                steps.callback(gate.release)
+            steps.callback(self.aside.failed, error)
+            for errand in errands:
+                steps.callback(self._dismiss, errand)
+            # Called only once all of them are marked.
+            steps.callback(self.aside.losses.put, calls)
+            for errand in held:
+                steps.callback(lambda it: calls.extend(_told_lost([it])), errand)
+
+    def _dismiss(self, errand: Errand) -> None:
+        """Let the callers of an errand go on.
+
+        Idempotent: an errand that is being given back is listed twice.
+        """
+        if not errand.ended and errand.claim is None:
+            self._decline(errand)
+        while errand.leavers:
+            errand.leavers.pop()[0].release()
 
     def forget_inherited(self) -> None:
         """In a forked child: close the parent's sockets, and say nothing on them."""

@@ -70,7 +70,12 @@ class Link:
 
 
 class Bell:
-    """A pipe that callers ring and the keeper polls."""
+    """A pipe that callers ring and the keeper polls.
+
+    It is closed with the last reference to the bell. A caller that rings has one: between the
+    number of a file and the write to it another thread may run, and the number of a file that was
+    closed may be a stranger's by then.
+    """
 
     def __init__(self) -> None:
         self.file = -1
@@ -96,21 +101,11 @@ class Bell:
         try:
             os.write(self.clapper, b"!")
         except (BlockingIOError, OSError):
-            # It is full of rings, or just being closed by a keeper that looks at its deque again.
+            # It is full of rings, or was never hung.
             pass
 
-    def take_down(self) -> None:
-        """Close the pipe. Nobody has to have made it."""
-        file = self.file
-        clapper = self.clapper
-        self.file = -1
-        self.clapper = -1
-        if file >= 0:
-            os.close(file)
-            os.close(clapper)
-
-    def forget(self) -> None:
-        """Close the copies that a forked child has.
+    def close(self) -> None:
+        """Close the pipe, if there is one. In a forked child these are copies of the parent's.
 
         Of several threads that do so, one closes each file.
         """
@@ -120,6 +115,8 @@ class Bell:
             setattr(self, name, -1)
             if file >= 0:
                 os.close(file)
+
+    __del__ = close
 
 
 class Links:
@@ -399,7 +396,7 @@ class Links:
             link.sock.close()
 
     def shut(self) -> list[int]:
-        """Close everything, and take the bell down.
+        """Close everything, and put a bell in place that does not hang yet.
 
         Returns:
             The nodes that there was a link to.
@@ -409,7 +406,8 @@ class Links:
             self._drop(link)
         if self.bell.file >= 0:
             self._poll.unregister(self.bell.file)
-        self.bell.take_down()
+        # (Not closed here: a caller may be ringing it.)
+        self.bell = Bell()
         return [link.node for link in links]
 
     def forget_inherited(self) -> None:
@@ -427,4 +425,4 @@ class Links:
             except KeyError:
                 break
             link.sock.close()
-        self.bell.forget()
+        self.bell.close()

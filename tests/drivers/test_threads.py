@@ -1,0 +1,387 @@
+"""The driver for threads when two callers, or a caller and the keeper, meet in between two steps.
+
+Callers are greenlets, so each stops exactly where a test has it stop. Each fault below is planted into the driver's shipped
+source, and the scenario has to notice it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+import pytest
+from drivers.bench import Call, Damage, closing
+from drivers.on_threads import ThreadsBench
+
+from holdfast.errors import Closed, HoldfastError
+
+
+@contextmanager
+def made(damage: Damage | None = None) -> Iterator[ThreadsBench]:
+    """A driver that is connected to three nodes."""
+    bench = ThreadsBench(damage)
+    with closing(bench):
+        yield bench
+
+
+@pytest.fixture
+def bench() -> Iterator[ThreadsBench]:
+    with made() as bench:
+        yield bench
+
+
+def closed(bench: ThreadsBench) -> None:
+    """A caller has closed the client, and the keeper has ended."""
+    call = bench._call(Call(), bench.driver.close)
+    for _ in range(100):
+        if call.done:
+            break
+        bench.time.now += 0.05
+        bench.settle()
+    call.result()
+
+
+def is_pipe(file: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(file).st_mode)
+    except OSError:
+        return False
+
+
+# ------------------------------------------------ the scenarios
+
+
+def a_caller_that_rings_late_writes_into_nobody_s_file(bench: ThreadsBench) -> None:
+    """The client is closed between a caller's look at the bell's number and its write."""
+    clapper, write, late = bench.driver.keeper.links.bell.clapper, os.write, [True]
+    written: list[bool] = []
+
+    def stops(file: int, data: bytes) -> int:
+        if file != clapper:
+            return write(file, data)
+        while late:
+            bench.rests()
+        written.append(is_pipe(file))
+        return write(file, data) if written[-1] else 0
+
+    with mock.patch.object(os, "write", stops):
+        call = bench._call(Call(), lambda: bench.driver.steer(lambda crew, now: None))
+    assert not call.done, "it is about to write"
+    closed(bench)
+    late.clear()
+    bench.callers()
+    call.result()
+    assert written == [True], "the number was the bell's until then"
+    assert not is_pipe(clapper), "and is closed as soon as nobody rings"
+
+
+def idle(bench: ThreadsBench) -> None:
+    """The keeper has ended for want of work: `close` tells it nothing."""
+    bench.passes(11.0)
+    assert bench.driver.keeper.unused
+
+
+def between_look_and_ask(bench: ThreadsBench, meanwhile: Callable[[], None]) -> Call:
+    """A caller acquires. When it has seen that the client is open, another thread does this. No node answers."""
+    keeper, first = bench.driver.keeper, [True]
+    ask = keeper.ask
+
+    def asks(what: object) -> None:
+        if first:
+            first.clear()
+            meanwhile()
+        ask(what)
+
+    bench.silent |= {0, 1, 2}
+    with mock.patch.object(keeper, "ask", asks):
+        call = bench.acquire()
+    bench.passes(1.0)
+    return call
+
+
+def nobody_waits_on_a_client_that_was_closed_while_its_keeper_was_idle(bench: ThreadsBench) -> None:
+    """The caller starts the keeper which `close` did not have to end. It asks for nothing, and ends."""
+    idle(bench)
+    call = between_look_and_ask(bench, bench.driver.close)
+    assert type(call.error) is Closed
+    assert not bench.crew.live
+
+
+def nor_if_it_was_opened_again_at_once(bench: ThreadsBench) -> None:
+    """Nobody would close the keeper of the time before, which would hold the lease."""
+    idle(bench)
+
+    def again() -> None:
+        bench.driver.close()
+        bench.driver.reopen()
+
+    keeper = bench.driver.keeper
+    call = between_look_and_ask(bench, again)
+    assert type(call.error) is Closed
+    assert keeper is not bench.driver.keeper
+    assert not keeper.crew.live
+
+
+def fails(crew: object, now: float) -> None:
+    raise ZeroDivisionError("a bug in the engine")
+
+
+def a_bug_is_told_to_everybody_while_a_lease_is_being_given_back(bench: ThreadsBench) -> None:
+    """The keeper knows that lease twice: as one that is held, and as a release that waits for its turn."""
+    one, two = bench.acquired("one"), bench.acquired("two")
+    failed = bench.driver.keeper.aside.failed = mock.Mock()
+    bench.driver.steer(fails)
+    release = bench._call(Call(), lambda: bench.driver.release(two.lease._errand, False))
+    bench.settle()
+    release.result()
+    assert (one.lease.fell, failed.call_count) == (1, 1)
+
+
+def nobody_who_fails_then_keeps_others_from_being_told(bench: ThreadsBench) -> None:
+    one, two, three = bench.acquired("one"), bench.acquired("two"), bench.acquired("three")
+    failed = bench.driver.keeper.aside.failed = mock.Mock()
+    waits = bench.acquire("one")
+    bench.settle()
+    bench.driver.steer(fails)
+    with mock.patch.object(two.lease, "_told_lost", side_effect=OSError), pytest.raises(OSError):
+        bench.settle()
+    assert (one.lease.fell, three.lease.fell, failed.call_count) == (1, 1, 1)
+    bench.callers()
+    assert isinstance(waits.error, HoldfastError)
+
+
+def nor_does_somebody_who_asks_meanwhile(bench: ThreadsBench) -> None:
+    keeper, one = bench.driver.keeper, bench.acquired("one")
+    keeper.aside.failed = mock.Mock()
+
+    class Asks:
+        """When the keeper looks at it, another thread asks."""
+
+        @property
+        def __class__(self) -> Any:
+            keeper.asked.append(fails)
+            return object
+
+    bench.driver.steer(fails)
+    keeper.asked.append(Asks())
+    bench.settle()
+    assert one.lease.fell == 1
+
+
+def two_who_open_a_client_again_share_one_keeper(bench: ThreadsBench) -> None:
+    """Nobody would close the other one, nor release its leases."""
+    driver = bench.driver
+    closed(bench)
+    new, others, keepers = driver._new, [True], list[Any]()
+
+    def news() -> Any:
+        if others:
+            others.clear()
+            driver.reopen()
+            keepers.append(driver.keeper)
+        return new()
+
+    driver._new = news
+    driver.reopen()
+    assert keepers == [driver.keeper]
+
+
+def one_who_comes_late_to_open_it_changes_nothing(bench: ThreadsBench) -> None:
+    """Another thread opens the client between its look at the client and at the keeper that was closed."""
+    driver = bench.driver
+    closed(bench)
+    looks, keepers = [True], list[Any]()
+
+    # (The driver is a copy of the shipped one, so that mypy cannot know its class.)
+    class Late(type(driver)):  # type: ignore[misc]
+        @property
+        def closed(self) -> bool:
+            was: bool = vars(self)["closed"]
+            if looks:
+                looks.clear()
+                self.reopen()
+                keepers.append(self._keeper)
+            return was
+
+        @closed.setter
+        def closed(self, to: bool) -> None:
+            vars(self)["closed"] = to
+
+    driver.__class__ = Late
+    driver.reopen()
+    assert keepers == [driver.keeper]
+
+
+def a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close(bench: ThreadsBench) -> None:
+    driver, keeper = bench.driver, bench.driver.keeper
+    bench.silent |= {0, 1, 2}
+    call = bench.acquire()
+    bench.turn()
+    driver.closing()
+    for _ in range(100):
+        bench.time.now += 0.05
+        bench.turn()
+    assert keeper.gone and not call.done
+    driver.reopen()
+    bench.callers()
+    assert type(call.error) is Closed
+    # In the child of a fork, the one that was closed is the parent's.
+    with mock.patch.object(keeper, "_process", -1):
+        assert "forked" in str(keeper.silence("just now"))
+
+
+def a_second_thread_that_closes_waits_for_nothing_once_it_is_over(bench: ThreadsBench) -> None:
+    """All of the other one's `close` comes between its look at the keeper and its request."""
+    keeper, late = bench.driver.keeper, [True]
+
+    class Closers(list[Any]):
+        def append(self, gate: object) -> None:
+            while late:
+                bench.rests()
+            super().append(gate)
+
+    keeper.closers = Closers()
+    second = bench._call(Call(), bench.driver.close)
+    keeper.closers = []
+    closed(bench)
+    assert keeper.over and not second.done
+    late.clear()
+    bench.settle()
+    second.result()
+
+
+def nor_does_one_whose_request_is_not_read_any_more(bench: ThreadsBench) -> None:
+    """It comes after the keeper's last look at its deque."""
+    crew, calls = bench.crew, list[Call]()
+    farewell = crew.farewell
+
+    def ends(now: float) -> float:
+        end: float = farewell(now)
+        if end <= now and not calls:
+            calls.append(Call())
+            bench._call(calls[0], bench.driver.close)
+        return end
+
+    crew.farewell = ends
+    first = bench._call(Call(), bench.driver.close)
+    bench.settle()
+    for it in (first, *calls):
+        it.result()
+    assert len(calls) == 1
+
+
+def a_keeper_that_does_not_answer_blames_what_can_run_on_its_thread(bench: ThreadsBench) -> None:
+    """Callbacks have threads of their own. The garbage collector runs finalizers on any thread."""
+    told = str(bench.driver.keeper.silence("just now"))
+    assert "did not respond for 6.0 s just now" in told
+    assert "CPU time" in told and "`__del__`" in told
+    assert "on_lost" not in told and "observer" not in told
+
+
+Scenario = Callable[[ThreadsBench], None]
+SCENARIOS: list[Scenario] = [
+    a_caller_that_rings_late_writes_into_nobody_s_file,
+    nobody_waits_on_a_client_that_was_closed_while_its_keeper_was_idle,
+    nor_if_it_was_opened_again_at_once,
+    a_bug_is_told_to_everybody_while_a_lease_is_being_given_back,
+    nobody_who_fails_then_keeps_others_from_being_told,
+    nor_does_somebody_who_asks_meanwhile,
+    two_who_open_a_client_again_share_one_keeper,
+    one_who_comes_late_to_open_it_changes_nothing,
+    a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close,
+    a_second_thread_that_closes_waits_for_nothing_once_it_is_over,
+    nor_does_one_whose_request_is_not_read_any_more,
+    a_keeper_that_does_not_answer_blames_what_can_run_on_its_thread,
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda it: it.__name__)
+def test_of_threads(scenario: Scenario, bench: ThreadsBench) -> None:
+    scenario(bench)
+
+
+# ------------------------------------------------ the planted faults
+
+
+class Planted(NamedTuple):
+    """A fault of the driver, and the scenario that has to notice it."""
+
+    damage: Damage
+    seen_by: Scenario
+
+
+AGREED = '= vars(keeper).setdefault("heir", self._new())\n            self.closed'
+
+FAULTS = {
+    "the keeper closes the bell": Planted(
+        Damage("        # (Not closed here: a caller may be ringing it.)\n", "        self.bell.close()\n"),
+        a_caller_that_rings_late_writes_into_nobody_s_file,
+    ),
+    "the pipe is never closed": Planted(
+        Damage("    __del__ = close\n", ""),
+        a_caller_that_rings_late_writes_into_nobody_s_file,
+    ),
+    "a caller looks once whether the client is open": Planted(
+        Damage("if self.closed or (keeper is not self._keeper and not keeper.gone):", "if False:"),
+        nobody_waits_on_a_client_that_was_closed_while_its_keeper_was_idle,
+    ),
+    "a keeper of the time before is good enough": Planted(
+        Damage("if self.closed or (keeper is not self._keeper and not keeper.gone):", "if self.closed:"),
+        nor_if_it_was_opened_again_at_once,
+    ),
+    "a gate is opened for each mention": Planted(
+        Damage("while errand.leavers:\n            errand.leavers.pop()[0].release()", "for it, _ in errand.leavers: it.release()"),
+        a_bug_is_told_to_everybody_while_a_lease_is_being_given_back,
+    ),
+    "leases are told of a bug together": Planted(
+        Damage("for errand in held:\n                steps.callback(lambda it: calls.extend(_told_lost([it])), errand)",
+               "steps.callback(lambda: calls.extend(_told_lost(held)))"),
+        nobody_who_fails_then_keeps_others_from_being_told,
+    ),
+    "the deque is looked through while callers fill it": Planted(
+        Damage("in list(self.asked) if", "in self.asked if"),
+        nor_does_somebody_who_asks_meanwhile,
+    ),
+    "each who opens a client again makes a keeper": Planted(
+        Damage(AGREED, "= self._new()\n            self.closed"),
+        two_who_open_a_client_again_share_one_keeper,
+    ),
+    "it is looked late which keeper was closed": Planted(
+        Damage(AGREED, AGREED.replace("keeper", "self._keeper")),
+        one_who_comes_late_to_open_it_changes_nothing,
+    ),
+    "a keeper that was closed has failed": Planted(
+        Damage("if self.closing and not self.foreign:", "if False:"),
+        a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close,
+    ),
+    "a child believes that it closed the client": Planted(
+        Damage("if self.closing and not self.foreign:", "if self.closing:"),
+        a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close,
+    ),
+    "all who close wait for the keeper": Planted(
+        Damage("if not keeper.over:", "if True:"),
+        a_second_thread_that_closes_waits_for_nothing_once_it_is_over,
+    ),
+    "the keeper opens those gates that it was asked to": Planted(
+        Damage(
+            "keeper.closers.append(gate)\n            keeper.ask(keeper.close)",
+            "keeper.ask(lambda now: [keeper.closers.append(gate), keeper.close(now)])",
+        ),
+        nor_does_one_whose_request_is_not_read_any_more,
+    ),
+    "callbacks are blamed": Planted(
+        Damage("a finalizer (`__del__`) that does not", "a callback (`on_lost`) that does not"),
+        a_keeper_that_does_not_answer_blames_what_can_run_on_its_thread,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_noticed(fault: str) -> None:
+    damage, scenario = FAULTS[fault]
+    with made(damage) as bench, pytest.raises((AssertionError, RuntimeError)):
+        scenario(bench)
