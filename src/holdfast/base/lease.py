@@ -85,8 +85,8 @@ class Lease(ABC):
     """
 
     __slots__ = (
-        "__weakref__", "_above", "_acquired", "_clock", "_event", "_joined", "_lost", "_move", "_opened", "_owner",
-        "_released", "_root", "_settings", "_terms", "_users",
+        "__weakref__", "_above", "_acquired", "_clock", "_ended", "_event", "_joined", "_lost", "_move", "_opened",
+        "_owner", "_released", "_root", "_settings", "_terms", "_users",
     )  # fmt: skip
 
     def __init__(
@@ -107,6 +107,8 @@ class Lease(ABC):
         self._root: Lease | None = None
         # Whether it has ever shared another's claim.
         self._joined = False
+        # The last of those who share its claim has left, so nobody may join any more.
+        self._ended = False
         # All leases on a shared claim that are not given back. The same object for each of them.
         self._users: Living[Lease] | None = None
         # For names that move from one shard to another: what is held besides its own claim.
@@ -151,6 +153,10 @@ class Lease(ABC):
         Raises:
             Misuse: The caller may not use this lease: it belongs to another process or event loop.
         """
+
+    @abstractmethod
+    def _adopt(self, root: Self) -> None:
+        """Take over the claim of a lease, to share it."""
 
     @abstractmethod
     def _new_event(self) -> LostEvent: ...
@@ -458,17 +464,28 @@ class Lease(ABC):
         fences = list(self.fences.values())
         return LockLost(self.name, self._lost, fences[0] if len(fences) == 1 else None)
 
-    def _join(self, root: Self) -> None:
+    def _join(self, root: Self) -> bool:
         """Share the claim of a lease that the same thread or task holds.
 
         The last one to leave gives the claim back.
+
+        Returns:
+            False if it is too late. The claim was given back since the lease was looked up, by
+            another thread or a signal handler, or it is lost. Then this lease is of no use.
         """
         # The users first: a caller that is interrupted in here leaves again, and must not be the last to leave.
         if root._users is None:
             root._users = Living([root])
         self._users = root._users
-        self._users.add(self)
         self._root, self._joined, self._move = root, True, root._move
+        self._adopt(root)
+        # It joins before it looks. A lease that leaves says so before it looks who is left: see `_drop_share`.
+        # So one of the two sees the other, also if a signal handler is one of them.
+        self._users.add(self)
+        if self._going and not root._ended:
+            return True
+        self._unwind()
+        return False
 
     def _open(self, why: NoQuorum) -> events.Opened:
         """Note that no quorum answers and the body runs without the lock.
@@ -572,12 +589,21 @@ class Lease(ABC):
         Returns:
             Whether it was the last share.
         """
+        root = self._root or self
+        root._ended = last = not self._others()
+        if last:
+            # A lease that joins from here on sees the mark. One that has joined just before is seen here.
+            root._ended = last = not self._others()
         # Otherwise this would keep a lease alive that its owner drops.
         self._root = None
+        return last
+
+    def _others(self) -> bool:
+        """Take it out of those who share its claim, and return whether there are others."""
         if self._users is None:
-            return True
+            return False
         self._users.discard(self)
-        return not self._users
+        return len(self._users) > 0
 
     def _end_release(self) -> None:
         """Note that its release was sent.

@@ -29,7 +29,7 @@ _first = allocate_lock()
 
 class Lease(lease.Lease):
     __doc__ = lease.Lease.__doc__
-    __slots__ = ("_driver", "_errand")
+    __slots__ = ("_driver", "_errand", "_gate")
     _errand: Errand
 
     if TYPE_CHECKING:
@@ -40,6 +40,10 @@ class Lease(lease.Lease):
     def __init__(self, terms: LockTerms, driver: Driver, above: Lease | None = None) -> None:
         super().__init__(terms, driver.settings, driver.clock, above)
         self._driver = driver
+        # Only one thread at a time joins or leaves those who share the claim. A signal handler may come in between,
+        # and must not wait for the thread that it has interrupted. All that share the claim have the same lock, so no
+        # other lease waits for it, and a forked child never does: it may neither enter nor release this lease.
+        self._gate = threading.RLock()
 
     @property
     def _own(self) -> Want:
@@ -72,9 +76,17 @@ class Lease(lease.Lease):
         """Whether a caller has begun to give it back, or any part of it."""
         return any(part._errand.phase is LEAVING for part in self._parts)
 
-    def _join(self, outer: Lease) -> None:
-        super()._join(outer)
+    def _join(self, outer: Lease) -> bool:
+        self._gate = outer._gate
+        with self._gate:
+            return super()._join(outer)
+
+    def _adopt(self, outer: Lease) -> None:
         self._errand = outer._errand
+
+    def _drop_share(self) -> bool:
+        with self._gate:
+            return super()._drop_share()
 
     def _check_owner(self) -> bool:
         keeper = self._errand.keeper
