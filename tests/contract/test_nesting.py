@@ -18,7 +18,7 @@ from contract.faces import Face, Script, Threads
 
 from holdfast.base.lease import Lease, LeaseState
 from holdfast.base.reentrancy import Reentrancy
-from holdfast.errors import LockBusy, LockLost, Misuse, NotHeld, SelfDeadlock
+from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum, NotHeld, SelfDeadlock
 from holdfast.living import Living
 
 
@@ -425,3 +425,28 @@ async def test_one_thread_at_a_time_joins_or_leaves(face: Face, five: Cluster, n
         assert alone == [True, True]
 
     await face.user(client, user())
+
+
+@pytest.mark.parametrize("end", ["cancelled", "not confirmed"])
+async def test_a_lease_that_fails_to_extend_what_it_has_joined_alone_gives_it_back(
+    face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The outer lease ends while the inner one waits for its longer ttl, and nobody else is left to release the lock."""
+    client = await face.connected(five, ttl=5, max_ttl=30)
+    error = asyncio.CancelledError() if end == "cancelled" else NoQuorum(name, 1.0, {}, 3)
+
+    def user() -> Script[None]:
+        outer = yield client.lock(name, reentrant=True).acquire
+
+        def fails(*_: Any, **__: Any) -> Any:
+            outer.leave()
+            raise error
+
+        monkeypatch.setattr(type(outer), "extend", fails)
+        with pytest.raises(type(error)):
+            yield client.lock(name, reentrant=True, ttl=20).acquire
+        assert outer.state is LeaseState.RELEASED
+
+    await face.user(client, user())
+    await face.until(lambda: client.stats().held == 0)
+    assert not client.leases()

@@ -96,7 +96,8 @@ class Lock(lock.Lock[Lease]):
             try:
                 await lease.extend(demand.ttl)
             except BaseException:
-                lease._drop_share()
+                # The outer lease may have been released meanwhile, and this one be the last that shares the claim.
+                lease._unwind()
                 raise
 
     async def _move(self, lease: Lease, wait: float | None) -> None:
