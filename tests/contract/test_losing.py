@@ -6,14 +6,18 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
+from threading import get_ident
+from typing import Any, ClassVar
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Face
+from contract.faces import Face, Threads
 
 from holdfast import LeaseState
+from holdfast.core.claim import Claim, State
 from holdfast.errors import LockLost, NotHeld
 from holdfast.events import Acquired, Lost
 from holdfast.recipes.exclusive import keys_of
@@ -58,6 +62,44 @@ async def test_b46_a_holder_is_told_before_anybody_else_holds_it(face: Face, thr
     assert lost.at < acquired.at
     assert heard.index(lost) < heard.index(acquired)
     await face.release(second)
+
+
+class Ending(Claim):
+    """Another thread gives the lease back as soon as somebody has looked at the state of its claim."""
+
+    __slots__ = ()
+    looked: ClassVar[Callable[[], object]]
+
+    @property  # type: ignore[override]  # (a slot of the class)
+    def state(self) -> State:
+        state: State = Claim.state.__get__(self)  # type: ignore[attr-defined]  # (a slot)
+        type(self).looked()
+        return state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        Claim.state.__set__(self, state)  # type: ignore[attr-defined]  # (a slot)
+
+
+async def test_a_lease_that_is_released_while_it_is_looked_at_is_not_lost(face: Face, three: Cluster, name: str) -> None:
+    if not isinstance(face, Threads):
+        return  # nothing can come in between
+    client = await face.connected(three, ttl=20)
+    lease = await face.acquire(client.lock(name))
+    lease._claim.__class__ = Ending
+
+    me, left = get_ident(), [lease]
+
+    def looked() -> None:
+        if left and get_ident() == me:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(left.pop().release).result()
+
+    Ending.looked = looked
+    assert lease.state is not LeaseState.LOST
+    assert not left
+    with pytest.raises(NotHeld):
+        lease.check()
 
 
 async def test_s16_a_lease_is_lost_by_the_clock_and_not_when_somebody_notices(face: Face, three: Cluster, name: str) -> None:

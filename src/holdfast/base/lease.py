@@ -365,10 +365,16 @@ class Lease(ABC):
         if self._opened is not None:
             return OPEN
         leaving, claim = self._check_owner(), self._claim
-        if self._released or claim.state is State.OVER:
+        # Other threads may end or prolong the claim at any moment, so each value is read once. The clock comes first:
+        # a deadline that was read before it may have been moved since. The state comes last: while it is HELD, the
+        # deadline that was read is that of a held claim.
+        now = self._clock()
+        until = claim.until
+        state = claim.state
+        if self._released or state is State.OVER:
             return RELEASED
-        if self._lost or claim.state is not State.HELD or self._clock() >= claim.until:
-            self._lost = self._lost or claim.reason or ("max_hold" if claim.until >= claim.limit else "expired")
+        if self._lost or state is not State.HELD or now >= until:
+            self._lost = self._lost or claim.reason or ("max_hold" if until >= claim.limit else "expired")
             return LOST
         return RELEASED if leaving else HELD
 
