@@ -102,6 +102,23 @@ async def test_a_lease_that_is_released_while_it_is_looked_at_is_not_lost(face: 
         lease.check()
 
 
+async def test_a_lost_lease_s_event_is_set_although_who_asked_first_was_interrupted(
+    face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await face.connected(three)
+    lease = await face.acquire(client.lock(name, ttl=0.1, renew=False))
+    await face.until(lambda: lease.state is LeaseState.LOST and lease._lost)
+
+    def strikes(_: Any) -> LeaseState:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(lease), "state", property(strikes))
+        with pytest.raises(KeyboardInterrupt):
+            assert lease.lost
+    assert lease.lost.is_set()
+
+
 async def test_s16_a_lease_is_lost_by_the_clock_and_not_when_somebody_notices(face: Face, three: Cluster, name: str) -> None:
     client = await face.connected(three, ttl=0.4)
     lease = await face.acquire(client.lock(name))

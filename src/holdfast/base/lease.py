@@ -414,8 +414,9 @@ class Lease(ABC):
             self._check_owner()
         if self._event is None:
             self._event = self._new_event()
-            if self.state is LOST or self._lost:
-                self._event.set()
+        # Looked at each time: the caller that made the event may have been interrupted before it set it.
+        if not self._event.is_set() and (self.state is LOST or self._lost):
+            self._event.set()
         return self._event
 
     def check(self) -> None:
