@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from threading import get_ident
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -21,6 +22,7 @@ from holdfast.core.claim import Claim, State
 from holdfast.errors import LockLost, NotHeld
 from holdfast.events import Acquired, Lost
 from holdfast.recipes.exclusive import keys_of
+from holdfast.sync import lease as lease_of_threads
 
 TICK = 0.3  # seconds by which a busy machine may be late
 
@@ -88,10 +90,10 @@ async def test_a_lease_that_is_released_while_it_is_looked_at_is_not_lost(face: 
     lease = await face.acquire(client.lock(name))
     lease._claim.__class__ = Ending
 
-    me, left = get_ident(), [lease]
+    me, left = threading.get_ident(), [lease]
 
     def looked() -> None:
-        if left and get_ident() == me:
+        if left and threading.get_ident() == me:
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(left.pop().release).result()
 
@@ -117,6 +119,29 @@ async def test_a_lost_lease_s_event_is_set_although_who_asked_first_was_interrup
         with pytest.raises(KeyboardInterrupt):
             assert lease.lost
     assert lease.lost.is_set()
+
+
+async def test_an_event_that_is_asked_for_while_one_is_made(
+    face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a signal handler, or a finalizer, of this lease or another: both get the same event, and nobody waits."""
+    if not isinstance(face, Threads):
+        return  # nothing can come in between
+    client = await face.connected(three)
+    lease, other = await face.acquire(client.lock(name)), await face.acquire(client.lock(f"{name}other"))
+    asked, events = [lease, other], list[Any]()
+
+    def makes() -> Any:
+        if asked:
+            events.append(asked.pop().lost)
+        return threading.Event()
+
+    monkeypatch.setattr(lease_of_threads, "threading", SimpleNamespace(Event=makes))
+    events.append(lease.lost)
+    assert events[0] is events[2] is lease.lost
+    assert events[1] is other.lost is not lease.lost
+    for it in (lease, other):
+        await face.release(it)
 
 
 async def test_s16_a_lease_is_lost_by_the_clock_and_not_when_somebody_notices(face: Face, three: Cluster, name: str) -> None:

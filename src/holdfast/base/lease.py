@@ -85,7 +85,7 @@ class Lease(ABC):
     """
 
     __slots__ = (
-        "__weakref__", "_above", "_acquired", "_clock", "_ended", "_event", "_joined", "_lost", "_move", "_opened",
+        "__weakref__", "_above", "_acquired", "_clock", "_ended", "_events", "_joined", "_lost", "_move", "_opened",
         "_owner", "_released", "_root", "_settings", "_terms", "_users",
     )  # fmt: skip
 
@@ -95,7 +95,10 @@ class Lease(ABC):
         self._terms, self._settings = terms, settings
         # The driver's clock.
         self._clock = clock
-        self._event: Any = None
+        # The event of `lost`, once somebody has asked for it. If several threads ask at the same moment, each may
+        # append one, and the first counts. A lock instead could be held by a thread that a fork leaves behind, or that
+        # a signal handler interrupts which asks, too.
+        self._events: list[LostEvent] = []
         # Why it is lost, once that is known.
         self._lost = ""
         self._released = False
@@ -412,12 +415,13 @@ class Lease(ABC):
         """
         if self._opened is None:
             self._check_owner()
-        if self._event is None:
-            self._event = self._new_event()
+        if not self._events:
+            self._events.append(self._new_event())
+        event = self._events[0]
         # Looked at each time: the caller that made the event may have been interrupted before it set it.
-        if not self._event.is_set() and (self.state is LOST or self._lost):
-            self._event.set()
-        return self._event
+        if not event.is_set() and (self.state is LOST or self._lost):
+            event.set()
+        return event
 
     def check(self) -> None:
         """Raise LockLost if the lock may be gone. Call it before each step that needs the lock.
@@ -691,8 +695,8 @@ class Lease(ABC):
 
     def _mark_lost(self) -> None:
         self._lost = self._lost or self._claim.reason or "closed"
-        if self._event is not None:
-            self._event.set()
+        if self._events:
+            self._events[0].set()
 
     @property
     def _parts(self) -> tuple[Self, ...]:

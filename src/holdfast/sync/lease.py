@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-from _thread import allocate_lock
 from typing import TYPE_CHECKING
 
 from ..base import lease
@@ -22,9 +21,6 @@ from ..errors import HoldfastError, WrongProcess
 
 if TYPE_CHECKING:
     from ..drivers.threads import Cancel, Driver
-
-# Two threads that ask for a lease's event at the same moment get the same one.
-_first = allocate_lock()
 
 
 class Lease(lease.Lease):
@@ -100,11 +96,7 @@ class Lease(lease.Lease):
         return self._errand.phase is LEAVING if self._move is None else self._leaving
 
     def _new_event(self) -> LostEvent:
-        with _first:
-            if self._event is None:
-                self._event = threading.Event()
-            event: LostEvent = self._event
-            return event
+        return threading.Event()
 
     def extend(self, ttl: Seconds | None = None, *, max_hold: Seconds | None = None) -> float:
         length = self._extension(ttl)
