@@ -187,8 +187,8 @@ class Lease(ABC):
 
         Raises:
             LockLost: The lease was lost before or meanwhile.
-            NoQuorum: No majority confirmed within `node_timeout`. The lease is in DOUBT, and held
-                until its earlier deadline.
+            NoQuorum: No majority confirmed within `node_timeout`, counted from the first of several
+                calls that wait. The lease is in DOUBT, and held until its earlier deadline.
             NotHeld: The lease was released or left.
             ConfigError: `ttl` or `max_hold` is out of range.
             WrongProcess: The lease belongs to the process that this one was forked from.
