@@ -52,8 +52,8 @@ class Renewal:
         # When the renewal was sent that is not confirmed yet, and the latest extension.
         self._asked = inf
         self._extended = inf
-        # When the first of the extensions was sent whose callers wait. Confirmed is only the latest,
-        # because it may have raised a fence; but each new one must not prolong the wait of all.
+        # When the first extension was sent whose caller still waits. A grant has to confirm the
+        # latest one, which may have raised a fence. But new ones must not prolong the wait of all.
         self._waiting = inf
         # Until when that extension has to make the lease last.
         self._goal = 0.0
@@ -150,7 +150,7 @@ class Renewal:
         return True
 
     def gives_up(self, now: float, patience: float) -> float:
-        """Return when the first extension was sent whose caller waits no longer; inf: there is none.
+        """Return when the first extension was sent whose caller waits no longer; inf: none was.
 
         Callers of later ones wait no longer, either: no majority has answered for all that time.
         """
