@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Face
+from contract.faces import Face, Threads
 
 from holdfast import LeaseState
+from holdfast.core.claim import Claim, State
 from holdfast.errors import LockLost, NotHeld
 from holdfast.events import Acquired, Lost
 from holdfast.recipes.exclusive import keys_of
+from holdfast.sync import lease as lease_of_threads
 
 TICK = 0.3  # seconds by which a busy machine may be late
 
@@ -58,6 +64,84 @@ async def test_b46_a_holder_is_told_before_anybody_else_holds_it(face: Face, thr
     assert lost.at < acquired.at
     assert heard.index(lost) < heard.index(acquired)
     await face.release(second)
+
+
+class Ending(Claim):
+    """Another thread gives the lease back as soon as somebody has looked at the state of its claim."""
+
+    __slots__ = ()
+    looked: ClassVar[Callable[[], object]]
+
+    @property  # type: ignore[override]  # (a slot of the class)
+    def state(self) -> State:
+        state: State = Claim.state.__get__(self)  # type: ignore[attr-defined]  # (a slot)
+        type(self).looked()
+        return state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        Claim.state.__set__(self, state)  # type: ignore[attr-defined]  # (a slot)
+
+
+async def test_a_lease_that_is_released_while_it_is_looked_at_is_not_lost(face: Face, three: Cluster, name: str) -> None:
+    if not isinstance(face, Threads):
+        return  # nothing can come in between
+    client = await face.connected(three, ttl=20)
+    lease = await face.acquire(client.lock(name))
+    lease._claim.__class__ = Ending
+
+    me, left = threading.get_ident(), [lease]
+
+    def looked() -> None:
+        if left and threading.get_ident() == me:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(left.pop().release).result()
+
+    Ending.looked = looked
+    assert lease.state is not LeaseState.LOST
+    assert not left
+    with pytest.raises(NotHeld):
+        lease.check()
+
+
+async def test_a_lost_lease_s_event_is_set_although_who_asked_first_was_interrupted(
+    face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await face.connected(three)
+    lease = await face.acquire(client.lock(name, ttl=0.1, renew=False))
+    await face.until(lambda: lease.state is LeaseState.LOST and lease._lost)
+
+    def strikes(_: Any) -> LeaseState:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(lease), "state", property(strikes))
+        with pytest.raises(KeyboardInterrupt):
+            assert lease.lost
+    assert lease.lost.is_set()
+
+
+async def test_an_event_that_is_asked_for_while_one_is_made(
+    face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a signal handler, or a finalizer, of this lease or another: both get the same event, and nobody waits."""
+    if not isinstance(face, Threads):
+        return  # nothing can come in between
+    client = await face.connected(three)
+    lease, other = await face.acquire(client.lock(name)), await face.acquire(client.lock(f"{name}other"))
+    asked, events = [lease, other], list[Any]()
+
+    def makes() -> Any:
+        if asked:
+            events.append(asked.pop().lost)
+        return threading.Event()
+
+    monkeypatch.setattr(lease_of_threads, "threading", SimpleNamespace(Event=makes))
+    events.append(lease.lost)
+    assert events[0] is events[2] is lease.lost
+    assert events[1] is other.lost is not lease.lost
+    for it in (lease, other):
+        await face.release(it)
 
 
 async def test_s16_a_lease_is_lost_by_the_clock_and_not_when_somebody_notices(face: Face, three: Cluster, name: str) -> None:

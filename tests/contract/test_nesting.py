@@ -16,8 +16,10 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face, Script, Threads
 
-from holdfast.base.lease import LeaseState
-from holdfast.errors import LockBusy, LockLost, Misuse, NotHeld, SelfDeadlock
+from holdfast.base.lease import Lease, LeaseState
+from holdfast.base.reentrancy import Reentrancy
+from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum, NotHeld, SelfDeadlock
+from holdfast.living import Living
 
 
 async def test_whoever_waits_for_itself_is_told_at_once(face: Face, five: Cluster, name: str) -> None:
@@ -274,3 +276,177 @@ async def test_a_share_that_is_given_back_twice_since_its_caller_was_interrupted
         yield outer.release
 
     await face.user(client, user())
+
+
+# ------------------------------------------------ a lease that ends while it is entered again
+
+
+def follows(patch: pytest.MonkeyPatch, kind: type, method: str, then: Callable[[], Any]) -> None:
+    """Do something just after the next call of this method, as a signal handler or another thread may."""
+    real, left = getattr(kind, method), [then]
+
+    def called(*arguments: Any) -> Any:
+        result = real(*arguments)
+        if left:
+            left.pop()()
+        return result
+
+    patch.setattr(kind, method, called)
+
+
+def moments(lease: Any) -> dict[str, tuple[type, str]]:
+    return {"it was found": (Reentrancy, "found"), "it is joined": (type(lease), "_adopt"), "it was joined": (Living, "add")}
+
+
+@pytest.mark.parametrize("moment", ["it was found", "it is joined"])
+async def test_a_lease_that_ends_before_it_is_joined_is_not_entered(
+    face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Else the block would run without the lock."""
+    client = await face.connected(five)
+
+    def user() -> Script[None]:
+        outer = yield client.lock(name, reentrant=True).acquire
+        token = outer.token
+        # Left, and not released: so the nodes tell whether the lock is asked for once more.
+        follows(monkeypatch, *moments(outer)[moment], outer.leave)
+        with pytest.raises(LockBusy) as caught:
+            yield client.lock(name, reentrant=True, wait=0).acquire
+        assert (caught.value.holder, outer.state) == (token, LeaseState.RELEASED)
+
+    await face.user(client, user())
+
+
+async def test_a_lease_that_is_released_before_it_is_joined_is_acquired_anew(
+    face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isinstance(face, Threads):
+        return  # a release waits, so nothing but a thread can do this
+    client = await face.connected(five)
+
+    def releases() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(outer.release).result()
+
+    outer: Any = None
+
+    def user() -> Script[None]:
+        nonlocal outer
+        outer = yield client.lock(name, reentrant=True).acquire
+        token = outer.token
+        follows(monkeypatch, Reentrancy, "found", releases)
+        inner = yield client.lock(name, reentrant=True, wait=5).acquire
+        assert inner.held and inner.token != token
+        yield inner.release
+
+    await face.user(client, user())
+
+
+async def test_a_lease_that_ends_after_it_was_joined_is_shared(
+    face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await face.connected(five)
+
+    def user() -> Script[None]:
+        outer = yield client.lock(name, reentrant=True).acquire
+        # What shares it from the beginning is the outer lease; then comes the inner one.
+        yield (yield client.lock(name, reentrant=True).acquire).release
+        follows(monkeypatch, *moments(outer)["it was joined"], outer.leave)
+        inner = yield client.lock(name, reentrant=True).acquire
+        assert (outer.state, inner.state) == (LeaseState.RELEASED, LeaseState.HELD)
+        yield (yield client.lock(name, reentrant=True).acquire).release
+        assert inner.held, "it may still be entered, and left"
+        yield inner.release
+
+    await face.user(client, user())
+
+
+async def test_a_lease_that_is_joined_while_it_is_left_stays_held(
+    face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that leaves has seen nobody else, and looks once more after it has said that it leaves."""
+    client = await face.connected(five)
+    inner: list[Any] = []
+
+    def user() -> Script[None]:
+        outer = yield client.lock(name, reentrant=True).acquire
+
+        def joins() -> None:
+            inner.append(type(outer)(outer._terms, outer._driver))
+            assert inner[0]._join(outer)
+
+        follows(monkeypatch, Lease, "_others", joins)
+        yield outer.release
+        assert (outer.state, inner[0].state) == (LeaseState.RELEASED, LeaseState.HELD)
+        third = yield client.lock(name, reentrant=True).acquire
+        assert third.token == inner[0].token, "it may still be entered"
+        yield third.release
+        yield inner[0].release
+
+    await face.user(client, user())
+
+
+async def test_nobody_joins_between_the_decision_to_release_and_the_release(
+    face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await face.connected(five)
+    joined: list[bool] = []
+
+    def user() -> Script[None]:
+        outer = yield client.lock(name, reentrant=True).acquire
+        inner = type(outer)(outer._terms, outer._driver)
+        follows(monkeypatch, Lease, "_drop_share", lambda: joined.append(inner._join(outer)))
+        yield outer.release
+        assert joined == [False]
+        assert not outer.held and not inner.held
+
+    await face.user(client, user())
+
+
+async def test_one_thread_at_a_time_joins_or_leaves(face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a thread could enter again while another one is not sure yet whether it is the last, and wait for itself."""
+    if not isinstance(face, Threads):
+        return
+    client = await face.connected(five)
+
+    def user() -> Script[None]:
+        outer = yield client.lock(name, reentrant=True).acquire
+        alone: list[bool] = []
+
+        def looks() -> None:
+            with ThreadPoolExecutor(1) as pool:
+                alone.append(not pool.submit(outer._gate.acquire, False).result())
+
+        follows(monkeypatch, type(outer), "_adopt", looks)
+        inner = yield client.lock(name, reentrant=True).acquire
+        follows(monkeypatch, Lease, "_others", looks)
+        yield inner.release
+        yield outer.release
+        assert alone == [True, True]
+
+    await face.user(client, user())
+
+
+@pytest.mark.parametrize("end", ["cancelled", "not confirmed"])
+async def test_a_lease_that_fails_to_extend_what_it_has_joined_alone_gives_it_back(
+    face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The outer lease ends while the inner one waits for its longer ttl, and nobody else is left to release the lock."""
+    client = await face.connected(five, ttl=5, max_ttl=30)
+    error = asyncio.CancelledError() if end == "cancelled" else NoQuorum(name, 1.0, {}, 3)
+
+    def user() -> Script[None]:
+        outer = yield client.lock(name, reentrant=True).acquire
+
+        def fails(*_: Any, **__: Any) -> Any:
+            outer.leave()
+            raise error
+
+        monkeypatch.setattr(type(outer), "extend", fails)
+        with pytest.raises(type(error)):
+            yield client.lock(name, reentrant=True, ttl=20).acquire
+        assert outer.state is LeaseState.RELEASED
+
+    await face.user(client, user())
+    await face.until(lambda: client.stats().held == 0)
+    assert not client.leases()

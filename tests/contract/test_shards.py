@@ -109,6 +109,16 @@ async def rollout(face: Face, sets: dict[str, Cluster], name: str) -> Rollout:
 # ------------------------------------------------ several sets
 
 
+async def test_a_node_of_one_set_that_takes_all_the_time_takes_none_from_the_other(face: Face, own: dict[str, Cluster]) -> None:
+    await own["a"].freeze(0)
+    try:
+        status = await face.ready(face.spread(own), 1)
+    finally:
+        await own["a"].thaw(0)
+    assert [(it.shard, it.state) for it in status[1:]] == [("a", "up")] * 2 + [("b", "up")] * 3
+    assert status[0].state != "up"
+
+
 async def test_every_name_lives_on_one_set_and_each_set_has_its_own_majority(face: Face, sets: dict[str, Cluster], name: str) -> None:
     client = face.spread(sets)
     status = await face.ready(client)

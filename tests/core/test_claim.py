@@ -612,6 +612,33 @@ def test_a_try_and_a_holder_watch_nobody(patient: bool) -> None:
     talk.sends()
 
 
+class Looked(Claim):
+    """Another thread looks at the claim as soon as its state changes."""
+
+    __slots__ = ()
+
+    @property  # type: ignore[override]  # (a slot of the class)
+    def state(self) -> State:
+        state: State = Claim.state.__get__(self)  # type: ignore[attr-defined]  # (a slot)
+        return state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        Claim.state.__set__(self, state)  # type: ignore[attr-defined]  # (a slot)
+        seen.append((state, self.reason))
+
+
+seen: list[tuple[State, str]] = []
+
+
+def test_whoever_sees_that_it_is_lost_is_told_why(held: Held) -> None:
+    talk = held()
+    talk.claim.__class__ = Looked
+    seen.clear()
+    talk.close(at=2.0)
+    assert seen == [(State.LOST, "closed")]
+
+
 def test_a_change_is_a_reason_to_ask_and_to_watch_again() -> None:
     talk = watching()
     assert talk.changes(0, at=0.3)

@@ -214,6 +214,24 @@ def test_the_caller_of_an_extension_waits_as_long_as_nodes_may_take() -> None:
     assert not it.extending
 
 
+def test_a_later_extension_does_not_prolong_the_wait_of_the_first() -> None:
+    it = held()
+    it.due = inf
+    for now in (1.0, 1.4, 1.8):
+        it.extends(20.0, now)
+        assert it.wake(PATIENCE) == 2.0
+        assert it.gives_up(now, PATIENCE) == inf
+    assert it.confirms(1.4, 20.0) == (True, False), "only the latest is what has to be confirmed"
+    assert it.gives_up(2.0, PATIENCE) == 1.0
+    assert not it.extending
+    assert it.gives_up(1e9, PATIENCE) == inf
+    it.extends(20.0, 3.0)
+    assert it.wake(PATIENCE) == 4.0
+    assert it.confirms(3.0, 20.0) == (True, True)
+    it.extends(20.0, 5.0)
+    assert it.gives_up(5.999, PATIENCE) == inf
+
+
 def test_in_doubt_only_an_extension_has_a_time_of_its_own() -> None:
     it = sent(3.0)
     it.doubts(4.0, PATIENCE)

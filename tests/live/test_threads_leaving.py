@@ -302,21 +302,25 @@ def still(six: Nodes) -> Iterator[Place]:
 
 
 # Faults that let a lease which is being left be joined or believed, kept, or left to its ttl.
-FAULTS = {
-    "it may be joined": (leases.Lease, "_going", "not self._leaving and ", "", releases, True),
-    "it is waited for": (leases.Lease, "_going", "not self._leaving and ", "", leaves, False),
-    "it is believed": (leases.Lease, "_check_owner", "self._errand.phase is LEAVING if", "False if", releases, True),
-    "who is interrupted gives nothing back": (leases.Lease, "release", "self._unwind()", "pass", leaves, True),
-    "what was acquired is nobody's": (LockOfThreads, "_acquire", "lease._unwind()", "pass", acquires, False),
-    "what was entered is nobody's": (LockOfThreads, "__enter__", "lease._unwind()", "pass", enters, False),
+LEFT = (leases.Lease, "_going", "not self._leaving and ", "")
+# A lease that may be joined although it is left is not joined: its last user has marked it as ended.
+ENDED = (leases.lease.Lease, "_join", "self._going and not root._ended", "True")
+FAULTS: dict[str, tuple[list[tuple[type, str, str, str]], Use, bool]] = {
+    "it may be joined": ([LEFT, ENDED], releases, True),
+    "it is waited for": ([LEFT], leaves, False),
+    "it is believed": ([(leases.Lease, "_check_owner", "self._errand.phase is LEAVING if", "False if")], releases, True),
+    "who is interrupted gives nothing back": ([(leases.Lease, "release", "self._unwind()", "pass")], leaves, True),
+    "what was acquired is nobody's": ([(LockOfThreads, "_acquire", "lease._unwind()", "pass")], acquires, False),
+    "what was entered is nobody's": ([(LockOfThreads, "__enter__", "lease._unwind()", "pass")], enters, False),
 }
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_lease_that_is_left_badly_is_seen(still: Place, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    kind, method, text, other, use, reentrant = FAULTS[fault]
-    patches.method(monkeypatch, kind, method, text, other)
+    faults, use, reentrant = FAULTS[fault]
+    for kind, method, text, other in faults:
+        patches.method(monkeypatch, kind, method, text, other)
 
     def several() -> None:
         # A use does not take the same number of instructions each time, so that one run may miss the few that matter.

@@ -57,8 +57,7 @@ class Lease(lease.Lease):
     def _going(self) -> bool:
         return getattr(self, "_want", None) is not None and not self._driver.foreign and self._in_time
 
-    def _join(self, outer: Lease) -> None:
-        super()._join(outer)
+    def _adopt(self, outer: Lease) -> None:
         self._want = outer._want
 
     def _check_owner(self) -> bool:

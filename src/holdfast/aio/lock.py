@@ -69,8 +69,11 @@ class Lock(lock.Lock[Lease]):
         call = None if around is None else self._surrounded(around)
         try:
             outer = self._reentrancy.found(here, terms, demand)
+            if outer is not None and not lease._join(outer):
+                # It is not held any more, so the lock is acquired as usual.
+                lease, outer = self._kind(terms, driver), None
             if outer is not None:
-                await self._join(lease, outer, demand)
+                await self._lengthen(lease, outer, demand)
             else:
                 if stays:
                     self._reentrancy.enters(here, lease)
@@ -88,13 +91,13 @@ class Lock(lock.Lock[Lease]):
             call.end(*lease._acquisition())
         return lease
 
-    async def _join(self, lease: Lease, outer: Lease, demand: Demand) -> None:
-        lease._join(outer)
+    async def _lengthen(self, lease: Lease, outer: Lease, demand: Demand) -> None:
         if demand.ttl > outer._terms.demand.ttl:
             try:
                 await lease.extend(demand.ttl)
             except BaseException:
-                lease._drop_share()
+                # The outer lease may have been released meanwhile, and this one be the last that shares the claim.
+                lease._unwind()
                 raise
 
     async def _move(self, lease: Lease, wait: float | None) -> None:

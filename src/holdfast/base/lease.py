@@ -85,8 +85,8 @@ class Lease(ABC):
     """
 
     __slots__ = (
-        "__weakref__", "_above", "_acquired", "_clock", "_event", "_joined", "_lost", "_move", "_opened", "_owner",
-        "_released", "_root", "_settings", "_terms", "_users",
+        "__weakref__", "_above", "_acquired", "_clock", "_ended", "_events", "_joined", "_lost", "_move", "_opened",
+        "_owner", "_released", "_root", "_settings", "_terms", "_users",
     )  # fmt: skip
 
     def __init__(
@@ -95,7 +95,10 @@ class Lease(ABC):
         self._terms, self._settings = terms, settings
         # The driver's clock.
         self._clock = clock
-        self._event: Any = None
+        # The event of `lost`, once somebody has asked for it. If several threads ask at the same moment, each may
+        # append one, and the first counts. A lock instead could be held by a thread that a fork leaves behind, or that
+        # a signal handler interrupts which asks, too.
+        self._events: list[LostEvent] = []
         # Why it is lost, once that is known.
         self._lost = ""
         self._released = False
@@ -107,6 +110,8 @@ class Lease(ABC):
         self._root: Lease | None = None
         # Whether it has ever shared another's claim.
         self._joined = False
+        # The last of those who share its claim has left, so nobody may join any more.
+        self._ended = False
         # All leases on a shared claim that are not given back. The same object for each of them.
         self._users: Living[Lease] | None = None
         # For names that move from one shard to another: what is held besides its own claim.
@@ -153,6 +158,10 @@ class Lease(ABC):
         """
 
     @abstractmethod
+    def _adopt(self, root: Self) -> None:
+        """Take over the claim of a lease, to share it."""
+
+    @abstractmethod
     def _new_event(self) -> LostEvent: ...
 
     @abstractmethod
@@ -178,8 +187,8 @@ class Lease(ABC):
 
         Raises:
             LockLost: The lease was lost before or meanwhile.
-            NoQuorum: No majority confirmed within `node_timeout`. The lease is in DOUBT, and held
-                until its earlier deadline.
+            NoQuorum: No majority confirmed within `node_timeout`, counted from the first of several
+                calls that wait. The lease is in DOUBT, and held until its earlier deadline.
             NotHeld: The lease was released or left.
             ConfigError: `ttl` or `max_hold` is out of range.
             WrongProcess: The lease belongs to the process that this one was forked from.
@@ -359,10 +368,16 @@ class Lease(ABC):
         if self._opened is not None:
             return OPEN
         leaving, claim = self._check_owner(), self._claim
-        if self._released or claim.state is State.OVER:
+        # Other threads may end or prolong the claim at any moment, so each value is read once. The clock comes first:
+        # a deadline that was read before it may have been moved since. The state comes last: while it is HELD, the
+        # deadline that was read is that of a held claim.
+        now = self._clock()
+        until = claim.until
+        state = claim.state
+        if self._released or state is State.OVER:
             return RELEASED
-        if self._lost or claim.state is not State.HELD or self._clock() >= claim.until:
-            self._lost = self._lost or claim.reason or ("max_hold" if claim.until >= claim.limit else "expired")
+        if self._lost or state is not State.HELD or now >= until:
+            self._lost = self._lost or claim.reason or ("max_hold" if until >= claim.limit else "expired")
             return LOST
         return RELEASED if leaving else HELD
 
@@ -400,11 +415,13 @@ class Lease(ABC):
         """
         if self._opened is None:
             self._check_owner()
-        if self._event is None:
-            self._event = self._new_event()
-            if self.state is LOST or self._lost:
-                self._event.set()
-        return self._event
+        if not self._events:
+            self._events.append(self._new_event())
+        event = self._events[0]
+        # Looked at each time: the caller that made the event may have been interrupted before it set it.
+        if not event.is_set() and (self.state is LOST or self._lost):
+            event.set()
+        return event
 
     def check(self) -> None:
         """Raise LockLost if the lock may be gone. Call it before each step that needs the lock.
@@ -458,17 +475,28 @@ class Lease(ABC):
         fences = list(self.fences.values())
         return LockLost(self.name, self._lost, fences[0] if len(fences) == 1 else None)
 
-    def _join(self, root: Self) -> None:
+    def _join(self, root: Self) -> bool:
         """Share the claim of a lease that the same thread or task holds.
 
         The last one to leave gives the claim back.
+
+        Returns:
+            False if it is too late. The claim was given back since the lease was looked up, by
+            another thread or a signal handler, or it is lost. Then this lease is of no use.
         """
         # The users first: a caller that is interrupted in here leaves again, and must not be the last to leave.
         if root._users is None:
             root._users = Living([root])
         self._users = root._users
-        self._users.add(self)
         self._root, self._joined, self._move = root, True, root._move
+        self._adopt(root)
+        # It joins before it looks. A lease that leaves says so before it looks who is left: see `_drop_share`.
+        # So one of the two sees the other, also if a signal handler is one of them.
+        self._users.add(self)
+        if self._going and not root._ended:
+            return True
+        self._unwind()
+        return False
 
     def _open(self, why: NoQuorum) -> events.Opened:
         """Note that no quorum answers and the body runs without the lock.
@@ -572,12 +600,21 @@ class Lease(ABC):
         Returns:
             Whether it was the last share.
         """
+        root = self._root or self
+        root._ended = last = not self._others()
+        if last:
+            # A lease that joins from here on sees the mark. One that has joined just before is seen here.
+            root._ended = last = not self._others()
         # Otherwise this would keep a lease alive that its owner drops.
         self._root = None
+        return last
+
+    def _others(self) -> bool:
+        """Take it out of those who share its claim, and return whether there are others."""
         if self._users is None:
-            return True
+            return False
         self._users.discard(self)
-        return not self._users
+        return len(self._users) > 0
 
     def _end_release(self) -> None:
         """Note that its release was sent.
@@ -658,8 +695,8 @@ class Lease(ABC):
 
     def _mark_lost(self) -> None:
         self._lost = self._lost or self._claim.reason or "closed"
-        if self._event is not None:
-            self._event.set()
+        if self._events:
+            self._events[0].set()
 
     @property
     def _parts(self) -> tuple[Self, ...]:

@@ -49,6 +49,8 @@ class Part(Protocol):
 
     def _servers(self) -> frozenset[str]: ...
 
+    def _acquaintance(self, wait: float | None) -> float: ...
+
     def _meet(self, wait: float | None) -> Any: ...
 
     def _obtain(self, demand: Demand) -> Any: ...
@@ -122,8 +124,7 @@ def steps(lease: Part, sources: Sequence[Part], wait: float | None, **options: A
     """
     clock = lease._clock
     began = clock()
-    for part in (*sources, lease):
-        yield partial(part._meet, wait, **options)
+    yield from _meetings((*sources, lease), wait, options)
     # Two lists may name the same servers by different addresses. Held on both, the name would wait
     # for its own client for ever.
     sources = [it for it in sources if not same_servers(it._servers(), lease._servers(), it._settings, lease._settings)]
@@ -152,6 +153,24 @@ def steps(lease: Part, sources: Sequence[Part], wait: float | None, **options: A
             return
         # Lost before anybody had it: once more.
         lease._let_all_go()
+
+
+def _meetings(parts: Sequence[Part], wait: float | None, options: dict[str, Any]) -> Iterator[Callable[[], Any]]:
+    """Yield the calls that wait until each shard's nodes have said which servers they are.
+
+    While one shard is waited for, connections to another may break. What is left of them must not
+    be taken for its servers, so the shards are then met again while there is time. A caller that
+    was cancelled is told so when it acquires.
+    """
+    clock, cancel = parts[-1]._clock, options.get("cancel")
+    until = clock() + parts[-1]._acquaintance(wait)
+    while True:
+        for part in parts:
+            yield partial(part._meet, wait, **options)
+        if clock() >= until or (cancel is not None and cancel.is_set()):
+            return
+        if all(len(part._servers()) >= quorum.majority(len(part._settings.addresses)) for part in parts):
+            return
 
 
 def same_servers(theirs: frozenset[str], ours: frozenset[str], former: Settings, settings: Settings) -> bool:

@@ -769,9 +769,10 @@ class Claim(Ballot):
 
     def lose(self, now: float, reason: str) -> bool:
         """Lose it, for good. The caller is told at once; the release is a courtesy to waiters."""
-        self.state = LOST
+        # The reason first: another thread that sees the state reads it.
         over = reason in ("expired", "slow", "max_hold")
         self.reason = "dropped" if over and self.dropped else reason
+        self.state = LOST
         self.news = True
         self.wake = inf
         if not self.stays:

@@ -33,7 +33,8 @@ class Renewal:
     """
 
     __slots__ = (
-        "_asked", "_early", "_extended", "_goal", "_missing", "_quorum", "_ttl", "_turn", "doubt", "due", "wanted"
+        "_asked", "_early", "_extended", "_goal", "_missing", "_quorum", "_ttl", "_turn", "_waiting", "doubt", "due",
+        "wanted",
     )  # fmt: skip
 
     def __init__(self, ttl: float, quorum: int, wanted: bool, place: float = 0.0) -> None:
@@ -48,9 +49,12 @@ class Renewal:
         self.due = inf
         # Is a renewal overdue?
         self.doubt = False
-        # When the renewal was sent that is not confirmed yet, and the extension.
+        # When the renewal was sent that is not confirmed yet, and the latest extension.
         self._asked = inf
         self._extended = inf
+        # When the first extension was sent whose caller still waits. A grant has to confirm the
+        # latest one, which may have raised a fence. But new ones must not prolong the wait of all.
+        self._waiting = inf
         # Until when that extension has to make the lease last.
         self._goal = 0.0
         # How many grants are missing, at least, before either can be confirmed.
@@ -106,7 +110,7 @@ class Renewal:
 
     def wake(self, patience: float) -> float:
         """Return when a held claim has to look again: something is due, or takes too long."""
-        asked = self._extended if self.doubt else min(self._asked, self._extended)
+        asked = self._waiting if self.doubt else min(self._asked, self._waiting)
         return min(self.due, asked + patience)
 
     def _next_turn(self, now: float) -> float:
@@ -127,7 +131,10 @@ class Renewal:
             now: The time.
         """
         self._sent(now)
-        self._goal = max(until, self._goal) if self._extended < inf else max(until, 0.0)
+        if self._extended == inf:
+            self._goal = 0.0
+            self._waiting = now
+        self._goal = max(until, self._goal)
         self._extended = now
 
     def doubts(self, now: float, patience: float) -> bool:
@@ -143,11 +150,14 @@ class Renewal:
         return True
 
     def gives_up(self, now: float, patience: float) -> float:
-        """Return when the extension was sent whose caller waits no longer; inf: there is none."""
-        sent = self._extended
+        """Return when the first extension was sent whose caller waits no longer; inf: none was.
+
+        Callers of later ones wait no longer, either: no majority has answered for all that time.
+        """
+        sent = self._waiting
         if now < sent + patience:
             return inf
-        self._extended = inf
+        self._extended = self._waiting = inf
         return sent
 
     @property
@@ -193,5 +203,5 @@ class Renewal:
             self.doubt = False
         extended = self._extended <= sent and self._goal <= until
         if extended:
-            self._extended = inf
+            self._extended = self._waiting = inf
         return renewed, extended

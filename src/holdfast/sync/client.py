@@ -147,6 +147,10 @@ class Holdfast(_Client):
     def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         clock = self._driver.clock
         deadline = clock() + seconds(wait, "wait")
+        # All shards connect now, so that the time that a node of the first one takes counts for the others, too.
+        for driver in self._drivers[1:]:
+            if not driver.closed:
+                driver.steer(lambda crew, now: None)
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._drivers):
             nodes = driver.ready(max(0.0, deadline - clock()))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-from _thread import allocate_lock
 from typing import TYPE_CHECKING
 
 from ..base import lease
@@ -23,13 +22,10 @@ from ..errors import HoldfastError, WrongProcess
 if TYPE_CHECKING:
     from ..drivers.threads import Cancel, Driver
 
-# Two threads that ask for a lease's event at the same moment get the same one.
-_first = allocate_lock()
-
 
 class Lease(lease.Lease):
     __doc__ = lease.Lease.__doc__
-    __slots__ = ("_driver", "_errand")
+    __slots__ = ("_driver", "_errand", "_gate")
     _errand: Errand
 
     if TYPE_CHECKING:
@@ -40,6 +36,10 @@ class Lease(lease.Lease):
     def __init__(self, terms: LockTerms, driver: Driver, above: Lease | None = None) -> None:
         super().__init__(terms, driver.settings, driver.clock, above)
         self._driver = driver
+        # Only one thread at a time joins or leaves those who share the claim. A signal handler may come in between,
+        # and must not wait for the thread that it has interrupted. All that share the claim have the same lock, so no
+        # other lease waits for it, and a forked child never does: it may neither enter nor release this lease.
+        self._gate = threading.RLock()
 
     @property
     def _own(self) -> Want:
@@ -72,9 +72,17 @@ class Lease(lease.Lease):
         """Whether a caller has begun to give it back, or any part of it."""
         return any(part._errand.phase is LEAVING for part in self._parts)
 
-    def _join(self, outer: Lease) -> None:
-        super()._join(outer)
+    def _join(self, outer: Lease) -> bool:
+        self._gate = outer._gate
+        with self._gate:
+            return super()._join(outer)
+
+    def _adopt(self, outer: Lease) -> None:
         self._errand = outer._errand
+
+    def _drop_share(self) -> bool:
+        with self._gate:
+            return super()._drop_share()
 
     def _check_owner(self) -> bool:
         keeper = self._errand.keeper
@@ -88,11 +96,7 @@ class Lease(lease.Lease):
         return self._errand.phase is LEAVING if self._move is None else self._leaving
 
     def _new_event(self) -> LostEvent:
-        with _first:
-            if self._event is None:
-                self._event = threading.Event()
-            event: LostEvent = self._event
-            return event
+        return threading.Event()
 
     def extend(self, ttl: Seconds | None = None, *, max_hold: Seconds | None = None) -> float:
         length = self._extension(ttl)

@@ -70,8 +70,10 @@ class Lock(lock.Lock[Lease]):
         call = None if around is None else self._surrounded(around)
         try:
             outer = self._reentrancy.found(here, terms, demand)
+            if outer is not None and not lease._join(outer):
+                # It is not held any more, so the lock is acquired as usual.
+                lease, outer = self._kind(terms, self._driver), None
             if outer is not None:
-                lease._join(outer)
                 if demand.ttl > outer._terms.demand.ttl:
                     lease.extend(demand.ttl)
             else:
