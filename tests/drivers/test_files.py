@@ -151,7 +151,7 @@ def test_the_environment_names_an_authority(kind: Any, tmp_path: Path, monkeypat
     "variables, options, told",
     [
         ({"TTL": "40"}, {}, "HOLDFAST_TTL"),
-        ({"MAX_TTL": "5"}, {}, "HOLDFAST_MAX_TTL"),
+        ({"MAX_TTL": "0.01"}, {}, "HOLDFAST_MAX_TTL"),
         ({"TTL": "40", "MAX_TTL": "30"}, {}, "HOLDFAST_TTL and HOLDFAST_MAX_TTL"),
         ({"MAX_TTL": "5"}, {"ttl": 6}, "HOLDFAST_MAX_TTL"),
         ({"PREFIX": "{a}"}, {}, "HOLDFAST_PREFIX"),
