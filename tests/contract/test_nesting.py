@@ -370,6 +370,8 @@ async def test_a_lease_that_is_joined_while_it_is_left_stays_held(
 
     def user() -> Script[None]:
         outer = yield client.lock(name, reentrant=True).acquire
+        # It has been shared before.
+        yield (yield client.lock(name, reentrant=True).acquire).release
 
         def joins() -> None:
             inner.append(type(outer)(outer._terms, outer._driver))

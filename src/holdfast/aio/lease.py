@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Awaitable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..base import lease
@@ -26,6 +27,8 @@ class Lease(lease.Lease):
     __doc__ = lease.Lease.__doc__
     __slots__ = ("_body", "_cancelled", "_cancelling", "_driver", "_want")
     _want: Want
+    # One thread uses it, so nothing has to be kept out.
+    _gate = nullcontext()
 
     if TYPE_CHECKING:
 

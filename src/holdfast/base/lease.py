@@ -7,6 +7,7 @@ import enum
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
 from math import inf
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -122,6 +123,9 @@ class Lease(ABC):
         self._acquired = caller() if settings.debug else None
 
     # ------------------------------------------------ what the leases for threads and asyncio add
+
+    # A lease joins or leaves those who share a claim within the gate of the lease that made it.
+    _gate: AbstractContextManager[Any]
 
     @property
     @abstractmethod
@@ -484,17 +488,18 @@ class Lease(ABC):
             False if it is too late. The claim was given back since the lease was looked up, by
             another thread or a signal handler, or it is lost. Then this lease is of no use.
         """
-        # The users first: a caller that is interrupted in here leaves again, and must not be the last to leave.
-        if root._users is None:
-            root._users = Living([root])
-        self._users = root._users
-        self._root, self._joined, self._move = root, True, root._move
-        self._adopt(root)
-        # It joins before it looks. A lease that leaves says so before it looks who is left: see `_drop_share`.
-        # So one of the two sees the other, also if a signal handler is one of them.
-        self._users.add(self)
-        if self._going and not root._ended:
-            return True
+        with root._gate:
+            # The users first: a caller that is interrupted in here leaves again, and must not be the last.
+            if root._users is None:
+                root._users = Living([root])
+            self._users = root._users
+            self._root, self._joined, self._move = root, True, root._move
+            self._adopt(root)
+            # It joins before it looks. A lease that leaves says so before it looks who is left: see
+            # `_drop_share`. So one of the two sees the other, also if a signal handler is one of them.
+            self._users.add(self)
+            if self._going and not root._ended:
+                return True
         self._unwind()
         return False
 
@@ -601,20 +606,21 @@ class Lease(ABC):
             Whether it was the last share.
         """
         root = self._root or self
-        root._ended = last = not self._others()
-        if last:
-            # A lease that joins from here on sees the mark. One that has joined just before is seen here.
-            root._ended = last = not self._others()
+        with root._gate:
+            root._ended = last = self._users is None or not self._others()
+            if last:
+                # A lease that joins from here on sees the mark. One that has joined just before is seen here.
+                root._ended = last = self._users is None or not self._others()
         # Otherwise this would keep a lease alive that its owner drops.
         self._root = None
         return last
 
     def _others(self) -> bool:
         """Take it out of those who share its claim, and return whether there are others."""
-        if self._users is None:
-            return False
-        self._users.discard(self)
-        return len(self._users) > 0
+        users = self._users
+        assert users is not None
+        users.discard(self)
+        return len(users) > 0
 
     def _end_release(self) -> None:
         """Note that its release was sent.

@@ -5,6 +5,7 @@ Knows the threads driver's `extend` and `release`. Decides nothing.
 
 from __future__ import annotations
 
+import _thread
 import threading
 import warnings
 from typing import TYPE_CHECKING
@@ -37,9 +38,9 @@ class Lease(lease.Lease):
         super().__init__(terms, driver.settings, driver.clock, above)
         self._driver = driver
         # Only one thread at a time joins or leaves those who share the claim. A signal handler may come in between,
-        # and must not wait for the thread that it has interrupted. All that share the claim have the same lock, so no
-        # other lease waits for it, and a forked child never does: it may neither enter nor release this lease.
-        self._gate = threading.RLock()
+        # and must not wait for the thread that it has interrupted. All that share a claim use the lock of its root, so
+        # no other lease waits for it. A forked child never does: it may neither enter nor release this lease.
+        self._gate = _thread.RLock()
 
     @property
     def _own(self) -> Want:
@@ -72,17 +73,8 @@ class Lease(lease.Lease):
         """Whether a caller has begun to give it back, or any part of it."""
         return any(part._errand.phase is LEAVING for part in self._parts)
 
-    def _join(self, outer: Lease) -> bool:
-        self._gate = outer._gate
-        with self._gate:
-            return super()._join(outer)
-
     def _adopt(self, outer: Lease) -> None:
         self._errand = outer._errand
-
-    def _drop_share(self) -> bool:
-        with self._gate:
-            return super()._drop_share()
 
     def _check_owner(self) -> bool:
         keeper = self._errand.keeper
