@@ -2,8 +2,8 @@
 
 Its user has one lease. Shared by both faces.
 
-Knows leases, and the order in which their parts are taken. Must not know threads, tasks or nodes:
-the face carries out the steps that wait.
+Knows leases, and the order in which their parts are taken. Must not know nodes, or how threads and
+tasks wait: the face carries out the steps that wait.
 
 While a list of shards changes, some clients know the old list, some know the new one, and some know
 both. The latter take a name that moves on its old shard first and then on its new one. They hold it

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..clock import clock
-from ..errors import HoldfastError, message_of, readable
+from ..errors import HoldfastError, NoQuorum, message_of, readable
 from . import tree
 from .durations import told
 
 if TYPE_CHECKING:
+    from ..engine.status import NodeStatus
     from ..recipes.inspection import LockStatus
     from ..sync import Holdfast
     from .job import Job
@@ -45,6 +46,8 @@ class Scout:
             try:
                 if self._job.looks_at:
                     text += sentence(self._locks.inspect(self._job.looks_at), self._locks.settings.owner)
+            except NoQuorum:
+                text += f": {shortage(self._locks.nodes())}"
             except HoldfastError as error:
                 text += f": {message_of(error)}"
             if self._end.is_set():
@@ -74,6 +77,18 @@ def sentence(status: LockStatus, owner: str) -> str:
             text += f", which ends in {told(status.ttl_left)} unless it is renewed"
         if status.fence is not None:
             text += f", fence {status.fence}"
+    return text
+
+
+def shortage(nodes: Sequence[NodeStatus]) -> str:
+    """Say why no majority of the nodes can be used now, and when that may change."""
+    text = f"{sum(it.state == 'up' for it in nodes)} of {len(nodes)} nodes can be used"
+    lefts = [it.guard_left for it in nodes if it.guard_left is not None]
+    if lefts:
+        text += f", {len(lefts)} restarted a short while ago and can be used again in {told(max(lefts))}"
+    for it in nodes:
+        if it.state == "down" and it.cause is not None:
+            text += f", {it.node}: {message_of(it.cause)}"
     return text
 
 

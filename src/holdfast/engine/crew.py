@@ -1,7 +1,11 @@
 """The lanes of one client, and the claims that use them: routing, timers, reconnects, health.
 
-Knows lanes and claims. Must not know sockets, threads, tasks or clocks. `Crew.ready` states what
-drivers have to do.
+Knows lanes and claims. Must not know sockets, tasks or clocks, or how threads wait. `Crew.ready`
+states what drivers have to do.
+
+One thread makes all calls, but other threads look in while it works: by `status`, `stats`,
+`servers`, `readiness`, `met` and `keeping`. Such a method must read each value once, and judge only
+what it has read.
 """
 
 from collections import Counter

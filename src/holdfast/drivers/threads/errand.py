@@ -69,10 +69,10 @@ class Host(Protocol):
 class Phase(enum.Enum):
     """How far the caller's side of an errand has come.
 
-    An errand goes through the phases in this order, may leave one out, and never goes back. Only
-    callers write the
-    phase: the thread that acquires writes GIVEN before any other thread can have the lease, and
-    LEAVING is the last.
+    An errand goes through the phases in this order, may leave one out, and never goes back. Callers
+    write the phase: the thread that acquires writes GIVEN before any other thread can have the
+    lease, and LEAVING is the last. If a name moves between shards and one part is lost, that
+    shard's keeper writes LEAVING for the others.
     """
 
     # The caller waits for the lock.

@@ -157,7 +157,7 @@ class Keeper:
 
         A finalizer calls this, on any thread and perhaps in the middle of anything. So this takes
         no lock, wakes no thread and calls nothing of the user's. While a lease is held, the keeper
-        wakes by itself about once a second.
+        wakes by itself: for the next renewal at the latest.
         """
         self.asked.append(errand)
         if event is not None:
