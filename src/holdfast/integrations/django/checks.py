@@ -91,14 +91,8 @@ def _described() -> Holdfast:
     """The client for threads. For "local", one of the same settings that must not be used."""
     if not _is_local():
         return clients.locks
-    said: dict[str, Any] = {it: value for it, value in settings.HOLDFAST.items() if not _is_count(it, value)}
-    described = {it: ["redis://local"] if it.upper() == "NODES" else value for it, value in said.items()}
-    return Clients(described, where="settings.HOLDFAST").locks
-
-
-def _is_count(name: str, value: object) -> bool:
-    """Is this how many shards are started? (Elsewhere, this setting has addresses.)"""
-    return name.upper() == "SHARDS" and isinstance(value, int)
+    rest = {it: value for it, value in settings.HOLDFAST.items() if it.upper() not in ("NODES", "SHARDS")}
+    return Clients({**rest, "NODES": ["redis://local"]}, where="settings.HOLDFAST").locks
 
 
 def _callbacks(patterns: Iterable[Any]) -> Iterator[Any]:
