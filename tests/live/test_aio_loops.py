@@ -212,7 +212,7 @@ def test_a_lease_is_its_loops(nodes: Nodes, eye: Eye) -> None:
             with pytest.raises(WrongLoop):
                 await coroutine
         assert lease.fence > 0 and lease.name == name and lease.token  # facts are anybody's
-        assert "Lease" in repr(lease)
+        assert repr(lease) == f"<Lease {name!r} fence={lease.fence} of another process or event loop>"
 
     second.run_until_complete(elsewhere())
     with pytest.raises(WrongLoop):  # in no loop at all

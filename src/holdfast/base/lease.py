@@ -447,11 +447,14 @@ class Lease(ABC):
     def __repr__(self) -> str:
         if self._opened is not None:
             return f"<Lease {self.name!r} OPEN: not held>"
-        fences = ",".join(str(it) for it in self.fences.values())
-        state, left = self.state, self.remaining
-        if state in (LeaseState.LOST, LeaseState.RELEASED):
-            return f"<Lease {self.name!r} fence={fences} {state.name}: not held>"
-        return f"<Lease {self.name!r} fence={fences} {left:.1f} s left unless renewed or released>"
+        facts = f"{self.name!r} fence={','.join(str(it) for it in self.fences.values())}"
+        try:
+            state, left = self.state, self.remaining
+        except HoldfastError:
+            return f"<Lease {facts} of another process or event loop>"
+        if state in (LOST, RELEASED):
+            return f"<Lease {facts} {state.name}: not held>"
+        return f"<Lease {facts} {left:.1f} s left unless renewed or released>"
 
     def __reduce__(self) -> Any:
         raise TypeError(
