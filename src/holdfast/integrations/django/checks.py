@@ -91,7 +91,9 @@ def _described() -> Holdfast:
     """The client for threads. For "local", one of the same settings that must not be used."""
     if not _is_local():
         return clients.locks
-    rest = {it: value for it, value in settings.HOLDFAST.items() if it.upper() not in ("NODES", "SHARDS")}
+    # A number of shards says how many are started. Elsewhere, that setting has addresses.
+    left_out = ("NODES", "SHARDS") if isinstance(given().get("SHARDS"), int) else ("NODES",)
+    rest = {it: value for it, value in settings.HOLDFAST.items() if it.upper() not in left_out}
     return Clients({**rest, "NODES": ["redis://local"]}, where="settings.HOLDFAST").locks
 
 
