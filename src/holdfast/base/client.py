@@ -385,10 +385,10 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
 
     @abstractmethod
     def close(self, leave: bool = False) -> Awaitable[None] | None:
-        """Release everything and disconnect. With asyncio, this is for the running event loop, and
-        each other loop closes its own part.
+        """Release everything and disconnect.
 
-        Leases that are still held are lost, with the reason "closed": `on_lost` is called, and
+        With asyncio, this is for the running event loop: each loop closes its own part. Leases that
+        are still held are lost, with the reason "closed": `on_lost` is called, and
         asyncio blocks are cancelled. Callers that wait get Closed.
 
         Waits until a majority of the nodes has confirmed, and 20 ms for the others. They get the

@@ -47,7 +47,8 @@ def census(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
             fix = f"HOLDFAST_MAX_TTL={max(map(float, limits.groups())):g} for every client, and for this command"
         yield Check(nodes[at].node, "settings", UNSAFE, it, fix, "docs/operations.md")
     if told.answers and not differences:
-        yield Check("all", "settings", OK, "the client that last noted its max_ttl, failover and nodes here has the same as this one")
+        same = "the client that last noted its max_ttl, failover and nodes here has the same as this one"
+        yield Check("all", "settings", OK, same)
     strange = sorted({one.owner for it in nodes for one in it.stragglers or ()})
     if strange:
         who = ", ".join(strange[:_SHOWN]) + (f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else "")
