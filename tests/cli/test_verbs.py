@@ -119,6 +119,8 @@ def test_the_days_of_once_are_those_of_a_zone(holdfast: Command, tmp_path: Path)
         assert holdfast.run(*words[:1], "--zone", zone, *words[1:]).returncode == 0
     assert (tmp_path / "count").read_text() == "ran\n" * 2
     assert holdfast.run(*words[:1], "--zone", "Nowhere/Atall", *words[1:]).returncode == 78
+    refused = holdfast.run("once", "--per", "1h", "--zone", "UTC", "key", "true")
+    assert refused.returncode == 64 and "it goes with --per day, week or month" in refused.stderr
 
 
 def test_an_exit_status_is_one(holdfast: Command) -> None:

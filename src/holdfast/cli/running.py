@@ -49,6 +49,8 @@ def once(options: Namespace) -> int:
     """Run a command if nobody else has."""
     if options.per is None and options.keep is None:
         raise Usage("say --per (once in each period) or --keep (how long it counts as done)")
+    if options.zone is not None and not isinstance(options.per, str):
+        raise Usage("--zone says whose days, weeks or months count: it goes with --per day, week or month")
     keep = _kept(options)
     # A cron job of many hosts is well if one of them runs it. Who waits wants to know how it ended.
     conflict = BUSY if options.per is None or options.wait else 0
