@@ -7,8 +7,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from functools import wraps
 from io import StringIO
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -107,6 +109,52 @@ def test_a_second_lock_of_a_view_is_refused(site: Any) -> None:
 
     with pytest.raises(ConfigError, match=r"view has a lock already"):
         site.locked_view("a")(site.locked_view("b")(view))
+
+
+@pytest.fixture
+def pages(site: Any, other: Holdfast) -> Iterator[Any]:
+    """A browser for a view with the lock "page" that is reached in several ways. It notes whether the lock is held."""
+    from django.http import HttpResponse
+    from django.test import Client, override_settings
+    from django.urls import path
+    from django.utils.decorators import method_decorator
+    from django.views import View
+
+    browser = Client()
+    browser.ran = []
+
+    def body(*_: Any) -> Any:
+        browser.ran.append(other.is_locked("page"))
+        return HttpResponse()
+
+    page = site.locked_view("page")(body)
+    viewed = type("Page", (View,), {"get": body})
+    ways = {
+        "plain": page,
+        "wrapped": wraps(page)(lambda request: page(request)),
+        "decorated-class": method_decorator(site.locked_view("page"), name="dispatch")(viewed).as_view(),
+        "hidden": lambda request: page(request),
+        "other": site.locked_view("other")(lambda request: page(request)),
+    }
+    urls = ModuleType("urls")
+    vars(urls)["urlpatterns"] = [path(name, view) for name, view in ways.items()]
+    with override_settings(ROOT_URLCONF=urls, MIDDLEWARE=["holdfast.integrations.django.Middleware"], ALLOWED_HOSTS=["*"]):
+        yield browser
+
+
+@pytest.mark.parametrize("way", ["hidden", "other"])
+def test_a_view_whose_lock_nobody_took_does_not_run(pages: Any, way: str) -> None:
+    """The middleware takes the lock that it sees on what the URL leads to."""
+    with pytest.raises(ConfigError, match=r"nobody took the lock of the view .*body: .* Write @locked_view above"):
+        pages.get(f"/{way}")
+    assert pages.ran == []
+
+
+@pytest.mark.parametrize("way", ["plain", "wrapped", "decorated-class"])
+def test_a_view_whose_lock_the_middleware_sees_runs_with_it(pages: Any, other: Holdfast, way: str) -> None:
+    assert pages.get(f"/{way}").status_code == 200
+    assert pages.ran == [True]
+    assert not other.is_locked("page")
 
 
 def test_changed_settings_make_a_new_client(site: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.integrations import web
-from holdfast.integrations.web import Statuses, problem_of, rate_headers
+from holdfast.integrations.web import Statuses, rate_headers
 
 SECRETS = ("token-of-the-holder", "redis://10.0.0.7", "invoice:42")
 
@@ -38,8 +38,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_status_of_an_error(case: str) -> None:
     error, status, kind, after = CASES[case]
-    found = problem_of(error, Statuses(), "GET /x")
-    assert found is not None
+    found = Statuses().answer(error, "GET /x")
     headers, body = dict(found.headers), json.loads(found.body)
     assert (found.status, body["status"], body["type"]) == (status, status, f"about:holdfast/{kind}")
     assert headers["content-type"] == "application/problem+json"
@@ -50,14 +49,15 @@ def test_a_stale_fence_is_412() -> None:
     stale = errors.StaleFence.__new__(errors.StaleFence, "stale")
     stale.args = ("stale",)
     stale.name = "invoice:42"
-    found = problem_of(stale, Statuses(), "GET /x")
-    assert found is not None
+    found = Statuses().answer(stale, "GET /x")
     assert found.status == 412
 
 
 @pytest.mark.parametrize("error", [errors.NotHeld("x"), errors.ConfigError("x"), errors.Misuse("x"), errors.WrongLoop("x")])
 def test_a_mistake_in_the_program_is_no_answer(error: errors.HoldfastError) -> None:
-    assert problem_of(error, Statuses(), "GET /x") is None
+    with pytest.raises(errors.HoldfastError) as raised:
+        Statuses().answer(error, "GET /x")
+    assert raised.value is error
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -66,8 +66,7 @@ def test_no_response_shows_a_holder_an_address_or_a_name_and_the_log_has_all(
 ) -> None:
     error = CASES[case][0]
     with caplog.at_level(logging.DEBUG, "holdfast.web"):
-        found = problem_of(error, Statuses(), "GET /x")
-    assert found is not None
+        found = Statuses().answer(error, "GET /x")
     shown = found.body.decode() + str(found.headers)
     assert [it for it in SECRETS if it in shown] == []
     assert error.message in caplog.text
@@ -75,8 +74,7 @@ def test_no_response_shows_a_holder_an_address_or_a_name_and_the_log_has_all(
 
 
 def test_names_are_shown_where_that_is_wanted() -> None:
-    found = problem_of(busy(1.0), Statuses(names=True, busy=423), "GET /x")
-    assert found is not None
+    found = Statuses(names=True, busy=423).answer(busy(1.0), "GET /x")
     assert (found.status, json.loads(found.body)["lock"]) == (423, "invoice:42")
     with pytest.raises(errors.ConfigError, match="409 or 423, not 404"):
         Statuses(busy=404)
@@ -85,7 +83,7 @@ def test_names_are_shown_where_that_is_wanted() -> None:
 def test_load_is_no_warning_an_outage_is_one_and_a_loss_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "holdfast.web"):
         for case in ("busy", "limited", "no quorum", "lost"):
-            problem_of(CASES[case][0], Statuses(), "GET /x")
+            Statuses().answer(CASES[case][0], "GET /x")
     assert [it.levelname for it in caplog.records] == ["DEBUG", "DEBUG", "WARNING", "ERROR"]
 
 
@@ -100,6 +98,5 @@ def test_a_response_that_showed_the_message_would_be_found(monkeypatch: pytest.M
     """Planted: the title of a problem is the error's message."""
     sound = web.problem
     monkeypatch.setattr(web, "problem", lambda status, kind, title, *more, **lock: sound(status, kind, str(busy(1)), *more, **lock))
-    found = problem_of(busy(1.0), Statuses(), "GET /x")
-    assert found is not None
+    found = Statuses().answer(busy(1.0), "GET /x")
     assert any(it in found.body.decode() for it in SECRETS)

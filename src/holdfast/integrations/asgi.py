@@ -52,7 +52,7 @@ class Errors(Answering):
         try:
             await self.app(scope, receive, sending)
         except HoldfastError as error:
-            await answer(send, self._statuses.answer(error, where(scope), begun=begun))
+            await answer(send, self._answer(error, where(scope), begun))
 
 
 def lifespan(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from ..aio import Holdfast
 from ..checks import Seconds
 from ..errors import Closed, ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, message_of
 from .asgi import App, Message, Receive, Scope, Send, answer, where
-from .web import Problem, Statuses, not_kept, problem, problem_of
+from .web import LOGGER, Problem, Statuses, problem
 
 __all__ = ["Idempotency"]
 
@@ -76,7 +77,7 @@ class Idempotency:
         if scope["type"] != "http" or scope["method"] not in self._methods:
             await self.app(scope, receive, send)
             return
-        given = [value for name, value in scope["headers"] if name == self._header]
+        given = _values(scope, self._header)
         if not given and not self._required:
             await self.app(scope, receive, send)
             return
@@ -223,7 +224,8 @@ class _Response:
             await self.send(message)
 
     async def _let_go(self, why: str) -> None:
-        not_kept(self.where, why)
+        told = "%s: the response is not kept for its idempotency key: %s"
+        logging.getLogger(LOGGER).warning(told, self.where, why)
         await self.flush()
 
     async def flush(self) -> None:
@@ -243,26 +245,26 @@ def _refused(error: HoldfastError, response: _Response) -> Problem:
     if response.ran and not isinstance(error, LockLost):
         # The handler has run, and nobody knows whether its response is kept.
         error = LockLost(getattr(error, "name", ""), "expired", None, message_of(error))
-    found = problem_of(error, Statuses(), response.where)
-    assert found is not None
-    return found
+    return Statuses().answer(error, response.where)
 
 
-def _key(given: list[bytes]) -> str | None:
+def _values(scope: Scope, header: bytes) -> list[str]:
+    return [value.decode("latin-1") for name, value in scope["headers"] if name == header]
+
+
+def _key(given: list[str]) -> str | None:
     """The idempotency key: a text, or a string in quotes as the draft writes it."""
-    if len(given) != 1:
-        return None
-    text = given[0].decode("latin-1").strip()
+    text = given[0].strip() if len(given) == 1 else ""
     if len(text) >= 2 and text[0] == text[-1] == '"':
         text = text[1:-1]
-    return text if re.fullmatch(r"[!-~]{1,255}", text) else None
+    return text if re.fullmatch(f"[!-~]{{1,{LONGEST_KEY}}}", text) else None
 
 
 def _said(scope: Scope) -> bytes:
     """What a request says beside its body: the query, and of which type the body is."""
-    kinds = [value for name, value in scope["headers"] if name == b"content-type"]
-    return json.dumps([it.decode("latin-1") for it in (scope.get("query_string", b""), *kinds)]).encode()
+    query = scope.get("query_string", b"").decode("latin-1")
+    return json.dumps([query, *_values(scope, b"content-type")]).encode()
 
 
 def _authorization(scope: Scope) -> str:
-    return "\n".join(value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization")
+    return "\n".join(_values(scope, b"authorization"))

@@ -29,7 +29,7 @@ from ..errors import (
 )
 from ..fencing.http import status_of
 
-__all__ = ["Problem", "Statuses", "problem", "problem_of"]
+__all__ = ["Problem", "Statuses", "problem"]
 
 LOGGER = "holdfast.web"
 LONGEST_WAIT = 60.0  # seconds that a client is asked to wait for a lock
@@ -70,28 +70,48 @@ class Statuses:
         if self.busy not in (409, 423):
             raise ConfigError(f"busy is the status for a busy lock, 409 or 423, not {self.busy!r}")
 
-    def answer(self, error: HoldfastError, where: str, *, begun: bool = False) -> Problem:
-        """Choose the response for an error, or let the error go on.
+    def answer(self, error: HoldfastError, where: str) -> Problem:
+        """Choose the response for an error, and log what the response leaves out.
 
         Args:
             error: What ended the request.
             where: The request's method and path, for the log.
-            begun: Whether the response has begun, so that it can only be cut off (default: False).
 
         Returns:
             The response.
 
         Raises:
-            HoldfastError: The same error, if the response has begun, or if it is a mistake in the
-                program.
+            HoldfastError: The same error, if it is a mistake in the program, which no client can
+                mend.
         """
-        if begun:
-            told = "%s: the response had begun, and is cut off: %s"
-            logging.getLogger(LOGGER).error(told, where, message_of(error))
-            raise error
-        found = problem_of(error, self, where)
-        if found is None:
-            raise error
+        name = getattr(error, "name", None) if self.names else None
+        level = logging.WARNING
+        match error:
+            case LockBusy():
+                # Load is no trouble, and neither is the next one.
+                level = logging.DEBUG
+                left = min(LONGEST_WAIT, error.ttl_left or 1.0)
+                found = problem(self.busy, "busy", "Another request is at work on this.", _after(left), lock=name)
+            case RateLimited():
+                level = logging.DEBUG
+                limits = rate_headers(error.limit, error.period, 0, error.retry_after)
+                title, after = "Too many requests.", _after(error.retry_after)
+                found = problem(429, "rate-limited", title, after, *limits, lock=name)
+            case NoQuorum() | Closed():
+                title = "The lock service is not available. Nothing was done."
+                found = problem(503, "unavailable", title, _after(self.outage), lock=name)
+            case StaleFence() | BadFence():
+                title = "A later holder has written, or the fence is missing."
+                found = problem(status_of(error), "fence", title, lock=name)
+            case LockLost():
+                level = logging.ERROR
+                # No Retry-After: the work may be done in part, and nobody should repeat it unasked.
+                title = "The lock was lost during the request. It may be done in part."
+                found = problem(503, "lost", title, lock=name)
+            case _:
+                raise error
+        told = "%s: the request was answered with status %d: %s"
+        logging.getLogger(LOGGER).log(level, told, where, found.status, message_of(error))
         return found
 
 
@@ -114,6 +134,14 @@ class Answering:
         self.app = app
         self._statuses = Statuses(busy=busy, names=names, outage=outage)
 
+    def _answer(self, error: HoldfastError, where: str, begun: bool) -> Problem:
+        """Choose the response for an error, or let the error go on if the response has begun."""
+        if not begun:
+            return self._statuses.answer(error, where)
+        told = "%s: the response had begun, and is cut off: %s"
+        logging.getLogger(LOGGER).error(told, where, message_of(error))
+        raise error
+
 
 def problem(status: int, kind: str, title: str, *headers: tuple[str, str], lock: str | None = None) -> Problem:
     """Make a problem document.
@@ -132,52 +160,6 @@ def problem(status: int, kind: str, title: str, *headers: tuple[str, str], lock:
     if lock is not None:
         said["lock"] = lock
     return Problem(status, (("content-type", "application/problem+json"), *headers), json.dumps(said).encode())
-
-
-def problem_of(error: HoldfastError, statuses: Statuses, where: str) -> Problem | None:
-    """Choose the response for an error, and log what the response leaves out.
-
-    Args:
-        error: What ended the request.
-        statuses: The application's choices.
-        where: The request's method and path, for the log.
-
-    Returns:
-        The response. None if the error is a mistake in the program, which no client can mend.
-    """
-    name = getattr(error, "name", None) if statuses.names else None
-    match error:
-        case LockBusy():
-            left = min(LONGEST_WAIT, error.ttl_left or 1.0)
-            found = problem(statuses.busy, "busy", "Another request is at work on this.", _after(left), lock=name)
-        case RateLimited():
-            found = problem(429, "rate-limited", "Too many requests.", *limits_of(error), lock=name)
-        case NoQuorum() | Closed():
-            title = "The lock service is not available. Nothing was done."
-            found = problem(503, "unavailable", title, _after(statuses.outage), lock=name)
-        case StaleFence() | BadFence():
-            title = "A later holder has written, or the fence is missing."
-            found = problem(status_of(error), "fence", title, lock=name)
-        case LockLost():
-            # No Retry-After: the work may be done in part, and nobody should repeat it unasked.
-            title = "The lock was lost during the request. It may be done in part."
-            found = problem(503, "lost", title, lock=name)
-        case _:
-            return None
-    _note(error, where, found.status)
-    return found
-
-
-def limits_of(error: RateLimited) -> tuple[tuple[str, str], ...]:
-    """Write the headers of a request that was refused by a rate limit.
-
-    Args:
-        error: The refusal.
-
-    Returns:
-        `Retry-After`, and `RateLimit` and `RateLimit-Policy` of the IETF's draft.
-    """
-    return (_after(error.retry_after), *rate_headers(error.limit, error.period, 0, error.retry_after))
 
 
 def rate_headers(limit: int, period: float, remaining: int, reset: float) -> tuple[tuple[str, str], ...]:
@@ -209,21 +191,5 @@ def filled(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         raise ConfigError(f"{name!r} cannot be filled from the URL, which captures {captured}: {error!r}") from error
 
 
-def not_kept(where: str, why: str) -> None:
-    """Log that a response is not kept for later requests with the same key."""
-    logging.getLogger(LOGGER).warning("%s: the response is not kept for its idempotency key: %s", where, why)
-
-
 def _after(seconds: float) -> tuple[str, str]:
     return "retry-after", str(max(1, ceil(seconds)))
-
-
-def _note(error: HoldfastError, where: str, status: int) -> None:
-    level = logging.WARNING
-    if isinstance(error, LockBusy | RateLimited):
-        # Load is no trouble.
-        level = logging.DEBUG
-    elif isinstance(error, LockLost):
-        level = logging.ERROR
-    told = "%s: the request was answered with status %d: %s"
-    logging.getLogger(LOGGER).log(level, told, where, status, message_of(error))

@@ -34,7 +34,7 @@ class Errors(Answering):
                 begun = begun or bool(part)
                 yield part
         except HoldfastError as error:
-            found = self._statuses.answer(error, where, begun=begun)
+            found = self._answer(error, where, begun)
             headers = [*found.headers, ("content-length", str(len(found.body)))]
             start_response(f"{found.status} {HTTPStatus(found.status).phrase}", headers, sys.exc_info())
             yield found.body

@@ -26,14 +26,16 @@ from ...aio import Lease as AsyncLease
 from ...config import Clients
 from ...errors import ConfigError, HoldfastError, Misuse
 from ...fencing.sql import FenceTable
-from ..web import Problem, Statuses, filled, problem_of
+from ..web import Statuses, filled
 
 __all__ = ["MARK", "Middleware", "alocks", "clients", "given", "guard", "locked_atomic", "locked_view", "locks"]
 
 View = Callable[..., Any]
 
 MARK = "holdfast_lock"  # the attribute of a view that has a lock
-_LEASES = "_holdfast_leases"  # the attribute of a request that holds locks
+# The attribute of a request that has the mark of its view, and the lease of that lock.
+_TAKEN = "_holdfast_taken"
+_NOTHING = (None, None)
 
 
 def given() -> dict[str, Any]:
@@ -72,38 +74,45 @@ def locked_view(name: str | Callable[..., str], **options: Unpack[Options]) -> C
         A decorator, also for `SomeView.as_view()`.
 
     Raises:
-        ConfigError: The view has a lock already, or it runs without the middleware.
+        ConfigError: The view has a lock already. Running it raises ConfigError if nobody took its
+            lock: the middleware is missing, or the URL leads to another view that calls this one.
     """
+
+    mark = (name, options)
 
     def decorate(view: View) -> View:
         if hasattr(view, MARK):
             raise ConfigError(f"the view {view.__qualname__} has a lock already: a request holds one lock of a view")
 
         def marked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-            with _checked(request):
+            with _checked(request, view, mark):
                 return view(request, *args, **kwargs)
 
         async def amarked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-            with _checked(request):
+            with _checked(request, view, mark):
                 return await view(request, *args, **kwargs)
 
         made: View = wraps(view)(amarked if iscoroutinefunction(view) else marked)
-        setattr(made, MARK, (name, options))
+        setattr(made, MARK, mark)
         return made
 
     return decorate
 
 
 @contextlib.contextmanager
-def _checked(request: HttpRequest) -> Iterator[None]:
+def _checked(request: HttpRequest, view: View, mark: object) -> Iterator[None]:
     """Refuse to run a view that nobody took the lock for, or to commit what it did after a loss."""
-    leases = getattr(request, _LEASES, None)
-    if leases is None:
+    if not hasattr(request, _TAKEN):
         raise ConfigError(f"a locked view needs {Middleware.__module__}.Middleware in settings.MIDDLEWARE")
+    taken, lease = getattr(request, _TAKEN)
+    if taken is not mark:
+        raise ConfigError(
+            f"nobody took the lock of the view {view.__qualname__}: it was called by another view, or by a decorator "
+            "that hides it. Write @locked_view above all other decorators of the view that the URL leads to"
+        )
     yield
     # Inside the transaction, which an error rolls back.
-    for lease in leases:
-        _check(lease)
+    _check(lease)
 
 
 def _check(lease: Lease | AsyncLease) -> None:
@@ -139,7 +148,7 @@ class Middleware:
         """Handle a request."""
         if iscoroutinefunction(self):
             return self._acall(request)
-        setattr(request, _LEASES, [])
+        setattr(request, _TAKEN, _NOTHING)
         try:
             response = self.get_response(request)
         finally:
@@ -147,7 +156,7 @@ class Middleware:
         return failed or response
 
     async def _acall(self, request: HttpRequest) -> HttpResponse:
-        setattr(request, _LEASES, [])
+        setattr(request, _TAKEN, _NOTHING)
         try:
             response = await self.get_response(request)
         finally:
@@ -156,60 +165,58 @@ class Middleware:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Answer a request whose view has raised an error of holdfast."""
-        return self._answer(request, error) if isinstance(error, HoldfastError) else None
+        if isinstance(error, HoldfastError):
+            # A mistake in the program is not answered, and goes on.
+            with contextlib.suppress(HoldfastError):
+                return self._answer(request, error)
+        return None
 
     def _take(self, request: HttpRequest, view: View, args: Any, kwargs: Any) -> HttpResponse | None:
-        if (found := getattr(view, MARK, None)) is None:
+        if (mark := getattr(view, MARK, None)) is None:
             return None
         try:
-            lease: Lease = locks.lock(_named(found[0], request, args, kwargs), **found[1]).acquire()
+            lease = locks.lock(_named(mark[0], request, args, kwargs), **mark[1]).acquire()
         except HoldfastError as error:
-            return self._refused(request, error)
-        getattr(request, _LEASES).append(lease)
+            return self._answer(request, error)
+        setattr(request, _TAKEN, (mark, lease))
         return None
 
     async def _atake(self, request: HttpRequest, view: View, args: Any, kwargs: Any) -> HttpResponse | None:
-        if (found := getattr(view, MARK, None)) is None:
+        if (mark := getattr(view, MARK, None)) is None:
             return None
         if not iscoroutinefunction(view):
             # It runs in a thread, where a lease of the event loop cannot be used.
             return await sync_to_async(self._take)(request, view, args, kwargs)
         try:
-            lease: AsyncLease = await alocks.lock(_named(found[0], request, args, kwargs), **found[1]).acquire()
+            lease = await alocks.lock(_named(mark[0], request, args, kwargs), **mark[1]).acquire()
         except HoldfastError as error:
-            return self._refused(request, error)
-        getattr(request, _LEASES).append(lease)
+            return self._answer(request, error)
+        setattr(request, _TAKEN, (mark, lease))
         return None
 
     def _given_back(self, request: HttpRequest) -> HttpResponse | None:
         """Release what the request holds. The response, if a lock was lost before the commit."""
-        failed = None
-        for lease in getattr(request, _LEASES):
-            try:
-                lease.release()
-            except HoldfastError as error:
-                failed = self._answer(request, error)
-        return failed
+        _, lease = getattr(request, _TAKEN)
+        if lease is None:
+            return None
+        try:
+            lease.release()
+        except HoldfastError as error:
+            return self._answer(request, error)
+        return None
 
     async def _agiven_back(self, request: HttpRequest) -> HttpResponse | None:
-        failed = None
-        for lease in getattr(request, _LEASES):
-            try:
-                await (lease.release() if isinstance(lease, AsyncLease) else sync_to_async(lease.release)())
-            except HoldfastError as error:
-                failed = self._answer(request, error)
-        return failed
+        _, lease = getattr(request, _TAKEN)
+        if not isinstance(lease, AsyncLease):
+            return lease and await sync_to_async(self._given_back)(request)
+        try:
+            await lease.release()
+        except HoldfastError as error:
+            return self._answer(request, error)
+        return None
 
-    def _refused(self, request: HttpRequest, error: HoldfastError) -> HttpResponse:
-        response = self._answer(request, error)
-        if response is None:
-            raise error
-        return response
-
-    def _answer(self, request: HttpRequest, error: HoldfastError) -> HttpResponse | None:
-        found: Problem | None = problem_of(error, self._statuses, f"{request.method} {request.path}")
-        if found is None:
-            return None
+    def _answer(self, request: HttpRequest, error: HoldfastError) -> HttpResponse:
+        found = self._statuses.answer(error, f"{request.method} {request.path}")
         return HttpResponse(found.body, status=found.status, headers=dict(found.headers))
 
 
