@@ -239,13 +239,10 @@ class OnceThreadPoolExecutor(_Once, ThreadPoolExecutor):  # type: ignore[misc]  
     def _lead(self, stopped: threading.Event, over: threading.Event) -> None:
         election = self._election(on_lost=lambda lease: over.set())
         while not stopped.is_set():
-            with self._told():
-                term = election.campaign(stopped)
-                try:
-                    with self._leading():
-                        over.wait()
-                finally:
-                    term.resign()
+            with self._told(), contextlib.ExitStack() as term:
+                term.callback(election.campaign(stopped).resign)
+                term.enter_context(self._leading())
+                over.wait()
             over.clear()
             stopped.wait(PAUSE)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from celery.beat import PersistentScheduler, ScheduleEntry, Scheduler
@@ -18,11 +18,10 @@ from .. import Leadership, Once
 from ..errors import LockBusy, LockLost, NoQuorum
 from .celery import LOGGER, client_of
 
-__all__ = ["LeaderScheduler", "Leading", "due_times"]
+__all__ = ["LeaderScheduler", "Leading"]
 
 STANDBY = 1.0  # seconds between the tries of a beat that does not lead
 SHORTEST = 600.0  # seconds for which it is known that an entry was sent
-_RARE = timedelta(days=3000)  # a crontab that was not due for longer is never due
 
 
 class Leading(Scheduler):  # type: ignore[misc]  # (Celery has no types)
@@ -110,10 +109,9 @@ class Leading(Scheduler):  # type: ignore[misc]  # (Celery has no types)
         """What is done once for an entry and the time at which it is due."""
         locks, times, name = client_of(self.app), entry.schedule, f"beat:{self.app.main}:{entry.name}"
         if isinstance(times, crontab):
-            due, following = due_times(times)
-            # A beat that takes over may ask for this time until the next one.
-            keep = max(SHORTEST, 2 * (following - due).total_seconds())
-            return locks.once(f"{name}@{due.astimezone(UTC):%Y-%m-%dT%H:%MZ}", keep=keep, wait=0)
+            # A time that is due is marked by the next one: that is the same for a beat that comes late.
+            left, following = next_time(times)
+            return locks.once(f"{name}<{following:%Y-%m-%dT%H:%MZ}", keep=left + SHORTEST, wait=0)
         # The times of other kinds of schedules are not known. They run at most once in a minute.
         period = times.seconds if isinstance(times, schedule) else 60.0
         return locks.once(name, keep=max(SHORTEST, 2 * period), per=period, wait=0)
@@ -127,32 +125,9 @@ class LeaderScheduler(Leading, PersistentScheduler):  # type: ignore[misc]  # (C
     """
 
 
-def due_times(times: crontab) -> tuple[datetime, datetime]:
-    """Find the latest time at which a crontab was due, and the first one after now.
-
-    Args:
-        times: The crontab.
-
-    Returns:
-        Both times. The first one is not later than now.
-    """
+def next_time(times: crontab) -> tuple[float, datetime]:
+    """Return the seconds until a crontab is due next, and that time, in UTC."""
     now = times.maybe_make_aware(times.now())
-    length = timedelta(minutes=1)
-    while _after(times, now - length) > now and length < _RARE:
-        length *= 2
-    # The latest time is the only one after `early` that is not later than now.
-    early, late = now - length, now
-    while late - early > timedelta(seconds=30):
-        middle = early + (late - early) / 2
-        if _after(times, middle) > now:
-            late = middle
-        else:
-            early = middle
-    return _after(times, early), _after(times, now)
-
-
-def _after(times: crontab, moment: datetime) -> datetime:
-    """The first time of a crontab after a moment."""
-    start, step, _ = times.remaining_delta(moment)
-    first: datetime = start + step
-    return first
+    start, step, _ = times.remaining_delta(now)
+    found: datetime = (start + step).astimezone(UTC)
+    return (found - now).total_seconds(), found
