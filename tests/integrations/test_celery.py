@@ -181,6 +181,14 @@ def test_a_task_that_is_called_like_a_function_has_no_message(stage: Stage, app:
             proj.feed(7)
 
 
+def test_a_task_whose_decorator_is_hidden_does_not_run(stage: Stage, app: Any) -> None:
+    """It would run without its lock: a decorator without functools.wraps is between."""
+    worker(stage, "--pool", "solo")
+    error = app.send_task("proj.hidden", [0]).get(timeout=20, propagate=False)
+    assert "hidden is not what the task proj.hidden runs, whose message has the id" in str(error)
+    assert not stage.entries("begin")
+
+
 @pytest.mark.parametrize(
     "words, told",
     [

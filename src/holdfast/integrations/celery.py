@@ -91,6 +91,7 @@ def once(
 
     Args:
         key: What is done once: a template over the task's arguments. Default: the message's id.
+            A function that is called inside of another task needs a key.
         keep: Seconds for which a result is known, at least twice the broker's visibility timeout.
         countdown: Seconds until a copy comes back, less than half of the visibility timeout
             (default: 15).
@@ -117,8 +118,11 @@ def once(
         def run(*args: P.args, **kwargs: P.kwargs) -> Any:
             task = _task(function)
             if task is None and key is None:
-                # Called like a function: there is no message.
-                return function(*args, **kwargs)
+                # Called like a function, there is no message.
+                if (other := _running()) is None:
+                    return function(*args, **kwargs)
+                what = f"{function.__qualname__} is not what the task {other.name} runs, whose message has the id"
+                raise ConfigError(f"{what}: write once(key, ...), or functools.wraps in each decorator above @once")
             if task is not None:
                 _check(task.app, keep, countdown)
             # The id may have braces in it, which are no template.
@@ -230,10 +234,14 @@ def _abortable(function: Body, options: Any) -> tuple[Body, Any]:
 
 def _task(function: Body) -> Task | None:
     """The task whose message is being worked on, if the function is its body."""
+    task = _running()
+    return task if task is not None and unwrap(task.run) is unwrap(function) else None
+
+
+def _running() -> Task | None:
+    """The task whose message is being worked on."""
     task = current_task._get_current_object()
-    if task is None or task.request.called_directly or task.request.is_eager:
-        return None
-    return task if unwrap(task.run) is unwrap(function) else None
+    return None if task is None or task.request.called_directly or task.request.is_eager else task
 
 
 def _client(on: Holdfast | None, task: Task | None) -> Holdfast:

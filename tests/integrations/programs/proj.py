@@ -88,6 +88,20 @@ def too_short():
     return work("too_short", 0)
 
 
+def without_wraps(body):
+    def run(seconds):
+        return body(seconds)
+
+    return run
+
+
+@app.task(name="proj.hidden")
+@without_wraps
+@once(keep=600)
+def hidden(seconds):
+    return work("hidden", seconds)
+
+
 @app.task
 def tick():
     note("tick")
