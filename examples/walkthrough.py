@@ -582,8 +582,8 @@ VERSIONS = {
 }
 
 
-def walk(chosen: Sequence[str], replaced: dict[str, str], patience: float, trace: Path | None) -> bool:
-    """Play the chosen versions. Did everything happen as told?"""
+def walk(chosen: Sequence[str], scenes: Sequence[str], replaced: dict[str, str], patience: float, trace: Path | None) -> bool:
+    """Play the chosen versions, or some of their scenes. Did everything happen as told?"""
     began = time.monotonic()
     rows: list[Row] = []
     with ExitStack() as at_the_end:
@@ -599,7 +599,7 @@ def walk(chosen: Sequence[str], replaced: dict[str, str], patience: float, trace
             ahead = started(following) if following else None
             version = VERSIONS[name]
             say(f"\n{version.name}: {version.about}")
-            waiting = list(version.scenes)
+            waiting = [it for it in version.scenes if not scenes or it.title in scenes]
             while waiting:
                 stage.wait_until_it_serves()
                 as_told = True
@@ -693,6 +693,7 @@ def main() -> bool:
     parser = argparse.ArgumentParser(description=about, epilog=STATUS, formatter_class=form)
     names = ", ".join(VERSIONS)
     parser.add_argument("--only", nargs="+", choices=VERSIONS, default=list(VERSIONS), metavar="VERSION", help=names)
+    parser.add_argument("--scene", nargs="+", default=[], metavar="TITLE", help="only scenes with these titles")
     parser.add_argument(
         "--plant",
         type=replacement,
@@ -709,7 +710,7 @@ def main() -> bool:
         signal.signal(ending, signal.default_int_handler)
     try:
         replaced = dict([options.plant]) if options.plant else {}
-        return walk(options.only, replaced, options.patience, options.trace)
+        return walk(options.only, options.scene, replaced, options.patience, options.trace)
     except KeyboardInterrupt:
         print("\ninterrupted; everything that was started is gone", file=sys.stderr)
         sys.exit(130)

@@ -149,7 +149,8 @@ def test_everything_happens_as_told(tmp_path: Path) -> None:
     ],
 )
 def test_a_version_that_does_something_else_is_noticed(plant: str, broken: dict[str, str], tmp_path: Path) -> None:
-    status, told = walk(tmp_path, "--only", plant.partition("=")[0], "--plant", plant, "--patience", "5")
+    chosen = ["--only", plant.partition("=")[0], "--scene", *broken]
+    status, told = walk(tmp_path, *chosen, "--plant", plant, "--patience", "5")
     assert status == 1, told
     found = {scene: verdict for (_, scene), verdict in verdicts(told).items()}
     for scene, complaint in broken.items():
@@ -193,7 +194,7 @@ def test_a_broken_holdfast_is_noticed(plant: str, scene: str, complaint: str, tm
     (planted / "sitecustomize.py").write_text("\n".join(line.removeprefix(" " * 12) for line in lines))
     work = tmp_path / "work"
     work.mkdir()
-    status, told = walk(work, "--only", "holdfast", "--patience", "10", PYTHONPATH=str(planted))
+    status, told = walk(work, "--only", "holdfast", "--scene", scene, "--patience", "10", PYTHONPATH=str(planted))
     assert status == 1, told
     assert verdicts(told)["holdfast", scene] == "NO", told
     assert complaint in told_in(scene, told), told

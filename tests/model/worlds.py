@@ -62,13 +62,14 @@ SMALL |= {
     ),
 }
 
+LARGEST = "three nodes, renewals"
 # With three nodes and a fault: `./task model` explores them two at a time.
 LARGE = {
     "all of three nodes": World(Bounds(), 20_000, 100_000, CONTEST),
     "three nodes, a break": World(
         Bounds(breaks=1, room=1, busy=1), 100_000, 2_000_000, (*CONTEST, "late w", "late c", "late r", "breaks", "joins")
     ),
-    "three nodes, renewals": World(Bounds(passes=1, steps=(1,), room=1, busy=1), 300_000, 2_000_000, (*CONTEST, "is woken")),
+    LARGEST: World(Bounds(passes=1, steps=(1,), room=1, busy=1), 300_000, 2_000_000, (*CONTEST, "is woken")),
     "two nodes, extensions": World(
         Bounds(nodes=2, extends=1, passes=1, steps=(1,), room=1, busy=1), 50_000, 500_000, (*CONTEST, "is woken", "extends")
     ),

@@ -597,8 +597,8 @@ Seen = Callable[[Build], bool]
 
 
 def breaks_the_law(build: Build) -> bool:
-    # World 24 shows "a refusal is not understood", which is rare: it comes first, so that this takes a second and not ten.
-    for seed in (24, *range(240)):
+    # Worlds that show rare faults come first: otherwise, "a refusal is not understood" takes half a minute.
+    for seed in (25, 15, *range(240)):
         try:
             Story(build, seed, 3, long=seed % 2 == 0).run()
         except Broken:

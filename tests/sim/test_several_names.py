@@ -38,7 +38,7 @@ SHARED = ["shared x", "shared y"]
 SETS, SINGLES, READS = 64, 24, 24
 CALM = Weather(name="64 sets, calm", nodes=3, clients=8, calm=True)
 ROUGH = Weather(name="64 sets, rough", nodes=5, clients=8, ttls=(TTL,), seconds=8.0, faults=3.0, cuts=0.05, naps=0.02)
-WORLDS = 6  # in which a planted fault is looked for
+WORLDS = (3, 0, 1, 2, 4, 5)  # in which a planted fault is looked for; most end soon in the first one
 SERVED = 8.0  # seconds in which all are served where nothing goes wrong, if nobody has to wait for a lease to run out
 
 
@@ -219,11 +219,11 @@ def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) ->
     known = fault(monkeypatch)
     found = []
     # In most worlds locks that do not make way soon wait for one another for ever, before one is served out of turn.
-    for seed in range(WORLDS):
+    for seed in WORLDS:
         try:
             Crowd(seed, plan, **known).run()
         except Violation as violation:
             found.append(violation.law)
             if found[-1] == law:
                 return
-    pytest.fail(f"not found in {WORLDS} worlds; other laws that were broken: {found}", pytrace=False)
+    pytest.fail(f"not found in the worlds {WORLDS}; other laws that were broken: {found}", pytrace=False)
