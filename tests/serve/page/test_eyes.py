@@ -255,19 +255,16 @@ SCROLLING = """() => { window.scrolling = setInterval(() => {
 }, 30); }"""
 
 
-def test_the_lines_stand_still_while_somebody_scrolls(browser: Any, nodes: Nodes, serving: Gateway) -> None:
+def test_the_lines_stand_still_while_somebody_scrolls(browser: Any) -> None:
     """Nothing jumps then, and no frame has to sort 10,000 lines. What the page says above the table goes on."""
-    with client(nodes, "one") as locks:
+    with Nodes(1) as own, gateway(own) as serving, client(own, "one") as locks:
         leases = [locks.lock(f"still:{it:02}").acquire() for it in range(60)]
         page = opened(browser, serving.url)
-        page.fill("#filter", "still:")
         expect(page.locator("#grid")).to_have_attribute("aria-rowcount", "61")
         expect(line(page, "still:00")).to_have_count(1)
         page.evaluate(SCROLLING)
-        held = page.locator(".totals b").first
-        before = int(held.inner_text())
         with locks.lock("still:"):
-            expect(held).to_have_text(str(before + 1))
+            expect(page.locator(".totals b").first).to_have_text("61")
             # The page has heard of the lock, and has been drawn since.
             expect(page.locator("#grid")).to_have_attribute("aria-rowcount", "61")
             page.evaluate("clearInterval(window.scrolling)")

@@ -255,7 +255,8 @@ class Driver:
         keeper, gate = self.keeper, allocate_lock()
         if watch.token not in keeper.crew.watches:
             raise HoldfastError(
-                "this process was forked, or holdfast failed, while something was watched: begin again"
+                "this process was forked, the client was closed, or holdfast failed, while something was watched: "
+                "begin again"
             ) from keeper.failure
         gate.acquire()
         keeper.ask(partial(keeper.watch, gate, watch))
