@@ -20,7 +20,7 @@ def worker(stage: Stage, *options: str, **environment: str) -> int:
     return process.pid
 
 
-def other(stage: Stage) -> Holdfast:
-    """A client that shares the names of the programs, and is patient on a busy machine."""
+def other(stage: Stage, prefix: str = "") -> Holdfast:
+    """A client that shares the names of the programs, or has a prefix of its own, and is patient on a busy machine."""
     nodes = stage.environment["HOLDFAST_NODES"].split(",")
-    return Holdfast(*nodes, prefix=stage.environment["HOLDFAST_PREFIX"], ttl=2, max_ttl=4, node_timeout=1)
+    return Holdfast(*nodes, prefix=prefix or stage.environment["HOLDFAST_PREFIX"], ttl=2, max_ttl=4, node_timeout=1)

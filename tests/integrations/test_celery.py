@@ -6,8 +6,10 @@ import gc
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -115,12 +117,23 @@ def test_the_lock_of_a_task_that_ran_for_too_long_is_free(stage: Stage, app: Any
     assert len(stage.entries("begin", "limited")) == 2
 
 
-def test_without_a_majority_a_task_is_retried(stage: Stage, app: Any) -> None:
-    worker(stage, "--pool", "solo", HOLDFAST_NODES="redis://127.0.0.1:1", HOLDFAST_FRESH="")
-    error = app.send_task("proj.feed", [1]).get(timeout=60, propagate=False)
-    assert "could not acquire 'feed:1'" in str(error)
-    assert stage.logs().count("Retry in 2") == 1, "as often as `max_retries` says, after `outage` seconds"
+@pytest.mark.parametrize("task, told", [("feed", "could not acquire 'feed:1'"), ("daily", "could not acquire 'celery:")])
+def test_without_a_majority_a_task_is_retried(stage: Stage, app: Any, task: str, told: str) -> None:
+    worker(stage, "--pool", "solo", HOLDFAST_NODES="redis://127.0.0.1:1", HOLDFAST_FRESH="", VISIBLE_AFTER="3600")
+    error = app.send_task(f"proj.{task}", [1]).get(timeout=60, propagate=False)
+    assert told in str(error)
+    times = [it for it in (2, 4, 8) if f"Retry in {it}" in stage.logs()]
+    assert times == {"feed": [2], "daily": [2, 4]}[task], "as often as `max_retries` says, and twice as long each time"
     assert not stage.entries("enter")
+    assert not stage.entries("begin")
+
+
+def test_an_outage_inside_of_a_task_is_its_own(stage: Stage, app: Any) -> None:
+    """What it has done would be done again."""
+    worker(stage, "--pool", "solo", VISIBLE_AFTER="3600")
+    error = app.send_task("proj.charging", []).get(timeout=60, propagate=False)
+    assert "could not acquire 'elsewhere'" in str(error)
+    assert len(stage.entries("charged")) == 1
 
 
 def test_a_worker_that_is_stopped_ends_its_task_and_leaves_no_lock_behind(stage: Stage, app: Any) -> None:
@@ -166,6 +179,57 @@ def test_a_countdown_that_the_broker_would_overtake_is_refused(app: Any) -> None
         celery._check(app, 10, 2.5)
     app.conf.broker_url = "amqp://broker"
     celery._check(app, 1, 1000)
+    for several in (["amqp://broker", "redis://broker"], "amqp://broker;redis://broker"):
+        app.conf.broker_url = several
+        with pytest.raises(ConfigError, match=r"keep=1 is too short"):
+            celery._check(app, 1, 2)
+    app.conf.broker_url, app.conf.broker_transport_options = "sqs://", {}
+    with pytest.raises(ConfigError, match=r"after 1800 s"):
+        celery._check(app, 3600, 900)
+
+
+def test_settings_may_have_a_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Celery's guide for Django."""
+    from celery import Celery
+
+    from holdfast.integrations.celery import client_of, setup
+
+    monkeypatch.delenv("HOLDFAST_NODES", raising=False)
+    settings = ModuleType("settings_of_a_project")
+    vars(settings).update(CELERY_HOLDFAST_NODES=["redis://a", "redis://b"], CELERY_HOLDFAST_PREFIX="shop:", HOLDFAST_WEB={})
+    monkeypatch.setitem(sys.modules, settings.__name__, settings)
+    app = Celery("named", set_as_current=False)
+    app.config_from_object(settings.__name__, namespace="CELERY")
+    setup(app)
+    assert client_of(app).settings.prefix == "shop:"
+    assert client_of(app).urls == ("redis://a:6379", "redis://b:6379")
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_task_has_the_client_of_its_own_application(stage: Stage, eagerly: bool) -> None:
+    """Also in another thread than the main one, which has no current application."""
+    from celery import Celery
+
+    from holdfast import current
+    from holdfast.integrations.celery import setup, single
+
+    with other(stage) as shop, other(stage, prefix="mail:") as mail:
+        apps = [Celery(name, set_as_current=True) for name in ("shop", "mail")]
+        for app, locks in zip(apps, (shop, mail), strict=True):
+            setup(app, locks)
+
+        @apps[0].task
+        @single("feed:{number}")
+        def task(number: int) -> str:
+            return current().name
+
+        call = (lambda: task.apply([1]).get()) if eagerly else (lambda: task(1))
+        found = [call()]
+        thread = threading.Thread(target=lambda: found.append(call()))
+        thread.start()
+        thread.join()
+        assert found == ["feed:1", "feed:1"]
+        assert [it.acquired for it in (shop.stats(), mail.stats())] == [2, 0]
 
 
 def test_a_task_that_is_called_like_a_function_has_no_message(stage: Stage, app: Any) -> None:

@@ -1,16 +1,23 @@
-"""What a beat marks: the times of crontabs, without a beat."""
+"""What a beat marks, and what it sends: in this process, without a broker."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from celery import Celery
+from celery.beat import Scheduler
 from celery.schedules import crontab
 
-from holdfast.integrations.celery_beat import next_time
+from holdfast import Holdfast
+from holdfast.embedded import Nodes
+from holdfast.integrations.celery import setup
+from holdfast.integrations.celery_beat import Leading, next_time
 
 
 def asked(now: datetime, zone: str = "UTC", **fields: Any) -> tuple[float, datetime]:
@@ -53,3 +60,97 @@ def test_a_late_beat_means_the_same_time(hours: int) -> None:
         assert now + timedelta(seconds=left) == following
     assert len(found) == 1
     assert found == {began.astimezone(UTC) + timedelta(hours=hours)}
+
+
+class Beat:
+    """A beat in this process, with one entry, that notes what it sends."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.sent: list[str] = []
+        self.locks = Holdfast(*nodes.urls, ttl=4, node_timeout=0.2)
+        app = Celery("proj", broker="memory://", set_as_current=False)
+        app.conf.beat_schedule = {"nightly": {"task": "t", "schedule": 60.0}}
+        setup(app, self.locks)
+        sending = type("Sending", (Leading, Scheduler), {"send_task": lambda _, task, *__, **___: self.sent.append(task) or Sent()})
+        self.scheduler = sending(app=app)
+
+    def lead(self, patience: float = 20.0) -> None:
+        until = time.monotonic() + patience
+        while not self.scheduler._leads():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+    def due(self) -> None:
+        """As if a minute had passed since its last run."""
+        for entry in self.scheduler.schedule.values():
+            entry.last_run_at = entry.default_now() - timedelta(seconds=61)
+        self.scheduler._heap = None
+
+    def tick(self, patience: float = 20.0) -> None:
+        """Tick until the task is sent."""
+        until = time.monotonic() + patience
+        while not self.sent:
+            assert time.monotonic() < until
+            self.scheduler.tick()
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        self.scheduler.close()
+        self.locks.close()
+
+
+class Sent:
+    id = "the message's id"
+
+
+@pytest.fixture
+def three() -> Iterator[Nodes]:
+    with Nodes(3) as three:
+        yield three
+
+
+@pytest.fixture
+def beat(three: Nodes) -> Iterator[Beat]:
+    beat = Beat(three)
+    beat.lead()
+    yield beat
+    beat.close()
+
+
+def test_a_task_stays_due_while_no_majority_answers(three: Nodes, beat: Beat, caplog: pytest.LogCaptureFixture) -> None:
+    beat.due()
+    three.freeze(0)
+    three.freeze(1)
+    beat.scheduler.tick()
+    assert "nightly stays due: " in caplog.text
+    assert beat.sent == []
+    three.thaw(0)
+    three.thaw(1)
+    beat.tick()
+    assert beat.sent == ["t"]
+
+
+def test_a_task_stays_due_if_another_beat_died_while_it_sent_it(beat: Beat, caplog: pytest.LogCaptureFixture) -> None:
+    (entry,) = beat.scheduler.schedule.values()
+    sending, dies = threading.Event(), threading.Event()
+
+    def send() -> None:
+        sending.set()
+        dies.wait(20)
+        raise ConnectionError
+
+    def other() -> None:
+        with pytest.raises(ConnectionError):
+            beat.scheduler._mark(entry).run(send)
+
+    dying = threading.Thread(target=other)
+    dying.start()
+    assert sending.wait(20)
+    beat.due()
+    beat.scheduler.tick()
+    assert "nightly stays due: " in caplog.text
+    assert beat.sent == []
+    dies.set()
+    dying.join()
+    beat.tick()
+    assert beat.sent == ["t"]

@@ -20,18 +20,24 @@ Body = Callable[..., Any]
 
 
 class Busy(Exception):
-    """The lock of the function itself was busy, and not one that its body takes.
+    """The lock of the function itself was not acquired, and not one that its body takes.
 
     Attributes:
         busy: The error of the lock.
     """
 
-    def __init__(self, busy: LockBusy) -> None:
+    def __init__(self, busy: Any) -> None:
         super().__init__(str(busy))
         self.busy = busy
 
 
-def attempt(function: Body, decorator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def attempt(
+    function: Body,
+    decorator: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *refusals: type[Exception],
+) -> Any:
     """Call a function under a decorator of a client.
 
     Args:
@@ -39,14 +45,17 @@ def attempt(function: Body, decorator: Any, args: tuple[Any, ...], kwargs: dict[
         decorator: What `locked` or `once` returned.
         args: The function's arguments.
         kwargs: The function's named arguments.
+        refusals: Other errors of the decorator's own lock that become Busy.
 
     Returns:
         What the function returned.
 
     Raises:
-        Busy: The decorator's own lock is busy.
+        Busy: The decorator's own lock is busy, or one of `refusals` was raised before the function
+            was called.
     """
     entered = False
+    known: tuple[type[Exception], ...] = (LockBusy, *refusals)
 
     @wraps(function)
     def body(*args: Any, **kwargs: Any) -> Any:
@@ -56,7 +65,7 @@ def attempt(function: Body, decorator: Any, args: tuple[Any, ...], kwargs: dict[
 
     try:
         return decorator(body)(*args, **kwargs)
-    except LockBusy as error:
+    except known as error:
         if entered:
             raise
         raise Busy(error) from error

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from functools import wraps
 from inspect import unwrap
+from math import inf
 from typing import Any, NoReturn, ParamSpec, TypeVar, Unpack
 
 from celery import Celery, Task, current_app, current_task, signals
@@ -30,9 +31,10 @@ R = TypeVar("R")
 
 LOGGER = "holdfast.celery"
 COUNTDOWN = 15.0  # seconds until the copy of a message comes back
-# Where a message that is not acknowledged in time is delivered again, even while its task runs.
-_REPEATING = ("redis", "rediss", "sentinel", "sqs")
-_REPEATS_AFTER = 3600.0  # seconds, unless the broker's options say otherwise
+LONGEST = 600.0  # seconds until a task without a majority is tried again
+# Brokers that deliver a message again if it is not acknowledged in time, even while its task runs;
+# and the seconds after which they do, unless the broker's options say otherwise.
+_REPEATING = {"redis": 3600.0, "rediss": 3600.0, "sentinel": 3600.0, "sqs": 1800.0}
 
 # How to get the client of each application.
 _clients: dict[Celery, Callable[[], Holdfast]] = {}
@@ -42,13 +44,14 @@ def setup(app: Celery, locks: Holdfast | None = None) -> None:
     """Connect an application with a client, which is closed when a worker or its process stops.
 
     Without `locks`, the client is made at the first use, from the settings `holdfast_nodes`,
-    `holdfast_ttl` and so on in Celery's configuration, and from the environment.
+    `holdfast_ttl` and so on in Celery's configuration, and from the environment. If the
+    configuration has a namespace, it goes before them: `CELERY_HOLDFAST_NODES`.
 
     Args:
         app: The application.
         locks: A client for threads (default: made from the settings).
     """
-    clients = Clients(lambda: dict(app.conf.items()), "holdfast_", "Celery's configuration")
+    clients = Clients(lambda: _settings(app), "holdfast_", "Celery's configuration")
     _clients[app] = (lambda: clients.locks) if locks is None else (lambda: locks)
 
     def close(**_: Any) -> None:
@@ -58,6 +61,13 @@ def setup(app: Celery, locks: Holdfast | None = None) -> None:
 
     signals.worker_process_shutdown.connect(close, weak=False)
     signals.worker_shutdown.connect(close, weak=False)
+
+
+def _settings(app: Celery) -> dict[str, Any]:
+    """Celery's configuration, without the namespace that its names begin with."""
+    given = {str(name): value for name, value in app.conf.items()}
+    start = f"{app.namespace.rstrip('_')}_".lower() if app.namespace else ""
+    return {name[len(start) :]: value for name, value in given.items() if name.lower().startswith(start)}
 
 
 def client_of(app: Celery) -> Holdfast:
@@ -100,7 +110,7 @@ def once(
 
     Returns:
         A decorator. The decorated function raises ConfigError where `keep` or `countdown` does not
-        fit the broker.
+        fit the broker. If most nodes are unreachable, the task is retried as with `single`.
 
     Raises:
         ConfigError: An option cannot work, the template has a field that is no parameter, or the
@@ -127,9 +137,11 @@ def once(
                 _check(task.app, keep, countdown)
             # The id may have braces in it, which are no template.
             name = key or _always(f"celery:{task.request.id}" if task is not None else "")
+            locks = _client(on, task)
             try:
-                return attempt(function, _client(on, task).once(name, **limits), args, kwargs)
+                return attempt(function, locks.once(name, **limits), args, kwargs, NoQuorum)
             except Busy as error:
+                _retry(task, locks, error.busy)
                 _later(task, countdown, error.busy)
 
         return wraps(function)(run)
@@ -160,8 +172,8 @@ def single(
         options: Those of `lock`. `wait` is 0 unless you set it.
 
     Returns:
-        A decorator. If most nodes are unreachable, the decorated task is retried after `outage`
-        seconds, as often as its `max_retries` allows.
+        A decorator. If most nodes are unreachable, the decorated task is retried as often as its
+        `max_retries` allows: after `outage` seconds, and after twice as long each time.
 
     Raises:
         ConfigError: An option cannot work, the template has a field that is no parameter, or the
@@ -177,18 +189,17 @@ def single(
 
         def run(*args: P.args, **kwargs: P.kwargs) -> Any:
             task = _task(function)
-            body, held = (_abortable(function, limits) if abort and task is not None else (function, limits))
+            if task is not None and busy == "later":
+                _check(task.app, inf, countdown)
+            body, held = (_abortable(function, limits) if abort and _running() is not None else (function, limits))
             locks = _client(on, task)
             try:
-                return attempt(body, locks.locked(name, **held), args, kwargs)
+                return attempt(body, locks.locked(name, **held), args, kwargs, NoQuorum)
             except Busy as error:
+                _retry(task, locks, error.busy)
                 if busy == "skip":
                     return None
                 _later(task if busy == "later" else None, countdown, error.busy)
-            except NoQuorum as error:
-                if task is None:
-                    raise
-                raise task.retry(exc=error, countdown=locks.settings.outage) from error
 
         return wraps(function)(run)
 
@@ -203,6 +214,17 @@ def _refuse_task(decorator: str, function: object) -> None:
             f"@{decorator}(...) goes below @app.task, not above it: workers run the function that is below @app.task, "
             f"so this task would run without @{decorator}"
         )
+
+
+def _retry(task: Task | None, locks: Holdfast, error: LockBusy | NoQuorum) -> None:
+    """Have Celery retry the task, if that is because of an outage."""
+    if isinstance(error, LockBusy):
+        return
+    if task is None:
+        raise error
+    # A failover and the guard after it may take longer than a few equal waits.
+    countdown = min(LONGEST, locks.settings.outage * 2**task.request.retries)
+    raise task.retry(exc=error, countdown=countdown) from error
 
 
 def _later(task: Task | None, countdown: float, error: LockBusy) -> NoReturn:
@@ -245,7 +267,11 @@ def _running() -> Task | None:
 
 
 def _client(on: Holdfast | None, task: Task | None) -> Holdfast:
-    return on or client_of(current_app if task is None else task.app)
+    if on is not None:
+        return on
+    # Celery also knows the task that is called like a function, or run in place of being sent.
+    called = task or current_task._get_current_object()
+    return client_of(current_app if called is None else called.app)
 
 
 def _always(name: str) -> Callable[..., str]:
@@ -255,9 +281,12 @@ def _always(name: str) -> Callable[..., str]:
 
 def _check(app: Celery, keep: float, countdown: float) -> None:
     """Refuse times that do not fit the broker's visibility timeout, if it has one."""
-    if not str(app.conf.broker_read_url or app.conf.broker_url or "").startswith(_REPEATING):
+    given = app.conf.broker_read_url or app.conf.broker_url or ""
+    urls = given.split(";") if isinstance(given, str) else given
+    known = [_REPEATING[kind] for url in urls if (kind := str(url).partition("://")[0]) in _REPEATING]
+    if not known:
         return
-    again = (app.conf.broker_transport_options or {}).get("visibility_timeout", _REPEATS_AFTER)
+    again = (app.conf.broker_transport_options or {}).get("visibility_timeout", min(known))
     if keep < 2 * again:
         raise ConfigError(
             f"keep={keep:g} is too short: the broker delivers a message again after {again:g} s (visibility_timeout), "

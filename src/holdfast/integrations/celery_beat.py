@@ -15,12 +15,13 @@ from celery.beat import PersistentScheduler, ScheduleEntry, Scheduler
 from celery.schedules import crontab, schedule
 
 from .. import Leadership, Once
-from ..errors import LockBusy, LockLost, NoQuorum
+from ..errors import LockBusy, LockLost, NoQuorum, message_of
 from .celery import LOGGER, client_of
 
 __all__ = ["LeaderScheduler", "Leading"]
 
 STANDBY = 1.0  # seconds between the tries of a beat that does not lead
+PATIENCE = 1.0  # seconds to wait for another beat that sends the same task
 SHORTEST = 600.0  # seconds for which it is known that an entry was sent
 
 
@@ -59,7 +60,8 @@ class Leading(Scheduler):  # type: ignore[misc]  # (Celery has no types)
             kwargs: As Celery passes them.
 
         Returns:
-            Celery's result. None if another beat has sent the task.
+            Celery's result. None if another beat has sent the task, or if the nodes cannot tell
+            whether one has. Then the entry stays due.
         """
         sent: list[Any] = []
 
@@ -69,9 +71,12 @@ class Leading(Scheduler):  # type: ignore[misc]  # (Celery has no types)
 
         try:
             self._mark(entry).run(send)
-        except LockBusy:
-            # Another beat is sending it at this moment.
-            pass
+        except (LockBusy, NoQuorum) as error:
+            if not sent:
+                # Nobody knows whether it was sent: another beat that was sending it may have died.
+                logging.getLogger(LOGGER).warning("%s stays due: %s", entry.name, message_of(error))
+                self.schedule[entry.name], self._heap = entry, None
+                return None
         if sent:
             return sent[0]
         logging.getLogger(LOGGER).debug("%s was sent by another beat", entry.name)
@@ -111,10 +116,10 @@ class Leading(Scheduler):  # type: ignore[misc]  # (Celery has no types)
         if isinstance(times, crontab):
             # A time that is due is marked by the next one: that is the same for a beat that comes late.
             left, following = next_time(times)
-            return locks.once(f"{name}<{following:%Y-%m-%dT%H:%MZ}", keep=left + SHORTEST, wait=0)
+            return locks.once(f"{name}<{following:%Y-%m-%dT%H:%MZ}", keep=left + SHORTEST, wait=PATIENCE)
         # The times of other kinds of schedules are not known. They run at most once in a minute.
         period = times.seconds if isinstance(times, schedule) else 60.0
-        return locks.once(name, keep=max(SHORTEST, 2 * period), per=period, wait=0)
+        return locks.once(name, keep=max(SHORTEST, 2 * period), per=period, wait=PATIENCE)
 
 
 class LeaderScheduler(Leading, PersistentScheduler):  # type: ignore[misc]  # (Celery has no types)

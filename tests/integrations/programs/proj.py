@@ -8,7 +8,7 @@ import time
 from celery import Celery
 from record import note
 
-from holdfast import current
+from holdfast import Holdfast, current
 from holdfast.integrations.celery import once, setup, single
 
 app = Celery("proj", broker=os.environ["BROKER"], backend=os.environ["BROKER"])
@@ -86,6 +86,20 @@ def aborted():
 @once(keep=1)
 def too_short():
     return work("too_short", 0)
+
+
+@app.task(bind=True, max_retries=2)
+@once(keep=7200)
+def daily(self, number):
+    return work("daily", 0)
+
+
+@app.task(bind=True, max_retries=2)
+@single("charging")
+def charging(self):
+    note("charged")
+    with Holdfast("redis://127.0.0.1:1").lock("elsewhere", wait=0):
+        pass
 
 
 def without_wraps(body):
