@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -155,6 +156,60 @@ def test_a_view_whose_lock_the_middleware_sees_runs_with_it(pages: Any, other: H
     assert pages.get(f"/{way}").status_code == 200
     assert pages.ran == [True]
     assert not other.is_locked("page")
+
+
+def test_a_client_that_leaves_while_a_sync_view_waits_for_its_lock_leaves_none_behind(site: Any, other: Holdfast) -> None:
+    """Under ASGI: Django cancels the request, and the thread that waits knows nothing of that."""
+    from django.http import HttpRequest
+
+    from holdfast.integrations.django import Middleware
+
+    view = site.locked_view("left")(lambda request: None)
+
+    async def main() -> None:
+        async def rest(request: Any) -> Any:
+            return await middleware.process_view(request, view, (), {})
+
+        middleware = Middleware(rest)
+        asked = asyncio.ensure_future(middleware(HttpRequest()))
+        while not other.inspect("left").queue:
+            await asyncio.sleep(0)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+    with other.lock("left"):
+        asyncio.run(main())
+        assert not other.inspect("left").queue
+    with other.lock("left", wait=0):
+        pass
+
+
+def test_a_project_without_pages_can_be_checked(site: Any) -> None:
+    from django.test import override_settings
+
+    from holdfast.integrations.django.checks import check_views
+
+    with override_settings(MIDDLEWARE=[], ROOT_URLCONF=None):
+        assert check_views() == []
+
+
+def test_locked_atomic_is_no_decorator(site: Any) -> None:
+    """The name would not be filled, and a coroutine would run without the lock."""
+    with pytest.raises(ConfigError, match=r"write `with locked_atomic\(...\):` in the function"):
+
+        @site.locked_atomic("stock:{sku}")
+        async def restock(sku: str) -> None: ...
+
+
+def test_a_command_that_would_run_without_its_lock_is_refused(site: Any) -> None:
+    from django.core.management import BaseCommand
+
+    from holdfast.integrations.django import Singleton
+
+    type("Command", (Singleton, BaseCommand), {})
+    with pytest.raises(ConfigError, match=r"Singleton comes first, .* class Command\(Singleton, BaseCommand\)"):
+        type("Command", (BaseCommand, Singleton), {})
 
 
 def test_changed_settings_make_a_new_client(site: Any) -> None:

@@ -45,7 +45,8 @@ def check_settings(**_: object) -> list[CheckMessage]:
 
 def check_views(**_: object) -> list[CheckMessage]:
     """Find locked views that nobody takes the lock for."""
-    if MIDDLEWARE in settings.MIDDLEWARE:
+    # A project without pages has no URLs.
+    if MIDDLEWARE in settings.MIDDLEWARE or not getattr(settings, "ROOT_URLCONF", None):
         return []
     found = [it for it in _callbacks(get_resolver().url_patterns) if hasattr(it, MARK)]
     names = sorted({f"{it.__module__}.{it.__qualname__}" for it in found})

@@ -10,12 +10,12 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
-from django.core.management import CommandError
+from django.core.management import BaseCommand, CommandError
 from django.core.management.commands.migrate import Command as Migrate
 
 from ...cli.codes import code_of
 from ...cli.options import duration
-from ...errors import LockBusy, LockLost, NoQuorum
+from ...errors import ConfigError, LockBusy, LockLost, NoQuorum
 from .locks import locks
 
 __all__ = ["LockedMigrate", "Singleton"]
@@ -35,9 +35,19 @@ class Singleton:
     Attributes:
         lock_name: The lock's name. Default: "manage:" and the name of the command's module, such as
             "manage:migrate", which is also what `manage.py locked migrate` takes.
+
+    Raises:
+        ConfigError: A class has it behind `BaseCommand`.
     """
 
     lock_name = ""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a class whose base class would run the command without its lock."""
+        super().__init_subclass__(**kwargs)
+        if issubclass(cls, BaseCommand) and cls.__mro__.index(BaseCommand) < cls.__mro__.index(Singleton):
+            bases = ", ".join(["Singleton", *(it.__name__ for it in cls.__bases__ if it is not Singleton)])
+            raise ConfigError(f"Singleton comes first, or the command runs without its lock: class {cls.__name__}({bases})")
 
     def create_parser(self, *args: Any, **kwargs: Any) -> ArgumentParser:
         """Add the options of the lock.

@@ -10,9 +10,12 @@ middleware comes earlier.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import wraps
-from typing import Any, Unpack
+from threading import Event
+from typing import Any, NoReturn, Unpack
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
@@ -171,11 +174,13 @@ class Middleware:
                 return self._answer(request, error)
         return None
 
-    def _take(self, request: HttpRequest, view: View, args: Any, kwargs: Any) -> HttpResponse | None:
+    def _take(
+        self, request: HttpRequest, view: View, args: Any, kwargs: Any, cancel: Event | None = None
+    ) -> HttpResponse | None:
         if (mark := getattr(view, MARK, None)) is None:
             return None
         try:
-            lease = locks.lock(_named(mark[0], request, args, kwargs), **mark[1]).acquire()
+            lease = locks.lock(_named(mark[0], request, args, kwargs), **mark[1]).acquire(cancel)
         except HoldfastError as error:
             return self._answer(request, error)
         setattr(request, _TAKEN, (mark, lease))
@@ -186,7 +191,14 @@ class Middleware:
             return None
         if not iscoroutinefunction(view):
             # It runs in a thread, where a lease of the event loop cannot be used.
-            return await sync_to_async(self._take)(request, view, args, kwargs)
+            cancel = Event()
+            try:
+                return await sync_to_async(self._take)(request, view, args, kwargs, cancel)
+            except CancelledError:
+                # The client has disconnected, and the thread waits for the lock or has just got it.
+                cancel.set()
+                await sync_to_async(self._given_back)(request)
+                raise
         try:
             lease = await alocks.lock(_named(mark[0], request, args, kwargs), **mark[1]).acquire()
         except HoldfastError as error:
@@ -220,8 +232,7 @@ class Middleware:
         return HttpResponse(found.body, status=found.status, headers=dict(found.headers))
 
 
-@contextlib.contextmanager
-def locked_atomic(*names: str, using: str | None = None, **options: Unpack[Options]) -> Iterator[Lease]:
+def locked_atomic(*names: str, using: str | None = None, **options: Unpack[Options]) -> AbstractContextManager[Lease]:
     """Hold a lock around a transaction: lock, BEGIN, the block, COMMIT, release.
 
     If the lock is lost in the block, the transaction is rolled back.
@@ -231,16 +242,39 @@ def locked_atomic(*names: str, using: str | None = None, **options: Unpack[Optio
         using: The database (default: Django's default one).
         options: Those of `lock`.
 
-    Yields:
-        The lease.
+    Returns:
+        A context manager, which gives the lease.
 
     Raises:
-        LockBusy: Another holder has the lock.
+        LockBusy: Another holder has the lock. (As the errors below, raised where the block begins
+            or ends.)
         NoQuorum: No majority of the nodes answered.
         LockLost: The lock was lost.
         Misuse: It is called inside another transaction, whose commit would come too late. No lock
             was acquired.
+        ConfigError: It decorates a function.
     """
+    return _Block(_atomic(names, using, options))
+
+
+class _Block(AbstractContextManager[Lease]):
+    """A block that decorates nothing: a decorator would neither fill the name nor await a coroutine."""
+
+    def __init__(self, block: AbstractContextManager[Lease]) -> None:
+        self._block = block
+
+    def __enter__(self) -> Lease:
+        return self._block.__enter__()
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        return self._block.__exit__(*raised)
+
+    def __call__(self, function: object) -> NoReturn:
+        raise ConfigError("locked_atomic is no decorator: write `with locked_atomic(...):` in the function")
+
+
+@contextlib.contextmanager
+def _atomic(names: Sequence[str], using: str | None, options: Any) -> Iterator[Lease]:
     _refuse_inside(using)
     with locks.lock(*names, **options) as lease, transaction.atomic(using=using, durable=True):
         yield lease
