@@ -47,7 +47,8 @@ class Singleton:
         super().__init_subclass__(**kwargs)
         if issubclass(cls, BaseCommand) and cls.__mro__.index(BaseCommand) < cls.__mro__.index(Singleton):
             bases = ", ".join(["Singleton", *(it.__name__ for it in cls.__bases__ if it is not Singleton)])
-            raise ConfigError(f"Singleton comes first, or the command runs without its lock: class {cls.__name__}({bases})")
+            told = f"Singleton comes first, or the command runs without its lock: class {cls.__name__}({bases})"
+            raise ConfigError(told)
 
     def create_parser(self, *args: Any, **kwargs: Any) -> ArgumentParser:
         """Add the options of the lock.

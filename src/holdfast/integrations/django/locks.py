@@ -258,7 +258,7 @@ def locked_atomic(*names: str, using: str | None = None, **options: Unpack[Optio
 
 
 class _Block(AbstractContextManager[Lease]):
-    """A block that decorates nothing: a decorator would neither fill the name nor await a coroutine."""
+    """Decorates nothing: a decorator would neither fill the name nor await a coroutine."""
 
     def __init__(self, block: AbstractContextManager[Lease]) -> None:
         self._block = block
