@@ -207,7 +207,7 @@ CONVERSATIONS = {
         test_lane.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
     ),
     "the note of an earlier promotion is believed": Conversation(
-        patched(Lane, "_introduced", "self.manners.reigns + tenure.encode()", "self.manners.reigns"),
+        patched(Lane, "_note", "self.manners.reigns + tenure.encode()", "self.manners.reigns"),
         test_lane.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
     ),
     "the note is believed though this client knows better": Conversation(
@@ -224,7 +224,7 @@ CONVERSATIONS = {
         test_lane.test_a_server_that_is_new_at_a_place_that_moves_is_left_alone_like_a_promoted_one,
     ),
     "the note is by the client's clock": Conversation(
-        patched(Lane, "_introduced", "round((now + self.ahead + self.blur) * 1e6)", "round(now * 1e6)"),
+        patched(Lane, "_note", "round((since + self.ahead + self.blur) * 1e6)", "round(since * 1e6)"),
         test_lane.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
     ),
     "a deposed primary has no time": Conversation(

@@ -26,6 +26,7 @@ from holdfast.testing.driver import Driver
 from holdfast.testing.faults import LATEST, LEAST, Faults, Weather
 from holdfast.testing.laws import TICK
 from holdfast.testing.world import Cancelled, Future, Violation
+from holdfast.wire.lane import REMEMBERED
 
 from .scenes import SCENES
 from .stage import RATE, Hold, How, Stage
@@ -424,7 +425,8 @@ class Exploration(Stage):
         self.world.run(self.world.now + 1.0 + self.settings.node_timeout)
         for driver in self.drivers:
             self.laws.quiet(driver)
-        self.world.run(self.world.now + LIFE * (1 + 2 * RATE) + 0.5)
+        # The note of a promotion is what a node keeps the longest.
+        self.world.run(self.world.now + max(LIFE, REMEMBERED / 1000) * (1 + 2 * RATE) + 0.5)
         self.laws.looked["left for ever"] += 1
         left = {node: keys for node in self.nodes if (keys := node.keys())}
         if left:

@@ -841,12 +841,14 @@ def noted(lane: Lane[Asked], now: float, server: Server, reply: bytes | None, tr
     lane.received(server.greets(), now + trip)
     assert (lane.line, lane.bad) == (Line.GREETING, None)
     said = lane.take()
-    at = b"%d" % round((CLOCK + trip) * 1e6)
-    key = NOTE + str(server.facts.get("master_replid") or "a" * 40).encode()
+    tenure = str(server.facts.get("master_replid") or "a" * 40)
+    since = lane._known if lane._reign == tenure else now + trip
+    at = b"%d" % round((CLOCK + since - now) * 1e6)
+    key = NOTE + tenure.encode()
     assert said == b"".join(
         [
-            command(b"SET", key, at, b"NX", b"PX", b"86400000"),
-            command(b"PEXPIRE", key, b"86400000"),
+            command(b"SET", key, at, b"NX", b"PX", b"3024000000"),
+            command(b"PEXPIRE", key, b"3024000000"),
             command(b"GET", key),
         ]
     )
@@ -922,6 +924,29 @@ def test_without_a_note_it_was_promoted_just_now(reply: bytes) -> None:
     assert noted(lane, 110.0, promoted(), reply) == 100.0 + GUARD, "this client has known that reign since then"
     lane.broke(111.0)
     assert noted(lane, 140.0, promoted(), reply) == 140.0
+
+
+def test_a_note_that_was_not_written_is_written_when_the_guard_is_over() -> None:
+    """A server that was just promoted has no replica yet, and writes nothing until it has (min-replicas-to-write)."""
+    lane = reigning()
+    assert noted(lane, 100.0, promoted(), b"_\r\n") == 100.0 + GUARD
+    lane.opened(100.0 + GUARD)
+    at = b"%d" % round((CLOCK + 0.0) * 1e6)
+    assert lane.take().startswith(command(b"SET", NOTE + b"c" * 40, at, b"NX", b"PX", b"3024000000")), "since it was first seen"
+    lane = reigning()
+    noted(lane, 100.0, promoted(), microseconds(CLOCK - 10))
+    lane.opened(200.0)
+    assert b":reign:" not in lane.take()
+
+
+def test_a_note_ends_soon_where_the_same_server_may_be_the_node_once_more() -> None:
+    lane = a_lane("redis://a", guard=GUARD, reigns=NOTE)
+    lane.address = lane.address.but(moves=True)
+    meet(lane, 100.0, Server())
+    assert b"$8\r\n86400000\r\n" in lane.take()
+    lane = reigning(url=MOVES)
+    meet(lane, 100.0, Server())
+    assert b"$10\r\n3024000000\r\n" in lane.take()
 
 
 def test_a_note_that_cannot_be_read_because_the_node_loads_is_read_later() -> None:

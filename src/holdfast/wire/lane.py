@@ -84,8 +84,11 @@ FACTS = frozenset((
     "valkey_version",
     *OTHERS,
 ))  # fmt: skip
-# Milliseconds that a node keeps the note of a reign after a client last connected to it.
-REMEMBERED = 86_400_000
+# Milliseconds that a node keeps the note of a reign after a client last connected to it: longer
+# than the pause between two runs of a monthly job. If the node's place is found by a function of
+# the user's, a server may be the node, then another one, and then the first one again. What its
+# note says is not true any more then, so that note ends soon.
+REMEMBERED, BRIEFLY = 35 * 86_400_000, 86_400_000
 # Greetings whose answer means nothing to us: the question after them shows what came of it.
 UNREAD = ("NOTE",)
 
@@ -490,6 +493,10 @@ class Lane(Generic[Q]):
             else (LOADING, now + self.manners.timeout)
         )
         self._excused = now
+        if self._reign and self.manners.guard is not None and _number(self._noted) is None:
+            # A server that has just been promoted refuses to write until it has replicas. Without
+            # the note, each client that comes later would wait for a whole guard.
+            self._note(self._reign, now)
         for script in self.manners.scripts:
             self._load(script, now)
         if self.line is UP:
@@ -687,14 +694,24 @@ class Lane(Generic[Q]):
             # INFO says that the server was promoted, but not when. So the first client that sees
             # the promotion leaves a note of the time on the node. The replication id in its key is
             # new with each promotion, and no other server that is a primary has it.
-            assert self.ahead is not None
-            note = self.manners.reigns + tenure.encode()
-            at = b"%d" % round((now + self.ahead + self.blur) * 1e6)
-            self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PX", b"%d" % REMEMBERED)
-            self._greet(now, "NOTE", b"PEXPIRE", note, b"%d" % REMEMBERED)
-            self._greet(now, "REIGN", b"GET", note)
+            self._greet(now, "REIGN", b"GET", self._note(tenure, now))
         if not self.ledger:
             self._met(now)
+
+    def _note(self, tenure: str, now: float) -> bytes:
+        """Note on the node, by its own clock, since when this client knows the server's reign.
+
+        Returns the note's key.
+        """
+        assert self.ahead is not None
+        note = self.manners.reigns + tenure.encode()
+        since = self._known if tenure == self._reign else now
+        brief = self.address.moves and self.address.sentinels is None and not _reign(self.facts)
+        keep = b"%d" % (BRIEFLY if brief else REMEMBERED)
+        at = b"%d" % round((since + self.ahead + self.blur) * 1e6)
+        self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PX", keep)
+        self._greet(now, "NOTE", b"PEXPIRE", note, keep)
+        return note
 
     @property
     def stranger(self) -> str:
