@@ -15,6 +15,7 @@ from integrations.tasks import other
 
 from holdfast import ConfigError, Holdfast, LockBusy
 from holdfast.aio import Holdfast as AsyncHoldfast
+from holdfast.embedded import Nodes
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -131,6 +132,46 @@ def test_an_actor_that_is_called_like_a_function_has_no_message(stage: Stage, ac
     assert len(stage.entries("done")) == 1
     with Holdfast(ttl=2, max_ttl=4) as other, other.lock("user:7", wait=5), pytest.raises(LockBusy):
         actors.import_user(7, 2)
+
+
+@pytest.mark.parametrize("busy", ["later", "skip"])
+def test_an_actor_that_another_actor_calls_leaves_that_actor_s_message_alone(nodes: Nodes, busy: str) -> None:
+    """The inner call has no message. It raises LockBusy, and the outer message is neither sent again nor skipped."""
+    import dramatiq
+    from dramatiq.brokers.stub import StubBroker
+
+    from holdfast.integrations.dramatiq import Locks
+
+    raised: list[str] = []
+    with Holdfast(*nodes.urls, prefix=f"nested-{busy}:") as locks, Holdfast(*nodes.urls, prefix=f"nested-{busy}:") as other:
+        broker = StubBroker()
+        broker.add_middleware(Locks(locks))
+
+        @dramatiq.actor(broker=broker, lock="account:{number}", lock_busy=busy, lock_delay=0.1)
+        def book(number: int) -> None: ...
+
+        @dramatiq.actor(broker=broker, max_retries=0)
+        def order(number: int) -> None:
+            try:
+                book(number)
+            except LockBusy:
+                raised.append("order")
+
+        @dramatiq.actor(broker=broker, lock="stock:{number}", lock_busy=busy, lock_delay=0.1, max_retries=0)
+        def recount(number: int) -> None:
+            try:
+                recount(number)
+            except LockBusy:
+                raised.append("recount")
+
+        with other.lock("account:1"):
+            worker = dramatiq.Worker(broker, worker_timeout=100)
+            worker.start()
+            for actor in (order, recount):
+                actor.send(1)
+                broker.join("default", timeout=30_000)
+            worker.stop()
+    assert raised == ["order", "recount"]
 
 
 @pytest.mark.parametrize(

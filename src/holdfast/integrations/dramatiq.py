@@ -75,7 +75,7 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
             ConfigError: An option cannot work, or the template has a field that is no parameter.
         """
         try:
-            actor.fn = self._locked(actor.fn, actor.options)
+            actor.fn = self._locked(actor.fn, actor.options, actor.actor_name)
         except Exception as error:
             raise WrongActor(f"the actor {actor.actor_name!r}: {error}") from error
 
@@ -112,7 +112,7 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
         """
         self._locks.close()
 
-    def _locked(self, function: Body, given: dict[str, Any]) -> Body:
+    def _locked(self, function: Body, given: dict[str, Any], actor: str) -> Body:
         if "lock" not in given:
             if unused := sorted(self.actor_options & set(given)):
                 raise ConfigError(f"{unused[0]} is for an actor with lock=, which it has not")
@@ -127,16 +127,19 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
         @wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
             body, held = _abortable(function, options) if abort else (function, options)
+            # The message is for its own actor, and not for those that the actor calls like functions.
+            work = _message.get()
+            before = _message.set(None)
             try:
                 return attempt(body, self._locks.locked(name, **held), args, kwargs)
             except Busy as error:
-                work = _message.get()
-                # Called like a function: there is no message that could come back.
-                if work is None or busy == "raise":
+                if work is None or work[1].actor_name != actor or busy == "raise":
                     raise error.busy from None
                 if busy == "later":
                     _later(*work, delay, error.busy)
                 raise SkipMessage(message_of(error.busy)) from None
+            finally:
+                _message.reset(before)
 
         return run
 
