@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import uuid
 import warnings
 from typing import Annotated, Any
 
 import pytest
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Path, Request, WebSocket
 
 import holdfast
 from holdfast import ConfigError, aio
@@ -65,6 +66,103 @@ def test_the_function_keeps_its_signature_and_a_busy_lock_is_409(locks: aio.Hold
                 assert answer.json()["lock"] == "order:7"
         assert client.get("/orders/7").json()["held"] is True
         assert not other.is_locked("order:7")
+
+
+def twice(account: int) -> int:
+    """A dependency that has the parameter."""
+    return 2 * account
+
+
+Held = Annotated[aio.Lease, Locked("a:{account}")]
+
+
+def typed(locks: aio.Holdfast) -> FastAPI:
+    """Routes whose parameters have types, and which answer with their lock's name."""
+    app = FastAPI()
+    install(app, locks)
+    router = APIRouter(prefix="/prefix/{account}")
+
+    @app.get("/int/{account}")
+    @router.get("/int")
+    async def number(account: int, lease: Held) -> str:
+        return lease.name
+
+    @app.get("/uuid/{account}")
+    async def unique(account: uuid.UUID, lease: Held) -> str:
+        return lease.name
+
+    @app.get("/renamed/{account}")
+    async def renamed(number: Annotated[int, Path(alias="account")], lease: Held) -> str:
+        return lease.name
+
+    @app.get("/dependency/{account}")
+    async def dependency(number: Annotated[int, Depends(twice)], lease: Held) -> str:
+        return lease.name
+
+    @app.get("/both/{account}")
+    async def both(account: str, number: Annotated[int, Depends(twice)], lease: Held) -> str:
+        return lease.name
+
+    @app.get("/router/{account}", dependencies=[Locked("a:{account}")])
+    async def untyped(request: Request) -> str:
+        return request.path_params["account"]
+
+    @app.get("/limited/{account}")
+    async def limited(account: int, allowance: Annotated[Any, Limited("api", 2, 60, key="{account}")]) -> int:
+        return allowance.remaining
+
+    @app.websocket("/socket/{account}")
+    async def socket(socket: WebSocket, account: int, lease: Held) -> None:
+        await socket.accept()
+        await socket.send_text(lease.name)
+        await socket.close()
+
+    @router.websocket("/socket")
+    async def included(socket: WebSocket, account: int, lease: Held) -> None:
+        await socket.accept()
+        await socket.send_text(lease.name)
+        await socket.close()
+
+    app.include_router(router)
+    outer = APIRouter(prefix="/outer")
+    outer.include_router(router)
+    app.include_router(outer)
+    return app
+
+
+UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+
+
+@pytest.mark.parametrize(
+    "path, name",
+    [
+        ("int/07", "7"),
+        ("prefix/007/int", "7"),
+        ("outer/prefix/007/int", "7"),
+        (f"uuid/{UUID.replace('-', '').upper()}", UUID),
+        ("renamed/07", "7"),
+        ("dependency/07", "7"),
+        ("both/07", "07"),
+    ],
+)
+def test_a_template_is_filled_from_the_values_that_the_endpoint_gets(locks: aio.Holdfast, path: str, name: str) -> None:
+    with TestClient(typed(locks)) as client:
+        assert client.get(path).json() == f"a:{name}"
+
+
+def test_limits_and_wrong_values_of_typed_parameters(locks: aio.Holdfast) -> None:
+    with TestClient(typed(locks)) as client:
+        assert [client.get(f"/limited/{it}").json() for it in ("7", "07")] == [1, 0]
+        assert client.get("/int/seven").status_code == 422
+        assert client.get("/router/07").json() == "07"
+
+
+def test_a_websocket_holds_a_lock(locks: aio.Holdfast, other: holdfast.Holdfast) -> None:
+    with TestClient(typed(locks)) as client:
+        for path in ("/socket/07", "/prefix/07/socket"):
+            with client.websocket_connect(path) as socket:
+                assert socket.receive_text() == "a:7"
+        assert not other.is_locked("a:7")
 
 
 def test_the_lock_of_a_dependency_is_released_before_the_response_is_sent(locks: aio.Holdfast, other: holdfast.Holdfast) -> None:

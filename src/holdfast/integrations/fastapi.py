@@ -6,10 +6,12 @@ Knows FastAPI. What other ASGI frameworks need too is in `asgi`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Unpack
 
 from fastapi import Depends, FastAPI, Request, Response
+from fastapi.requests import HTTPConnection
 
 from .. import Options
 from ..aio import Holdfast, Lease
@@ -20,7 +22,7 @@ from .web import filled, rate_headers
 
 __all__ = ["Limited", "Locked", "install"]
 
-Named = str | Callable[[Request], str]
+Named = str | Callable[[Any], str]
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     429: {"description": "Too many requests"},
@@ -74,7 +76,7 @@ def Locked(name: Named, *, on: Holdfast | None = None, **options: Unpack[Options
 
     Args:
         name: A template over the path's parameters, such as "order:{id}", or a function of the
-            request that returns the name.
+            request, or of the websocket, that returns the name.
         on: The client for asyncio. Default: the one that was installed.
         options: Those of `lock`.
 
@@ -86,7 +88,8 @@ def Locked(name: Named, *, on: Holdfast | None = None, **options: Unpack[Options
             has been sent.
     """
 
-    async def held(request: Request) -> AsyncIterator[Lease]:
+    # A request, or a websocket.
+    async def held(request: HTTPConnection) -> AsyncIterator[Lease]:
         async with _client(on, request).lock(_filled(name, request), **options) as lease:
             yield lease
 
@@ -134,13 +137,39 @@ def _depends(dependency: Callable[..., Any]) -> Any:
     return Depends(dependency, scope="function")
 
 
-def _client(on: Holdfast | None, request: Request) -> Holdfast:
+def _client(on: Holdfast | None, request: HTTPConnection) -> Holdfast:
     found = on or getattr(request.app.state, "holdfast", None)
     if not isinstance(found, Holdfast):
         raise ConfigError("no client for asyncio: call install(app, locks), or write on=")
     return found
 
 
-def _filled(name: Named, request: Request) -> str:
+def _filled(name: Named, request: HTTPConnection) -> str:
     """The name that a request means."""
-    return name(request) if callable(name) else filled(name, (), request.path_params)
+    return name(request) if callable(name) else filled(name, (), _captured(request))
+
+
+def _captured(request: HTTPConnection) -> dict[str, Any]:
+    """The path's parameters as the endpoint gets them: /orders/7 and /orders/07 are one order.
+
+    The text stays where FastAPI does not tell a type, or will answer that the value is wrong.
+    """
+    found = dict(request.path_params)
+    route = request.scope.get("route")
+    # A newer FastAPI keeps the parameters in a router's prefix apart from the route, which it shares.
+    included = request.scope.get("fastapi", {}).get("effective_route_context")
+    if getattr(included, "original_route", None) is route:
+        route = included
+    for parameter in _parameters(getattr(route, "dependant", None)):
+        with suppress(Exception):
+            value, wrong = parameter.validate(request.path_params[parameter.alias], {}, loc=("path", parameter.alias))
+            if not wrong:
+                found[parameter.alias] = value
+    return found
+
+
+def _parameters(dependant: Any) -> Iterator[Any]:
+    """The parameters of the path that dependencies have, and then those of the endpoint itself."""
+    for it in getattr(dependant, "dependencies", ()):
+        yield from _parameters(it)
+    yield from getattr(dependant, "path_params", ())
