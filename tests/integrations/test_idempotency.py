@@ -13,7 +13,7 @@ from integrations.requests_ import Answer, ask, respond
 import holdfast
 from holdfast import ConfigError, aio
 from holdfast.embedded import Nodes
-from holdfast.errors import LockBusy, NoQuorum
+from holdfast.errors import Closed, LockBusy, NoQuorum
 from holdfast.integrations import idempotency
 from holdfast.integrations.asgi import Errors
 from holdfast.integrations.idempotency import Idempotency
@@ -204,6 +204,35 @@ async def test_what_a_handler_raises_goes_on_after_what_it_has_sent(locks: aio.H
         await ask(app, into=first, Idempotency_Key="k")
     assert (first.status, first.body) == (500, b"sorry")
     assert (await ask(app, Idempotency_Key="k")).body == b"done"
+
+
+@pytest.mark.parametrize("kind", [KeyError, Closed])
+async def test_a_background_task_that_fails_does_not_undo_the_request(locks: aio.Holdfast, kind: type[Exception]) -> None:
+    """Frameworks run background tasks after the response, in the same call."""
+    error = kind("the mail server does not answer")
+
+    async def answer(run: int, send: Any, receive: Any) -> None:
+        await respond(send, 200, b"paid")
+        raise error
+
+    handler, first = Handler(answer), Answer()
+    app = Idempotency(handler, locks)
+    with pytest.raises(kind) as caught:
+        await ask(app, into=first, Idempotency_Key="k")
+    assert caught.value is error
+    again = await ask(app, Idempotency_Key="k")
+    assert (first.body, again.body, handler.runs) == (b"paid", b"paid", 1)
+    assert "idempotent-replayed" in again.headers
+
+
+async def test_the_names_of_methods(locks: aio.Holdfast) -> None:
+    handler = Handler()
+    app = Idempotency(handler, locks, methods=["put"])
+    for _ in range(2):
+        await ask(app, method="PUT", Idempotency_Key="k")
+    assert handler.runs == 1
+    with pytest.raises(ConfigError, match=r"methods is a collection of methods, such as \('POST',\), not the text 'POST'"):
+        Idempotency(handler, locks, methods="POST")
 
 
 async def test_a_handler_that_loses_its_lease_is_503_and_may_run_again() -> None:

@@ -59,18 +59,21 @@ class Idempotency:
             header: The header that has the key.
             who: A function of the ASGI scope that returns whose request it is. Keys of different
                 principals never meet. Default: the Authorization header.
-            methods: The methods of the requests that are carried out once.
+            methods: The methods of the requests that are carried out once, in any case.
             required: Whether a request without a key gets 400 (default: False).
 
         Raises:
-            ConfigError: The client is not one for asyncio, or `keep` is out of range.
+            ConfigError: The client is not one for asyncio, `keep` is out of range, or `methods` is a
+                text.
         """
         if not isinstance(locks, Holdfast):
             raise ConfigError("Idempotency needs a client for asyncio: from holdfast.aio import Holdfast")
+        if isinstance(methods, str):
+            raise ConfigError(f"methods is a collection of methods, such as ({methods!r},), not the text {methods!r}")
         locks.once("any", keep=keep)
         self.app, self._locks, self._keep, self._header = app, locks, keep, header.lower().encode()
         self._who = who or _authorization
-        self._methods, self._required = frozenset(methods), required
+        self._methods, self._required = frozenset(map(str.upper, methods)), required
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -110,6 +113,8 @@ class Idempotency:
             await reading.rest()
             if response.ran:
                 await response.flush()
+                if response.raised is not None:
+                    raise response.raised
             elif kept.fingerprint != reading.hash.hexdigest():
                 title = "This idempotency key was used for another request."
                 await answer(send, problem(422, "idempotency-key", title))
@@ -121,9 +126,11 @@ class Idempotency:
         try:
             # Extensions of the server, such as sending a file by its path, would pass by `response`.
             await self.app({**scope, "extensions": {}}, reading, response)
-        except HoldfastError as error:
+        except Exception as error:
             response.raised = error
-            raise
+            # After a whole response, it was a background task.
+            if not response.keepable:
+                raise
         if not response.keepable:
             raise _NotKept
         await reading.rest()
@@ -196,7 +203,7 @@ class _Response:
     ended: bool = False
     begun: bool = False
     ran: bool = False
-    raised: HoldfastError | None = None
+    raised: Exception | None = None
     _size: int = 0
 
     @property
