@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -108,6 +109,52 @@ def test_mistakes_are_found_where_they_are_written(shop: Any) -> None:
         _ = shop.ext.locks
     with Flask("lonely").app_context(), pytest.raises(ConfigError, match=r"'lonely' has no client: call init_app\(app\)"):
         _ = shop.ext.locks
+
+
+def test_a_decorator_above_the_route_is_refused(nodes: Nodes) -> None:
+    """The view was registered before it was locked."""
+    from flask import Blueprint, Flask
+
+    from holdfast.integrations.flask import Locks
+
+    ext, app = Locks(), Flask("above", static_folder=None)
+    app.testing = True
+    app.config["HOLDFAST_NODES"] = list(nodes.urls)
+    ext.init_app(app)
+    other = Blueprint("other", __name__)
+
+    def logged(view: Any) -> Any:
+        return functools.wraps(view)(lambda **kwargs: view(**kwargs))
+
+    @ext.locked("above:{name}")
+    @app.get("/above/<name>")
+    def above(name: str) -> str:
+        return name
+
+    @ext.locked("above:{name}")
+    @logged
+    @other.get("/higher/<name>")
+    def higher(name: str) -> str:
+        return name
+
+    @app.get("/below/<name>")
+    @ext.locked("below:{name}")
+    @logged
+    def below(name: str) -> str:
+        return name
+
+    def twice(name: str) -> str:
+        return name
+
+    app.register_blueprint(other)
+    app.add_url_rule("/plain/<name>", "plain", twice)
+    app.add_url_rule("/twice/<name>", "twice", logged(ext.locked("twice:{name}")(twice)))
+    client = app.test_client()
+    for path, endpoint in (("/above/a", "above"), ("/higher/a", "other.higher")):
+        with pytest.raises(ConfigError, match=f"not above it: the view '{endpoint}' was registered without it"):
+            client.get(path)
+    assert [client.get(it).status_code for it in ("/below/a", "/plain/a", "/twice/a", "/nowhere")] == [200, 200, 200, 404]
+    app.extensions["holdfast"].close()
 
 
 def serve(stage: Stage, *words: str) -> str:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from inspect import unwrap
+from types import FunctionType
 from typing import Any, Unpack
+from weakref import WeakSet
 
 import click
 from flask import Flask, Response, current_app, request
@@ -42,6 +45,8 @@ class Locks:
             ConfigError: `busy` is another status.
         """
         self._statuses = Statuses(busy=busy, names=names)
+        # The functions below `locked`, which are no views by themselves.
+        self._below = WeakSet[Callable[..., Any]]()
         if app is not None:
             self.init_app(app)
 
@@ -55,6 +60,7 @@ class Locks:
         """
         app.extensions["holdfast"] = Clients(lambda: app.config, "HOLDFAST_", "app.config")
         app.register_error_handler(HoldfastError, self._answer)
+        app.before_request(self._check)
         # The command reads its words itself.
         words = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)
         told = "Show who holds a lock, which locks are held and how the nodes are."
@@ -85,7 +91,8 @@ class Locks:
             A decorator.
 
         Raises:
-            ConfigError: An option cannot work, or the template has a field that is no parameter.
+            ConfigError: An option cannot work, or the template has a field that is no parameter. If the
+                decorator is above the route, each request for the view raises it.
         """
 
         def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,9 +102,23 @@ class Locks:
             def run(*args: Any, **kwargs: Any) -> Any:
                 return self.locks.locked(name, **options)(view)(*args, **kwargs)
 
+            self._below.update(it for it in (view, unwrap(view)) if isinstance(it, FunctionType))
             return run
 
         return decorate
+
+    def _check(self) -> None:
+        """Refuse a view that was registered before it was locked, and would run without its lock."""
+        views = current_app.view_functions
+        view = views.get(request.endpoint or "")
+        if not isinstance(view, FunctionType) or view not in self._below:
+            return
+        # A program may have the same function as two views, one with a lock and one without.
+        if not any(it is not view and unwrap(it, stop=lambda below: below is view) is view for it in views.values()):
+            raise ConfigError(
+                f"@ext.locked(...) goes below @app.get and the like, not above it: the view {request.endpoint!r} "
+                "was registered without it, and would run without its lock"
+            )
 
     def _command(self, words: tuple[str, ...]) -> None:
         # Servers of requests do without it.
