@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pottery
@@ -11,7 +11,7 @@ import pytest
 import redis
 from pottery.exceptions import QuorumIsImpossible, QuorumNotAchieved, ReleaseUnlockedLock
 
-from holdfast import ConfigError, LockLost
+from holdfast import ConfigError, LockLost, Misuse
 from holdfast.compat.pottery import AIORedlock, Redlock, configure, synchronize
 from holdfast.embedded import Nodes
 
@@ -66,6 +66,25 @@ def test_decorated_functions_exclude_each_other(masters: set[Any]) -> None:
     assert work() is False
     with inside, pytest.raises(QuorumNotAchieved):
         work()
+
+
+def test_functions_whose_body_would_run_without_the_lock_are_refused(masters: set[Any]) -> None:
+    async def coroutine() -> None: ...
+
+    def generator() -> Iterator[int]:
+        yield 1
+
+    async def both() -> AsyncIterator[int]:
+        yield 1
+
+    synchronized = synchronize(key="later", masters=masters)
+    for function in (coroutine, generator, both):
+        with pytest.raises(ConfigError, match="would run without the lock: use `with Redlock"):
+            synchronized(function)
+        # Hidden by another decorator, it is found when it is called.
+        with pytest.raises(Misuse, match=r"<lambda>.* returned .*, whose body would run without the lock"):
+            synchronized(lambda function=function: function())()
+    assert not Redlock(key="later", masters=masters).locked()
 
 
 def test_masters_are_named() -> None:
