@@ -114,6 +114,12 @@ def test_it_can_be_told_not_to_renew(client: Any) -> None:
     lock = Lock(client, "expiring", timeout=20, holdfast_renew=False)
     assert lock.acquire()
     assert client.ttl("expiring") > 10
+    # Its key ends after `max_ttl`, and nobody renews it.
+    for longer in (lambda: lock.extend(15), lambda: lock.extend(31, replace_ttl=True)):
+        with pytest.raises(ConfigError, match="30"):
+            longer()
+    assert lock.extend(30, replace_ttl=True)
+    assert client.ttl("expiring") > 20
     lock.release()
     with pytest.raises(ConfigError):
         Lock(client, "expiring", timeout=3600, holdfast_renew=False).acquire()

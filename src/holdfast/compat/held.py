@@ -77,10 +77,11 @@ def waits(steps: Callable[..., Steps]) -> Callable[..., Any]:
 
 
 class Held(NamedTuple):
-    """A lease, and when the other library's time limit ends it, by `holdfast.clock.clock`."""
+    """A lease, when the other library's time limit ends it, by `holdfast.clock.clock`, and whether it is renewed."""
 
     lease: Any
     ends: float | None
+    renew: bool = True
 
     @property
     def left(self) -> float:
@@ -105,7 +106,7 @@ def holding(locks: Any, name: str, limit: float | None, wait: float | None, rene
     lease = yield locks.lock(name, ttl=ttl, wait=wait, renew=renew, max_hold=limit if renew else None).acquire()
     # The key expires by the servers' time. A lock that was free was set after it was asked for.
     since = began + lease.waited if lease.contended else began
-    return Held(lease, None if limit is None else since + limit)
+    return Held(lease, None if limit is None else since + limit, renew)
 
 
 def longer(locks: Any, held: Held, seconds: float) -> Steps:
@@ -117,9 +118,11 @@ def longer(locks: Any, held: Held, seconds: float) -> Steps:
     Raises:
         LockLost: The lease is lost.
         NoQuorum: Too few servers answer.
+        ConfigError: The lease is not renewed, and its key cannot last so long.
     """
     ends = clock() + seconds
-    yield held.lease.extend(min(seconds, locks.settings.max_ttl), max_hold=seconds)
+    length = min(seconds, locks.settings.max_ttl) if held.renew else seconds
+    yield held.lease.extend(length, max_hold=seconds)
     return held._replace(ends=ends)
 
 

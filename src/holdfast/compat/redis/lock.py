@@ -149,6 +149,7 @@ class Described:
             LockError: This lock object does not hold the lock, or the lock has no timeout.
             LockNotOwnedError: The lock was lost before.
             ConnectionError: The servers do not answer.
+            ConfigError: The lock is not renewed, and would last for longer than `max_ttl`.
         """
         left = self._mine("extend", limited=True).left
         return (yield from self._lasts(additional_time + (0.0 if replace_ttl else left), "extend"))
