@@ -77,10 +77,11 @@ def waits(steps: Callable[..., Steps]) -> Callable[..., Any]:
 
 
 class Held(NamedTuple):
-    """A lease, when the other library's time limit ends it, by `holdfast.clock.clock`, and whether it is renewed."""
+    """A lease, and when the other library's time limit ends it, by `holdfast.clock.clock`."""
 
     lease: Any
     ends: float | None
+    # Whether it is renewed.
     renew: bool = True
 
     @property

@@ -91,8 +91,8 @@ class Locks:
             A decorator.
 
         Raises:
-            ConfigError: An option cannot work, or the template has a field that is no parameter. If the
-                decorator is above the route, each request for the view raises it.
+            ConfigError: An option cannot work, or the template has a field that is no parameter. If
+                the decorator is above the route, each request for the view raises it.
         """
 
         def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,7 +108,7 @@ class Locks:
         return decorate
 
     def _check(self) -> None:
-        """Refuse a view that was registered before it was locked, and would run without its lock."""
+        """Refuse a view that was registered before it was locked, so that its lock is not taken."""
         views = current_app.view_functions
         view = views.get(request.endpoint or "")
         if not isinstance(view, FunctionType) or view not in self._below:

@@ -63,8 +63,8 @@ class Idempotency:
             required: Whether a request without a key gets 400 (default: False).
 
         Raises:
-            ConfigError: The client is not one for asyncio, `keep` is out of range, or `methods` is a
-                text.
+            ConfigError: The client is not one for asyncio, `keep` is out of range, or `methods` is
+                a text.
         """
         if not isinstance(locks, Holdfast):
             raise ConfigError("Idempotency needs a client for asyncio: from holdfast.aio import Holdfast")
