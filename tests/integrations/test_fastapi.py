@@ -117,6 +117,9 @@ def typed(locks: aio.Holdfast) -> FastAPI:
         await socket.send_text(lease.name)
         await socket.close()
 
+    @app.websocket("/busy/{account}")
+    async def busy(socket: WebSocket, account: int, lease: Annotated[aio.Lease, Locked("a:{account}", wait=0)]) -> None: ...
+
     @router.websocket("/socket")
     async def included(socket: WebSocket, account: int, lease: Held) -> None:
         await socket.accept()
@@ -163,6 +166,8 @@ def test_a_websocket_holds_a_lock(locks: aio.Holdfast, other: holdfast.Holdfast)
             with client.websocket_connect(path) as socket:
                 assert socket.receive_text() == "a:7"
         assert not other.is_locked("a:7")
+        with other.lock("a:7"), pytest.raises(holdfast.LockBusy), client.websocket_connect("/busy/07"):
+            pass
 
 
 def test_the_lock_of_a_dependency_is_released_before_the_response_is_sent(locks: aio.Holdfast, other: holdfast.Holdfast) -> None:
