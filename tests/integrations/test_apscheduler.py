@@ -8,7 +8,9 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -182,8 +184,46 @@ def test_another_process_tries_a_job_that_has_failed(stage: Stage) -> None:
 def test_jobs_that_other_processes_cannot_know_are_refused(stage: Stage) -> None:
     schedulers(stage, in_=4, ANONYMOUS="1")
     stage.until(lambda: "needs an id that is the same in every process" in stage.logs(), "it is refused", 30)
-    stage.until(lambda: "'jittery' has jitter" in stage.logs(), "it is refused", 30)
+    for refused in ("'jittery' has jitter", "'jittery-within' has jitter", "'interval-within' has an interval inside OrTrigger"):
+        stage.until(lambda refused=refused: refused in stage.logs(), "it is refused", 30)
     assert not stage.entries("tick")
+
+
+def test_a_first_time_that_each_process_chooses_is_run_in_each(nodes: Nodes, tmp_path: Path) -> None:
+    """`add_job` without `run_date`, and with `next_run_time=now`: what the page warns of."""
+    ran: list[str] = []
+    with ExitStack() as stack:
+        for _ in range(2):
+            before = len(ran)
+            scheduler = threads(stack, nodes, tmp_path.name)
+            scheduler.add_job(ran.append, args=["no date"], id="no date")
+            scheduler.add_job(ran.append, "cron", ["now"], year=2999, id="now", next_run_time=now())
+            until(lambda before=before: len(ran) == before + 2, "both have run")
+    assert Counter(ran) == {"no date": 2, "now": 2}
+
+
+def threads(stack: ExitStack, nodes: Nodes, prefix: str) -> Any:
+    """A scheduler in this process, with a client of its own."""
+    from apscheduler.schedulers.background import BackgroundScheduler
+
+    from holdfast.integrations.apscheduler import OnceThreadPoolExecutor
+
+    locks = stack.enter_context(Holdfast(*nodes.urls, prefix=f"{prefix}:"))
+    scheduler = BackgroundScheduler(executors={"default": OnceThreadPoolExecutor(locks)}, timezone="UTC")
+    scheduler.start()
+    stack.callback(lambda: scheduler.running and scheduler.shutdown())
+    return scheduler
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
 
 
 def test_mistakes_are_found_where_they_are_written() -> None:

@@ -328,5 +328,20 @@ def _check(job: Any) -> None:
     """Refuse jobs that other processes do not know by the same name and times."""
     if _RANDOM.fullmatch(job.id):
         raise ConfigError(f"the job {job.name!r} needs an id that is the same in every process: add_job(..., id=...)")
-    if getattr(job.trigger, "jitter", None):
-        raise ConfigError(f"the job {job.id!r} has jitter: each process would run it at another time. Leave jitter out")
+    for trigger in _triggers(job.trigger):
+        if getattr(trigger, "jitter", None):
+            raise ConfigError(
+                f"the job {job.id!r} has jitter: each process would run it at another time. Leave jitter out"
+            )
+        if trigger is not job.trigger and isinstance(trigger, IntervalTrigger):
+            raise ConfigError(
+                f"the job {job.id!r} has an interval inside {type(job.trigger).__name__}: each process would count it "
+                "from another moment. Use cron there, or the interval alone"
+            )
+
+
+def _triggers(trigger: Any) -> Iterator[Any]:
+    """Yield a trigger, and those that it combines."""
+    yield trigger
+    for part in getattr(trigger, "triggers", ()):
+        yield from _triggers(part)

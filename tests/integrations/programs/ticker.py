@@ -19,6 +19,9 @@ from apscheduler.events import (
 )
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.combining import AndTrigger, OrTrigger
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.interval import IntervalTrigger
 from record import note
 
 from holdfast import Holdfast
@@ -70,6 +73,10 @@ def add(scheduler: Any, function: Any, process: str) -> None:
     elif "ANONYMOUS" in os.environ:
         scheduler.add_job(tick, "date", [0], run_date=BEGIN, **common)
         scheduler.add_job(tick, "interval", [1], seconds=1, jitter=1, id="jittery", **common)
+        inner = OrTrigger([CronTrigger(second="*", jitter=1)])
+        scheduler.add_job(tick, OrTrigger([CronTrigger(year=2000), inner]), [2], id="jittery-within", **common)
+        inner = AndTrigger([IntervalTrigger(seconds=1)])
+        scheduler.add_job(tick, OrTrigger([inner]), [3], id="interval-within", **common)
     elif "MISFIRES" in os.environ:
         common["coalesce"] = os.environ["MISFIRES"] == "coalesced"
         start = BEGIN.replace(microsecond=0)
