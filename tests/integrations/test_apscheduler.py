@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import struct
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ import pytest
 from integrations.stage import Stage, free_port, staged
 from nemesis.servers import compiled_shim
 
+import holdfast
 from holdfast import ConfigError, Holdfast
 from holdfast.aio import Holdfast as AsyncHoldfast
 from holdfast.embedded import Nodes
@@ -200,6 +203,54 @@ def test_a_first_time_that_each_process_chooses_is_run_in_each(nodes: Nodes, tmp
             scheduler.add_job(ran.append, "cron", ["now"], year=2999, id="now", next_run_time=now())
             until(lambda before=before: len(ran) == before + 2, "both have run")
     assert Counter(ran) == {"no date": 2, "now": 2}
+
+
+@pytest.mark.parametrize("end", ["shutdown", "loop"])
+def test_a_thread_of_an_event_loop_that_is_stopped_keeps_its_lease(nodes: Nodes, tmp_path: Path, end: str) -> None:
+    """A scheduler is shut down while its job works in a thread, and also if the whole event loop ends then."""
+    from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
+    from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+    from holdfast.integrations.apscheduler import OnceAsyncIOExecutor
+
+    heard, began, go, fences = list[Any](), threading.Event(), threading.Event(), list[int]()
+
+    def job() -> str:
+        fences.append(holdfast.current().fence)
+        began.set()
+        go.wait(20)
+        return "done"
+
+    async def main() -> None:
+        locks = AsyncHoldfast(*nodes.urls, prefix=f"{tmp_path.name}:", ttl=1)
+        scheduler = AsyncIOScheduler(executors={"default": OnceAsyncIOExecutor(locks)}, timezone="UTC")
+        scheduler.add_listener(heard.append, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
+        scheduler.add_job(job, "date", run_date=moment, id="job")
+        scheduler.start()
+        await asyncio.to_thread(began.wait, 20)
+        scheduler.shutdown()
+        if end == "shutdown":
+            while not heard:
+                await asyncio.sleep(0.01)
+            await locks.close()
+
+    moment = now()
+    with ExitStack() as stack:
+        loop = threading.Thread(target=asyncio.run, args=(main(),))
+        loop.start()
+        assert began.wait(20)
+        other = threads(stack, nodes, tmp_path.name)
+        other.add_listener(heard.append, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
+        other.add_job(job, "date", run_date=moment, id="job", misfire_grace_time=60)
+        # Longer than the lease would last if nobody renewed it.
+        time.sleep(2)
+        assert len(fences) == 1, "the other scheduler waits"
+        go.set()
+        loop.join(20)
+        until(lambda: len(heard) == 2, "both have the result")
+    assert [(it.retval, it.code) for it in heard] == [("done", EVENT_JOB_EXECUTED)] * 2
+    assert sorted(it.holdfast_elsewhere for it in heard) == [False, True]
+    assert len(fences) == 1
 
 
 def threads(stack: ExitStack, nodes: Nodes, prefix: str) -> Any:

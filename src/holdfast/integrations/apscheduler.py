@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import os
 import re
@@ -172,7 +173,14 @@ class _CoroutineRun(_Run):
     async def _coroutine(self) -> Any:
         if iscoroutinefunction(self._job.func):
             return await self._body()
-        return await asyncio.to_thread(self._body)
+        body = contextvars.copy_context().run
+        work = asyncio.get_running_loop().run_in_executor(None, body, self._body)
+        while not work.done():
+            # `shutdown` and the end of the loop cancel this task. Nothing stops a thread, so the lease
+            # lasts until it ends, and its result is kept. (A task for the thread would be cancelled, too.)
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        return work.result()
 
 
 class OnceThreadPoolExecutor(_Once, ThreadPoolExecutor):  # type: ignore[misc]  # (APScheduler has no types)
