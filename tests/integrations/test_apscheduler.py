@@ -21,7 +21,7 @@ from integrations.stage import Stage, free_port, staged
 from nemesis.servers import compiled_shim
 
 import holdfast
-from holdfast import ConfigError, Holdfast
+from holdfast import Cancelled, ConfigError, Holdfast
 from holdfast.aio import Holdfast as AsyncHoldfast
 from holdfast.embedded import Nodes
 
@@ -253,14 +253,53 @@ def test_a_thread_of_an_event_loop_that_is_stopped_keeps_its_lease(nodes: Nodes,
     assert len(fences) == 1
 
 
-def threads(stack: ExitStack, nodes: Nodes, prefix: str) -> Any:
+def test_a_scheduler_that_stops_does_not_wait_for_a_job_elsewhere(nodes: Nodes, tmp_path: Path) -> None:
+    """It waits for its own jobs, and if the user ends waits by an event, for those elsewhere, too."""
+    from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
+
+    go, ran, heard, moment = threading.Event(), list[str](), list[Any](), now()
+
+    def job(where: str) -> str:
+        ran.append(where)
+        go.wait(20)
+        return where
+
+    with ExitStack() as stack:
+        stack.callback(go.set)
+        runs, stops, patient = [threads(stack, nodes, tmp_path.name, **it) for it in ({}, {}, {"cancel": threading.Event()})]
+        for scheduler, where in ((runs, "runs"), (stops, "stops"), (patient, "patient")):
+            scheduler.add_listener(heard.append, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
+            scheduler.add_job(job, "date", [where], run_date=moment, id="job", misfire_grace_time=60)
+            until(lambda: ran, "the first one runs it")
+        # Two threads wait for the job of the first one.
+        until(lambda: waiting(nodes, tmp_path.name) == 2, "two wait")
+        stops.shutdown()
+        assert [type(it.exception) for it in heard] == [Cancelled]
+        ends = threading.Thread(target=patient.shutdown)
+        ends.start()
+        until(lambda: waiting(nodes, tmp_path.name) == 1, "one waits")
+        assert ends.is_alive()
+        go.set()
+        ends.join(20)
+        runs.shutdown()
+    assert [it.retval for it in heard[1:]] == ["runs", "runs"]
+    assert ran == ["runs"]
+
+
+def waiting(nodes: Nodes, prefix: str) -> int:
+    """How many callers wait for the one job that runs."""
+    with Holdfast(*nodes.urls, prefix=f"{prefix}:") as locks:
+        return sum(len(locks.inspect(it).queue) for it in locks.names())
+
+
+def threads(stack: ExitStack, nodes: Nodes, prefix: str, **options: Any) -> Any:
     """A scheduler in this process, with a client of its own."""
     from apscheduler.schedulers.background import BackgroundScheduler
 
     from holdfast.integrations.apscheduler import OnceThreadPoolExecutor
 
     locks = stack.enter_context(Holdfast(*nodes.urls, prefix=f"{prefix}:"))
-    scheduler = BackgroundScheduler(executors={"default": OnceThreadPoolExecutor(locks)}, timezone="UTC")
+    scheduler = BackgroundScheduler(executors={"default": OnceThreadPoolExecutor(locks, **options)}, timezone="UTC")
     scheduler.start()
     stack.callback(lambda: scheduler.running and scheduler.shutdown())
     return scheduler

@@ -117,13 +117,18 @@ class _Once:
         super()._run_job_success(identity, events)  # type: ignore[misc]  # (a mixin)
 
     def _once(self, job: Any, time: datetime) -> Any:
+        options = {**self._ends(), **self._options}
         if isinstance(job.trigger, IntervalTrigger):
             # Each process begins its intervals at another moment, so an interval is what is done once.
             length = job.trigger.interval_length
             keep = max(self._keep, 2 * length)
-            return self._locks.once(f"job:{job.id}", keep=keep, per=length, **self._options).at(time)
+            return self._locks.once(f"job:{job.id}", keep=keep, per=length, **options).at(time)
         name = f"job:{job.id}@{time.astimezone(UTC).isoformat()}"
-        return self._locks.once(name, keep=self._keep, **self._options)
+        return self._locks.once(name, keep=self._keep, **options)
+
+    def _ends(self) -> dict[str, Any]:
+        # `shutdown` cancels tasks.
+        return {}
 
     def _call(self, job: Any) -> Any:
         return job.func(*job.args, **job.kwargs)
@@ -230,14 +235,20 @@ class OnceThreadPoolExecutor(_Once, ThreadPoolExecutor):  # type: ignore[misc]  
     def shutdown(self, wait: bool = True) -> None:
         """Stop the threads. If this process leads, another one does so at once.
 
+        Jobs that run in other processes are no longer waited for: they end with `Cancelled` here.
+
         Args:
-            wait: Whether to wait for the jobs that run.
+            wait: Whether to wait for the jobs that run in this process.
         """
         self._stopped.set()
         self._over.set()
         super().shutdown(wait)
         if wait and self._thread is not None:
             self._thread.join()
+
+    def _ends(self) -> dict[str, Any]:
+        # `shutdown` ends the wait for a run in another process.
+        return {"cancel": self._stopped}
 
     def _campaign(self) -> None:
         self._stopped, self._over = threading.Event(), threading.Event()
@@ -338,9 +349,7 @@ def _check(job: Any) -> None:
         raise ConfigError(f"the job {job.name!r} needs an id that is the same in every process: add_job(..., id=...)")
     for trigger in _triggers(job.trigger):
         if getattr(trigger, "jitter", None):
-            raise ConfigError(
-                f"the job {job.id!r} has jitter: each process would run it at another time. Leave jitter out"
-            )
+            raise ConfigError(f"the job {job.id!r} has jitter: each process would run it at another time. Leave it out")
         if trigger is not job.trigger and isinstance(trigger, IntervalTrigger):
             raise ConfigError(
                 f"the job {job.id!r} has an interval inside {type(job.trigger).__name__}: each process would count it "
