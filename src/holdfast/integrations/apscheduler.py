@@ -122,8 +122,8 @@ class _Once:
             # Each process begins its intervals at another moment, so an interval is what is done once.
             length = job.trigger.interval_length
             keep = max(self._keep, 2 * length)
-            return self._locks.once(f"job:{job.id}", keep=keep, per=length, **options).at(time)
-        name = f"job:{job.id}@{time.astimezone(UTC).isoformat()}"
+            return self._locks.once(_name(job), keep=keep, per=length, **options).at(time)
+        name = f"{_name(job)}@{time.astimezone(UTC).isoformat()}"
         return self._locks.once(name, keep=self._keep, **options)
 
     def _ends(self) -> dict[str, Any]:
@@ -341,6 +341,14 @@ class OnceAsyncIOExecutor(_Once, AsyncIOExecutor):  # type: ignore[misc]  # (APS
                         # The block is cancelled when the term is lost.
                         await asyncio.Event().wait()
             await asyncio.sleep(PAUSE)
+
+
+def _name(job: Any) -> str:
+    """Return the name of a job in every process. Other schedulers and job stores may use the same id."""
+    store = "" if job._jobstore_alias == "default" else f"{job._jobstore_alias}/"
+    # Lambdas and partials have none.
+    function = f"{job.func_ref}/" if job.func_ref else ""
+    return f"job:{store}{function}{job.id}"
 
 
 def _check(job: Any) -> None:
