@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from holdfast.embedded import Nodes
 from holdfast.testing import at_end, ending
 from holdfast.testing.plugin import Clients
 
@@ -81,12 +83,44 @@ def test_it(locks, holdfast_nodes):
 """
 
 
-def ran(folder: Path, conftest: str, tests: str) -> str:
+ENDS = """
+import os
+import pytest
+from holdfast.testing import at_end
+
+@pytest.fixture(scope="session")
+def made(once_per_run):
+    return [once_per_run(key, lambda key=key: print(key, "is made") or key) for key in "abc"]
+
+def undo(key):
+    print(key, "is undone")
+    if key in os.environ.get("RAISES", ""):
+        raise OSError(f"{key} cannot be undone")
+
+for key in "abc":
+    at_end(key)(undo)
+"""
+
+THAT_STAY = """
+import os
+import pytest
+
+class Servers:
+    urls = tuple(os.environ["SERVERS"].split(","))
+
+@pytest.fixture(scope="session")
+def holdfast_nodes():
+    return Servers()
+"""
+
+
+def ran(folder: Path, conftest: str, tests: str, **environment: str) -> str:
     (folder / "conftest.py").write_text(conftest)
     (folder / "test_it.py").write_text(tests)
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings =\n    error\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", str(folder)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=55).stdout
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-s", str(folder)]
+    variables = {**os.environ, **environment}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=55).stdout
 
 
 def test_the_fixtures_on_real_nodes(tmp_path: Path) -> None:
@@ -97,6 +131,23 @@ def test_the_fixtures_on_real_nodes(tmp_path: Path) -> None:
 def test_the_fixtures_on_other_nodes(tmp_path: Path) -> None:
     told = ran(tmp_path, CONFTEST + OVERRIDDEN, ON_OTHERS)
     assert "1 passed" in told, told
+
+
+def test_each_run_makes_its_own_on_servers_that_stay(tmp_path: Path, nodes: Nodes) -> None:
+    conftest, tests = CONFTEST + THAT_STAY + ENDS, "def test_it(made):\n    assert made == ['a', 'b', 'c']\n"
+    for _ in range(2):
+        told = ran(tmp_path, conftest, tests, SERVERS=",".join(nodes.urls), **nodes.environment)
+        assert "1 passed" in told, told
+        assert told.count("is made") == told.count("is undone") == 3, told
+
+
+@pytest.mark.parametrize("raises", ["a", "ab"])
+def test_all_are_undone_although_one_raises(tmp_path: Path, raises: str) -> None:
+    told = ran(tmp_path, CONFTEST + OVERRIDDEN + ENDS, "def test_it(made):\n    pass\n", RAISES=raises)
+    assert "1 passed, 1 error" in told, told
+    assert all(f"{it} is undone" in told for it in "abc"), told
+    assert all(f"OSError: {it} cannot be undone" in told and f"at_end('{it}')" in told for it in raises), told
+    assert ("functions of at_end failed" in told) == (raises == "ab"), told
 
 
 def test_nothing_is_loaded_by_a_run_that_did_not_ask(tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ __all__ = [
 
 KEEP = 86400.0  # seconds for which a run knows what was made
 _HANDED = "holdfast"  # what the controller hands to each worker of pytest-xdist
+_RUN = "holdfast-run"  # and the prefix of this run
 _nodes = pytest.StashKey[Nodes]()
+_run = pytest.StashKey[str]()
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class SharedNodes:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Hand nodes to a worker of pytest-xdist. Runs in the controller."""
+    node.workerinput[_RUN] = _prefix(node.config)
     try:
         nodes = _started(node.config)
     except ConfigError:
@@ -75,7 +78,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Undo what the workers of pytest-xdist have made. Runs in the controller, after them."""
     config = session.config
     if _nodes in config.stash and config.pluginmanager.hasplugin("dsession"):
-        _undo(config.stash[_nodes].urls)
+        _undo(config.stash[_nodes].urls, _prefix(config))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -158,14 +161,15 @@ def once_per_run(holdfast_nodes: Nodes | SharedNodes, request: pytest.FixtureReq
     shared = hasattr(request.config, "workerinput")
     if shared and not isinstance(holdfast_nodes, SharedNodes):
         raise Misuse("once_per_run needs nodes that all workers share: do not override the fixture holdfast_nodes")
-    with Holdfast(*holdfast_nodes.urls, prefix="run:") as client:
+    prefix = _prefix(request.config)
+    with Holdfast(*holdfast_nodes.urls, prefix=prefix) as client:
 
         def once(key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             return client.once(key, keep=KEEP).run(function, *args, **kwargs)
 
         yield once
     if not shared:
-        _undo(holdfast_nodes.urls)
+        _undo(holdfast_nodes.urls, prefix)
 
 
 @pytest.fixture
@@ -209,12 +213,27 @@ def _started(config: pytest.Config) -> Nodes:
     return config.stash[_nodes]
 
 
-def _undo(urls: tuple[str, ...]) -> None:
-    """Call the functions of `at_end` whose key was made."""
+def _prefix(config: pytest.Config) -> str:
+    """The prefix of what is made once in this run. Nodes that stay know what earlier runs have made."""
+    handed: str | None = getattr(config, "workerinput", {}).get(_RUN)
+    return handed or config.stash.setdefault(_run, f"run-{secrets.token_hex(8)}:")
+
+
+def _undo(urls: tuple[str, ...], prefix: str) -> None:
+    """Call the functions of `at_end` whose key was made, also if one of them raises."""
     if not ends:
         return
-    with Holdfast(*urls, prefix="run:") as client:
+    errors = list[Exception]()
+    with Holdfast(*urls, prefix=prefix) as client:
         for key, function in ends.items():
-            made = client.once(key, keep=KEEP).result()
-            if made:
-                function(made.value)
+            try:
+                made = client.once(key, keep=KEEP).result()
+                if made:
+                    function(made.value)
+            except Exception as error:
+                error.add_note(f"at_end({key!r})")
+                errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup("functions of at_end failed", errors)
