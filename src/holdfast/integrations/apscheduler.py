@@ -344,7 +344,7 @@ class OnceAsyncIOExecutor(_Once, AsyncIOExecutor):  # type: ignore[misc]  # (APS
 
 
 def _name(job: Any) -> str:
-    """Return the name of a job in every process. Other schedulers and job stores may use the same id."""
+    """Return the name of a job in all processes. Other schedulers and stores may use its id."""
     store = "" if job._jobstore_alias == "default" else f"{job._jobstore_alias}/"
     # Lambdas and partials have none.
     function = f"{job.func_ref}/" if job.func_ref else ""

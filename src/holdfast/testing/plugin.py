@@ -214,7 +214,7 @@ def _started(config: pytest.Config) -> Nodes:
 
 
 def _prefix(config: pytest.Config) -> str:
-    """The prefix of what is made once in this run. Nodes that stay know what earlier runs have made."""
+    """The prefix of what is made once. Nodes that stay know what earlier runs have made."""
     handed: str | None = getattr(config, "workerinput", {}).get(_RUN)
     return handed or config.stash.setdefault(_run, f"run-{secrets.token_hex(8)}:")
 
