@@ -12,8 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
-from itertools import product
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -314,40 +313,33 @@ def bill() -> str:
     return "billed"
 
 
-@pytest.mark.parametrize("trigger", ["date", "interval"])
-def test_jobs_with_the_same_id_and_another_function_or_store_are_others(nodes: Nodes, tmp_path: Path, trigger: str) -> None:
-    """Two schedulers of two applications each, and two stores. A textual reference names the same function."""
+@pytest.mark.parametrize("place", ["scheduler", "store"])
+def test_two_jobs_with_the_same_id_are_refused(
+    nodes: Nodes, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only one of the two functions would run, and the other one have its result."""
+    with ExitStack() as stack:
+        first = threads(stack, nodes, tmp_path.name)
+        other = first if place == "store" else threads(stack, nodes, tmp_path.name)
+        other.add_jobstore("memory", "other")
+        # APScheduler counts the instances of both jobs together.
+        common = {"id": "nightly", "run_date": now(), "misfire_grace_time": 60, "max_instances": 2}
+        first.add_job(rotate, "date", **common)
+        other.add_job(bill, "date", jobstore="other", **common)
+        until(lambda: "the id 'nightly' is that of two jobs, " in caplog.text, "it is refused")
+
+
+def test_a_job_may_get_another_function(nodes: Nodes, tmp_path: Path) -> None:
     from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
 
-    heard, moment = list[Any](), now() + timedelta(seconds=1)
-    # APScheduler counts the instances of both jobs together.
-    common = {"id": "job", "misfire_grace_time": 60, "max_instances": 2}
-    when: dict[str, Any] = {"run_date": moment} if trigger == "date" else {"days": 100, "next_run_time": moment}
+    heard = list[Any]()
     with ExitStack() as stack:
-        for functions in ((rotate, bill), (f"{__name__}:rotate", f"{__name__}:bill")):
-            for first, second in (functions, functions[::-1]):
-                scheduler = threads(stack, nodes, tmp_path.name)
-                scheduler.add_jobstore("memory", "other")
-                scheduler.add_listener(heard.append, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
-                scheduler.add_job(first, trigger, **common, **when)
-                scheduler.add_job(second, trigger, jobstore="other", **common, **when)
-        until(lambda: len(heard) == 8, "all have ended")
-    ran = Counter((it.jobstore, it.retval) for it in heard if not it.holdfast_elsewhere)
-    assert ran == dict.fromkeys(product(("default", "other"), ("rotated", "billed")), 1)
-
-
-def test_a_lambda_has_the_name_of_its_id(nodes: Nodes, tmp_path: Path) -> None:
-    from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
-
-    heard, moment = list[Any](), now()
-    with ExitStack() as stack:
-        for where in ("one", "two"):
-            scheduler = threads(stack, nodes, tmp_path.name)
-            scheduler.add_listener(heard.append, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
-            scheduler.add_job(lambda where=where: where, "date", run_date=moment, id="job", misfire_grace_time=60)
-        until(lambda: len(heard) == 2, "both have the result")
-    assert len({it.retval for it in heard}) == 1
-    assert sorted(it.holdfast_elsewhere for it in heard) == [False, True]
+        scheduler = threads(stack, nodes, tmp_path.name)
+        scheduler.add_listener(heard.append, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
+        for count, function in enumerate((rotate, bill), 1):
+            scheduler.add_job(function, "date", run_date=now(), id="nightly", misfire_grace_time=60, replace_existing=True)
+            until(lambda count=count: len(heard) == count, "it has ended")
+    assert [it.retval for it in heard] == ["rotated", "billed"]
 
 
 def now() -> datetime:

@@ -38,6 +38,8 @@ KEEP = 86400.0  # seconds for which it is known that a time was run
 PAUSE = 1.0  # seconds until a process that could not lead tries again
 # What APScheduler calls a job that has no id of its own. Each process calls it differently.
 _RANDOM = re.compile(r"[0-9a-f]{32}")
+# The jobs of this process, by prefix and id: the executor and job store, and the function's name.
+_jobs: dict[tuple[str, str], tuple[tuple[int, str], str | None]] = {}
 
 
 class _Once:
@@ -106,8 +108,20 @@ class _Once:
 
     def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
         _check(job)
+        self._refuse_twins(job)
         run = self._run(job, self._once, self._call)
         super()._do_submit_job(run, run.told(run_times))  # type: ignore[misc]  # (a mixin)
+
+    def _refuse_twins(self, job: Any) -> None:
+        """Refuse two jobs with the same id and another function: only one of them would run."""
+        place, name = (id(self), job._jobstore_alias), (self._locks.settings.prefix, job.id)
+        before, function = _jobs.get(name, (place, job.func_ref))
+        if before != place and function != job.func_ref:
+            raise ConfigError(
+                f"the id {job.id!r} is that of two jobs, {function} and {job.func_ref}, and only one of them would "
+                "run: give each an id of its own, or each scheduler a client with a prefix of its own"
+            )
+        _jobs[name] = place, job.func_ref
 
     def _run_job_success(self, identity: str, events: list[Any]) -> None:
         for event in events:
@@ -122,8 +136,8 @@ class _Once:
             # Each process begins its intervals at another moment, so an interval is what is done once.
             length = job.trigger.interval_length
             keep = max(self._keep, 2 * length)
-            return self._locks.once(_name(job), keep=keep, per=length, **options).at(time)
-        name = f"{_name(job)}@{time.astimezone(UTC).isoformat()}"
+            return self._locks.once(f"job:{job.id}", keep=keep, per=length, **options).at(time)
+        name = f"job:{job.id}@{time.astimezone(UTC).isoformat()}"
         return self._locks.once(name, keep=self._keep, **options)
 
     def _ends(self) -> dict[str, Any]:
@@ -341,14 +355,6 @@ class OnceAsyncIOExecutor(_Once, AsyncIOExecutor):  # type: ignore[misc]  # (APS
                         # The block is cancelled when the term is lost.
                         await asyncio.Event().wait()
             await asyncio.sleep(PAUSE)
-
-
-def _name(job: Any) -> str:
-    """Return the name of a job in all processes. Other schedulers and stores may use its id."""
-    store = "" if job._jobstore_alias == "default" else f"{job._jobstore_alias}/"
-    # Lambdas and partials have none.
-    function = f"{job.func_ref}/" if job.func_ref else ""
-    return f"job:{store}{function}{job.id}"
 
 
 def _check(job: Any) -> None:
