@@ -258,6 +258,13 @@ def test_it_may_be_moved_to_several_nodes() -> None:
         lock._locks.close()
 
 
+def test_a_single_address_may_be_a_text(nodes: Nodes) -> None:
+    with redis.Redis.from_url(nodes.urls[0]) as client:
+        configure(client, nodes=nodes.urls[0], prefix="text:")
+        with Lock(client, "text") as lock:
+            assert len(lock._locks.urls) == 1
+
+
 def test_a_client_that_is_gone_leaves_nothing(nodes: Nodes) -> None:
     client = redis.Redis.from_url(nodes.urls[0])
     configure(client, owner="gone")

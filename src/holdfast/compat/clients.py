@@ -26,12 +26,13 @@ _made: WeakValueDictionary[Any, Any] = WeakValueDictionary()
 _recent: dict[Any, deque[Any]] = {Holdfast: deque(maxlen=8), aio.Holdfast: deque(maxlen=0)}
 
 
-def configure(clients: Any, *, nodes: Iterable[str] = (), **options: Any) -> None:
+def configure(clients: Any, *, nodes: str | Iterable[str | Node] = (), **options: Any) -> None:
     """Set the options of holdfast for all locks of a client. Call it before its first lock.
 
     Args:
         clients: A client of redis-py or valkey-py, or those of one pottery Redlock.
         nodes: Addresses of all servers, if they are not those of the clients (default: they are).
+            One address may be a text.
         options: Options of `Holdfast`, such as `ttl`, `max_ttl`, `prefix` or `observer`.
 
     Raises:
@@ -42,7 +43,7 @@ def configure(clients: Any, *, nodes: Iterable[str] = (), **options: Any) -> Non
             pool = getattr(client, "connection_pool", client)
             if _kept.get(pool):
                 raise ConfigError("a lock of this client was used already: call configure() before that")
-            _options[pool] = {**options, "nodes": tuple(nodes)}
+            _options[pool] = {**options, "nodes": (nodes,) if isinstance(nodes, str) else tuple(nodes)}
 
 
 def client_of(kind: type[C], clients: Iterable[Any]) -> C:

@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
 
 from pottery import exceptions
 
-from ..errors import ConfigError, HoldfastError, LockBusy, Misuse, NoQuorum
+from ..errors import ConfigError, HoldfastError, LockBusy, NoQuorum
 from .clients import client_of, configure
 from .held import SHORTEST, Held, Steps, Tasks, Threads, confirmed, holding, longer, waits
 
 __all__ = ["AIORedlock", "Redlock", "configure", "synchronize"]
 
-_INSTEAD = "would run without the lock: use `with Redlock(...)` or `async with AIORedlock(...)` in it"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -224,8 +222,7 @@ def synchronize(
 
     Returns:
         The decorator. It raises ConfigError for a coroutine function or a generator function, whose
-        body would run without the lock. Calls of a function that returns a coroutine or a generator
-        raise Misuse.
+        body would run without the lock.
 
     Raises:
         ValueError: There is a time limit for calls that do not wait.
@@ -237,18 +234,13 @@ def synchronize(
 
     def decorate(function: F) -> F:
         if any(later(function) for later in (isasyncgenfunction, iscoroutinefunction, isgeneratorfunction)):
-            raise ConfigError(f"{function!r} is no plain function: its body {_INSTEAD}")
+            instead = "use `with Redlock(...)` or `async with AIORedlock(...)` in it"
+            raise ConfigError(f"{function!r} is no plain function: its body would run without the lock: {instead}")
 
         @wraps(function)
         def locked(*args: Any, **kwargs: Any) -> Any:
             with make():
-                result = function(*args, **kwargs)
-                if isinstance(result, AsyncGeneratorType | CoroutineType | GeneratorType):
-                    if isinstance(result, CoroutineType):
-                        # Otherwise Python warns that nobody awaits it.
-                        result.close()
-                    raise Misuse(f"{function!r} returned {result!r}, whose body {_INSTEAD}")
-                return result
+                return function(*args, **kwargs)
 
         return cast(F, locked)
 
