@@ -31,7 +31,7 @@ def examined(tmp_path: Path, environment: dict[str, str], *words: str) -> dict[s
     told: dict[str, Any] = json.loads(done.stdout)
     for it in told["checks"]:
         assert (it["level"] == "ok") or COMMAND.search(it["fix"]), it
-        assert (it["level"] == "ok") or (it["doc"] and (Path(__file__).parents[2] / it["doc"]).exists()), it
+        assert (it["level"] == "ok") or (it["doc"] and (Path(__file__).parents[2] / it["doc"].partition("#")[0]).exists()), it
     return told
 
 
@@ -75,9 +75,9 @@ def test_doctor_finds_what_is_wrong_and_says_what_to_do(case: str, tmp_path: Pat
     found = [it for it in told["checks"] if it["check"] == check]
     assert [it["level"] for it in found] == [level], done.stdout
     assert all(COMMAND.search(it["fix"]) for it in found)
-    # The only node is of no use without the right to load scripts.
-    assert (told["verdict"] == "no quorum") is (case == "rights")
-    assert done.returncode == (69 if case == "rights" else 2 if level == "unsafe" else 1)
+    # The only node is of no use without the right to load scripts, or without memory.
+    assert (told["verdict"] == "no quorum") is (case in ("rights", "memory"))
+    assert done.returncode == (69 if case in ("rights", "memory") else 2 if level == "unsafe" else 1)
 
 
 def test_doctor_minds_persistence_only_where_something_is_kept(tmp_path: Path) -> None:
@@ -246,3 +246,21 @@ def test_doctor_says_what_a_failover_would_cost(tmp_path: Path) -> None:
     assert "1 replicas, efficient, not safe" in found[""]["found"] and "?failover=15" in found[""]["fix"]
     assert "CONFIG SET min-replicas-to-write 1" in found["?failover=15"]["fix"]
     assert levels(kept, "role") == ["ok"]
+
+
+@pytest.mark.parametrize("size, verdict, code", [(1, "no quorum", 69), (3, "unsafe", 2)])
+def test_a_primary_that_refuses_writes_for_want_of_replicas_is_found(size: int, verdict: str, code: int, tmp_path: Path) -> None:
+    with Nodes(size) as nodes:
+        with redis.Redis.from_url(nodes.urls[0]) as primary:
+            primary.config_set("min-replicas-to-write", 1)
+        told = examined(tmp_path, nodes.environment)
+        shown = Command(tmp_path, nodes.environment).run("nodes", "--json")
+    found = [it for it in told["checks"] if it["check"] == "state" and it["level"] != "ok"]
+    assert [it["level"] for it in found] == ["unsafe"]
+    assert "NOREPLICAS" in found[0]["found"] and "every write of every program is refused" in found[0]["found"]
+    assert "start the replica" in found[0]["fix"] and "failover= is not true" in found[0]["fix"]
+    assert told["verdict"] == verdict
+    states = json.loads(shown.stdout)["nodes"]
+    assert [it["state"] for it in states] == ["down", *["up"] * (size - 1)]
+    assert "NOREPLICAS" in states[0]["cause"]
+    assert shown.returncode == (69 if code == 69 else 0)

@@ -19,7 +19,7 @@ from ..errors import message_of
 from .codes import NO_QUORUM
 from .company import census, company, foreign, proxied
 from .findings import OK, UNSAFE, WARNING, Check, ask, cli_of, text_of
-from .looking import client, first_line, seen
+from .looking import client, first_line, seen, without
 from .table import colored, objects, table
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def doctor(options: Namespace) -> int:
 
 def _examined(locks: Holdfast, options: Namespace) -> int:
     looked: list[Check] = []
-    for shard, own in _shards(seen(locks)):
+    first = seen(locks)
+    for shard, own in _shards(first):
         # First of all, before this client has written its own settings.
         looked += census(locks, shard, own)
         looked += _looked(locks, shard, own)
@@ -86,7 +87,7 @@ def _examined(locks: Holdfast, options: Namespace) -> int:
     with client(options) as again:
         looked += proxied(locks.nodes(), seen(again))
     # Only now: a node that refuses to load our scripts was up until it said so.
-    nodes = locks.nodes()
+    nodes = without(locks.nodes(), {it.node: it.cause for it in first})
     checks = [*_reached(nodes), *_together(locks, nodes), *looked]
     down = any(sum(it.state == "up" for it in own) < quorum.majority(len(own)) for _, own in _shards(nodes))
     verdict = max((it.level for it in checks), key=lambda it: _VERDICTS[it], default=OK)
@@ -132,6 +133,16 @@ def _reached(nodes: tuple[NodeStatus, ...]) -> Iterator[Check]:
         elif "NOPERM" in cause:
             fix = f"{cli_of(it.node)} ACL SETUSER, as its administrator, with the rules of the page"
             yield Check(it.node, "rights", UNSAFE, cause, fix, "docs/connections.md")
+        elif "NOREPLICAS" in cause:
+            found = (
+                f"{cause} Fewer replicas are connected than min-replicas-to-write asks for: "
+                "every write of every program is refused"
+            )
+            fix = (
+                f"start the replica: {cli_of(it.node)} INFO replication lists those that are connected. "
+                "Or lower the setting: then failover= is not true"
+            )
+            yield Check(it.node, "state", UNSAFE, found, fix, "docs/nodes.md")
         else:
             yield Check(
                 it.node,

@@ -10,7 +10,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -176,9 +176,8 @@ def first_line(how: str, json: bool) -> None:
 def nodes(options: Namespace) -> int:
     """Show how the nodes are."""
     with client(options) as locks:
-        seen(locks)
+        found = seen(locks)
         while True:
-            found = locks.nodes()
             if options.watch:
                 first_line("looks every second", options.json)
             if options.json:
@@ -188,6 +187,8 @@ def nodes(options: Namespace) -> int:
             if not options.watch:
                 return DONE if usable(found) else NO_QUORUM
             time.sleep(_EVERY)
+            # All have had their second to connect.
+            found = seen(locks, 0.0)
 
 
 def usable(found: Sequence[NodeStatus]) -> bool:
@@ -214,14 +215,31 @@ def show_nodes(found: Sequence[NodeStatus]) -> None:
     print(f"{up} of {len(found)} are up{needed}, {max(whole['spare'], 0)} more may fail", flush=True)
 
 
-def seen(locks: Holdfast) -> tuple[NodeStatus, ...]:
-    """How the nodes are, once each was asked. A majority that is missing is no error here."""
-    from ..errors import HoldfastError
+def seen(locks: Holdfast, wait: float = 1.0) -> tuple[NodeStatus, ...]:
+    """How the nodes are, once each was asked, and has tried to write. A majority that is missing is
+    no error here.
+    """
+    from ..errors import HoldfastError, NoQuorum
 
     try:
-        return locks.ready(1.0)
+        return locks.ready(wait)
+    except NoQuorum as error:
+        return without(locks.nodes(), error.causes)
     except HoldfastError:
         return locks.nodes()
+
+
+def without(nodes: Sequence[NodeStatus], causes: Mapping[str, Exception | None]) -> tuple[NodeStatus, ...]:
+    """The nodes, where those that answer and refuse to write are down. (The client itself learns it
+    only when it asks for a lock.)
+    """
+    from ..wire.resp import Refusal
+
+    refused = {node: it for node, it in causes.items() if isinstance(it, Refusal)}
+    return tuple(
+        it._replace(state="down", cause=refused[it.node]) if it.state == "up" and it.node in refused else it
+        for it in nodes
+    )
 
 
 def node_of(status: NodeStatus) -> dict[str, Any]:
