@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import redis
 from cli.kit import Command
+from failovers.groups import SECRET, Group, Watch
 from live.test_refusals import PRODUCTS, played
 
 from holdfast import Holdfast
@@ -244,7 +245,8 @@ def test_doctor_says_what_a_failover_would_cost(tmp_path: Path) -> None:
         kept = examined(tmp_path, {**nodes.environment, "HOLDFAST_NODES": f"{nodes.urls[0]}?failover=15"})
     assert [it["level"] for it in found.values()] == ["warning", "unsafe", "ok"]
     assert "1 replicas, efficient, not safe" in found[""]["found"] and "?failover=15" in found[""]["fix"]
-    assert "CONFIG SET min-replicas-to-write 1" in found["?failover=15"]["fix"]
+    assert "CONFIG SET min-replicas-to-write 1;" in found["?failover=15"]["fix"]
+    assert "CONFIG SET min-replicas-max-lag 13; on all servers of the group" in found["?failover=15"]["fix"]
     assert levels(kept, "role") == ["ok"]
 
 
@@ -264,3 +266,50 @@ def test_a_primary_that_refuses_writes_for_want_of_replicas_is_found(size: int, 
     assert [it["state"] for it in states] == ["down", *["up"] * (size - 1)]
     assert "NOREPLICAS" in states[0]["cause"]
     assert shown.returncode == (69 if code == 69 else 0)
+
+
+# ------------------------------------------------ a Sentinel group
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Group, dict[str, str]]]:
+    """A primary with two replicas, of which it wants one, and the environment that names its Sentinels."""
+    folder = tmp_path_factory.mktemp("doctor-sentinels")
+    group = Group("it", folder, 10)
+    watch = Watch(folder, [group])
+    url = f"redis+sentinel://:{SECRET}@{watch.places}/it?failover=12"
+    yield group, {"HOLDFAST_NODES": url, "HOLDFAST_RESTART_GUARD": "off"}
+    watch.close()
+    group.close()
+
+
+BOUNDS: dict[str, tuple[int, int, str, str]] = {
+    "true": (2, 10, "ok", "primary with 2 replicas, and failover= in its address"),
+    "too few": (1, 10, "unsafe", "min-replicas-to-write is 1, and it has 2 replicas"),
+    "too late": (2, 13, "unsafe", "min-replicas-max-lag is 13: an old primary goes on for longer than its address says (failover=12)"),
+}
+
+
+@pytest.mark.parametrize("case", BOUNDS)
+def test_a_bound_that_is_not_true_is_found(case: str, watched: tuple[Group, dict[str, str]], tmp_path: Path) -> None:
+    writes, lag, level, words = BOUNDS[case]
+    group, environment = watched
+    group.primary.ask("CONFIG", "SET", "min-replicas-to-write", writes, "min-replicas-max-lag", lag)
+    told = examined(tmp_path, environment)
+    (found,) = [it for it in told["checks"] if it["check"] == "role"]
+    assert found["level"] == level and found["found"].startswith(words)
+    if level != "ok":
+        cli = f"redis-cli -h 127.0.0.1 -p {group.primary.port} CONFIG SET"
+        fix = f"{cli} min-replicas-to-write 2; {cli} min-replicas-max-lag 10; on all servers of the group, then CONFIG REWRITE"
+        assert found["fix"].startswith(fix)
+    assert not any("+sentinel" in it["fix"] for it in told["checks"])
+
+
+def test_a_bound_that_this_user_may_not_see_is_not_called_checked(watched: tuple[Group, dict[str, str]], tmp_path: Path) -> None:
+    group, environment = watched
+    group.primary.ask("CONFIG", "SET", "min-replicas-to-write", 2, "min-replicas-max-lag", 10)
+    group.primary.ask("ACL", "SETUSER", "app", "on", f">{SECRET}", "~*", "&*", "+@all", "-config")
+    told = examined(tmp_path, {**environment, "HOLDFAST_NODES": environment["HOLDFAST_NODES"].replace("//:", "//app:")})
+    (found,) = [it for it in told["checks"] if it["check"] == "role"]
+    assert found["level"] == "ok"
+    assert found["found"].endswith("; not checked: that min-replicas-to-write is 2 and min-replicas-max-lag at most 12")

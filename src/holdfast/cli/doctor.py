@@ -18,7 +18,7 @@ from ..engine.status import EFFICIENT
 from ..errors import message_of
 from .codes import NO_QUORUM
 from .company import census, company, foreign, proxied
-from .findings import OK, UNSAFE, WARNING, Check, ask, cli_of, text_of
+from .findings import OK, UNSAFE, WARNING, Check, ask, cli_of, placed, text_of
 from .looking import client, first_line, seen, without
 from .table import colored, objects, table
 
@@ -34,6 +34,9 @@ _APART = 2.0  # seconds between two readings of a node's clock
 _SKEW, _DRIFT = 1.0, 0.001  # seconds between clocks; seconds of drift in a second
 _FULL = 0.9  # of maxmemory
 _SLOW = 0.5  # of node_timeout
+_WRITES, _LAG = "min-replicas-to-write", "min-replicas-max-lag"
+# A server counts a lag in whole seconds, and once a second.
+_COUNTED = 2  # seconds
 _KEPT = b"{*}:result", b"{*}:cache", b"{*}:rate*", b"{*}:window*", b"{*}:latch*", b"{*}:barrier*"
 # What a client cannot do without, and what only some verbs need.
 _NEEDED = (
@@ -88,7 +91,8 @@ def _examined(locks: Holdfast, options: Namespace) -> int:
         looked += proxied(locks.nodes(), seen(again))
     # Only now: a node that refuses to load our scripts was up until it said so.
     nodes = without(locks.nodes(), {it.node: it.cause for it in first})
-    checks = [*_reached(nodes), *_together(locks, nodes), *looked]
+    primaries = _primaries(locks)
+    checks = [placed(it, primaries) for it in (*_reached(nodes), *_together(locks, nodes), *looked)]
     down = any(sum(it.state == "up" for it in own) < quorum.majority(len(own)) for _, own in _shards(nodes))
     verdict = max((it.level for it in checks), key=lambda it: _VERDICTS[it], default=OK)
     if options.json:
@@ -117,6 +121,16 @@ def _rows(checks: list[Check], size: int) -> list[tuple[str, str, str, str]]:
 def _shards(nodes: tuple[NodeStatus, ...]) -> list[tuple[int, list[NodeStatus]]]:
     names = list(dict.fromkeys(it.shard for it in nodes))
     return [(at, [it for it in nodes if it.shard == name]) for at, name in enumerate(names)]
+
+
+def _primaries(locks: Holdfast) -> dict[str, tuple[str, int]]:
+    """Where this client found the primaries that Sentinels look after, while it is connected."""
+    found = {}
+    for driver in locks._drivers:
+        for link in driver.keeper.links.by_node:
+            if link is not None and link.address.sentinels is not None:
+                found[link.address.label] = link.address.host, link.address.port
+    return found
 
 
 # ------------------------------------------------ what the client knows
@@ -199,8 +213,8 @@ def _looked(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> list[Check]
     checks: list[Check] = []
     told = ask(locks, shard, size, b"INFO")
     for at, answer in told.answers.items():
-        facts = dict(line.split(":", 1) for line in text_of(answer).splitlines() if ":" in line)
-        checks += _server(nodes[at], facts)
+        checks += _server(nodes[at], _facts(answer))
+    checks += _replication(locks, shard, nodes, told)
     policies = ask(locks, shard, size, b"CONFIG", b"GET", b"maxmemory-policy")
     for at, answer in policies.answers.items():
         checks.append(_policy(nodes[at].node, answer))
@@ -217,8 +231,6 @@ def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
     if role != "master":
         fix = f"name primaries only in HOLDFAST_NODES; {cli_of(node)} INFO replication tells the primary"
         yield Check(node, "role", UNSAFE, f"it is a {role}", fix, "docs/servers.md")
-    else:
-        yield _failover(status, facts)
     if "product" in status.warnings:
         found = "its server is neither Redis nor Valkey, and its address says unproven"
         fix = f"python -m holdfast.testing.conformance {node}"
@@ -244,9 +256,28 @@ def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
         )
 
 
-def _failover(status: NodeStatus, facts: dict[str, str]) -> Check:
-    """What a failover would cost: is it known when a deposed primary stops?"""
-    node, count = status.node, facts.get("connected_slaves", "0")
+def _facts(answer: object) -> dict[str, str]:
+    """An answer to INFO as names and values."""
+    return dict(line.split(":", 1) for line in text_of(answer).splitlines() if ":" in line)
+
+
+def _replication(locks: Holdfast, shard: int, nodes: list[NodeStatus], told: Round) -> Iterator[Check]:
+    """Say what a failover of each primary would cost."""
+    size = len(nodes)
+    writes, lags = (ask(locks, shard, size, b"CONFIG", b"GET", it.encode()).answers for it in (_WRITES, _LAG))
+    for at, address in enumerate(locks._shards.all[shard].settings.addresses):
+        facts = _facts(told.answers.get(at))
+        if facts.get("role", "master") == "master" and at in told.answers:
+            known = _configured(writes.get(at)), _configured(lags.get(at))
+            yield _failover(nodes[at], facts, address.failover, *known)
+
+
+def _failover(status: NodeStatus, facts: dict[str, str], bound: float | None, writes: str, lag: str) -> Check:
+    """What a failover would cost: is it known when a deposed primary stops?
+
+    `writes` and `lag` are the server's settings. They are empty if this user may not see them.
+    """
+    node, count = status.node, int(facts.get("connected_slaves", "0"))
     if "replicas" in status.warnings:
         found = f"{count} replicas, {EFFICIENT}: after a failover, two clients can hold the same lock"
         fix = (
@@ -254,20 +285,46 @@ def _failover(status: NodeStatus, facts: dict[str, str]) -> Check:
             f"{cli_of(node)} INFO replication lists the replicas"
         )
         return Check(node, "role", WARNING, found, fix, "docs/nodes.md")
-    if "failover" in status.warnings:
-        found = "its address says failover=, but it goes on granting without replicas (min-replicas-to-write is off)"
-        fix = f"{cli_of(node)} CONFIG SET min-replicas-to-write {max(1, int(count))}"
+    # A member of a cluster has another bound, cluster-node-timeout.
+    bounded = bool(bound) and facts.get("cluster_enabled", "0") != "1"
+    if bounded and (found := _untrue(status, count, bound or 0.0, writes, lag)):
+        seconds = max(1, int(bound or 0.0) - _COUNTED)
+        fix = (
+            f"{cli_of(node)} CONFIG SET {_WRITES} {max(1, count)}; "
+            f"{cli_of(node)} CONFIG SET {_LAG} {seconds}; on all servers of the group, then CONFIG REWRITE. "
+            "It refuses writes of all programs while a replica is missing"
+        )
         return Check(node, "role", UNSAFE, found, fix, "docs/nodes.md")
-    if int(count):
-        return Check(node, "role", OK, f"primary with {count} replicas, and failover= in its address")
-    return Check(node, "role", OK, "primary without replicas")
+    if not count:
+        return Check(node, "role", OK, "primary without replicas")
+    found = f"primary with {count} replicas, and failover= in its address"
+    if bounded and not (writes and lag):
+        found += f"; not checked: that {_WRITES} is {count} and {_LAG} at most {bound:g}"
+    return Check(node, "role", OK, found)
+
+
+def _untrue(status: NodeStatus, count: int, bound: float, writes: str, lag: str) -> str:
+    """Return why an old primary can go on for longer than its address says, or an empty string."""
+    if "failover" in status.warnings:
+        return "its address says failover=, but it goes on granting without replicas (min-replicas-to-write is off)"
+    if writes and int(writes) < count:
+        return (
+            f"{_WRITES} is {writes}, and it has {count} replicas: an old primary that keeps "
+            f"{writes} of them goes on granting, whatever failover= says"
+        )
+    if lag and int(lag) > bound:
+        return f"{_LAG} is {lag}: an old primary goes on for longer than its address says (failover={bound:g})"
+    return ""
+
+
+def _configured(answer: object) -> str:
+    """The value in an answer to CONFIG GET."""
+    values = list(answer.values()) if isinstance(answer, dict) else answer[1:] if isinstance(answer, list) else []
+    return text_of(values[0]) if values else ""
 
 
 def _policy(node: str, answer: object) -> Check:
-    found = answer[1] if isinstance(answer, list) and len(answer) > 1 else answer
-    if isinstance(answer, dict):
-        found = next(iter(answer.values()), b"")
-    policy = text_of(found)
+    policy = _configured(answer)
     if policy in ("noeviction", ""):
         return Check(node, "eviction", OK, policy or "not shown to this user")
     fix = f"{cli_of(node)} CONFIG SET maxmemory-policy noeviction"

@@ -5,6 +5,7 @@ Knows the shape of a finding, and rounds of questions to the nodes. Must not kno
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.plans import Ask, Plan
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ..sync import Holdfast
 
 OK, WARNING, UNSAFE = "ok", "warning", "unsafe"
+_PRIMARY = "-h PRIMARY -p PORT"
 
 
 class Check(NamedTuple):
@@ -60,4 +62,15 @@ def text_of(value: Any) -> str:
 def cli_of(node: str) -> str:
     """The beginning of a command line that asks a node, for people to type."""
     scheme, _, rest = node.partition("://")
+    if scheme.endswith("+sentinel"):
+        # redis-cli knows no such address. `placed` fills in what the Sentinels say.
+        return f"redis-cli {'--tls ' if scheme.startswith(('rediss', 'valkeys')) else ''}{_PRIMARY}"
     return f"redis-cli -s /{rest.lstrip('/')}" if scheme == "unix" else f"redis-cli -u {node}"
+
+
+def placed(check: Check, primaries: Mapping[str, tuple[str, int]]) -> Check:
+    """The finding with the place of its node's primary, for a node that Sentinels look after."""
+    if check.node not in primaries:
+        return check
+    host, port = primaries[check.node]
+    return check._replace(fix=check.fix.replace(_PRIMARY, f"-h {host} -p {port}"))
