@@ -19,7 +19,7 @@ from failovers.groups import SECRET, Group, Watch
 from live.test_refusals import PRODUCTS, played
 
 from holdfast import Holdfast
-from holdfast.cli.company import _connected
+from holdfast.cli.company import _connected, _parts
 from holdfast.embedded import Nodes
 
 # What a remedy has in it: something to type, or a variable to set.
@@ -104,11 +104,19 @@ def test_every_finding_of_the_doctor_has_a_remedy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options, fix", [({"max_ttl": 60.0}, "HOLDFAST_MAX_TTL=60 "), ({"more": 1}, "HOLDFAST_NODES=")], ids=["max_ttl", "nodes"]
+    "options, fix",
+    [
+        ({"max_ttl": 60.0}, "HOLDFAST_MAX_TTL=60 "),
+        ({"more": 1}, "for every client, with the passwords and options that its addresses have now"),
+        ({"bound": 12}, "add ?failover=12 to the address of every client, in HOLDFAST_NODES (their passwords and other options stay)"),
+    ],
+    ids=["max_ttl", "nodes", "failover"],
 )
 def test_clients_with_other_settings_are_found(options: dict[str, Any], fix: str, tmp_path: Path) -> None:
     with Nodes(2) as nodes, Nodes(1) as extra:
-        urls = [*nodes.urls, *(extra.urls if options.pop("more", 0) else ())]
+        bound = options.pop("bound", 0)
+        urls = [f"{it}?failover={bound}" if bound else it for it in nodes.urls]
+        urls += extra.urls if options.pop("more", 0) else ()
         with Holdfast(*urls, fresh=nodes.run_ids | extra.run_ids, node_timeout=0.05, **options) as other:
             with other.lock("x"):
                 pass
@@ -140,6 +148,9 @@ def test_clients_are_told_apart() -> None:
         "id=4 addr=b name=holdfast:me:0123abcd lib-name=holdfast lib-ver=0.2.0\n"
         "id=5 addr=c name= lib-name=redis-py user=default\n"
         "id=6 addr=d name=cron user=default\n"
+        "id=7 addr=e name=sentinel-0123abcd-cmd flags=N user=default\n"
+        "id=8 addr=f name=sentinel-0123abcd-pubsub flags=P user=default\n"
+        "id=9 addr=g name= flags=S user=default\n"
     )
     ours, versions, others = _connected(listed, "me")
     assert (ours, versions, dict(others)) == (["web-3"], {"0.1.0", "0.2.0"}, {"redis-py": 1, "cron": 1})
@@ -167,6 +178,32 @@ def test_keys_of_other_programs_are_found(case: str, tmp_path: Path) -> None:
     assert found["level"] == level, found
     if level == "warning":
         assert command[1] in found["found"]
+
+
+def test_it_is_said_how_many_keys_were_looked_at(tmp_path: Path) -> None:
+    with Nodes(1) as nodes, redis.Redis.from_url(nodes.urls[0]) as node:
+        few = examined(tmp_path, nodes.environment)
+        node.mset({f"{{own}}:{it}": "x" for it in range(5001)})
+        for it in range(21):
+            node.set(f"lock{it}", "x", px=60_000)
+        many = examined(tmp_path, nodes.environment)
+    found = [it["found"] for told in (few, many) for it in told["checks"] if it["check"] == "keys"]
+    assert found[0] == "no other program's keys are in the way of names of locks"
+    # (This client leaves keys of its own.)
+    assert re.search(r"looked at 1,000 of 5,0\d\d keys", found[1]), found[1]
+
+
+def test_how_much_was_looked_at() -> None:
+    assert _parts(b"0", 20, 5001) == ""
+    assert _parts(b"7", 20, 5001) == " (looked at 1,000 of 5,001 keys)"
+    assert _parts(b"7", 21, 0) == " (looked at 1,000 keys; there are more, closely at 20 of 21 names)"
+
+
+def test_a_key_in_the_way_may_be_a_lock_of_another_library(tmp_path: Path) -> None:
+    with Nodes(1) as nodes, redis.Redis.from_url(nodes.urls[0]) as node:
+        node.set("nightly", "x")
+        (found,) = (it for it in examined(tmp_path, nodes.environment)["checks"] if it["check"] == "keys")
+    assert found["fix"].startswith("if clients of another library share locks with holdfast, change nothing until they are gone; ")
 
 
 def test_a_prefix_is_no_pattern(tmp_path: Path) -> None:

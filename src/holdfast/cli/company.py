@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING
 from ..core.ticket import TOKEN
 from ..engine.census import LIFE, Census
 from ..errors import readable
-from .findings import OK, UNSAFE, WARNING, Check, ask, asked, cli_of, text_of
+from .findings import KEPT, OK, UNSAFE, WARNING, Check, ask, asked, cli_of, text_of
 
 if TYPE_CHECKING:
     from ..engine.status import NodeStatus
     from ..sync import Holdfast
 
-_KEYS = b"1000"  # that are looked at on each node
+_KEYS = 1000  # that are looked at on each node
 _CLOSELY = 20  # of these, those that may be another program's
 _SHOWN = 3  # names in a line
 _OURS = re.compile(r"holdfast:(.*):[0-9a-f]{8}")
+_WATCHES = re.compile(r"sentinel-[0-9a-f]+-(?:cmd|pubsub)")
 _LIMIT = re.compile(r"max_ttl=([0-9.]+), this one ([0-9.]+)")
+_BOUND = re.compile(r"failover=([0-9.]*[0-9])")
 _MAGIC = re.compile(rb"[][*?\\^-]")  # what a pattern of SCAN does not take for itself
 _TYPES = ("list", "set", "zset", "hash", "stream")
 
@@ -41,11 +43,16 @@ def census(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
     differences = {mine.difference(it, young): at for at, it in told.answers.items()}
     differences.pop("", None)
     for it, at in differences.items():
-        limits = _LIMIT.search(it)
-        fix = f"HOLDFAST_NODES={' '.join(node.node for node in nodes)!r} for every client"
-        if limits:
+        node = nodes[at].node
+        fix = f"HOLDFAST_NODES={' '.join(node.node for node in nodes)!r} for every client, {KEPT}"
+        if bounds := _BOUND.findall(it):
+            # The text names the server by the beginning of its run_id.
+            node = next((known.node for known in nodes if known.run_id and known.run_id[:8] in it), node)
+            add = f"add ?failover={max(map(float, bounds)):g} to the address of every client"
+            fix = f"{add}, in HOLDFAST_NODES (their passwords and other options stay)"
+        elif limits := _LIMIT.search(it):
             fix = f"HOLDFAST_MAX_TTL={max(map(float, limits.groups())):g} for every client, and for this command"
-        yield Check(nodes[at].node, "settings", UNSAFE, it, fix, "docs/operations.md")
+        yield Check(node, "settings", UNSAFE, it, fix, "docs/operations.md")
     if told.answers and not differences:
         same = "the client that last noted its max_ttl, failover and nodes here has the same as this one"
         yield Check("all", "settings", OK, same)
@@ -82,6 +89,9 @@ def _connected(listed: str, me: str) -> tuple[list[str], set[str], Counter[str]]
     others: Counter[str] = Counter()
     for line in listed.splitlines():
         facts = dict(it.split("=", 1) for it in line.split(" ") if "=" in it)
+        if "S" in facts.get("flags", "") or _WATCHES.fullmatch(facts.get("name", "")):
+            # A replica, or a Sentinel: a part of the node.
+            continue
         name = _OURS.fullmatch(facts.get("name", ""))
         if name is None:
             others[facts.get("lib-name") or facts.get("name") or facts.get("user") or "?"] += 1
@@ -104,22 +114,44 @@ def foreign(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Ch
     """Find keys of other programs that have names of locks."""
     prefix = locks.settings.prefix.encode()
     pattern = _MAGIC.sub(rb"\\\g<0>", prefix) + b"*"
-    told = ask(locks, shard, len(nodes), b"SCAN", b"0", b"MATCH", pattern, b"COUNT", _KEYS)
+    told = ask(locks, shard, len(nodes), b"SCAN", b"0", b"MATCH", pattern, b"COUNT", b"%d" % _KEYS)
+    sizes = ask(locks, shard, len(nodes), b"INFO", b"keyspace").answers
     for at, it in told.answers.items():
-        keys = it[1] if isinstance(it, list) and len(it) == 2 and isinstance(it[1], list) else []
+        cursor, keys = it if isinstance(it, list) and len(it) == 2 and isinstance(it[1], list) else (b"0", [])
         # What belongs to a lock begins with a brace.
-        names = sorted(key for key in keys if isinstance(key, bytes) and not key.startswith(b"{"))[:_CLOSELY]
-        strange = [key for key in names if _blocks(locks, shard, at, key)]
+        names = sorted(key for key in keys if isinstance(key, bytes) and not key.startswith(b"{"))
+        strange = [key for key in names[:_CLOSELY] if _blocks(locks, shard, at, key)]
         node = nodes[at].node
         if not strange:
-            yield Check(node, "keys", OK, "no other program's keys are in the way of names of locks")
+            database = locks._shards.all[shard].settings.addresses[at].database
+            parts = _parts(cursor, len(names), _size(sizes.get(at), database))
+            yield Check(node, "keys", OK, f"no other program's keys are in the way of names of locks{parts}")
             continue
         shown = ", ".join(repr(readable(key.decode("utf-8", "backslashreplace"), 60)) for key in strange[:_SHOWN])
         found = f"other programs' keys, such as {shown}: a lock of that name is never free"
-        fix = "HOLDFAST_PREFIX=locks: for every client of holdfast"
+        fix = (
+            "if clients of another library share locks with holdfast, change nothing until they are gone; "
+            "otherwise HOLDFAST_PREFIX=locks: for every client of holdfast"
+        )
         if prefix:
             fix = f"{cli_of(node)} --scan --pattern '{text_of(pattern)}', and give holdfast another HOLDFAST_PREFIX"
         yield Check(node, "keys", WARNING, found, fix, "docs/nodes.md")
+
+
+def _size(keyspace: object, database: int) -> int:
+    """How many keys a database has, by INFO. 0 if the server does not tell."""
+    told = re.search(rf"^db{database}:keys=(\d+)", text_of(keyspace), re.MULTILINE)
+    return int(told[1]) if told else 0
+
+
+def _parts(cursor: object, names: int, size: int) -> str:
+    """How much was looked at, if it was not all. `names` of the keys may be in the way."""
+    parts = []
+    if text_of(cursor) != "0":
+        parts.append(f"looked at {_KEYS:,} of {size:,} keys" if size else f"looked at {_KEYS:,} keys; there are more")
+    if names > _CLOSELY:
+        parts.append(f"closely at {_CLOSELY} of {names:,} names")
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _blocks(locks: Holdfast, shard: int, at: int, key: bytes) -> bool:

@@ -18,7 +18,7 @@ from ..engine.status import EFFICIENT
 from ..errors import message_of
 from .codes import NO_QUORUM
 from .company import census, company, foreign, proxied
-from .findings import OK, UNSAFE, WARNING, Check, ask, cli_of, placed, text_of
+from .findings import KEPT, OK, UNSAFE, WARNING, Check, ask, cli_of, placed, text_of
 from .looking import client, first_line, seen, without
 from .table import colored, objects, table
 
@@ -185,7 +185,7 @@ def _together(locks: Holdfast, nodes: tuple[NodeStatus, ...]) -> Iterator[Check]
             "independence",
             UNSAFE,
             f"{same} are one server",
-            f"name each server once: HOLDFAST_NODES={shlex.quote(' '.join(_once(nodes)))}",
+            f"name each server once: HOLDFAST_NODES={shlex.quote(' '.join(_once(nodes)))}, {KEPT}",
             "docs/nodes.md",
         )
     if len(nodes) == 2 or (len(nodes) > 2 and len(nodes) % 2 == 0):

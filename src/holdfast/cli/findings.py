@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ..sync import Holdfast
 
 OK, WARNING, UNSAFE = "ok", "warning", "unsafe"
+# A label has neither password nor options.
+KEPT = "with the passwords and options that its addresses have now"
 _PRIMARY = "-h PRIMARY -p PORT"
 
 
