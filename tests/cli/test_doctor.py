@@ -350,3 +350,12 @@ def test_a_bound_that_this_user_may_not_see_is_not_called_checked(watched: tuple
     (found,) = [it for it in told["checks"] if it["check"] == "role"]
     assert found["level"] == "ok"
     assert found["found"].endswith("; not checked: that min-replicas-to-write is 2 and min-replicas-max-lag at most 12")
+
+
+def test_a_promotion_guard_points_to_the_page_about_failovers(watched: tuple[Group, dict[str, str]], tmp_path: Path) -> None:
+    _, environment = watched
+    told = examined(tmp_path, {"HOLDFAST_NODES": environment["HOLDFAST_NODES"]})
+    (found,) = [it for it in told["checks"] if it["check"] == "state"]
+    assert "its server is new to clients of this node" in found["found"]
+    assert found["doc"] == "docs/nodes.md#sentinel"
+    assert "### Sentinel" in (Path(__file__).parents[2] / "docs/nodes.md").read_text()

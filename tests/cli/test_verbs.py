@@ -11,10 +11,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import redis
 from cli.kit import Command, alive, lines, until
 
 from holdfast import Holdfast
 from holdfast.cli.options import VERBS
+from holdfast.cli.voice import in_shells
 from holdfast.embedded import Nodes
 from holdfast.metrics import alerts, dashboard
 
@@ -332,3 +334,35 @@ def test_the_dashboard_and_the_alerts_are_printed(holdfast: Command) -> None:
     refused = holdfast.run("metrics")
     assert (refused.returncode, refused.stdout) == (64, "")
     assert "--grafana" in refused.stderr
+
+
+# ------------------------------------------------ a value that never expires
+
+
+CALLS = {
+    "call force_release('nightly', reason, only='9d9').": "run `holdfast release nightly --reason TEXT --only 9d9`.",
+    "call force_release(\"it's\", reason).": "run `holdfast release 'it'\"'\"'s' --reason TEXT --any`.",
+    "call force_release('a', reason, only=locked_by('a')).": (
+        "run `holdfast release a --reason TEXT --only TOKEN` (`holdfast inspect a` shows the token)."
+    ),
+    "If it is right, force_release() repairs the fence.": "If it is right, `holdfast release NAME --reason TEXT --any` repairs the fence.",
+}
+
+
+@pytest.mark.parametrize("said", CALLS)
+def test_a_call_is_said_as_a_command(said: str) -> None:
+    assert in_shells(f"x: {said}\ny: {said}") == f"x: {CALLS[said]}\ny: {CALLS[said]}"
+
+
+def test_the_command_that_removes_a_value_without_expiry_works(tmp_path: Path) -> None:
+    with Nodes(1) as nodes:
+        holdfast = Command(tmp_path, nodes.environment)
+        with redis.Redis.from_url(nodes.urls[0]) as node:
+            node.set("the job", "worker 7")
+        done = holdfast.run("run", "-n", "the job", "true")
+        advice = "run `holdfast release 'the job' --reason TEXT --only 'worker 7'`"
+        assert done.returncode == 75 and advice in done.stderr, done.stderr
+        waited = holdfast.run("run", "-w", "2s", "the job", "true")
+        assert waited.stderr.count(advice) >= 1 and "force_release" not in waited.stderr, waited.stderr
+        assert holdfast.run("release", "the job", "--reason", "TEXT", "--only", "worker 7", "--yes").returncode == 0
+        assert holdfast.run("run", "-n", "the job", "true").returncode == 0

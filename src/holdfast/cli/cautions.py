@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..events import Event, Warned
-from .voice import VERBOSE, Voice
+from .voice import VERBOSE, Voice, in_shells
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,6 @@ def cautions(voice: Voice, name: str) -> Callable[[Event], None]:
         voice.note("warned", {"name": name, "node": event.node, "about": event.about, "warning": event.warning})
         if voice.level < VERBOSE:
             voice.clear()
-            voice.say(f"{event.node}: {event.warning}")
+            voice.say(f"{event.node}: {in_shells(event.warning)}")
 
     return observe

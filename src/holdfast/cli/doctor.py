@@ -143,7 +143,9 @@ def _reached(nodes: tuple[NodeStatus, ...]) -> Iterator[Check]:
             yield Check(it.node, "state", OK, f"up, {it.version}")
         elif it.state == "guarded":
             fix = "holdfast nodes --watch, and wait: it is used again by itself"
-            yield Check(it.node, "state", WARNING, cause or "it restarted", fix, "docs/operations.md")
+            moved = "was promoted" in cause or "is new to clients" in cause
+            page = "docs/nodes.md#sentinel" if moved else "docs/operations.md"
+            yield Check(it.node, "state", WARNING, cause or "it restarted", fix, page)
         elif "NOPERM" in cause:
             fix = f"{cli_of(it.node)} ACL SETUSER, as its administrator, with the rules of the page"
             yield Check(it.node, "rights", UNSAFE, cause, fix, "docs/connections.md")

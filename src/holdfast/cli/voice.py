@@ -10,10 +10,13 @@ import os
 import select
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import message_of
 from .durations import moment
+
+if TYPE_CHECKING:
+    import re
 
 QUIET, NORMAL, VERBOSE = 0, 1, 2
 PATIENCE = 100  # milliseconds for which a full pipe is waited for
@@ -24,8 +27,12 @@ _IN_SHELLS = {
     "pass each as an argument of its own, Holdfast('redis://a:6379', 'redis://b:6379'). "
     "(Only HOLDFAST_NODES lists several in one text.)": "separate them by spaces, `--nodes 'redis://a redis://b'`",
     "name them, Holdfast('redis://host:6379', ...), or": "name them, `--nodes 'redis://a redis://b redis://c'`, or",
+    "force_release() repairs the fence": "`holdfast release NAME --reason TEXT --any` repairs the fence",
     "without servers: Holdfast.local()": "without servers: `holdfast local -- COMMAND`",
 }
+# The call that takes a lock away, in messages about a value that never expires.
+_TEXT = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_TAKEN = rf"call force_release\({_TEXT}, reason(?:, only=(?:{_TEXT}|locked_by\({_TEXT}\)))?\)"
 # Bytes of a line: a pipe that can be written to has room for 4,096.
 _LONGEST = 4000
 
@@ -97,7 +104,27 @@ def printable(text: str) -> str:
 
 def explained(error: BaseException) -> str:
     """What is wrong, for a line on stderr."""
-    said = message_of(error) or type(error).__name__
+    return in_shells(message_of(error) or type(error).__name__)
+
+
+def in_shells(said: str) -> str:
+    """A message of the library, as advice for somebody at a shell."""
     for ours, theirs in _IN_SHELLS.items():
         said = said.replace(ours, theirs)
-    return said
+    if "force_release(" not in said:
+        return said
+    import re
+
+    return re.sub(_TAKEN, _command, said)
+
+
+def _command(call: re.Match[str]) -> str:
+    """The command for a call that takes a lock away."""
+    import ast
+    import shlex
+
+    name, only, looked_up = (it and shlex.quote(ast.literal_eval(it)) for it in call.groups())
+    line = f"run `holdfast release {name} --reason TEXT"
+    if looked_up:
+        return f"{line} --only TOKEN` (`holdfast inspect {name}` shows the token)"
+    return f"{line} --only {only}`" if only else f"{line} --any`"

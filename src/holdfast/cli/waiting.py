@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..clock import clock
-from ..errors import HoldfastError, NoQuorum, message_of, readable
+from ..errors import HoldfastError, NoQuorum, readable
 from . import tree
 from .durations import told
+from .voice import explained
 
 if TYPE_CHECKING:
     from ..engine.status import NodeStatus
@@ -49,7 +50,7 @@ class Scout:
             except NoQuorum:
                 text += f": {shortage(self._locks.nodes())}"
             except HoldfastError as error:
-                text += f": {message_of(error)}"
+                text += f": {explained(error)}"
             if self._end.is_set():
                 return
             self._tell(text, waited)
@@ -85,10 +86,14 @@ def shortage(nodes: Sequence[NodeStatus]) -> str:
     text = f"{sum(it.state == 'up' for it in nodes)} of {len(nodes)} nodes can be used"
     lefts = [it.guard_left for it in nodes if it.guard_left is not None]
     if lefts:
-        text += f", {len(lefts)} restarted a short while ago and can be used again in {told(max(lefts))}"
+        were = "was" if len(lefts) == 1 else "were"
+        text += (
+            f", {len(lefts)} restarted or {were} promoted a short while ago and can be used again in "
+            f"{told(max(lefts))}"
+        )
     for it in nodes:
         if it.state == "down" and it.cause is not None:
-            text += f", {it.node}: {message_of(it.cause)}"
+            text += f", {it.node}: {explained(it.cause)}"
     return text
 
 
