@@ -366,3 +366,15 @@ def test_the_command_that_removes_a_value_without_expiry_works(tmp_path: Path) -
         assert waited.stderr.count(advice) >= 1 and "force_release" not in waited.stderr, waited.stderr
         assert holdfast.run("release", "the job", "--reason", "TEXT", "--only", "worker 7", "--yes").returncode == 0
         assert holdfast.run("run", "-n", "the job", "true").returncode == 0
+
+
+def test_a_lock_of_another_library_is_shown_by_inspect_as_the_help_says(tmp_path: Path) -> None:
+    with Nodes(1) as nodes:
+        holdfast = Command(tmp_path, nodes.environment)
+        with redis.Redis.from_url(nodes.urls[0]) as node, node.lock("theirs", timeout=60):
+            listed = [holdfast.run("ls", *more).stdout for more in ([], ["-l"])]
+            shown = holdfast.run("inspect", "theirs")
+    assert not any("theirs" in it for it in listed)
+    assert shown.returncode == 0 and "theirs" in shown.stdout
+    said = " ".join(holdfast.run("ls", "--help").stdout.split())
+    assert "the locks of holdfast that are held. For a lock of another library: `holdfast inspect NAME`" in said

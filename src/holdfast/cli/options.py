@@ -454,7 +454,13 @@ VERBS: dict[str, Verb] = {
         "example:\n  holdfast rate -w 10s mail 10/1m -- send-mail",
         "running:rate",
     ),
-    "ls": Verb("[PATTERN]", "List the locks that are held.", _ls, "example:\n  holdfast ls -l 'deploy*'", "looking:ls"),
+    "ls": Verb(
+        "[PATTERN]",
+        "List the locks of holdfast that are held. For a lock of another library: `holdfast inspect NAME`.",
+        _ls,
+        "example:\n  holdfast ls -l 'deploy*'",
+        "looking:ls",
+    ),
     "inspect": Verb(
         "NAME...",
         "Show locks node by node: holder, fence, queue. Exit 0: held, 1: free, 3: split, 69: no quorum.",
