@@ -301,7 +301,7 @@ def _failover(status: NodeStatus, facts: dict[str, str], bound: float | None, wr
         return Check(node, "role", OK, "primary without replicas")
     found = f"primary with {count} replicas, and failover= in its address"
     if bounded and not (writes and lag):
-        found += f"; not checked: that {_WRITES} is {count} and {_LAG} at most {bound:g}"
+        found += f"; not checked: that {_WRITES} is {count} and {_LAG} at most {max(0.0, bound - _COUNTED):g}"
     return Check(node, "role", OK, found)
 
 
@@ -314,8 +314,8 @@ def _untrue(status: NodeStatus, count: int, bound: float, writes: str, lag: str)
             f"{_WRITES} is {writes}, and it has {count} replicas: an old primary that keeps "
             f"{writes} of them goes on granting, whatever failover= says"
         )
-    if lag and int(lag) > bound:
-        return f"{_LAG} is {lag}: an old primary goes on for longer than its address says (failover={bound:g})"
+    if lag and (longest := int(lag) + _COUNTED) > bound:
+        return f"{_LAG} is {lag}: an old primary goes on for up to {longest} s, and its address says failover={bound:g}"
     return ""
 
 
