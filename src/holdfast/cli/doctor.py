@@ -301,7 +301,7 @@ def _failover(status: NodeStatus, facts: dict[str, str], bound: float | None, wr
         return Check(node, "role", OK, "primary without replicas")
     found = f"primary with {count} replicas, and failover= in its address"
     if bounded and not (writes and lag):
-        found += f"; not checked: that {_WRITES} is {count} and {_LAG} at most {max(0.0, bound - _COUNTED):g}"
+        found += f"; not checked: that {_WRITES} is {count} and {_LAG} at most {max(0.0, (bound or 0.0) - _COUNTED):g}"
     return Check(node, "role", OK, found)
 
 
