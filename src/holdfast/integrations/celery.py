@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from functools import wraps
 from inspect import unwrap
-from math import inf
 from typing import Any, NoReturn, ParamSpec, TypeVar, Unpack
 
 from celery import Celery, Task, current_app, current_task, signals
@@ -189,8 +188,6 @@ def single(
 
         def run(*args: P.args, **kwargs: P.kwargs) -> Any:
             task = _task(function)
-            if task is not None and busy == "later":
-                _check(task.app, inf, countdown)
             body, held = (_abortable(function, limits) if abort and _running() is not None else (function, limits))
             locks = _client(on, task)
             try:
