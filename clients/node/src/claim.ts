@@ -1,203 +1,210 @@
 /**
  * One request for one name on all nodes, from its first command to its release.
  *
- * It has no clock and no socket: each call says what happened and when, and `out` collects what is to be sent. The
- * rules and their numbers are those of docs/protocol.md. Times are in ms, tickets and fences in microseconds.
+ * It has no clock and no socket: `react` says what happened and when, and `out` collects what is to be sent. The rules
+ * and their numbers are those of docs/protocol.md. Times are in ms, tickets and fences in microseconds.
  */
-import { isToken } from './names.js';
+import { isTicket, TOKEN } from './names.js';
 import { Refusal, type Value } from './resp.js';
 
 /** wait, try once, cede, keep */
 export type Mode = 'w' | 't' | 'c' | 'k';
 export type Command =
-  | { node: number; what: 'request'; token: string; mode: Mode; P: number; pxat: number; watch: boolean }
+  | { node: number; what: Mode; token: string; P: number; pxat: number; watch: boolean }
   | { node: number; what: 'release'; token: string };
 
 /** How a node stands. `useless`: it was refused for what it is, and never worked for this client. */
 export type Standing = 'up' | 'dialling' | 'guarded' | 'down' | 'useless';
 
 export interface Terms {
-  key: string;
+  /** The length of the lease. */
   ttl: number;
+  /** How long an answer may take. */
+  nodeTimeout: number;
+  /** How long a majority may be away before waiting ends (rule C17). */
+  outage: number;
   /** Whether it waits in the queue. Otherwise it tries once. */
   patient: boolean;
+  /** Its place in the queue. */
   ticket: number;
   /** Makes a token of a ticket, another one for each call. */
   token: (ticket: number) => string;
   /** The fence horizon, half of the guard. */
   K: number;
-  /** How long an answer may take. */
-  nodeTimeout: number;
-  /** How long a majority may be away before waiting ends. */
-  outage: number;
   /** Where the claim stands in the period of its renewals, from 0 to 1 (rule C21). */
   place: number;
 }
 
-interface Word { fence: number; lower: boolean; fresh: boolean; left: number; place: number; holder: string | null }
+/** A grant: `second` tells of a lower token, `third` whether it is fresh. A denial has fence 0, the PTTL and the place. */
+interface Word { fence: number; second: number; third: number; holder: string | null }
 
 /** Read what `request` answers, or nothing if the script never answers that. */
 function wordOf(reply: Value): Word | undefined {
-  const list: Value[] = Array.isArray(reply) ? reply : typeof reply === 'string' && /^\d{16}$/.test(reply) ? [Number(reply), 0, 1] : [reply, 0, 0];
+  let list = Array.isArray(reply) ? reply : [reply, 0, 0];
+  // The P that was proposed, as it was sent: granted just now.
+  if (typeof reply === 'string' && /^\d{16}$/.test(reply)) list = [Number(reply), 0, 1];
   const [fence, second, third, holder = null] = list;
-  if (typeof fence !== 'number' || typeof second !== 'number' || typeof third !== 'number') return undefined;
-  const denied = fence === 0 && list.length === 4 && (holder === null || typeof holder === 'string');
-  if (!denied && !(fence > 0 && fence <= Number.MAX_SAFE_INTEGER && list.length === 3)) return undefined;
-  return { fence, lower: second === 1, fresh: third === 1, left: second, place: third, holder: denied ? (holder as string | null) : null };
+  const areNumbers = list.slice(0, 3).every(Number.isSafeInteger) && Number(fence) >= 0;
+  if (!areNumbers || list.length !== (fence === 0 ? 4 : 3)) return undefined;
+  return holder === null || typeof holder === 'string' ? ({ fence, second, third, holder } as Word) : undefined;
 }
 
-class Vote {
-  granted = false;
-  fence = 0;
-  bound = 0;
-  lower = false;
+/** What a node said last. Section 6 has a table of it. */
+const newVote = (_: unknown, node: number) => ({
+  node,
+  /** Until when the node's grant counts, or 0. */
+  bound: 0,
+  fence: 0,
+  /** Whether a lower token waits there. */
+  lower: false,
   /** When the latest request was sent that this connection has answered. */
-  sent: number | undefined;
-  last = 0;
-  /** When the unbroken series of grants began, if there is one. */
-  since: number | undefined;
-  first = 0;
+  sent: -Infinity,
+  /** What `sent` was at the latest grant. */
+  last: 0,
+  /** When the unbroken series of grants began, if there is one, and its first fence. */
+  since: Infinity,
+  first: 0,
   /** Whether a series of this token was ever broken here (rule C13). */
-  broke = false;
-  owed: { mode: Mode; sent: number; watch: boolean }[] = [];
+  broke: false,
+  /** Requests that are not answered yet. */
+  owed: [] as { mode: Mode; sent: number; watch: boolean }[],
   /** Whether an answer was lost that may have said something new (rule C14). */
-  missing = false;
-  ceding = false;
-  burnt = false;
-  wrote = 0;
-  touched = false;
-  /** What the node answered instead of a vote, or '' if its latest answer was one. */
-  error = '';
+  missing: false,
+  /** The P that was sent last, whether the token was ever sent, and whether a cede was cut (rule Q10). */
+  wrote: 0,
+  touched: false,
+  burnt: false,
+  /** What the node answered instead of a vote. */
+  error: '',
   /** When to ask again because the holder's key has run out (rule Q13). */
-  again = Infinity;
+  again: Infinity,
   /** The foreign value whose change the node will report (rule Q14). */
-  watched: string | undefined;
-}
+  watched: undefined as string | undefined,
+});
+type Vote = ReturnType<typeof newVote>;
+
+/** From a cede to its answer, nothing counts (rule Q9). */
+const isCeding = (vote: Vote) => vote.owed.some(({ mode }) => mode === 'c');
 
 export class Claim {
   state: 'waiting' | 'held' | 'lost' | 'over' = 'waiting';
   /** Why the claim is lost or over. */
   reason = '';
-  token = '';
+  token: string;
   /** T: the fence on which a majority agreed. */
   fence = 0;
   /** D: when a held claim ends. */
   deadline = 0;
   out: Command[] = [];
 
+  private now: number;
   private votes: Vote[];
   private readonly quorum: number;
+  private readonly mode: Mode;
   private P: number;
   private proposed = 0;
   private beat: number;
   private sooner = 2;
+  /** When the renewal was sent that is not confirmed yet, and when it is repeated (rule C9). */
   private asked = Infinity;
-  private doubt = false;
   private askAgain = Infinity;
-  private away = Infinity;
+  /** Whether a cut cede, or a wrong clock, has made the token worthless (rules Q11 and F6). */
   private burning = false;
+  private readonly patience: number;
 
-  constructor(readonly terms: Terms, private readonly standing: Standing[], private readonly began: number) {
-    this.votes = standing.map(() => new Vote());
+  /** @param away Since when a majority is away, if it is: an outage may begin before the claim (rule C17). */
+  constructor(
+    readonly terms: Terms,
+    private readonly standing: Standing[],
+    private readonly began: number,
+    private away = Infinity,
+  ) {
+    this.votes = standing.map(newVote);
     this.quorum = Math.floor(standing.length / 2) + 1;
     this.P = terms.ticket;
     this.token = terms.token(terms.ticket);
+    this.now = began;
+    this.patience = Math.min(terms.nodeTimeout, terms.ttl / 3);
     this.beat = this.later(began);
+    this.mode = terms.patient ? 'w' : 't';
+    this.react(began, () => this.askAll(this.mode));
   }
 
-  begin(now: number): void {
-    this.react(now, () => this.askAll(this.mode, now));
+  /** Something happens at `now`. The deadline comes before everything that has arrived, and is as it was (rule C6). */
+  react(now: number, what?: () => void): void {
+    this.now = now;
+    if (!this.isOver()) this.expire();
+    if (!this.isOver()) what?.();
+    if (!this.isOver()) this.settle();
   }
 
-  /** Handle an answer to a request for `token`. Answers come in the order in which the requests were sent. */
-  answer(node: number, token: string, reply: Value, now: number): void {
-    this.react(now, () => {
-      const vote = this.vote(node);
-      const request = token === this.token ? vote.owed.shift() : undefined;
-      if (!request) return;
-      // From a cede to its answer, nothing counts (Q9).
-      if (vote.ceding && request.mode !== 'c') return;
-      const word = wordOf(reply);
-      vote.error = reply instanceof Refusal ? reply.message : word ? '' : 'no script answers that';
-      // Nobody knows what a failed request did: no bound moves (C4), and a cede may still be executed (Q10).
-      if (!word) return request.mode === 'c' ? this.burn(vote) : undefined;
-      vote.sent = request.sent;
-      if (request.mode === 'c') vote.ceding = false;
-      if (word.fence > 0) this.granted(node, word.fence, word.lower, word.fresh, this.boundOf(request.sent), now);
-      else this.denied(node, word, request.watch, now);
-      vote.missing = false;
-    });
+  // What happens: call these within `react` ---------------------------------------------------------------------------
+
+  /** An answer to a request for `token`. Answers come in the order in which the requests were sent. */
+  answer(node: number, token: string, reply: Value): void {
+    if (token !== this.token) return;
+    const vote = this.votes[node]!;
+    const ceding = isCeding(vote);
+    const request = vote.owed.shift();
+    if (!request || (ceding && request.mode !== 'c')) return;
+    const word = wordOf(reply);
+    vote.error = reply instanceof Refusal ? reply.message : word ? '' : 'no script answers that';
+    // Nobody knows what a failed request did: no bound moves (C4), and a cede may still be executed (Q10).
+    if (!word) return ceding ? this.burn(vote) : undefined;
+    vote.sent = request.sent;
+    if (word.fence > 0) this.granted(vote, word.fence, word.second === 1, word.third === 1);
+    else this.denied(vote, word, request.watch);
+    vote.missing = false;
   }
 
-  push(node: number, kind: string, fence: number, now: number): void {
-    this.react(now, () => {
-      const vote = this.vote(node);
-      if (vote.ceding) return;
-      if (kind === 'g') {
-        // A push before the first answer on this connection has no bound (C3).
-        const bound = vote.sent === undefined ? 0 : this.boundOf(vote.sent);
-        this.granted(node, fence, false, true, bound, now);
-      } else if (kind === 'i' && this.counts(vote, now)) vote.lower = true;
-      else if (kind === 'x') this.broken(vote, now);
-    });
+  push(node: number, kind: string, fence: number): void {
+    const vote = this.votes[node]!;
+    if (isCeding(vote)) return;
+    if (kind === 'g') this.granted(vote, fence, false, true);
+    else if (kind === 'i') vote.lower = vote.bound > this.now;
+    else if (kind === 'x') this.broken(vote);
   }
 
-  /** Handle the news that a key was changed (rule Q14), or that the node was flushed: no key (rule C15). */
-  invalidated(node: number, key: string | null, now: number): void {
-    this.react(now, () => {
-      const vote = this.vote(node);
-      if (key === null && this.state === 'held' && vote.owed.length === 0) this.ask(node, 'k', now);
-      if ((key !== null && key !== this.terms.key) || this.state === 'held' || vote.watched === undefined) return;
+  /** The claim's key was changed (rule Q14), or the node was flushed (rule C15). */
+  invalidated(node: number, flushed: boolean): void {
+    const vote = this.votes[node]!;
+    if (this.state === 'held') {
+      if (flushed && vote.owed.length === 0) this.ask(vote, 'k');
+    } else if (vote.watched !== undefined) {
       vote.watched = undefined;
-      this.ask(node, 'w', now, true);
-    });
+      this.ask(vote, 'w', true);
+    }
   }
 
-  connected(node: number, now: number): void {
-    this.standing[node] = 'up';
-    this.react(now, () => {
-      const vote = this.vote(node);
+  /** A node stands in another way. What it has granted counts on when its connection breaks (rule C11). */
+  stands(node: number, standing: Standing): void {
+    const vote = this.votes[node]!;
+    const was = this.standing[node];
+    this.standing[node] = standing;
+    if (standing === 'up') {
       if (vote.burnt) this.release(node, this.token);
-      else if (this.state === 'waiting') this.ask(node, this.mode, now);
-      else if (this.doubt) this.ask(node, 'k', now);
-    });
-  }
-
-  /** A connection broke, and with it every answer that it owed. What the node has granted counts on (C11). */
-  disconnected(node: number, standing: Standing, now: number): void {
-    this.standing[node] = standing;
-    this.react(now, () => {
-      const vote = this.vote(node);
+      else if (this.state === 'waiting') this.ask(vote, this.mode);
+      else if (this.isInDoubt()) this.ask(vote, 'k');
+    } else if (was === 'up') {
+      if (isCeding(vote)) this.burn(vote);
       vote.missing ||= vote.owed.length > 0;
-      vote.owed = [];
-      vote.sent = undefined;
-      vote.wrote = 0;
-      vote.watched = undefined;
-      vote.again = Infinity;
-      vote.error = '';
-      if (vote.ceding) this.burn(vote);
-    });
-  }
-
-  /** A node that is not up is not up in another way. */
-  stands(node: number, standing: Standing, now: number): void {
-    this.standing[node] = standing;
-    this.tick(now);
+      Object.assign(vote, { owed: [], sent: -Infinity, wrote: 0, watched: undefined, again: Infinity, error: '' });
+    }
   }
 
   /** Add a correction of the clock to the ticket of a claim that waits (rule F6). */
-  corrected(by: number, now: number): void {
-    this.react(now, () => {
-      if (this.state !== 'waiting') return;
-      this.terms.ticket += by;
-      this.P = this.terms.ticket;
-      this.burning = true;
-    });
+  corrected(by: number): void {
+    if (this.state !== 'waiting') return;
+    this.terms.ticket += by;
+    if (!isTicket(this.terms.ticket)) return this.end('the clocks of the nodes cannot be right: set them (NTP)');
+    this.P = this.terms.ticket;
+    this.burning = true;
   }
 
   /** Do what is due. */
-  tick(now: number): void {
-    this.react(now, () => (this.state === 'waiting' ? this.wait(now) : this.renew(now)));
+  tick(): void {
+    if (this.state === 'held') this.renew();
+    else this.wait();
   }
 
   /** When to call `tick` at the latest. */
@@ -207,109 +214,105 @@ export class Claim {
     return Math.min(limit, this.away + this.terms.outage, ...this.votes.map((vote) => vote.again));
   }
 
-  /** End the claim, whatever it waits for. */
-  end(reason: string, now: number): void {
-    this.react(now, () => this.finish('over', reason));
+  /** End the claim, whatever it waits for. On the way, every node that has seen the token is sent a release. */
+  end(reason: string, state: 'lost' | 'over' = 'over'): void {
+    this.state = state;
+    this.reason = reason;
+    for (const vote of this.votes) if (vote.touched) this.release(vote.node, this.token);
   }
 
-  /** Look at the clock only: whether the lease is still good. */
-  look(now: number): boolean {
-    this.react(now, () => undefined);
-    return this.state === 'held';
+  // The decisions, in the order of section 6 ---------------------------------------------------------------------------
+
+  /** Whether a renewal was repeated, and is still not confirmed (rules C9 and C16). */
+  private isInDoubt(): boolean {
+    return this.askAgain < Infinity && this.askAgain > this.asked + this.patience;
   }
 
-  // What happens, in the order of section 6 -------------------------------------------------------------------------
-
-  private react(now: number, handle: () => void): void {
-    if (this.over()) return;
-    this.expire(now);
-    if (!this.over()) handle();
-    if (!this.over()) this.settle(now);
+  private isOver(): boolean {
+    return this.state === 'lost' || this.state === 'over';
   }
 
-  /** The deadline comes before everything that has arrived, and is as it was (rule C6). */
-  private expire(now: number): void {
+  private expire(): void {
     const held = this.state === 'held';
-    if (held && now >= this.deadline) return this.finish('lost', 'its time is up: no majority confirmed a renewal in time');
+    if (held && this.now >= this.deadline) {
+      return this.end('its time is up: no majority confirmed a renewal in time', 'lost');
+    }
     for (const vote of this.votes) {
-      if (!vote.granted || vote.bound > now) continue;
-      vote.granted = false;
+      if (vote.bound === 0 || vote.bound > this.now) continue;
+      vote.bound = 0;
       // If enough others had the token, its series ends here. If not, it stays open until the node speaks (C12).
-      if (!held || this.vouched(vote, now)) this.endSeries(vote);
+      if (!held || this.vouched(vote)) Object.assign(vote, { since: Infinity, broke: true });
     }
   }
 
-  private settle(now: number): void {
-    if (this.burning) this.startOver(now);
+  private settle(): void {
+    if (this.burning && this.state === 'waiting') this.startOver();
     if (this.state === 'waiting') {
-      const fence = this.agreed(now);
-      if (fence) this.hold(fence, now);
-      else this.makeWay(now);
+      const fences = this.counting().map((vote) => vote.fence);
+      const agreed = fences.find((fence) => fences.filter((other) => other === fence).length >= this.quorum);
+      if (agreed === undefined) return this.makeWay();
+      this.state = 'held';
+      this.fence = this.P = agreed;
+      this.sooner = 2;
+      this.beat = this.later(this.reached('bound') - this.terms.ttl);
     }
-    if (this.state !== 'held') return;
-    this.deadline = this.reached((vote) => vote.bound, now);
-    if (this.deadline <= now) this.finish('lost', 'a majority no longer has it');
-    else if (this.reached((vote) => vote.last, now) >= this.asked) {
-      this.askAgain = Infinity;
-      this.doubt = false;
-    }
+    this.deadline = this.reached('bound');
+    if (this.deadline <= this.now) this.end('a majority no longer has it', 'lost');
+    else if (this.reached('last') >= this.asked) this.askAgain = Infinity;
   }
 
-  private hold(fence: number, now: number): void {
-    this.state = 'held';
-    this.fence = this.P = fence;
-    this.sooner = 2;
-    this.beat = this.later(this.reached((vote) => vote.bound, now) - this.terms.ttl);
-  }
-
-  private makeWay(now: number): void {
-    const counting = () => this.votes.flatMap((vote, node) => (this.counts(vote, now) ? [{ vote, node }] : []));
-    if (this.terms.patient) for (const { vote, node } of counting()) if (vote.lower) this.ask(node, 'c', now);
-    const rest = counting();
+  private makeWay(): void {
+    // Cede to lower tickets, but for a try (Q8).
+    if (this.terms.patient) for (const vote of this.counting()) if (vote.lower) this.ask(vote, 'c');
+    const rest = this.counting();
     if (rest.length >= this.quorum) {
-      // Write back (F9): the highest fence of those that count, once to each that has less.
-      this.P = Math.max(...rest.map(({ vote }) => vote.fence));
-      for (const { vote, node } of rest) {
-        if (vote.fence >= this.P || vote.wrote === this.P ) continue;
-        this.ask(node, this.mode, now);
-      }
+      // Write back the highest fence of those that count, once to each that has less (F9).
+      this.P = Math.max(...rest.map((vote) => vote.fence));
+      for (const vote of rest) if (vote.fence < this.P && vote.wrote !== this.P) this.ask(vote, this.mode);
     }
-    this.giveUp(now);
+    this.giveUp();
   }
 
-  private giveUp(now: number): void {
+  /** End a wait that cannot succeed (C17), and a try that can no longer be granted (Q15). */
+  private giveUp(): void {
     const { patient, outage, ttl } = this.terms;
-    const many = (is: (vote: Vote, standing: Standing | undefined) => boolean) =>
-      this.votes.filter((vote, node) => is(vote, this.standing[node])).length;
-    const gone = (standing: Standing | undefined) => standing === 'down' || standing === 'useless';
-    const away = many((vote, standing) => gone(standing) || vote.error !== '') > this.votes.length - this.quorum;
-    this.away = away ? Math.min(this.away, now) : Infinity;
-    const may = (vote: Vote, standing: Standing | undefined) =>
-      vote.granted || ((standing === 'up' || standing === 'dialling') && vote.sent === undefined && !vote.error);
-    if (many((vote) => vote.error.includes('WRONGTYPE')) >= this.quorum) this.finish('over', 'the name is a key of another type');
-    else if (many((_, standing) => standing === 'useless') > this.votes.length - this.quorum) this.finish('over', 'no majority');
-    else if (!patient && (many(may) < this.quorum || now >= this.began + ttl / 3)) this.finish('over', 'busy');
-    else if (now >= this.away + outage) this.finish('over', 'no majority');
+    const many = (is: (vote: Vote, standing: Standing) => boolean) =>
+      this.votes.filter((vote) => is(vote, this.standing[vote.node]!)).length;
+    const spare = this.votes.length - this.quorum;
+    const isAway = (vote: Vote, standing: Standing) => standing === 'down' || standing === 'useless' || vote.error !== '';
+    const mayGrant = (vote: Vote, standing: Standing) =>
+      vote.bound > 0 || ((standing === 'up' || standing === 'dialling') && vote.sent === -Infinity && !vote.error);
+    this.away = many(isAway) > spare ? Math.min(this.away, this.now) : Infinity;
+    if (many(({ error }) => error.includes('WRONGTYPE')) >= this.quorum) this.end('the name is a key of another type');
+    else if (many((_, standing) => standing === 'useless') > spare) this.end('no majority');
+    else if (this.now >= this.away + outage) this.end('no majority');
+    else if (!patient && (many(mayGrant) < this.quorum || this.now >= this.began + ttl / 3)) this.end('busy');
   }
 
-  private wait(now: number): void {
-    const everybody = this.terms.patient && now >= this.beat;
-    if (everybody) this.beat = this.later(this.beat);
-    this.votes.forEach((vote, node) => {
-      const first = now >= vote.again;
-      if (first) vote.again = Infinity;
-      if (vote.owed.length === 0 && (everybody || (first && !vote.granted))) this.ask(node, this.mode, now);
-    });
+  /** The heartbeat (Q12), and what the end of a holder's key calls for (Q13). */
+  private wait(): void {
+    const isTurn = this.isTurn(this.now) && this.terms.patient;
+    for (const vote of this.votes) {
+      const hasRunOut = this.now >= vote.again;
+      if (hasRunOut) vote.again = Infinity;
+      if (vote.owed.length === 0 && (isTurn || (hasRunOut && vote.bound === 0))) this.ask(vote, this.mode);
+    }
   }
 
-  private renew(now: number): void {
-    this.doubt ||= now >= this.askAgain;
-    const early = Math.min(100, this.terms.ttl / 30);
-    if (now < this.beat - early && now < this.askAgain) return;
-    if (this.askAgain === Infinity) this.asked = now;
-    while (now >= this.beat - early) this.beat = this.later(this.beat);
-    this.askAll('k', now);
-    this.askAgain = now + Math.min(this.terms.nodeTimeout, this.terms.ttl / 3);
+  /** The renewal, a little early so that several go together (C8), and again if it is in doubt (C9). */
+  private renew(): void {
+    const isTurn = this.isTurn(this.now + Math.min(100, this.terms.ttl / 30));
+    if (!isTurn && this.now < this.askAgain) return;
+    if (this.askAgain === Infinity) this.asked = this.now;
+    this.askAll('k');
+    this.askAgain = this.now + this.patience;
+  }
+
+  /** Whether a heartbeat or renewal is due at `time`. Turns that were missed are left out (C21). */
+  private isTurn(time: number): boolean {
+    const isDue = time >= this.beat;
+    while (time >= this.beat) this.beat = this.later(this.beat);
+    return isDue;
   }
 
   /** The next heartbeat or renewal: the first two come sooner, to reach the claim's place in the period (C21). */
@@ -321,148 +324,99 @@ export class Claim {
 
   // Votes -----------------------------------------------------------------------------------------------------------
 
-  private granted(node: number, fence: number, lower: boolean, anew: boolean, bound: number, now: number): void {
-    const vote = this.vote(node);
-    if (vote.burnt) return this.release(node, this.token);
+  private granted(vote: Vote, fence: number, lower: boolean, anew: boolean): void {
+    const { ticket, ttl, K } = this.terms;
+    if (vote.burnt) return this.release(vote.node, this.token);
     vote.again = Infinity;
-    const shown = fence > this.proposed && fence > vote.fence && (vote.missing || fence - vote.fence < this.terms.K * 500);
-    if (anew || shown) this.breakSeries(vote, now);
-    if (this.over()) return;
-    const most = this.terms.ticket + (now - this.began) * 1000 + this.terms.K * 1500;
-    if (bound === 0 || (fence > most && (anew || shown || !vote.granted || this.state !== 'held'))) {
-      if (bound > 0) vote.error = 'its fence is further ahead than any clock';
-      return this.broken(vote, now);
-    }
-    vote.bound = anew || shown || !vote.granted ? bound : Math.max(vote.bound, bound);
-    vote.granted = true;
-    vote.fence = fence;
-    vote.lower = lower;
-    vote.last = vote.sent ?? 0;
-    if (vote.since !== undefined) return;
-    vote.since = now;
-    vote.first = fence;
+    // A fence above all that was proposed: the node granted it again in an answer that was lost (C14).
+    const shown = fence > Math.max(this.proposed, vote.fence) && (vote.missing || fence - vote.fence < K * 500);
+    if (anew || shown) this.breaks(vote);
+    if (this.isOver()) return;
+    const isNew = anew || shown || vote.bound === 0;
+    // No clock allows such a fence, unless a lease has had it all the time (F5).
+    const absurd = fence > ticket + (this.now - this.began) * 1000 + K * 1500 && (isNew || this.state !== 'held');
+    if (absurd) vote.error = 'its fence is further ahead than any clock';
+    // A push before the first answer on this connection has no bound (C3).
+    if (absurd || vote.sent === -Infinity) return this.broken(vote);
+    // A grant is good from before its request was sent, for less than its ttl (rule C2).
+    const bound = vote.sent + ttl - (ttl / 100 + 2);
+    Object.assign(vote, { fence, lower, bound: isNew ? bound : Math.max(vote.bound, bound), last: vote.sent });
+    if (vote.since === Infinity) Object.assign(vote, { since: this.now, first: fence });
   }
 
-  private denied(node: number, { left, place, holder }: Word, watch: boolean, now: number): void {
-    const vote = this.vote(node);
+  private denied(vote: Vote, { second: left, third: place, holder }: Word, watch: boolean): void {
     if (vote.burnt) return;
-    this.broken(vote, now);
-    if (this.over() || place !== 0 || this.state !== 'waiting' || !this.terms.patient) return;
-    vote.again = left < 0 ? Infinity : now + left + 1;
-    if (holder === null || isToken(holder)) return;
-    if (watch) vote.watched = holder;
-    else if (vote.watched !== holder && vote.owed.length === 0) {
-      vote.watched = holder;
-      this.ask(node, 'w', now, true);
-    }
+    this.broken(vote);
+    if (place !== 0 || this.state !== 'waiting' || !this.terms.patient) return;
+    vote.again = left < 0 ? Infinity : this.now + left + 1;
+    // A foreign holder wakes nobody. So the node is to tell of its release, once for each value (Q14).
+    if (holder === null || TOKEN.test(holder)) return;
+    const isNews = !watch && vote.watched !== holder && vote.owed.length === 0;
+    if (isNews || watch) vote.watched = holder;
+    if (isNews) this.ask(vote, 'w', true);
   }
 
-  private broken(vote: Vote, now: number): void {
-    this.breakSeries(vote, now);
-    vote.granted = false;
-    vote.lower = false;
-    vote.wrote = 0;
+  private broken(vote: Vote): void {
+    this.breaks(vote);
+    Object.assign(vote, { bound: 0, lower: false, wrote: 0 });
   }
 
   /** The node may have been somebody else's meanwhile. Nobody was, if enough others had the token all the time (C12). */
-  private breakSeries(vote: Vote, now: number): void {
-    if (vote.since === undefined) return;
-    if (this.state === 'held' && !this.vouched(vote, now)) this.finish('lost', 'a majority was without it for a moment');
-    this.endSeries(vote);
+  private breaks(vote: Vote): void {
+    if (vote.since === Infinity) return;
+    if (this.state === 'held' && !this.vouched(vote)) this.end('a majority was without it for a moment', 'lost');
+    Object.assign(vote, { since: Infinity, broke: true });
   }
 
-  private endSeries(vote: Vote): void {
-    vote.since = undefined;
-    vote.broke = true;
+  private vouched(vote: Vote): boolean {
+    const since = (other: Vote) => (!other.broke && other.first <= this.fence ? 0 : other.since);
+    const others = this.counting().filter((other) => other !== vote && since(other) <= vote.last);
+    return others.length > this.votes.length - this.quorum;
   }
 
-  private vouched(vote: Vote, now: number): boolean {
-    const since = (other: Vote) => (!other.broke && other.first <= this.fence ? 0 : (other.since ?? Infinity));
-    const others = this.votes.filter((other) => other !== vote && this.counts(other, now) && since(other) <= vote.last);
-    return others.length >= this.votes.length + 1 - this.quorum;
-  }
-
-  private counts(vote: Vote, now: number): boolean {
-    return vote.granted && vote.bound > now;
-  }
-
-  private agreed(now: number): number | undefined {
-    const fences = this.votes.filter((vote) => this.counts(vote, now)).map((vote) => vote.fence);
-    return fences.find((fence) => fences.filter((other) => other === fence).length >= this.quorum);
+  private counting(): Vote[] {
+    return this.votes.filter((vote) => vote.bound > this.now);
   }
 
   /** What a majority of the nodes has reached, of those that count: the q-th largest. */
-  private reached(what: (vote: Vote) => number, now: number): number {
-    const counting = this.votes.filter((vote) => this.counts(vote, now)).map(what);
-    return counting.sort((a, b) => b - a)[this.quorum - 1] ?? 0;
+  private reached(what: 'bound' | 'last'): number {
+    return this.counting().map((vote) => vote[what]).sort((a, b) => b - a)[this.quorum - 1] ?? 0;
   }
 
-  /** A grant is good from before its request was sent, for less than its ttl (rule C2). */
-  private boundOf(sent: number): number {
-    return sent + this.terms.ttl - (this.terms.ttl / 100 + 2);
-  }
-
+  /** A cede that was cut may be executed at any time: the token is worth nothing more, the ticket is (rules Q10, Q11). */
   private burn(vote: Vote): void {
-    vote.ceding = false;
-    vote.burnt = true;
-    this.burning = this.state === 'waiting';
+    this.burning = vote.burnt = true;
+  }
+
+  private startOver(): void {
+    const [old, before] = [this.token, this.votes];
+    this.burning = false;
+    this.token = this.terms.token(this.terms.ticket);
+    this.votes = before.map(newVote);
+    this.askAll(this.mode);
+    for (const vote of before) if (vote.touched) this.release(vote.node, old);
   }
 
   // Commands --------------------------------------------------------------------------------------------------------
 
-  private askAll(mode: Mode, now: number): void {
-    this.votes.forEach((vote, node) => {
-      if (vote.owed.length < 2 && !vote.burnt) this.ask(node, mode, now);
-    });
+  private askAll(mode: Mode): void {
+    for (const vote of this.votes) if (vote.owed.length < 2) this.ask(vote, mode);
   }
 
-  private ask(node: number, mode: Mode, now: number, watch = false): void {
-    const vote = this.vote(node);
+  private ask(vote: Vote, mode: Mode, watch = false): void {
+    const { node } = vote;
+    const { ticket, K } = this.terms;
     if (this.standing[node] !== 'up' || vote.burnt) return;
-    if (mode === 'c') {
-      vote.ceding = true;
-      vote.since = undefined;
-      vote.granted = false;
-    }
-    vote.owed.push({ mode, sent: now, watch });
-    vote.wrote = this.P;
-    vote.touched = true;
+    if (mode === 'c') Object.assign(vote, { since: Infinity, bound: 0 });
+    vote.owed.push({ mode, sent: this.now, watch });
+    Object.assign(vote, { wrote: this.P, touched: true });
     this.proposed = Math.max(this.proposed, this.P);
-    const clock = Math.floor((this.terms.ticket + (now - this.began) * 1000) / 1000);
-    const pxat = Math.max(clock + Math.floor((this.terms.K * 5) / 4), Math.floor(this.P / 1000) + this.terms.K);
-    this.out.push({ node, what: 'request', token: this.token, mode, P: this.P, pxat, watch });
+    const clock = Math.floor(ticket / 1000 + this.now - this.began);
+    const pxat = Math.max(clock + Math.floor((K * 5) / 4), Math.floor(this.P / 1000) + K);
+    this.out.push({ node, what: mode, token: this.token, P: this.P, pxat, watch });
   }
 
   private release(node: number, token: string): void {
     this.out.push({ node, what: 'release', token });
-  }
-
-  /** A cede that was cut may be executed at any time: the token is worth nothing more, the ticket is (rule Q11). */
-  private startOver(now: number): void {
-    const old = this.token;
-    const touched = this.votes.flatMap((vote, node) => (vote.touched ? [node] : []));
-    this.burning = false;
-    this.token = this.terms.token(this.terms.ticket);
-    this.votes = this.votes.map(() => new Vote());
-    this.askAll(this.mode, now);
-    for (const node of touched) this.release(node, old);
-  }
-
-  private finish(state: 'lost' | 'over', reason: string): void {
-    this.state = state;
-    this.reason = reason;
-    this.votes.forEach((vote, node) => vote.touched && this.release(node, this.token));
-  }
-
-  private get mode(): Mode {
-    return this.terms.patient ? 'w' : 't';
-  }
-
-  private over(): boolean {
-    return this.state === 'lost' || this.state === 'over';
-  }
-
-  private vote(node: number): Vote {
-    return this.votes[node] as Vote;
   }
 }

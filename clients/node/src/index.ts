@@ -1,10 +1,10 @@
 /** holdfast for Node: a lock over N independent Redis or Valkey servers. */
 import { createHash, randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
-import { Claim, type Standing } from './claim.js';
-import { median, monotonic } from './clock.js';
-import { checkName, keysOf, padded, Tickets } from './names.js';
-import { Node, type Crew } from './node.js';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Claim } from './claim.js';
+import { checkName, keysOf, monotonic, Tickets } from './names.js';
+import { Node } from './node.js';
 import type { Value } from './resp.js';
 
 export interface Options {
@@ -36,26 +36,23 @@ export class LockLost extends Error {}
 
 /** A lock that is held, until it is released or lost. */
 export class Lease {
-  private readonly ended = new AbortController();
-
-  constructor(readonly name: string, private readonly claim: Claim, private readonly run: (what: () => void) => void) {}
-
   /** The fencing token: greater than that of every earlier lease of this name. */
-  get fence(): number {
-    return this.claim.fence;
-  }
+  readonly fence: number;
 
-  /** Aborted as soon as the lease is lost. */
-  get signal(): AbortSignal {
-    return this.ended.signal;
+  /** @param signal Aborted as soon as the lease is lost, or its client is closed. */
+  constructor(
+    readonly name: string,
+    readonly signal: AbortSignal,
+    private readonly claim: Claim,
+    private readonly run: (what?: () => void) => void,
+  ) {
+    this.fence = claim.fence;
   }
 
   /** Return how many ms the lease is still good for. 0: it is lost or released. */
   remaining(): number {
-    const now = monotonic();
-    let held = false;
-    this.run(() => (held = this.claim.look(now)));
-    return held ? Math.max(0, this.claim.deadline - now) : 0;
+    this.run();
+    return this.claim.state === 'held' ? Math.max(0, this.claim.deadline - monotonic()) : 0;
   }
 
   /** Throw LockLost if the lease is no longer held. */
@@ -65,30 +62,49 @@ export class Lease {
 
   /** Give the lock back. The next waiter gets it. */
   release(): void {
-    this.run(() => this.claim.end('released', monotonic()));
-  }
-
-  /** Called by the client. */
-  lost(reason: string): void {
-    this.ended.abort(new LockLost(`'${this.name}' was lost: ${reason}`));
+    this.run(() => this.claim.end('released'));
   }
 }
 
+/** A claim that is not over. `done` tells its caller what has become of it. */
 interface Live { claim: Claim; key: string; timer?: NodeJS.Timeout; done(): void }
 
-export class Holdfast implements Crew {
+const FAR_OFF = 'its clock is far from those of the others: set it (NTP)';
+
+/** This client's own clock less the monotonic one, in microseconds. */
+const ownClock = () => (Date.now() - monotonic()) * 1000;
+
+/** Read the address of a node, or throw a RangeError that says what to write. */
+function addressOf(text: string): URL {
+  const url = new URL(text);
+  if (url.protocol !== 'redis:') throw new RangeError(`${url.protocol}//${url.host} is not supported: write redis://host:port`);
+  if (url.search) {
+    throw new RangeError(
+      `'${url.search}' in the address of ${url.host} is not supported: this client knows no failover and no other option. ` +
+        'If other clients give this node a failover, use another client, or a server without replicas for all',
+    );
+  }
+  return url;
+}
+
+export class Holdfast {
   readonly inbox = randomBytes(16).toString('hex');
   readonly owner: string;
   readonly guard: number;
+  readonly K: number;
   readonly fresh: ReadonlySet<string>;
+  readonly maxTtl: number;
   readonly nodes: Node[];
-  private readonly maxTtl: number;
   private readonly prefix: string;
   private readonly nodeTimeout: number;
-  private readonly K: number;
   private readonly tickets = new Tickets(this.inbox);
   private readonly live = new Set<Live>();
-  private skew: number | undefined;
+  /** At which node each run of a server was met, and until when it counts there: for ever if it is connected. */
+  private readonly runs = new Map<string, { node: Node; until: number }>();
+  /** The clock of tickets less the monotonic one, in microseconds. It begins as this client's own (rule F6). */
+  private ahead: number;
+  /** Since when a majority has been away (rule C17). */
+  private dark = Infinity;
   private readonly chores: NodeJS.Timeout[];
   private closed = false;
 
@@ -102,18 +118,15 @@ export class Holdfast implements Crew {
     this.guard = this.maxTtl + 2000;
     this.K = Math.floor(this.guard / 2);
     if (urls.length === 0) throw new RangeError('name one node at least');
-    if (Buffer.byteLength(this.prefix) > 256 || /[{}]/.test(this.prefix)) throw new RangeError('a prefix has at most 256 bytes, and no braces');
-    this.nodes = urls.map((url) => {
-      const parsed = new URL(url);
-      if (parsed.protocol !== 'redis:') throw new RangeError(`'${url}' is not supported: use redis://host:port`);
-      return new Node(parsed, this);
-    });
-    for (const node of this.nodes) node.open();
-    const upNodes = () => this.nodes.filter((node) => node.state === 'up');
-    this.chores = [
-      setInterval(() => { this.compareClocks(); if (this.live.size) for (const node of upNodes()) this.sign(node); }, 60_000),
-      setInterval(() => { for (const node of upNodes()) node.askTime(); }, 1_200_000),
-    ];
+    if (!(this.maxTtl >= 50)) throw new RangeError(`maxTtl must be 50 ms or more, not ${this.maxTtl}`);
+    if (!(this.nodeTimeout > 0)) throw new RangeError(`nodeTimeout must be more than 0 ms, not ${this.nodeTimeout}`);
+    if (Buffer.byteLength(this.prefix) > 256 || /[{}]/.test(this.prefix)) {
+      throw new RangeError('a prefix has at most 256 bytes, and no braces');
+    }
+    this.ahead = ownClock();
+    this.nodes = urls.map((text, at) => new Node(at, addressOf(text), this));
+    for (const node of this.nodes) node.start();
+    this.chores = [setInterval(() => this.live.size && this.sign(), 10_000), setInterval(() => this.askTime(), 1_200_000)];
     for (const chore of this.chores) chore.unref();
   }
 
@@ -127,156 +140,194 @@ export class Holdfast implements Crew {
     checkName(name, this.prefix);
     if (this.closed) throw new Error('this client is closed');
     if (!(ttl >= 50 && ttl <= this.maxTtl)) throw new RangeError(`ttl must be from 50 to ${this.maxTtl} ms, not ${ttl}`);
+    if (!(wait >= 0)) throw new RangeError(`wait must be 0 ms or more, not ${wait}`);
+    const trip = this.nodes.map((node) => node.trip).sort((a, b) => a - b)[this.nodes.length >> 1]!;
+    if (ttl / 3 < trip) {
+      const least = Math.ceil(trip * 3);
+      const why = `answers of a majority take ${trip.toFixed(1)} ms`;
+      throw new RangeError(`a ttl of ${ttl} ms is too short: ${why}. Choose several times ${least} ms`);
+    }
+    const ticket = this.tickets.ticket(monotonic() * 1000 + this.ahead);
+    const terms = {
+      ttl: Math.floor(ttl),
+      nodeTimeout: this.nodeTimeout,
+      outage: ttl,
+      patient: wait > 0,
+      ticket,
+      token: (of: number) => this.tickets.token(of),
+      K: this.K,
+      place: createHash('sha1').update(`${ticket}${this.inbox}`).digest().readUInt32BE(0) / 2 ** 32,
+    };
     return await new Promise((resolve, reject) => {
-      const now = this.now();
-      const ticket = this.tickets.ticket(now * 1000 + this.clock());
-      const hash = createHash('sha1').update(`${ticket}${this.inbox}`).digest();
-      const terms = {
-        key: this.prefix + name, ttl: Math.floor(ttl), patient: wait > 0, ticket, token: (of: number) => this.tickets.token(of), K: this.K,
-        nodeTimeout: this.nodeTimeout, outage: ttl, place: hash.readUInt32BE(0) / 2 ** 32,
-      };
-      const claim = new Claim(terms, this.nodes.map((node) => this.standing(node)), now);
+      const claim = new Claim(terms, this.nodes.map((node) => node.standing), monotonic(), this.dark);
+      const ended = new AbortController();
       let lease: Lease | undefined;
-      const limit = wait > 0 && wait < 2 ** 31 ? setTimeout(() => this.run(one, () => claim.end('time is up', this.now())), wait) : undefined;
+      const timeIsUp = () => this.run(one, () => claim.state === 'waiting' && claim.end('time is up'));
+      // A timer takes no more than 24 days. Longer is without end.
+      const limit = wait > 0 && wait < 2 ** 31 ? setTimeout(timeIsUp, wait) : undefined;
       const done = () => {
         if (claim.state === 'waiting') return;
         clearTimeout(limit);
-        if (claim.state === 'held') return resolve((lease ??= new Lease(name, claim, (what) => this.run(one, what))));
+        if (claim.state === 'held') {
+          lease ??= new Lease(name, ended.signal, claim, (what) => this.run(one, what));
+          return resolve(lease);
+        }
         this.live.delete(one);
-        if (claim.state === 'lost' && lease) lease.lost(claim.reason);
+        if (claim.state === 'lost') ended.abort(new LockLost(`'${name}' was lost: ${claim.reason}`));
         reject(this.excuse(name, claim.reason));
       };
-      const one: Live = { claim, key: terms.key, done };
+      const one: Live = { claim, key: this.prefix + name, done };
       this.live.add(one);
-      for (const node of this.nodes) if (node.state === 'up') this.sign(node);
-      this.run(one, () => claim.begin(now));
+      this.run(one);
+      this.sign();
     });
   }
 
-  /** Release everything, and close the connections once the nodes had `node_timeout` to answer. */
+  /** Release everything, and close the connections once the nodes had `node_timeout` to answer. Leases are lost by it. */
   async close(): Promise<void> {
     this.closed = true;
     for (const chore of this.chores) clearInterval(chore);
-    for (const one of [...this.live]) this.run(one, () => one.claim.end('the client was closed', this.now()));
-    await Promise.race([
-      Promise.all(this.nodes.filter((node) => node.state === 'up').map((node) => new Promise((answered) => node.send(['TIME'], answered)))),
-      new Promise((late) => setTimeout(late, this.nodeTimeout)),
-    ]);
+    this.each((claim) => claim.end('the client was closed', claim.state === 'held' ? 'lost' : 'over'));
+    const answers = this.nodes.map((node) => node.state === 'up' && new Promise<void>((answered) => node.askTime(answered)));
+    // The timer that loses the race keeps no process alive.
+    await Promise.race([Promise.all(answers), sleep(this.nodeTimeout, undefined, { ref: false })]);
     for (const node of this.nodes) node.close();
   }
 
   // What the nodes ask and tell ---------------------------------------------------------------------------------------
 
-  now(): number {
-    return monotonic();
-  }
-
-  patience(): number {
+  /** How long a node may owe an answer now, in ms, or take for a step of making the connection (rule T3). */
+  patience(state: Node['state']): number {
+    if (state !== 'up') return this.nodeTimeout;
     return Math.min(this.nodeTimeout, ...[...this.live].map(({ claim }) => claim.terms.ttl / 3));
   }
 
-  /** A server counts once, whatever its addresses are (rule T8). */
+  /** Return why this run of a server cannot be used, or ''. */
   refuses(node: Node, run: string): string {
-    for (const other of this.nodes) {
-      const recent = this.now() - other.heard < this.guard;
-      if (other !== node && other.run === run && recent) return `it is the same server as ${other.url.host}`;
+    const now = monotonic();
+    for (const [known, { until }] of this.runs) if (until <= now) this.runs.delete(known);
+    // A server counts once, whatever its addresses are, and for a guard after its connection is gone (rule T8).
+    const met = this.runs.get(run);
+    if (met && met.node !== node) return `it is the same server as ${met.node.url.host}: name each server once`;
+    this.runs.set(run, { node, until: Infinity });
+    this.compareClocks(node);
+    return this.isFarOff(node) ? FAR_OFF : '';
+  }
+
+  /** A node stands in another way. */
+  stands(node: Node): void {
+    const now = monotonic();
+    if (node.state === 'down' || node.state === 'useless') {
+      for (const met of this.runs.values()) if (met.node === node) met.until = Math.min(met.until, now + this.guard);
     }
-    return this.isFarOff(node) ? 'its clock is far from those of the others: set it (NTP)' : '';
-  }
-
-  up(node: Node): void {
-    this.compareClocks();
-    if (this.live.size) this.sign(node);
-    this.each((claim) => claim.connected(this.nodes.indexOf(node), this.now()));
-  }
-
-  changed(node: Node): void {
-    this.each((claim) => claim.stands(this.nodes.indexOf(node), this.standing(node), this.now()));
-  }
-
-  down(node: Node): void {
-    this.each((claim) => claim.disconnected(this.nodes.indexOf(node), this.standing(node), this.now()));
+    const away = this.nodes.filter(({ standing }) => standing === 'down' || standing === 'useless').length;
+    const isDark = this.nodes.length - away <= this.nodes.length / 2;
+    this.dark = isDark ? Math.min(this.dark, now) : Infinity;
+    this.each((claim) => claim.stands(node.at, node.standing));
+    if (this.live.size) this.sign();
   }
 
   pushed(node: Node, items: Value[]): void {
-    const at = this.nodes.indexOf(node);
     if (items[0] === 'invalidate') {
       const keys = Array.isArray(items[1]) ? items[1] : [null];
-      for (const key of keys) this.each((claim) => claim.invalidated(at, key === null ? null : String(key), this.now()));
+      for (const key of keys) {
+        this.each((claim, one) => (key === null || key === one.key) && claim.invalidated(node.at, key === null));
+      }
     }
     const [, kind = '', token = '', fence = '', key = ''] = /^(\S+) (\S+) (\d+) (.*)$/s.exec(String(items[2])) ?? [];
     if (items[0] !== 'message' || items[1] !== this.inbox || !kind) return;
     // The token and the name must both be those of a live claim (rule T7).
-    const one = [...this.live].find(({ claim }) => claim.token === token && claim.terms.key === key);
-    if (one) this.run(one, () => one.claim.push(at, kind, Number(fence), this.now()));
+    const one = [...this.live].find((it) => it.claim.token === token && it.key === key);
+    if (one) this.run(one, () => one.claim.push(node.at, kind, Number(fence)));
     else if (kind === 'g') node.release(keysOf(key), [token, this.K]);
   }
 
   // -----------------------------------------------------------------------------------------------------------------
 
   /** Do something with a claim, send what it has to say, and see what has become of it. */
-  private run(one: Live, what: () => void): void {
-    what();
+  private run(one: Live, what?: () => void): void {
     const { claim } = one;
+    const keys = keysOf(one.key);
+    claim.react(monotonic(), what);
     for (const command of claim.out.splice(0)) {
-      const node = this.nodes[command.node] as Node;
-      const keys = keysOf(one.key);
-      if (command.what === 'release') node.release(keys, [command.token, this.K]);
-      else {
-        if (command.watch) node.send(['CLIENT', 'CACHING', 'YES']);
-        const args = [command.token, claim.terms.ttl, command.mode, padded(command.P), this.K, command.pxat];
-        node.run_script('request', keys, args, (reply) => {
-          this.run(one, () => claim.answer(command.node, command.token, reply, this.now()));
-        });
+      const node = this.nodes[command.node]!;
+      const { what, token } = command;
+      if (what === 'release') {
+        node.release(keys, [token, this.K]);
+        continue;
       }
+      if (command.watch) node.send(['CLIENT', 'CACHING', 'YES']);
+      const args = [token, claim.terms.ttl, what, command.P, this.K, command.pxat];
+      node.call('request', keys, args, (reply) => this.run(one, () => claim.answer(node.at, token, reply)));
     }
     one.done();
     clearTimeout(one.timer);
     if (!this.live.has(one)) return;
-    one.timer = setTimeout(() => this.run(one, () => claim.tick(this.now())), Math.max(0, claim.due() - this.now()));
+    one.timer = setTimeout(() => this.run(one, () => claim.tick()), Math.max(0, claim.due() - monotonic()));
   }
 
-  private each(what: (claim: Claim) => void): void {
-    for (const one of [...this.live]) this.run(one, () => what(one.claim));
+  private each(what: (claim: Claim, one: Live) => void): void {
+    for (const one of [...this.live]) this.run(one, () => what(one.claim, one));
   }
 
-  private standing(node: Node): Standing {
-    return node.state === 'down' && node.useless ? 'useless' : node.state;
-  }
+  // Clocks ------------------------------------------------------------------------------------------------------------
 
-  /** What to add to the monotonic clock for the clock of tickets (rule F4), in microseconds. */
-  private clock(): number {
-    const own = Date.now() * 1000 - this.now() * 1000;
-    const voices = this.nodes.map((node) => node.offset ?? own);
-    return median(voices.length % 2 ? voices : [...voices, own]);
+  /** The median of the nodes' clocks. This client has the voice of each that has not told its time (rule F4). */
+  private median(): { offset: number; blur: number } {
+    const own = { offset: ownClock(), blur: 0 };
+    const voices = this.nodes.map((node) => node.clock ?? own);
+    if (voices.length % 2 === 0) voices.push(own);
+    return voices.sort((a, b) => a.offset - b.offset)[voices.length >> 1]!;
   }
 
   /** A node whose clock is far off is not used: its fences would be far from all others' (rule F4). */
   private isFarOff(node: Node): boolean {
-    return this.nodes.length > 1 && Math.abs((node.offset ?? 0) - this.clock()) > this.K * 500;
+    const { clock } = node;
+    return this.nodes.length > 1 && clock !== undefined && Math.abs(clock.offset - this.median().offset) > this.K * 500;
   }
 
-  /** Look at the clocks again. When their median moves far, the tickets of claims that wait were wrong (rule F6). */
-  private compareClocks(): void {
-    for (const node of this.nodes) if (node.state === 'up' && this.isFarOff(node)) node.hangUp('its clock is far off: set it');
-    this.skew ??= this.clock();
-    const by = Math.round(this.clock() - this.skew);
-    if (Math.abs(by) <= this.K * 500) return;
-    this.skew = this.clock();
-    this.each((claim) => claim.corrected(by, this.now()));
+  private askTime(): void {
+    for (const node of this.nodes) if (node.state === 'up') node.askTime(() => this.compareClocks());
   }
 
-  /** Sign the roll, so that others know this client and its owner (rules G8 and G9). */
-  private sign(node: Node): void {
-    const keys = [`{holdfast}:lists:${this.prefix}`, `{holdfast}:clients:${this.prefix}`, `{holdfast}:owner:${this.prefix}${this.inbox}`];
-    node.run_script('roll', keys, [`${this.owner} ${this.inbox.slice(0, 8)}`, '0', 26 * 3_600_000, '16 1000 16', this.owner, 180_000], () => undefined);
+  /** Take in what the nodes have told of their clocks. `met`: the node that is just being met, and that its caller judges. */
+  private compareClocks(met?: Node): void {
+    const { offset, blur } = this.median();
+    const own = ownClock();
+    const before = this.ahead;
+    this.ahead = Math.abs(own - offset) <= blur ? own : offset;
+    const by = Math.round(this.ahead - before);
+    // Tickets that were drawn before were wrong, also the last one (rule F6).
+    if (Math.abs(by) > this.K * 500) {
+      this.tickets.last = 0;
+      this.each((claim) => claim.corrected(by));
+    }
+    const isUsed = (node: Node) => node !== met && (node.state === 'up' || node.state === 'guarded');
+    const wrong = this.nodes.filter((node) => isUsed(node) && this.isFarOff(node));
+    if (wrong.length === 0) return;
+    // Measures of long ago prove nothing if this client's own clock runs at another rate: measure again first.
+    const old = this.nodes.filter((node) => node.state === 'up' && node.measured < monotonic() - 60_000);
+    for (const node of old) node.askTime(() => this.compareClocks());
+    for (const node of wrong) if (!old.includes(node)) node.hangUp(FAR_OFF);
+  }
+
+  /** Sign the roll, once a minute, so that others know this client and its owner (rules G8 and G9). */
+  private sign(): void {
+    const key = (name: string) => `{holdfast}:${name}:${this.prefix}`;
+    const keys = [key('lists'), key('clients'), key('owner') + this.inbox];
+    const args = [`${this.owner} ${this.inbox.slice(0, 8)}`, '0', 26 * 3_600_000, '16 1000 16', this.owner, 180_000];
+    const now = monotonic();
+    for (const node of this.nodes) {
+      if (node.state !== 'up' || now - node.signed < 60_000) continue;
+      node.signed = now;
+      node.call('roll', keys, args);
+    }
   }
 
   private excuse(name: string, reason: string): Error {
     const problems = this.nodes.filter((node) => node.problem).map((node) => `${node.url.host}: ${node.problem}`);
-    if (reason === 'no majority' || this.nodes.length - problems.length <= this.nodes.length / 2) {
-      return new NoQuorum(`${this.nodes.length - problems.length} of ${this.nodes.length} nodes usable for '${name}'. ${problems.join('. ')}`);
-    }
-    return new LockBusy(`'${name}' was not acquired: ${reason}`);
+    const usable = this.nodes.length - problems.length;
+    if (reason !== 'no majority' && usable > this.nodes.length / 2) return new LockBusy(`'${name}' was not acquired: ${reason}`);
+    return new NoQuorum(`${usable} of ${this.nodes.length} nodes usable for '${name}'. ${problems.join('. ')}`);
   }
 }

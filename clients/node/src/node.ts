@@ -2,80 +2,98 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
-import { encode, Garbled, Push, Reader, Refusal, type Value } from './resp.js';
+import type { Standing } from './claim.js';
+import type { Holdfast } from './index.js';
+import { monotonic } from './names.js';
+import { encode, Push, Reader, Refusal, type Value } from './resp.js';
 
-const script = (name: string) => readFileSync(new URL(`./${name}.lua`, import.meta.url), 'utf8');
-export const SCRIPTS = { request: script('request'), release: script('release'), roll: script('roll') };
-const SHA = new Map(Object.entries(SCRIPTS).map(([name, text]) => [name, createHash('sha1').update(text).digest('hex')]));
+type Word = string | number;
+const NAMES = ['request', 'release', 'roll'] as const;
+const SCRIPTS = NAMES.map((name) => readFileSync(new URL(`./${name}.lua`, import.meta.url), 'utf8'));
+const SHA = SCRIPTS.map((text) => createHash('sha1').update(text).digest('hex'));
+const VERSION = '0.1.0';
 /** After these errors a connection begins anew (rule T5). */
 const IN_DOUBT = /^(NOSCRIPT|LOADING|NOAUTH|MASTERDOWN|MOVED|ASK)|(^|-)READONLY /;
+/** Refusals of the greeting that time will mend. All others are about what the server is. */
+const PASSING = /^(LOADING|BUSY|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|ERR max number of clients)/;
 /** Products that speak the protocol of Redis, and need not run scripts as it does (rule T9). */
-const OTHERS = /^(dragonfly|garnet|kvrocks|pika|redict)_version:|^executable:.*\/keydb|cluster_mget/m;
+const OTHERS = /^((dragonfly|garnet|kvrocks|pika|redict)_version:|executable:.*\/keydb[^/\n]*$|features:.*cluster_mget)/m;
+/** A look at a node is late if it comes later than planned by this share of the time that an answer may be owed. */
+const LATE = 1 / 8;
 
-/** What a node tells the client that it belongs to. */
-export interface Crew {
-  readonly inbox: string;
-  readonly owner: string;
-  /** The guard in ms: `max_ttl` + 2 s or more. */
-  readonly guard: number;
-  readonly fresh: ReadonlySet<string>;
-  now(): number;
-  /** How long the node may owe an answer now, in ms. */
-  patience(): number;
-  /** Return why this run of a server cannot be used, or ''. */
-  refuses(node: Node, run: string): string;
-  up(node: Node): void;
-  down(node: Node): void;
-  /** A node that was not up is not up in another way. */
-  changed(node: Node): void;
-  pushed(node: Node, items: Value[]): void;
+/** Return why a server will not do, by what it says in INFO and HELLO, or ''. */
+function unfit(said: string, fact: (name: string) => string): string {
+  const isValkey = fact('valkey_version') !== '';
+  const version = fact(isValkey ? 'valkey_version' : 'redis_version');
+  const [major = 0, minor = 0] = version.split('.').map(Number);
+  const products = [fact('server_name'), /(?:^|,)server,([^,\n]*)/.exec(said)?.[1] ?? ''];
+  if (OTHERS.test(said) || products.some((name) => !['', 'redis', 'valkey'].includes(name))) {
+    return 'it is neither Redis nor Valkey, and nobody has shown that locks are safe on it';
+  }
+  if (!(major * 1000 + minor >= (isValkey ? 7002 : 6002))) {
+    return `its version ${version} is too old: use Redis 6.2 or newer, or Valkey 7.2 or newer`;
+  }
+  if (fact('redis_mode') === 'cluster' || fact('server_mode') === 'cluster') {
+    return 'it is part of a cluster: name servers that are independent of each other';
+  }
+  if (fact('role') !== 'master') return 'it is no primary: name servers that are independent of each other';
+  const isKnown = fact('run_id') !== '' && /^\d+$/.test(fact('uptime_in_seconds'));
+  return isKnown ? '' : 'it hides its run_id or its uptime: name the server itself, and no proxy';
 }
 
 export class Node {
-  state: 'dialling' | 'guarded' | 'up' | 'down' = 'down';
+  state: Standing | 'loading' = 'down';
   /** Why the node cannot be used, in words. */
   problem = 'not connected yet';
-  run = '';
-  /** Whether the node was refused for what it is, and never worked. */
-  useless = false;
-  /** The node's clock less the client's monotonic one, in microseconds. */
-  offset: number | undefined;
-  /** When this run of the server last answered, on the client's clock. */
-  heard = -Infinity;
+  /** The node's clock less the client's monotonic one, in microseconds, and by how much that may be wrong. */
+  clock: { offset: number; blur: number } | undefined;
+  /** When that was measured. */
+  measured = -Infinity;
+  /** The shortest time that an answer on the latest connection took, in ms (rule C19). 0: not measured yet. */
+  trip = 0;
+  /** When this client signed the roll here. */
+  signed = -Infinity;
 
   private socket: Socket | undefined;
   private pending: { sent: number; then: (reply: Value) => void }[] = [];
-  private words: string[] = [];
+  private timer: NodeJS.Timeout | undefined;
+  /** When `look` is due. */
+  private due = 0;
+  /** When to open the connection, or to leave the guard. */
+  private wake = 0;
+  /** When the step of making the connection began that is under way, and since when the connection is of use. */
+  private began = 0;
+  private opened = Infinity;
+  /** Until when the silence of the node may have been this client's, and the question that was excused for it. */
+  private excused = -Infinity;
+  private pardoned: object | undefined;
+  /** Attempts in a row that came to nothing, and how the node stood after the last one. */
+  private failures = 0;
+  private failed: Standing = 'down';
+  private worked = false;
+  private closed = false;
+  private subscribed = false;
+  /** The run of the server, or its reign since a promotion; when it was met, and when the one before it last spoke. */
+  private run = '';
   private known = 0;
   private before = -Infinity;
-  private subscribed = false;
-  private began = 0;
-  private failures = 0;
-  private closed = false;
-  private readonly unsaid = new Map<string, { keys: string[]; args: (string | number)[]; ended: number }>();
-  private timer: NodeJS.Timeout | undefined;
+  private heard = -Infinity;
+  private readonly unsaid = new Map<string, { keys: string[]; args: Word[]; ended: number }>();
+  private readonly login: string[] = [];
 
-  constructor(readonly url: URL, private readonly crew: Crew) {}
+  constructor(readonly at: number, readonly url: URL, private readonly crew: Holdfast) {
+    try {
+      const [user, password] = [url.username, url.password].map(decodeURIComponent);
+      if (user || password) this.login = ['AUTH', user || 'default', password ?? ''];
+    } catch {
+      throw new RangeError(`the user or password of ${url.host} has a '%' that encodes nothing: write %25`);
+    }
+  }
 
-  open(): void {
-    const reader = new Reader();
-    const socket = connect({ host: this.url.hostname, port: Number(this.url.port || 6379), noDelay: true });
-    this.socket = socket;
-    this.state = 'dialling';
-    this.began = this.crew.now();
-    this.subscribed = false;
-    socket.on('connect', () => this.greet());
-    socket.on('data', (bytes) => {
-      try {
-        for (const value of reader.push(bytes)) if (this.socket === socket) this.heardOf(value);
-      } catch (error) {
-        if (!(error instanceof Garbled)) throw error;
-        this.hangUp(error.message);
-      }
-    });
-    socket.on('error', (error) => this.socket === socket && this.hangUp(error.message));
-    socket.on('close', () => this.socket === socket && this.hangUp('it closed the connection'));
-    this.watch();
+  /** How claims see the node. One that is dialled again after a failure is not hoped for (rules C17 and Q15). */
+  get standing(): Standing {
+    if (this.state !== 'dialling' && this.state !== 'loading') return this.state;
+    return this.failures === 0 ? 'dialling' : this.failed;
   }
 
   close(): void {
@@ -84,152 +102,243 @@ export class Node {
   }
 
   /** Send `release`, and again after a reconnect if it was not answered by then (rule T6). */
-  release(keys: string[], args: (string | number)[]): void {
+  release(keys: string[], args: Word[], ended = monotonic()): void {
     const token = String(args[0]);
-    if (!this.unsaid.has(token)) this.unsaid.set(token, { keys, args, ended: this.crew.now() });
-    if (this.state === 'up') this.run_script('release', keys, args, () => this.unsaid.delete(token));
+    this.unsaid.set(token, { keys, args, ended });
+    if (this.state === 'up') this.call('release', keys, args, () => this.unsaid.delete(token));
   }
 
-  run_script(name: keyof typeof SCRIPTS, keys: string[], args: (string | number)[], then: (reply: Value) => void): void {
-    this.send(['EVALSHA', SHA.get(name) ?? '', keys.length, ...keys, ...args], then);
+  /** Call a script. */
+  call(name: (typeof NAMES)[number], keys: string[], args: Word[], then?: (reply: Value) => void): void {
+    this.send(['EVALSHA', SHA[NAMES.indexOf(name)]!, keys.length, ...keys, ...args], then);
   }
 
-  /** Send a command. All commands of one turn of the event loop leave in one write. */
-  send(words: (string | number)[], then: (reply: Value) => void = () => undefined): void {
-    if (this.words.length === 0) setImmediate(() => this.flush(this.socket));
-    this.words.push(encode(words));
-    this.pending.push({ sent: this.crew.now(), then });
+  /** Send a command. All commands of one turn of the event loop leave in one write. `null`: a push confirms it. */
+  send(words: Word[], then: ((reply: Value) => void) | null = () => undefined): void {
+    const { socket } = this;
+    if (!socket) return;
+    if (socket.writableCorked === 0) {
+      socket.cork();
+      setImmediate(() => socket.uncork());
+    }
+    socket.write(encode(words));
+    if (then) this.pending.push({ sent: monotonic(), then });
   }
 
-  /** Measure the node's clock. */
-  askTime(): void {
-    const sent = this.crew.now();
+  /** Measure the node's clock. What is read too late counts for nothing (rule F4). */
+  askTime(then: () => void): void {
+    const sent = monotonic();
     this.send(['TIME'], (reply) => {
-      if (!Array.isArray(reply)) return this.hangUp('TIME was refused');
-      this.offset = Number(reply[0]) * 1e6 + Number(reply[1]) - ((sent + this.crew.now()) / 2) * 1000;
+      const now = monotonic();
+      const [seconds = NaN, microseconds = NaN] = Array.isArray(reply) ? reply.map(Number) : [];
+      if (!(seconds + microseconds > 0)) return this.hangUp('it tells no time');
+      if (now - sent > this.crew.K / 2) {
+        this.began = now;
+        return this.askTime(then);
+      }
+      const offset = seconds * 1e6 + microseconds - ((sent + now) / 2) * 1000;
+      this.clock = { offset, blur: ((now - sent) / 2) * 1000 };
+      this.measured = now;
+      then();
     });
   }
 
   /** Close the connection with a reset, so that nothing that is buffered is executed later (rule T4). */
-  hangUp(problem: string): void {
-    const socket = this.socket;
-    if (!socket) return;
-    const was = this.state;
-    this.socket = undefined;
-    this.state = 'down';
-    this.problem = problem;
-    this.pending = [];
-    this.words = [];
-    clearTimeout(this.timer);
-    socket.on('error', () => undefined);
-    socket.resetAndDestroy();
-    if (was === 'up') this.crew.down(this);
-    else this.crew.changed(this);
+  hangUp(problem: string, state: Standing = 'down'): void {
+    const { socket } = this;
+    if (socket) {
+      this.socket = undefined;
+      this.pending = [];
+      this.problem = problem;
+      // A reset of a socket that is still connecting would wait until it is connected.
+      if (socket.connecting) socket.destroy();
+      else socket.resetAndDestroy();
+      const now = monotonic();
+      this.failures = now - this.opened >= 1000 ? 0 : this.failures + 1;
+      const delay = this.failures === 0 ? 0 : Math.min(1280, 10 * 2 ** this.failures);
+      this.wake = now + delay * (0.5 + Math.random() / 2);
+      this.opened = Infinity;
+      this.state = state;
+      this.failed = state;
+      this.crew.stands(this);
+    }
+    this.plan();
+  }
+
+  // What time brings ------------------------------------------------------------------------------------------------
+
+  /** Do what is due. One timer serves all states, so that no timer of an earlier connection acts on a later one. */
+  private look(): void {
+    const now = monotonic();
     if (this.closed) return;
-    const now = this.crew.now();
-    this.failures = was === 'up' && now - this.began >= 1000 ? 0 : this.failures + 1;
-    const wait = this.failures === 0 ? 0 : Math.min(1280, 10 * 2 ** (this.failures - 1)) * (0.5 + Math.random() / 2);
-    this.timer = setTimeout(() => this.open(), wait);
+    if (!this.socket) {
+      if (now >= this.wake) this.open();
+    } else if (this.state === 'guarded') {
+      if (now >= this.wake) this.load();
+    } else {
+      this.excuse(now);
+      if (now - this.oldest() > this.crew.patience(this.state)) this.hangUp('it did not answer in time');
+    }
+    this.plan();
   }
 
-  private flush(socket: Socket | undefined): void {
-    if (!socket || socket !== this.socket) return;
-    const words = this.words.join('');
-    this.words = [];
-    socket.write(words);
+  /** Plan the next look. It comes once all that has arrived until then was read (rule T3). */
+  private plan(): void {
+    clearTimeout(this.timer);
+    if (this.closed) return;
+    const isOwed = this.socket && this.state !== 'guarded';
+    const wait = isOwed ? Math.max(10, this.crew.patience(this.state) / 4) : Math.max(0, this.wake - monotonic());
+    this.due = monotonic() + Math.min(wait, 60_000);
+    this.timer = setTimeout(() => setImmediate(() => this.look()), this.due - monotonic());
   }
 
-  /** Hang up on a node that owes an answer for too long, once all that has arrived was read (rule T3). */
-  private watch(): void {
-    const wait = Math.max(10, this.crew.patience() / 4);
-    this.timer = setTimeout(() => setImmediate(() => {
-      if (!this.socket) return;
-      const since = this.state === 'dialling' ? (this.pending[0]?.sent ?? this.began) : this.pending[0]?.sent;
-      if (since !== undefined && this.crew.now() - since > this.crew.patience()) this.hangUp('it did not answer in time');
-      else this.watch();
-    }), wait);
+  /** Since when the node owes an answer, or its part in making the connection. */
+  private oldest(): number {
+    if (this.state !== 'up') return this.began;
+    return this.pending[0] ? Math.max(this.pending[0].sent, this.excused) : Infinity;
+  }
+
+  /** If this side was late, its last words may have left only now: a question has its time again, once (rule T3). */
+  private excuse(now: number): void {
+    const late = now - this.due;
+    const patience = this.crew.patience(this.state);
+    if (late < patience * LATE) return;
+    if (this.state !== 'up') this.began += Math.min(late, patience);
+    if (this.pending[0] === this.pardoned) return;
+    this.pardoned = this.pending[0];
+    this.excused = now;
+  }
+
+  // The connection, from its beginning --------------------------------------------------------------------------------
+
+  private open(): void {
+    const reader = new Reader();
+    const host = this.url.hostname.replace(/^\[|\]$/g, '');
+    const socket = connect({ host, port: Number(this.url.port || 6379), noDelay: true });
+    this.socket = socket;
+    this.state = 'dialling';
+    this.began = monotonic();
+    this.subscribed = false;
+    socket.on('connect', () => this.socket === socket && this.greet());
+    socket.on('data', (bytes) => {
+      try {
+        for (const value of reader.push(bytes)) if (this.socket === socket) this.heardOf(value);
+      } catch (error) {
+        if (this.socket === socket) this.hangUp(String(error));
+      }
+    });
+    socket.on('error', (error) => this.socket === socket && this.hangUp(error.message));
+    socket.on('close', () => this.socket === socket && this.hangUp('it closed the connection'));
   }
 
   private heardOf(value: Value): void {
-    if (this.state !== 'dialling') this.heard = this.crew.now();
+    // Until the greeting is over, nobody knows which run of the server speaks.
+    if (this.state !== 'dialling') this.heard = monotonic();
     if (value instanceof Push) {
       if (value.items[0] === 'subscribe' && value.items[1] === this.crew.inbox) this.subscribed = true;
-      else this.crew.pushed(this, value.items);
-      return;
+      return this.crew.pushed(this, value.items);
     }
-    if (value instanceof Refusal && IN_DOUBT.test(value.message)) return this.hangUp(value.message);
     const owed = this.pending.shift();
     if (!owed) return this.hangUp('it answered what nobody had asked');
+    this.trip = Math.min(this.trip || Infinity, monotonic() - owed.sent);
     owed.then(value);
+    if (this.state !== 'up' || !(value instanceof Refusal) || !IN_DOUBT.test(value.message)) return;
+    // The names of a cluster live on other shards too, and asking again does not change that (rule C17).
+    const isElsewhere = /^(MOVED|ASK)/.test(value.message);
+    this.hangUp(value.message, isElsewhere ? 'useless' : 'down');
+  }
+
+  /** The server will not do, whenever it is asked. What worked once may work again. */
+  private refuse(problem: string): void {
+    this.hangUp(problem, this.worked ? 'down' : 'useless');
+  }
+
+  /** The node must not refuse this. Time mends a few refusals. */
+  private isRefused(reply: Value): boolean {
+    if (!(reply instanceof Refusal)) return false;
+    if (PASSING.test(reply.message)) this.hangUp(reply.message);
+    else this.refuse(`refused: ${reply.message}`);
+    return true;
   }
 
   private greet(): void {
-    const { username, password, pathname } = this.url;
-    const must = (reply: Value) => reply instanceof Refusal && this.isUseless(`refused: ${reply.message}`);
-    const login = password ? ['AUTH', decodeURIComponent(username) || 'default', decodeURIComponent(password)] : [];
-    const info: string[] = [];
-    const keep = (reply: Value) => (typeof reply === 'string' ? info.push(reply) : this.hangUp('INFO was refused'));
-    this.send(['HELLO', 3, ...login], must);
-    if (pathname.length > 1 && pathname !== '/0') this.send(['SELECT', pathname.slice(1)], must);
-    this.send(['CLIENT', 'SETNAME', `holdfast:${this.crew.owner}:${this.crew.inbox.slice(0, 8)}`]);
+    const { inbox, owner } = this.crew;
+    const database = this.url.pathname.slice(1) || '0';
+    const said: string[] = [];
+    const keep = (reply: Value) => this.isRefused(reply) || said.push(String(reply));
+    this.began = monotonic();
+    this.trip = 0;
+    this.send(['HELLO', 3, ...this.login], keep);
+    if (database !== '0') this.send(['SELECT', database], keep);
+    this.send(['CLIENT', 'SETNAME', `holdfast:${owner}:${inbox.slice(0, 8)}`]);
     this.send(['CLIENT', 'SETINFO', 'LIB-NAME', 'holdfast']);
+    this.send(['CLIENT', 'SETINFO', 'LIB-VER', VERSION]);
     this.send(['CLIENT', 'TRACKING', 'ON', 'OPTIN', 'NOLOOP']);
-    this.words.push(encode(['SUBSCRIBE', this.crew.inbox]));
+    this.send(['SUBSCRIBE', inbox], null);
     for (const section of ['server', 'replication', 'memory']) this.send(['INFO', section], keep);
-    this.askTime();
-    const last = this.pending.at(-1);
-    const then = last?.then;
-    if (last) last.then = (reply) => { then?.(reply); if (this.socket) this.greeted(info.join('\r\n')); };
+    this.askTime(() => this.greeted(said.join('\n')));
   }
 
-  private greeted(info: string): void {
-    const facts = new Map([...info.matchAll(/^(\w+):(.*?)\r?$/gm)].map(([, name, fact]) => [name, fact ?? '']));
-    const run = facts.get('run_id') ?? '';
-    const uptime = Number(facts.get('uptime_in_seconds') ?? NaN) * 1000;
-    const version = Number.parseFloat(facts.get('valkey_version') ?? facts.get('redis_version') ?? '0');
-    if (!this.subscribed) return this.isUseless('it confirmed no subscription');
-    if (facts.get('role') !== 'master' || !run || !(uptime >= 0)) return this.isUseless('it is no primary server');
-    if (OTHERS.test(info)) return this.isUseless('it is neither Redis nor Valkey');
-    if (facts.get('redis_mode') === 'cluster') return this.isUseless('it is part of a cluster');
-    if (version < (facts.has('valkey_version') ? 7.2 : 6.2)) return this.isUseless(`its version ${version} is too old`);
-    const now = this.crew.now();
-    if (run !== this.run) {
-      this.before = this.heard;
-      this.known = now;
-      this.run = run;
-    }
-    this.heard = now;
+  private greeted(said: string): void {
+    const fact = (name: string) => new RegExp(`^${name}:(.*?)\r?$`, 'm').exec(said)?.[1] ?? '';
+    const problem = this.subscribed ? unfit(said, fact) : 'it confirms no subscription: the user needs SUBSCRIBE';
+    if (problem) return this.refuse(problem);
+    const run = fact('run_id');
     const refused = this.crew.refuses(this, run);
     if (refused) return this.hangUp(refused);
     const { guard, fresh } = this.crew;
-    // A promoted server has forgotten what its primary granted, so that its uptime says nothing (rule G3).
-    const promoted = Number(facts.get('second_repl_offset') ?? -1) >= 0 || !/^0*$/.test(facts.get('master_replid2') ?? '');
-    const aged = fresh.has(run) ? now : Math.max(now + guard + 1000 - uptime, this.before + guard);
-    const usable = Math.max(now, Math.min(this.known + guard, promoted ? Infinity : aged));
+    const now = monotonic();
+    // A promoted server has forgotten what its primary granted, so that its uptime says nothing (rule G3). Its
+    // replication id is another one after each promotion, while its run id stays.
+    const isPromoted = Number(fact('second_repl_offset') || -1) >= 0 || !/^0*$/.test(fact('master_replid2'));
+    const reign = isPromoted ? run + fact('master_replid') : run;
+    if (reign !== this.run) {
+      this.before = this.heard;
+      this.known = now;
+      this.run = reign;
+    }
+    this.heard = now;
+    const byUptime = Math.max(now + guard + 1000 - Number(fact('uptime_in_seconds')) * 1000, this.before + guard);
+    const aged = fresh.has(run) ? now : byUptime;
+    this.wake = Math.min(this.known + guard, isPromoted ? Infinity : aged);
+    if (this.wake <= now) return this.load();
+    const seconds = Math.ceil((this.wake - now) / 1000);
+    this.problem = `${isPromoted ? 'promoted' : 'restarted'}: it may have forgotten locks, and is used again in ${seconds} s`;
     this.state = 'guarded';
-    this.useless = false;
-    this.problem = `restarted: it may have forgotten locks, and is used again in ${Math.ceil((usable - now) / 1000)} s`;
-    if (usable <= now) return this.ready();
-    this.crew.changed(this);
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => { this.watch(); this.ready(); }, usable - now);
+    this.crew.stands(this);
+    this.plan();
   }
 
-  /** It will not do, whenever it is asked. What worked once may work again. */
-  private isUseless(problem: string): void {
-    this.useless = this.run === '';
-    this.hangUp(problem);
+  /** Load the scripts, after the guard (rule G4). The node is of use once it has taken them. */
+  private load(): void {
+    this.state = 'loading';
+    this.began = monotonic();
+    let left = SCRIPTS.length;
+    const loaded = (reply: Value) => {
+      left -= 1;
+      if (!this.isRefused(reply) && left === 0) this.ready();
+    };
+    for (const text of SCRIPTS) this.send(['SCRIPT', 'LOAD', text], loaded);
+    this.plan();
   }
 
   private ready(): void {
-    for (const text of Object.values(SCRIPTS)) this.send(['SCRIPT', 'LOAD', text]);
+    const unsaid = [...this.unsaid.values()];
+    const now = monotonic();
     this.state = 'up';
     this.problem = '';
-    const now = this.crew.now();
-    for (const [token, { keys, args, ended }] of this.unsaid) {
-      if (now - ended < this.crew.guard - 2000) this.release(keys, args);
-      else this.unsaid.delete(token);
-    }
-    this.crew.up(this);
+    this.worked = true;
+    this.opened = now;
+    this.excused = now;
+    this.signed = -Infinity;
+    this.unsaid.clear();
+    for (const { keys, args, ended } of unsaid) if (now - ended < this.crew.maxTtl) this.release(keys, args, ended);
+    this.crew.stands(this);
+  }
+
+  /** Open the connection, and keep it open. */
+  start(): void {
+    this.open();
+    this.plan();
   }
 }

@@ -30,29 +30,30 @@ class Talk {
       this.tokens.push(`${of}:${INBOX}:${String(this.tokens.length).padStart(8, '0')}`);
       return this.tokens.at(-1) as string;
     };
-    this.claim = new Claim({ key: 'jobs', ttl, patient, ticket, token, K, nodeTimeout, outage, place: 0 }, [...standing], began);
+    this.claim = new Claim({ ttl, patient, ticket, token, K, nodeTimeout, outage, place: 0 }, [...standing], began);
     this.owed = standing.map(() => []);
   }
 
   step(step: Step): void {
     const { claim } = this;
     const { node, at } = step;
-    if (step.event === 'begin') claim.begin(at);
-    else if (step.event === 'answer') {
-      const token = this.owed[node]?.shift();
+    let token: string | undefined;
+    if (step.event === 'answer') {
+      token = this.owed[node]?.shift();
       ok(token, 'the node owes no answer');
-      claim.answer(node, token, step.error === undefined ? step.reply : new Refusal(step.error), at);
-    } else if (step.event === 'push') claim.push(node, step.kind, step.fence, at);
-    else if (step.event === 'changed') claim.invalidated(node, 'jobs', at);
-    else if (step.event === 'flushed') claim.invalidated(node, null, at);
-    else if (step.event === 'connected') claim.connected(node, at);
-    else if (step.event === 'disconnected') {
-      this.owed[node] = [];
-      claim.disconnected(node, step.standing, at);
-    } else if (step.event === 'end') claim.end('released', at);
-    else if (step.event === 'corrected') claim.corrected(step.by, at);
-    else if (step.event === 'stands') claim.stands(node, step.standing, at);
-    else claim.tick(at);
+    } else if (step.event === 'disconnected') this.owed[node] = [];
+    claim.react(at, () => {
+      if (step.event === 'begin') return;
+      if (step.event === 'answer') claim.answer(node, token as string, step.error === undefined ? step.reply : new Refusal(step.error));
+      else if (step.event === 'push') claim.push(node, step.kind, step.fence);
+      else if (step.event === 'changed') claim.invalidated(node, false);
+      else if (step.event === 'flushed') claim.invalidated(node, true);
+      else if (step.event === 'connected') claim.stands(node, 'up');
+      else if (step.event === 'disconnected' || step.event === 'stands') claim.stands(node, step.standing);
+      else if (step.event === 'end') claim.end('released');
+      else if (step.event === 'corrected') claim.corrected(step.by);
+      else claim.tick();
+    });
     deepStrictEqual(this.said(claim.out.splice(0)), this.meant(step.sends), `what it sends at ${at} after ${step.event}`);
     strictEqual(claim.state, step.state, `its state at ${at} after ${step.event}`);
     if (step.state !== 'held') return;
@@ -65,9 +66,9 @@ class Talk {
     const lines: string[][] = this.vector.standing.map(() => []);
     for (const command of commands) {
       const token = this.tokens.indexOf(command.token);
-      if (command.what === 'request') this.owed[command.node]?.push(command.token);
+      if (command.what !== 'release') this.owed[command.node]?.push(command.token);
       lines[command.node]?.push(
-        command.what === 'release' ? `release ${token}` : `${command.mode === 'k' ? 'w' : command.mode} ${token} ${command.P} ${command.watch}`,
+        command.what === 'release' ? `release ${token}` : `${command.what === 'k' ? 'w' : command.what} ${token} ${command.P} ${command.watch}`,
       );
     }
     return lines;
