@@ -18,7 +18,7 @@ test('values are the same in whatever pieces they arrive', () => {
 
 test('what is no RESP3, or too large, is refused before it is read', () => {
   const deep = '*1\r\n'.repeat(3000);
-  for (const text of ['HTTP/1.1 400\r\n', '$99999999\r\n', '*99999999\r\n', ':1.5\r\n', '$x\r\n', '*?\r\n', deep]) {
+  for (const text of ['HTTP/1.1 400\r\n', '$99999999\r\n', '*99999999\r\n', ':1.5\r\n', '$x\r\n', '$3\r\nabcde', '*?\r\n', deep]) {
     throws(() => new Reader().push(Buffer.from(text)), Garbled, text);
   }
   throws(() => new Reader().push(Buffer.alloc((1 << 20) + 1, 'a')), Garbled);

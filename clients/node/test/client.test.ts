@@ -1,0 +1,248 @@
+/** The client on servers that do wrong: what the protocol asks of connections, guards and clocks. */
+import { match, ok, strictEqual } from 'node:assert';
+import { spawn } from 'node:child_process';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Holdfast, LockBusy, LockLost, NoQuorum } from '../src/index.js';
+import { failure, Fake, servers, states, until, using } from './fake.js';
+
+/** The guard of a client with the least `maxTtl`, in ms. */
+const GUARD = 2050;
+const NONE = 'redis://127.0.0.1:1';
+
+describe('the client', { concurrency: 6 }, () => {
+  it('counts a server once, however long nobody has spoken to it (T8)', async () => {
+    const [node] = await servers(1);
+    await using([node!], async (locks) => {
+      await sleep(GUARD + 400);
+      strictEqual(states(locks).split(',').filter((state) => state === 'up').length, 1);
+      const { error } = await failure(locks.acquire('jobs', { ttl: 50, wait: 0 }));
+      ok(error instanceof NoQuorum);
+      match(error.message, /the same server/);
+    }, {}, [node!.url(), node!.url('127.0.0.2'), NONE]);
+  });
+
+  it('takes a server that has two addresses back after a reconnect (T8)', async () => {
+    const [node] = await servers(1);
+    await using([node!], async (locks) => {
+      await until(() => states(locks).includes('up'));
+      node!.cut();
+      await until(() => !states(locks).includes('up'));
+      await until(() => states(locks).includes('up'));
+    }, {}, [node!.url(), node!.url('127.0.0.2')]);
+  });
+
+  for (const ahead of [-3_600_000, 3_600_000]) {
+    it(`draws tickets by the clock of its nodes, ${ahead} ms ahead, also those of before it knew it (F6)`, async () => {
+      const nodes = await servers(3);
+      for (const node of nodes) node.ahead = ahead;
+      await using(nodes, async (locks) => {
+        const right = () => (Date.now() + ahead) * 1000;
+        const first = await locks.acquire('a', { ttl: 900 });
+        const second = await locks.acquire('b', { ttl: 900 });
+        for (const { fence } of [first, second]) ok(Math.abs(fence - right()) < 2e6, `${fence} is far from ${right()}`);
+      }, { maxTtl: 900 });
+    });
+  }
+
+  for (const query of ['?failover=15', '?x']) {
+    it(`refuses an address with ${query}, and says what to do (G10)`, () => {
+      const made = () => new Holdfast([`redis://127.0.0.1:1${query}`]);
+      let said = '';
+      try { void made().close(); } catch (error) { said = String(error); }
+      match(said, /^RangeError: .*not supported.*use another client/);
+    });
+  }
+
+  it('refuses a password that it cannot read, and reads an address of IPv6', async () => {
+    const { error } = await failure((async () => void (await new Holdfast(['redis://:100%@h']).close()))());
+    match(String(error), /^RangeError: .*write %25/);
+    const locks = new Holdfast(['redis://[::1]:1']);
+    await until(() => locks.nodes[0]!.problem !== 'not connected yet');
+    match(locks.nodes[0]!.problem, /::1/);
+    await locks.close();
+  });
+
+  it('guards a server that was promoted again under its run id (G3)', async () => {
+    const [node] = await servers(1);
+    await using([node!], async (locks) => {
+      await until(() => states(locks) === 'up');
+      await sleep(1000);
+      const loads = node!.said('SCRIPT').length;
+      Object.assign(node!.facts, { master_replid: 'b'.repeat(40), master_replid2: 'a'.repeat(40), second_repl_offset: '7' });
+      node!.cut();
+      await until(() => states(locks) === 'guarded');
+      await sleep(GUARD - 200);
+      strictEqual(node!.said('SCRIPT').length, loads, 'something was sent within the guard');
+      await until(() => states(locks) === 'up');
+      Object.assign(node!.facts, { master_replid: 'c'.repeat(40), master_replid2: 'b'.repeat(40) });
+      node!.cut();
+      await until(() => states(locks) === 'guarded');
+    });
+  });
+
+  it('opens no connection after close (T3)', async () => {
+    const node = await new Fake().listen();
+    node.stop();
+    const locks = new Holdfast([node.url()], { maxTtl: 50 });
+    await until(() => locks.nodes[0]!.problem.includes('ECONNREFUSED'));
+    await locks.close();
+    const again = await new Fake().listen(node.port);
+    await sleep(1500);
+    strictEqual(again.connections, 0);
+    again.stop();
+  });
+
+  it('keeps no process alive after close', async () => {
+    const [node] = await servers(1);
+    const text = `
+      const { Holdfast } = await import(${JSON.stringify(new URL('../src/index.js', import.meta.url).href)});
+      const locks = new Holdfast(['${node!.url()}', '${NONE}'], { nodeTimeout: 20_000, fresh: ['${node!.facts.run_id}'] });
+      while (locks.nodes[0].state !== 'up') await new Promise((done) => setTimeout(done, 5));
+      await locks.close();
+      console.log('closed');`;
+    const child = spawn(process.execPath, ['--input-type=module', '-e', text], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const closed = await new Promise<number>((done) => child.stdout.once('data', () => done(performance.now())));
+    await new Promise((ended) => child.once('exit', ended));
+    ok(performance.now() - closed < 2000, `the process went on for ${performance.now() - closed} ms`);
+    node!.stop();
+  });
+
+  it('uses no node that tells no time (F4)', async () => {
+    const [node] = await servers(1);
+    node!.instead = ([word]) => (word === 'TIME' ? '*2\r\n$1\r\nx\r\n$1\r\ny\r\n' : undefined);
+    await using([node!], async (locks) => {
+      await until(() => node!.connections > 2);
+      match(locks.nodes[0]!.problem, /tells no time/);
+      strictEqual(node!.said('SCRIPT').length, 0);
+    });
+  });
+
+  it('refuses a ttl whose third is shorter than the round trip (C19)', async () => {
+    const nodes = await servers(3);
+    for (const node of nodes) node.delay = 30;
+    await using(nodes, async (locks) => {
+      await until(() => states(locks) === 'up,up,up');
+      match(String((await failure(locks.acquire('jobs', { ttl: 50 }))).error), /RangeError.*too short.*Choose/);
+      (await locks.acquire('jobs', { ttl: 1000 })).release();
+    }, { maxTtl: 1000 });
+  });
+
+  it('gives a connection node_timeout to be made, however short the leases are (T3)', async () => {
+    const [node] = await servers(1);
+    node!.instead = ([word]) => { node!.delay = word === 'EVALSHA' ? 0 : 60; return undefined; };
+    await using([node!], async (locks) => {
+      (await locks.acquire('jobs', { ttl: 120 })).release();
+      strictEqual(node!.connections, 1);
+    }, { maxTtl: 120 });
+  });
+
+  // What the nodes answer, and how long an endless acquire waits at most. Its outage is 400 ms, its node is met at once.
+  const refusals: [string, (words: string[]) => string | undefined, number][] = [
+    ['SCRIPT LOAD is refused', ([word]) => (word === 'SCRIPT' ? "-NOPERM User app has no permissions\r\n" : undefined), 300],
+    ['each request is answered by MOVED', ([word]) => (word === 'EVALSHA' ? '-MOVED 1 127.0.0.1:1\r\n' : undefined), 1500],
+    ['the password is missing', ([word]) => (word === 'HELLO' ? '-NOAUTH HELLO must be called with AUTH\r\n' : undefined), 300],
+    ['the user may not subscribe', ([word]) => (word === 'SUBSCRIBE' ? '-NOPERM no channel\r\n' : undefined), 300],
+    ['the server loads its data for ever', ([word]) => (word === 'SCRIPT' ? '-LOADING data\r\n' : undefined), 1500],
+  ];
+  for (const [name, instead, most] of refusals) {
+    it(`does not wait for ever if ${name} (C17)`, async () => {
+      const nodes = await servers(3);
+      for (const node of nodes) node.instead = instead;
+      await using(nodes, async (locks) => {
+        const { error, took } = await failure(Promise.race([locks.acquire('jobs', { ttl: 400 }), sleep(2500)]));
+        ok(error instanceof NoQuorum, String(error));
+        ok(took < most, `it took ${took} ms`);
+      }, { maxTtl: 400 });
+    });
+  }
+
+  it('waits for a server that has too many clients for a moment (C17)', async () => {
+    const [node] = await servers(1);
+    const full = '-ERR max number of clients reached\r\n';
+    node!.instead = ([word]) => (word === 'HELLO' && node!.connections < 3 ? full : undefined);
+    await using([node!], async (locks) => (await locks.acquire('jobs', { ttl: 1000 })).release(), { maxTtl: 1000 });
+  });
+
+  it('ends a wait at once if the outage began before the claim (C17)', async () => {
+    await using([], async (locks) => {
+      await sleep(500);
+      const { error, took } = await failure(locks.acquire('jobs', { ttl: 300 }));
+      ok(error instanceof NoQuorum);
+      ok(took < 150, `it took ${took} ms`);
+    }, { maxTtl: 300 }, [NONE]);
+  });
+
+  const strangers: [string, Record<string, string>, string, RegExp][] = [
+    ['a node of a cluster of Redis', { redis_mode: 'cluster' }, 'redis', /part of a cluster/],
+    ['a node of a cluster of Valkey', { redis_mode: '', server_mode: 'cluster' }, 'valkey', /part of a cluster/],
+    ['another product, by its server_name', { server_name: 'other' }, '', /neither Redis nor Valkey/],
+    ['another product, by its HELLO', {}, 'redis-like', /neither Redis nor Valkey/],
+    ['KeyDB, by its program', { executable: '/usr/bin/keydb-server' }, 'redis', /neither Redis nor Valkey/],
+    ['a replica', { role: 'slave' }, 'redis', /no primary/],
+    ['an old Redis', { redis_version: '6.0.16' }, 'redis', /too old/],
+    ['a server without an uptime', { uptime_in_seconds: '' }, 'redis', /hides/],
+  ];
+  for (const [name, facts, product, why] of strangers) {
+    it(`refuses ${name} (T9)`, async () => {
+      const [node] = await servers(1);
+      node!.product = product;
+      Object.assign(node!.facts, facts);
+      await using([node!], async (locks) => match(String((await failure(locks.acquire('jobs', { ttl: 50 }))).error), why));
+    });
+  }
+
+  it('reads 7.10 as newer than 7.2, and names its library', async () => {
+    const [node] = await servers(1);
+    Object.assign(node!.facts, { valkey_version: '7.10.1', server_name: 'valkey' });
+    await using([node!], async (locks) => {
+      (await locks.acquire('jobs', { ttl: 50 })).release();
+      ok(node!.said('CLIENT').some((words) => words[2] === 'LIB-VER' && /^\d+\.\d+/.test(words[3]!)));
+    });
+  });
+
+  it('signs the roll once a minute, and not with each acquire (G8)', async () => {
+    const [node] = await servers(1);
+    await using([node!], async (locks) => {
+      for (const name of ['a', 'b', 'c']) (await locks.acquire(name, { ttl: 1000 })).release();
+      await until(() => node!.said('EVALSHA').some((words) => words.at(-1) === '180000'));
+      strictEqual(node!.said('EVALSHA').filter((words) => words[2] === '3').length, 1);
+    }, { maxTtl: 1000 });
+  });
+
+  it('tells the holder of a lease that its client was closed', async () => {
+    const [node] = await servers(1);
+    await using([node!], async (locks) => {
+      const lease = await locks.acquire('jobs', { ttl: 1000 });
+      await locks.close();
+      ok(lease.signal.aborted && lease.signal.reason instanceof LockLost);
+      strictEqual(lease.remaining(), 0);
+      strictEqual(node!.releases(), 1);
+    }, { maxTtl: 1000 });
+  });
+
+  it('connects again after an error that leaves it in doubt (T5), and sends a release that was owed (T6)', async () => {
+    const [node] = await servers(1);
+    await using([node!], async (locks) => {
+      const lease = await locks.acquire('jobs', { ttl: 1000 });
+      node!.instead = (words) => (words.length === 9 ? '' : undefined);
+      lease.release();
+      await until(() => node!.releases() === 1);
+      node!.instead = (words) => (words.length === 13 ? '-NOAUTH Authentication required.\r\n' : undefined);
+      node!.cut();
+      await until(() => node!.releases() === 2);
+      const before = node!.connections;
+      void failure(locks.acquire('others', { ttl: 1000 }));
+      await until(() => node!.connections > before);
+      node!.instead = () => undefined;
+    }, { maxTtl: 1000 });
+  });
+
+  it('ends a try that a foreign client is in the way of (Q15)', async () => {
+    const [node] = await servers(1);
+    node!.instead = (words) => (words.length === 13 ? '*4\r\n:0\r\n:1000\r\n:-1\r\n$7\r\nforeign\r\n' : undefined);
+    await using([node!], async (locks) => {
+      ok((await failure(locks.acquire('jobs', { ttl: 1000, wait: 0 }))).error instanceof LockBusy);
+    }, { maxTtl: 1000 });
+  });
+});
