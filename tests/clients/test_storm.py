@@ -40,8 +40,8 @@ PLANTS = {
     "the prefix is left out": ("index.js", "this.prefix + name", "name"),
     "a grant is good from the arrival of its answer": (
         "claim.js",
-        "return sent + this.terms.ttl -",
-        "return performance.now() + this.terms.ttl -",
+        "const bound = vote.sent + ttl",
+        "const bound = performance.now() + ttl",
     ),
 }
 

@@ -9,22 +9,28 @@ import pytest
 from clients.storm import planted
 
 FAULTS = {
-    "a grant is good from the arrival of its answer": ("this.boundOf(request.sent), now)", "this.boundOf(now), now)"),
-    "no drift": ("this.terms.ttl - (this.terms.ttl / 100 + 2)", "this.terms.ttl"),
+    "a grant is good from the arrival of its answer": ("const bound = vote.sent + ttl", "const bound = this.now + ttl"),
+    "no drift": ("ttl - (ttl / 100 + 2)", "ttl"),
     "any majority will do, whatever its fences": (
         "fences.find((fence) => fences.filter((other) => other === fence).length >= this.quorum)",
         "fences[this.quorum - 1]",
     ),
     "a quorum of half": ("Math.floor(standing.length / 2) + 1", "Math.ceil(standing.length / 2)"),
-    "the clock does not come first": ("if (held && now >= this.deadline)", "if (false)"),
-    "the gap rule is off": ("if (this.state === 'held' && !this.vouched(vote, now))", "if (false)"),
+    "the clock does not come first": ("if (held && this.now >= this.deadline)", "if (false)"),
+    "the gap rule is off": ("if (this.state === 'held' && !this.vouched(vote))", "if (false)"),
     "nobody makes way": ("if (vote.lower)", "if (false)"),
-    "a node counts while it is asked to cede": ("vote.since = undefined;\n            vote.granted = false;", "vote.since = undefined;"),
-    "what is said meanwhile counts": ("if (vote.ceding && request.mode !== 'c')", "if (false)"),
-    "a cede that was cut is no cede": ("if (vote.ceding)\n                this.burn(vote);", ""),
-    "any fence counts": ("this.terms.K * 1500", "Infinity"),
+    "a node counts while it is asked to cede": ("Object.assign(vote, { since: Infinity, bound: 0 });", "vote.since = Infinity;"),
+    "what is said meanwhile counts": ("if (!request || (ceding && request.mode !== 'c'))", "if (!request)"),
+    "a cede that was cut is no cede": ("if (isCeding(vote))\n                this.burn(vote);", ""),
+    "any fence counts": ("K * 1500", "Infinity"),
     "nothing is written back": ("if (rest.length >= this.quorum)", "if (false)"),
-    "no release when it is lost": ("this.votes.forEach((vote, node) => vote.touched &&", "this.votes.forEach((vote, node) => false &&"),
+    "no release when it is lost": ("if (vote.touched)\n                this.release(vote.node, this.token);", ";"),
+    "a burnt node counts again": ("if (vote.burnt)\n            return this.release(vote.node, this.token);", ""),
+    "a missing answer is never suspected": ("vote.missing ||= vote.owed.length > 0;", ""),
+    "a broken connection takes its grant away": ("vote.missing ||=", "vote.bound = 0, vote.missing ||="),
+    "an unconfirmed renewal is not repeated": ("this.askAgain = this.now + this.patience;", ""),
+    "an outage never ends the wait": ("if (this.now >= this.away + outage)", "if (false)"),
+    "a ticket of a wrong clock is kept": ("this.terms.ticket += by;", ""),
 }
 
 
