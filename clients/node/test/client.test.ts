@@ -4,13 +4,30 @@ import { spawn } from 'node:child_process';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Holdfast, LockBusy, LockLost, NoQuorum } from '../src/index.js';
-import { failure, Fake, servers, states, until, using } from './fake.js';
+import { block, failure, Fake, servers, states, until, using } from './fake.js';
 
 /** The guard of a client with the least `maxTtl`, in ms. */
 const GUARD = 2050;
 const NONE = 'redis://127.0.0.1:1';
 
 describe('the client', { concurrency: 6 }, () => {
+  it('what one run of a server has set going does not end the guard of the next (G1)', async () => {
+    const node = await new Fake().restart('1').listen();
+    // The client is busy from the last word of the greeting until after its next look at the node.
+    node.instead = ([word]) => void (word === 'TIME' && block(100));
+    await using([node], async (locks) => {
+      await until(() => states(locks) === 'guarded');
+      node.instead = () => undefined;
+      await sleep(900);
+      node.restart();
+      node.cut();
+      const born = performance.now();
+      await until(() => states(locks) === 'up', 4);
+      const first = node.commands.find(({ at, words }) => at > born && words[0] === 'SCRIPT')!;
+      ok(first.at - born >= 2050, `scripts were loaded ${first.at - born} ms after the start`);
+    }, { fresh: [], nodeTimeout: 50 });
+  });
+
   it('counts a server once, however long nobody has spoken to it (T8)', async () => {
     const [node] = await servers(1);
     await using([node!], async (locks) => {

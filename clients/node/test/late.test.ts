@@ -3,24 +3,7 @@ import { ok, strictEqual } from 'node:assert';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Claim } from '../src/claim.js';
-import { block, Fake, servers, states, until, using } from './fake.js';
-
-test('what one run of a server has set going does not end the guard of the next (G1)', async () => {
-  const node = await new Fake().restart('1').listen();
-  // The greeting has arrived, but the client is busy until after its next look at the node.
-  node.instead = ([word]) => void (word === 'TIME' && block(100));
-  await using([node], async (locks) => {
-    await until(() => states(locks) === 'guarded');
-    node.instead = () => undefined;
-    await sleep(900);
-    node.restart();
-    node.cut();
-    const born = performance.now();
-    await until(() => states(locks) === 'up', 4);
-    const first = node.commands.find(({ at, words }) => at > born && words[0] === 'SCRIPT')!;
-    ok(first.at - born >= 2050, `scripts were loaded ${first.at - born} ms after the start`);
-  }, { fresh: [], nodeTimeout: 50 });
-});
+import { block, servers, states, until, using } from './fake.js';
 
 test('a clock that was read late counts for nothing (F4)', async () => {
   const [node] = await servers(1);
