@@ -1,4 +1,7 @@
-"""The tests of the client for Node find what it does wrong with connections, guards and clocks: each planted fault fails one of them."""
+"""The tests of the client for Node find what it does wrong with connections, guards and clocks.
+
+Each planted fault fails one of them.
+"""
 
 from __future__ import annotations
 

@@ -20,6 +20,8 @@ const PASSING = /^(LOADING|BUSY|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|ERR max number o
 const OTHERS = /^((dragonfly|garnet|kvrocks|pika|redict)_version:|executable:.*\/keydb[^/\n]*$|features:.*cluster_mget)/m;
 /** A look at a node is late if it comes later than planned by this share of the time that an answer may be owed. */
 const LATE = 1 / 8;
+/** After this silence, in ms, a connection that does not answer is opened again at once. */
+const QUIET = 30_000;
 
 /** Return why a server will not do, by what it says in INFO and HELLO, or ''. */
 function unfit(said: string, fact: (name: string) => string): string {
@@ -177,7 +179,7 @@ export class Node {
       if (now >= this.wake) this.load();
     } else {
       this.excuse(now);
-      if (now - this.oldest() > this.crew.patience(this.state)) this.hangUp('it did not answer in time');
+      if (now - this.oldest() > this.crew.patience(this.state)) this.tooLate();
     }
     this.plan();
   }
@@ -190,6 +192,13 @@ export class Node {
     const wait = isOwed ? Math.max(10, this.crew.patience(this.state) / 4) : Math.max(0, this.wake - monotonic());
     this.due = monotonic() + Math.min(wait, 60_000);
     this.timer = setTimeout(() => setImmediate(() => this.look()), this.due - monotonic());
+  }
+
+  /** The node owes an answer for too long. After a long silence, a firewall may have cut the connection: no failure. */
+  private tooLate(): void {
+    const asked = this.pending[0]?.sent ?? 0;
+    if (asked - this.heard < QUIET) this.opened = Infinity;
+    this.hangUp('it did not answer in time');
   }
 
   /** Since when the node owes an answer, or its part in making the connection. */
