@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from .errors import ConfigError
-from .wire.address import Described
 
 __all__ = ["Login", "Place", "place"]
 
@@ -214,23 +213,8 @@ def _login(settings: Mapping[str, Any], connection: type[Any] | None = None) -> 
         return lambda _: awaited() if waits else _said(ask())
     if not settings.get("password"):
         return None
-    return _Password((settings.get("username") or "", settings["password"]))
-
-
-class _Password(Described):
-    """Says the same user and password each time. Equals another one that says the same."""
-
-    said: tuple[str, str]
-    __slots__ = ("said",)
-
-    def __init__(self, said: tuple[str, str]) -> None:
-        super().__init__(said=said)
-
-    def __call__(self, node: str) -> tuple[str, str]:
-        return self.said
-
-    def __repr__(self) -> str:
-        return "<the password of a lent client>"
+    said = (settings.get("username") or "", settings["password"])
+    return lambda _: said
 
 
 def _said(given: Any) -> Any:

@@ -6,7 +6,6 @@ import gc
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -16,7 +15,6 @@ import redis.asyncio
 from redis.exceptions import LockError, LockNotOwnedError
 
 from holdfast import ConfigError, LockLost, NoQuorum
-from holdfast.compat import clients
 from holdfast.compat.redis import Lock, aio, configure
 from holdfast.embedded import Nodes
 
@@ -72,37 +70,6 @@ def test_nothing_is_sent_by_the_lent_client(nodes: Nodes) -> None:
 
 def test_locks_of_one_server_share_a_client_of_holdfast(client: Any) -> None:
     assert Lock(client, "a")._locks is Lock(client, "b")._locks
-
-
-def test_a_program_that_makes_a_client_for_each_request_has_one_client_of_holdfast(nodes: Nodes) -> None:
-    seen = []
-    for _ in range(3):
-        client = redis.Redis.from_url(nodes.urls[0])
-        assert client.connection_pool.connection_kwargs["password"]
-        with Lock(client, "request") as lock:
-            seen.append(weakref.ref(lock._locks))
-        client.close()
-        del client, lock
-        gc.collect()
-    assert len({it() for it in seen} - {None}) == len(set(seen)) == 1
-
-
-def test_clients_with_other_passwords_or_tls_share_nothing(nodes: Nodes) -> None:
-    settings = redis.Redis.from_url(nodes.urls[0]).connection_pool.connection_kwargs
-    address = {it: settings[it] for it in ("host", "port", "password")}
-    others = [{"password": "another"}, {"username": "ada"}, {"ssl": True}]
-    lent = [redis.Redis(**{**address, **it}) for it in ({}, *others)]
-    assert len({Lock(it, "a")._locks for it in lent}) == 4
-    # For asyncio, each has its own: it may be used on a loop of its own.
-    waiting = [redis.asyncio.Redis(**address) for _ in range(2)]
-    assert len({aio.Lock(it, "a")._locks for it in waiting}) == 2
-
-
-def test_the_clients_that_are_kept_are_few() -> None:
-    for port in range(1, 20):
-        _ = Lock(redis.Redis(port=port), "a")._locks
-        _ = aio.Lock(redis.asyncio.Redis(port=port), "a")._locks
-    assert sorted(len(it) for it in clients._recent.values()) == [0, 8]
 
 
 def test_a_timeout_is_a_limit_and_a_crash_is_noticed_sooner(client: Any) -> None:

@@ -6,7 +6,6 @@ Knows their settings by `Node.of`. One client of holdfast serves all locks on th
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -21,9 +20,6 @@ _options: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 _kept: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 # By servers, for pools that have the same ones.
 _made: WeakValueDictionary[Any, Any] = WeakValueDictionary()
-# The last ones, which outlive their pools: a program may make a pool for each request. An idle client for threads
-# has no thread and no connection. One for asyncio belongs to a loop, which may end with the request.
-_recent: dict[Any, deque[Any]] = {Holdfast: deque(maxlen=8), aio.Holdfast: deque(maxlen=0)}
 
 
 def configure(clients: Any, *, nodes: str | Iterable[str | Node] = (), **options: Any) -> None:
@@ -62,16 +58,13 @@ def client_of(kind: type[C], clients: Iterable[Any]) -> C:
         nodes = options.pop("nodes", ())
         lent = () if nodes else tuple(sorted((Node.of(it) for it in clients), key=lambda it: it.label))
         servers = kind, nodes or tuple(it.label for it in lent)
-        # Pools share a client of holdfast if they have the same passwords, and no options or TLS of their own.
-        # With asyncio, those with passwords may have loops of their own, and share none.
-        own = options or nodes or (not _recent[kind].maxlen and any(it.credentials for it in lent))
-        shared = None if own else (kind, lent)
-        found = _kept.get(pools[0], {}).get(servers) or _made.get(shared)
+        # Pools share a client of holdfast if they have no options and no secrets of their own.
+        shared = not (options or nodes or any(it.credentials or it.ssl for it in lent))
+        found = _kept.get(pools[0], {}).get(servers) or (_made.get(servers) if shared else None)
         if found is None:
             found = kind(*(nodes or lent), **options)
-            if shared is not None:
-                _made[shared] = found
-                _recent[kind].append(found)
+            if shared:
+                _made[servers] = found
         for pool in pools:
             _kept.setdefault(pool, {})[servers] = found
         return cast(C, found)
