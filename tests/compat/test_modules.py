@@ -10,7 +10,7 @@ from integrations.test_modules import lines_of_code
 FOLDER = Path(__file__).parents[2] / "src/holdfast/compat"
 MODULES = {it.relative_to(FOLDER).as_posix(): it.read_text() for it in sorted(FOLDER.rglob("*.py"))}
 PUBLIC = {"holdfast", "holdfast.aio", "holdfast.clock", "holdfast.errors"}
-MOST = 360  # lines of code, all together
+MOST = 355  # lines of code, all together
 
 
 def private(path: str, source: str) -> list[str]:
