@@ -220,7 +220,7 @@ def _retry(task: Task | None, locks: Holdfast, error: LockBusy | NoQuorum) -> No
     if task is None:
         raise error
     # A failover and the guard after it may take longer than a few equal waits.
-    countdown = min(LONGEST, locks.settings.outage * 2**task.request.retries)
+    countdown = min(LONGEST, locks.settings.outage * 2 ** min(task.request.retries, 16))
     raise task.retry(exc=error, countdown=countdown) from error
 
 
