@@ -577,7 +577,7 @@ def test_a_loss_is_told_while_the_same_thread_enters_once_more(client: Holdfast,
 
     def enter_twice() -> None:
         with lock as outer, lock as inner:
-            # Asked for before the loss. Whoever asks later sets them, and leaves before the background thread has looked.
+            # Asked before the loss: a caller that asks later sets the event itself.
             told = outer.lost, inner.lost
             until(lambda: keeper.failure is not None or all(it.is_set() for it in told))
 

@@ -842,7 +842,8 @@ def noted(lane: Lane[Asked], now: float, server: Server, reply: bytes | None, tr
     assert (lane.line, lane.bad) == (Line.GREETING, None)
     said = lane.take()
     tenure = str(server.facts.get("master_replid") or "a" * 40)
-    since = lane._known if lane._reign == tenure else now + trip
+    again = "master_replid" in server.facts and lane._reign == tenure
+    since = lane._known if again else now + trip
     at = b"%d" % round((CLOCK + since - now) * 1e6)
     key = NOTE + tenure.encode()
     assert said == b"".join(
@@ -937,6 +938,16 @@ def test_a_note_that_was_not_written_is_written_when_the_guard_is_over() -> None
     noted(lane, 100.0, promoted(), microseconds(CLOCK - 10))
     lane.opened(200.0)
     assert b":reign:" not in lane.take()
+
+
+def test_a_note_about_a_server_that_was_never_promoted_is_of_the_time_when_it_is_written() -> None:
+    """Between two connections of this client, another server may have been the node, and granted locks."""
+    lane = reigning(url=MOVES)
+    for now in (100.0, 500.0):
+        noted(lane, now, Server(), None)
+        lane.broke(now + 1.0)
+    meet(lane, 900.0, Server())
+    assert command(b"SET", NOTE + b"a" * 40, b"%d" % round(CLOCK * 1e6), b"NX", b"PX", b"3024000000") in lane.take()
 
 
 def test_a_note_ends_soon_where_the_same_server_may_be_the_node_once_more() -> None:

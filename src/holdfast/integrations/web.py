@@ -88,7 +88,7 @@ class Statuses:
         level = logging.WARNING
         match error:
             case LockBusy():
-                # Load is no trouble, and neither is the next one.
+                # Load is no trouble, so a busy lock and a rate limit make no noise in the log.
                 level = logging.DEBUG
                 left = min(LONGEST_WAIT, error.ttl_left or 1.0)
                 found = problem(self.busy, "busy", "Another request is at work on this.", _after(left), lock=name)

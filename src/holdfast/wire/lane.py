@@ -705,8 +705,11 @@ class Lane(Generic[Q]):
         """
         assert self.ahead is not None
         note = self.manners.reigns + tenure.encode()
-        since = self._known if tenure == self._reign else now
-        brief = self.address.moves and self.address.sentinels is None and not _reign(self.facts)
+        # A promotion has a name of its own. A server that was never promoted may have been replaced
+        # by another one since this client first met it.
+        promoted = _reign(self.facts)
+        since = self._known if promoted and tenure == self._reign else now
+        brief = self.address.moves and self.address.sentinels is None and not promoted
         keep = b"%d" % (BRIEFLY if brief else REMEMBERED)
         at = b"%d" % round((since + self.ahead + self.blur) * 1e6)
         self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PX", keep)
