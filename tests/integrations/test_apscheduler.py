@@ -342,6 +342,19 @@ def test_a_job_may_get_another_function(nodes: Nodes, tmp_path: Path) -> None:
     assert [it.retval for it in heard] == ["rotated", "billed"]
 
 
+def test_a_scheduler_that_has_stopped_keeps_no_id(nodes: Nodes, tmp_path: Path) -> None:
+    from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
+
+    heard = list[Any]()
+    for count, function in enumerate((rotate, bill), 1):
+        with ExitStack() as stack:
+            scheduler = threads(stack, nodes, tmp_path.name)
+            scheduler.add_listener(heard.append, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
+            scheduler.add_job(function, "date", run_date=now(), id="nightly", misfire_grace_time=60)
+            until(lambda count=count: len(heard) == count, "it has ended")
+    assert [it.retval for it in heard] == ["rotated", "billed"]
+
+
 def now() -> datetime:
     return datetime.now(UTC)
 

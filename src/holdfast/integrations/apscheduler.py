@@ -15,11 +15,13 @@ import os
 import re
 import socket
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
 from inspect import iscoroutinefunction
 from typing import Any, NamedTuple, Unpack
+from weakref import ReferenceType, ref
 
 from apscheduler.events import EVENT_SCHEDULER_START
 from apscheduler.executors.asyncio import AsyncIOExecutor
@@ -38,8 +40,9 @@ KEEP = 86400.0  # seconds for which it is known that a time was run
 PAUSE = 1.0  # seconds until a process that could not lead tries again
 # What APScheduler calls a job that has no id of its own. Each process calls it differently.
 _RANDOM = re.compile(r"[0-9a-f]{32}")
-# The jobs of this process, by prefix and id: the executor and job store, and the function's name.
-_jobs: dict[tuple[str, str], tuple[tuple[int, str], str | None]] = {}
+# The latest jobs of this process, by prefix and id: the executor, the job store, and the function's name.
+_jobs: OrderedDict[tuple[str, str], tuple[ReferenceType[Any], str, str | None]] = OrderedDict()
+_REMEMBERED = 1000  # jobs
 
 
 class _Once:
@@ -114,14 +117,17 @@ class _Once:
 
     def _refuse_twins(self, job: Any) -> None:
         """Refuse two jobs with the same id and another function: only one of them would run."""
-        place, name = (id(self), job._jobstore_alias), (self._locks.settings.prefix, job.id)
-        before, function = _jobs.get(name, (place, job.func_ref))
-        if before != place and function != job.func_ref:
+        name, mine = (self._locks.settings.prefix, job.id), (ref(self), job._jobstore_alias, job.func_ref)
+        before, alias, function = _jobs.get(name, mine)
+        lives = (executor := before()) is not None and executor._scheduler.running
+        if lives and (executor, alias) != (self, mine[1]) and function != mine[2]:
             raise ConfigError(
                 f"the id {job.id!r} is that of two jobs, {function} and {job.func_ref}, and only one of them would "
                 "run: give each an id of its own, or each scheduler a client with a prefix of its own"
             )
-        _jobs[name] = place, job.func_ref
+        _jobs[name] = mine
+        if len(_jobs) > _REMEMBERED:
+            _jobs.popitem(last=False)
 
     def _run_job_success(self, identity: str, events: list[Any]) -> None:
         for event in events:

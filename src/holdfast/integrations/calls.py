@@ -32,11 +32,7 @@ class Busy(Exception):
 
 
 def attempt(
-    function: Body,
-    decorator: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    *refusals: type[Exception],
+    function: Body, decorator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *refusals: type[Exception]
 ) -> Any:
     """Call a function under a decorator of a client.
 
