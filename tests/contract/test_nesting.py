@@ -17,8 +17,9 @@ from contract.cluster import Cluster
 from contract.faces import Face, Script, Threads
 
 from holdfast.base.lease import Lease, LeaseState
-from holdfast.base.reentrancy import Reentrancy
+from holdfast.base.owner import Owners
 from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum, NotHeld, SelfDeadlock
+from holdfast.events import Discarded
 from holdfast.living import Living
 
 
@@ -137,6 +138,26 @@ async def test_the_last_to_leave_gives_it_back_in_whatever_order(face: Face, fiv
         yield four.release
 
     await face.user(client, user())
+
+
+async def test_the_outer_block_is_left_first(face: Face, five: Cluster, name: str, recwarn: pytest.WarningsRecorder) -> None:
+    """Nobody says that its lease was dropped."""
+    told: list[Any] = []
+    client = await face.connected(five, **({"observer": told.append} if face.hears else {}))
+    lock = client.lock(name, reentrant=True)
+
+    def user() -> Script[None]:
+        outer, inner = face.block(lock), face.block(lock)
+        yield outer.enter
+        yield inner.enter
+        yield outer.leave
+        del outer
+        yield inner.leave
+
+    await face.user(client, user())
+    gc.collect()
+    await face.until(lambda: five.holders(name) == [None] * 5)
+    assert not list(recwarn) and not [it for it in told if isinstance(it, Discarded)]
 
 
 async def test_a_longer_ttl_within_extends(face: Face, five: Cluster, name: str) -> None:
@@ -295,7 +316,7 @@ def follows(patch: pytest.MonkeyPatch, kind: type, method: str, then: Callable[[
 
 
 def moments(lease: Any) -> dict[str, tuple[type, str]]:
-    return {"it was found": (Reentrancy, "found"), "it is joined": (type(lease), "_adopt"), "it was joined": (Living, "add")}
+    return {"it was found": (Owners, "found"), "it is joined": (type(lease), "_adopt"), "it was joined": (Living, "add")}
 
 
 @pytest.mark.parametrize("moment", ["it was found", "it is joined"])
@@ -334,7 +355,7 @@ async def test_a_lease_that_is_released_before_it_is_joined_is_acquired_anew(
         nonlocal outer
         outer = yield client.lock(name, reentrant=True).acquire
         token = outer.token
-        follows(monkeypatch, Reentrancy, "found", releases)
+        follows(monkeypatch, Owners, "found", releases)
         inner = yield client.lock(name, reentrant=True, wait=5).acquire
         assert inner.held and inner.token != token
         yield inner.release

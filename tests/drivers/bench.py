@@ -169,6 +169,10 @@ class Lease:
     def __init__(self) -> None:
         self.fell = 0
 
+    @property
+    def _lease(self) -> Lease:
+        return self
+
     def _told_lost(self) -> None:
         self.fell += 1
 

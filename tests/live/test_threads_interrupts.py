@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from contract.cluster import Cluster
 from contract.programs import run
 
-from holdfast import Holdfast, LockBusy
+from holdfast import Holdfast, HoldfastError, LockBusy
 from holdfast.embedded import Nodes
 
 HITS = 5000
@@ -148,7 +151,7 @@ say(json.dumps({
     "names": sorted(names), "left behind": len(lost), "live": len(keeper.crew.live), "errands": len(keeper._errands),
     "overlaps": overlaps, "wrong": wrong, "turns": turns, "busy": busy, "swallowed": len(swallowed), "same keeper": keeper.failure is None,
     "threads": len(os.listdir("/proc/self/task")) if os.path.exists("/proc/self/task") else 3,
-    "entered": [len(lock._entered) + len(lock._stays) for lock in SHARED],
+    "entered": [len(lock._entered) for lock in SHARED],
 }))
 client.close()
 rival.close()
@@ -248,6 +251,100 @@ def test_an_interrupted_start(three: Cluster, interrupts: None) -> None:
                 cold.lock("start", wait=0).acquire()
             with cold.lock("start", wait=5):
                 pass
+
+
+@pytest.mark.parametrize("kind", ["lock", "semaphore", "election"])
+def test_handlers_that_raise_while_a_block_is_left(three: Cluster, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two exceptions, a few instructions apart: the lock is free after one ttl, though the program keeps the lease."""
+    hits: set[int] = set()
+    steps = 0
+    monkeypatch.setattr(sys, "unraisablehook", lambda *_: None)
+
+    def trace(frame: Any, event: str, _: object) -> Any:
+        nonlocal steps
+        if "holdfast" not in frame.f_globals.get("__name__", ""):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            steps += 1
+            if steps in hits:
+                raise Interrupt
+        return trace
+
+    def use(lock: Any) -> Any:
+        nonlocal steps
+        try:
+            with lock as lease:
+                steps = 0
+                sys.settrace(trace)
+        except (Interrupt, HoldfastError):
+            pass
+        finally:
+            sys.settrace(None)
+        return lease
+
+    dice = random.Random(kind)
+    with Holdfast(*three.urls, fresh=three.fresh, ttl=0.2) as client:
+        client.ready()
+        make = {
+            "lock": lambda: client.lock("left", wait=5),
+            "semaphore": lambda: client.semaphore("left", 1, wait=5),
+            "election": lambda: client.election("left", wait=5),
+        }[kind]
+        for first in range(1, 80, 2):
+            hits = {first, first + dice.randrange(1, 12)}
+            lease = use(make())
+            with make() as again:
+                assert again.held, f"interrupted at the instructions {sorted(hits)}"
+            del lease
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_signal_handler_acquires_the_lock_that_its_thread_waits_for(three: Cluster, reentrant: bool) -> None:
+    """The handler gets it, as with `threading.Lock`: the call that it interrupts cannot return before."""
+    with Holdfast(*three.urls, fresh=three.fresh) as client:
+        holder, order = client.lock("asked twice").acquire(), list[str]()
+
+        def handler(*_: object) -> None:
+            threading.Timer(0.1, holder.release).start()
+            # Shorter than it takes until a lock that its caller does not come for is released.
+            with client.lock("asked twice", wait=8, ttl=30, reentrant=reentrant) as lease:
+                order.append(f"handler {lease.held}")
+
+        before = signal.signal(signal.SIGALRM, handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with client.lock("asked twice", wait=20, ttl=30, reentrant=reentrant) as lease:
+                order.append(f"body {lease.held}")
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert order == ["handler True", "body True"]
+
+
+def test_what_a_caller_does_not_come_for_is_released(three: Cluster) -> None:
+    """A handler keeps its thread from taking up the lock that it was granted: another thread gets it."""
+    with Holdfast(*three.urls, fresh=three.fresh) as client:
+        holder, order = client.lock("not taken", ttl=1).acquire(), list[str]()
+
+        def other() -> None:
+            with client.lock("not taken", ttl=1, wait=20):
+                order.append("thread")
+
+        def handler(*_: object) -> None:
+            holder.release()
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+            order.append("handler")
+
+        before = signal.signal(signal.SIGALRM, handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with client.lock("not taken", ttl=1, wait=20) as lease:
+                order.append(f"body {lease.held}")
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert order == ["thread", "handler", "body True"]
 
 
 def until(condition: object, within: float = 10.0) -> None:

@@ -16,7 +16,7 @@ from holdfast.aio import election, lease, lock, semaphore
 from holdfast.aio.election import Observation
 from holdfast.aio.fill import Fill
 from holdfast.aio.once import Once
-from holdfast.base.reentrancy import Reentrancy
+from holdfast.base.owner import Owners
 from holdfast.base.terms import LockTerms
 from holdfast.checks import flag
 from holdfast.testing.driver import Driver, Witness
@@ -36,7 +36,7 @@ class Lease(lease.Lease):
         # There is no event loop that it could belong to.
         return False
 
-    def _enter(self) -> None:
+    def _enter(self, frame: Any) -> None:
         """Nobody cancels a task of the world."""
 
     def __del__(self) -> None:
@@ -51,7 +51,7 @@ class Lock(lock.Lock):
     __slots__ = ()
     _kind: type[lease.Lease] = Lease
 
-    def _current(self) -> Any:  # type: ignore[override]  # (asyncio's own is a plain function)
+    def _task(self) -> Any:  # type: ignore[override]  # (asyncio's own is a plain function)
         driver: Any = self._driver()
         return driver.world.task
 
@@ -109,7 +109,7 @@ class Holdfast(aio.Holdfast):
 
     def _prepare(self) -> None:
         world, known, witness = self._parts
-        self._reentrancy: Reentrancy[Any] = Reentrancy()
+        self._owners: Owners[Any] = Owners()
         self._drivers = [
             Driver(world, [known[it.address] for it in shard.listed.nodes], shard.settings, Clock(world, 0.0), witness)
             for shard in self._shards.all
@@ -124,17 +124,17 @@ class Holdfast(aio.Holdfast):
 
     def _describe(self, terms: LockTerms) -> Lock:
         at, sources = self._shards.placed(terms)
-        return Lock(terms, self._reentrancy, self._ways[at], [(self._ways[it], parts) for it, parts in sources])
+        return Lock(terms, self._owners, self._ways[at], [(self._ways[it], parts) for it, parts in sources])
 
     def _permit(self, terms: LockTerms) -> Semaphore:
-        return Semaphore(terms, self._reentrancy, self._ways[self._shards.placed(terms)[0]])
+        return Semaphore(terms, self._owners, self._ways[self._shards.placed(terms)[0]])
 
     def _elect(self, terms: LockTerms, at: int) -> Election:
-        return Election(terms, self._reentrancy, self._ways[at])
+        return Election(terms, self._owners, self._ways[at])
 
     def fill(self, *arguments: Any, **options: Any) -> Any:
         asked, at = self._fills(*arguments, **options)
-        return Fill(asked, Lock(asked.terms, self._reentrancy, self._ways[at]), self._ways[at])
+        return Fill(asked, Lock(asked.terms, self._owners, self._ways[at]), self._ways[at])
 
     async def close(self, leave: bool = False) -> None:
         for it in self._drivers if flag(leave, "leave") else ():

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
 from ..base import client
 from ..base.decorating import Kind
 from ..base.lease import LeaseInfo, infos
+from ..base.owner import Owners
 from ..base.plans import Plan
-from ..base.reentrancy import Reentrancy
 from ..base.terms import LockTerms
 from ..checks import Seconds, flag, seconds
 from ..drivers.aio import Driver, no_loop
@@ -60,7 +60,7 @@ class Holdfast(_Client):
     _computes = (Kind.FUNCTION, Kind.COROUTINE)
 
     def _prepare(self) -> None:
-        self._reentrancy: Reentrancy[Lease] = Reentrancy()
+        self._owners: Owners[Lease] = Owners()
         self._loops: tuple[dict[asyncio.AbstractEventLoop, Driver], ...] = tuple({} for _ in self._shards.all)
         self._ways = tuple(partial(self._driver, at) for at in range(len(self._shards.all)))
         self._closed = False
@@ -68,12 +68,12 @@ class Holdfast(_Client):
     def _describe(self, terms: LockTerms) -> Lock:
         at, sources = self._shards.placed(terms) if len(self._ways) > 1 else (0, ())
         former = [(self._ways[it], parts) for it, parts in sources] if sources else ()
-        return Lock(terms, self._reentrancy, self._ways[at], former)
+        return Lock(terms, self._owners, self._ways[at], former)
 
     def _permit(self, terms: LockTerms) -> Semaphore:
         from .semaphore import Semaphore
 
-        return Semaphore(terms, self._reentrancy, self._ways[self._shards.placed(terms)[0]])
+        return Semaphore(terms, self._owners, self._ways[self._shards.placed(terms)[0]])
 
     def _limit(self, limits: RateTerms, at: Sequence[int]) -> Rate:
         from .rate import Rate
@@ -83,7 +83,7 @@ class Holdfast(_Client):
     def _elect(self, terms: LockTerms, at: int) -> Election:
         from .election import Election
 
-        return Election(terms, self._reentrancy, self._ways[at])
+        return Election(terms, self._owners, self._ways[at])
 
     def _once(self, options: OnceTerms) -> Once:
         from .once import Once
@@ -101,7 +101,7 @@ class Holdfast(_Client):
         from .fill import Fill
 
         asked, at = self._fills(key, ttl, compute, **options)
-        return Fill(asked, Lock(asked.terms, self._reentrancy, self._ways[at]), self._ways[at])
+        return Fill(asked, Lock(asked.terms, self._owners, self._ways[at]), self._ways[at])
 
     def _latch(self, terms: LatchTerms, at: int) -> Latch:
         from .latch import Latch

@@ -48,7 +48,7 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
                 step = _first(body)
                 while True:
                     # If the lease is lost meanwhile, the task that takes this step is cancelled.
-                    lease._enter()
+                    lease._enter(None)
                     with Current(lease):
                         try:
                             value = await step

@@ -30,7 +30,7 @@ class Fill(fill.Fill[T]):
     async def get(self) -> Found[T]:
         driver = self._driver()
         with self._surrounded(driver.settings) as call:
-            plan = fill.get(self._fills, lambda demand: self._lock._acquire(demand, True))
+            plan = fill.get(self._fills, lambda demand: self._lock._acquire(demand, None, True))
             found: Found[T] = await run(plan, driver)
             call.returns(fill.how(found), waited=found.waited)
             return found
@@ -39,4 +39,4 @@ class Fill(fill.Fill[T]):
         return await run(fill.peek(self._fills), self._driver())
 
     async def invalidate(self) -> None:
-        await run(fill.invalidate(self._fills, lambda demand: self._lock._acquire(demand, True)), self._driver())
+        await run(fill.invalidate(self._fills, lambda demand: self._lock._acquire(demand, None, True)), self._driver())

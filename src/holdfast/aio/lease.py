@@ -6,14 +6,17 @@ Knows the asyncio driver's `extend` and `release`, and how a body is stopped. De
 from __future__ import annotations
 
 import asyncio
+import sys
 import warnings
 from collections.abc import Awaitable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from ..base import lease
 from ..base.lease import LostEvent
 from ..base.migration import Whole
+from ..base.owner import block_of, is_generator, waits_in
 from ..base.terms import LockTerms, holding
 from ..checks import Seconds
 from ..core.claim import State
@@ -25,7 +28,7 @@ from ..errors import LockLost, WrongLoop, WrongProcess
 
 class Lease(lease.Lease):
     __doc__ = lease.Lease.__doc__
-    __slots__ = ("_body", "_cancelled", "_cancelling", "_driver", "_want")
+    __slots__ = ("_body", "_cancelled", "_cancelling", "_driver", "_generator", "_want")
     _want: Want
     # One thread uses it, so nothing has to be kept out.
     _gate = nullcontext()
@@ -40,6 +43,8 @@ class Lease(lease.Lease):
         self._driver = driver
         # The task to cancel when the lease is lost.
         self._body: asyncio.Task[Any] | None = None
+        # If the block is that of an async generator, the id of its frame: the task is cancelled while it waits there.
+        self._generator = 0
         # How many cancellations it had when it entered, and whether this lease has cancelled it.
         self._cancelling = 0
         self._cancelled = False
@@ -133,10 +138,30 @@ class Lease(lease.Lease):
 
     # ------------------------------------------------ the body of an `async with`
 
-    def _enter(self) -> None:
-        """Cancel the current task if the lease is lost from here on, as `asyncio.timeout` does."""
+    async def __aenter__(self) -> Self:
+        self.check()
+        self._enter(sys._getframe(1))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._leave(error)
+
+    def _enter(self, frame: FrameType | None) -> None:
+        """Cancel the current task if the lease is lost from here on, as `asyncio.timeout` does.
+
+        No task is cancelled if the block may be somebody else's.
+
+        Args:
+            frame: The frame that enters. None: the task stays in the block until `_pause`.
+        """
+        block = None if frame is None else block_of(frame)
+        if (block is None) != (frame is None):
+            return
         self._body = asyncio.current_task()
         self._cancelling = self._body.cancelling() if self._body is not None else 0
+        self._generator = id(block) if block is not None and is_generator(block) else 0
 
     def _pause(self) -> bool:
         """Cancel no task until one enters again.
@@ -178,7 +203,7 @@ class Lease(lease.Lease):
             error.add_note(f"and {wrong}")
 
     def _mark_lost(self) -> None:
-        if self._body is not None:
+        if self._body is not None and (not self._generator or waits_in(self._body, self._generator)):
             self._cancelled = True
             self._body.cancel(f"{self.name!r} is lost")
         super()._mark_lost()
@@ -189,7 +214,7 @@ class Lease(lease.Lease):
         if claim is None:
             return
         driver = self._driver
-        if self._joined or driver.closed or driver.gone:
+        if self._joined or self._ended or driver.closed or driver.gone:
             return
         if claim.state is State.HELD and self._clock() < claim.until:
             # Before the warning: a program that records warnings gets a reference to the lease again.

@@ -5,18 +5,18 @@ Knows the asyncio driver's `acquire`. Decides nothing.
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..base import lock
-from ..base.lock import Leave
+from ..base.lock import Leave, Stay
 from ..base.migration import steps
-from ..base.reentrancy import Reentrancy
+from ..base.owner import Here, Owners, here
 from ..base.terms import LockTerms
 from ..core.demand import Demand
-from ..drivers.aio import Driver, no_loop
+from ..drivers.aio import Driver
 from ..errors import LockBusy, NoQuorum
 from .decorating import Locked, P, W
 from .lease import Lease
@@ -27,16 +27,15 @@ class Lock(lock.Lock[Lease]):
     __doc__ = lock.Lock.__doc__
     __slots__ = ("_driver", "_sources")
     _kind: type[Lease] = Lease
-    _current = staticmethod(asyncio.current_task)  # who calls: the task that a lock belongs to
 
     def __init__(
         self,
         terms: LockTerms,
-        reentrancy: Reentrancy[Lease],
+        owners: Owners[Lease],
         driver: Callable[[], Driver],
         sources: Sequence[tuple[Callable[[], Driver], LockTerms]] = (),
     ) -> None:
-        super().__init__(terms, reentrancy)
+        super().__init__(terms, owners)
         # Returns the driver of the running loop.
         self._driver = driver
         # For names that move: the drivers and terms by which they are acquired on their old shards first.
@@ -44,14 +43,14 @@ class Lock(lock.Lock[Lease]):
 
     async def acquire(self) -> Lease:
         try:
-            return await self._acquire(self._terms.demand, self._terms.reentrant)
+            return await self._acquire(self._terms.demand, None, self._terms.reentrant)
         except LockBusy as busy:
             await self._say_whose(busy)
             raise
 
     async def try_acquire(self) -> Lease | None:
         try:
-            return await self._acquire(self._terms.demand._replace(wait=0.0), self._terms.reentrant)
+            return await self._acquire(self._terms.demand._replace(wait=0.0), None, self._terms.reentrant)
         except LockBusy:
             return None
 
@@ -62,21 +61,24 @@ class Lock(lock.Lock[Lease]):
         driver = self._driver()
         await run(tell_owner(driver.settings, busy, self._terms.recipes), driver)
 
-    async def _acquire(self, demand: Demand, stays: bool) -> Lease:
-        terms, driver, here = self._terms, self._driver(), self._current()
+    async def _acquire(self, demand: Demand, caller: Here | None, stays: bool) -> Lease:
+        terms, driver = self._terms, self._driver()
         lease = self._kind(terms, driver)
         around = driver.settings.around
         call = None if around is None else self._surrounded(around)
         try:
-            outer = self._reentrancy.found(here, terms, demand)
+            # If nobody is inside of any lock, and this caller will not be, it decides nothing who calls.
+            if caller is None and (stays or self._owners.known):
+                caller = here(self._task())
+            outer = None if caller is None else self._owners.found(caller, terms, demand)
             if outer is not None and not lease._join(outer):
                 # It is not held any more, so the lock is acquired as usual.
                 lease, outer = self._kind(terms, driver), None
             if outer is not None:
                 await self._lengthen(lease, outer, demand)
             else:
-                if stays:
-                    self._reentrancy.enters(here, lease)
+                if stays and caller is not None:
+                    self._owners.enters(caller, lease)
                 try:
                     await (self._move(lease, demand.wait) if self._sources else lease._obtain(demand))
                 except NoQuorum as why:
@@ -109,18 +111,17 @@ class Lock(lock.Lock[Lease]):
             raise
 
     async def __aenter__(self) -> Lease:
-        here = self._here()
-        stay, before = self._stay(), self._entered.get(here)
+        found, caller = self._stay(), here(self._task())
+        stay, before = found or Stay(self), self._entered.get(caller[0])
         try:
-            lease = await self._acquire(self._terms.demand, True)
+            lease = stay._lease = await self._acquire(self._terms.demand, caller, True)
         except LockBusy as busy:
             await self._say_whose(busy)
             raise
-        if stay is not None:
-            stay.lease = lease
+        if found is None:
+            self._entered[caller[0]] = stay, before
         else:
-            self._entered[here] = lease, before
-        lease._enter()
+            lease._enter(sys._getframe(1))
         return lease
 
     # A type checker does not see this in a descriptor.
@@ -138,12 +139,6 @@ class Lock(lock.Lock[Lease]):
         `current()` returns its lease inside.
         """
         return Locked(self._for)(function)
-
-    def _here(self) -> asyncio.Task[Any] | None:
-        try:
-            return self._current()
-        except RuntimeError:
-            raise no_loop() from None
 
     async def _leave(self, lease: Lease, error: BaseException | None) -> None:
         await lease._leave(error)

@@ -83,6 +83,9 @@ class Lease(ABC):
     holdfast renews it until you release it. All threads of its process may use it; with asyncio,
     only its event loop. If your code drops it without releasing it, it is not renewed any more, and
     ends after its ttl. A lease of several names is held as a whole, and lost as a whole.
+
+    It is a context manager: `with lease:` (with asyncio, `async with lease:`) releases it at the
+    end, as the block of a lock does.
     """
 
     __slots__ = (
@@ -105,8 +108,8 @@ class Lease(ABC):
         self._released = False
         # Seconds that the caller waited before the body ran without the lock. None if it has the lock.
         self._opened: float | None = None
-        # The thread or task that is inside.
-        self._owner: weakref.ref[object] | None = None
+        # Who is inside. An `owner.Owner`, once it is noted.
+        self._owner: object = None
         # If the lock was entered again, the lease that made the claim, until this one is given back.
         self._root: Lease | None = None
         # Whether it has ever shared another's claim.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable
-from types import TracebackType
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..core.command import READER, WRITER
@@ -16,7 +16,7 @@ from ..errors import NotHeld
 from ..recipes.semaphore import Slots
 from .decorating import Function, LockOf, unfilled
 from .lease import Lease
-from .reentrancy import Reentrancy
+from .owner import Owner, Owners, here, running_task
 from .surrounding import Around, Surrounded
 from .terms import LockTerms
 
@@ -29,14 +29,12 @@ class Lock(ABC, Generic[T]):
     Describing a lock sends nothing. `with` and `acquire()` acquire the lock and give you a Lease.
     """
 
-    __slots__ = ("__weakref__", "_entered", "_reentrancy", "_stays", "_terms")
+    __slots__ = ("__weakref__", "_entered", "_owners", "_terms")
 
-    def __init__(self, terms: LockTerms, reentrancy: Reentrancy[T]) -> None:
-        self._terms, self._reentrancy = terms, reentrancy
-        # The stay that is just beginning, by thread or task.
-        self._stays: dict[Hashable, weakref.ref[Stay[T]]] = {}
-        # Leases that were entered without a stay, by thread or task: the latest one, and those before it.
-        self._entered: dict[Hashable, tuple[T, Any]] = {}
+    def __init__(self, terms: LockTerms, owners: Owners[T]) -> None:
+        self._terms, self._owners = terms, owners
+        # Stays that began by a plain call of `__enter__`, by owner: the latest one, and those before it.
+        self._entered: dict[Owner, tuple[Stay[T], Any]] = {}
 
     @property
     def name(self) -> str:
@@ -140,34 +138,38 @@ class Lock(ABC, Generic[T]):
         return None if kind in ("once", "fill") else Surrounded(around, kind, self._terms.names)
 
     @abstractmethod
-    def _here(self) -> Hashable:
-        """Return the thread or task that calls."""
-
-    @abstractmethod
     def _leave(self, lease: T, error: BaseException | None) -> Any:
         """Release the lease of a block that is left."""
 
+    # Returns the task that runs here. (The simulator has tasks of its own.)
+    _task = staticmethod(running_task)
+
     def _stay(self) -> Stay[T] | None:
-        """Take the stay that begins in this thread or task, if the statement still exists."""
-        found = self._stays.pop(self._here(), None)
-        return None if found is None else found()
+        """Take the stay of the statement that begins here, if it is one in this lock."""
+        found = _beginning.get(None)
+        stay = None if found is None else found()
+        if stay is None or stay.begun or stay.lock not in (self, None):
+            return None
+        stay.begun = True
+        return stay
 
     def _take(self) -> T:
-        """Take the lease of the block that is left, if it was entered without a stay."""
-        here = self._here()
-        self._stays.pop(here, None)
-        # A fixture may enter it in one task and leave it in another.
-        if here not in self._entered and len(self._entered) == 1:
-            (here,) = self._entered
-        if here not in self._entered:
+        """Take the lease of the block that is left, if it was entered by a plain call."""
+        (owner, _), entered = here(self._task()), self._entered
+        # A fixture may enter it in one thread or task and leave it in another.
+        if owner not in entered and len(entered) == 1:
+            (owner,) = entered
+        if owner not in entered:
             raise NotHeld(
-                f"this thread or task has not entered {self.name!r}: "
-                "leave the block in the thread or task that entered it"
+                f"{self.name!r} was not entered here, or by several callers at once: leave the block in the thread or "
+                "task that entered it. An ExitStack, or `with` on the lease that `acquire()` returns, may be left "
+                "anywhere"
             )
-        lease, before = self._entered.pop(here)
+        stay, before = entered.pop(owner)
         if before is not None:
-            self._entered[here] = before
-        return lease
+            entered[owner] = before
+        assert stay._lease is not None
+        return stay._lease
 
 
 # What the locks of other libraries can do. Here a lease does it, and not the description of the lock.
@@ -182,40 +184,35 @@ _OF_A_LEASE = {
 
 
 class Stay(Generic[T]):
-    """One `with` statement's stay in a lock. It holds the lease, and lives as long as the block.
+    """The stay of one block in a lock. It holds the lease, and lives as long as the block.
 
-    The interpreter keeps what it found as `__exit__` until the block is left, in whatever way. So
-    an exception that a signal raises at the very start of leaving drops the stay, and the lease
-    with it. A lease without an owner is not renewed.
+    A `with` statement, or an ExitStack, looks up `__exit__` before it enters, and keeps what it
+    found until the block is left, in whatever way and by whichever thread or task. So each block
+    gives back its own lease. An exception that a signal raises at the very start of leaving drops
+    the stay, and a lease without a stay is not renewed.
     """
 
-    __slots__ = ("__weakref__", "lease", "lock")
+    __slots__ = ("__weakref__", "_lease", "begun", "lock")
 
-    def __init__(self, lock: Lock[T]) -> None:
+    def __init__(self, lock: Lock[T] | None) -> None:
+        # None for an ExitStack, which looks it up on the class and names the lock when it leaves.
         self.lock = lock
-        self.lease: T | None = None
+        self.begun = False
+        self._lease: T | None = None
 
-    def __call__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Any:
-        return self.lock._leave(self.lease or self.lock._take(), error)
+    def __call__(self, *arguments: Any) -> Any:
+        lock: Lock[T] = self.lock or arguments[0]
+        return lock._leave(self._lease or lock._take(), arguments[-2])
+
+
+# The stay that was looked up last.
+_beginning: ContextVar[weakref.ref[Stay[Any]]] = ContextVar("holdfast.stay")
 
 
 class Leave:
-    """`Lock.__exit__` and `__aexit__`. On a lock it is a new stay, on the class a function.
-
-    ExitStack looks it up on the class.
-    """
+    """`Lock.__exit__` and `__aexit__`: each access is a new stay."""
 
     def __get__(self, lock: Lock[Any] | None, kind: type[Lock[Any]]) -> Any:
-        if lock is None:
-            return _leave
         stay = Stay(lock)
-        lock._stays[lock._here()] = weakref.ref(stay)
+        _beginning.set(weakref.ref(stay))
         return stay
-
-
-def _leave(
-    lock: Lock[Any], kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-) -> Any:
-    return lock._leave(lock._take(), error)

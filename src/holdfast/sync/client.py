@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 from ..base import client
 from ..base.decorating import Kind
 from ..base.lease import LeaseInfo, infos
+from ..base.owner import Owners
 from ..base.plans import Plan
-from ..base.reentrancy import Reentrancy
 from ..base.terms import LockTerms
 from ..checks import Seconds, flag, seconds
 from ..engine.record import Stats, total
@@ -60,7 +60,7 @@ class Holdfast(_Client):
         # Sockets and threads are loaded by the first client, and not when holdfast is imported.
         from ..drivers.threads import Driver
 
-        self._reentrancy: Reentrancy[Lease] = Reentrancy()
+        self._owners: Owners[Lease] = Owners()
         tell, telling = self._teller, self._teller.wants_all
         self._drivers = tuple(Driver(it.settings, it.access, tell, telling, VERSION) for it in self._shards.all)
         self._driver = self._drivers[0]
@@ -68,12 +68,12 @@ class Holdfast(_Client):
     def _describe(self, terms: LockTerms) -> Lock:
         at, sources = self._shards.placed(terms) if len(self._drivers) > 1 else (0, ())
         former = [(self._drivers[it], parts) for it, parts in sources] if sources else ()
-        return Lock(terms, self._reentrancy, self._drivers[at], former)
+        return Lock(terms, self._owners, self._drivers[at], former)
 
     def _permit(self, terms: LockTerms) -> Semaphore:
         from .semaphore import Semaphore
 
-        return Semaphore(terms, self._reentrancy, self._drivers[self._shards.placed(terms)[0]])
+        return Semaphore(terms, self._owners, self._drivers[self._shards.placed(terms)[0]])
 
     def _limit(self, limits: RateTerms, at: Sequence[int]) -> Rate:
         from .rate import Rate
@@ -83,7 +83,7 @@ class Holdfast(_Client):
     def _elect(self, terms: LockTerms, at: int) -> Election:
         from .election import Election
 
-        return Election(terms, self._reentrancy, self._drivers[at])
+        return Election(terms, self._owners, self._drivers[at])
 
     def _once(self, options: OnceTerms) -> Once:
         from .once import Once
@@ -94,7 +94,7 @@ class Holdfast(_Client):
         from .fill import Fill
 
         asked, at = self._fills(key, ttl, compute, **options)
-        return Fill(asked, Lock(asked.terms, self._reentrancy, self._drivers[at]), self._drivers[at])
+        return Fill(asked, Lock(asked.terms, self._owners, self._drivers[at]), self._drivers[at])
 
     def _latch(self, terms: LatchTerms, at: int) -> Latch:
         from .latch import Latch

@@ -29,7 +29,7 @@ class Fill(fill.Fill[T]):
 
     def get(self, cancel: threading.Event | None = None) -> Found[T]:
         with self._surrounded(self._driver.settings) as call:
-            plan = fill.get(self._fills, lambda demand: self._lock._acquire(demand, True, cancel))
+            plan = fill.get(self._fills, lambda demand: self._lock._acquire(demand, None, True, cancel))
             found: Found[T] = run(plan, self._driver)
             call.returns(fill.how(found), waited=found.waited)
             return found
@@ -38,4 +38,4 @@ class Fill(fill.Fill[T]):
         return run(fill.peek(self._fills), self._driver)
 
     def invalidate(self, cancel: threading.Event | None = None) -> None:
-        run(fill.invalidate(self._fills, lambda demand: self._lock._acquire(demand, True, cancel)), self._driver)
+        run(fill.invalidate(self._fills, lambda demand: self._lock._acquire(demand, None, True, cancel)), self._driver)

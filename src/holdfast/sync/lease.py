@@ -8,7 +8,8 @@ from __future__ import annotations
 import _thread
 import threading
 import warnings
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from ..base import lease
 from ..base.lease import LostEvent
@@ -65,6 +66,9 @@ class Lease(lease.Lease):
     def _going(self) -> bool:
         errand = getattr(self, "_errand", None)
         if errand is None or errand.claim is None or errand.phase is WANTED or errand.keeper.foreign:
+            return False
+        # Its block was left, and an exception kept it from being released.
+        if errand() is None:
             return False
         return not self._leaving and self._in_time
 
@@ -133,12 +137,34 @@ class Lease(lease.Lease):
             self._let_all_go()
             raise
 
+    def __enter__(self) -> Self:
+        self.check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
+        try:
+            self.release()
+        except HoldfastError as trouble:
+            # It was lost. Or this is the child of a fork inside the block, which ends with its own exception.
+            if error is None:
+                raise
+            error.add_note(f"and {trouble}")
+
     def _stay(self) -> None:
         keeper, claim = self._errand.keeper, self._own
         keeper.ask(lambda now: claim.stay())
 
-    def _obtain(self, demand: Demand, cancel: Cancel | None = None) -> None:
-        self._driver.acquire(self, self._terms.recipes, demand, cancel)
+    @property
+    def _lease(self) -> Self:
+        return self
+
+    def _obtain(self, demand: Demand, cancel: Cancel | None = None, owner: object = None) -> None:
+        self._driver.acquire(self, self._terms.recipes, demand, cancel, owner)
 
     def _servers(self) -> frozenset[str]:
         return self._driver.servers()
@@ -157,7 +183,7 @@ class Lease(lease.Lease):
 
     def __del__(self) -> None:
         errand = getattr(self, "_errand", None)
-        if errand is None or errand.phase is not GIVEN or errand.keeper.gone or self._joined:
+        if errand is None or errand.phase is not GIVEN or errand.keeper.gone or self._joined or self._ended:
             return
         if self._in_time:
             told = self._dropped()

@@ -11,13 +11,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..base import lock
-from ..base.lock import Leave
+from ..base.lock import Leave, Stay
 from ..base.migration import steps
-from ..base.reentrancy import Reentrancy
+from ..base.owner import Here, Owners, here
 from ..base.terms import LockTerms
 from ..core.demand import Demand
-from ..drivers.greenlets import Identity, itself
-from ..errors import HoldfastError, LockBusy, NoQuorum
+from ..errors import LockBusy, NoQuorum
 from .decorating import Locked, P, R
 from .lease import Lease
 from .waiting import run
@@ -35,25 +34,25 @@ class Lock(lock.Lock[Lease]):
     def __init__(
         self,
         terms: LockTerms,
-        reentrancy: Reentrancy[Lease],
+        owners: Owners[Lease],
         driver: Driver,
         sources: Sequence[tuple[Driver, LockTerms]] = (),
     ) -> None:
-        super().__init__(terms, reentrancy)
+        super().__init__(terms, owners)
         self._driver = driver
         # For names that move: the drivers and terms by which they are acquired on their old shards first.
         self._sources = sources
 
     def acquire(self, cancel: threading.Event | None = None) -> Lease:
         try:
-            return self._acquire(self._terms.demand, self._terms.reentrant, cancel)
+            return self._acquire(self._terms.demand, None, self._terms.reentrant, cancel)
         except LockBusy as busy:
             self._say_whose(busy)
             raise
 
     def try_acquire(self) -> Lease | None:
         try:
-            return self._acquire(self._terms.demand._replace(wait=0.0), self._terms.reentrant)
+            return self._acquire(self._terms.demand._replace(wait=0.0), None, self._terms.reentrant)
         except LockBusy:
             return None
 
@@ -63,13 +62,23 @@ class Lock(lock.Lock[Lease]):
 
         run(tell_owner(self._driver.settings, busy, self._terms.recipes), self._driver)
 
-    def _acquire(self, demand: Demand, stays: bool, cancel: Cancel | None = None) -> Lease:
-        terms, here = self._terms, itself()
+    def _acquire(
+        self,
+        demand: Demand,
+        caller: Here | None,
+        stays: bool,
+        cancel: Cancel | None = None,
+        stay: Stay[Lease] | None = None,
+    ) -> Lease:
+        terms = self._terms
         lease = self._kind(terms, self._driver)
         around = self._driver.settings.around
         call = None if around is None else self._surrounded(around)
         try:
-            outer = self._reentrancy.found(here, terms, demand)
+            # If nobody is inside of any lock, and this caller will not be, it decides nothing who calls.
+            if caller is None and (stays or self._owners.known):
+                caller = here(self._task())
+            outer = None if caller is None else self._owners.found(caller, terms, demand)
             if outer is not None and not lease._join(outer):
                 # It is not held any more, so the lock is acquired as usual.
                 lease, outer = self._kind(terms, self._driver), None
@@ -77,9 +86,11 @@ class Lock(lock.Lock[Lease]):
                 if demand.ttl > outer._terms.demand.ttl:
                     lease.extend(demand.ttl)
             else:
-                if stays:
-                    self._reentrancy.enters(here, lease)
-                self._obtain(lease, demand, cancel)
+                if stays and caller is not None:
+                    self._owners.enters(caller, lease)
+                if stay is not None:
+                    stay._lease = lease
+                self._obtain(lease, demand, cancel, stay)
             if call is not None:
                 call.end(*lease._acquisition())
             return lease
@@ -91,12 +102,12 @@ class Lock(lock.Lock[Lease]):
                 call.failed(error)
             raise
 
-    def _obtain(self, lease: Lease, demand: Demand, cancel: Cancel | None) -> None:
+    def _obtain(self, lease: Lease, demand: Demand, cancel: Cancel | None, stay: Stay[Lease] | None) -> None:
         try:
             if self._sources:
                 self._move(lease, demand.wait, cancel)
             else:
-                lease._obtain(demand, cancel)
+                lease._obtain(demand, cancel, stay)
         except NoQuorum as why:
             if not self._terms.fail_open:
                 raise
@@ -113,19 +124,18 @@ class Lock(lock.Lock[Lease]):
             raise
 
     def __enter__(self) -> Lease:
-        here = self._here()
-        stay, before = self._stay(), self._entered.get(here)
+        found, caller = self._stay(), here(self._task())
+        stay, before = found or Stay(self), self._entered.get(caller[0])
         try:
-            lease = self._acquire(self._terms.demand, True, self._terms.cancel)
+            lease = self._acquire(self._terms.demand, caller, True, self._terms.cancel, stay)
         except LockBusy as busy:
             self._say_whose(busy)
             raise
         try:
             # Nothing is called after the lease is stored, so no interrupt can come between that and the block.
-            if stay is not None:
-                stay.lease = lease
-            else:
-                self._entered[here] = lease, before
+            stay._lease = lease
+            if found is None:
+                self._entered[caller[0]] = stay, before
             return lease
         except BaseException:
             lease._unwind()
@@ -147,14 +157,5 @@ class Lock(lock.Lock[Lease]):
         """
         return Locked(self._for)(function)
 
-    def _here(self) -> Identity:
-        return itself()
-
     def _leave(self, lease: Lease, error: BaseException | None) -> None:
-        try:
-            lease.release()
-        except HoldfastError as trouble:
-            # It was lost. Or this is the child of a fork inside the block, which ends with its own exception.
-            if error is None:
-                raise
-            error.add_note(f"and {trouble}")
+        lease._leave(error)

@@ -11,7 +11,9 @@ import hashlib
 import heapq
 import random
 from collections.abc import Callable, Collection, Coroutine, Generator
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from math import inf
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -260,12 +262,14 @@ class Task(Future[T]):
     Its error goes to the task that awaits it. If there is none, the error ends the run.
     """
 
-    __slots__ = ("__weakref__", "_coroutine", "_host", "_waits_for", "_world")
+    __slots__ = ("__weakref__", "_context", "_coroutine", "_host", "_waits_for", "_world")
 
     def __init__(self, world: World, coroutine: Coroutine[Any, Any, T], host: Host) -> None:
         super().__init__()
         self._world = world
         self._coroutine = coroutine
+        # As each task of an event loop has: it tells owners of locks apart.
+        self._context = copy_context()
         self._host = host
         self._waits_for: Future[Any] | None = None
         world.at(world.now, host.wakes, self._step, None, None)
@@ -293,7 +297,8 @@ class Task(Future[T]):
         self._waits_for = None
         self._world.task = self
         try:
-            future = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
+            step = partial(self._coroutine.send, None) if error is None else partial(self._coroutine.throw, error)
+            future = self._context.run(step)
         except StopIteration as stop:
             self.set(stop.value)
         except Cancelled as cancelled:

@@ -22,7 +22,7 @@ from ...engine.crew import Crew, Watch
 from ...engine.record import Stats
 from ...engine.settings import Settings
 from ...engine.status import NodeStatus
-from ...errors import CLOSED, Cancelled, Closed, HoldfastError
+from ...errors import CLOSED, Cancelled, Closed, HoldfastError, SelfDeadlock
 from ...events import Event
 from ...living import Living
 from ...log import logger
@@ -30,7 +30,7 @@ from ..access import Access
 from ..aside import Listeners
 from ..cancel import Cancel
 from ..greenlets import allocate_lock, get_ident
-from .errand import GIVEN, LEAVING, Errand, Lease
+from .errand import GIVEN, LEAVING, WANTED, Errand, Lease
 from .keeper import HEED, Keeper, inherited
 
 _drivers: Living[Driver] = Living()
@@ -67,6 +67,8 @@ class Driver:
         self.closed = False
         self._new = partial(Keeper, settings, access, tell, telling, version, sources)
         self._keeper = self._new()
+        # What each thread waits for, by its number.
+        self._wanted: dict[int, Errand] = {}
         _drivers.add(self)
 
     @property
@@ -87,64 +89,101 @@ class Driver:
         if not self.settings.addresses:
             raise self.settings.nodeless
 
-    def acquire(self, lease: Lease, recipes: Sequence[Recipe], demand: Demand, cancel: Cancel | None = None) -> None:
-        """Wait until the lease is held, as long as the demand says. Raises what the claim says."""
-        began = self.clock()
-        wait = demand.wait
-        deadline = began + wait if wait else inf
-        while True:
-            self._check_open()
-            keeper = self.keeper
-            # The claim itself ends the wait in time; a single try takes a third of its ttl at most.
-            patience = inf if wait is None else (wait or demand.ttl) + keeper.patience
-            gate = allocate_lock()
-            gate.acquire()
-            errand = Errand(lease, keeper.asked.append)
-            errand.keeper = keeper
-            errand.recipes = recipes
-            errand.demand = demand
-            errand.deadline = deadline
-            errand.gate = gate
-            errand.start(allocate_lock())
-            lease._errand = errand
-            try:
-                keeper.ask(errand)
-                # `close` says nothing to an idle keeper, which this caller may just have started. (A
-                # client that was opened again has another keeper.)
-                if self.closed or (keeper is not self._keeper and not keeper.gone):
-                    raise Closed(CLOSED)
-                alive = keeper.wait(gate, cancel=cancel, patience=patience)
-                self._check_open()
-                if not alive and errand.error is None and cancel is not None and cancel.is_set() and not keeper.gone:
-                    raise Cancelled(", ".join(dict.fromkeys(it.label for it in recipes)), self.clock() - began)
-                if self._taken(errand, alive):
-                    return
-                # It was held, and lost before its caller heard of it: once more.
-                errand.phase = LEAVING
-                keeper.ask(errand)
-            except BaseException:
-                errand.phase = LEAVING
-                keeper.ask(errand)
-                raise
-
-    def _taken(self, errand: Errand, alive: bool) -> bool:
-        """Return whether the caller has the lease now. Raise an error if it never will.
+    def acquire(
+        self,
+        lease: Lease,
+        recipes: Sequence[Recipe],
+        demand: Demand,
+        cancel: Cancel | None = None,
+        owner: object = None,
+    ) -> None:
+        """Wait until the lease is held, as long as the demand says. Raises what the claim says.
 
         Args:
-            errand: The caller's errand.
-            alive: Whether the keeper has reported news.
+            lease: The lease.
+            recipes: The names to acquire.
+            demand: For how long to wait, and to hold.
+            cancel: Ends the wait when it is set.
+            owner: What holds the lease. When it dies, the lease is not renewed any more (default:
+                the lease itself).
         """
-        claim = errand.claim
+        began, thread, wait = self.clock(), get_ident(), demand.wait
+        interrupted = self._wanted.get(thread)
+        if interrupted is not None:
+            self._overtake(interrupted, recipes, demand)
+        try:
+            while True:
+                self._check_open()
+                keeper, gate = self.keeper, allocate_lock()
+                gate.acquire()
+                errand = Errand(owner or lease, keeper.asked.append)
+                errand.start(keeper, recipes, demand, began + wait if wait else inf, gate, allocate_lock())
+                lease._errand = self._wanted[thread] = errand
+                try:
+                    if self._granted(errand, keeper, gate, began, cancel):
+                        return
+                    # It was held, and lost before its caller heard of it, or came for it: once more.
+                    errand.phase = LEAVING
+                    keeper.ask(errand)
+                except BaseException:
+                    errand.phase = LEAVING
+                    keeper.ask(errand)
+                    raise
+        finally:
+            if interrupted is None:
+                self._wanted.pop(thread, None)
+            else:
+                self._wanted[thread] = interrupted
+
+    def _granted(self, errand: Errand, keeper: Keeper, gate: LockType, began: float, cancel: Cancel | None) -> bool:
+        """Have the keeper begin, and wait. Return whether the caller has the lease then.
+
+        Raises what is wrong.
+        """
+        wait = errand.demand.wait
+        keeper.ask(errand)
+        # `close` says nothing to an idle keeper, which this caller may just have started. (A client that was opened
+        # again has another keeper.)
+        if self.closed or (keeper is not self._keeper and not keeper.gone):
+            raise Closed(CLOSED)
+        # The claim itself ends the wait in time; a single try takes a third of its ttl at most.
+        patience = inf if wait is None else (wait or errand.demand.ttl) + keeper.patience
+        alive = keeper.wait(gate, cancel=cancel, patience=patience)
+        self._check_open()
         if errand.error is not None:
             raise errand.error
+        if not alive and cancel is not None and cancel.is_set() and not keeper.gone:
+            raise Cancelled(", ".join(dict.fromkeys(it.label for it in errand.recipes)), self.clock() - began)
+        claim = errand.claim
         if not alive or claim is None:
-            raise errand.keeper.silence("while a lock was waited for") from errand.keeper.failure
+            raise keeper.silence("while a lock was waited for") from keeper.failure
         if claim.refusal is not None:
             raise claim.refusal
         if claim.state is State.HELD and self.clock() < claim.until and errand.handed.acquire(False):
             errand.phase = GIVEN
             return True
         return False
+
+    def _overtake(self, interrupted: Errand, recipes: Sequence[Recipe], demand: Demand) -> None:
+        """Have a call that this one interrupts give way: it cannot return before this one does.
+
+        A signal's handler that acquires the lock which its own thread waits for would otherwise
+        wait for that call. The interrupted call asks once more when it goes on.
+
+        Raises:
+            SelfDeadlock: That call has the lock, and is about to return it.
+        """
+        names = {it.label for it in recipes}.intersection(it.label for it in interrupted.recipes)
+        if interrupted.phase is not WANTED or not names:
+            return
+        if interrupted.handed.acquire(False):
+            interrupted.phase = LEAVING
+            interrupted.keeper.ask(interrupted)
+        elif demand.wait != 0 and interrupted.claim is not None and interrupted.claim.state is State.HELD:
+            raise SelfDeadlock(
+                f"{', '.join(map(repr, sorted(names)))} was just acquired by a call that this one has interrupted, "
+                "as a signal handler does: do not wait for it here"
+            )
 
     def extend(
         self, errand: Errand, ttl: float, fence: int = 0, share: bool = False, hold: float | None = None
@@ -348,7 +387,7 @@ class Driver:
 
     def leases(self) -> list[Any]:
         """The leases that callers in this process have."""
-        return [lease for it in self.keeper.given() if (lease := it()) is not None]
+        return [lease for it in self.keeper.given() if (lease := it.lease) is not None]
 
     def stay(self) -> None:
         """Have the keys of all leases stay on the nodes when they end."""

@@ -33,6 +33,10 @@ class Lease(Protocol):
 
     _errand: Errand
 
+    @property
+    def _lease(self) -> Lease:
+        """The lease itself: what an errand may refer to has one."""
+
     def _told_lost(self) -> Sequence[Call] | None:
         """Mark it as lost, and return what its users want called.
 
@@ -91,7 +95,8 @@ class Errand(weakref.ref[Any]):
     """What a caller wants of the keeper on behalf of a lease: put into its deque once to begin, and
     once more to end.
 
-    As a weak reference it puts itself there when the lease dies.
+    As a weak reference it puts itself there when the owner of the lease dies: what holds the lease,
+    such as a block, or the lease itself.
     """
 
     __slots__ = (
@@ -119,8 +124,8 @@ class Errand(weakref.ref[Any]):
     # nodes' answers. Callers append, the keeper takes. (Several threads may release the same lease
     # at the same moment.)
     leavers: list[tuple[LockType, bool]]
-    # Taken by the caller who gets the lease, or by the keeper if it is lost before that: one of
-    # them is first.
+    # Taken by the caller who gets the lease, or by the keeper if it is lost before that, or if the
+    # caller does not come for it: one of them is first.
     handed: LockType
     # The callers' side.
     phase: Phase
@@ -129,15 +134,29 @@ class Errand(weakref.ref[Any]):
     # Why it could not even begin.
     error: ConfigError | None
 
-    def start(self, handed: LockType) -> None:
+    @property
+    def lease(self) -> Any:
+        """The lease. None if it has no owner any more."""
+        owner = self()
+        return None if owner is None else owner._lease
+
+    def start(
+        self, keeper: Host, recipes: Sequence[Recipe], demand: Demand, deadline: float, gate: LockType, handed: LockType
+    ) -> None:
         """Have nothing happened yet.
 
         Args:
+            keeper: Does it.
+            recipes: The names to acquire.
+            demand: For how long to wait, and to hold.
+            deadline: When the wait ends.
+            gate: What the caller waits at.
             handed: A lock that nobody has taken.
         """
+        self.keeper, self.recipes, self.demand, self.deadline = keeper, recipes, demand, deadline
+        self.gate, self.handed = gate, handed
         self.claim = None
         self.error = None
         self.ended = False
         self.phase = WANTED
         self.leavers = []
-        self.handed = handed

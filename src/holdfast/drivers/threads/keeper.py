@@ -30,7 +30,7 @@ from ..aside import Aside, Call, Listeners, ThreadCalls
 from ..cancel import Cancel
 from ..forks import FORKS
 from ..greenlets import allocate_lock, carrier, get_ident, patched, start_new_thread
-from .errand import GIVEN, LEAVING, Errand
+from .errand import GIVEN, LEAVING, WANTED, Errand
 from .links import GLANCE, Links
 
 # Seconds after which a keeper with nothing to keep ends: a process that forks should have no
@@ -332,11 +332,16 @@ class Keeper:
 
     def _sweep(self, now: float) -> None:
         """End what callers gave up and could not say: an exception struck while they handled
-        another one.
+        another one. And what a caller does not come for: it was interrupted, and may wait for the
+        same lock.
         """
         self._swept = now
-        for errand in [it for it in self._errands.values() if it.phase is LEAVING and not it.ended]:
-            self._do(errand, now)
+        for claim, errand in list(self._errands.items()):
+            held = claim.state is State.HELD and now > claim.since + errand.demand.ttl / 3
+            if errand.phase is WANTED and held and errand.handed.acquire(False):
+                errand.phase = LEAVING
+            if errand.phase is LEAVING and not errand.ended:
+                self._do(errand, now)
 
     def _begin(self, errand: Errand, now: float) -> None:
         if errand.phase is LEAVING or self.closing or errand() is None:
@@ -522,7 +527,7 @@ def _told_lost(errands: Sequence[Errand]) -> list[Call]:
     """
     calls: list[Call] = []
     for errand in errands:
-        lease = errand()
+        lease = errand.lease
         if lease is not None:
             calls += lease._told_lost() or ()
     return calls
