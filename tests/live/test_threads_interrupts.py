@@ -15,7 +15,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.programs import run
 
-from holdfast import Holdfast, HoldfastError, LockBusy
+from holdfast import Holdfast, HoldfastError, LockBusy, SelfDeadlock
 from holdfast.embedded import Nodes
 
 HITS = 5000
@@ -319,6 +319,40 @@ def test_a_signal_handler_acquires_the_lock_that_its_thread_waits_for(three: Clu
         finally:
             signal.signal(signal.SIGALRM, before)
         assert order == ["handler True", "body True"]
+
+
+def test_a_signal_handler_strikes_anywhere_in_an_acquire(three: Cluster) -> None:
+    """It gets the lock, or hears at once that its own thread has it, and the call that it interrupted goes on."""
+    steps, at, ends = 0, 0, list[str]()
+
+    def trace(frame: Any, event: str, _: object) -> Any:
+        nonlocal steps
+        if "holdfast" not in frame.f_globals.get("__name__", ""):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            steps += 1
+            if steps == at:
+                sys.settrace(None)
+                try:
+                    with client.lock("anywhere", wait=20) as lease:
+                        ends.append(lease.state.name)
+                except SelfDeadlock:
+                    ends.append("SelfDeadlock")
+        return trace
+
+    with Holdfast(*three.urls, fresh=three.fresh) as client:
+        client.ready()
+        while len(ends) * 7 == at:
+            at, steps = at + 7, 0
+            sys.settrace(trace)
+            try:
+                with client.lock("anywhere", wait=20) as lease:
+                    sys.settrace(None)
+                    assert lease.held, f"interrupted at the instruction {at}"
+            finally:
+                sys.settrace(None)
+        assert len(ends) > 50 and set(ends) == {"HELD", "SelfDeadlock"}
 
 
 def test_what_a_caller_does_not_come_for_is_released(three: Cluster) -> None:

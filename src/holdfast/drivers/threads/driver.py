@@ -22,7 +22,7 @@ from ...engine.crew import Crew, Watch
 from ...engine.record import Stats
 from ...engine.settings import Settings
 from ...engine.status import NodeStatus
-from ...errors import CLOSED, Cancelled, Closed, HoldfastError, SelfDeadlock
+from ...errors import CLOSED, Cancelled, Closed, HoldfastError
 from ...events import Event
 from ...living import Living
 from ...log import logger
@@ -109,8 +109,11 @@ class Driver:
         """
         began, thread, wait = self.clock(), get_ident(), demand.wait
         interrupted = self._wanted.get(thread)
-        if interrupted is not None:
-            self._overtake(interrupted, recipes, demand)
+        # A signal handler runs this within another call, which cannot return before this one does: that one gives way,
+        # and asks once more when it goes on.
+        if interrupted is not None and interrupted.phase is WANTED and interrupted.handed.acquire(False):
+            interrupted.phase = LEAVING
+            interrupted.keeper.ask(interrupted)
         try:
             while True:
                 self._check_open()
@@ -122,7 +125,8 @@ class Driver:
                 try:
                     if self._granted(errand, keeper, gate, began, cancel):
                         return
-                    # It was held, and lost before its caller heard of it, or came for it: once more.
+                    # It gave way to a call within this one, or was held, and lost before its caller heard of it or
+                    # came for it: once more.
                     errand.phase = LEAVING
                     keeper.ask(errand)
                 except BaseException:
@@ -154,36 +158,16 @@ class Driver:
             raise errand.error
         if not alive and cancel is not None and cancel.is_set() and not keeper.gone:
             raise Cancelled(", ".join(dict.fromkeys(it.label for it in errand.recipes)), self.clock() - began)
+        if alive and errand.phase is LEAVING:
+            return False
         claim = errand.claim
         if not alive or claim is None:
             raise keeper.silence("while a lock was waited for") from keeper.failure
         if claim.refusal is not None:
             raise claim.refusal
-        if claim.state is State.HELD and self.clock() < claim.until and errand.handed.acquire(False):
-            errand.phase = GIVEN
-            return True
-        return False
-
-    def _overtake(self, interrupted: Errand, recipes: Sequence[Recipe], demand: Demand) -> None:
-        """Have a call that this one interrupts give way: it cannot return before this one does.
-
-        A signal's handler that acquires the lock which its own thread waits for would otherwise
-        wait for that call. The interrupted call asks once more when it goes on.
-
-        Raises:
-            SelfDeadlock: That call has the lock, and is about to return it.
-        """
-        names = {it.label for it in recipes}.intersection(it.label for it in interrupted.recipes)
-        if interrupted.phase is not WANTED or not names:
-            return
-        if interrupted.handed.acquire(False):
-            interrupted.phase = LEAVING
-            interrupted.keeper.ask(interrupted)
-        elif demand.wait != 0 and interrupted.claim is not None and interrupted.claim.state is State.HELD:
-            raise SelfDeadlock(
-                f"{', '.join(map(repr, sorted(names)))} was just acquired by a call that this one has interrupted, "
-                "as a signal handler does: do not wait for it here"
-            )
+        # From here on a signal handler knows that its own thread has the lock.
+        errand.phase = GIVEN
+        return claim.state is State.HELD and self.clock() < claim.until and errand.handed.acquire(False)
 
     def extend(
         self, errand: Errand, ttl: float, fence: int = 0, share: bool = False, hold: float | None = None
