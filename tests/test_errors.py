@@ -13,6 +13,7 @@ from holdfast import errors
 from holdfast.errors import (
     ITSELF,
     BadFence,
+    BadName,
     Cancelled,
     ConfigError,
     HoldfastError,
@@ -85,7 +86,7 @@ def test_B53_the_tree_is_as_drawn() -> None:
 def test_each_error_is_caught_only_as_what_it_is() -> None:
     for error in EVERY:
         assert isinstance(error, TimeoutError) is (type(error) in (LockBusy, RateLimited, NotAllArrived))
-        assert isinstance(error, ValueError) is (type(error) in (ConfigError, BadFence))
+        assert isinstance(error, ValueError) is (type(error) in (ConfigError, BadName, BadFence))
         assert isinstance(error, RuntimeError) is isinstance(error, Misuse)
         assert isinstance(error, OSError) is (type(error) in (LockBusy, RateLimited, NotAllArrived)), (
             "no connection of anybody's has failed"

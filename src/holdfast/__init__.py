@@ -16,6 +16,7 @@ from .base.terms import ElectionOptions, Options, PermitOptions, RateOptions
 from .engine.record import Stats
 from .errors import (
     BadFence,
+    BadName,
     Cancelled,
     Closed,
     ConfigError,
@@ -71,6 +72,7 @@ else:
 __all__ = [
     "BadFence",
     "Allowance",
+    "BadName",
     "Barrier",
     "Cancelled",
     "Closed",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from math import inf, isfinite
 
-from .errors import ConfigError
+from .errors import BadName, ConfigError
 
 Seconds = float | timedelta
 # The password in an address that was passed as another argument.
@@ -82,17 +82,25 @@ def whole(value: object, what: str, *, most: int, least: int = 1) -> int:
     return value
 
 
-def text(value: object, what: str, *, most: int) -> str:
-    """Return a text of at most `most` bytes of UTF-8. Raise ConfigError for anything else."""
+def text(value: object, what: str, *, most: int, wrong: type[ConfigError] = ConfigError) -> str:
+    """Return a text of at most `most` bytes of UTF-8. Raise ConfigError for anything else.
+
+    A text that is too long, or no UTF-8, raises `wrong`.
+    """
     if not isinstance(value, str):
         raise ConfigError(f"{what} is text, not {shown(value)}")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise ConfigError(f"{what} {shown(value)} has half of a surrogate pair in it, which UTF-8 cannot say") from None
+        raise wrong(f"{what} {shown(value)} has half of a surrogate pair in it, which UTF-8 cannot say") from None
     if size > most:
-        raise ConfigError(f"{what} has {size} bytes of UTF-8; at most {most} are allowed")
+        raise wrong(f"{what} has {size} bytes of UTF-8; at most {most} are allowed")
     return value
+
+
+def name(value: object, what: str, *, most: int) -> str:
+    """As `text`, for a name or a key. Raise BadName for a text that is too long, or no UTF-8."""
+    return text(value, what, most=most, wrong=BadName)
 
 
 def flag(value: object, what: str) -> bool:

@@ -20,6 +20,7 @@ error.
     │   └── Closed                               the client was closed
     ├── BadFence           (also ValueError)     a request has no fence, or an unreadable one
     └── ConfigError        (also ValueError)     an argument, address or server that cannot work
+        └── BadName                              a text that cannot be a name or a key
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any
 
 __all__ = [
     "BadFence",
+    "BadName",
     "Cancelled",
     "Closed",
     "ConfigError",
@@ -412,3 +414,10 @@ class BadFence(HoldfastError, ValueError):
 
 class ConfigError(HoldfastError, ValueError):
     """An argument, an address or a server cannot work. The message says what to change."""
+
+
+class BadName(ConfigError):
+    """A text cannot be the name or the key of anything, or several names cannot be locked together.
+
+    If the text comes from a request, the mistake is the client's.
+    """

@@ -23,6 +23,8 @@ FRAMEWORKS = {
     "flask": "flask",
 }
 PUBLIC = {"holdfast", "holdfast.aio", "holdfast.checks", "holdfast.config", "holdfast.errors"}
+# And what decorators have noted of functions, which a framework has registered.
+PUBLIC |= {"holdfast.base.decorating"}
 # And what is in these: fences, and the command, whose statuses and options frameworks' own commands have too.
 FOLDERS = ("holdfast.fencing", "holdfast.cli")
 ONE, TOGETHER = 250, 1615  # lines of code

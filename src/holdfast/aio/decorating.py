@@ -126,11 +126,6 @@ class Locked(decorating.Decorator):
     _runs = {Kind.COROUTINE: _coroutine, Kind.ASYNC_GENERATOR: _generator}  # noqa: RUF012 (nobody changes it)
     _otherwise = "it is one for asyncio; use `from holdfast import Holdfast`, or make it an `async def`"
 
-    def __call__(self, function: Callable[P, W] = decorating.NOTHING) -> Callable[P, W]:
-        """Decorate this function."""
-        decorated: Callable[P, W] = self._decorate(function)
-        return decorated
-
 
 class Skipping(Locked):
     """As `Locked`. If the lock is busy, a coroutine returns None, and a generator is empty."""
@@ -155,11 +150,6 @@ class Limited(decorating.Decorator):
         "a rate for asyncio decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
     )
 
-    def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
-        """Decorate this function."""
-        decorated: Callable[P, W] = self._decorate(function)
-        return decorated
-
 
 class Single(decorating.Decorator):
     """A decorator of coroutine functions: each call is made once, and returns the kept result."""
@@ -169,11 +159,6 @@ class Single(decorating.Decorator):
     _otherwise = (
         "what is done once, with asyncio, is a coroutine function; plain functions need `from holdfast import Holdfast`"
     )
-
-    def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
-        """Decorate this function."""
-        decorated: Callable[P, W] = self._decorate(function)
-        return decorated
 
 
 class Filled(decorating.Decorator):
@@ -187,8 +172,3 @@ class Filled(decorating.Decorator):
     _otherwise = (
         "a fill for asyncio decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
     )
-
-    def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
-        """Decorate this function."""
-        decorated: Callable[P, W] = self._decorate(function)
-        return decorated

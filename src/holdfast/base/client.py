@@ -729,7 +729,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
         """
         from .rate import limits
 
-        checks.text(name, "a rate's name", most=LONGEST)
+        checks.name(name, "a rate's name", most=LONGEST)
         at = self._shards.counting(name if key is None else f"{name}:{key}")
         return self._limit(
             limits(
@@ -775,7 +775,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
         """
         from .election import offices
 
-        at = self._shards.settled(checks.text(name, "an election's name", most=LONGEST), "election")
+        at = self._shards.settled(checks.name(name, "an election's name", most=LONGEST), "election")
         settings = self._shards.all[at].settings
         allow(options, "election", ElectionOptions)
         return self._elect(terms(settings, partial(offices, settings, name, value), **options), at)
@@ -900,7 +900,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
         """
         from .fill import fills
 
-        checks.text(key, "a fill's key", most=LONGEST)
+        checks.name(key, "a fill's key", most=LONGEST)
         at = self._shards.home(key)
         return fills(self._shards.all[at].settings, self._computes, key, *arguments, **options), at
 
@@ -961,7 +961,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
     ) -> tuple[LatchTerms, int]:
         from .latch import terms
 
-        checks.text(name, f"a {kind}'s name", most=LONGEST)
+        checks.name(name, f"a {kind}'s name", most=LONGEST)
         at = self._shards.settled(name, kind)
         return terms(self._shards.all[at].settings, kind, name, count, keep, wait), at
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import cache, cached_property, partialmethod, wraps
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .. import checks
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from string import Formatter
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 Function = Callable[..., Any]
 # Takes a call's arguments, and returns the lock that the call is to hold.
@@ -142,6 +143,86 @@ def kind_of_call(function: Function) -> Kind:
     return Kind.FUNCTION
 
 
+# Frameworks whose decorators make an object of a function, and run the function that is in it.
+_MAKERS = {
+    "_pytest", "airflow", "celery", "click", "dagster", "dramatiq", "huey", "invoke", "litestar", "prefect",
+    "procrastinate", "ray", "taskiq",
+}  # fmt: skip
+# The attribute of functions that decorators make, and of those below them: what each is, by its id. Functions that
+# `functools.wraps` makes of them have a copy.
+_NOTES = "__holdfast__"
+_BELOW = "below a decorator"
+_DEEPEST = 1000  # decorators above each other
+
+
+def _chain(function: Any) -> Iterator[Any]:
+    """Yield a function, and those below it that `functools.wraps` has noted."""
+    for _ in range(_DEEPEST):
+        yield function
+        # Only types are looked at: any other look at a proxy of Celery's would finalize its application.
+        function = vars(function).get("__wrapped__") if type(function) is FunctionType else None
+        if function is None:
+            break
+
+
+def _refuse_made(function: Any) -> None:
+    """Refuse what a framework has made of a function, which it would run without the decorator."""
+    for it in _chain(function):
+        for maker in {kind.__module__.partition(".")[0] for kind in type(it).__mro__} & _MAKERS:
+            raise ConfigError(
+                f"holdfast's decorators go below the one of {maker}, not above it: {maker} has made "
+                f"{type(it).__name__} of a function, and would run that function without them"
+            )
+
+
+def _notes(function: Any) -> dict[int, set[str]]:
+    return getattr(function, _NOTES, {}) if type(function) is FunctionType else {}
+
+
+def noted(decorated: Function, function: Function, kind: str) -> Function:
+    """Note that a function is what a decorator has made of the other one. Returns the first.
+
+    Args:
+        decorated: What it made.
+        function: What it was put on.
+        kind: What is done around each call, such as "Locked".
+    """
+    for it, what in [(decorated, kind), *[(it, _BELOW) for it in _chain(function) if type(it) is FunctionType]]:
+        setattr(it, _NOTES, {**_notes(it), id(it): {*_notes(it).get(id(it), ()), what}})
+    return decorated
+
+
+def kinds(function: Any) -> set[str]:
+    """Return what decorators of holdfast do around each call of this function."""
+    return set().union(*_notes(function).values()) - {_BELOW}
+
+
+def unlocked(registered: Iterable[tuple[str, Any]]) -> dict[str, str]:
+    """Find the functions that a framework runs without the decorators of holdfast above them.
+
+    A program may register the same function twice, with a lock and without it.
+
+    Args:
+        registered: All functions that the framework has, each with how a message calls it.
+
+    Returns:
+        A message for each that a decorator was put on after it was registered, by what it is called.
+    """
+    bare, covered = list[tuple[str, Any]](), set[int]()
+    for name, function in registered:
+        above = False
+        for it in _chain(function):
+            own = _notes(it).get(id(it), set())
+            if above:
+                covered.add(id(it))
+            elif _BELOW in own:
+                bare.append((name, it))
+            above = above or bool(own - {_BELOW})
+    told = "was registered without the decorator of holdfast that is above it, and would run without its lock"
+    advice = "write holdfast's decorators below those of the framework"
+    return {name: f"{name} ({label(it)}) {told}: {advice}" for name, it in bare if id(it) not in covered}
+
+
 def label(function: Function) -> str:
     """Return the name of a function for messages."""
     return str(getattr(function, "__qualname__", None) or repr(function))
@@ -179,11 +260,15 @@ class Decorator:
     def __init__(self, choice: Choice, skip: bool = False) -> None:
         self._choice, self._skip = choice, skip
 
-    def _decorate(self, function: Function) -> Any:
+    def __call__(self, function: F = NOTHING) -> F:
+        """Decorate this function."""
+        _refuse_made(function)
         kind = kind_of(function)
         if kind not in self._runs:
             raise ConfigError(f"{label(function)} is {kind.value}, which this lock cannot decorate: {self._otherwise}")
-        return wraps(function)(self._runs[kind](function, self._choice(function), self._skip))
+        decorated: Any = wraps(function)(self._runs[kind](function, self._choice(function), self._skip))
+        noted(decorated, function, type(self).__name__)
+        return decorated
 
 
 # ------------------------------------------------ which lock

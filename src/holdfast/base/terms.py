@@ -14,7 +14,7 @@ from ..core.command import Recipe
 from ..core.demand import Demand
 from ..drivers.cancel import Cancel
 from ..engine.settings import SHORTEST, Settings, lease_of
-from ..errors import ConfigError
+from ..errors import BadName, ConfigError
 from ..recipes.exclusive import Exclusive
 from ..recipes.readwrite import ReadWrite
 from ..recipes.semaphore import Slots
@@ -226,7 +226,7 @@ _MEANT = {
 def locks(settings: Settings, names: tuple[str, ...], ttl: float) -> tuple[Exclusive, ...]:
     """Return one lock for each name."""
     if not names:
-        raise ConfigError("a lock needs a name")
+        raise BadName("a lock needs a name")
     given_names: tuple[object, ...] = names
     for it in given_names:
         if isinstance(it, int | float | timedelta) and not isinstance(it, bool):
@@ -237,7 +237,7 @@ def locks(settings: Settings, names: tuple[str, ...], ttl: float) -> tuple[Exclu
     prefix, horizon = settings.prefix, settings.horizon
     recipes = tuple([Exclusive(it, prefix=prefix, ttl=ttl, horizon=horizon) for it in names])
     if len(names) > 1 and (twice := sorted({it for it in names if names.count(it) > 1})):
-        raise ConfigError(f"{', '.join(map(checks.shown, twice))} is named twice in one lock: once is enough")
+        raise BadName(f"{', '.join(map(checks.shown, twice))} is named twice in one lock: once is enough")
     return recipes
 
 

@@ -31,6 +31,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from .. import Holdfast, OnceOptions
 from ..aio import Holdfast as AsyncHoldfast
+from ..base.decorating import unlocked
 from ..errors import Cancelled, ConfigError, HoldfastError, message_of
 
 __all__ = ["OnceAsyncIOExecutor", "OnceProcessPoolExecutor", "OnceThreadPoolExecutor"]
@@ -367,6 +368,8 @@ def _check(job: Any) -> None:
     """Refuse jobs that other processes do not know by the same name and times."""
     if _RANDOM.fullmatch(job.id):
         raise ConfigError(f"the job {job.name!r} needs an id that is the same in every process: add_job(..., id=...)")
+    for told in unlocked([(f"the job {job.id!r}", job.func)]).values():
+        raise ConfigError(told)
     for trigger in _triggers(job.trigger):
         if getattr(trigger, "jitter", None):
             raise ConfigError(f"the job {job.id!r} has jitter: each process would run it at another time. Leave it out")

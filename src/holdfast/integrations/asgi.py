@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from .. import Holdfast as ThreadHoldfast
 from .. import NodeStatus
 from ..aio import Holdfast
+from ..base.decorating import unlocked
 from ..checks import Seconds, seconds
 from ..errors import Closed, ConfigError, HoldfastError, NoQuorum
 from .web import Answering, Problem
@@ -33,26 +34,40 @@ class Errors(Answering):
     """Middleware that answers requests which holdfast's errors have ended.
 
     `LockBusy` becomes 409, `RateLimited` 429, `NoQuorum` and `Closed` 503, `LockLost` 503,
-    `StaleFence` 412. Other errors of holdfast are mistakes in the program and go on. After the
-    response has begun, the error goes on too, and the server cuts the response off.
+    `StaleFence` 412, `BadName` 422. Other errors of holdfast are mistakes in the program and go on.
+    After the response has begun, the error goes on too, and the server cuts the response off.
+
+    A websocket is closed: with 1013 where a client may come back later, otherwise with 1008 if the
+    mistake is the client's, and with 1011 if it is not.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        begun = False
+        sent, held = set[str](), list[Message]()
 
         async def sending(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
+            # Starlette's applications, which may be mounted in another one, answer 500 to any error, and
+            # then raise it.
+            if (not sent and message.get("status") == 500) or (held and not message.get("more_body")):
+                held.append(message)
+                return
+            for it in (*held, message):
+                sent.add(it["type"])
+                await send(it)
+            held.clear()
 
         try:
             await self.app(scope, receive, sending)
         except HoldfastError as error:
-            await answer(send, self._answer(error, where(scope), begun))
+            found = self._answer(error, where(scope), bool(sent - {"websocket.accept", "websocket.send"}))
+            held.clear()
+            await (_close(send, found, sent) if scope["type"] == "websocket" else answer(send, found))
+        finally:
+            for it in held:
+                await send(it)
 
 
 def lifespan(
@@ -78,7 +93,7 @@ def lifespan(
 
     Returns:
         A function of the application that returns a context manager. Entering it raises ConfigError
-        if a client has no nodes.
+        if a client has no nodes, or if an endpoint runs without the decorators above it.
 
     Raises:
         ConfigError: There is `once`, and no client.
@@ -89,6 +104,7 @@ def lifespan(
 
     @asynccontextmanager
     async def entered(app: Any) -> AsyncIterator[Any]:
+        refuse_bypassed(app)
         async with AsyncExitStack() as stack:
             for client in clients:
                 await _opened(client, stack, ready)
@@ -143,7 +159,29 @@ def health(locks: Holdfast | ThreadHoldfast, *, deep: bool = False, wait: Second
 
 def where(scope: Scope) -> str:
     """Return a request's method and path, as the log shows them."""
-    return f"{scope['method']} {scope['path']}"
+    return f"{scope.get('method', 'websocket')} {scope['path']}"
+
+
+def refuse_bypassed(app: Any) -> None:
+    """Refuse an application with an endpoint that runs without the decorators above it.
+
+    Args:
+        app: The application. Only Starlette's and FastAPI's tell their endpoints.
+
+    Raises:
+        ConfigError: There is such an endpoint.
+    """
+    for told in unlocked(_endpoints(app)).values():
+        raise ConfigError(told)
+
+
+def _endpoints(app: Any, start: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the endpoints of an application, and those of applications and routers in it."""
+    for it in getattr(app, "routes", None) or ():
+        path = start + getattr(it, "path", "")
+        yield f"the route {path}", getattr(it, "endpoint", None)
+        # A newer FastAPI keeps routers as they are included.
+        yield from _endpoints(getattr(it, "original_router", it), path)
 
 
 def _majority(nodes: Sequence[NodeStatus], shard: str) -> bool:
@@ -171,6 +209,16 @@ async def _blocking(call: Callable[..., Any], *arguments: Any) -> Any:
     if inspect.iscoroutinefunction(call):
         return await call(*arguments)
     return await asyncio.to_thread(call, *arguments)
+
+
+async def _close(send: Send, found: Problem, sent: set[str]) -> None:
+    """Close a websocket, which has to be open for its client to get the code."""
+    code = 1013 if "retry-after" in dict(found.headers) else 1008 if found.status < 500 else 1011
+    # If the client has gone, servers raise one of these.
+    with suppress(OSError, RuntimeError):
+        if not sent:
+            await send({"type": "websocket.accept"})
+        await send({"type": "websocket.close", "code": code, "reason": json.loads(found.body)["title"]})
 
 
 async def answer(send: Send, found: Problem) -> None:

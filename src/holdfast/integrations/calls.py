@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 from .. import Holdfast, Lease, current
@@ -107,6 +107,7 @@ def abortable(
     return body, {**options, "on_lost": lost}
 
 
+@cache
 def example() -> Holdfast:
     """Return a client that sends nothing, to check options where they are written."""
     return Holdfast("redis://nowhere")

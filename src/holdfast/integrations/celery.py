@@ -10,15 +10,15 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from inspect import unwrap
 from typing import Any, NoReturn, ParamSpec, TypeVar, Unpack
 
-from celery import Celery, Task, current_app, current_task, signals
+from celery import Celery, Task, bootsteps, current_app, current_task, signals
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
-from celery.local import Proxy
 
 from .. import Holdfast, OnceOptions, Options
+from ..base.decorating import unlocked
 from ..config import Clients
 from ..errors import ConfigError, LockBusy, NoQuorum, message_of
 from .calls import Body, Busy, abortable, attempt, example
@@ -30,6 +30,7 @@ R = TypeVar("R")
 
 LOGGER = "holdfast.celery"
 COUNTDOWN = 15.0  # seconds until the copy of a message comes back
+NO_ABORT = "abort=True needs the prefork pool, whose soft time limit interrupts a task"
 LONGEST = 600.0  # seconds until a task without a majority is tried again
 # Brokers that deliver a message again if it is not acknowledged in time, even while its task runs;
 # and the seconds after which they do, unless the broker's options say otherwise.
@@ -37,6 +38,32 @@ _REPEATING = {"redis": 3600.0, "rediss": 3600.0, "sentinel": 3600.0, "sqs": 1800
 
 # How to get the client of each application.
 _clients: dict[Celery, Callable[[], Holdfast]] = {}
+
+
+# The attribute of a decorated function that has what a worker checks when it starts.
+_CHECKS = "__holdfast_celery__"
+
+
+class _Checks(bootsteps.Step):  # type: ignore[misc]  # (Celery has no types)
+    """Refuses to start a worker with a task that could not run, or would run without its lock."""
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        bodies = [(f"the task {it.name!r}", getattr(it.run, "__func__", it.run)) for it in worker.app.tasks.values()]
+        for told in unlocked(bodies).values():
+            raise ConfigError(told)
+        for name, body in bodies:
+            for check in getattr(body, _CHECKS, ()):
+                try:
+                    check(worker)
+                except ConfigError as error:
+                    raise ConfigError(f"{name} cannot run: {error.message}") from error
+        super().__init__(worker, **options)
+
+
+@signals.worker_init.connect  # type: ignore[untyped-decorator]  # (Celery has no types)
+def _check_tasks(sender: Any, **_: Any) -> None:
+    # A signal's receiver cannot stop a worker, and a step can.
+    sender.app.steps["worker"].add(_Checks)
 
 
 def setup(app: Celery, locks: Holdfast | None = None) -> None:
@@ -108,8 +135,9 @@ def once(
         options: Those of `once`, except for `wait`.
 
     Returns:
-        A decorator. The decorated function raises ConfigError where `keep` or `countdown` does not
-        fit the broker. If most nodes are unreachable, the task is retried as with `single`.
+        A decorator. A worker does not start if the task has no client, or if `keep` or `countdown`
+        does not fit the broker: ConfigError. If most nodes are unreachable, the task is retried as
+        with `single`.
 
     Raises:
         ConfigError: An option cannot work, the template has a field that is no parameter, or the
@@ -121,8 +149,7 @@ def once(
     limits: Any = {"keep": keep, "wait": 0, **options}
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        _refuse_task("once", function)
-        example().once(key or "any", **limits)(function)
+        known = example().once(key or "any", **limits)(function)
 
         def run(*args: P.args, **kwargs: P.kwargs) -> Any:
             task = _task(function)
@@ -143,7 +170,7 @@ def once(
                 _retry(task, locks, error.busy)
                 _later(task, countdown, error.busy)
 
-        return wraps(function)(run)
+        return _checked(wraps(known)(run), on, lambda worker: _check(worker.app, keep, countdown))
 
     return decorate
 
@@ -183,8 +210,7 @@ def single(
     limits: Any = {"wait": 0, **options}
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        _refuse_task("single", function)
-        example().locked(name, **limits)(function)
+        known = example().locked(name, **limits)(function)
 
         def run(*args: P.args, **kwargs: P.kwargs) -> Any:
             task = _task(function)
@@ -198,19 +224,29 @@ def single(
                     return None
                 _later(task if busy == "later" else None, countdown, error.busy)
 
-        return wraps(function)(run)
+        return _checked(wraps(known)(run), on, partial(_check_pool, abort))
 
     return decorate
 
 
-def _refuse_task(decorator: str, function: object) -> None:
-    """Refuse a decorator above `@app.task`."""
-    # Only its type is looked at: any other look at a proxy would finalize the application.
-    if issubclass(type(function), Task | Proxy):
-        raise ConfigError(
-            f"@{decorator}(...) goes below @app.task, not above it: workers run the function that is below @app.task, "
-            f"so this task would run without @{decorator}"
-        )
+def _checked(run: Callable[P, R], on: Holdfast | None, check: Callable[[Any], object]) -> Callable[P, R]:
+    """Note what a worker checks when it starts."""
+    setattr(run, _CHECKS, (*getattr(run, _CHECKS, ()), partial(_check_client, on), check))
+    return run
+
+
+def _check_pool(abort: bool, worker: Any) -> None:
+    # Another worker may be the one for such a task.
+    if abort and worker.pool_cls.__module__ != "celery.concurrency.prefork":
+        logging.getLogger(LOGGER).warning("this worker refuses some tasks: %s", NO_ABORT)
+
+
+def _check_client(on: Holdfast | None, worker: Any) -> None:
+    locks = on or client_of(worker.app)
+    if not isinstance(locks, Holdfast):
+        raise ConfigError("it needs a client for threads: from holdfast import Holdfast")
+    if not locks.settings.addresses:
+        raise locks.settings.nodeless
 
 
 def _retry(task: Task | None, locks: Holdfast, error: LockBusy | NoQuorum) -> None:
@@ -245,7 +281,7 @@ def _abortable(function: Body, options: Any) -> tuple[Body, Any]:
     """The function and the lock's options, so that losing the lock interrupts the function."""
     handler = signal.getsignal(signal.SIGUSR1)
     if getattr(handler, "__name__", "") != "soft_timeout_sighandler":
-        raise ConfigError("abort=True needs the prefork pool, whose soft time limit interrupts a task")
+        raise ConfigError(NO_ABORT)
     # A signal to the process may go to another thread, and the task's would sleep on.
     thread = threading.get_ident()
     return abortable(function, options, lambda: signal.pthread_kill(thread, signal.SIGUSR1), SoftTimeLimitExceeded)

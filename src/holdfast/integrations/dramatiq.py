@@ -17,6 +17,7 @@ from dramatiq.middleware import Interrupt, Middleware, MiddlewareError, SkipMess
 from dramatiq.rate_limits import RateLimiter
 
 from .. import Holdfast, Lease
+from ..base.decorating import unlocked
 from ..checks import seconds
 from ..errors import ConfigError, LockBusy, message_of
 from .calls import Body, Busy, abortable, attempt, example
@@ -79,6 +80,19 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
         except Exception as error:
             raise WrongActor(f"the actor {actor.actor_name!r}: {error}") from error
 
+    def before_worker_boot(self, broker: Broker, worker: Any) -> None:
+        """Refuse to work with an actor that would run without its lock.
+
+        Args:
+            broker: The broker.
+            worker: The worker.
+
+        Raises:
+            ConfigError: There is such an actor.
+        """
+        for told in unlocked((f"the actor {name!r}", it.fn) for name, it in broker.actors.items()).values():
+            raise WrongActor(told)
+
     def before_process_message(self, broker: Broker, message: Any) -> None:
         """Remember the message that this thread works on.
 
@@ -122,9 +136,7 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
             raise ConfigError(f"lock_busy is 'later', 'skip' or 'raise', not {busy!r}")
         delay = seconds(given.get("lock_delay", DELAY), "lock_delay")
         options = {"wait": 0, **given.get("lock_options", {})}
-        example().locked(name, **options)(function)
-
-        @wraps(function)
+        @wraps(example().locked(name, **options)(function))
         def run(*args: Any, **kwargs: Any) -> Any:
             body, held = _abortable(function, options) if abort else (function, options)
             # The message is for its own actor, and not for those that the actor calls like functions.

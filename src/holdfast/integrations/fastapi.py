@@ -17,12 +17,14 @@ from .. import Options
 from ..aio import Holdfast, Lease
 from ..checks import Seconds, seconds
 from ..errors import ConfigError
-from .asgi import Errors, lifespan
+from .asgi import App, Errors, Receive, Scope, Send, lifespan, refuse_bypassed
 from .web import filled, rate_headers
 
 __all__ = ["Limited", "Locked", "install"]
 
 Named = str | Callable[[Any], str]
+
+_CLIENT = "holdfast"  # where a scope has the client that was installed
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     429: {"description": "Too many requests"},
@@ -42,8 +44,9 @@ def install(
     """Connect an application with a client. Call it before you add routes.
 
     The application opens the client when it starts, and closes it when it stops. Requests that
-    `LockBusy`, `NoQuorum` and the like have ended get 409, 503 and the like. The OpenAPI schema
-    lists these responses.
+    `LockBusy`, `NoQuorum` and the like have ended get 409, 503 and the like, also in applications
+    that are mounted in this one. The OpenAPI schema lists these responses. If an endpoint was
+    registered without a decorator of holdfast above it, the application does not start.
 
     Args:
         app: The application.
@@ -61,11 +64,27 @@ def install(
     """
     if not isinstance(locks, Holdfast):
         raise ConfigError("install needs a client for asyncio: from holdfast.aio import Holdfast")
-    Errors(app, busy=busy)
-    app.add_middleware(Errors, busy=busy, names=names, outage=locks.settings.outage)
+    options: dict[str, Any] = {"busy": busy, "names": names, "outage": locks.settings.outage}
+    Errors(app, **options)
+    app.add_middleware(_Installed, locks, options)
     app.router.lifespan_context = lifespan(locks, ready=ready, once=once, inner=app.router.lifespan_context)
     app.router.responses = {busy: {"description": "The lock is busy"}, **_RESPONSES, **app.router.responses}
-    app.state.holdfast = locks
+
+
+class _Installed(Errors):
+    """What `install` adds: applications that are mounted have the client, and the statuses, too."""
+
+    def __init__(self, app: App, locks: Holdfast, options: dict[str, Any]) -> None:
+        super().__init__(app, **options)
+        self._locks, self._checked = locks, False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan" and not self._checked:
+            # A test may send requests without starting the application.
+            refuse_bypassed(scope["app"])
+            self._checked = True
+        scope[_CLIENT] = self._locks
+        await super().__call__(scope, receive, send)
 
 
 def Locked(name: Named, *, on: Holdfast | None = None, **options: Unpack[Options]) -> Any:
@@ -138,7 +157,7 @@ def _depends(dependency: Callable[..., Any]) -> Any:
 
 
 def _client(on: Holdfast | None, request: HTTPConnection) -> Holdfast:
-    found = on or getattr(request.app.state, "holdfast", None)
+    found = on or request.scope.get(_CLIENT)
     if not isinstance(found, Holdfast):
         raise ConfigError("no client for asyncio: call install(app, locks), or write on=")
     return found

@@ -9,15 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
-from inspect import unwrap
-from types import FunctionType
 from typing import Any, Unpack
-from weakref import WeakSet
 
 import click
 from flask import Flask, Response, current_app, request
 
 from .. import Holdfast, Options
+from ..base.decorating import unlocked
 from ..config import Clients
 from ..errors import ConfigError, HoldfastError
 from .calls import example
@@ -45,8 +43,6 @@ class Locks:
             ConfigError: `busy` is another status.
         """
         self._statuses = Statuses(busy=busy, names=names)
-        # The functions below `locked`, which are no views by themselves.
-        self._below = WeakSet[Callable[..., Any]]()
         if app is not None:
             self.init_app(app)
 
@@ -96,29 +92,19 @@ class Locks:
         """
 
         def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
-            example().locked(name, **options)(view)
-
-            @wraps(view)
+            @wraps(example().locked(name, **options)(view))
             def run(*args: Any, **kwargs: Any) -> Any:
                 return self.locks.locked(name, **options)(view)(*args, **kwargs)
 
-            self._below.update(it for it in (view, unwrap(view)) if isinstance(it, FunctionType))
             return run
 
         return decorate
 
     def _check(self) -> None:
         """Refuse a view that was registered before it was locked, so that its lock is not taken."""
-        views = current_app.view_functions
-        view = views.get(request.endpoint or "")
-        if not isinstance(view, FunctionType) or view not in self._below:
-            return
-        # A program may have the same function as two views, one with a lock and one without.
-        if not any(it is not view and unwrap(it, stop=lambda below: below is view) is view for it in views.values()):
-            raise ConfigError(
-                f"@ext.locked(...) goes below @app.get and the like, not above it: the view {request.endpoint!r} "
-                "was registered without it, and would run without its lock"
-            )
+        found = unlocked((f"the view {name!r}", it) for name, it in current_app.view_functions.items())
+        if told := found.get(f"the view {request.endpoint!r}"):
+            raise ConfigError(told)
 
     def _command(self, words: tuple[str, ...]) -> None:
         # Servers of requests do without it.

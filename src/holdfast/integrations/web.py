@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import (
     BadFence,
+    BadName,
     Closed,
     ConfigError,
     HoldfastError,
@@ -103,6 +104,9 @@ class Statuses:
             case StaleFence() | BadFence():
                 title = "A later holder has written, or the fence is missing."
                 found = problem(status_of(error), "fence", title, lock=name)
+            case BadName():
+                # A value of the request, such as an id of 600 bytes, makes a name that cannot be.
+                found = problem(422, "name", "A value of the request cannot be part of a lock's name.")
             case LockLost():
                 level = logging.ERROR
                 # No Retry-After: the work may be done in part, and nobody should repeat it unasked.

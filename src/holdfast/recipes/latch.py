@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from .. import checks
-from ..errors import ConfigError, readable
+from ..errors import BadName, ConfigError, readable
 from ..scripts import ARRIVE
 from ..wire.resp import pack
 from .exclusive import LONGEST, beside, key_of
@@ -136,10 +136,10 @@ class Gathering:
 
 
 def id_of(value: object) -> bytes:
-    """Return an id as nodes note it. Raise ConfigError for a value that cannot be an id."""
-    text = checks.text(value, "an id", most=LONGEST)
+    """Return an id as nodes note it. Raise BadName for a text that cannot be an id."""
+    text = checks.name(value, "an id", most=LONGEST)
     if not text or "\0" in text:
-        raise ConfigError(
+        raise BadName(
             f"an id is a text of 1 to {LONGEST} bytes without NUL, not {checks.shown(value)}. "
             "An arrival at a latch may have none"
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
 from .. import checks
-from ..errors import ConfigError
+from ..errors import BadName
 from ..scripts import GCRA, WINDOW, Script
 from ..wire.resp import pack
 
@@ -204,22 +204,22 @@ def key_of(kind: type[Algorithm], name: str, prefix: str, key: object, limit: Li
     The limit is part of it: counts of different limits cannot be compared, and would destroy each
     other.
     """
-    checks.text(name, "a rate's name", most=LONGEST)
+    checks.name(name, "a rate's name", most=LONGEST)
     if not name:
-        raise ConfigError("a rate needs a name")
+        raise BadName("a rate needs a name")
     # The first brace that closes ends the name. The limit follows, then the key, with anything in
     # it.
     if "{" in name or "}" in name:
-        raise ConfigError(
+        raise BadName(
             f"{name!r} cannot be a rate's name: it has a brace in it. Give what differs from call to call as `key=`"
         )
     own = b"{%b}:%b:%b" % ((prefix + name).encode(), kind.kept, kind.spelled(limit))
     if key is None:
         return own
     number = isinstance(key, int) and not isinstance(key, bool)
-    text = str(key) if number else checks.text(key, "a rate's key", most=LONGEST)
+    text = str(key) if number else checks.name(key, "a rate's key", most=LONGEST)
     if not text:
-        raise ConfigError("a rate's key is empty: all callers without one would share a limit. Leave it out to do so")
+        raise BadName("a rate's key is empty: all callers without one would share a limit. Leave it out to do so")
     return b"%b:%b" % (own, text.encode())
 
 

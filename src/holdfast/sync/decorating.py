@@ -108,11 +108,6 @@ class Locked(decorating.Decorator):
     _runs = {Kind.FUNCTION: _function, Kind.GENERATOR: _generator}  # noqa: RUF012 (nobody changes it)
     _otherwise = "it is one for threads; use `from holdfast.aio import Holdfast`"
 
-    def __call__(self, function: Callable[P, R] = decorating.NOTHING) -> Callable[P, R]:
-        """Decorate this function."""
-        decorated: Callable[P, R] = self._decorate(function)
-        return decorated
-
 
 class Skipping(Locked):
     """As `Locked`. If the lock is busy, a function returns None, and a generator is empty."""
@@ -137,11 +132,6 @@ class Limited(decorating.Decorator):
     _runs = {Kind.FUNCTION: _limited}  # noqa: RUF012 (nobody changes it)
     _otherwise = "a rate for threads decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
 
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate this function."""
-        decorated: Callable[P, R] = self._decorate(function)
-        return decorated
-
 
 class Single(decorating.Decorator):
     """A decorator of functions: each call is made once, and returns the kept result."""
@@ -151,11 +141,6 @@ class Single(decorating.Decorator):
     _otherwise = (
         "what is done once, with threads, is a plain function; coroutines need `from holdfast.aio import Holdfast`"
     )
-
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate this function."""
-        decorated: Callable[P, R] = self._decorate(function)
-        return decorated
 
 
 class Filled(decorating.Decorator):
@@ -167,8 +152,3 @@ class Filled(decorating.Decorator):
     __slots__ = ()
     _runs = {Kind.FUNCTION: _filled}  # noqa: RUF012 (nobody changes it)
     _otherwise = "a fill for threads decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
-
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate this function."""
-        decorated: Callable[P, R] = self._decorate(function)
-        return decorated

@@ -1,4 +1,4 @@
-"""What `manage.py check` finds: settings that cannot work, and locked views without the middleware.
+"""What `manage.py check` finds: settings that cannot work, and views whose locks cannot.
 
 Knows Django's checks and URLs. Starts no servers, also if the settings say "local".
 """
@@ -6,19 +6,26 @@ Knows Django's checks and URLs. Starts no servers, also if the settings say "loc
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Set
+from string import Formatter
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004  (Django's name)
+from django.db import connections
 from django.urls import get_resolver
+from django.views import View
 
 from ... import Holdfast
+from ...base.decorating import kinds, unlocked
 from ...config import LOCAL, Clients
 from ...errors import ConfigError, NoQuorum
-from .locks import MARK, clients, given
+from .locks import MARK, clients, given, handlers_of
 
 MIDDLEWARE = "holdfast.integrations.django.Middleware"
+# Decorators whose lock or result is for others as soon as the function has returned.
+HOLDING = {"Locked", "Skipping", "Single"}
 
 
 def check_settings(**_: object) -> list[CheckMessage]:
@@ -44,14 +51,27 @@ def check_settings(**_: object) -> list[CheckMessage]:
 
 
 def check_views(**_: object) -> list[CheckMessage]:
-    """Find locked views that nobody takes the lock for."""
+    """Find views whose lock nobody takes, has no name, or is released before the commit."""
     # A project without pages has no URLs.
-    if MIDDLEWARE in settings.MIDDLEWARE or not getattr(settings, "ROOT_URLCONF", None):
+    if not getattr(settings, "ROOT_URLCONF", None):
         return []
-    found = [it for it in _callbacks(get_resolver().url_patterns) if hasattr(it, MARK)]
-    names = sorted({f"{it.__module__}.{it.__qualname__}" for it in found})
-    hint = f"Add {MIDDLEWARE!r} to MIDDLEWARE."
-    return [Error(f"{it} has a lock that nobody takes.", hint=hint, id="holdfast.E003") for it in names]
+    patterns = _views([get_resolver()])
+    views = [(f"{it.__module__}.{getattr(it, '__qualname__', it)}", it, captured) for it, captured in patterns]
+    found = [(told, "Exchange the decorators.", "E005") for told in unlocked(it[:2] for it in views).values()]
+    for label, view, captured in views:
+        handlers = handlers_of(view, View.http_method_names)
+        marks = [getattr(it, MARK) for it in handlers if hasattr(it, MARK)]
+        if marks and MIDDLEWARE not in settings.MIDDLEWARE:
+            found += [(f"{label} has a lock that nobody takes.", f"Add {MIDDLEWARE!r} to MIDDLEWARE.", "E003")]
+        for name in [it[0] for it in marks if isinstance(it[0], str)]:
+            fields = [re.split(r"[.\[]", field)[0] for _, field, _, _ in Formatter().parse(name) if field is not None]
+            for field in {it or str(at) for at, it in enumerate(fields)} - captured:
+                told = f"{label} has the lock {name!r}, and its URL does not capture {field!r}."
+                found += [(told, f"It captures {', '.join(sorted(captured)) or 'nothing'}.", "E006")]
+        if _is_atomic(view) and any(kinds(it) & HOLDING for it in handlers):
+            told = f"{label} has a lock inside of the transaction of ATOMIC_REQUESTS, which ends after its release."
+            found += [(told, "Use @locked_view, or @transaction.non_atomic_requests.", "E007")]
+    return [Error(told, hint=hint, id=f"holdfast.{code}") for told, hint, code in sorted(set(found))]
 
 
 def check_deployment(**_: object) -> list[CheckMessage]:
@@ -98,10 +118,19 @@ def _described() -> Holdfast:
     return Clients({**rest, "NODES": ["redis://local"]}, where="settings.HOLDFAST").locks
 
 
-def _callbacks(patterns: Iterable[Any]) -> Iterator[Any]:
-    """The views of URL patterns, and of those that they include."""
+def _views(patterns: Iterable[Any], names: Set[str] = frozenset(), places: int = 0) -> Iterator[tuple[Any, Set[str]]]:
+    """The views of URL patterns, and of those that they include, with what the URL captures."""
     for it in patterns:
+        regex, given = it.pattern.regex, getattr(it, "default_args", None) or getattr(it, "default_kwargs", None)
+        known, count = names | {*regex.groupindex, *(given or ())}, places + regex.groups - len(regex.groupindex)
         if hasattr(it, "url_patterns"):
-            yield from _callbacks(it.url_patterns)
+            yield from _views(it.url_patterns, known, count)
         elif it.callback is not None:
-            yield it.callback
+            # Where anything has a name, Django leaves out what has none.
+            yield it.callback, known or set(map(str, range(count)))
+
+
+def _is_atomic(view: Any) -> bool:
+    """Does Django put a transaction around this view?"""
+    without = getattr(view, "_non_atomic_requests", ())
+    return any(it["ATOMIC_REQUESTS"] and alias not in without for alias, it in connections.settings.items())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 from threading import Event
@@ -26,9 +26,11 @@ from django.utils.functional import SimpleLazyObject, empty
 
 from ... import Lease, LeaseState, Options
 from ...aio import Lease as AsyncLease
+from ...base.decorating import Current, named, noted
 from ...config import Clients
 from ...errors import ConfigError, HoldfastError, Misuse
 from ...fencing.sql import FenceTable
+from ..calls import example
 from ..web import Statuses, filled
 
 __all__ = ["MARK", "Middleware", "alocks", "clients", "given", "guard", "locked_atomic", "locked_view", "locks"]
@@ -65,8 +67,9 @@ setting_changed.connect(forget)
 def locked_view(name: str | Callable[..., str], **options: Unpack[Options]) -> Callable[[View], View]:
     """Decorate a view, so that a request holds a lock from before its transaction until after it.
 
-    It needs the middleware. If the lock is lost meanwhile, the transaction is rolled back. A lock
-    is released before the content of a streaming response is sent.
+    It needs the middleware. `holdfast.current()` is the lease in the view. If the lock is lost
+    meanwhile, the transaction is rolled back. A lock is released before the content of a streaming
+    response is sent.
 
     Args:
         name: A template over what the URL captures, such as "order:{pk}", or a function of the
@@ -74,37 +77,57 @@ def locked_view(name: str | Callable[..., str], **options: Unpack[Options]) -> C
         options: Those of `lock`.
 
     Returns:
-        A decorator, also for `SomeView.as_view()`.
+        A decorator, also for `SomeView.as_view()`, and for a method of a class that handles a
+        request: `post`, or an `@action` of a ViewSet of Django REST framework.
 
     Raises:
-        ConfigError: The view has a lock already. Running it raises ConfigError if nobody took its
-            lock: the middleware is missing, or the URL leads to another view that calls this one.
+        ConfigError: The view has a lock already, an option cannot work, or `name` is no template.
+            Running it raises ConfigError if nobody took its lock: the middleware is missing, or the
+            URL leads to another view that calls this one.
     """
 
     mark = (name, options)
+    example().lock("any", **options)
+    named(name, str)
 
     def decorate(view: View) -> View:
         if hasattr(view, MARK):
             raise ConfigError(f"the view {view.__qualname__} has a lock already: a request holds one lock of a view")
 
-        def marked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-            with _checked(request, view, mark):
-                return view(request, *args, **kwargs)
+        def marked(*args: Any, **kwargs: Any) -> Any:
+            with _checked(args, view, mark):
+                return view(*args, **kwargs)
 
-        async def amarked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-            with _checked(request, view, mark):
-                return await view(request, *args, **kwargs)
+        async def amarked(*args: Any, **kwargs: Any) -> Any:
+            with _checked(args, view, mark):
+                return await view(*args, **kwargs)
 
-        made: View = wraps(view)(amarked if iscoroutinefunction(view) else marked)
+        made: View = noted(wraps(view)(amarked if iscoroutinefunction(view) else marked), view, "locked_view")
         setattr(made, MARK, mark)
         return made
 
     return decorate
 
 
+def handlers_of(view: View, methods: Iterable[str]) -> list[Any]:
+    """Return a view, and what its class has for these methods of requests, such as "post"."""
+    kind = getattr(view, "view_class", None) or getattr(view, "cls", None)
+    # A ViewSet of Django REST framework has other names for them.
+    names = getattr(view, "actions", None) or {}
+    return [view, *(getattr(kind, names.get(it, it), None) for it in methods)]
+
+
+def _mark_of(view: View, request: HttpRequest) -> Any:
+    """Return the mark of what handles a request. None: it needs no lock."""
+    methods = ("head", "get") if request.method == "HEAD" else (str(request.method).lower(),)
+    return next((getattr(it, MARK) for it in handlers_of(view, methods) if hasattr(it, MARK)), None)
+
+
 @contextlib.contextmanager
-def _checked(request: HttpRequest, view: View, mark: object) -> Iterator[None]:
+def _checked(args: Sequence[Any], view: View, mark: object) -> Iterator[None]:
     """Refuse to run a view that nobody took the lock for, or to commit what it did after a loss."""
+    # Before the request, a method has its object.
+    request = next((it for it in args[:2] if hasattr(it, "META")), None)
     if not hasattr(request, _TAKEN):
         raise ConfigError(f"a locked view needs {Middleware.__module__}.Middleware in settings.MIDDLEWARE")
     taken, lease = getattr(request, _TAKEN)
@@ -113,7 +136,8 @@ def _checked(request: HttpRequest, view: View, mark: object) -> Iterator[None]:
             f"nobody took the lock of the view {view.__qualname__}: it was called by another view, or by a decorator "
             "that hides it. Write @locked_view above all other decorators of the view that the URL leads to"
         )
-    yield
+    with Current(lease):
+        yield
     # Inside the transaction, which an error rolls back.
     _check(lease)
 
@@ -177,7 +201,7 @@ class Middleware:
     def _take(
         self, request: HttpRequest, view: View, args: Any, kwargs: Any, cancel: Event | None = None
     ) -> HttpResponse | None:
-        if (mark := getattr(view, MARK, None)) is None:
+        if (mark := _mark_of(view, request)) is None:
             return None
         try:
             lease = locks.lock(_named(mark[0], request, args, kwargs), **mark[1]).acquire(cancel)
@@ -187,7 +211,7 @@ class Middleware:
         return None
 
     async def _atake(self, request: HttpRequest, view: View, args: Any, kwargs: Any) -> HttpResponse | None:
-        if (mark := getattr(view, MARK, None)) is None:
+        if (mark := _mark_of(view, request)) is None:
             return None
         if not iscoroutinefunction(view):
             # It runs in a thread, where a lease of the event loop cannot be used.
