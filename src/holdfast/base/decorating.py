@@ -179,7 +179,7 @@ def _notes(function: Any) -> dict[int, set[str]]:
     return getattr(function, _NOTES, {}) if type(function) is FunctionType else {}
 
 
-def noted(decorated: Function, function: Function, kind: str) -> Function:
+def noted(decorated: Function, function: Function, kind: str) -> Any:
     """Note that a function is what a decorator has made of the other one. Returns the first.
 
     Args:
@@ -266,8 +266,8 @@ class Decorator:
         kind = kind_of(function)
         if kind not in self._runs:
             raise ConfigError(f"{label(function)} is {kind.value}, which this lock cannot decorate: {self._otherwise}")
-        decorated: Any = wraps(function)(self._runs[kind](function, self._choice(function), self._skip))
-        noted(decorated, function, type(self).__name__)
+        run = self._runs[kind](function, self._choice(function), self._skip)
+        decorated: F = noted(wraps(function)(run), function, type(self).__name__)
         return decorated
 
 

@@ -136,6 +136,7 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
             raise ConfigError(f"lock_busy is 'later', 'skip' or 'raise', not {busy!r}")
         delay = seconds(given.get("lock_delay", DELAY), "lock_delay")
         options = {"wait": 0, **given.get("lock_options", {})}
+
         @wraps(example().locked(name, **options)(function))
         def run(*args: Any, **kwargs: Any) -> Any:
             body, held = _abortable(function, options) if abort else (function, options)
