@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from integrations.requests_ import Answer, ask, respond
 import holdfast
 from holdfast import ConfigError, aio
 from holdfast.embedded import Nodes
-from holdfast.errors import LockLost, NotHeld
+from holdfast.errors import BadName, LockLost, NoQuorum, NotHeld
 from holdfast.integrations.asgi import Errors, health, lifespan
 
 
@@ -55,6 +55,56 @@ async def test_after_the_response_has_begun_the_error_goes_on(caplog: pytest.Log
         await ask(Errors(raising(LockLost("a", "expired", 7), begun=True)), into=answer)
     assert (answer.status, answer.body, answer.whole) == (200, b"half", False)
     assert "the response had begun, and is cut off" in caplog.text
+
+
+@pytest.mark.parametrize("more", [False, True])
+async def test_an_application_that_answers_500_and_raises_gets_the_status_of_the_error(more: bool) -> None:
+    """As Starlette's do. What has been sent stays: here, the first part of a page."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await respond(send, 500, b"sorry", more=more)
+        raise errors[0]
+
+    errors: list[Exception] = [BadName("a[once]"), KeyError("other")]
+    answer = Answer()
+    with suppress(BadName):
+        await ask(Errors(app), into=answer)
+    assert (answer.status, answer.body == b"sorry") == ((500, True) if more else (422, False))
+    del errors[0]
+    answer = Answer()
+    with pytest.raises(KeyError):
+        await ask(Errors(app), into=answer)
+    assert (answer.status, answer.body) == (500, b"sorry")
+
+
+@pytest.mark.parametrize(
+    "error, sent, code",
+    [
+        (LockLost("a", "expired", 7), [], 1011),
+        (LockLost("a", "expired", 7), ["websocket.accept", "websocket.send"], 1011),
+        (BadName("a[once]"), [], 1008),
+        (NoQuorum("a", 1.0, {}, 2), [], 1013),
+    ],
+)
+async def test_a_websocket_is_closed_with_a_code(error: Exception, sent: list[str], code: int) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for kind in sent:
+            await send({"type": kind})
+        raise error
+
+    seen: list[Any] = []
+
+    async def send(message: Any) -> None:
+        seen.append(message)
+
+    await Errors(app)({"type": "websocket", "path": "/"}, None, send)  # type: ignore[arg-type]  # (nothing is received)
+    assert [it["type"] for it in seen] == ["websocket.accept", *sent[1:], "websocket.close"]
+    assert (seen[-1]["code"], "a[once]" in seen[-1]["reason"]) == (code, False)
+
+    async def gone(message: Any) -> None:
+        raise OSError("the client has gone")
+
+    await Errors(raising(error))({"type": "websocket", "path": "/"}, None, gone)  # type: ignore[arg-type]  # (as above)
 
 
 async def test_mistakes_and_other_errors_go_on() -> None:

@@ -57,6 +57,7 @@ def test_a_lost_lock_rolls_the_transaction_back(stage: Stage) -> None:
 
 
 def test_statuses(stage: Stage) -> None:
+    stage.environment["WRONG"] = "1"
     address = serve(stage, *GUNICORN)
     with other(stage) as locks, locks.lock("counter:1", wait=5):
         answer = httpx.get(f"{address}/busy/1")

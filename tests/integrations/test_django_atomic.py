@@ -158,6 +158,141 @@ def test_a_view_whose_lock_the_middleware_sees_runs_with_it(pages: Any, other: H
     assert not other.is_locked("page")
 
 
+def test_the_lease_of_a_view_is_the_current_one(site: Any, other: Holdfast) -> None:
+    """In functions and methods, sync and async, and in an action of Django REST framework."""
+    from django.db import transaction
+    from django.http import HttpResponse
+    from django.test import AsyncClient, Client, override_settings
+    from django.urls import include, path
+    from django.views import View
+    from rest_framework.decorators import action
+    from rest_framework.response import Response
+    from rest_framework.routers import SimpleRouter
+    from rest_framework.viewsets import ViewSet
+
+    import holdfast
+    from holdfast.integrations.django import alocks
+
+    def told() -> str:
+        return f"{holdfast.current().name} {other.is_locked(holdfast.current().name)}"
+
+    def view(request: Any, pk: int) -> Any:
+        return HttpResponse(told())
+
+    async def asynchronous(request: Any, pk: int) -> Any:
+        return HttpResponse(f"{holdfast.aio.current().name} {await asyncio.to_thread(other.is_locked, f'a:{pk}')}")
+
+    class Page(View):  # type: ignore[misc]  # (Django has no types)
+        @site.locked_view("get:{pk}")
+        def get(self, request: Any, pk: int) -> Any:
+            return HttpResponse(told())
+
+        def post(self, request: Any, pk: int) -> Any:
+            return HttpResponse(other.is_locked(f"get:{pk}"))
+
+    class Orders(ViewSet):  # type: ignore[misc]  # (as above)
+        @action(detail=True, methods=["post"])
+        @site.locked_view("order:{pk}", wait=0)
+        def pay(self, request: Any, pk: str) -> Any:
+            return Response(told())
+
+    router = SimpleRouter()
+    router.register("orders", Orders, basename="order")
+    urls = ModuleType("urls")
+    vars(urls)["urlpatterns"] = [
+        path("view/<int:pk>", site.locked_view("view:{pk}")(view)),
+        path("async/<int:pk>", transaction.non_atomic_requests(site.locked_view("a:{pk}")(asynchronous))),
+        path("page/<int:pk>", Page.as_view()),
+        path("", include(router.urls)),
+    ]
+    ours = {"ROOT_URLCONF": urls, "MIDDLEWARE": ["holdfast.integrations.django.Middleware"], "ALLOWED_HOSTS": ["*"]}
+    with override_settings(**ours):
+        browser = Client()
+        assert [browser.get(f"/{it}/7").content for it in ("view", "page")] == [b"view:7 True", b"get:7 True"]
+        assert browser.head("/page/7").status_code == 200
+        assert browser.post("/page/7").content == b"False"
+        assert browser.post("/orders/7/pay/").json() == "order:7 True"
+        with other.lock("order:7"):
+            assert browser.post("/orders/7/pay/").status_code == 409
+        # As DRF's own errors: one of the handler's locks, and a value that makes no name.
+        for it in ("/orders/7[once]/pay/", f"/orders/{'x' * 600}/pay/"):
+            answer = browser.post(it)
+            assert (answer.status_code, answer.json()["type"]) == (422, "about:holdfast/name")
+
+        async def asked() -> Any:
+            found = (await AsyncClient().get("/async/7")).content
+            await alocks.close()
+            return found
+
+        assert asyncio.run(asked()) == b"a:7 True"
+    assert not any(other.is_locked(it) for it in ("view:7", "get:7", "a:7", "order:7"))
+
+
+def test_checks_of_views(site: Any) -> None:
+    """Mistakes that a request would show, or nobody."""
+    from django.db import transaction
+    from django.test import override_settings
+    from django.urls import include, path, re_path
+    from django.utils.decorators import method_decorator
+    from django.views import View
+
+    from holdfast.integrations.django.checks import check_views
+
+    locks, locked_view = site.locks, site.locked_view
+
+    def made(name: str) -> Any:
+        def view(request: Any, **captured: Any) -> None: ...
+
+        view.__qualname__ = name
+        return view
+
+    first, second = made("first"), made("second")
+    for it in (first, second):
+        locked_view("x")(it) if it is first else locks.locked("x")(it)
+    twice = made("twice")
+    inside = locks.locked("x")(made("inside"))
+
+    @method_decorator(locks.locked("x"), name="dispatch")
+    class Whole(View):  # type: ignore[misc]  # (Django has no types)
+        pass
+
+    class One(View):  # type: ignore[misc]  # (as above)
+        @locks.locked("x")
+        def post(self, request: Any) -> None: ...
+
+    class Wrong(View):  # type: ignore[misc]  # (as above)
+        @locked_view("{number}")
+        def post(self, request: Any, pk: int) -> None: ...
+
+    urls = ModuleType("urls")
+    vars(urls)["urlpatterns"] = [
+        path("first", first),
+        path("second", second),
+        path("twice", twice),
+        path("with-its-lock", locked_view("x")(twice)),
+        path("inside", inside),
+        path("outside", transaction.non_atomic_requests(locks.locked("x")(made("outside")))),
+        path("limited", locks.limited("x", 1, 1)(made("limited"))),
+        path("whole", Whole.as_view()),
+        path("one", One.as_view()),
+        path("<int:pk>", Wrong.as_view()),
+        path("<int:pk>/", include([path("<kind>", locked_view("{pk}{kind:>5}{extra.id}")(made("right")), {"extra": 1})])),
+        re_path(r"^(\d+)/(\d+)$", locked_view("{0}{1}")(made("numbered"))),
+        re_path(r"^(\d+)$", locked_view("{}{}")(made("few"))),
+    ]
+    with override_settings(ROOT_URLCONF=urls, MIDDLEWARE=["holdfast.integrations.django.Middleware"]):
+        found = [(it.id.removeprefix("holdfast."), it.msg.split()[0].rpartition(".")[2]) for it in check_views()]
+    assert sorted(found) == [
+        *[("E005", it) for it in ("first", "second")],
+        *[("E006", it) for it in ("Wrong", "few")],
+        *[("E007", it) for it in ("One", "Whole", "inside")],
+    ]
+    with pytest.raises(ConfigError, match="is no template"):
+        locked_view("{pk")
+    with pytest.raises(ConfigError, match="unknown lock option 'tll'"):
+        locked_view("{pk}", tll=3)
+
+
 def test_a_client_that_leaves_while_a_sync_view_waits_for_its_lock_leaves_none_behind(site: Any, other: Holdfast) -> None:
     """Under ASGI: Django cancels the request, and the thread that waits knows nothing of that."""
     from django.http import HttpRequest

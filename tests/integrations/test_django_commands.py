@@ -118,6 +118,7 @@ def test_with_djangos_runner_they_contend_for_the_same_names(stage: Stage, unmig
         ({"HOLDFAST_NODES": ""}, "holdfast.E001"),
         ({"HOLDFAST_NODES": "redis://a,redis://a"}, "holdfast.E002"),
         ({"WITHOUT_MIDDLEWARE": "1"}, "djsite.marked has a lock that nobody takes"),
+        ({"WRONG": "1"}, "holdfast.E006"),
         ({"HOLDFAST_NODES": "redis://a,redis://b"}, "holdfast.W001"),
         ({"TTL": "11", "WITHOUT_MAX_TTL": "1"}, "holdfast.W002"),
     ],

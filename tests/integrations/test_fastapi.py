@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import uuid
 import warnings
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import pytest
-from fastapi import APIRouter, Depends, FastAPI, Path, Request, WebSocket
+from fastapi import APIRouter, Depends, FastAPI, Path, Request, WebSocket, WebSocketDisconnect
+from fastapi.responses import JSONResponse
 
 import holdfast
 from holdfast import ConfigError, aio
@@ -166,8 +169,117 @@ def test_a_websocket_holds_a_lock(locks: aio.Holdfast, other: holdfast.Holdfast)
             with client.websocket_connect(path) as socket:
                 assert socket.receive_text() == "a:7"
         assert not other.is_locked("a:7")
-        with other.lock("a:7"), pytest.raises(holdfast.LockBusy), client.websocket_connect("/busy/07"):
+        with other.lock("a:7"):
+            assert code_of(client, "/busy/07") == 1013
+        assert code_of(client, "/socket/%5Bonce%5D") == 1008
+
+
+def code_of(client: Any, path: str) -> int:
+    """The code with which a websocket is closed, after it was accepted."""
+    with pytest.raises(WebSocketDisconnect) as closed, client.websocket_connect(path) as socket:
+        socket.receive_text()
+    return closed.value.code
+
+
+IMPOSSIBLE = ["x" * 600, "a[once]", "a[slot 1]", "x}"]
+
+
+@pytest.mark.parametrize("user", IMPOSSIBLE, ids=["long", "once", "slot", "brace"])
+def test_a_value_that_makes_an_impossible_name_is_the_clients_mistake(locks: aio.Holdfast, user: str) -> None:
+    app = FastAPI()
+    install(app, locks)
+
+    @app.get("/locked/{user}")
+    async def locked(user: str, lease: Annotated[Any, Locked("a:{user}")]) -> None: ...
+
+    @app.get("/decorated/{user}")
+    @locks.locked("a:{user}")
+    async def decorated(user: str) -> None: ...
+
+    @app.get("/handler/{user}")
+    async def handler(user: str) -> None:
+        async with locks.lock(f"a:{user}"):
             pass
+
+    @app.get("/twice/{user}", dependencies=[Limited("api", 2, 60, key="{user}{user}{user}")])
+    async def twice(user: str) -> None:
+        async with locks.lock(user, user):
+            pass
+
+    @app.get("/program")
+    async def program() -> None:
+        locks.lock("a", ttl=-1)
+
+    with TestClient(app, raise_server_exceptions=False) as client:
+        for path in ("locked", "decorated", "handler", "twice"):
+            answer = client.get(f"/{path}/{quote(user)}")
+            assert (answer.status_code, answer.json()["type"]) == (422, "about:holdfast/name"), path
+        assert client.get("/program").status_code == 500
+
+
+@pytest.mark.parametrize("way", ["app", "router", "mounted", "wrapped", "websocket"])
+@pytest.mark.parametrize("started", [True, False])
+def test_a_decorator_above_the_route_is_refused(locks: aio.Holdfast, way: str, started: bool) -> None:
+    """FastAPI has registered the function that is below, which would run without its lock."""
+    app, inner, router = FastAPI(), FastAPI(), APIRouter()
+    install(app, locks)
+    ran = []
+    places: dict[str, Any] = {
+        "app": app.get("/run/a"), "router": router.get("/a"), "mounted": inner.get("/a"), "wrapped": app.get("/run/a"),
+        "websocket": app.websocket("/run/a"),
+    }  # fmt: skip
+
+    def noting(function: Any) -> Any:
+        @functools.wraps(function)
+        async def run() -> None:
+            ran.append(1)
+
+        return run if way == "wrapped" else function
+
+    @locks.locked("a")
+    @noting
+    @places[way]
+    async def run() -> None:
+        ran.append(1)
+
+    @app.get("/right")
+    @locks.locked("a")
+    @noting
+    async def right() -> None: ...
+
+    app.include_router(router, prefix="/run")
+    app.mount("/run", inner)
+    client = TestClient(app)
+    with pytest.raises(ConfigError, match=r"the route \S*/a \(.*\) was registered without the decorator of holdfast"):
+        client.__enter__() if started else client.get("/right")
+    assert ran == []
+
+
+def test_an_application_that_is_mounted_has_the_client_and_the_statuses(locks: aio.Holdfast, other: holdfast.Holdfast) -> None:
+    app, inner, innermost = FastAPI(), FastAPI(debug=True), FastAPI()
+    install(app, locks)
+
+    @inner.get("/held")
+    @innermost.get("/held")
+    async def held(lease: Annotated[Any, Locked("a", wait=0)]) -> str:
+        return lease.name
+
+    @innermost.get("/wrong")
+    async def wrong() -> None:
+        raise ConfigError("the program's")
+
+    @innermost.get("/own")
+    async def own() -> Any:
+        return JSONResponse("its own", 500)
+
+    inner.mount("/most", innermost)
+    app.mount("/in", inner)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        for path in ("/in/held", "/in/most/held"):
+            assert client.get(path).json() == "a"
+            with other.lock("a"):
+                assert (client.get(path).status_code, client.get(path).json()["status"]) == (409, 409)
+        assert [client.get(f"/in/most/{it}").text for it in ("wrong", "own")] == ["Internal Server Error", '"its own"']
 
 
 def test_the_lock_of_a_dependency_is_released_before_the_response_is_sent(locks: aio.Holdfast, other: holdfast.Holdfast) -> None:

@@ -80,6 +80,12 @@ def test_without_a_majority_the_answer_is_503(shop: Any, monkeypatch: pytest.Mon
     app.extensions["holdfast"].close()
 
 
+@pytest.mark.parametrize("name", ["x" * 600, "a[once]"])
+def test_a_value_that_makes_an_impossible_name_is_422(shop: Any, name: str) -> None:
+    answer = shop.app.test_client().get(f"/busy/{name}")
+    assert (answer.status_code, answer.json["type"]) == (422, "about:holdfast/name")
+
+
 def test_a_mistake_in_the_program_is_500(shop: Any) -> None:
     assert shop.app.test_client().get("/wrong").status_code == 500
 
@@ -122,6 +128,7 @@ def test_a_decorator_above_the_route_is_refused(nodes: Nodes) -> None:
     app.config["HOLDFAST_NODES"] = list(nodes.urls)
     ext.init_app(app)
     other = Blueprint("other", __name__)
+    plain = Holdfast(*nodes.urls)
 
     def logged(view: Any) -> Any:
         return functools.wraps(view)(lambda **kwargs: view(**kwargs))
@@ -131,7 +138,7 @@ def test_a_decorator_above_the_route_is_refused(nodes: Nodes) -> None:
     def above(name: str) -> str:
         return name
 
-    @ext.locked("above:{name}")
+    @plain.locked("above:{name}")
     @logged
     @other.get("/higher/<name>")
     def higher(name: str) -> str:
@@ -151,7 +158,7 @@ def test_a_decorator_above_the_route_is_refused(nodes: Nodes) -> None:
     app.add_url_rule("/twice/<name>", "twice", logged(ext.locked("twice:{name}")(twice)))
     client = app.test_client()
     for path, endpoint in (("/above/a", "above"), ("/higher/a", "other.higher")):
-        with pytest.raises(ConfigError, match=f"not above it: the view '{endpoint}' was registered without it"):
+        with pytest.raises(ConfigError, match=f"the view '{endpoint}' .* was registered without the decorator of holdfast"):
             client.get(path)
     assert [client.get(it).status_code for it in ("/below/a", "/plain/a", "/twice/a", "/nowhere")] == [200, 200, 200, 404]
     app.extensions["holdfast"].close()

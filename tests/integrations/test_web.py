@@ -30,6 +30,7 @@ CASES = {
     "no quorum": (no_quorum(), 503, "unavailable", "10"),
     "closed": (errors.Closed("closed"), 503, "unavailable", "10"),
     "lost": (errors.LockLost("invoice:42", "expired", 7), 503, "lost", None),
+    "name": (errors.BadName("'invoice:42[once]' cannot be a lock's name"), 422, "name", None),
     "missing fence": (errors.BadFence("none"), 428, "fence", None),
     "bad fence": (errors.BadFence("none", "x"), 400, "fence", None),
 }

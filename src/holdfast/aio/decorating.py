@@ -122,7 +122,6 @@ class Locked(decorating.Decorator):
     Each call waits for its lock, and holds it until it is over.
     """
 
-    __slots__ = ()
     _runs = {Kind.COROUTINE: _coroutine, Kind.ASYNC_GENERATOR: _generator}  # noqa: RUF012 (nobody changes it)
     _otherwise = "it is one for asyncio; use `from holdfast import Holdfast`, or make it an `async def`"
 
@@ -130,7 +129,6 @@ class Locked(decorating.Decorator):
 class Skipping(Locked):
     """As `Locked`. If the lock is busy, a coroutine returns None, and a generator is empty."""
 
-    __slots__ = ()
 
     @overload  # type: ignore[override]  # (what it makes may return None, and so is no longer of the type it was)
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R | None]]: ...
@@ -144,7 +142,6 @@ class Skipping(Locked):
 class Limited(decorating.Decorator):
     """A decorator of coroutine functions: each call waits until its rate allows it."""
 
-    __slots__ = ()
     _runs = {Kind.COROUTINE: _limited}  # noqa: RUF012 (nobody changes it)
     _otherwise = (
         "a rate for asyncio decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
@@ -154,7 +151,6 @@ class Limited(decorating.Decorator):
 class Single(decorating.Decorator):
     """A decorator of coroutine functions: each call is made once, and returns the kept result."""
 
-    __slots__ = ()
     _runs = {Kind.COROUTINE: _once}  # noqa: RUF012 (nobody changes it)
     _otherwise = (
         "what is done once, with asyncio, is a coroutine function; plain functions need `from holdfast import Holdfast`"
@@ -167,7 +163,6 @@ class Filled(decorating.Decorator):
     If there is none, the function computes it.
     """
 
-    __slots__ = ()
     _runs = {Kind.COROUTINE: _filled}  # noqa: RUF012 (nobody changes it)
     _otherwise = (
         "a fill for asyncio decorates coroutine functions; plain functions need `from holdfast import Holdfast`"

@@ -253,7 +253,6 @@ def outlived(lease: Lease) -> bool:
 class Decorator:
     """Makes every call of a function hold a lock, which depends on the call's arguments."""
 
-    __slots__ = ("_choice", "_skip")
     _runs: Mapping[Kind, Callable[[Function, LockOf, bool], Function]]
     _otherwise: str  # what to do with functions of other kinds
 

@@ -162,7 +162,7 @@ def once(
             if task is not None:
                 _check(task.app, keep, countdown)
             # The id may have braces in it, which are no template.
-            name = key or _always(f"celery:{task.request.id}" if task is not None else "")
+            name = key or (lambda *_, **__: f"celery:{task.request.id}" if task is not None else "")
             locks = _client(on, task)
             try:
                 return attempt(function, locks.once(name, **limits), args, kwargs, NoQuorum)
@@ -305,11 +305,6 @@ def _client(on: Holdfast | None, task: Task | None) -> Holdfast:
     # Celery also knows the task that is called like a function, or run in place of being sent.
     called = task or current_task._get_current_object()
     return client_of(current_app if called is None else called.app)
-
-
-def _always(name: str) -> Callable[..., str]:
-    """The same name for every call, whatever is in it."""
-    return lambda *args, **kwargs: name
 
 
 def _check(app: Celery, keep: float, countdown: float) -> None:

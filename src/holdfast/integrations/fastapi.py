@@ -64,27 +64,26 @@ def install(
     """
     if not isinstance(locks, Holdfast):
         raise ConfigError("install needs a client for asyncio: from holdfast.aio import Holdfast")
-    options: dict[str, Any] = {"busy": busy, "names": names, "outage": locks.settings.outage}
-    Errors(app, **options)
-    app.add_middleware(_Installed, locks, options)
+    Errors(app, busy=busy)
+    unchecked = [app]
+
+    def installed(inner: App) -> App:
+        errors = Errors(inner, busy=busy, names=names, outage=locks.settings.outage)
+
+        async def answering(scope: Scope, receive: Receive, send: Send) -> None:
+            # Of an application that is not started, as in some tests, the first request says what is wrong.
+            if unchecked and scope["type"] != "lifespan":
+                refuse_bypassed(app)
+                unchecked.clear()
+            # Applications that are mounted in this one get the same scope.
+            scope[_CLIENT] = locks
+            await errors(scope, receive, send)
+
+        return answering
+
+    app.add_middleware(installed)
     app.router.lifespan_context = lifespan(locks, ready=ready, once=once, inner=app.router.lifespan_context)
     app.router.responses = {busy: {"description": "The lock is busy"}, **_RESPONSES, **app.router.responses}
-
-
-class _Installed(Errors):
-    """What `install` adds: applications that are mounted have the client, and the statuses, too."""
-
-    def __init__(self, app: App, locks: Holdfast, options: dict[str, Any]) -> None:
-        super().__init__(app, **options)
-        self._locks, self._checked = locks, False
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan" and not self._checked:
-            # A test may send requests without starting the application.
-            refuse_bypassed(scope["app"])
-            self._checked = True
-        scope[_CLIENT] = self._locks
-        await super().__call__(scope, receive, send)
 
 
 def Locked(name: Named, *, on: Holdfast | None = None, **options: Unpack[Options]) -> Any:

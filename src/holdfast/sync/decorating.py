@@ -104,7 +104,6 @@ class Locked(decorating.Decorator):
     Each call waits for its lock, and holds it until it is over.
     """
 
-    __slots__ = ()
     _runs = {Kind.FUNCTION: _function, Kind.GENERATOR: _generator}  # noqa: RUF012 (nobody changes it)
     _otherwise = "it is one for threads; use `from holdfast.aio import Holdfast`"
 
@@ -112,7 +111,6 @@ class Locked(decorating.Decorator):
 class Skipping(Locked):
     """As `Locked`. If the lock is busy, a function returns None, and a generator is empty."""
 
-    __slots__ = ()
 
     @overload  # type: ignore[override]  # (what it makes may return None, and so is no longer of the type it was)
     def __call__(self, function: Callable[P, Generator[Y, S, R]]) -> Callable[P, Generator[Y, S, R | None]]: ...
@@ -128,7 +126,6 @@ class Skipping(Locked):
 class Limited(decorating.Decorator):
     """A decorator of functions: each call waits until its rate allows it."""
 
-    __slots__ = ()
     _runs = {Kind.FUNCTION: _limited}  # noqa: RUF012 (nobody changes it)
     _otherwise = "a rate for threads decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
 
@@ -136,7 +133,6 @@ class Limited(decorating.Decorator):
 class Single(decorating.Decorator):
     """A decorator of functions: each call is made once, and returns the kept result."""
 
-    __slots__ = ()
     _runs = {Kind.FUNCTION: _once}  # noqa: RUF012 (nobody changes it)
     _otherwise = (
         "what is done once, with threads, is a plain function; coroutines need `from holdfast.aio import Holdfast`"
@@ -149,6 +145,5 @@ class Filled(decorating.Decorator):
     If there is none, the function computes it.
     """
 
-    __slots__ = ()
     _runs = {Kind.FUNCTION: _filled}  # noqa: RUF012 (nobody changes it)
     _otherwise = "a fill for threads decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"

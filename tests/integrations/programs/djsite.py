@@ -34,6 +34,7 @@ if not settings.configured:
             **({} if "WITHOUT_MAX_TTL" in os.environ else {"MAX_TTL": os.environ.get("MAX_TTL", "4")}),
             **({"NODES": "local"} if "LOCAL" in os.environ else {}),
         },
+        REST_FRAMEWORK={"UNAUTHENTICATED_USER": None, "DEFAULT_AUTHENTICATION_CLASSES": [], "DEFAULT_PERMISSION_CLASSES": []},
         LOGGING={
             "version": 1,
             "disable_existing_loggers": False,
@@ -153,7 +154,7 @@ urlpatterns = [
     path("busy/<int:pk>", busy),
     path("hold/<int:pk>", hold),
     path("async/<int:pk>", asynchronous),
-    path("wrong/<int:pk>", wrong),
+    *[path("wrong/<int:pk>", wrong) for _ in range("WRONG" in os.environ)],
     path("raises", raises),
     path("value", look),
 ]

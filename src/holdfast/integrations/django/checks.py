@@ -21,7 +21,7 @@ from ... import Holdfast
 from ...base.decorating import kinds, unlocked
 from ...config import LOCAL, Clients
 from ...errors import ConfigError, NoQuorum
-from .locks import MARK, clients, given, handlers_of
+from .locks import MARK, class_of, clients, given, handlers_of
 
 MIDDLEWARE = "holdfast.integrations.django.Middleware"
 # Decorators whose lock or result is for others as soon as the function has returned.
@@ -55,9 +55,8 @@ def check_views(**_: object) -> list[CheckMessage]:
     # A project without pages has no URLs.
     if not getattr(settings, "ROOT_URLCONF", None):
         return []
-    patterns = _views([get_resolver()])
-    views = [(f"{it.__module__}.{getattr(it, '__qualname__', it)}", it, captured) for it, captured in patterns]
-    found = [(told, "Exchange the decorators.", "E005") for told in unlocked(it[:2] for it in views).values()]
+    views = [(_label(class_of(it) or it), it, captured) for it, captured in _views([get_resolver()])]
+    found = [(told, "Let the URL lead to the decorated view.", "E005") for told in unlocked(it[:2] for it in views).values()]
     for label, view, captured in views:
         handlers = handlers_of(view, View.http_method_names)
         marks = [getattr(it, MARK) for it in handlers if hasattr(it, MARK)]
@@ -68,7 +67,9 @@ def check_views(**_: object) -> list[CheckMessage]:
             for field in {it or str(at) for at, it in enumerate(fields)} - captured:
                 told = f"{label} has the lock {name!r}, and its URL does not capture {field!r}."
                 found += [(told, f"It captures {', '.join(sorted(captured)) or 'nothing'}.", "E006")]
-        if _is_atomic(view) and any(kinds(it) & HOLDING for it in handlers):
+        without = getattr(view, "_non_atomic_requests", ())
+        atomic = any(it["ATOMIC_REQUESTS"] and alias not in without for alias, it in connections.settings.items())
+        if atomic and any(kinds(it) & HOLDING for it in handlers):
             told = f"{label} has a lock inside of the transaction of ATOMIC_REQUESTS, which ends after its release."
             found += [(told, "Use @locked_view, or @transaction.non_atomic_requests.", "E007")]
     return [Error(told, hint=hint, id=f"holdfast.{code}") for told, hint, code in sorted(set(found))]
@@ -118,6 +119,10 @@ def _described() -> Holdfast:
     return Clients({**rest, "NODES": ["redis://local"]}, where="settings.HOLDFAST").locks
 
 
+def _label(view: Any) -> str:
+    return f"{view.__module__}.{getattr(view, '__qualname__', view)}"
+
+
 def _views(patterns: Iterable[Any], names: Set[str] = frozenset(), places: int = 0) -> Iterator[tuple[Any, Set[str]]]:
     """The views of URL patterns, and of those that they include, with what the URL captures."""
     for it in patterns:
@@ -130,7 +135,3 @@ def _views(patterns: Iterable[Any], names: Set[str] = frozenset(), places: int =
             yield it.callback, known or set(map(str, range(count)))
 
 
-def _is_atomic(view: Any) -> bool:
-    """Does Django put a transaction around this view?"""
-    without = getattr(view, "_non_atomic_requests", ())
-    return any(it["ATOMIC_REQUESTS"] and alias not in without for alias, it in connections.settings.items())

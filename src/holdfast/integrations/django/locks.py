@@ -88,7 +88,7 @@ def locked_view(name: str | Callable[..., str], **options: Unpack[Options]) -> C
 
     mark = (name, options)
     example().lock("any", **options)
-    named(name, str)
+    named(name, example().lock)
 
     def decorate(view: View) -> View:
         if hasattr(view, MARK):
@@ -109,12 +109,16 @@ def locked_view(name: str | Callable[..., str], **options: Unpack[Options]) -> C
     return decorate
 
 
+def class_of(view: View) -> Any:
+    """Return the class of a view, as Django and its REST framework note it. None if it is a function."""
+    return getattr(view, "view_class", getattr(view, "cls", None))
+
+
 def handlers_of(view: View, methods: Iterable[str]) -> list[Any]:
     """Return a view, and what its class has for these methods of requests, such as "post"."""
-    kind = getattr(view, "view_class", None) or getattr(view, "cls", None)
     # A ViewSet of Django REST framework has other names for them.
     names = getattr(view, "actions", None) or {}
-    return [view, *(getattr(kind, names.get(it, it), None) for it in methods)]
+    return [view, *(getattr(class_of(view), names.get(it, it), None) for it in methods)]
 
 
 def _mark_of(view: View, request: HttpRequest) -> Any:
