@@ -17,7 +17,7 @@ import holdfast
 import holdfast.aio
 from holdfast.base import decorating, once, rate, terms
 from holdfast.base import lock as locking
-from holdfast.base.decorating import Current, Kind, current, finished, kind_of, named
+from holdfast.base.decorating import Current, Kind, current, finished, kind_of, kinds, named, unlocked
 from holdfast.base.terms import RateOptions
 from holdfast.core.demand import Demand
 from holdfast.errors import ConfigError, Misuse, NotHeld
@@ -111,6 +111,57 @@ def test_what_a_partial_and_an_object_tell_is_kept(kind: Kind, function: Any) ->
     decorated = OURS[kind].lock("x")(function)
     assert decorated.__wrapped__ is function
     assert inspect.signature(decorated) == inspect.signature(function)
+
+
+Command = type("Command", (Called,), {"__module__": "click.core"})
+
+
+@pytest.mark.parametrize("make", [pytest.fixture, lambda it: Command(), lambda it: functools.wraps(Command())(lambda: None)])
+def test_what_a_framework_has_made_of_a_function_is_refused(make: Any) -> None:
+    """The framework runs the function, and knows nothing of what is above its own decorator."""
+
+    def function() -> None: ...
+
+    made = make(function)
+    one, other = THREADS.lock("x"), THREADS.locked("x")
+    for decorator in (one, other, THREADS.limited("x", 1, 1), THREADS.once("x", keep=60), THREADS.filled("x", 1)):
+        with pytest.raises(ConfigError, match=r"holdfast's decorators go below the one of (_pytest|click), not above it"):
+            decorator(made)
+
+
+def test_what_runs_without_the_decorators_above_it_is_found() -> None:
+    def noting(function: Any) -> Any:
+        return functools.wraps(function)(lambda: function())
+
+    def made() -> Any:
+        return lambda: None
+
+    locked, limited = THREADS.locked("x"), THREADS.limited("x", 1, 1)
+    below, above, twice, other = made(), made(), made(), made()
+    between, before = locked(made()), noting(above)
+    locked(below)
+    limited(between)
+    locked(noting(above))
+    registered = {
+        "below": below,
+        "between": between,
+        "with what is not ours": before,
+        "under all": limited(locked(noting(made()))),
+        "without": twice,
+        "with": noting(locked(noting(twice))),
+        "nothing": other,
+        "an object": functools.lru_cache(other),
+        "no function": None,
+    }
+    found = unlocked(registered.items())
+    assert list(found) == ["below", "between", "with what is not ours"]
+    assert all("<lambda>) was registered without the decorator of holdfast" in it for it in found.values())
+    assert [kinds(registered[it]) for it in ("below", "under all", "with")] == [set(), {"Locked", "Limited"}, {"Locked"}]
+    del registered["with"]
+    assert "without" in unlocked(registered.items())
+    other.__wrapped__ = other
+    locked(other)
+    assert list(unlocked([("a ring", other)])) == ["a ring"], "and it ends"
 
 
 @FACES

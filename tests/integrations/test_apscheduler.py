@@ -366,6 +366,22 @@ def until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.01)
 
 
+def test_a_job_that_would_run_without_its_lock_is_refused(nodes: Nodes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The scheduler has the function that is below `@locks.locked`."""
+    ran = []
+
+    def job() -> None:
+        ran.append(1)
+
+    with ExitStack() as stack:
+        scheduler = threads(stack, nodes, tmp_path.name)
+        Holdfast(*nodes.urls).locked("a")(job)
+        scheduler.scheduled_job("date", run_date=now(), id="nightly", misfire_grace_time=60)(job)
+        until(lambda: "the job 'nightly' (" in caplog.text, "it is refused")
+    assert "was registered without the decorator of holdfast that is above it" in caplog.text
+    assert ran == []
+
+
 def test_mistakes_are_found_where_they_are_written() -> None:
     from holdfast.integrations import apscheduler
 

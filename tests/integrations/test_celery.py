@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 import threading
@@ -16,7 +17,7 @@ import pytest
 from integrations.stage import PROGRAMS, Stage, overlaps
 from integrations.tasks import other, worker
 
-from holdfast import ConfigError
+from holdfast import ConfigError, Holdfast
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -158,17 +159,37 @@ def test_losing_the_lock_interrupts_a_task(stage: Stage, app: Any) -> None:
 
 def test_abort_is_refused_where_nothing_can_interrupt_a_task(stage: Stage, app: Any) -> None:
     worker(stage, "--pool", "threads", "-c", "1")
+    assert "this worker refuses some tasks: abort=True" in stage.logs(), "it says so when it starts"
     app.send_task("proj.aborted")
     stage.until(lambda: "abort=True needs the prefork pool" in stage.logs(), "the task is refused", 15)
     assert not stage.entries("begun")
 
 
-def test_a_result_that_is_forgotten_too_soon_is_refused(stage: Stage, app: Any) -> None:
-    worker(stage, "--pool", "solo")
-    error = app.send_task("proj.too_short").get(timeout=20, propagate=False)
-    assert "keep=1 is too short" in str(error)
-    assert "keep=10 or more" in str(error)
-    assert not stage.entries("begin")
+MISTAKES = {
+    "keep": ("@app.task\n@once(keep=1)\ndef wrong(): ...\n", r"the task 'wrong.wrong' cannot run: keep=1 is too short: .* keep=10 or more"),
+    "countdown": ("@app.task\n@once(keep=60, countdown=3)\ndef wrong(): ...\n", "countdown=3 is too long"),
+    "client": ("app = Celery('lonely')\n@app.task\n@single('a')\ndef wrong(): ...\n", r"has no client: call setup\(app\)"),
+    "face": ("@app.task\n@single('a', on=AsyncHoldfast())\ndef wrong(): ...\n", "it needs a client for threads"),
+    "nodes": ("del os.environ['HOLDFAST_NODES']\n", "no nodes: name them"),
+    "setting": ("app.conf.holdfast_ttll = 1\n", "unknown setting 'holdfast_ttll'"),
+    "order": (
+        "def wrong(): ...\napp.task(wrong)\nwrong = Holdfast().locked('a')(wrong)\n",
+        r"the task 'wrong.wrong' \(wrong\) was registered without the decorator of holdfast that is above it",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_worker_does_not_start_with_a_task_that_cannot_run(stage: Stage, mistake: str) -> None:
+    """Nor with one that would run without its lock."""
+    program, told = MISTAKES[mistake]
+    head = "import os\nfrom celery import Celery\nfrom proj import *\nfrom holdfast.aio import Holdfast as AsyncHoldfast\n"
+    (stage.folder / "wrong.py").write_text(head + program)
+    path = os.pathsep.join([str(stage.folder), stage.environment["PYTHONPATH"]])
+    worker = stage.start("celery", "-A", "wrong:app", "worker", "-c", "1", PYTHONPATH=path)
+    assert worker.wait(timeout=60) == 1
+    assert re.search(told, stage.logs()), stage.logs()
+    assert " ready." not in stage.logs()
 
 
 def test_a_countdown_that_the_broker_would_overtake_is_refused(app: Any) -> None:
@@ -271,7 +292,7 @@ def test_mistakes_are_found_where_they_are_written(words: Any, told: str) -> Non
         words(celery)
 
 
-@pytest.mark.parametrize("kind", ["task", "shared_task", "class"])
+@pytest.mark.parametrize("kind", ["task", "shared_task", "class", "wrapped"])
 def test_a_decorator_above_the_task_is_refused(kind: str) -> None:
     """Workers would run the function below `@app.task`, without its lock."""
     from celery import Celery, Task, shared_task
@@ -281,12 +302,19 @@ def test_a_decorator_above_the_task_is_refused(kind: str) -> None:
     def feed(url: str) -> str:
         return url
 
+    def noting(task: Any) -> Any:
+        def run(url: str) -> None: ...
+
+        run.__wrapped__ = task  # type: ignore[attr-defined]  # (an attribute of a function)
+        return run
+
     app = Celery("order")
-    task = {"task": app.task, "shared_task": shared_task, "class": lambda it: Task()}[kind](feed)
-    with pytest.raises(ConfigError, match=r"@single\(...\) goes below @app.task, not above it"):
-        single("feed:{url}")(task)
-    with pytest.raises(ConfigError, match=r"@once\(...\) goes below @app.task, not above it"):
-        once(keep=60)(task)
+    makes = {"task": app.task, "shared_task": shared_task, "class": lambda it: Task(), "wrapped": lambda it: noting(app.task(it))}
+    task = makes[kind](feed)
+    locks = Holdfast("redis://nowhere")
+    for decorator in (single("feed:{url}"), once(keep=60), locks.locked("feed"), locks.once("feed", keep=60), locks.limited("feed", 1, 1)):
+        with pytest.raises(ConfigError, match=r"decorators go below the one of celery, not above it"):
+            decorator(task)
     assert not app.finalized, "the application may still be configured"
 
 

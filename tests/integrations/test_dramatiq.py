@@ -196,6 +196,32 @@ def test_mistakes_are_found_where_they_are_written(options: dict[str, Any], told
         dramatiq.actor(lambda url: None, actor_name="wrong", broker=broker, **options)
 
 
+def test_an_actor_that_would_run_without_its_lock_is_refused() -> None:
+    """Above `@dramatiq.actor`, which has the function below; and a function that is decorated when it is an actor already."""
+    import dramatiq
+    from dramatiq.brokers.stub import StubBroker
+
+    from holdfast.integrations.dramatiq import Locks
+
+    locks, broker = Holdfast("redis://nowhere"), StubBroker()
+    broker.add_middleware(Locks(locks))
+
+    def feed() -> None: ...
+
+    with pytest.raises(ConfigError, match="holdfast's decorators go below the one of dramatiq"):
+        locks.locked("a")(dramatiq.actor(feed, actor_name="above", broker=broker))
+    dramatiq.actor(locks.locked("a")(feed), actor_name="right", broker=broker)
+    dramatiq.actor(lambda: None, actor_name="locked", lock="a", broker=broker)
+    broker.emit_before("worker_boot", None)
+
+    def late() -> None: ...
+
+    dramatiq.actor(late, broker=broker)
+    locks.locked("a")(late)
+    with pytest.raises(ConfigError, match=r"the actor 'late' \(.*late\) was registered without the decorator of holdfast"):
+        dramatiq.Worker(broker, worker_threads=1).start()
+
+
 def test_a_client_for_asyncio_is_refused() -> None:
     from holdfast.integrations.dramatiq import Locks
 

@@ -40,7 +40,7 @@ def bare(seconds):
 
 
 @app.task
-@once(keep=600, countdown=1)
+@once(keep=7200, countdown=1)
 def mailing(seconds):
     return work("mailing", seconds)
 
@@ -82,14 +82,8 @@ def aborted():
         note("interrupted", current().fence)
 
 
-@app.task
-@once(keep=1)
-def too_short():
-    return work("too_short", 0)
-
-
 @app.task(bind=True, max_retries=2)
-@once(keep=7200)
+@once(keep=7200, countdown=1)
 def daily(self, number):
     return work("daily", 0)
 
@@ -111,7 +105,7 @@ def without_wraps(body):
 
 @app.task(name="proj.hidden")
 @without_wraps
-@once(keep=600)
+@once(keep=7200, countdown=1)
 def hidden(seconds):
     return work("hidden", seconds)
 
