@@ -14,6 +14,7 @@ import httpx
 import pytest
 from integrations.stage import Stage, overlaps, staged
 
+from holdfast import Holdfast
 from holdfast.embedded import Nodes
 
 pytestmark = pytest.mark.timeout(300)
@@ -69,6 +70,57 @@ async def storm(address: str, seconds: float, meanwhile: Callable[[], object]) -
         await asyncio.gather(*[one(it) for it in range(CLIENTS)])
         await disturbed
     return statuses
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_a_stream_whose_client_has_gone_gives_its_lock_back(stage: Stage, five: Nodes, kind: str) -> None:
+    """An async generator is closed at once. A plain one is left to Python, so its lock needs `max_hold`."""
+    address = uvicorn(stage, 1)
+    with Holdfast(*five.urls, fresh=five.run_ids, ttl=2, max_ttl=4) as locks:
+        # On a busy machine, connecting takes long, and operators' calls do not wait for it.
+        locks.ready(30)
+        with httpx.stream("GET", f"{address}/left/{kind}", timeout=30) as answer:
+            next(answer.iter_raw())
+            assert locks.is_locked("left")
+        began = time.monotonic()
+        locks.lock("left", wait=20).acquire().release()
+        assert time.monotonic() - began < 2 + TTL + 1
+
+
+def test_the_recipe_for_a_process_that_serves_alone(stage: Stage, five: Nodes) -> None:
+    """The one of the page: one process is ready. If it loses its lock, it stops, and the other one is ready."""
+    page = (Path(__file__).parents[2] / "docs/fastapi.md").read_text()
+    program = next(it for it in page.split("```python\n")[1:] if "async def alone" in it).partition("```")[0]
+    (stage.folder / "alone.py").write_text(f"{program}\n\n@service.get('/alive/')\ndef alive() -> None: ...\n")
+    words = ("uvicorn", "alone:service", "--port", "{port}", "--log-level", "warning")
+    addresses = [serve(stage, *words) for _ in range(2)]
+
+    def ready() -> list[str]:
+        return [it for it, process in zip(addresses, stage.processes, strict=True) if process.poll() is None and _ready(it)]
+
+    stage.until(ready, "one is ready")
+    (first,) = ready()
+    second = next(it for it in addresses if it != first)
+    with Holdfast(*five.urls, fresh=five.run_ids) as locks:
+        locks.ready(30)
+        assert locks.force_release("writer", "to see what happens")
+    process = stage.processes[addresses.index(first)]
+    stage.until(lambda: not _ready(first), "the first one serves no longer", 10)
+    process.wait(timeout=30)
+    stage.until(lambda: ready() == [second], "the other one is ready", 20)
+    # One that is stopped gives the lock back.
+    stage.processes[addresses.index(second)].terminate()
+    assert stage.processes[addresses.index(second)].wait(timeout=30) in (0, -signal.SIGTERM)
+    with Holdfast(*five.urls, fresh=five.run_ids) as locks:
+        locks.ready(30)
+        assert not locks.is_locked("writer")
+
+
+def _ready(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/ready", timeout=10).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 async def test_sections_never_overlap_while_workers_are_killed_and_nodes_frozen(stage: Stage, five: Nodes) -> None:

@@ -111,7 +111,6 @@ class Locked(decorating.Decorator):
 class Skipping(Locked):
     """As `Locked`. If the lock is busy, a function returns None, and a generator is empty."""
 
-
     @overload  # type: ignore[override]  # (what it makes may return None, and so is no longer of the type it was)
     def __call__(self, function: Callable[P, Generator[Y, S, R]]) -> Callable[P, Generator[Y, S, R | None]]: ...
     @overload

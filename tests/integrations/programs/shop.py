@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
 from fastapi import FastAPI
@@ -77,6 +77,28 @@ async def lost_stream() -> StreamingResponse:
             yield b"begun "
             await asyncio.sleep(5)
             yield b"ended"
+
+    return StreamingResponse(body())
+
+
+@app.get("/left/async")
+async def left_async() -> StreamingResponse:
+    async def body() -> AsyncIterator[bytes]:
+        async with locks.lock("left"):
+            while True:
+                yield b"more "
+                await asyncio.sleep(0.05)
+
+    return StreamingResponse(body())
+
+
+@app.get("/left/plain")
+def left_plain() -> StreamingResponse:
+    def body() -> Iterator[bytes]:
+        with threads.lock("left", max_hold=2):
+            while True:
+                yield b"more "
+                time.sleep(0.05)
 
     return StreamingResponse(body())
 
