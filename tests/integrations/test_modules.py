@@ -27,7 +27,7 @@ PUBLIC = {"holdfast", "holdfast.aio", "holdfast.checks", "holdfast.config", "hol
 PUBLIC |= {"holdfast.base.decorating"}
 # And what is in these: fences, and the command, whose statuses and options frameworks' own commands have too.
 FOLDERS = ("holdfast.fencing", "holdfast.cli")
-ONE, TOGETHER = 250, 1615  # lines of code
+ONE, TOGETHER = 250, 1706  # lines of code
 
 
 def lines_of_code(source: str) -> int:

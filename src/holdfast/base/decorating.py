@@ -206,7 +206,7 @@ def unlocked(registered: Iterable[tuple[str, Any]]) -> dict[str, str]:
         registered: All functions that the framework has, each with how a message calls it.
 
     Returns:
-        A message for each that a decorator was put on after it was registered, by what it is called.
+        Messages about those that were decorated after they were registered, by how each is called.
     """
     bare, covered = list[tuple[str, Any]](), set[int]()
     for name, function in registered:

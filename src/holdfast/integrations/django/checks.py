@@ -56,14 +56,15 @@ def check_views(**_: object) -> list[CheckMessage]:
     if not getattr(settings, "ROOT_URLCONF", None):
         return []
     views = [(_label(class_of(it) or it), it, captured) for it, captured in _views([get_resolver()])]
-    found = [(told, "Let the URL lead to the decorated view.", "E005") for told in unlocked(it[:2] for it in views).values()]
+    bare = unlocked(it[:2] for it in views).values()
+    found = [(told, "Let the URL lead to the decorated view.", "E005") for told in bare]
     for label, view, captured in views:
         handlers = handlers_of(view, View.http_method_names)
         marks = [getattr(it, MARK) for it in handlers if hasattr(it, MARK)]
         if marks and MIDDLEWARE not in settings.MIDDLEWARE:
             found += [(f"{label} has a lock that nobody takes.", f"Add {MIDDLEWARE!r} to MIDDLEWARE.", "E003")]
         for name in [it[0] for it in marks if isinstance(it[0], str)]:
-            fields = [re.split(r"[.\[]", field)[0] for _, field, _, _ in Formatter().parse(name) if field is not None]
+            fields = [re.split(r"[.\[]", it)[0] for _, it, _, _ in Formatter().parse(name) if it is not None]
             for field in {it or str(at) for at, it in enumerate(fields)} - captured:
                 told = f"{label} has the lock {name!r}, and its URL does not capture {field!r}."
                 found += [(told, f"It captures {', '.join(sorted(captured)) or 'nothing'}.", "E006")]

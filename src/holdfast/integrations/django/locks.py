@@ -110,7 +110,7 @@ def locked_view(name: str | Callable[..., str], **options: Unpack[Options]) -> C
 
 
 def class_of(view: View) -> Any:
-    """Return the class of a view, as Django and its REST framework note it. None if it is a function."""
+    """Return the class of a view, as Django or its REST framework notes it, or None."""
     return getattr(view, "view_class", getattr(view, "cls", None))
 
 
