@@ -12,11 +12,14 @@ from urllib.parse import quote
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Path, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import JSONResponse
+from starlette.applications import Starlette
+from starlette.routing import Mount, Route
 
 import holdfast
 from holdfast import ConfigError, aio
 from holdfast.embedded import Nodes
 from holdfast.integrations import fastapi as guest
+from holdfast.integrations.asgi import lifespan
 from holdfast.integrations.fastapi import Limited, Locked, install
 
 with warnings.catch_warnings():
@@ -253,6 +256,15 @@ def test_a_decorator_above_the_route_is_refused(locks: aio.Holdfast, way: str, s
     with pytest.raises(ConfigError, match=r"the route \S*/a \(.*\) was registered without the decorator of holdfast"):
         client.__enter__() if started else client.get("/right")
     assert ran == []
+
+
+def test_starlette_does_not_start_with_a_decorator_above_a_route(locks: aio.Holdfast) -> None:
+    async def run(request: Any) -> None: ...
+
+    locks.locked("a")(run)
+    app = Starlette(routes=[Mount("/in", routes=[Route("/run", run)])], lifespan=lifespan(locks))
+    with pytest.raises(ConfigError, match=r"the route /in/run \(.*run\) was registered without the decorator of holdfast"):
+        TestClient(app).__enter__()
 
 
 def test_an_application_that_is_mounted_has_the_client_and_the_statuses(locks: aio.Holdfast, other: holdfast.Holdfast) -> None:
