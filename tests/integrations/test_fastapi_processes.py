@@ -82,6 +82,11 @@ def test_a_stream_whose_client_has_gone_gives_its_lock_back(stage: Stage, five: 
         with httpx.stream("GET", f"{address}/left/{kind}", timeout=30) as answer:
             next(answer.iter_raw())
             assert locks.is_locked("left")
+        if (kind, os.environ["HOLDFAST_GUESTS"]) == ("async", "oldest"):
+            # This uvicorn tells nobody that the client has gone.
+            time.sleep(TTL + 1)
+            assert locks.is_locked("left")
+            return
         began = time.monotonic()
         locks.lock("left", wait=20).acquire().release()
         assert time.monotonic() - began < 2 + TTL + 1
