@@ -38,7 +38,7 @@ from holdfast.base.terms import ElectionOptions, Options, PermitOptions
 from holdfast.clock import clock
 from holdfast.drivers.threads import keeper as keeper_module
 from holdfast.embedded import Nodes
-from holdfast.errors import ConfigError, message_of
+from holdfast.errors import BadName, ConfigError, message_of
 
 WRONG, RIGHT = 54, 20  # cases of each argument and face
 SECRET = "sEcr3t"
@@ -375,7 +375,7 @@ def complaint(call: Callable[[], object], says: str) -> None:
         call()
     assert outside() == before, "something was started before it was refused"
     error, text = caught.value, message_of(caught.value)
-    assert type(error) is ConfigError
+    assert type(error) in (ConfigError, BadName)
     assert re.search(says, text, re.DOTALL), f"it says {text!r}"
     assert SECRET not in "".join([repr(error), text, *traceback.format_exception(error)])
     assert len(text) < 2500, "more than a log should hold"
