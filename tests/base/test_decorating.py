@@ -11,6 +11,7 @@ from datetime import date
 from typing import Any
 
 import pytest
+from fastapi import APIRouter, FastAPI
 from proof import patches
 
 import holdfast
@@ -127,6 +128,22 @@ def test_what_a_framework_has_made_of_a_function_is_refused(make: Any) -> None:
     for decorator in (one, other, THREADS.limited("x", 1, 1), THREADS.once("x", keep=60), THREADS.filled("x", 1)):
         with pytest.raises(ConfigError, match=r"holdfast's decorators go below the one of (_pytest|click), not above it"):
             decorator(made)
+
+
+@pytest.mark.parametrize("app", [FastAPI(), APIRouter()])
+def test_what_an_application_has_registered_is_refused(app: Any) -> None:
+    """It runs the function, and knows nothing of what is above its own decorator."""
+    decorator = THREADS.locked("x")
+
+    @functools.wraps(print)
+    def other() -> None: ...
+
+    decorator(other)
+    with pytest.raises(ConfigError, match="below the route, not above it"):
+
+        @decorator
+        @app.get("/")
+        def function() -> None: ...
 
 
 def test_what_runs_without_the_decorators_above_it_is_found() -> None:

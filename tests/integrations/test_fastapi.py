@@ -239,11 +239,14 @@ def test_a_decorator_above_the_route_is_refused(locks: aio.Holdfast, way: str, s
 
         return run if way == "wrapped" else function
 
-    @locks.locked("a")
-    @noting
-    @places[way]
-    async def run() -> None:
-        ran.append(1)
+    def register(place: Any) -> None:
+        @locks.locked("a")
+        @noting
+        @place
+        async def run() -> None:
+            ran.append(1)
+
+    register(places[way])
 
     @app.get("/right")
     @locks.locked("a")

@@ -133,16 +133,27 @@ def test_a_decorator_above_the_route_is_refused(nodes: Nodes) -> None:
     def logged(view: Any) -> Any:
         return functools.wraps(view)(lambda **kwargs: view(**kwargs))
 
-    @ext.locked("above:{name}")
-    @app.get("/above/<name>")
-    def above(name: str) -> str:
-        return name
+    def register(above: Any, higher: Any) -> None:
+        @ext.locked("above:{name}")
+        @above("/above/<name>")
+        def above(name: str) -> str:
+            return name
 
-    @plain.locked("above:{name}")
-    @logged
-    @other.get("/higher/<name>")
-    def higher(name: str) -> str:
-        return name
+        @plain.locked("above:{name}")
+        @logged
+        @higher("/higher/<name>")
+        def higher(name: str) -> str:
+            return name
+
+    register(app.get, other.get)
+    # Where the application, or the blueprint, has a name, it is seen at once.
+    for it in (app, other):
+        with pytest.raises(ConfigError, match=r"below the route, not above it: (Flask|Blueprint) has registered"):
+
+            @plain.locked("above:{name}")
+            @it.get("/named/<name>")
+            def named(name: str) -> str:
+                return name
 
     @app.get("/below/<name>")
     @ext.locked("below:{name}")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import enum
 import re
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import cache, cached_property, partialmethod, wraps
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .. import checks
@@ -148,6 +149,8 @@ _MAKERS = {
     "_pytest", "airflow", "celery", "click", "dagster", "dramatiq", "huey", "invoke", "litestar", "prefect",
     "procrastinate", "ray", "taskiq",
 }  # fmt: skip
+# Frameworks whose decorators register a function, and return it as it is.
+_ROUTERS = {"fastapi", "flask", "quart", "starlette"}
 # The attribute of functions that decorators make, and of those below them: what each is, by its id. Functions that
 # `functools.wraps` makes of them have a copy.
 _NOTES = "__holdfast__"
@@ -173,6 +176,38 @@ def _refuse_made(function: Any) -> None:
                 f"holdfast's decorators go below the one of {maker}, not above it: {maker} has made "
                 f"{type(it).__name__} of a function, and would run that function without them"
             )
+
+
+def _refuse_registered(function: Any, frame: FrameType | None) -> None:
+    """Refuse a function that an application has registered, which would run it without the decorator.
+
+    Args:
+        function: The function.
+        frame: Where it is decorated. An application whose decorator is below has a name there.
+    """
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("holdfast."):
+        frame = frame.f_back
+    seen = () if frame is None else (*frame.f_globals.values(), *frame.f_locals.values())
+    # A function that has a name already may be registered twice, with a lock and without it.
+    if any(it is function for it in seen):
+        return
+    for app in [it for it in seen if type(it).__module__.partition(".")[0] in _ROUTERS]:
+        registered = {id(it) for it in _registered(app)}
+        if any(id(it) in registered for it in _chain(function)):
+            raise ConfigError(
+                f"holdfast's decorators go below the route, not above it: {type(app).__name__} has registered "
+                f"{label(function)}, and would run it without them"
+            )
+
+
+def _registered(app: Any) -> Iterator[Any]:
+    """Yield the functions that an application or a router has registered."""
+    yield from getattr(app, "view_functions", {}).values()
+    for it in getattr(app, "routes", ()):
+        yield getattr(it, "endpoint", None)
+    # A blueprint of Flask keeps them for later.
+    for later in getattr(app, "deferred_functions", ()):
+        yield from (it.cell_contents for it in later.__closure__ or ())
 
 
 def _notes(function: Any) -> dict[int, set[str]]:
@@ -262,6 +297,7 @@ class Decorator:
     def __call__(self, function: F = NOTHING) -> F:
         """Decorate this function."""
         _refuse_made(function)
+        _refuse_registered(function, sys._getframe(1))
         kind = kind_of(function)
         if kind not in self._runs:
             raise ConfigError(f"{label(function)} is {kind.value}, which this lock cannot decorate: {self._otherwise}")
