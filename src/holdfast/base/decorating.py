@@ -179,11 +179,11 @@ def _refuse_made(function: Any) -> None:
 
 
 def _refuse_registered(function: Any, frame: FrameType | None) -> None:
-    """Refuse a function that an application has registered, which would run it without the decorator.
+    """Refuse a function that an application has registered, and would run without the decorator.
 
     Args:
         function: The function.
-        frame: Where it is decorated. An application whose decorator is below has a name there.
+        frame: Where it is decorated. An application whose decorator is below is named there.
     """
     while frame is not None and frame.f_globals.get("__name__", "").startswith("holdfast."):
         frame = frame.f_back
