@@ -289,14 +289,32 @@ class NoQuorum(NotAcquired):
     causes: Mapping[str, Exception]
 
     def __init__(
-        self, name: str, waited: float, causes: Mapping[str, Exception], needed: int, doing: str = "acquire"
+        self,
+        name: str,
+        waited: float,
+        causes: Mapping[str, Exception],
+        needed: int,
+        doing: str = "acquire",
+        *,
+        away: float = 0.0,
     ) -> None:
+        """Say what is wrong at each node.
+
+        Args:
+            name: The name of the lock or other object.
+            waited: As the attribute.
+            causes: As the attribute.
+            needed: How many nodes are a majority.
+            doing: What was asked for.
+            away: Seconds for which no majority has been usable. 0 or less: not known.
+        """
         told = "".join(f"\n  {node}: {message_of(cause)}" for node, cause in causes.items())
         enough = "no node is" if needed == 1 else f"fewer than {needed} nodes are"
         advice = f"Look at these nodes, then try again:{told}"
         if not causes:
             advice = "No node has reported a problem: allow more time for the answers (`wait=`), or try again."
-        super().__init__(f"could not {doing} {name!r}: {enough} usable (waited {waited:.3f} s). {advice}")
+        outage = f"; no majority for {away:.1f} s" if away > 0 else ""
+        super().__init__(f"could not {doing} {name!r}: {enough} usable (waited {waited:.3f} s{outage}). {advice}")
         self.name, self.waited, self.causes = name, waited, dict(causes)
 
 

@@ -29,7 +29,8 @@ FAULTS = {
     "a missing answer is never suspected": ("vote.missing ||= vote.owed.length > 0;", ""),
     "a broken connection takes its grant away": ("vote.missing ||=", "vote.bound = 0, vote.missing ||="),
     "an unconfirmed renewal is not repeated": ("this.askAgain = this.now + this.patience;", ""),
-    "an outage never ends the wait": ("if (this.now >= this.away + outage)", "if (false)"),
+    "an outage never ends the wait": ("if (this.now >= this.givesUp())", "if (false)"),
+    "an outage from before the claim counts": ("many(isDown) <= spare", "true"),
     "a ticket of a wrong clock is kept": ("this.terms.ticket += by;", ""),
 }
 

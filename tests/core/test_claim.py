@@ -1325,7 +1325,10 @@ def test_whoever_has_begun_without_any_node_asks_them_as_they_come() -> None:
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
 def test_B36_S04_a_try_is_decided_as_soon_as_it_can_be(nodes: int) -> None:
-    """Rule Q15: fewer than q can still grant, and not "q cannot": with even N half of the nodes is enough to refuse."""
+    """Rule Q15: fewer than q can still grant, and not "q cannot": with even N half of the nodes is enough to refuse.
+
+    If fewer than q have a connection, they have `node_timeout` to come back (rule C17).
+    """
     quorum = nodes // 2 + 1
     for replies in product([granted(), denied(), READONLY, "broken"], repeat=nodes):
         talk = Conversation(nodes, patient=False)
@@ -1342,6 +1345,9 @@ def test_B36_S04_a_try_is_decided_as_soon_as_it_can_be(nodes: int) -> None:
                 talk.held(P, until=UNTIL)
                 break
             if can < quorum:
+                if nodes - replies[: node + 1].count("broken") < quorum:
+                    talk.waits()
+                    talk.wakes(1.0)
                 talk.refused(NotAcquired)
                 talk.sends(f"release to {everywhere(talk)}")
                 break
@@ -1392,6 +1398,8 @@ def test_a_node_that_is_being_dialled_may_still_grant_a_try() -> None:
     talk.sends("try to 0")
     talk.waits()
     talk.stands(1, Standing.DOWN, at=0.5, cause=ConnectionError("refused"))
+    talk.waits()  # it may be back at once
+    talk.wakes(1.5)
     talk.sends("release to 0")
     assert str(talk.refused(NoQuorum).causes["node1"]) == "refused"
 
@@ -1642,13 +1650,28 @@ def test_B18_waiting_has_an_end_when_a_majority_is_away() -> None:
     assert set(talk.refused(NoQuorum).causes) == {"node1", "node2"}
 
 
-def test_an_outage_counts_from_when_it_began() -> None:
-    """Even from before the request."""
-    talk = Conversation(standing={1: Standing.DOWN, 2: Standing.DOWN}, outage=5.0, since=-3.0)
-    talk.sends("request to 0")
-    talk.wakes(2.0)
+@pytest.mark.parametrize(
+    "patient, outage, ends", [(True, 2.0, 2.0), (True, 0.0, 1.0), (False, 2.0, 1.0)], ids=["a wait", "a short outage", "a try"]
+)
+def test_however_long_a_majority_was_away_each_claim_gives_it_time_to_come_back(patient: bool, outage: float, ends: float) -> None:
+    """`outage` seconds, or `node_timeout` if that is longer. A try gives it `node_timeout`."""
+    how, away = "request" if patient else "try", {1: Standing.DOWN, 2: Standing.DOWN}
+    talk = Conversation(patient=patient, standing=away, outage=outage, since=-30.0)
+    talk.sends(f"{how} to 0")
+    talk.waits()
+    talk.wakes(ends)
     talk.sends("release to 0")
-    talk.refused(NoQuorum)
+    assert f"(waited {ends:.3f} s; no majority for {30 + ends:.1f} s)" in str(talk.refused(NoQuorum))
+    talk = Conversation(patient=patient, standing=away, outage=outage, since=-30.0)
+    talk.sends(f"{how} to 0")
+    talk.answers(0, granted(), at=0.1)
+    talk.joins(2, at=0.9)
+    talk.sends(f"{how} to 2")
+    talk.answers(2, granted())
+    talk.held(P, until=UNTIL)
+
+
+def test_an_outage_that_begins_during_a_wait_counts_from_then_on() -> None:
     talk = Conversation(outage=2.0)
     talk.sends("request to 0 1 2")
     talk.breaks(1, at=0.5)
@@ -1742,11 +1765,11 @@ RUBBISH: list[object] = [
 
 @pytest.mark.parametrize("reply", RUBBISH, ids=repr)
 def test_an_answer_that_our_scripts_never_give_is_an_error(reply: object) -> None:
-    talk = Conversation(1, outage=0.5)
+    talk = Conversation(1, outage=1.5)
     talk.sends("request to 0")
     talk.answers(0, reply, at=0.1)
     talk.waits()
-    talk.wakes(0.6)
+    talk.wakes(1.6)
     talk.sends("release to 0")
     assert str(talk.refused(NoQuorum).causes["node0"]) == f"unexpected answer {reply!r}"
 

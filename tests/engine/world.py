@@ -229,6 +229,7 @@ class World:
         self.events: list[Event] = []
         self.settled: list[Want] = []
         self.found: list[Round] = []
+        self.dials = 0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
 
@@ -326,6 +327,7 @@ class World:
     def _dial(self, number: int) -> None:
         node = self.nodes[number]
         assert not node.linked
+        self.dials += 1
         if node.dialled == "accepts":
             self._later(TRIP, partial(self._accepted, number))
         elif node.dialled == "refuses":

@@ -313,7 +313,7 @@ CONVERSATIONS = {
         test_claim.test_a_node_that_comes_back_is_asked_by_a_holder_at_its_next_renewal,
     ),
     "an outage never ends the wait": Conversation(
-        patched(Claim, "_dismayed", "if now >= self._away_since + reach.outage:", "if False:"),
+        patched(Claim, "_dismayed", "if now >= self._gives_up:", "if False:"),
         test_claim.test_B18_waiting_has_an_end_when_a_majority_is_away,
     ),
     "a lease outlasts its max_hold": Conversation(

@@ -1617,7 +1617,12 @@ def test_the_back_off_grows_and_is_capped() -> None:
         lane.dial(100.0)
         lane.broke(100.0)
         delays.append(lane.wake - 100.0)
+        lane.hurry(100.0)  # a caller has come
+        assert lane.wake == pytest.approx(100.0 + min(delays[-1], 0.1))
     assert delays == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 1.28, 1.28])
+    up(lane, 101.0)
+    lane.hurry(101.0)
+    assert lane.wake == inf, "it does not rest"
     assert lane.fails == 9
 
 

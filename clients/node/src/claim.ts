@@ -111,13 +111,13 @@ export class Claim {
   /** Whether a cut cede, or a wrong clock, has made the token worthless (rules Q11 and F6). */
   private burning = false;
   private readonly patience: number;
+  /** Since when too few nodes are of use, as far as this claim has seen (rule C17). */
+  private away = Infinity;
 
-  /** @param away Since when a majority is away, if it is: an outage may begin before the claim (rule C17). */
   constructor(
     readonly terms: Terms,
     private readonly standing: Standing[],
     private readonly began: number,
-    private away = Infinity,
   ) {
     this.votes = standing.map(newVote);
     this.quorum = Math.floor(standing.length / 2) + 1;
@@ -211,7 +211,13 @@ export class Claim {
   due(): number {
     if (this.state === 'held') return Math.min(this.deadline, this.beat, this.askAgain);
     const limit = this.terms.patient ? this.beat : this.began + this.terms.ttl / 3;
-    return Math.min(limit, this.away + this.terms.outage, ...this.votes.map((vote) => vote.again));
+    return Math.min(limit, this.givesUp(), ...this.votes.map((vote) => vote.again));
+  }
+
+  /** When a majority was away for too long (rule C17). */
+  private givesUp(): number {
+    const { patient, outage } = this.terms;
+    return this.away + (patient ? Math.max(outage, this.patience) : this.patience);
   }
 
   /** End the claim, whatever it waits for. On the way, every node that has seen the token is sent a release. */
@@ -275,18 +281,20 @@ export class Claim {
 
   /** End a wait that cannot succeed (C17), and a try that can no longer be granted (Q15). */
   private giveUp(): void {
-    const { patient, outage, ttl } = this.terms;
+    const { patient, ttl } = this.terms;
     const many = (is: (vote: Vote, standing: Standing) => boolean) =>
       this.votes.filter((vote) => is(vote, this.standing[vote.node]!)).length;
     const spare = this.votes.length - this.quorum;
-    const isAway = (vote: Vote, standing: Standing) => standing === 'down' || standing === 'useless' || vote.error !== '';
+    const isDown = (_: Vote, standing: Standing) => standing === 'down' || standing === 'useless';
+    const isAway = (vote: Vote, standing: Standing) => isDown(vote, standing) || vote.error !== '';
     const mayGrant = (vote: Vote, standing: Standing) =>
       vote.bound > 0 || ((standing === 'up' || standing === 'dialling') && vote.sent === -Infinity && !vote.error);
     this.away = many(isAway) > spare ? Math.min(this.away, this.now) : Infinity;
     if (many(({ error }) => error.includes('WRONGTYPE')) >= this.quorum) this.end('the name is a key of another type');
     else if (many((_, standing) => standing === 'useless') > spare) this.end('no majority');
-    else if (this.now >= this.away + outage) this.end('no majority');
-    else if (!patient && (many(mayGrant) < this.quorum || this.now >= this.began + ttl / 3)) this.end('busy');
+    else if (this.now >= this.givesUp()) this.end('no majority');
+    else if (patient) return;
+    else if (this.now >= this.began + ttl / 3 || (many(mayGrant) < this.quorum && many(isDown) <= spare)) this.end('busy');
   }
 
   /** The heartbeat (Q12), and what the end of a holder's key calls for (Q13). */

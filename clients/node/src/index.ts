@@ -103,8 +103,6 @@ export class Holdfast {
   private readonly runs = new Map<string, { node: Node; until: number }>();
   /** The clock of tickets less the monotonic one, in microseconds. It begins as this client's own (rule F6). */
   private ahead: number;
-  /** Since when a majority has been away (rule C17). */
-  private dark = Infinity;
   private readonly chores: NodeJS.Timeout[];
   private closed = false;
 
@@ -159,7 +157,8 @@ export class Holdfast {
       place: createHash('sha1').update(`${ticket}${this.inbox}`).digest().readUInt32BE(0) / 2 ** 32,
     };
     return await new Promise((resolve, reject) => {
-      const claim = new Claim(terms, this.nodes.map((node) => node.standing), monotonic(), this.dark);
+      for (const node of this.nodes) if (this.isDark()) node.hurry();
+      const claim = new Claim(terms, this.nodes.map((node) => node.standing), monotonic());
       const ended = new AbortController();
       let lease: Lease | undefined;
       const timeIsUp = () => this.run(one, () => claim.state === 'waiting' && claim.end('time is up'));
@@ -214,15 +213,17 @@ export class Holdfast {
     return this.isFarOff(node) ? FAR_OFF : '';
   }
 
+  /** Whether a majority is away (rule C17). */
+  private isDark(): boolean {
+    return this.nodes.filter(({ standing }) => standing !== 'down' && standing !== 'useless').length <= this.nodes.length / 2;
+  }
+
   /** A node stands in another way. */
   stands(node: Node): void {
     const now = monotonic();
     if (node.state === 'down' || node.state === 'useless') {
       for (const met of this.runs.values()) if (met.node === node) met.until = Math.min(met.until, now + this.guard);
     }
-    const away = this.nodes.filter(({ standing }) => standing === 'down' || standing === 'useless').length;
-    const isDark = this.nodes.length - away <= this.nodes.length / 2;
-    this.dark = isDark ? Math.min(this.dark, now) : Infinity;
     this.each((claim) => claim.stands(node.at, node.standing));
     if (this.live.size) this.sign();
   }

@@ -86,8 +86,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
         restart_guard: How long the client ignores a node that restarted, because it may have
             forgotten locks. At least `max_ttl + 2`, which is the default. None: it is used at once,
             which is safe only for tests, and for nodes with `appendfsync always`.
-        outage: How long a majority may be unreachable before callers that wait get NoQuorum
-            (default: `ttl`).
+        outage: How long a call that waits gives an unreachable majority to come back before it
+            raises NoQuorum: in seconds, at least `node_timeout` (default: `ttl`).
         owner: The name that operators see for this client (default: host:pid).
         fresh: Run ids of servers that were just created and need no restart guard (default: those
             in HOLDFAST_FRESH, and the servers of `local()` in this process).

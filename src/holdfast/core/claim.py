@@ -61,7 +61,7 @@ time.
    cedes, and neither does a try. The lowest ticket therefore waits for holders only.
 4. Do a majority count, but with different fences? Then write the largest back (rule F9).
 5. Can nothing come of it? A try ends as soon as fewer than a majority can still grant (rule Q15).
-   Waiting ends when a majority was away for too long (rule C17).
+   If a majority is away, both end when it was away for too long (rule C17).
 
 **While it is held.** Every ttl/3 the claim asks all nodes again with its own fence (rules C8 and
 F10). D is the bound that a majority of votes reaches, so it moves on when a majority has answered,
@@ -224,7 +224,7 @@ class Claim(Ballot):
         self.setback: NoQuorum | None = None
         self.reason = ""
 
-        # Since when too few nodes are of use.
+        # Since when too few nodes are of use, as far as this claim has seen.
         self._away_since = inf
         # The nodes that had news, a bit for each.
         self._news_from = 0
@@ -639,7 +639,7 @@ class Claim(Ballot):
             return True
         if self.patient:
             self._cede(now)
-        elif self._hopeless():
+        elif self._hopeless() and self._reach.dark == inf:
             return self.refuse(self.verdict(now), now)
         self._write_back(now)
         return self._dismayed(now) or self._stirs
@@ -700,7 +700,8 @@ class Claim(Ballot):
     def _dismayed(self, now: float) -> bool:
         """Refuse a wait that cannot succeed (rule C17).
 
-        The name's key is of another type, or a majority has been away for `outage` seconds.
+        The name's key is of another type, or a majority has been away for too long since the claim
+        began: a claim that finds the nodes away gives them the time to come back.
         """
         reach = self._reach
         if reach.dark == inf and all(vote.error is None for vote in self.votes):
@@ -712,10 +713,10 @@ class Claim(Ballot):
         if not self._away():
             self._away_since = inf
             return False
-        self._away_since = min(self._away_since, reach.dark, now)
-        if now >= self._away_since + reach.outage:
+        self._away_since = min(self._away_since, now)
+        if now >= self._gives_up:
             return self.refuse(self.verdict(now), now)
-        self.wake = min(self.wake, self._away_since + reach.outage)
+        self.wake = min(self.wake, self._gives_up)
         return False
 
     def _confirm(self, good: list[Vote], now: float, otherwise: str) -> bool:
@@ -834,8 +835,7 @@ class Claim(Ballot):
         if self.state is HELD:
             self.wake = min(self.until, self._renewal.wake(self._patience))
         else:
-            away = self._away_since + self._reach.outage
-            self.wake = min(self._renewal.due, self._deadline, away, self._next_expiry())
+            self.wake = min(self._renewal.due, self._deadline, self._gives_up, self._next_expiry())
 
     # ------------------------------------------------ how it stands
 
@@ -849,6 +849,12 @@ class Claim(Ballot):
     def _patience(self) -> float:
         """How many seconds it waits for answers before it doubts: a third of its ttl at most."""
         return min(self._reach.patience, self.ttl / 3)
+
+    @property
+    def _gives_up(self) -> float:
+        """When a majority has been away for too long: `outage`, and for a try `node_timeout`."""
+        patience = self._patience
+        return self._away_since + (max(self._reach.outage, patience) if self.patient else patience)
 
     @property
     def doubt(self) -> bool:

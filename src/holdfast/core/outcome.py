@@ -122,7 +122,7 @@ def unheard(label: str, votes: Sequence[Vote], reach: Reach, doing: str, since: 
             cause = TimeoutError("no answer yet")
         if cause is not None:
             causes[reach.labels[node]] = cause
-    return NoQuorum(label, now - since, causes, reach.quorum, doing)
+    return NoQuorum(label, now - since, causes, reach.quorum, doing, away=now - reach.dark)
 
 
 def too_far_ahead(label: str, fence: int, ahead: float) -> ConfigError:

@@ -33,7 +33,7 @@ class Reach:
     Args:
         labels: The addresses of the nodes, without passwords.
         patience: Seconds that a node may owe an answer: `node_timeout`.
-        outage: Seconds that a majority must have been away before waiting ends.
+        outage: Seconds that a claim waits for a majority that is away.
         horizon: K, the fence horizon, in milliseconds.
     """
 

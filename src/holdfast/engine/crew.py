@@ -220,6 +220,8 @@ class Crew:
         self._census.used(now)
         if now >= self._recheck:
             self._check_clocks(now)
+        if self.reach.dark < inf:
+            self._dial_soon(now)
         claims = want.claims
         for claim in claims:
             self.live[claim.token] = claim
@@ -239,6 +241,12 @@ class Crew:
             self._note_sizes(now)
         if self._roll.fresh:
             self._sign_first(now)
+
+    def _dial_soon(self, now: float) -> None:
+        """Have nodes dialled that are away, because a caller has come."""
+        for lane in self.lanes:
+            self._try(lane, lane.hurry, None, now)
+        self._pulse = now
 
     def extend(
         self, want: Want, ttl: float, now: float, fence: int = 0, share: bool = False, hold: float | None = None
@@ -300,6 +308,8 @@ class Crew:
             The round: over after `node_timeout` at the latest, or after twice as long if another
             one is under way.
         """
+        if self.reach.dark < inf:
+            self._dial_soon(now)
         line = self._shared.get(share)
         if line is not None:
             if len(line) == 1:
@@ -481,7 +491,9 @@ class Crew:
             return unusable(wrong)
         if len(self.reach.up) >= self.reach.quorum:
             return None
-        return NoQuorum("a majority of the nodes", waited, causes, self.reach.quorum, "reach")
+        return NoQuorum(
+            "a majority of the nodes", waited, causes, self.reach.quorum, "reach", away=now - self.reach.dark
+        )
 
     def readiness(self, waited: float, wait: float, now: float) -> tuple[NodeStatus, ...] | None:
         """Decide for a caller that waits until the nodes can be used.

@@ -53,7 +53,7 @@ class Settings(NamedTuple):
 
     Attributes:
         guard: How long a restarted node is ignored. None: not at all.
-        outage: How long a majority may be down before waiting ends.
+        outage: How long a call waits for a majority that is down.
         fresh: Run ids that need no guard.
         shard: The name of this shard, if there are several.
         spreads: A digest of each way in which this client spreads names, the current one first.

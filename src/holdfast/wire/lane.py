@@ -26,6 +26,8 @@ OLDEST = (6, 2)
 QUIET = 30.0
 # Seconds until a node that failed is dialled again.
 LONGEST_DELAY = 1.28
+# Seconds until then after a caller has come, if too few nodes are up.
+SOON = 0.1
 # A connection that was of use for less than this many seconds counts as a failure.
 SHORT = 1.0
 # Answers that take as many seconds or more do not count for the mean round trip.
@@ -525,6 +527,11 @@ class Lane(Generic[Q]):
         self._opened = inf
         delay = min(0.01 * 2 ** min(self.fails, 7), LONGEST_DELAY) if self.fails else 0.0
         self.wake = now + delay * (0.5 + self.manners.jitter / 2)
+
+    def hurry(self, now: float) -> None:
+        """A caller has come: dial soon, if the node rests after a failure."""
+        if self.line is DOWN:
+            self.wake = min(self.wake, now + SOON)
 
     def renounce(self, now: float) -> None:
         """The last resort, after `broke` has failed: the same, by nothing that can fail.
