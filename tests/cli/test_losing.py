@@ -110,10 +110,27 @@ def test_a_front_that_is_stopped_keeps_nobody_from_killing(holdfast: Command, no
 def test_max_hold_tells_the_command_before_it_kills(holdfast: Command, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     line = f"trap 'echo told > {mark}; exit 0' TERM; while :; do sleep 0.02; done"
-    done = holdfast.run("run", "--json", "--max-hold", "3s", "--kill-after", "2500ms", "x", "-c", line)
+    began = time.monotonic()
+    done = holdfast.run("run", "--json", "--max-hold", "1500ms", "--kill-after", "2500ms", "x", "-c", line)
+    assert time.monotonic() - began >= 1.5, "TERM comes at the limit, and not before it"
     assert done.returncode == 124
     assert mark.read_text() == "told\n"
     assert "killed" not in {it["event"] for it in lines(done.stderr)}
+
+
+def test_a_command_that_ends_within_max_hold_is_not_told(holdfast: Command) -> None:
+    assert holdfast.run("run", "--max-hold", "3s", "--kill-after", "4500ms", "x", "--", "sleep", "0.2").returncode == 0
+
+
+def test_who_does_not_end_at_max_hold_is_killed_before_the_lock_is_free(holdfast: Command, nodes: Nodes) -> None:
+    """The lock is held, and renewed, until nothing of the command is there."""
+    words = ("run", "--ttl", "3s", "--max-hold", "1s", "--kill-after", "1s", "long", "-c", "trap '' TERM; sleep 30 & sleep 30")
+    with holdfast.started(*words) as process, Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        until(lambda: len(everybody_below(process.pid)) >= 3)
+        below = everybody_below(process.pid)
+        with locks.lock("long", wait=10):
+            assert not any(map(alive, below))
+        assert process.wait(10) == 124
 
 
 def test_on_lost_term_lets_the_command_end_by_itself(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:

@@ -303,7 +303,8 @@ class Holder:
         assert lease is not None
         now = self._clock()
         self._began, self._phase = now, Phase.RUNNING
-        self._kill_at = now + self._job.max_hold
+        # TERM comes when it has run for `max_hold`.
+        self._kill_at = now + self._job.max_hold + self._job.kill_after
         if lease.state is not LeaseState.OPEN:
             self._board.until = now + lease.remaining
         foreground = waiting.in_foreground(self._terminal, self._front_group)
@@ -424,7 +425,7 @@ class Holder:
         self._warned = self._warned or why != "max_hold"
         what = f"the lease of {self._job.name!r} is in danger ({told(max(left, 0.0))} left)"
         if why == "max_hold":
-            what = f"{self._job.name!r} was held for nearly as long as --max-hold allows"
+            what = f"{self._job.name!r} was held for as long as --max-hold allows"
         elif why != "danger":
             what = f"{self._job.name!r} is lost ({why})"
         self._tell("terminated", f"{what}: telling the command to end", reason=why)
@@ -496,7 +497,7 @@ class Holder:
 
 _WHY = {
     "danger": "the lease could not be renewed in time",
-    "max_hold": "--max-hold is over",
+    "max_hold": "--max-hold and --kill-after are over",
     "front": "the process that was started as `holdfast` is gone",
 }
 

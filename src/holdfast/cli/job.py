@@ -59,7 +59,7 @@ class Job(NamedTuple):
         path: The file that is executed.
         ttl: The length of the lease, in seconds.
         kill_after: Seconds between TERM and KILL.
-        max_hold: Seconds that the command may run.
+        max_hold: Seconds after which the command gets TERM.
         on_lost: "kill" or "term": what happens when the lease is lost without a warning.
         leftovers: "kill", "wait" or "leave": what happens to processes that the command left.
         scope: "group" or "child": who gets signals that are passed on.

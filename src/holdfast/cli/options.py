@@ -179,7 +179,7 @@ def _supervises(parser: Parser) -> None:
         type=duration,
         help="time between TERM and KILL (default 5s, at most a third of the ttl)",
     )
-    group.add_argument("--max-hold", metavar="DUR", type=duration, help="stop the command after so long; exit 124")
+    group.add_argument("--max-hold", metavar="DUR", type=duration, help="TERM after so long, then KILL; exit 124")
     group.add_argument(
         "--on-lost",
         choices=("kill", "term"),
@@ -236,10 +236,8 @@ def _once(parser: Parser) -> None:
         type=duration,
         help="how long it counts as done (default: twice --per; needed with day, week, month)",
     )
-    parser.add_argument(
-        "-w", "--wait", metavar="DUR", type=duration, default=0.0, help="wait while another runs it (default 0)"
-    )
-    _conflict(parser, "if another still runs it: instead of 0 with --per, and of 75 with --keep alone or -w")
+    _waits(parser)
+    _conflict(parser, "instead of 75; `-E 0` skips quietly")
     _note(parser)
     _supervises(parser)
     _voice(parser)
@@ -431,12 +429,12 @@ VERBS: dict[str, Verb] = {
     ),
     "once": Verb(
         "(--per DUR | --keep DUR) KEY [--] CMD [ARG...]",
-        "Of all that ask, one runs the command. If it fails, the next one tries.",
+        "Of all that ask, one runs the command. The others wait. If it fails, the next one tries.",
         _once,
         "examples:\n"
         "  holdfast once --per 5m report -- report.py    on every host, by cron: once in each 5 minutes\n"
         "  holdfast once --per day --keep 30d bill -- bill.sh\n"
-        "  holdfast once --keep 1d migrate-17 -w 10m -- ./migrate.sh",
+        "  holdfast once --keep 1d -w 10m migrate-17 -- ./migrate.sh",
         "running:once",
     ),
     "elect": Verb(

@@ -52,9 +52,7 @@ def once(options: Namespace) -> int:
     if options.zone is not None and not isinstance(options.per, str):
         raise Usage("--zone says whose days, weeks or months count: it goes with --per day, week or month")
     keep = _kept(options)
-    # A cron job of many hosts is well if one of them runs it. Who waits wants to know how it ended.
-    conflict = BUSY if options.per is None or options.wait else 0
-    return _supervised(options, "once", (), lambda ttl: works.done_once(options, keep, ttl), conflict)
+    return _supervised(options, "once", (), lambda ttl: works.done_once(options, keep, ttl))
 
 
 def elect(options: Namespace) -> int:
@@ -124,7 +122,6 @@ def _supervised(
     verb: str,
     names: tuple[str, ...],
     work: Callable[[float], Work],
-    conflict: int = BUSY,
     again: bool = False,
 ) -> int:
     path, argv, code = _command_of(options)
@@ -155,26 +152,26 @@ def _supervised(
         on_lost=options.on_lost,
         leftovers=options.leftovers,
         scope=options.signal,
-        conflict=_status_if_busy(options, conflict),
+        conflict=_status_if_busy(options),
         again=again,
     )
     return Front(job, voice, signals).run()
 
 
-def _status_if_busy(options: Namespace, usual: int) -> int:
+def _status_if_busy(options: Namespace) -> int:
     given = getattr(options, "conflict_exit_code", None)
-    return usual if given is None else int(given)
+    return BUSY if given is None else int(given)
 
 
 def _spans(options: Namespace, ttl: float) -> tuple[float, float]:
-    """The seconds between TERM and KILL, and those that the command may run."""
+    """The seconds between TERM and KILL, and those until TERM."""
     kill_after = min(_KILL_AFTER, ttl / 3) if options.kill_after is None else float(options.kill_after)
     if kill_after > ttl / 3:
         given = f"--kill-after {kill_after:g}s"
         raise Usage(f"{given} is longer than a third of the ttl, {ttl / 3:g}s: raise --ttl, or take less")
     if options.max_hold is None:
         return kill_after, inf
-    return kill_after, seconds(options.max_hold, "--max-hold", least=kill_after)
+    return kill_after, seconds(options.max_hold, "--max-hold", least=0.05)
 
 
 def _looks_at(options: Namespace, verb: str) -> str:

@@ -84,7 +84,7 @@ def done_once(options: Namespace, keep: float, ttl: float) -> Work:
     """Be the one that runs it, and keep that it was done.
 
     Args:
-        options: The command line: `name`, `per`, `zone`, `wait`, `note`.
+        options: The command line: `name`, `per`, `zone`, `nonblock`, `wait`, `note`.
         keep: For how many seconds it counts as done.
         ttl: The length of the lease, in seconds.
     """
@@ -113,7 +113,7 @@ def done_once(options: Namespace, keep: float, ttl: float) -> Work:
             per=options.per,
             zone=options.zone,
             ttl=ttl,
-            wait=options.wait,
+            wait=0.0 if options.nonblock else options.wait,
             cancel=cancel,
             on_lost=lost,
             note=options.note,
