@@ -49,11 +49,32 @@ def test_what_is_none(serializer: Any) -> None:
         checked(serializer)
 
 
-@pytest.mark.parametrize("serializer, value", [(JSON, object()), (JSON, {1, 2}), (Odd(None), 1), (Odd(5), 1), (Odd(ValueError("no")), 1)])
+DEEP: list[Any] = []
+for _ in range(100_000):
+    DEEP = [DEEP]
+REFUSED = [
+    *[(JSON, it) for it in (object(), {1, 2}, float("inf"), "\ud800", 10**5000, DEEP)],
+    *[(pickle, it) for it in (lambda: 1, type("Local", (), {})(), DEEP)],
+    *[(Odd(it), 1) for it in (None, 5, ValueError("no"), KeyError("no"), NotImplementedError())],
+]
+
+
+@pytest.mark.parametrize("serializer, value", REFUSED, ids=lambda it: type(it).__name__)
 def test_what_cannot_be_made_bytes_of(serializer: Any, value: Any) -> None:
     with pytest.raises(Unfit, match=f"cannot make bytes of a value of type {type(value).__name__} ") as caught:
         packed(value, serializer)
     assert caught.value.__cause__ is not None
+
+
+class TimeIsUp(Exception):
+    """What the handler of a signal raises."""
+
+
+@pytest.mark.parametrize("error", [TimeIsUp("now"), RuntimeError("no"), TimeoutError("now"), MemoryError()], ids=repr)
+def test_what_interrupts_a_serializer_says_nothing_about_the_value(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        packed(1, Odd(error))
+    assert caught.value is error
 
 
 def test_a_value_may_have_a_megabyte() -> None:

@@ -30,7 +30,7 @@ from .plans import Ask, Call, Clock, Keeps, Offer, Plan, Wall
 from .repair import mend
 from .surrounding import Surrounded
 from .terms import LockTerms, terms
-from .values import JSON, Serializer, Unfit, packed
+from .values import JSON, Serializer, Unfit, packed, verdicts
 from .values import checked as serializing
 
 T = TypeVar("T")
@@ -258,7 +258,7 @@ class OnNodes:
         if kept is not None and kept.data is not None:
             try:
                 return Seen(self._serializer.loads(kept.data), kept.left_for(self._ttl), why)
-            except Exception:
+            except verdicts():
                 # The caller that kept it had another serializer, or other classes. Compute it again.
                 pass
         return Seen(cause=why)

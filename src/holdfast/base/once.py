@@ -32,7 +32,7 @@ from .schedule import EPOCH, SECOND, Calendar, Schedule, schedule
 from .shards import Shards
 from .surrounding import Surrounded
 from .terms import ElectionOptions, LockTerms, noted, terms
-from .values import JSON, Serializer, Unfit, checked, packed
+from .values import JSON, Serializer, Unfit, checked, packed, verdicts
 
 if TYPE_CHECKING:
     from ..drivers.threads import Cancel
@@ -349,7 +349,7 @@ class Turn:
             raise self._without_result(why) from self._unfit
         try:
             return self._deed.serializer.loads(self.kept)
-        except Exception as error:
+        except verdicts() as error:
             raise ConfigError(
                 f"the result of {self._recipe.label!r} cannot be read: {error!r}. All who use it must have the "
                 "same `serializer`"

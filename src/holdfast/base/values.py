@@ -15,7 +15,13 @@ MOST = 1 << 20
 
 
 class Serializer(Protocol):
-    """Turns a value into bytes and back, as the modules `json`, `pickle` and `marshal` do."""
+    """Turns a value into bytes and back, as the modules `json`, `pickle` and `marshal` do.
+
+    Errors of these kinds mean that a value or bytes cannot be converted: TypeError, ValueError,
+    ArithmeticError, AttributeError, EOFError, ImportError, LookupError, NotImplementedError,
+    RecursionError and PickleError. Whatever else a serializer raises interrupts it, as a time limit
+    does. It is passed on to the caller, and nothing is stored.
+    """
 
     def dumps(self, value: Any, /) -> bytes | str:
         """Serialize a value.
@@ -27,7 +33,7 @@ class Serializer(Protocol):
             The value as bytes, or as text, which is encoded as UTF-8. At most 1 MiB.
 
         Raises:
-            Exception: The value cannot be serialized.
+            TypeError, ValueError: The value cannot be serialized, or another error named above.
         """
 
     def loads(self, data: bytes, /) -> Any:
@@ -40,8 +46,22 @@ class Serializer(Protocol):
             An equal value.
 
         Raises:
-            Exception: The bytes cannot be read.
+            TypeError, ValueError: The bytes cannot be read, or another error named above.
         """
+
+
+def verdicts() -> tuple[type[Exception], ...]:
+    """Return the kinds of errors by which a serializer says that a value or bytes are wrong.
+
+    A signal handler, such as that of a task queue's time limit, may raise anything else while a
+    serializer runs. That says nothing about the value.
+    """
+    from pickle import PickleError
+
+    return (
+        ArithmeticError, AttributeError, EOFError, ImportError, LookupError, NotImplementedError, PickleError,
+        RecursionError, TypeError, ValueError,
+    )  # fmt: skip
 
 
 class Unfit(Exception):
@@ -88,7 +108,7 @@ def packed(value: object, serializer: Serializer) -> bytes:
     try:
         told = serializer.dumps(value)
         data = told.encode() if isinstance(told, str) else bytes(memoryview(told))
-    except Exception as error:
+    except verdicts() as error:
         raise Unfit(f"{serializer!r} cannot make bytes of a value of type {type(value).__name__} ({error})") from error
     if len(data) > MOST:
         raise Unfit(f"it has {len(data)} bytes, and at most {MOST} are kept: keep it elsewhere, and return where it is")
