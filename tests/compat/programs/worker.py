@@ -17,7 +17,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-BETWEEN, POLL, TTL, WAIT = 0.004, 0.001, 10, 1.0  # seconds; the rests between sections differ
+BETWEEN, TTL, WAIT = 0.004, 10, 1.0  # seconds; the rests between sections differ
+POLL = float(os.environ.get("PEER_POLL", "0.001"))
 INSIDE = float(os.environ.get("PEER_INSIDE", "0.0005"))
 
 library, urls, key, file, seconds = sys.argv[1], sys.argv[2].split(","), sys.argv[3], sys.argv[4], float(sys.argv[5])
