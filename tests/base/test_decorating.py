@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
+import enum
 import functools
 import inspect
+import itertools
+import types
+import unittest.mock
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from fastapi import APIRouter, FastAPI
@@ -19,6 +27,7 @@ import holdfast.aio
 from holdfast.base import decorating, once, rate, terms
 from holdfast.base import lock as locking
 from holdfast.base.decorating import Current, Kind, current, finished, kind_of, kinds, named, unlocked
+from holdfast.base.once import Place
 from holdfast.base.terms import RateOptions
 from holdfast.core.demand import Demand
 from holdfast.errors import ConfigError, Misuse, NotHeld
@@ -257,7 +266,7 @@ DAY = date(2026, 2, 1)
         ("report:{day}", "report:2026-02-01"),
         ("report:{day:%Y}:{self.id}:{self.roles[1]}", "report:2026:7:user"),
         ("{0.id}:{1}", "7:2026-02-01"),
-        ("{}:{}", "<User>:2026-02-01"),
+        ("{self}:{day}", "<User>:2026-02-01"),
         ("{rest[0]}:{2}:{3}", "x:x:y"),
         ("{more[key]}:{more}", "v:{'key': 'v'}"),
         ("{depth:03d}:{depth!r:>{depth}}", "003:  3"),
@@ -279,6 +288,129 @@ def test_defaults_count_and_places_do_not_depend_on_how_a_call_is_written() -> N
     assert name_of(template, positional, 1) == name_of(template, positional, 1, 2, c=3, d=4) == "1234-123"
     assert name_of(template, positional, 1, 5, c=6) == "1564-156"
     assert name_of("{day}", plain, day=None) == "None"  # as `str.format` has it
+
+
+class Alike(enum.Enum):
+    """What every process writes alike."""
+
+    RED = 1
+
+
+@dataclasses.dataclass
+class Pair:
+    """A dataclass, whose text is made of its fields."""
+
+    first: Any
+    second: Any = dataclasses.field(default=None, repr=False)
+
+
+class Slotted:
+    """As attrs makes a class."""
+
+    __slots__ = __match_args__ = ("tags",)
+
+    def __init__(self, tags: Any) -> None:
+        self.tags = tags
+
+    def __repr__(self) -> str:
+        return f"Slotted({self.tags})"
+
+
+class Telling(User):
+    """Has a text of its own, and sets and functions that do not stand in it."""
+
+    def __init__(self) -> None:
+        self.tags, self.call, self.own = {"a", "b"}, plain, object()
+
+    def __str__(self) -> str:
+        return "ben {x}"
+
+
+class Lazy:
+    """Answers to every name."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def __repr__(self) -> str:
+        return "lazy {"
+
+
+class Formats:
+    """Has a text of its own only for a format specification."""
+
+    def __format__(self, spec: str) -> str:
+        return "7" if spec == "id" else object.__format__(self, spec)
+
+
+LOOKS_LIKE_ONE = "<x at 0x7f12ab>"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, 7, 1.5, "ben", b"x", Decimal("1.0"), UUID(int=7), DAY, datetime(2026, 2, 1, tzinfo=UTC), timedelta(7), Path("/x")),
+        *(Alike.RED, [1, "a"], (1, [DAY]), {"a": (1, 2)}, Pair(1), Pair({"b": Pair("x")}), Place("h", 1), Telling(), Lazy(), User),
+        *(LOOKS_LIKE_ONE, [LOOKS_LIKE_ONE], {"a": [LOOKS_LIKE_ONE]}, Pair(LOOKS_LIKE_ONE), Pair(1, {1}), Pair(1, object()), range(3)),
+        *(collections.OrderedDict(a=1), collections.deque([1]), Pair(Telling), types.SimpleNamespace(a=1), Slotted([1])),
+    ],
+    ids=repr,
+)
+def test_a_value_that_every_process_writes_alike_is_filled_in(value: Any) -> None:
+    assert name_of("a:{it}", lambda it: it, value) == f"a:{value}"
+    assert name_of("a:{it!r}", lambda it: it, [value] if isinstance(value, Telling) is False else 7)
+    assert name_of("a:{it:id}", lambda it: it, Formats()) == "a:7"
+
+
+class Bare:
+    """An object whose text is its address."""
+
+    def method(self, it: Any = None) -> None:
+        """A method."""
+
+
+async def _nothing() -> None:
+    """A coroutine function."""
+
+
+BARE, CYCLE = Bare(), Pair(1)
+CYCLE.first = [CYCLE, BARE]
+WAITED = _nothing()
+VARYING = [
+    *(BARE, [BARE], {"a": (BARE,)}, {BARE: 1}, Pair(BARE), Pair([Pair(BARE)]), CYCLE, types.SimpleNamespace(a=BARE), BARE.method),
+    *({"b", "a"}, frozenset("ab"), {1}, set(), ({"a"},), {"a": {"b"}}, Pair({"a"}), Pair(Pair(frozenset("a"))), collections.deque([{"a"}])),
+    *({"a": 1}.keys(), {"a": 1}.values(), {"a": 1}.items(), Pair({"a": 1}.keys()), types.SimpleNamespace(a={"b"}), Slotted({"a"})),
+    *(plain, lambda: 1, len, iter([1]), itertools.count(3), [itertools.count(3)], (it for it in ()), map(str, ()), WAITED, types),
+    *(functools.partial(plain, BARE), unittest.mock.Mock(), [LOOKS_LIKE_ONE, BARE], Pair([LOOKS_LIKE_ONE, {"a"}]), ValueError(BARE)),
+]
+
+
+@pytest.mark.parametrize("value", VARYING, ids=[f"{place}" for place in range(len(VARYING))])
+@pytest.mark.parametrize("template", ["a:{it}", "a:{it!r:.3}", "a:{rest[0]}"])
+def test_b8_a_value_that_another_process_would_write_differently_is_refused(template: str, value: Any) -> None:
+    def takes(it: Any, *rest: Any) -> None:
+        """A function of any argument."""
+
+    with pytest.raises(ConfigError, match="which another process would write differently") as caught:
+        name_of(template, takes, value, value)
+    told = str(caught.value)
+    field, first = ("{rest[0]}", "{rest.id}") if "rest" in template else ("{it}", "{it.id}")
+    assert all(it in told for it in (template, "takes", f"{field} is ", f"such as {first}"))
+
+
+def test_b8_what_a_function_names_has_no_address_in_it() -> None:
+    with pytest.raises(ConfigError, match=r"returned 'a:<.*Bare object at 0x.*, and every process has another address there"):
+        name_of(lambda it: f"a:{it}", plain, BARE)
+    assert name_of(lambda it: f"a:{it}", plain, "look at 0x12") == "a:look at 0x12"
+
+
+@pytest.mark.parametrize("template", ["a:{0}", "a:{}", "a:{0!r}"])
+def test_b8_the_first_place_of_a_method_is_not_its_object(template: str) -> None:
+    with pytest.raises(ConfigError, match=r"Bare.method is self. Write .* as in {it} or {self.id}"):
+        named(template, THREADS.lock)(Bare.method)
+    assert name_of("a:{1}", Bare.method, BARE, 5) == "a:5"
+    with pytest.raises(ConfigError, match=r"{self} is <.*Bare object at"):
+        name_of("a:{self}", Bare.method, BARE)
 
 
 def test_a_function_of_the_arguments_names_the_lock_too() -> None:

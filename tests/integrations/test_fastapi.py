@@ -393,6 +393,14 @@ def test_mistakes_are_said_in_words(locks: aio.Holdfast, nodes: Nodes, monkeypat
     with TestClient(shop(locks)) as client, pytest.raises(ConfigError, match=r"cannot be filled from the URL, which captures nothing"):
         client.get("/wrong")
     app = FastAPI()
+    install(app, locks)
+
+    @app.get("/")
+    async def user(lease: Annotated[Any, Locked(lambda request: f"user:{request}")]) -> None: ...
+
+    with TestClient(app) as client, pytest.raises(ConfigError, match="every process has another address there"):
+        client.get("/")
+    app = FastAPI()
 
     @app.get("/")
     async def root(lease: Annotated[Any, Locked("a")]) -> None: ...

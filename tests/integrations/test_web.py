@@ -14,6 +14,12 @@ from holdfast.integrations.web import Statuses, rate_headers
 SECRETS = ("token-of-the-holder", "redis://10.0.0.7", "invoice:42")
 
 
+def test_b8_a_template_takes_no_value_that_another_process_would_write_differently() -> None:
+    assert web.filled("order:{pk}:{}", ("a",), {"pk": 7}) == "order:7:a"
+    with pytest.raises(errors.ConfigError, match=r"filled from the URL, which captures pk: {pk} is <object object at .* such as {pk.id}"):
+        web.filled("order:{pk}", (), {"pk": object()})
+
+
 def busy(left: float | None) -> errors.LockBusy:
     return errors.LockBusy("invoice:42", 1.0, "token-of-the-holder", left)
 

@@ -10,10 +10,11 @@ import enum
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache, cached_property, partialmethod, wraps
-from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType
+from types import AsyncGeneratorType, BuiltinFunctionType, CoroutineType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .. import checks
@@ -36,6 +37,7 @@ Choice = Callable[[Function], LockOf]  # the same, once it is known which functi
 # Stands for the function where a decorator is called without one.
 NOTHING: Any = None
 Name = str | Callable[..., str]  # a template, or a function of the call's arguments
+_PART = r"[.\[]"  # where an attribute or an item of a parameter begins
 
 
 # ------------------------------------------------ the current lease
@@ -375,7 +377,7 @@ def _fields(text: str) -> Iterator[str]:
     """Yield the parameters that a template's fields name, also those in format specifications."""
     for _, field, spec, _ in _formatter().parse(text):
         if field is not None:
-            yield re.split(r"[.\[]", field, maxsplit=1)[0]
+            yield re.split(_PART, field, maxsplit=1)[0]
             yield from _fields(spec or "")
 
 
@@ -396,7 +398,7 @@ def named(name: Name, lock: Callable[[str], Any], what: str = "a lock's name") -
                 f"{label(name)} is {kind_of_call(name).value}: "
                 f"{what} comes from a plain function of the call's arguments"
             )
-        return lambda function: lambda *args, **kwargs: lock(name(*args, **kwargs))
+        return lambda function: lambda *args, **kwargs: lock(written(name(*args, **kwargs), name))
     if not isinstance(name, str):
         raise ConfigError(f"{what} is a template like 'report:{{day}}', or a function that returns it; not {name!r}")
     try:
@@ -438,21 +440,106 @@ def _filled(template: str, function: Function, lock: Callable[[str], Any]) -> Lo
     def lock_of(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        try:
-            name = _formatter().vformat(template, bound.args, bound.arguments)
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise ConfigError(
-                f"{template!r} cannot be filled from this call of {label(function)}: {error!r}"
-            ) from error
-        return lock(name)
+        return lock(fill(template, bound.args, bound.arguments, f"this call of {label(function)}"))
 
     return lock_of
+
+
+def fill(template: str, args: Sequence[Any], kwargs: Mapping[str, Any], source: str) -> str:
+    """Fill a template, by the rules of `str.format`.
+
+    Args:
+        template: The template.
+        args: The values of its numbered fields.
+        kwargs: Those of its named fields.
+        source: Where the values come from, for errors.
+
+    Raises:
+        ConfigError: A field has no value, or one that another process would write differently.
+    """
+    try:
+        return _formatter().vformat(template, args, kwargs)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        told = error if isinstance(error, _Varies) else repr(error)
+        raise ConfigError(f"{template!r} cannot be filled from {source}: {told}") from error
+
+
+def written(name: object, function: Function) -> Any:
+    """Return a name that a function has returned. Raise ConfigError if it has an address in it."""
+    if isinstance(name, str) and re.search(f"{_ADDRESS}>", name):
+        raise ConfigError(
+            f"{label(function)} returned {checks.shown(name)}, and every process has another address there. "
+            "Return what identifies the object, such as its id"
+        )
+    return name
+
+
+# ------------------------------------------------ values that every process writes alike
+
+_ADDRESS = " at 0x[0-9a-fA-F]+"
+# Types whose text depends on the order of hashes, or on what was done before.
+_UNORDERED: Any = (set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
+# Those whose text may have no address, and says nothing of use in a name.
+_NAMELESS = (Iterator, AsyncIterator, Awaitable, BuiltinFunctionType, ModuleType)
+
+
+class _Varies(ValueError):
+    """A field has a value that another process would write differently."""
+
+
+def varies(value: object, text: str, around: tuple[object, ...] = ()) -> bool:
+    """Whether another process would write an equal value differently.
+
+    A text is taken as it is, whatever stands in it.
+
+    Args:
+        value: The value.
+        text: How this process writes it.
+        around: The values that it is part of.
+    """
+    if isinstance(value, str | bytes | bytearray):
+        return False
+    # Mocks show their id as a number.
+    if isinstance(value, _NAMELESS) or str(id(value)) in text:
+        return True
+    if not isinstance(value, list | tuple | deque) and not re.search(rf"{_ADDRESS}|\{{|set\(|dict_", text):
+        return False
+    if any(isinstance(value, it) and it.__repr__(value) in text for it in _UNORDERED):
+        return True
+    around = (*around, value)
+    for part in _parts(value):
+        shown = repr(part)
+        if shown in text and all(part is not it for it in around):
+            if varies(part, shown, around):
+                return True
+            # What looks like an address stands in a text.
+            text = text.replace(shown, "") if re.search(_ADDRESS, shown) else text
+    return re.search(_ADDRESS, text) is not None
+
+
+def _parts(value: Any) -> Iterable[object]:
+    """Return the values whose texts may be part of this value's text."""
+    if isinstance(value, dict):
+        return (*value, *value.values())
+    if isinstance(value, list | tuple | deque):
+        return value
+    # An object may answer every name, so its type is asked, and what it has is looked at.
+    kind, own = type(value), getattr(value, "__dict__", None)
+    # Those of a dataclass, of a class with slots that attrs or msgspec has made, and of all others.
+    names = (*getattr(kind, "__dataclass_fields__", ()), *getattr(kind, "__match_args__", ()))
+    return [getattr(value, it, None) for it in (*names, *(own if isinstance(own, dict) else ()))]
 
 
 def _check_fields(template: str, function: Function, signature: inspect.Signature) -> None:
     import inspect
 
     kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
+    first = next(iter(kinds), "")
+    if first in ("self", "cls") and any(field in ("0", "") for _, field, _, _ in _formatter().parse(template)):
+        raise ConfigError(
+            f"{template!r}: the first positional parameter of {label(function)} is {first}. Write the parameter that "
+            f"is meant by its name, as in {{{next(iter([*kinds][1:]), first)}}} or {{{first}.id}}"
+        )
     rest = {kind: name for name, kind in kinds.items()}
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     count = sum(kind in positional for kind in kinds.values())
@@ -479,6 +566,9 @@ class _Anything:
     def __getitem__(self, key: object) -> Self:
         return self
 
+    def __repr__(self) -> str:
+        return "1"
+
     def __format__(self, spec: str) -> str:
         # A digit, so that it can also be a width or a precision.
         return "1"
@@ -489,7 +579,27 @@ _ANYTHING: Any = _Anything()
 
 @cache
 def _formatter() -> Formatter:
-    """As `str.format`, which however accepts only real arguments."""
+    """As `str.format`, which however accepts only real arguments, and refuses no value."""
     from string import Formatter
 
-    return Formatter()
+    class Stable(Formatter):
+        """Hands on each field's name and value beside what it converts and formats."""
+
+        def get_field(self, field_name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
+            value, first = super().get_field(field_name, args, kwargs)
+            return (field_name, value, value), first
+
+        def convert_field(self, value: Any, conversion: Any) -> Any:
+            return (*value[:2], super().convert_field(value[2], conversion))
+
+        def format_field(self, value: Any, format_spec: str) -> str:
+            field, given, converted = value
+            text = str(format(converted, format_spec))
+            if varies(given, text if converted is given else converted):
+                raise _Varies(
+                    f"{{{field}}} is {checks.shown(given)}, which another process would write differently, and so "
+                    f"hold another lock. Write what identifies it, such as {{{re.split(_PART, field)[0]}.id}}"
+                )
+            return text
+
+    return Stable()

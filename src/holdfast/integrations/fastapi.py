@@ -15,6 +15,7 @@ from fastapi.requests import HTTPConnection
 
 from .. import Options
 from ..aio import Holdfast, Lease
+from ..base.decorating import written
 from ..checks import Seconds, seconds
 from ..errors import ConfigError
 from .asgi import App, Errors, Receive, Scope, Send, lifespan, refuse_bypassed
@@ -164,7 +165,7 @@ def _client(on: Holdfast | None, request: HTTPConnection) -> Holdfast:
 
 def _filled(name: Named, request: HTTPConnection) -> str:
     """The name that a request means."""
-    return name(request) if callable(name) else filled(name, (), _captured(request))
+    return written(name(request), name) if callable(name) else filled(name, (), _captured(request))
 
 
 def _captured(request: HTTPConnection) -> dict[str, Any]:

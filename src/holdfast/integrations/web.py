@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from ..base.decorating import fill
 from ..errors import (
     BadFence,
     BadName,
@@ -186,13 +187,10 @@ def filled(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         The name of a lock.
 
     Raises:
-        ConfigError: The URL does not capture what the template needs.
+        ConfigError: The URL does not capture what the template needs, or captures a value that
+            another process would write differently.
     """
-    try:
-        return name.format(*args, **kwargs)
-    except (AttributeError, LookupError, ValueError) as error:
-        captured = ", ".join(kwargs) or "nothing"
-        raise ConfigError(f"{name!r} cannot be filled from the URL, which captures {captured}: {error!r}") from error
+    return fill(name, args, kwargs, f"the URL, which captures {', '.join(kwargs) or 'nothing'}")
 
 
 def _after(seconds: float) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from django.utils.functional import SimpleLazyObject, empty
 
 from ... import Lease, LeaseState, Options
 from ...aio import Lease as AsyncLease
-from ...base.decorating import Current, named, noted
+from ...base.decorating import Current, named, noted, written
 from ...config import Clients
 from ...errors import ConfigError, HoldfastError, Misuse
 from ...fencing.sql import FenceTable
@@ -346,4 +346,4 @@ def fence_table(connection: Any) -> FenceTable:
 
 
 def _named(name: str | Callable[..., str], request: HttpRequest, args: Any, kwargs: dict[str, Any]) -> str:
-    return name(request, *args, **kwargs) if callable(name) else filled(name, args, kwargs)
+    return written(name(request, *args, **kwargs), name) if callable(name) else filled(name, args, kwargs)
