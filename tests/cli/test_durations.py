@@ -24,7 +24,7 @@ def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
 
 
 def test_a_slot_may_be_of_the_calendar() -> None:
-    assert [slot_of(it) for it in ("day", "week", "month", "5m")] == ["day", "week", "month", 300.0]
+    assert [slot_of(it) for it in ("hour", "day", "week", "month", "5m")] == ["hour", "day", "week", "month", 300.0]
     with pytest.raises(ConfigError):
         slot_of("year")
 

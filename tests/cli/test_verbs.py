@@ -8,6 +8,7 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,8 +137,12 @@ def test_the_days_of_once_are_those_of_a_zone(holdfast: Command, tmp_path: Path)
         assert holdfast.run(*words[:1], "--zone", zone, *words[1:]).returncode == 0
     assert (tmp_path / "count").read_text() == "ran\n" * 2
     assert holdfast.run(*words[:1], "--zone", "Nowhere/Atall", *words[1:]).returncode == 78
+    hourly = ("--per", "hour", "--keep", "1d", f"hour {tmp_path.name}", "-c", f"echo ran >> {tmp_path}/hours")
+    for zone in ("UTC", "Asia/Kolkata", "UTC"):
+        assert holdfast.run("once", "--zone", zone, *hourly).returncode == 0
+    assert (tmp_path / "hours").read_text() == "ran\n" * 2
     refused = holdfast.run("once", "--per", "1h", "--zone", "UTC", "key", "true")
-    assert refused.returncode == 64 and "it goes with --per day, week or month" in refused.stderr
+    assert refused.returncode == 64 and "it goes with --per hour, day, week or month" in refused.stderr
 
 
 def test_an_exit_status_is_one(holdfast: Command) -> None:
@@ -153,6 +158,40 @@ def test_a_short_longest_lease_shortens_the_usual_one(holdfast: Command) -> None
 def test_a_name_that_is_no_text_is_refused_in_plain_words(holdfast: Command) -> None:
     done = holdfast.run("run", "\udcff", "true")
     assert done.returncode == 78 and "is not valid UTF-8" in done.stderr
+
+
+@pytest.mark.parametrize("charmap", ["ANSI_X3.4-1968", "ISO-8859-1"])
+def test_b10_a_name_is_the_same_lock_whatever_the_locale_is(
+    holdfast: Command, locks: Holdfast, tmp_path: Path, charmap: str
+) -> None:
+    """The first is the locale C, in which Python keeps bytes that are no ASCII as halves of surrogate pairs."""
+    elsewhere = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    if charmap == "ISO-8859-1":
+        # (Its status is 1 for a warning, too.)
+        subprocess.run(["localedef", "-c", "-i", "de_DE", "-f", charmap, tmp_path / "de_DE"], check=False, capture_output=True)
+        elsewhere |= {"LC_ALL": "de_DE", "LOCPATH": str(tmp_path)}
+    asked = subprocess.run(
+        [sys.executable, "-c", "import locale; print(locale.nl_langinfo(locale.CODESET))"],
+        env={**os.environ, **elsewhere}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert asked.stdout == f"{charmap}\n", "the locale is not there (Debian: `apt install locales`)"
+    name, second = f"prüfung €:{charmap}", f"zweite ü:{charmap}"
+    tell = "holdfast check && printf '%s' \"$HOLDFAST_NAMES\" >names && holdfast inspect \"$HOLDFAST_NAME\"; sleep 30"
+    with holdfast.started("run", "--note", "für alle", "--and", second, name, "-c", tell, env=elsewhere, cwd=tmp_path):
+        until(lambda: locks.is_locked(name) and locks.is_locked(second) and (tmp_path / "names").exists())
+        assert locks.inspect(name).note == "für alle"
+        assert (tmp_path / "names").read_text("utf-8") == f"{name}\n{second}", "in the bytes that `check` and others take"
+        assert name in holdfast.run("inspect", name, env=elsewhere, encoding="utf-8").stdout
+        assert holdfast.run("run", "-n", name, "true", env=elsewhere).returncode == 75
+        assert name in holdfast.run("ls", "prüf*:*", env=elsewhere, encoding="utf-8").stdout
+    again = "printf ü; HOLDFAST_PREFIX=ü: env -u HOLDFAST_HELD holdfast run -n shown true; echo $?"
+    printed = holdfast.run("run", "--prefix", "ü:", "shown", "-c", again, env=elsewhere, encoding="utf-8")
+    assert printed.stdout == "ü75\n", "the command's own words are as they were typed, and the variable says the same"
+    wrong = subprocess.run(
+        [os.fsencode(it) for it in holdfast.words("run")] + [b"\xfc", b"true"],
+        env={**holdfast.environment, **elsewhere}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert wrong.returncode == 78 and b"is not valid UTF-8" in wrong.stderr
 
 
 def test_several_addresses_in_one_are_told_apart_in_shells(holdfast: Command) -> None:

@@ -800,7 +800,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
             options: Described below. And `ttl`, `wait`, `renew`, `max_hold`, `on_lost` and `note`,
                 as for `lock`: while a function runs, its lock is held.
             per: Run once in each slot of time, for schedules that fire in several processes:
-                seconds, from 0.001 to 1e8, or "day", "week" (from Monday) or "month" of a calendar.
+                seconds, from 0.001 to 1e8, or "hour", "day", "week" (from Monday) or "month" of a
+                calendar.
                 All callers must have the same `per`, `zone` and `slack` (default: no slots).
             zone: The time zone of that calendar, such as "Europe/Berlin" (default: "UTC").
             slack: A call that comes at most this many seconds before the next slot counts for that

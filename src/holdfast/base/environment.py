@@ -43,6 +43,15 @@ def fresh() -> list[str]:
     return os.environ.get(FRESH, "").replace(",", " ").split()
 
 
+def utf8(text: str) -> str:
+    """Return a text of the command line, or of the environment, as the UTF-8 that its bytes are.
+
+    Python has decoded these bytes by the locale, so the same name was another one on a host with
+    ISO-8859-1. Bytes that are not UTF-8 become halves of surrogate pairs, which no name may have.
+    """
+    return os.fsencode(text).decode("utf-8", "surrogateescape")
+
+
 def debug() -> bool:
     """Is a lease to remember the line that acquired it?
 
@@ -89,7 +98,7 @@ def options() -> dict[str, Any]:
             raise ConfigError(f"{variable} must be a number of seconds{more}, not {checks.shown(text)}") from None
     for option in ("prefix", "owner"):
         if text := os.environ.get(f"HOLDFAST_{option.upper()}", ""):
-            found[option] = text
+            found[option] = utf8(text)
     return found
 
 

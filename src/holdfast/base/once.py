@@ -98,8 +98,8 @@ class OnceOptions(ElectionOptions, total=False):
 
     Attributes:
         note: What the caller whose function runs says of itself.
-        per: What a slot is: seconds, or "day", "week" or "month".
-        zone: The time zone of a day, week or month.
+        per: What a slot is: seconds, or "hour", "day", "week" or "month".
+        zone: The time zone of an hour, day, week or month.
         slack: Seconds by which a slot begins early for calls that name no time.
         serializer: Anything with `dumps` and `loads`.
         cancel: An event that ends the wait of threads.
@@ -673,7 +673,7 @@ class Once(ABC):
 
     @property
     def per(self) -> float | str | None:
-        """The length of its slots: in seconds, or "day", "week" or "month". None without slots."""
+        """The length of its slots: in seconds, or a word such as "day". None without slots."""
         return None if self._deed.schedule is None else self._deed.schedule.per
 
     @property

@@ -1,4 +1,5 @@
-"""Schedules with slots: equal lengths of time, or days, weeks and months of a calendar.
+"""Schedules with slots: equal lengths of time, or hours, days, weeks and months of a
+calendar.
 
 Knows calendars and time zones. Must not know what time it is, or what is done in a slot.
 """
@@ -13,7 +14,7 @@ from .. import checks
 from ..checks import Seconds
 from ..errors import ConfigError
 
-Calendar = Literal["day", "week", "month"]
+Calendar = Literal["hour", "day", "week", "month"]
 SHORTEST = 0.001  # seconds
 LONGEST = 1e8  # seconds
 SECOND = 1_000_000  # microseconds
@@ -21,7 +22,7 @@ HOUR = 3600.0  # seconds
 
 # How long a slot of a calendar can last, in seconds. The two hours are for clocks that are set
 # back: no zone sets them back by more.
-CALENDAR = {"day": 26 * HOUR, "week": (7 * 24 + 2) * HOUR, "month": (31 * 24 + 2) * HOUR}
+CALENDAR = {"hour": HOUR, "day": 26 * HOUR, "week": (7 * 24 + 2) * HOUR, "month": (31 * 24 + 2) * HOUR}
 SLACK = 10.0  # seconds: the most that a default has
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -31,7 +32,7 @@ class Schedule:
     """How time is divided into slots.
 
     Attributes:
-        per: The length of a slot in seconds, or "day", "week" or "month".
+        per: The length of a slot in seconds, or "hour", "day", "week" or "month".
         zone: The name of the zone whose calendar counts; None for slots of equal length.
         slack: By how many seconds a slot begins early for callers that do not name a time.
         longest: How long a slot can last, in seconds.
@@ -58,12 +59,16 @@ class Schedule:
         if not isinstance(self.per, str):
             return f"{checks.number(self.per)}s {micros // round(self.per * SECOND)}"
         try:
-            day = (EPOCH + timedelta(microseconds=micros)).astimezone(self._clock).date()
+            moment = (EPOCH + timedelta(microseconds=micros)).astimezone(self._clock)
         except (OverflowError, ValueError):
             raise ConfigError(
                 f"{micros // SECOND} seconds since 1970 is outside the years 1 to 9999, "
                 "and only these have days, weeks and months"
             ) from None
+        if self.per == "hour":
+            # With the offset from UTC, which tells the two hours apart that clocks show twice.
+            return f"hour {moment.isoformat(timespec='hours')} {self.zone}"
+        day = moment.date()
         if self.per == "month":
             return f"month {day.isoformat()[:7]} {self.zone}"
         if self.per == "week":
@@ -75,7 +80,7 @@ def schedule(per: Seconds | str | None, zone: str | None, slack: Seconds | None)
     """Check how a schedule divides time.
 
     Args:
-        per: Seconds, a timedelta, "day", "week" or "month"; None if nothing is scheduled.
+        per: Seconds, a timedelta, "hour", "day", "week" or "month"; None if nothing is scheduled.
         zone: The name of a time zone, for calendars only (default: "UTC").
         slack: Seconds (default: a tenth of a slot, and at most 10 s).
 
@@ -93,14 +98,15 @@ def schedule(per: Seconds | str | None, zone: str | None, slack: Seconds | None)
     if not isinstance(per, str):
         if zone is not None:
             raise ConfigError(
-                "zone= belongs to a calendar: it needs per='day', per='week' or per='month'. "
+                "zone= belongs to a calendar: it needs per='hour', 'day', 'week' or 'month'. "
                 "Slots of a number of seconds have no zone"
             )
         length = checks.seconds(per, "per", least=SHORTEST, most=LONGEST)
         length = round(length * SECOND) / SECOND
         return Schedule(length, None, _slack(slack, length), length, UTC)
     if per not in CALENDAR:
-        raise ConfigError(f"per is a number of seconds, a timedelta, 'day', 'week' or 'month', not {checks.shown(per)}")
+        words = "'hour', 'day', 'week' or 'month'"
+        raise ConfigError(f"per is a number of seconds, a timedelta, {words}, not {checks.shown(per)}")
     name = "UTC" if zone is None else zone
     return Schedule(per, name, _slack(slack, CALENDAR[per]), CALENDAR[per], _clock(name))
 

@@ -15,7 +15,7 @@ from ..errors import ConfigError
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 # Texts, which `re` compiles at their first use.
 _DURATION = r"(?a)(\d+(?:\.\d+)?|\.\d+)(ms|s|m|h|d|w)?"
-_CALENDAR = ("day", "week", "month")
+_CALENDAR = ("hour", "day", "week", "month")
 
 
 def seconds_of(text: str) -> float:
@@ -37,7 +37,7 @@ def seconds_of(text: str) -> float:
 
 
 def slot_of(text: str) -> float | str:
-    """Read the length of a slot: a duration, or "day", "week" or "month".
+    """Read the length of a slot: a duration, or "hour", "day", "week" or "month".
 
     Raises:
         ConfigError: It is neither. The message has examples.
@@ -47,7 +47,7 @@ def slot_of(text: str) -> float | str:
     try:
         return seconds_of(text)
     except ConfigError as error:
-        raise ConfigError(f"{error.message}; or day, week or month") from None
+        raise ConfigError(f"{error.message}; or hour, day, week or month") from None
 
 
 def rate_of(text: str) -> tuple[int, float]:

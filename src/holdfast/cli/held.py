@@ -5,6 +5,7 @@ Knows leases and variables. Must not know processes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -39,9 +40,10 @@ def variables(lease: Lease, job: Job, environment: Mapping[str, str]) -> dict[st
     """
     # An outer lock's values must not be taken for this one's.
     found = {it: "" for it in _OURS if it in environment}
-    found["HOLDFAST_NAME"] = job.name
+    # In UTF-8, as `check` and other commands take them, whatever the locale is.
+    found["HOLDFAST_NAME"] = os.fsdecode(job.name.encode())
     if len(lease.names) > 1:
-        found["HOLDFAST_NAMES"] = "\n".join(lease.names)
+        found["HOLDFAST_NAMES"] = os.fsdecode("\n".join(lease.names).encode())
     found[HELD] = environment.get(HELD, "")
     if lease.state is LeaseState.OPEN:
         return found

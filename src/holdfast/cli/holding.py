@@ -12,6 +12,7 @@ import signal
 import threading
 from argparse import Namespace
 
+from ..base.environment import utf8
 from ..base.lease import LeaseState
 from ..clock import clock
 from ..errors import Cancelled
@@ -127,12 +128,12 @@ class _Keeper:
 
 def check(options: Namespace) -> int:
     """Ask the nodes whether the lock of this command is still held."""
-    token, name = os.environ.get("HOLDFAST_TOKEN", ""), os.environ.get("HOLDFAST_NAME", "")
+    token, name = os.environ.get("HOLDFAST_TOKEN", ""), utf8(os.environ.get("HOLDFAST_NAME", ""))
     if not token or not name:
         raise Usage(
             "HOLDFAST_TOKEN and HOLDFAST_NAME are not set: `check` is for commands that `holdfast run` has started"
         )
-    names = os.environ.get("HOLDFAST_NAMES", name).split("\n")
+    names = (utf8(os.environ.get("HOLDFAST_NAMES", "")) or name).split("\n")
     slots = os.environ.get("HOLDFAST_SLOT", "").split()
     if slots:
         names = [f"{name}[slot {it}]" for it in slots]

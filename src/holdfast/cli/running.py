@@ -50,7 +50,7 @@ def once(options: Namespace) -> int:
     if options.per is None and options.keep is None:
         raise Usage("say --per (once in each period) or --keep (how long it counts as done)")
     if options.zone is not None and not isinstance(options.per, str):
-        raise Usage("--zone says whose days, weeks or months count: it goes with --per day, week or month")
+        raise Usage("--zone says whose hours and days count: it goes with --per hour, day, week or month")
     keep = _kept(options)
     return _supervised(options, "once", (), lambda ttl: works.done_once(options, keep, ttl))
 

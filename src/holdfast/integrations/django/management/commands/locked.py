@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management import BaseCommand, call_command
 
+from .....base.environment import utf8
 from .....cli.codes import BUSY, LOST, NO_QUORUM
 from ...commands import Skipped, declare, held
 
@@ -24,7 +25,7 @@ class Command(BaseCommand):  # type: ignore[misc]  # (Django has no types)
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         declare(parser)
-        parser.add_argument("--name", help="the lock's name (default: manage:COMMAND)")
+        parser.add_argument("--name", type=utf8, help="the lock's name (default: manage:COMMAND)")
         parser.add_argument("command", help="the command to run")
         parser.add_argument("arguments", nargs=REMAINDER, help="its arguments")
 
