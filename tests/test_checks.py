@@ -242,6 +242,17 @@ def test_what_looks_like_milliseconds_is_told(value: float, hint: str) -> None:
     assert "milliseconds" not in str(caught.value), "a timedelta has its unit with it"
 
 
+@pytest.mark.parametrize("value", [2000, 5000, 30_000, 60_000, 9_999_000])
+def test_d18_a_wait_that_looks_like_milliseconds_is_refused(value: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checks.seconds(value, "wait", waits=True)
+    told = f"wait is a number of seconds or a timedelta, and {value} looks like milliseconds"
+    assert caught.value.message == f"{told}: write wait={value // 1000}, or wait={value}.0 if it is seconds"
+    for meant in (float(value), timedelta(seconds=value), value + 1, value - 1, value * 3600):
+        assert checks.seconds(meant, "wait", waits=True) in (value, value + 1, value - 1, value * 3600)
+    assert checks.seconds(value, "keep") == value, "results are kept for long"
+
+
 # ---------------------------------------------------------------- all
 
 

@@ -18,7 +18,9 @@ _PASSWORD = r"//\S*@"  # a text, which `re` compiles at its first use
 _MOST_SHOWN = 200  # characters
 
 
-def seconds(value: object, what: str, *, least: float = 0.0, most: float = inf) -> float:
+def seconds(
+    value: object, what: str, *, least: float = 0.0, most: float = inf, waits: bool = False
+) -> float:
     """Return a number or a timedelta as seconds.
 
     Args:
@@ -26,14 +28,16 @@ def seconds(value: object, what: str, *, least: float = 0.0, most: float = inf) 
         what: Its name, for the error.
         least: The smallest value that is allowed.
         most: The largest value that is allowed.
+        waits: Whether somebody waits for so long. Then an int of whole thousands, from 2,000 to 10
+            million, looks like milliseconds unless it is a whole number of hours.
 
     Returns:
         The seconds.
 
     Raises:
-        ConfigError: The value is no duration, or out of range.
+        ConfigError: The value is no duration, out of range, or looks like milliseconds.
     """
-    counted = not isinstance(value, timedelta)
+    counted, given = not isinstance(value, timedelta), value
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -47,6 +51,9 @@ def seconds(value: object, what: str, *, least: float = 0.0, most: float = inf) 
         limits = f"{number(least)} or more" if most == inf else f"from {number(least)} to {number(most)}"
         hint = milliseconds(found, what) if counted else ""
         raise ConfigError(f"{what} is {limits} seconds, not {number(found)}{hint}")
+    if waits and type(given) is int and 1000 < given < 10**7 and given % 1000 == 0 and given % 3600:
+        told = f"{what} is a number of seconds or a timedelta, and {given} looks like milliseconds"
+        raise ConfigError(f"{told}: write {what}={found / 1000:g}, or {what}={found} if it is seconds")
     return found
 
 

@@ -70,13 +70,15 @@ def exact(value: Any) -> Fraction | None:
     return number if abs(number) < 2**1024 else None
 
 
-def between(least: str, most: str | None = None, *, none: bool = False) -> Callable[[Any], bool]:
-    """From `least` to `most` seconds, both allowed; or None where that says something."""
+def between(least: str, most: str | None = None, *, none: bool = False, waits: bool = False) -> Callable[[Any], bool]:
+    """From `least` to `most` seconds, both allowed; or None where that says something. `waits`: and what was not meant as milliseconds."""
 
     def allowed(value: Any) -> bool:
         if value is None:
             return none
         number = exact(value)
+        if waits and type(value) is int and value in range(2000, 10**7, 1000) and value not in range(0, 10**7, 3600):
+            return False
         return number is not None and number >= Fraction(least) and (most is None or number <= Fraction(most))
 
     return allowed
@@ -331,9 +333,9 @@ NAMED = "lock.*(is text|needs a name|at most 512 are allowed|leave the '}' out|l
 LOCK = {
     "names": Argument(SEVERAL, are_names, f"{NAMED}|named twice in one lock"),
     "ttl": Argument(SECONDS, lambda it: it is None or between("0.05", str(LONGEST))(it), f"^ttl (.*max_ttl=|.*did you mean ttl=|{NUMBER})"),
-    "wait": Argument(SECONDS, between("0", "1000000000", none=True), f"^wait ({NUMBER})"),
+    "wait": Argument(SECONDS, between("0", "1000000000", none=True, waits=True), f"^wait ({NUMBER})"),
     "renew": Argument(FLAGS, lambda it: it is True or it is False, "^renew is True or False", right=2),
-    "max_hold": Argument(SECONDS, between("0.05", none=True), f"^max_hold ({NUMBER})"),
+    "max_hold": Argument(SECONDS, between("0.05", none=True, waits=True), f"^max_hold ({NUMBER})"),
     "reentrant": Argument(FLAGS, lambda it: it is True or it is False, "^reentrant is True or False", right=2),
     "fail_open": Argument(FLAGS, lambda it: it is True or it is False, "^fail_open is True or False", right=2),
     "on_lost": Argument(FUNCTIONS, is_function, "^on_lost is a function of one argument"),
@@ -344,7 +346,7 @@ LOCK = {
     ),
 }
 EXTEND = Argument(SECONDS, lambda it: it is None or between("0.05", str(LONGEST))(it), f"^ttl (.*max_ttl=|.*did you mean ttl=|{NUMBER})")
-READY = Argument(SECONDS, between("0"), f"^wait ({NUMBER})")
+READY = Argument(SECONDS, between("0", waits=True), f"^wait ({NUMBER})")
 NAME = Argument(NAMES, is_name, NAMED)
 PATTERN = Argument(TEXTS, is_pattern, "^a pattern of names .*(is text|at most 512 are allowed|UTF-8 cannot say)")
 REASON = Argument(

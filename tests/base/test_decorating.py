@@ -354,7 +354,7 @@ LOOKS_LIKE_ONE = "<x at 0x7f12ab>"
         *(LOOKS_LIKE_ONE, [LOOKS_LIKE_ONE], {"a": [LOOKS_LIKE_ONE]}, Pair(LOOKS_LIKE_ONE), Pair(1, {1}), Pair(1, object()), range(3)),
         *(collections.OrderedDict(a=1), collections.deque([1]), Pair(Telling), types.SimpleNamespace(a=1), Slotted([1])),
     ],
-    ids=repr,
+    ids=str,
 )
 def test_a_value_that_every_process_writes_alike_is_filled_in(value: Any) -> None:
     assert name_of("a:{it}", lambda it: it, value) == f"a:{value}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import re
 import sys
@@ -87,8 +88,34 @@ def test_what_other_locks_can_do_is_told_where_it_is_here(kind: Any) -> None:
         assert not hasattr(lock, name)
         with pytest.raises(AttributeError, match=told):
             getattr(lock, name)
-    with pytest.raises(TypeError, match=r"cannot be pickled: make it by locks.lock\('a'\) where it is needed"):
-        pickle.dumps(lock)
+
+
+@FACES
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_d18_what_belongs_to_its_process_says_so_if_it_is_copied(kind: Any, copied: Any) -> None:
+    locks = kind(*URLS)
+    described = {
+        "lock": locks.lock("a"), "rwlock": locks.rwlock("a"), "semaphore": locks.semaphore("a", 2), "election": locks.election("a"),
+        "rate": locks.rate("a", 1, 1), "once": locks.once("a", keep=1), "fill": locks.fill("a", 1, bool), "latch": locks.latch("a", 1),
+        "barrier": locks.barrier("a", 1),
+    }  # fmt: skip
+    for made, it in {**{f"locks.{name}('a', ...)": it for name, it in described.items()}, "Holdfast(...)": locks}.items():
+        with pytest.raises(TypeError, match=f"^{re.escape(made)} cannot be pickled or copied: make it where it is needed, in each process"):
+            copied([it] if copied is not copy.copy else it)
+
+
+@FACES
+def test_d18_an_option_that_does_not_exist_is_answered_in_the_name_of_what_was_called(kind: Any) -> None:
+    locks, ttl = kind(*URLS), r"Did you mean ttl, the second argument \(how long a value is fresh\)\?"
+    for wrong, told in (
+        (lambda: locks.fill("a", 60, bool, expire=5), rf"^unknown fill option 'expire'. {ttl}"),
+        (lambda: locks.filled("a", 60, timeout=5), rf"^unknown fill option 'timeout'. {ttl}"),
+        (lambda: locks.fill("a", 60, bool, colour=5), "^unknown fill option 'colour'. Valid options are stale, lease, wait"),
+        (lambda: locks.limited("a", 1, 60, expire=5), r"^unknown rate option 'expire'. Did you mean period \(how long"),
+        (lambda: locks.once("a", keep=60, expire=5), r"^unknown once option 'expire'. Did you mean keep \(how long"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            wrong()
 
 
 @FACES

@@ -232,8 +232,8 @@ async def test_a_peek_counts_nothing(face: Face, five: Cluster, name: str, algor
 @BOTH
 async def test_a_reset_starts_over(face: Face, five: Cluster, name: str, algorithm: str) -> None:
     client, other = await face.connected(five), await face.connected(five)
-    rate, same = (it.rate(name, [(2, 1000), (3, 5000)], algorithm=algorithm, key="ann") for it in (client, other))
-    else_ = client.rate(name, [(2, 1000), (3, 5000)], algorithm=algorithm, key="ben")
+    rate, same = (it.rate(name, [(2, 1000), (3, 5000.0)], algorithm=algorithm, key="ann") for it in (client, other))
+    else_ = client.rate(name, [(2, 1000), (3, 5000.0)], algorithm=algorithm, key="ben")
     assert await face.call(else_.take)
     for _ in range(2):
         assert [bool(await face.call(rate.take)) for _ in range(3)] == [True, True, False]

@@ -177,7 +177,7 @@ class Holdfast(_Client):
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         clock = self._driver().clock
-        deadline = clock() + seconds(wait, "wait")
+        deadline = clock() + seconds(wait, "wait", waits=True)
         # All shards connect now, so that the time that a node of the first one takes counts for the others, too.
         for way in self._ways[1:]:
             way().steer(lambda crew, now: None)

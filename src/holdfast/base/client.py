@@ -31,7 +31,7 @@ from .rwlock import RWLock
 from .shards import Shards
 from .spreading import ShardNodes
 from .surrounding import Around
-from .terms import ElectionOptions, LockTerms, Options, PermitOptions, RateOptions, allow, locks, side, terms
+from .terms import Bound, ElectionOptions, LockTerms, Options, PermitOptions, RateOptions, allow, locks, side, terms
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -62,7 +62,7 @@ M = TypeVar("M")
 F = TypeVar("F", bound=Callable[..., Any])  # what is decorated
 
 
-class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
+class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
     """A client of N independent Redis or Valkey servers. It describes the locks that live on them.
 
     Making a client sends nothing. It connects at its first use. All clients of the same nodes must
@@ -672,6 +672,7 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
                 is no parameter.
         """
         # Refuse wrong options here, and not at the first call.
+        allow(options, "rate", RateOptions)
         self.rate("any", limit, period, **options)
         number = key if isinstance(key, int) else None
         choice = named(name, lambda it: self.rate(it, limit, period, key=number, **options), "a rate's name")
@@ -716,7 +717,8 @@ class Client(ABC, Generic[L, D, S, R, E, O, A, B, M]):
             algorithm: "gcra": calls flow back evenly. "fixed window": `limit` calls in each window,
                 which begins with its first call. No call makes a window longer (default: "gcra").
             burst: How many calls "gcra" allows at once. Only with a single limit (default:
-                `limit`).
+                `limit`). More than `limit`: calls that nobody has made are saved up for several
+                periods.
             wait: Seconds that `acquire()` waits. None waits for ever (the default), 0 tries once.
             fail_open: Allow calls when too few nodes answer. The Allowance says why (default:
                 False).

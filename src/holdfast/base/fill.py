@@ -29,7 +29,7 @@ from .lease import Lease
 from .plans import Ask, Call, Clock, Keeps, Offer, Plan, Wall
 from .repair import mend
 from .surrounding import Surrounded
-from .terms import LockTerms, terms
+from .terms import Bound, LockTerms, allow, terms
 from .values import JSON, Serializer, Unfit, packed, verdicts
 from .values import checked as serializing
 
@@ -162,6 +162,7 @@ def fills(
     cache: MutableMapping[str, Any] | None = None,
     fail_open: bool = False,
     note: str | None = None,
+    **unknown: Any,
 ) -> FillTerms:
     """Check the options of a fill.
 
@@ -170,6 +171,7 @@ def fills(
         kinds: The kinds of functions that this client can call.
         name: The key.
         ttl: See `Client.fill`, and so for the others.
+        unknown: Options that do not exist.
 
     Returns:
         The checked options.
@@ -177,6 +179,8 @@ def fills(
     Raises:
         ConfigError: An option cannot work. The message says what to write instead.
     """
+
+    allow(unknown, "fill", FillOptions)
 
     def locks(length: float) -> tuple[Exclusive]:
         return (Exclusive(name, prefix=settings.prefix, ttl=length, horizon=settings.horizon, own="fill"),)
@@ -461,7 +465,7 @@ def _open(asked: FillTerms, why: NoQuorum) -> Plan[Found[Any]]:
 # ------------------------------------------------ what users have
 
 
-class Fill(ABC, Generic[T]):
+class Fill(Bound, ABC, Generic[T]):
     """The description of a cached value. It is immutable, and any number of callers may share it.
 
     `get()` returns the value, and computes it if there is no fresh one. While leases hold, at most

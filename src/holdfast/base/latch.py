@@ -26,7 +26,7 @@ from ..recipes.latch import Told, id_of
 from .plans import TICK, Ask, Clock, Keeps, Listen, Offer, Pause, Plan
 from .repair import mend
 from .surrounding import Surrounded
-from .terms import LONGEST_WAIT, waiting
+from .terms import LONGEST_WAIT, Bound, waiting
 
 T = TypeVar("T")
 
@@ -406,7 +406,7 @@ def _meet(terms: LatchTerms, progress: Progress, id: str) -> Plan[int]:
 # ------------------------------------------------ what users have
 
 
-class _Description:
+class _Description(Bound):
     """The common part of the descriptions of latches and barriers."""
 
     __slots__ = ("_terms",)

@@ -18,12 +18,12 @@ from .decorating import Function, LockOf, unfilled
 from .lease import Lease
 from .owner import Owner, Owners, here, running_task
 from .surrounding import Around, Surrounded
-from .terms import LockTerms
+from .terms import Bound, LockTerms
 
 T = TypeVar("T", bound=Lease)
 
 
-class Lock(ABC, Generic[T]):
+class Lock(Bound, ABC, Generic[T]):
     """The description of a lock. It is immutable, and any number of threads or tasks may share it.
 
     Describing a lock sends nothing. `with` and `acquire()` acquire the lock and give you a Lease.
@@ -99,10 +99,6 @@ class Lock(ABC, Generic[T]):
         def __getattr__(self, name: str) -> Any:
             hint = _OF_A_LEASE.get(name, "")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
-
-    def __reduce__(self) -> Any:
-        where = f"make it by locks.lock({self.name!r}) where it is needed"
-        raise TypeError(f"the lock {self.name!r} belongs to its client and cannot be pickled: {where}")
 
     def __repr__(self) -> str:
         kind = "Semaphore" if isinstance(self._terms.recipes, Slots) else "Lock"

@@ -31,7 +31,7 @@ from .repair import mend
 from .schedule import EPOCH, SECOND, Calendar, Schedule, schedule
 from .shards import Shards
 from .surrounding import Surrounded
-from .terms import ElectionOptions, LockTerms, noted, terms
+from .terms import Bound, ElectionOptions, LockTerms, noted, terms
 from .values import JSON, Serializer, Unfit, checked, packed, verdicts
 
 if TYPE_CHECKING:
@@ -641,7 +641,7 @@ def _newest(rounds: Sequence[Round]) -> Copy | None:
 # ------------------------------------------------ what users have
 
 
-class Once(ABC):
+class Once(Bound, ABC):
     """The description of work that is done once. It is immutable, and callers may share it.
 
     `run` does the work, or returns the result of the caller that did. Of all callers with the same

@@ -29,7 +29,7 @@ from .migration import same_servers
 from .plans import Ask, Clock, Keeps, Meet, Offer, Pause, Plan
 from .repair import differ, mend
 from .surrounding import Surrounded
-from .terms import waiting
+from .terms import Bound, waiting
 
 # Seconds. A caller that has just come reserves no turn that is further ahead, unless the period is
 # longer.
@@ -206,7 +206,7 @@ def _pairs(limit: object, period: object, burst: object) -> list[tuple[object, o
 
 def _limit(kind: type[Gcra | Window], limit: object, period: object, burst: int | None) -> Limit:
     calls = checks.whole(limit, "limit", most=MOST)
-    micros = round(checks.seconds(period, "period", least=SHORTEST, most=LASTS) * SECOND)
+    micros = round(checks.seconds(period, "period", least=SHORTEST, most=LASTS, waits=True) * SECOND)
     if kind is Window:
         if burst is not None:
             raise ConfigError(
@@ -515,7 +515,7 @@ def answered(call: Surrounded, allowance: Allowance) -> Allowance:
     return allowance
 
 
-class Rate(ABC):
+class Rate(Bound, ABC):
     """The description of a rate. It is immutable, and any number of callers may share it.
 
     `take` asks once, `acquire` waits for its turn, `peek` looks, `reset` starts over. As a

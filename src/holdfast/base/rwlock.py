@@ -10,12 +10,12 @@ from typing import Any, Generic, TypeVar, Unpack
 
 from ..core.command import READER, WRITER
 from .lock import Lock
-from .terms import Options
+from .terms import Bound, Options
 
 L = TypeVar("L", bound=Lock[Any])
 
 
-class RWLock(Generic[L]):
+class RWLock(Bound, Generic[L]):
     """The description of a read-write lock: many readers, or one writer, first come first served.
 
     Sends nothing by itself. `read()` and `write()` describe its two sides. You use each of them

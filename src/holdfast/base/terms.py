@@ -22,6 +22,17 @@ from ..recipes.semaphore import Slots
 LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can count
 
 
+class Bound:
+    """A client, or what a client has described: it belongs to its process."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> Any:
+        name = getattr(self, "name", None) or getattr(self, "key", None)
+        call = "Holdfast(...)" if name is None else f"locks.{type(self).__name__.lower()}({name!r}, ...)"
+        raise TypeError(f"{call} cannot be pickled or copied: make it where it is needed, in each process")
+
+
 class ElectionOptions(TypedDict, total=False):
     """The options of `election`, for type checkers. Everything that is held has them.
 
@@ -204,7 +215,10 @@ def allow(options: Mapping[str, object], what: str, known: type) -> None:
     """
     valid = known.__annotations__
     if not options.keys() <= valid.keys():
-        checks.known({name: options[name] for name in options if name not in valid}, what, valid, _MEANT)
+        # A lock is held while `once` runs a function, so its timeout may be the lock's.
+        expiry = _EXPIRY if what == "once" else (*_EXPIRY, "timeout")
+        meant = _MEANT | (dict.fromkeys(expiry, _LASTING[what]) if what in _LASTING else {})
+        checks.known({name: options[name] for name in options if name not in valid}, what, valid, meant)
 
 
 # What other libraries call a lock's options.
@@ -220,6 +234,13 @@ _MEANT = {
     ),
     "num_extensions": "max_hold (the longest time that the lock is held, in seconds)",
     "rlock": "reentrant",
+}
+# What else they call by the same names, by what takes the options.
+_EXPIRY = ("expire", "expiration", "px", "ex")
+_LASTING = {
+    "fill": "ttl, the second argument (how long a value is fresh)",
+    "once": "keep (how long a result is known)",
+    "rate": "period (how long a limit counts)",
 }
 
 
@@ -251,9 +272,9 @@ def side(settings: Settings, name: str, kind: bytes, ttl: float) -> tuple[Recipe
 
 def holding(max_hold: Seconds) -> float:
     """Return how long a lease may be held, in seconds."""
-    return checks.seconds(max_hold, "max_hold", least=SHORTEST)
+    return checks.seconds(max_hold, "max_hold", least=SHORTEST, waits=True)
 
 
 def waiting(wait: Seconds | None) -> float | None:
     """Return how long to wait for a lock, in seconds. None: for ever."""
-    return None if wait is None else checks.seconds(wait, "wait", most=LONGEST_WAIT)
+    return None if wait is None else checks.seconds(wait, "wait", most=LONGEST_WAIT, waits=True)

@@ -102,8 +102,8 @@ def holding(locks: Any, name: str, limit: float | None, wait: float | None, rene
         ConfigError: The limit or the wait cannot work.
     """
     ttl = limit if limit is not None and (limit <= locks.settings.max_ttl or not renew) else None
-    # As in the other libraries, a negative time is none.
-    began, wait = clock(), wait if wait is None else max(0.0, wait)
+    # As in the other libraries, a negative time is none, and 5000 are seconds.
+    began, limit, wait = clock(), limit and float(limit), wait if wait is None else max(0.0, float(wait))
     lease = yield locks.lock(name, ttl=ttl, wait=wait, renew=renew, max_hold=limit if renew else None).acquire()
     # The key expires by the servers' time. A lock that was free was set after it was asked for.
     since = began + lease.waited if lease.contended else began

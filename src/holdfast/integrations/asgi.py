@@ -134,7 +134,7 @@ def health(locks: Holdfast | ThreadHoldfast, *, deep: bool = False, wait: Second
         ConfigError: `wait` is no duration.
     """
 
-    seconds(wait, "wait")
+    seconds(wait, "wait", waits=True)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         usable = True

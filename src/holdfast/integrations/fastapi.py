@@ -137,7 +137,7 @@ def Limited(
         ConfigError: `period` is no duration, or this FastAPI is older than 0.121.
     """
 
-    length = seconds(period, "period")
+    length = seconds(period, "period", waits=True)
 
     async def counted(request: Request, response: Response) -> Any:
         whose = None if key is None else _filled(key, request)

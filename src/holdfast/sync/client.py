@@ -146,7 +146,7 @@ class Holdfast(_Client):
 
     def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         clock = self._driver.clock
-        deadline = clock() + seconds(wait, "wait")
+        deadline = clock() + seconds(wait, "wait", waits=True)
         # All shards connect now, so that the time that a node of the first one takes counts for the others, too.
         for driver in self._drivers[1:]:
             if not driver.closed:

@@ -18,6 +18,8 @@ from ..errors import ConfigError
 _LONGEST = 254
 # Texts, which `re` compiles at their first use.
 _WORD = r"[a-z]+(_[a-z]+)*"
+# ASCII, but for letters, digits, dots, hyphens and underscores.
+_NO_HOST = r"[!-,/:-@\[-^`{-~]"
 _BLANK = r"[\x00-\x1f\x7f]"
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*"
 # What follows the scheme of a node whose place Sentinels know.
@@ -427,8 +429,9 @@ def _login(parts: _Parts, shown: str) -> tuple[str, str]:
 
 def _database(parts: _Parts, scheme: str, shown: str) -> int:
     inpath = parts.path.strip("/") if scheme != "unix" else ""
+    # The option replaces the path, as in redis-py. Neither may be something else.
     number = parts.options.get("db", inpath or "0")
-    if not (number.isascii() and number.isdigit() and len(number) < 10):
+    if not all(it.isascii() and it.isdigit() and len(it) < 10 for it in (inpath or "0", number)):
         raise ConfigError(f"{shown!r}: the database is a number, as in redis://host:6379/1 or unix:///path?db=1")
     return int(number)
 
@@ -469,7 +472,8 @@ def _check_host(parts: _Parts, scheme: str, shown: str) -> None:
     if parts.port == 0:
         raise ConfigError(f"{shown!r}: the port must be between 1 and 65535, not 0")
     if not _can_be_found(parts.host):
-        raise ConfigError(f"{shown!r} names no host that can be looked up: write {scheme}://host:6379")
+        hint = ". A colon goes before the port, and each node is an address of its own" if "," in parts.host else ""
+        raise ConfigError(f"{shown!r} names no host that can be looked up: write {scheme}://host:6379{hint}")
 
 
 def _can_be_found(host: str) -> bool:
@@ -484,7 +488,7 @@ def _can_be_found(host: str) -> bool:
         known = host.encode("idna")
     except ValueError:
         return False
-    return "%" not in host and len(known) <= _LONGEST
+    return not re.search(_NO_HOST, host) and len(known) <= _LONGEST
 
 
 def _tls(options: dict[str, str], shown: str) -> Tls:
