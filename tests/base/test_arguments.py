@@ -471,7 +471,7 @@ def test_an_unknown_option_is_refused_with_what_it_is_called_here(face: str) -> 
     for what, call, wrong, valid in (
         ("semaphore", partial(client.semaphore, "x", 3), "reentrant", "ttl, wait, max_hold, on_lost, renew, count, fail_open, note"),
         ("election", partial(client.election, "x"), "fail_open", "ttl, wait, max_hold, on_lost, renew"),
-        ("once", partial(client.once, "x", keep=60), "reentrant", "ttl, .*, renew, note, per, zone, slack, serializer, cancel"),
+        ("once", partial(client.once, "x", keep=60), "reentrant", "ttl, .*, renew, note, per, zone, slack, serializer, same, cancel"),
     ):
         complaint(partial(call, **{wrong: True}), f"^unknown {what} option '{wrong}'. Valid options are {valid}.$")
         complaint(partial(call, timeout=5), f"^unknown {what} option 'timeout'. Did you mean ttl")

@@ -9,6 +9,9 @@ import enum
 import functools
 import inspect
 import itertools
+import os
+import subprocess
+import sys
 import types
 import unittest.mock
 from collections.abc import Callable
@@ -645,6 +648,49 @@ def test_the_key_of_what_is_run_is_looked_at() -> None:
     once.runs(plain, Kind.FUNCTION, dataclasses.replace(described._deed, filled=True))
 
 
+def method(self: Any, day: int, tags: Any = (), *rest: Any, user: Any = BARE, **more: Any) -> None:
+    """What is a method elsewhere: its object is no argument, and a default is compared with nothing."""
+
+
+def digest(template: str, *args: Any, **kwargs: Any) -> bytes:
+    """The digest of a call of `method`."""
+    return once._call(method, template, (BARE, *args), kwargs)
+
+
+def test_d21_the_digest_of_a_call_is_that_of_the_arguments_that_are_not_in_the_key() -> None:
+    plain_call = digest("a:{day}", 5)
+    assert len(plain_call) == 32
+    for template, args, kwargs in (
+        ("a:{day}", (6,), {}),
+        ("a:{day}", (5, ()), {"user": BARE}),
+        ("a:{1}:{day.real}", (7,), {}),
+        ("a:{}:{}", (7,), {}),
+        ("a:{day}:{tags[0]}", (5, ["x"]), {}),
+        ("a:{day}:{rest[0]}:{more[a]}", (5, (), 1), {"a": 1}),
+        ("a:{day}:{user.id}", (5,), {"user": object()}),
+    ):
+        assert digest(template, *args, **kwargs) == plain_call, template
+    for args, kwargs in (((5, ["x"]), {}), ((5, (), 1), {}), ((5,), {"user": 7}), ((5,), {"a": 1})):
+        assert digest("a:{day}", *args, **kwargs) not in (plain_call, digest("a:{day}", 5, "x"))
+    assert digest("a", 5, {"a": 1, "b": {2, 1}}) == digest("a", 5, {"b": {1, 2}, "a": 1}) != digest("a", 5, {"a": 1, "b": {1}})
+    assert digest("a", 5, [1, "2"]) == digest("a", 5, (1, "2")) != digest("a", 5, [1, 2])
+    assert once._call(bool, "", (1,), {}) != once._call(bool, "", (0,), {}), "it may not tell its parameters"
+    assert once._call(lambda day: day, "{day}", (5,), {}) == b"", "nothing is left to be compared"
+    for unfit in (BARE, [BARE], {"a": {"b": BARE}}, Pair({1}), lambda: 1):
+        with pytest.raises(ConfigError, match=r"`once` cannot compare tags of method with .* Pass what identifies it, or write same=False"):
+            digest("a", 5, unfit)
+    with pytest.raises(TypeError):
+        digest("a", 5, day=6)
+
+
+def test_d21_every_process_has_the_same_digest() -> None:
+    program = "from holdfast.base.once import _call; print(_call(lambda it: 1, '', ({'x': {'a', 'b', 'c'}, 'y': [None, 1.5]},), {}))"
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == f"{once._call(lambda it: 1, '', ({'y': [None, 1.5], 'x': {'c', 'b', 'a'}},), {})}\n"
+
+
 # ------------------------------------------------ templates for what is no lock
 
 
@@ -730,7 +776,7 @@ PLANTED: dict[str, tuple[Any, str, str, str, Callable[[], object]]] = {
         lambda: test_a_literal_name_that_looks_like_a_template_is_refused_where_it_decorates(THREADS, LITERALS["lock"], "{0}:x"),
     ),
     "format specifications are not looked at": (
-        decorating, "_fields", "yield from _fields(spec or \"\")", "pass",
+        decorating, "fields", "yield from fields(spec or \"\")", "pass",
         lambda: test_a_literal_name_that_looks_like_a_template_is_refused_where_it_decorates(THREADS, LITERALS["lock"], "{x:{depth}}"),
     ),
     "what is run once takes its key literally": (

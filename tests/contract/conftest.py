@@ -42,6 +42,7 @@ ONLY_REAL = {
     "test_the_arguments_are_all_the_function_s",
     "test_a_client_that_is_closed_while_somebody_waits",
     "test_a_decorated_function_is_run_once_for_its_key",
+    "test_d21_other_arguments_than_those_of_the_result_are_misuse",
     "test_what_is_run_is_a_function_of_the_face",
     "test_a_decorated_function_computes_once_for_each_key",
     "test_s11_a_decorated_function_is_skipped",

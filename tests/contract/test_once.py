@@ -520,6 +520,44 @@ async def test_a_decorated_function_is_run_once_for_its_key(face: Face, five: Cl
     assert (await result(face, client.once(f"{name}:2:x", keep=60))).value == "2x"
 
 
+async def test_d21_other_arguments_than_those_of_the_result_are_misuse(face: Face, five: Cluster, name: str) -> None:
+    """Of a decorated function, those that its template does not name; of `run` all, if it is told so."""
+    client, job = await face.connected(five), Job(face, lambda order, cents=250, **more: cents)
+
+    def charge(**options: Any) -> Any:
+        if isinstance(face, Threads):
+            return client.once(name + ":{order}", keep=60, **options)(lambda order, cents=250, **more: job.function(order, cents))
+
+        async def charges(order: int, cents: int = 250, **more: Any) -> Any:
+            return await job.function(order, cents)
+
+        return client.once(name + ":{order}", keep=60, **options)(charges)
+
+    async def call(charged: Any, *args: Any, **kwargs: Any) -> Any:
+        return await face.call(charged, *args, **kwargs)
+
+    strict = charge()
+    assert [await call(strict, 7), await call(strict, 7, 250), await call(strict, order=7, cents=250)] == [250] * 3
+    assert await call(strict, 8, 999) == 999, "another key"
+    for arguments in ({"cents": 999}, {"cents": "250"}, {"currency": "EUR"}):
+        with pytest.raises(Misuse, match=r":7' has the result of a call with other arguments than this one. .* same=False"):
+            await call(strict, 7, **arguments)
+    with pytest.raises(ConfigError, match=r"cannot compare cents of .* with .* <object object at .* Pass what identifies it"):
+        await call(strict, 7, object())
+    assert await call(charge(same=False), 7, 999) == await call(charge(same=False), 7, object()) == 250
+    assert (await result(face, client.once(f"{name}:7", keep=60))).value == 250
+    # What was kept for a call that is not known counts as the same, as what an earlier version has kept.
+    assert [await run(face, client.once(f"{name}:9", keep=60), job, 9, it) for it in (5, 6)] == [5, 5]
+    assert await call(strict, 9, 999) == 5
+    told = client.once(f"{name}:10", keep=60, same=True)
+    assert await run(face, told, job, 10, 5) == await run(face, told, job, 10, 5) == 5
+    with pytest.raises(Misuse, match="other arguments"):
+        await run(face, told, job, 10, 6)
+    assert job.runs == 4
+    with pytest.raises(ConfigError, match="same is True or False, not 1"):
+        client.once(name, keep=60, same=1)
+
+
 async def test_a_function_names_what_is_decorated_and_nothing_else(face: Face, five: Cluster, name: str) -> None:
     client, job = await face.connected(five), Job(face, lambda number: number)
     once = client.once(lambda number: f"{name}:{number % 2}", keep=60)

@@ -17,6 +17,7 @@ from holdfast.recipes.once import (
     Register,
     Seen,
     agreed,
+    called,
     common,
     decided,
     highest,
@@ -25,6 +26,7 @@ from holdfast.recipes.once import (
     newest,
     note,
     noted,
+    parted,
     promised,
     reserved,
     seen,
@@ -137,6 +139,15 @@ def test_a_note_stands_for_a_result_that_cannot_be_kept() -> None:
     found = agreed(answers, 3)
     assert found is not None
     assert noted(found.value) == "why", "it is kept like any result"
+
+
+def test_d21_a_digest_of_its_call_may_precede_a_result() -> None:
+    for result in (b"", b"1", b"a\0b", FORGOTTEN):
+        assert parted(called(result, b"0f")) == (b"0f", result)
+        assert called(result, b"") == result, "as earlier clients keep it"
+        assert parted(result) == (b"", result)
+        assert noted(called(result, b"0f")) is None
+    assert reserved(called(b"1", b"0f"))
 
 
 def test_of_a_result_that_is_agreed_on_the_longest_life_counts() -> None:

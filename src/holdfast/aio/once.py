@@ -37,9 +37,9 @@ class Once(once.Once):
         return Once(options, self._lock, self._do)
 
     async def run(self, function: Body[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        runs(function, Kind.COROUTINE, self._deed)
+        deed = runs(function, Kind.COROUTINE, self._deed, args, kwargs)
         with self._surrounded() as call:
-            turn: Turn = await self._do(begin(self._deed))
+            turn: Turn = await self._do(begin(deed))
             while not await self._do(turn.read()):
                 try:
                     async with self._lock(turn.terms) as lease:
@@ -83,4 +83,4 @@ class Once(once.Once):
 
         The key is a template, as with `locked`.
         """
-        return Single(named(self.key, lambda key: self._with(replace(self._deed, key=key, filled=True))))(function)
+        return Single(named(self.key, lambda key: self._with(replace(self._deed, key=key, filled=self.key))))(function)

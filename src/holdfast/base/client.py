@@ -811,6 +811,9 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
                 `per`, and at most 10 s).
             serializer: Has `dumps` and `loads`, like the module pickle (default: JSON). A result
                 has at most 1 MB.
+            same: Whether a call with other arguments than those of the call that ran raises Misuse.
+                Arguments that the template names are in the key, and are not compared (default: if
+                the key is a template of a decorated function).
             cancel: Threads only: an event, such as `threading.Event()`. At most 50 ms after another
                 thread has set it, every call that waits for another caller's run ends with
                 Cancelled. It does not stop a function that runs. With asyncio, cancel the task.

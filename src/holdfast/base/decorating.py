@@ -360,25 +360,25 @@ def fillable(text: str, function: Function) -> str | None:
     import inspect
 
     try:
-        fields = list(_fields(text))
+        found = list(fields(text))
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None
     names = {it.name for it in parameters}
     rest = any(it.kind is it.VAR_POSITIONAL for it in parameters)
     places = sum(it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD) for it in parameters)
-    for field in fields:
+    for field in found:
         if field in names or (field.isdecimal() and (rest or int(field) < places)):
             return f"{{{field}}}"
     return None
 
 
-def _fields(text: str) -> Iterator[str]:
+def fields(text: str) -> Iterator[str]:
     """Yield the parameters that a template's fields name, also those in format specifications."""
     for _, field, spec, _ in _formatter().parse(text):
         if field is not None:
             yield re.split(_PART, field, maxsplit=1)[0]
-            yield from _fields(spec or "")
+            yield from fields(spec or "")
 
 
 def named(name: Name, lock: Callable[[str], Any], what: str = "a lock's name") -> Choice:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from .. import checks
@@ -23,7 +24,7 @@ from ..recipes import once as recipes
 from ..recipes.exclusive import Exclusive, key_of
 from ..recipes.once import Copy, Register
 from ..wire.resp import pack
-from .decorating import Function, Kind, Name, fillable, kind_of_call, label
+from .decorating import Function, Kind, Name, fields, fillable, kind_of_call, label, varies
 from .inspection import unheard
 from .lease import Lease
 from .plans import Ask, Keeps, Offer, Pause, Plan
@@ -68,8 +69,11 @@ class OnceTerms:
         slot: The slot that the caller has named by `at`. None: the time decides.
         terms: Those of its lock, whose name depends on the slot.
         serializer: Turns a result into bytes.
-        filled: Whether the key was filled from a call's arguments. Then braces in it are part of a
-            value.
+        filled: What the key was filled from for this call, a template or a function. Then braces in
+            it are part of a value.
+        same: Whether all calls of a key must have the same arguments. None: if it was filled from a
+            template.
+        call: A digest of this call's arguments. Empty: they are not compared.
         note: What the caller whose function runs says of itself.
     """
 
@@ -80,7 +84,9 @@ class OnceTerms:
     slot: str | None
     terms: LockTerms
     serializer: Serializer
-    filled: bool = False
+    filled: Name | bool = False
+    same: bool | None = None
+    call: bytes = b""
     note: str | None = None
 
     def lock(self, name: str, slot: str | None = None) -> Exclusive:
@@ -102,6 +108,7 @@ class OnceOptions(ElectionOptions, total=False):
         zone: The time zone of an hour, day, week or month.
         slack: Seconds by which a slot begins early for calls that name no time.
         serializer: Anything with `dumps` and `loads`.
+        same: Whether all calls of a key must have the same arguments.
         cancel: An event that ends the wait of threads.
     """
 
@@ -110,6 +117,7 @@ class OnceOptions(ElectionOptions, total=False):
     zone: str | None
     slack: Seconds | None
     serializer: Serializer | None
+    same: bool | None
     cancel: Cancel | None
 
 
@@ -124,6 +132,7 @@ def described(
     serializer: Serializer | None = None,
     cancel: Cancel | None = None,
     note: str | None = None,
+    same: bool | None = None,
     **options: Any,
 ) -> OnceTerms:
     """Check the options of a `once`. A template is checked when it decorates.
@@ -158,7 +167,9 @@ def described(
     held = terms(shards.all[0].settings, lambda ttl: (), note=note, **options)
     held = held._replace(cancel=cancel)
     kind = JSON if serializer is None else checked(serializer)
-    made = OnceTerms(shards, key, round(kept * 1000), slots, None, held, kind, note=note)
+    if same is not None:
+        checks.flag(same, "same")
+    made = OnceTerms(shards, key, round(kept * 1000), slots, None, held, kind, same=same, note=note)
     if not callable(key) and "{" not in str(key):
         made.lock(key)
     return made
@@ -183,17 +194,23 @@ def scheduled(options: OnceTerms, time: object) -> OnceTerms:
     return replace(options, slot=options.schedule.of(micros))
 
 
-def runs(function: Function, kind: Kind, options: OnceTerms) -> None:
+def runs(function: Function, kind: Kind, options: OnceTerms, args: Any = (), kwargs: Any = None) -> OnceTerms:
     """Check what `run` was called with.
 
     Args:
         function: The function to run.
         kind: The kind of functions that the caller can run: plain ones, or coroutine functions.
         options: What is done once.
+        args: The function's positional arguments.
+        kwargs: Its keyword arguments.
+
+    Returns:
+        The options of this call, with a digest of the arguments that are not in the key.
 
     Raises:
         ConfigError: It is no such function; or the key was meant as a template: its braces name a
-            parameter of the function.
+            parameter of the function; or an argument cannot be compared with those of others.
+        TypeError: The function cannot be called with these arguments.
     """
     if not callable(function):
         raise ConfigError(f"`run` is given a function and its arguments, not {checks.shown(function)}")
@@ -208,6 +225,53 @@ def runs(function: Function, kind: Kind, options: OnceTerms) -> None:
             "key, run a function without that parameter: functools.partial, with its positional arguments, makes "
             "one"
         )
+    # A key that the user's own code has made says which calls are the same.
+    template = options.filled if isinstance(options.filled, str) else ""
+    same = bool(template) if options.same is None else options.same
+    return replace(options, call=_call(function, template, args, kwargs or {})) if same else options
+
+
+def _call(function: Function, template: str, args: Any, kwargs: Any) -> bytes:
+    """Return a digest of the arguments that are not in the key. Empty if there can be none."""
+    import inspect
+
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        signature = inspect.signature(lambda *args, **kwargs: None)
+    given = signature.bind(*args, **kwargs).arguments
+    named = list(fields(template))
+    # The object of a method is no argument.
+    left = {
+        name: parameter.default
+        for place, (name, parameter) in enumerate(signature.parameters.items())
+        if not {name, str(place)} & {*named} and place >= named.count("") and (place or name not in ("self", "cls"))
+    }
+    # A default counts like an argument that is not there: a later version may have another parameter.
+    told = [
+        f"{name}={_canonical(given[name], name, function)}"
+        for name, default in left.items()
+        if name in given and not (type(given[name]) is type(default) and given[name] == default)
+    ]
+    return sha256("\0".join(told).encode("utf-8", "surrogatepass")).hexdigest()[:32].encode() if left else b""
+
+
+def _canonical(value: object, name: str, function: Function) -> str:
+    """Return a text that every process would write for an equal value."""
+    if isinstance(value, dict):
+        value = sorted(f"{_canonical(it, name, function)}:{_canonical(value[it], name, function)}" for it in value)
+        return f"{{{','.join(value)}}}"
+    if isinstance(value, list | tuple | set | frozenset):
+        told = [_canonical(it, name, function) for it in value]
+        return f"[{','.join(sorted(told) if isinstance(value, set | frozenset) else told)}]"
+    text = repr(value)
+    if varies(value, text):
+        raise ConfigError(
+            f"`once` cannot compare {name} of {label(function)} with what other calls of the key pass: another "
+            f"process would write {checks.shown(value)} differently. Pass what identifies it, or write same=False, "
+            "with which no arguments are compared"
+        )
+    return text
 
 
 def begin(options: OnceTerms) -> Plan[Turn]:
@@ -342,13 +406,20 @@ class Turn:
 
         Raises:
             ConfigError: It was kept by another serializer.
-            Misuse: The function has run, and its result could not be kept.
+            Misuse: The function has run, and its result could not be kept; or it is that of a call
+                with other arguments.
         """
         assert self.kept is not None
-        if (why := recipes.noted(self.kept)) is not None:
+        call, data = recipes.parted(self.kept)
+        if call and self._deed.call not in (b"", call):
+            raise Misuse(
+                f"{self._recipe.label!r} has the result of a call with other arguments than this one. Put all that "
+                "tells calls apart into the key, or write same=False, with which no arguments are compared"
+            )
+        if (why := recipes.noted(data)) is not None:
             raise self._without_result(why) from self._unfit
         try:
-            return self._deed.serializer.loads(self.kept)
+            return self._deed.serializer.loads(data)
         except verdicts() as error:
             raise ConfigError(
                 f"the result of {self._recipe.label!r} cannot be read: {error!r}. All who use it must have the "
@@ -607,7 +678,7 @@ class Turn:
             # the customer again.
             self._unfit = why
             return recipes.note(readable(str(why)))
-        return data
+        return recipes.called(data, self._deed.call)
 
     def _without_result(self, why: str) -> Misuse:
         name = self._recipe.part if self._deed.schedule is not None else self._recipe.label
@@ -736,9 +807,10 @@ class Once(Bound, ABC):
             SelfDeadlock: This thread or task is running it already.
             Cancelled: The event given as `cancel` was set while another caller was still running.
             Misuse: It has run, and its result cannot be kept. That counts as done: no caller runs
-                it again while `keep` lasts, and every later caller gets Misuse, too.
-            ConfigError: It is no function of that kind, or the result was kept by another
-                serializer.
+                it again while `keep` lasts, and every later caller gets Misuse, too. Or the result
+                is that of a call with other arguments.
+            ConfigError: It is no function of that kind, the result was kept by another serializer,
+                or an argument has no text that is the same in every process (see `same`).
         """
 
     @abstractmethod

@@ -9,6 +9,10 @@ like any other value: the function has run, and its result is not available. Whe
 result forgotten, another note replaces it: the function may run again. That note outlasts the
 result. So a copy that arrives late, or that one node still has, does not bring the result back.
 
+A digest of the call's arguments may precede a result, so that a later caller with other arguments
+finds out. A result without one was kept for a call that has no arguments, or by a client that does
+not look.
+
 A result has a ballot. Before a client stores a result, it looks on a majority, which thereby
 promises to store nothing with a lower ballot. If it finds a result there, it stores that one
 instead of its own. So only one result is ever on a majority with one ballot (Paxos, for one value).
@@ -30,6 +34,7 @@ from .exclusive import beside, keys_of
 _OURS = b"\0holdfast: "
 _NOTE = _OURS + b"it has run, and its result could not be kept\0"
 FORGOTTEN = _OURS + b"forgotten\0"  # the note that replaces a result
+_CALL = _OURS + b"call "  # what precedes a result whose call is known
 _KEPT = re.compile(rb"(?!0{16})([0-9]{16}) (.*)", re.DOTALL)
 
 
@@ -105,6 +110,19 @@ def noted(value: bytes) -> str | None:
 def reserved(value: bytes) -> bool:
     """Whether the value begins like a note, and so cannot be kept as a result."""
     return value.startswith(_OURS)
+
+
+def called(value: bytes, call: bytes) -> bytes:
+    """Return what is kept for a result: its call's digest, if there is one, and the result."""
+    return b"%b%b\0%b" % (_CALL, call, value) if call else value
+
+
+def parted(value: bytes) -> tuple[bytes, bytes]:
+    """Return the digest of the call whose result this is, or nothing, and the result."""
+    if not value.startswith(_CALL):
+        return b"", value
+    call, _, result = value.removeprefix(_CALL).partition(b"\0")
+    return call, result
 
 
 def seen(answers: Answers) -> list[Seen]:

@@ -34,9 +34,9 @@ class Once(once.Once):
         return Once(options, self._lock, self._do)
 
     def run(self, function: Body[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        runs(function, Kind.FUNCTION, self._deed)
+        deed = runs(function, Kind.FUNCTION, self._deed, args, kwargs)
         with self._surrounded() as call:
-            turn: Turn = self._do(begin(self._deed))
+            turn: Turn = self._do(begin(deed))
             while not self._do(turn.read()):
                 try:
                     with self._lock(turn.terms) as lease:
@@ -80,4 +80,4 @@ class Once(once.Once):
 
         The key is a template, as with `locked`.
         """
-        return Single(named(self.key, lambda key: self._with(replace(self._deed, key=key, filled=True))))(function)
+        return Single(named(self.key, lambda key: self._with(replace(self._deed, key=key, filled=self.key))))(function)
