@@ -18,9 +18,7 @@ _PASSWORD = r"//\S*@"  # a text, which `re` compiles at its first use
 _MOST_SHOWN = 200  # characters
 
 
-def seconds(
-    value: object, what: str, *, least: float = 0.0, most: float = inf, waits: bool = False
-) -> float:
+def seconds(value: object, what: str, *, least: float = 0.0, most: float = inf, waits: bool = False) -> float:
     """Return a number or a timedelta as seconds.
 
     Args:
@@ -52,8 +50,8 @@ def seconds(
         hint = milliseconds(found, what) if counted else ""
         raise ConfigError(f"{what} is {limits} seconds, not {number(found)}{hint}")
     if waits and type(given) is int and 1000 < given < 10**7 and given % 1000 == 0 and given % 3600:
-        told = f"{what} is a number of seconds or a timedelta, and {given} looks like milliseconds"
-        raise ConfigError(f"{told}: write {what}={found / 1000:g}, or {what}={found} if it is seconds")
+        told = f"{given} looks like milliseconds: write {what}={found / 1000:g}, or {what}={found} if it is seconds"
+        raise ConfigError(f"{what} is a number of seconds or a timedelta, and {told}")
     return found
 
 

@@ -10,8 +10,7 @@ import enum
 import re
 import sys
 import weakref
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache, cached_property, partialmethod, wraps
 from types import AsyncGeneratorType, BuiltinFunctionType, CoroutineType, FrameType, FunctionType, GeneratorType, ModuleType
@@ -37,6 +36,8 @@ Choice = Callable[[Function], LockOf]  # the same, once it is known which functi
 # Stands for the function where a decorator is called without one.
 NOTHING: Any = None
 Name = str | Callable[..., str]  # a template, or a function of the call's arguments
+# The first parameter of a method, which no argument of a call is for.
+OBJECT = ("self", "cls")
 _PART = r"[.\[]"  # where an attribute or an item of a parameter begins
 
 
@@ -460,34 +461,34 @@ def fill(template: str, args: Sequence[Any], kwargs: Mapping[str, Any], source: 
     try:
         return _formatter().vformat(template, args, kwargs)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        told = error if isinstance(error, _Varies) else repr(error)
-        raise ConfigError(f"{template!r} cannot be filled from {source}: {told}") from error
+        raise ConfigError(f"{template!r} cannot be filled from {source}: {error!r}") from error
 
 
 def written(name: object, function: Function) -> Any:
     """Return a name that a function has returned. Raise ConfigError if it has an address in it."""
     if isinstance(name, str) and re.search(f"{_ADDRESS}>", name):
-        raise ConfigError(
-            f"{label(function)} returned {checks.shown(name)}, and every process has another address there. "
-            "Return what identifies the object, such as its id"
-        )
+        told = f"{label(function)} returned {checks.shown(name)}, and every process has another address there"
+        raise ConfigError(f"{told}. Return what identifies the object, such as its id")
     return name
 
 
 # ------------------------------------------------ values that every process writes alike
 
 _ADDRESS = " at 0x[0-9a-fA-F]+"
-# Types whose text depends on the order of hashes, or on what was done before.
-_UNORDERED: Any = (set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
-# Those whose text may have no address, and says nothing of use in a name.
+_QUOTED = r"""'(\\.|[^'\\])*'|"(\\.|[^"\\])*\""""
+# A set in the text of another value, where texts and objects are replaced by a letter: a dict has colons.
+_UNORDERED = r"\{[^{}:]+\}|\b(frozen)?set\(|\bdict_(keys|values|items)\("
+# Types whose text may have no address, and says nothing of use in a name.
 _NAMELESS = (Iterator, AsyncIterator, Awaitable, BuiltinFunctionType, ModuleType)
 
 
 class _Varies(ValueError):
     """A field has a value that another process would write differently."""
 
+    __repr__ = ValueError.__str__
 
-def varies(value: object, text: str, around: tuple[object, ...] = ()) -> bool:
+
+def varies(value: object, text: str) -> bool:
     """Whether another process would write an equal value differently.
 
     A text is taken as it is, whatever stands in it.
@@ -495,39 +496,14 @@ def varies(value: object, text: str, around: tuple[object, ...] = ()) -> bool:
     Args:
         value: The value.
         text: How this process writes it.
-        around: The values that it is part of.
     """
-    if isinstance(value, str | bytes | bytearray):
-        return False
+    # Python has written what a collection contains, or an object's fields. Others write what they like.
+    composed = isinstance(value, Collection) or "=" in text
+    bare = re.sub(_QUOTED, "s", text) if composed else text
+    found = re.search(_ADDRESS, bare) or (composed and re.search(_UNORDERED, re.sub("<[^<>]*>", "s", bare)))
     # Mocks show their id as a number.
-    if isinstance(value, _NAMELESS) or str(id(value)) in text:
-        return True
-    if not isinstance(value, list | tuple | deque) and not re.search(rf"{_ADDRESS}|\{{|set\(|dict_", text):
-        return False
-    if any(isinstance(value, it) and it.__repr__(value) in text for it in _UNORDERED):
-        return True
-    around = (*around, value)
-    for part in _parts(value):
-        shown = repr(part)
-        if shown in text and all(part is not it for it in around):
-            if varies(part, shown, around):
-                return True
-            # What looks like an address stands in a text.
-            text = text.replace(shown, "") if re.search(_ADDRESS, shown) else text
-    return re.search(_ADDRESS, text) is not None
-
-
-def _parts(value: Any) -> Iterable[object]:
-    """Return the values whose texts may be part of this value's text."""
-    if isinstance(value, dict):
-        return (*value, *value.values())
-    if isinstance(value, list | tuple | deque):
-        return value
-    # An object may answer every name, so its type is asked, and what it has is looked at.
-    kind, own = type(value), getattr(value, "__dict__", None)
-    # Those of a dataclass, of a class with slots that attrs or msgspec has made, and of all others.
-    names = (*getattr(kind, "__dataclass_fields__", ()), *getattr(kind, "__match_args__", ()))
-    return [getattr(value, it, None) for it in (*names, *(own if isinstance(own, dict) else ()))]
+    nameless = isinstance(value, _NAMELESS) or str(id(value)) in text
+    return not isinstance(value, str | bytes | bytearray) and bool(found or nameless)
 
 
 def _check_fields(template: str, function: Function, signature: inspect.Signature) -> None:
@@ -535,11 +511,8 @@ def _check_fields(template: str, function: Function, signature: inspect.Signatur
 
     kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
     first = next(iter(kinds), "")
-    if first in ("self", "cls") and any(field in ("0", "") for _, field, _, _ in _formatter().parse(template)):
-        raise ConfigError(
-            f"{template!r}: the first positional parameter of {label(function)} is {first}. Write the parameter that "
-            f"is meant by its name, as in {{{next(iter([*kinds][1:]), first)}}} or {{{first}.id}}"
-        )
+    if first in OBJECT and any(field in ("0", "") for _, field, _, _ in _formatter().parse(template)):
+        raise ConfigError(f"{template!r}: {{0}} is {first} of {label(function)}. Write the parameter's name instead")
     rest = {kind: name for name, kind in kinds.items()}
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     count = sum(kind in positional for kind in kinds.values())
@@ -596,10 +569,8 @@ def _formatter() -> Formatter:
             field, given, converted = value
             text = str(format(converted, format_spec))
             if varies(given, text if converted is given else converted):
-                raise _Varies(
-                    f"{{{field}}} is {checks.shown(given)}, which another process would write differently, and so "
-                    f"hold another lock. Write what identifies it, such as {{{re.split(_PART, field)[0]}.id}}"
-                )
+                told = f"{{{field}}} is {checks.shown(given)}, which another process would write differently"
+                raise _Varies(f"{told}. Write what identifies it, such as {{{re.split(_PART, field)[0]}.id}}")
             return text
 
     return Stable()

@@ -24,7 +24,7 @@ from ..recipes import once as recipes
 from ..recipes.exclusive import Exclusive, key_of
 from ..recipes.once import Copy, Register
 from ..wire.resp import pack
-from .decorating import Function, Kind, Name, fields, fillable, kind_of_call, label, varies
+from .decorating import OBJECT, Function, Kind, Name, fields, fillable, kind_of_call, label, varies
 from .inspection import unheard
 from .lease import Lease
 from .plans import Ask, Keeps, Offer, Pause, Plan
@@ -167,8 +167,7 @@ def described(
     held = terms(shards.all[0].settings, lambda ttl: (), note=note, **options)
     held = held._replace(cancel=cancel)
     kind = JSON if serializer is None else checked(serializer)
-    if same is not None:
-        checks.flag(same, "same")
+    checks.flags(same=same is None or same)
     made = OnceTerms(shards, key, round(kept * 1000), slots, None, held, kind, same=same, note=note)
     if not callable(key) and "{" not in str(key):
         made.lock(key)
@@ -210,7 +209,6 @@ def runs(function: Function, kind: Kind, options: OnceTerms, args: Any = (), kwa
     Raises:
         ConfigError: It is no such function; or the key was meant as a template: its braces name a
             parameter of the function; or an argument cannot be compared with those of others.
-        TypeError: The function cannot be called with these arguments.
     """
     if not callable(function):
         raise ConfigError(f"`run` is given a function and its arguments, not {checks.shown(function)}")
@@ -226,51 +224,39 @@ def runs(function: Function, kind: Kind, options: OnceTerms, args: Any = (), kwa
             "one"
         )
     # A key that the user's own code has made says which calls are the same.
-    template = options.filled if isinstance(options.filled, str) else ""
-    same = bool(template) if options.same is None else options.same
-    return replace(options, call=_call(function, template, args, kwargs or {})) if same else options
+    same = isinstance(options.filled, str) if options.same is None else options.same
+    return replace(options, call=_call(function, options.filled, args, kwargs or {})) if same else options
 
 
-def _call(function: Function, template: str, args: Any, kwargs: Any) -> bytes:
+def _call(function: Function, template: object, args: Any, kwargs: Any) -> bytes:
     """Return a digest of the arguments that are not in the key. Empty if there can be none."""
     import inspect
+    import json
 
+    found = list(fields(template)) if isinstance(template, str) else []
+    # Fields without a name or number count from 0. The object of a method is no argument.
+    named = {*OBJECT, *found, *map(str, range(found.count("")))}
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        signature = inspect.signature(lambda *args, **kwargs: None)
-    given = signature.bind(*args, **kwargs).arguments
-    named = list(fields(template))
-    # The object of a method is no argument.
-    left = {
-        name: parameter.default
-        for place, (name, parameter) in enumerate(signature.parameters.items())
-        if not {name, str(place)} & {*named} and place >= named.count("") and (place or name not in ("self", "cls"))
-    }
-    # A default counts like an argument that is not there: a later version may have another parameter.
-    told = [
-        f"{name}={_canonical(given[name], name, function)}"
-        for name, default in left.items()
-        if name in given and not (type(given[name]) is type(default) and given[name] == default)
-    ]
-    return sha256("\0".join(told).encode("utf-8", "surrogatepass")).hexdigest()[:32].encode() if left else b""
+        given = signature.bind(*args, **kwargs).arguments
+        parameters = enumerate(signature.parameters.items())
+        left = {name: it.default for place, (name, it) in parameters if not {name, str(place)} & named}
+        # An argument that equals its default counts as left out: a later version may have more parameters.
+        pairs = [(name, given[name], default) for name, default in left.items() if name in given]
+        told = {name: it for name, it, default in pairs if (type(it), it) != (type(default), default)}
+        text = json.dumps(told, sort_keys=True, default=_plain)
+    except (TypeError, ValueError) as error:
+        said = f"`once` cannot compare the arguments of {label(function)} with those of other calls: {error}"
+        raise ConfigError(f"{said}. Pass what identifies a thing, or write same=False to compare nothing") from error
+    return sha256(text.encode()).hexdigest()[:32].encode() if left else b""
 
 
-def _canonical(value: object, name: str, function: Function) -> str:
-    """Return a text that every process would write for an equal value."""
-    if isinstance(value, dict):
-        value = sorted(f"{_canonical(it, name, function)}:{_canonical(value[it], name, function)}" for it in value)
-        return f"{{{','.join(value)}}}"
-    if isinstance(value, list | tuple | set | frozenset):
-        told = [_canonical(it, name, function) for it in value]
-        return f"[{','.join(sorted(told) if isinstance(value, set | frozenset) else told)}]"
-    text = repr(value)
-    if varies(value, text):
-        raise ConfigError(
-            f"`once` cannot compare {name} of {label(function)} with what other calls of the key pass: another "
-            f"process would write {checks.shown(value)} differently. Pass what identifies it, or write same=False, "
-            "with which no arguments are compared"
-        )
+def _plain(value: object) -> object:
+    """Return what JSON writes for a value that it does not know, and every process alike."""
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    if varies(value, text := repr(value)):
+        raise TypeError(f"another process would write {checks.shown(value)} differently")
     return text
 
 

@@ -23,6 +23,7 @@ HOUR = 3600.0  # seconds
 # How long a slot of a calendar can last, in seconds. The two hours are for clocks that are set
 # back: no zone sets them back by more.
 CALENDAR = {"hour": HOUR, "day": 26 * HOUR, "week": (7 * 24 + 2) * HOUR, "month": (31 * 24 + 2) * HOUR}
+_WORDS = "'hour', 'day', 'week' or 'month'"
 SLACK = 10.0  # seconds: the most that a default has
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -98,15 +99,14 @@ def schedule(per: Seconds | str | None, zone: str | None, slack: Seconds | None)
     if not isinstance(per, str):
         if zone is not None:
             raise ConfigError(
-                "zone= belongs to a calendar: it needs per='hour', 'day', 'week' or 'month'. "
+                f"zone= belongs to a calendar: it needs per={_WORDS}. "
                 "Slots of a number of seconds have no zone"
             )
         length = checks.seconds(per, "per", least=SHORTEST, most=LONGEST)
         length = round(length * SECOND) / SECOND
         return Schedule(length, None, _slack(slack, length), length, UTC)
     if per not in CALENDAR:
-        words = "'hour', 'day', 'week' or 'month'"
-        raise ConfigError(f"per is a number of seconds, a timedelta, {words}, not {checks.shown(per)}")
+        raise ConfigError(f"per is a number of seconds, a timedelta, {_WORDS}, not {checks.shown(per)}")
     name = "UTC" if zone is None else zone
     return Schedule(per, name, _slack(slack, CALENDAR[per]), CALENDAR[per], _clock(name))
 

@@ -215,9 +215,7 @@ def allow(options: Mapping[str, object], what: str, known: type) -> None:
     """
     valid = known.__annotations__
     if not options.keys() <= valid.keys():
-        # A lock is held while `once` runs a function, so its timeout may be the lock's.
-        expiry = _EXPIRY if what == "once" else (*_EXPIRY, "timeout")
-        meant = _MEANT | (dict.fromkeys(expiry, _LASTING[what]) if what in _LASTING else {})
+        meant = _MEANT | _EXPIRY.get(what, {})
         checks.known({name: options[name] for name in options if name not in valid}, what, valid, meant)
 
 
@@ -235,12 +233,12 @@ _MEANT = {
     "num_extensions": "max_hold (the longest time that the lock is held, in seconds)",
     "rlock": "reentrant",
 }
-# What else they call by the same names, by what takes the options.
-_EXPIRY = ("expire", "expiration", "px", "ex")
-_LASTING = {
-    "fill": "ttl, the second argument (how long a value is fresh)",
-    "once": "keep (how long a result is known)",
-    "rate": "period (how long a limit counts)",
+# What these names mean to others than locks. `once` has a lock, too, so its timeout may be that one's.
+_NAMES = ("expire", "expiration", "px", "ex")
+_EXPIRY = {
+    "fill": dict.fromkeys((*_NAMES, "timeout"), "ttl, the second argument (how long a value is fresh)"),
+    "rate": dict.fromkeys((*_NAMES, "timeout"), "period (how long a limit counts)"),
+    "once": dict.fromkeys(_NAMES, "keep (how long a result is known)"),
 }
 
 

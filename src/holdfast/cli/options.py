@@ -63,13 +63,6 @@ def _value(read: Callable[[str], Any]) -> Callable[[str], Any]:
     return reads
 
 
-def word(text: str) -> str:
-    """Read what other hosts compare, such as a name. (Commands and paths are the locale's.)"""
-    from ..base.environment import utf8
-
-    return utf8(text)
-
-
 duration = _value(durations.seconds_of)
 slot = _value(durations.slot_of)
 rate = _value(durations.rate_of)
@@ -111,6 +104,12 @@ def parser_of(name: str, client: Callable[[], Any] | None = None) -> Parser:
     verb.options(parser)
     if verb.connects and client is None:
         _nodes(parser)
+    from ..base.environment import utf8
+
+    # What hosts compare, such as names and notes, is UTF-8. Commands and paths are as this host has them.
+    for action in parser._actions:
+        if action.type is None and action.metavar not in ("CMD", "LINE", "FILE"):
+            action.type = utf8
     parser.set_defaults(client=client)
     return parser
 
@@ -119,11 +118,10 @@ def _nodes(parser: Parser) -> None:
     group = parser.add_argument_group(
         "which nodes", "each also by a variable, or in a file: `holdfast help configuration` lists them"
     )
-    urls = "addresses of the nodes, separated by spaces"
-    group.add_argument("--nodes", metavar="URLS", type=lambda it: word(it).split(), help=urls)
+    group.add_argument("--nodes", metavar="URLS", type=str.split, help="addresses of the nodes, separated by spaces")
     group.add_argument("--max-ttl", metavar="DUR", type=duration, help="the longest lease of all clients (default 30s)")
-    group.add_argument("--prefix", type=word, help="what all names begin with on the nodes")
-    group.add_argument("--owner", type=word, help="who this is, for others (default host:pid)")
+    group.add_argument("--prefix", help="what all names begin with on the nodes")
+    group.add_argument("--owner", help="who this is, for others (default host:pid)")
     group.add_argument("--credentials-file", metavar="FILE", help="one line, user:password, mode 0600")
     group.add_argument("--ca", metavar="FILE", help="authorities for rediss://")
     group.add_argument("--tls-cert", metavar="FILE", dest="cert", help="certificate of this client")
@@ -161,7 +159,7 @@ def _kinds(parser: Parser) -> None:
     )
     parser.add_argument("--count", metavar="C", type=int, default=1, help="take C of the K slots, all or none")
     parser.add_argument(
-        "--and", metavar="NAME", type=word, dest="also", action="append", default=[], help="hold it too, all or none"
+        "--and", metavar="NAME", dest="also", action="append", default=[], help="hold this name too, all or none"
     )
     parser.add_argument(
         "--fail-open", action="store_true", help="run without the lock if no majority of the nodes answers"
@@ -174,10 +172,7 @@ def _conflict(parser: Parser, meaning: str) -> None:
 
 def _note(parser: Parser) -> None:
     parser.add_argument(
-        "--note",
-        metavar="TEXT",
-        type=word,
-        help="what others see of the holder (default: user@host pid: command; '': no note)",
+        "--note", metavar="TEXT", help="what others see of the holder (default: user@host pid: command; '': no note)"
     )
 
 
@@ -212,7 +207,7 @@ def _supervises(parser: Parser) -> None:
 
 
 def _command(parser: Parser, what: str, meaning: str) -> None:
-    parser.add_argument("name", metavar=what, type=word, help=meaning)
+    parser.add_argument("name", metavar=what, help=meaning)
     parser.add_argument("rest", metavar="CMD", nargs=argparse.REMAINDER, help="the command and its arguments")
     parser.add_argument("-c", "--command", metavar="LINE", help="run a line of shell (sh -c LINE) instead of CMD")
 
@@ -235,13 +230,11 @@ def _hold(parser: Parser) -> None:
     parser.add_argument(
         "--guard", metavar="PID", type=int, help="stop this process if the lease is lost: TERM, then KILL"
     )
-    parser.add_argument("name", metavar="NAME", type=word, help="the lock's name")
+    parser.add_argument("name", metavar="NAME", help="the lock's name")
 
 
 def _once(parser: Parser) -> None:
-    parser.add_argument(
-        "--per", metavar="DUR", type=slot, help="once in each period: a duration, or hour, day, week, month"
-    )
+    parser.add_argument("--per", metavar="DUR", type=slot, help="once in each: a duration, or hour, day, week, month")
     parser.add_argument("--zone", metavar="ZONE", help="whose hours, days and so on, as Europe/Berlin (default UTC)")
     parser.add_argument(
         "--keep",
@@ -260,11 +253,7 @@ def _once(parser: Parser) -> None:
 def _elect(parser: Parser) -> None:
     parser.add_argument("--again", action="store_true", help="campaign again when the command has ended")
     parser.add_argument(
-        "--value",
-        "--note",
-        metavar="TEXT",
-        type=word,
-        help="what the leader announces, and others see (default: host:pid)",
+        "--value", "--note", metavar="TEXT", help="what the leader announces, and others see (default: host:pid)"
     )
     parser.add_argument("-w", "--wait", metavar="DUR", type=duration, help="campaign at most so long, then exit 75")
     _supervises(parser)
@@ -277,9 +266,9 @@ def _rate(parser: Parser) -> None:
         "-w", "--wait", metavar="DUR", type=duration, help="wait at most so long for a turn (default: for ever)"
     )
     parser.add_argument("-n", "--nonblock", action="store_true", help="do not wait: exit 75 if the limit is used up")
-    parser.add_argument("--key", dest="whose", metavar="K", type=word, help="each key has a limit of its own")
+    parser.add_argument("--key", dest="whose", metavar="K", help="each key has a limit of its own")
     parser.add_argument("-c", "--command", metavar="LINE", help="run a line of shell (sh -c LINE) instead of CMD")
-    parser.add_argument("name", metavar="NAME", type=word, help="the rate's name")
+    parser.add_argument("name", metavar="NAME", help="the rate's name")
     parser.add_argument("limit", metavar="LIMIT/PERIOD", type=rate, help="such as 10/1m")
     parser.add_argument("rest", metavar="CMD", nargs=argparse.REMAINDER, help="the command and its arguments")
 
@@ -290,21 +279,19 @@ def _leader(parser: Parser) -> None:
         "--ready", action="store_true", help="for probes: 0 if a majority of the nodes answers, leader or not"
     )
     parser.add_argument("--json", action="store_true", help="objects of JSON, one a line")
-    parser.add_argument("name", metavar="NAME", type=word, help="the election's name")
+    parser.add_argument("name", metavar="NAME", help="the election's name")
 
 
 def _ls(parser: Parser) -> None:
     parser.add_argument("-l", "--long", action="store_true", help="who holds each, for how long, and how many wait")
     parser.add_argument("--json", action="store_true", help="objects of JSON, one a line")
-    parser.add_argument(
-        "pattern", metavar="PATTERN", type=word, nargs="?", default="*", help="with *, ? and [a-z] (default: all)"
-    )
+    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="*", help="with *, ? and [a-z] (default: all)")
 
 
 def _inspect(parser: Parser) -> None:
     parser.add_argument("--watch", action="store_true", help="look every second (the nodes do not report changes)")
     parser.add_argument("--json", action="store_true", help="objects of JSON, one a line")
-    parser.add_argument("names", metavar="NAME", type=word, nargs="+", help="the locks' names")
+    parser.add_argument("names", metavar="NAME", nargs="+", help="the locks' names")
 
 
 def _json_only(parser: Parser) -> None:
@@ -324,9 +311,7 @@ def _top(parser: Parser) -> None:
         "--count", metavar="N", type=int, help="look N times (default: on a terminal until Ctrl-C, elsewhere once)"
     )
     parser.add_argument("--json", action="store_true", help="each look as an object of JSON on a line")
-    parser.add_argument(
-        "pattern", metavar="PATTERN", type=word, nargs="?", default="*", help="with *, ? and [a-z] (default: all)"
-    )
+    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="*", help="with *, ? and [a-z] (default: all)")
 
 
 def _bench(parser: Parser) -> None:
@@ -335,12 +320,12 @@ def _bench(parser: Parser) -> None:
 
 
 def _release(parser: Parser) -> None:
-    parser.add_argument("--reason", metavar="TEXT", type=word, required=True, help="why; the log shows it")
+    parser.add_argument("--reason", metavar="TEXT", required=True, help="why; the log shows it")
     either = parser.add_mutually_exclusive_group(required=True)
     either.add_argument("--only", metavar="TOKEN", help="take it from this holder and from nobody else")
     either.add_argument("--any", action="store_true", help="take it from anybody")
     parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
-    parser.add_argument("name", metavar="NAME", type=word, help="the lock's name")
+    parser.add_argument("name", metavar="NAME", help="the lock's name")
 
 
 def _repair(parser: Parser) -> None:

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from ..errors import HoldfastError
@@ -41,9 +40,9 @@ def main(arguments: Sequence[str] | None = None, client: Callable[[], Holdfast] 
         SystemExit: Help was printed.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None and isinstance(sys.stdout, TextIOWrapper):
+    if arguments is None and (reconfigure := getattr(sys.stdout, "reconfigure", None)):
         # As on stderr: a name that is printed has the bytes that other commands take.
-        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+        reconfigure(encoding="utf-8", errors="surrogateescape")
     if client is not None:
         return _ended(words, client)
     if not words or words[0] in _HELP:

@@ -119,9 +119,7 @@ def called(value: bytes, call: bytes) -> bytes:
 
 def parted(value: bytes) -> tuple[bytes, bytes]:
     """Return the digest of the call whose result this is, or nothing, and the result."""
-    if not value.startswith(_CALL):
-        return b"", value
-    call, _, result = value.removeprefix(_CALL).partition(b"\0")
+    call, _, result = value[len(_CALL) :].partition(b"\0") if value.startswith(_CALL) else (b"", b"", value)
     return call, result
 
 
