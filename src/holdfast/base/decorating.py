@@ -13,7 +13,7 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache, cached_property, partialmethod, wraps
-from types import AsyncGeneratorType, BuiltinFunctionType, CoroutineType, FrameType, FunctionType, GeneratorType, ModuleType
+from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .. import checks
@@ -479,7 +479,7 @@ _QUOTED = r"""'(\\.|[^'\\])*'|"(\\.|[^"\\])*\""""
 # A set in the text of another value, where texts and objects are replaced by a letter: a dict has colons.
 _UNORDERED = r"\{[^{}:]+\}|\b(frozen)?set\(|\bdict_(keys|values|items)\("
 # Types whose text may have no address, and says nothing of use in a name.
-_NAMELESS = (Iterator, AsyncIterator, Awaitable, BuiltinFunctionType, ModuleType)
+_NAMELESS = (Iterator, AsyncIterator, Awaitable, type(len), type(re))
 
 
 class _Varies(ValueError):
