@@ -325,3 +325,25 @@ def test_an_application_without_setup_is_named() -> None:
 
     with pytest.raises(ConfigError, match=r"'lonely' has no client: call setup\(app\)"):
         client_of(Celery("lonely"))
+
+
+def test_b8_a_bound_task_is_not_in_the_name_of_its_lock() -> None:
+    """Its text has the address of its application, so each worker would have a lock of its own."""
+    from celery import Celery
+
+    from holdfast.integrations.celery import single
+
+    app = Celery("bound", set_as_current=False)
+    locks = Holdfast("redis://nowhere")
+
+    @app.task(bind=True)
+    @single("feed:{task}", on=locks)
+    def load(task: Any, feed: str) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"\{task\} is <@task: .*load of bound at 0x.*, which another process would write differently"):
+        load("a")
+    with pytest.raises(ConfigError, match=r"\{0\} is self of .*again. Write the parameter's name"):
+
+        @app.task(bind=True)
+        @single("feed:{0}", on=locks)
+        def again(self: Any, feed: str) -> None: ...
