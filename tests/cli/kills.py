@@ -8,7 +8,7 @@ Each class of faults is made so many times, in several arenas at the same time. 
 and two lives must not overlap. A contender is `holdfast run --ttl 1s`. Its command ignores SIGTERM, and starts a daemon that does
 so, too.
 
-In two classes lives may overlap, as `holdfast help run` says: both supervisors are stopped, or an operator takes the lock away.
+In two classes lives may overlap, as `holdfast run --help` says: both supervisors are stopped, or an operator takes the lock away.
 There each life must have a higher fence than the one before, so that storage refuses the late one.
 """
 

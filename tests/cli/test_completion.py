@@ -1,4 +1,4 @@
-"""Completion scripts: static text from the parsers, loaded by real shells. Pressing TAB starts no Python."""
+"""Completion scripts: files in deploy/command, loaded by real shells. Pressing TAB starts no Python."""
 
 from __future__ import annotations
 
@@ -13,48 +13,51 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.kit import PATIENCE, Command
+from cli.kit import PATIENCE
 
-from holdfast.cli.completion import script
 from holdfast.cli.options import VERBS, parser_of
 
-SHELLS = ("bash", "zsh", "fish")
+ROOT = Path(__file__).parents[2]
+FILES = {it: ROOT / "deploy/command" / name for it, name in {"bash": "holdfast.bash", "zsh": "_holdfast", "fish": "holdfast.fish"}.items()}
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", FILES)
 def test_it_knows_every_verb_and_option(shell: str) -> None:
-    text = script(shell)
+    text = FILES[shell].read_text()
     for verb in VERBS:
-        assert re.search(rf"(?m)(^|[ '\"]){verb}\b", text)
+        assert re.search(rf"(?m)(^|[ '\"(]){verb}\b", text)
         for option in (it for action in parser_of(verb)._actions for it in action.option_strings):
             assert (option if shell != "fish" else option.lstrip("-")) in text
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_command_prints_it(shell: str, holdfast: Command) -> None:
-    done = holdfast.run("completion", shell)
-    assert (done.returncode, done.stdout) == (0, script(shell))
-    assert "holdfast completion" not in re.sub(r"(?m)^#.*$", "", done.stdout), "it never runs the command"
-
-
 def test_bash_completes() -> None:
-    ask = 'COMP_WORDS=(holdfast {}); COMP_CWORD={}; _holdfast; echo "${{COMPREPLY[@]}}"'
-    source = script("bash")
-    for words, at, found in (("ru", 1, "run"), ("run --max-h", 2, "--max-hold"), ("run --max-", 2, "--max-hold --max-ttl")):
-        done = subprocess.run(["bash", "-c", source + ask.format(words, at)], capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == found
+    ask = 'COMP_WORDS=(holdfast {}); COMP_CWORD={}; _shtab_holdfast; echo "${{COMPREPLY[@]}}"'
+    source = FILES["bash"].read_text()
+    wanted = {
+        ("ru", 1): "run",
+        ("run --max-h", 2): "--max-hold",
+        ("run --max-", 2): "--max-hold --max-ttl",
+        ("run --on-lost k", 3): "kill",
+        ("run deploy -- mkfif", 4): "mkfifo",
+    }
+    for asked, found in wanted.items():
+        done = subprocess.run(["bash", "-c", source + ask.format(*asked)], capture_output=True, text=True, check=True)
+        assert set(done.stdout.split()) == set(found.split())
 
 
 def test_fish_completes(tmp_path: Path) -> None:
     fish = shutil.which("fish")
     assert fish is not None, "install fish, as .ci/run does"
-    file = tmp_path / "holdfast.fish"
-    file.write_text(script("fish"))
-    asked = {"holdfast ru": ["run"], "holdfast run --max-": ["--max-hold", "--max-ttl"], "holdfast nodes --wa": ["--watch"]}
+    asked = {
+        "holdfast ru": {"run"},
+        "holdfast run --max-": {"--max-hold", "--max-ttl"},
+        "holdfast nodes --wa": {"--watch"},
+        "holdfast run deploy -- mkfif": {"mkfifo"},
+    }
     for line, wanted in asked.items():
-        words = [fish, "--no-config", "-c", f"source {file}; complete -C '{line}'"]
+        words = [fish, "--no-config", "-c", f"source {FILES['fish']}; complete -C '{line}'"]
         done = subprocess.run(words, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True, check=True)
-        assert [it.split("\t")[0] for it in done.stdout.splitlines()] == wanted
+        assert {it.split("\t")[0] for it in done.stdout.splitlines()} == wanted
 
 
 SET_UP = {
@@ -67,8 +70,6 @@ SET_UP = {
 def test_pressing_tab_completes_and_starts_no_python(shell: str, tmp_path: Path) -> None:
     words, load = SET_UP[shell]
     assert shutil.which(shell), f"install {shell}, as .ci/run does"
-    (tmp_path / "holdfast.bash").write_text(script("bash"))
-    (tmp_path / "_holdfast").write_text(script("zsh"))
     started = tmp_path / "started"
     for name in ("holdfast", "python", "python3"):
         trap = tmp_path / "bin" / name
@@ -82,12 +83,14 @@ def test_pressing_tab_completes_and_starts_no_python(shell: str, tmp_path: Path)
         os.execvpe(shell, words.split(), environment)
     try:
         _expect(fd, "READY> ")
-        os.write(fd, load.format(folder=tmp_path).encode() + b"; echo LOAD''ED\n")
+        os.write(fd, load.format(folder=FILES[shell].parent).encode() + b"; echo LOAD''ED\n")
         _expect(fd, r"LOADED(?s:.)*READY> ")
         os.write(fd, b"holdfast run --max-h\t")
         _expect(fd, r"--max-hold ")
         os.write(fd, b"\x15holdfast elec\t")
         _expect(fd, r"elect ")
+        os.write(fd, b"\x15holdfast run deploy -- mkfif\t")
+        _expect(fd, r"mkfifo ")
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -18,7 +18,6 @@ USES = {
     "hold": ["x"],
     "once": ["--keep", "1h", "x", "--", "true"],
     "elect": ["x", "--", "true"],
-    "leader": ["x"],
     "rate": ["-n", "x", "1/1s", "--", "true"],
     "ls": [],
     "inspect": ["x"],
@@ -31,7 +30,7 @@ USES = {
     "serve": ["--bind", "127.0.0.1:0"],
 }
 # `check` is for commands that `run` has started: these know the nodes.
-NEEDS_NONE = {"check", "local", "metrics", "completion", "version", "help"}
+NEEDS_NONE = {"check", "local"}
 # Verbs that wait for nodes, as a lock is waited for.
 WAITS = {"run": ["-w", "0.2"], "hold": ["-w", "0.2"], "once": ["-w", "0.2"], "elect": ["-w", "0.2"]}
 CONFIG, NO_QUORUM = 78, 69

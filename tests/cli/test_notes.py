@@ -21,7 +21,7 @@ def test_the_note_of_every_verb_is_seen(words: str, holdfast: Command) -> None:
     if words == "elect":
         # (An election's note is what the leader says.)
         assert [it["kind"] for it in rows] == ["election"]
-        assert lines(holdfast.run("elect", "--note", "me", "noted", "-c", "holdfast leader --json noted").stdout)[0]["leader"] == "me"
+        assert lines(holdfast.run("elect", "--note", "me", "noted", "-c", "holdfast inspect --json noted").stdout)[0]["leader"] == "me"
     else:
         assert [it["note"] for it in rows] == ["build 4711"], done.stdout
 

@@ -1,4 +1,4 @@
-"""The other verbs: hold, once, elect, leader, rate, ls, inspect, nodes, release, repair, check, local, completion, help."""
+"""The other verbs: hold, once, elect, rate, ls, inspect, nodes, release, repair, check, local; and --help."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import redis
 from cli.kit import Command, alive, lines, until
 
 from holdfast import Holdfast
-from holdfast.cli.options import VERBS
+from holdfast.cli.options import GONE, VERBS
 from holdfast.cli.voice import in_shells
 from holdfast.embedded import Nodes
-from holdfast.metrics import alerts, dashboard
+from holdfast.version import VERSION
 
 # ------------------------------------------------ hold and check
 
@@ -205,17 +205,22 @@ def test_once_needs_to_know_for_how_long(holdfast: Command) -> None:
 
 
 def test_whoever_leads_is_seen_and_the_next_one_takes_over(holdfast: Command, locks: Holdfast, tmp_path: Path) -> None:
-    assert holdfast.run("leader", "office").stdout == "-\n"
+    assert holdfast.run("inspect", "office").returncode == 1
     with holdfast.started("elect", "--value", "first", "office", "-c", f"echo $HOLDFAST_TERM > {tmp_path}/term; exec sleep 60") as process:
         until(lambda: (tmp_path / "term").exists() and (tmp_path / "term").read_text())
-        seen = holdfast.run("leader", "--json", "office")
-        assert json.loads(seen.stdout)["term"] == int((tmp_path / "term").read_text())
-        assert json.loads(seen.stdout)["leader"] == "first"
+        for name in ("office", "office[election]"):
+            seen = json.loads(holdfast.run("inspect", "--json", name).stdout)
+            assert (seen["name"], seen["leader"]) == ("office[election]", "first")
+            assert seen["fence"] == int((tmp_path / "term").read_text())
+        assert holdfast.run("inspect", "office").stdout.endswith("\n  leader: first\n")
+        with locks.lock("office"):
+            both = json.loads(holdfast.run("inspect", "--json", "office").stdout)
+            assert (both["name"], both["owner"], both["leader"]) == ("office", "the-test", "first")
         assert holdfast.run("elect", "-w", "200ms", "office", "true").returncode == 75
         process.terminate()
         assert process.wait(10) == -signal.SIGTERM
-    assert holdfast.run("leader", "office").returncode == 1
-    assert holdfast.run("leader", "--ready", "office").returncode == 0
+    ended = holdfast.run("inspect", "--json", "office")
+    assert (ended.returncode, json.loads(ended.stdout)["leader"]) == (1, None)
 
 
 def test_elect_again_campaigns_again_until_a_signal(holdfast: Command, tmp_path: Path) -> None:
@@ -227,15 +232,6 @@ def test_elect_again_campaigns_again_until_a_signal(holdfast: Command, tmp_path:
         assert process.wait(10) in (0, -signal.SIGTERM)
     terms = [int(it) for it in file.read_text().splitlines()]
     assert terms == sorted(set(terms))
-
-
-def test_leader_watch_prints_changes(holdfast: Command, locks: Holdfast) -> None:
-    with holdfast.started("leader", "--watch", "office:2", stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "-\n"
-        with locks.election("office:2", "me"):
-            assert process.stdout.readline() == "me\n"
-        assert process.stdout.readline() == "-\n"
 
 
 def test_rate_becomes_the_command(holdfast: Command) -> None:
@@ -268,6 +264,7 @@ def test_ls_and_inspect(holdfast: Command, locks: Holdfast) -> None:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", status["asked"])
         assert [it["holder"] for it in status["nodes"]] == [lease.token] * 5
     assert holdfast.run("inspect", "seen:\n1").returncode == 1
+    assert holdfast.run("inspect", "seen[slot 0]").returncode == 1, "no election can have this name"
     assert holdfast.run("ls", "seen:*").stdout == ""
 
 
@@ -326,7 +323,7 @@ def test_repair_reports(holdfast: Command) -> None:
     assert len(found["nodes"]) == 5
 
 
-# ------------------------------------------------ local, metrics, completion, help
+# ------------------------------------------------ local, help
 
 
 def test_local_nodes_are_gone_with_the_command(holdfast: Command) -> None:
@@ -349,19 +346,24 @@ def test_local_passes_a_signal_on(holdfast: Command, tmp_path: Path) -> None:
 
 
 def test_help(holdfast: Command) -> None:
-    first = holdfast.run("help")
-    assert first.stdout == holdfast.run().stdout == holdfast.run("--help").stdout
+    first, whole = holdfast.run(), holdfast.run("--help")
+    assert (first.returncode, whole.returncode) == (0, 0)
     for verb in VERBS:
-        assert f"  {verb} " in first.stdout
-        shown = holdfast.run("help", verb)
-        assert shown.returncode == 0
-        assert shown.stdout == holdfast.run(verb, "--help").stdout
-    assert "The lease was lost" in holdfast.run("help", "76").stdout
-    assert "died of signal 9" in holdfast.run("help", "137").stdout
-    assert "config.toml" in holdfast.run("help", "configuration").stdout
-    assert "except in four cases" in holdfast.run("help", "run").stdout
+        assert f"  {verb} " in first.stdout and f"  {verb} " in whole.stdout
+        assert holdfast.run(verb, "--help").stdout.startswith(f"usage: holdfast {verb} ")
+    assert "The lease was lost" in whole.stdout
+    assert "config.toml" in whole.stdout
+    assert "except in four cases" in holdfast.run("run", "--help").stdout
     wrong = holdfast.run("rnu")
     assert (wrong.returncode, "Did you mean run?" in wrong.stderr) == (64, True)
+    assert holdfast.run("--version").stdout == f"holdfast {VERSION}\n"
+
+
+@pytest.mark.parametrize("verb", GONE)
+def test_a_verb_that_has_gone_says_what_to_write(holdfast: Command, verb: str) -> None:
+    done = holdfast.run(verb, "--json", "x")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr == f"holdfast: there is no verb {verb!r} any more. Use {GONE[verb]}\n"
 
 
 def test_lock_is_run_with_a_command_and_hold_without(holdfast: Command) -> None:
@@ -377,17 +379,9 @@ def test_a_reader_that_goes_away_is_no_error(holdfast: Command, locks: Holdfast)
 
 
 def test_help_starts_no_client(holdfast: Command) -> None:
-    listed = "import sys; from holdfast.cli import main; main(['help']); print('redis' in sys.modules, 'asyncio' in sys.modules)"
+    listed = "import sys; from holdfast.cli import main; main(['--help']); print('redis' in sys.modules, 'asyncio' in sys.modules)"
     done = subprocess.run([*holdfast.words()[:1], "-c", listed], env=holdfast.environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False False"
-
-
-def test_the_dashboard_and_the_alerts_are_printed(holdfast: Command) -> None:
-    assert holdfast.run("metrics", "--grafana").stdout == dashboard()
-    assert holdfast.run("metrics", "--alerts").stdout == alerts()
-    refused = holdfast.run("metrics")
-    assert (refused.returncode, refused.stdout) == (64, "")
-    assert "--grafana" in refused.stderr
 
 
 # ------------------------------------------------ a value that never expires

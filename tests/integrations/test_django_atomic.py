@@ -476,7 +476,7 @@ def test_without_a_majority_operators_see_why(site: Any, capfd: pytest.CaptureFi
 @pytest.mark.parametrize(
     "verb",
     [
-        *(("ls",), ("inspect", "a"), ("leader", "a"), ("nodes",), ("top",), ("doctor",), ("repair",)),
+        *(("ls",), ("inspect", "a"), ("nodes",), ("top",), ("doctor",), ("repair",)),
         ("release", "--yes", "--reason", "b", "--any", "a"),
     ],
 )

@@ -246,7 +246,7 @@ def test_operators_have_a_command(shop: Any, other: Holdfast) -> None:
     assert runner.invoke(args=["holdfast", "explode"]).exit_code == 64
 
 
-@pytest.mark.parametrize("verb", [("ls",), ("inspect", "a"), ("leader", "a"), ("nodes",), ("top",), ("doctor",), ("repair",)])
+@pytest.mark.parametrize("verb", [("ls",), ("inspect", "a"), ("nodes",), ("top",), ("doctor",), ("repair",)])
 def test_without_nodes_the_command_says_so(
     verb: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

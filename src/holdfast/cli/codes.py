@@ -34,7 +34,7 @@ SIGNALLED = 128
 
 MEANINGS = {
     USAGE: "The command line is wrong, or this lock is held already by a process around this one.\n"
-    "What to do: read the message; `holdfast help VERB` has examples.",
+    "What to do: read the message; `holdfast VERB --help` has examples.",
     NO_QUORUM: "Fewer than a majority of the nodes answered, so nobody can know whether the lock is free.\n"
     "What to do: `holdfast doctor` says what is wrong at each node.",
     BUG: "holdfast itself failed. The lock, if there was one, ends with its ttl.\n"
@@ -47,7 +47,7 @@ MEANINGS = {
     DENIED: "The nodes refused this user: a wrong password, or rights that are missing.\n"
     "What to do: `holdfast doctor` shows which rights are missing, and how to grant them.",
     CONFIG: "The configuration cannot work, or a value is out of range: an address, a file, a ttl, a name.\n"
-    "What to do: read the message; `holdfast help configuration` lists what can be set, and where.",
+    "What to do: read the message; `holdfast --help` lists what can be set, and where.",
     TOO_LONG: "The command ran for as long as `--max-hold` allows, and was stopped.",
     NOT_EXECUTABLE: "The command was found and cannot be executed.\nWhat to do: check its mode (`chmod +x`).",
     NOT_FOUND: "The command was not found on PATH.\nWhat to do: check the spelling; use `-c` for a line of shell.",

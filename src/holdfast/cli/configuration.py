@@ -117,7 +117,7 @@ def configuration(flags: Mapping[str, Any], environment: Mapping[str, str]) -> C
         profile = None if profile is None or _has_profile(path, profile) else profile
     if profile is not None:
         raise ConfigError(
-            f"no configuration file has a table [profile.{profile}]: `holdfast help configuration` lists the files"
+            f"no configuration file has a table [profile.{profile}]: `holdfast --help` lists the files"
         )
     _check(values)
     return Configuration(values, sources)

@@ -1,16 +1,13 @@
-"""`help` and `version`.
+"""The text of `holdfast --help`.
 
 Knows texts. Must not know what verbs do.
 """
 
 from __future__ import annotations
 
-from argparse import Namespace
-
-from ..version import VERSION
-from .codes import MEANINGS, SIGNALLED
+from .codes import MEANINGS
 from .configuration import KEYS, SYSTEM_FILE
-from .options import VERBS, Usage, parser_of
+from .options import VERBS
 
 _FIRST = """\
 holdfast: locks on Redis and Valkey, for shells, cron, systemd and containers.
@@ -18,14 +15,17 @@ holdfast: locks on Redis and Valkey, for shells, cron, systemd and containers.
   holdfast run NAME -- CMD       run a command while holding a lock
   holdfast local -- CMD          try it: nodes for this command, gone with it
 
-Say where the nodes are: HOLDFAST_NODES='redis://a redis://b redis://c', or `holdfast help
-configuration`.
+Say where the nodes are: HOLDFAST_NODES='redis://a redis://b redis://c', or in a file. Options and
+examples of a verb: `holdfast VERB --help`.
 
 verbs:
 """
 _LAST = """
-`holdfast help VERB` has options and examples. `holdfast help 76` explains an exit status."""
-_CONFIGURATION = f"""\
+
+`holdfast --help` also explains the configuration and the exit statuses."""
+_MORE = f"""
+
+configuration:
 Each setting comes from the first of these places that has one:
 
   1. the command line       --max-ttl 60s
@@ -44,39 +44,16 @@ Files are TOML. --profile NAME (or HOLDFAST_PROFILE) uses the table [profile.NAM
 
 Settings: {", ".join(KEYS)}.
 All clients of the same nodes need the same nodes and max_ttl. A file with a password in it must have
-mode 0600. No file of the working directory is read."""
+mode 0600. No file of the working directory is read.
+
+exit status: the command's own; 128 + N if it died of signal N; or one of these:
+"""
 
 
-def version(options: Namespace) -> int:
-    """Print the version."""
-    print(f"holdfast {VERSION}")
-    return 0
-
-
-def help(options: Namespace) -> int:  # noqa: A001 (the verb's name)
-    """Explain a verb, an exit status, or the configuration."""
-    topic = options.topic
-    if topic is None:
-        width = max(map(len, VERBS))
-        print(_FIRST + "\n".join(f"  {name:{width}}  {verb.does}" for name, verb in VERBS.items()) + _LAST)
-    elif topic == "configuration":
-        print(_CONFIGURATION)
-    elif topic == "man":
-        from .manual import manual
-
-        print(manual(), end="")
-    elif topic.isdigit():
-        print(_status(int(topic)))
-    else:
-        print(parser_of(topic).format_help(), end="")
-    return 0
-
-
-def _status(code: int) -> str:
-    if code in MEANINGS:
-        return f"{code}: {MEANINGS[code]}"
-    if SIGNALLED < code < SIGNALLED + 65:
-        return f"{code}: The command died of signal {code - SIGNALLED}."
-    if 0 <= code < 256:
-        return f"{code}: The command's own exit status."
-    raise Usage(f"{code} is no exit status: these are 0 to 255")
+def overview(whole: bool = True) -> str:
+    """Return the verbs, and with `whole` the configuration and the exit statuses, too."""
+    width = max(map(len, VERBS))
+    text = _FIRST + "\n".join(f"  {name:{width}}  {verb.does}" for name, verb in VERBS.items())
+    if not whole:
+        return text + _LAST
+    return text + _MORE + "\n".join(f"{code:>5}  " + it.replace("\n", "\n" + 7 * " ") for code, it in MEANINGS.items())

@@ -1,4 +1,4 @@
-"""`ls`, `inspect`, `nodes` and `leader`: what is going on, and nothing is changed.
+"""`ls`, `inspect` and `nodes`: what is going on, and nothing is changed.
 
 Knows what the client tells of locks and nodes. Must not know processes.
 """
@@ -20,17 +20,17 @@ from .codes import DONE, NO_QUORUM, NOBODY, SPLIT
 from .configuration import configuration
 from .durations import moment, told
 from .running import quiet
-from .table import colored, dash, objects, rounded, table
+from .table import dash, objects, rounded, table
 from .voice import Voice
 
 if TYPE_CHECKING:
-    from ..base.election import Leader
     from ..engine.status import NodeStatus
     from ..recipes.inspection import LockStatus, Reader, Waiter
     from ..recipes.survey import Row
     from ..sync import Holdfast
 
 _EVERY = 1.0  # seconds between two looks of --watch
+_ELECTION = "[election]"  # how the name of an election's lock ends
 
 
 def client(options: Namespace) -> Holdfast:
@@ -118,15 +118,27 @@ def inspect(options: Namespace) -> int:
             if options.watch:
                 first_line("looks every second: nodes do not report changes of a lock", options.json)
             for name in options.names:
-                status = locks.inspect(name)
+                status, leader = _found(locks, name)
                 if options.json:
-                    objects(whole_of(status))
+                    objects({**whole_of(status), "leader": leader})
                 else:
-                    print(status, flush=True)
+                    said = "" if leader is None else f"\n  leader: {readable(leader, 65536)}"
+                    print(f"{status}{said}", flush=True)
                 code = {"held": DONE, "free": NOBODY}.get(status.state, SPLIT)
             if not options.watch:
                 return code
             time.sleep(_EVERY)
+
+
+def _found(locks: Holdfast, name: str) -> tuple[LockStatus, str | None]:
+    """Find the lock of this name, or the election, and what its leader says."""
+    status, office = locks.inspect(name), name.removesuffix(_ELECTION)
+    try:
+        leader = locks.election(office).leader()
+    except ConfigError:
+        # It is the lock of another primitive, or a name that moves to another shard.
+        return status, None
+    return (locks.inspect(office + _ELECTION) if leader and status.state == "free" else status), leader.value
 
 
 def whole_of(status: LockStatus) -> dict[str, Any]:
@@ -271,43 +283,3 @@ def _node_columns(status: NodeStatus) -> list[str]:
     cause = ", ".join(notes) if status.cause is None else message_of(status.cause)
     state = status.state if status.guard_left is None else f"{status.state} {told(status.guard_left)}"
     return [status.node, state, told(status.since), dash(status.version), trip, ahead, cause]
-
-
-# ------------------------------------------------ leaders
-
-
-def leader(options: Namespace) -> int:
-    """Print who leads, once or at each change."""
-    with client(options) as locks:
-        if options.ready:
-            locks.ready(2.0)
-            return DONE
-        election = locks.election(options.name)
-        if not options.watch:
-            found = election.leader()
-            _say_leader(found, options.json)
-            return DONE if found else NOBODY
-        for change in election.observe():
-            _say_leader(change, options.json)
-    return DONE
-
-
-def _say_leader(found: Leader, json: bool) -> None:
-    if json:
-        objects(
-            {
-                "name": found.name,
-                "leader": found.value,
-                "term": found.term,
-                "version": found.version,
-                "certain": found.certain,
-            }
-        )
-    elif found:
-        print(
-            readable(found.value or "", 65536)
-            + ("" if found.certain else colored("  (no majority answers)", "warning")),
-            flush=True,
-        )
-    else:
-        print("-", flush=True)

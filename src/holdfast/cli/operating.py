@@ -1,4 +1,4 @@
-"""`release`, `repair`, `local` and `metrics`: what operators do, and nodes to try it on.
+"""`release`, `repair` and `local`: what operators do, and nodes to try it on.
 
 Knows the client, and real servers. Must not know how commands are supervised.
 """
@@ -15,7 +15,6 @@ from collections.abc import Mapping
 
 from ..embedded import Nodes
 from ..errors import readable
-from ..metrics import alerts, dashboard
 from . import command
 from .codes import BUSY, DONE, NOBODY, SIGNALLED
 from .looking import client
@@ -111,9 +110,3 @@ def _path() -> str:
     if shutil.which("holdfast", path=path) is None and os.access(os.path.join(own, "holdfast"), os.X_OK):
         return f"{own}{os.pathsep}{path}"
     return path
-
-
-def metrics(options: Namespace) -> int:
-    """Print the dashboard, or the alert rules."""
-    sys.stdout.write(dashboard() if options.grafana else alerts())
-    return DONE

@@ -42,7 +42,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Never:
-        raise Usage(f"{message}. `holdfast help {self.prog.split()[-1]}` has the options and examples")
+        raise Usage(f"{message}. `{self.prog} --help` has the options and examples")
 
 
 class Usage(Exception):
@@ -85,12 +85,14 @@ def parser_of(name: str, client: Callable[[], Any] | None = None) -> Parser:
     Raises:
         Usage: There is no such verb.
     """
+    if name in GONE:
+        raise Usage(f"there is no verb {name!r} any more. Use {GONE[name]}")
     if name not in VERBS:
         import difflib
 
         near = difflib.get_close_matches(name, VERBS, 1)
         raise Usage(
-            f"unknown verb {name!r}.{f' Did you mean {near[0]}?' if near else ''} `holdfast help` lists the verbs"
+            f"unknown verb {name!r}.{f' Did you mean {near[0]}?' if near else ''} `holdfast --help` lists the verbs"
         )
     verb = VERBS[name]
     parser = _Parser(
@@ -116,7 +118,7 @@ def parser_of(name: str, client: Callable[[], Any] | None = None) -> Parser:
 
 def _nodes(parser: Parser) -> None:
     group = parser.add_argument_group(
-        "which nodes", "each also by a variable, or in a file: `holdfast help configuration` lists them"
+        "which nodes", "each also by a variable, or in a file: `holdfast --help` lists them"
     )
     group.add_argument("--nodes", metavar="URLS", type=str.split, help="addresses of the nodes, separated by spaces")
     group.add_argument("--max-ttl", metavar="DUR", type=duration, help="the longest lease of all clients (default 30s)")
@@ -273,15 +275,6 @@ def _rate(parser: Parser) -> None:
     parser.add_argument("rest", metavar="CMD", nargs=argparse.REMAINDER, help="the command and its arguments")
 
 
-def _leader(parser: Parser) -> None:
-    parser.add_argument("--watch", action="store_true", help="print each change, as the nodes report it")
-    parser.add_argument(
-        "--ready", action="store_true", help="for probes: 0 if a majority of the nodes answers, leader or not"
-    )
-    parser.add_argument("--json", action="store_true", help="objects of JSON, one a line")
-    parser.add_argument("name", metavar="NAME", help="the election's name")
-
-
 def _ls(parser: Parser) -> None:
     parser.add_argument("-l", "--long", action="store_true", help="who holds each, for how long, and how many wait")
     parser.add_argument("--json", action="store_true", help="objects of JSON, one a line")
@@ -291,7 +284,7 @@ def _ls(parser: Parser) -> None:
 def _inspect(parser: Parser) -> None:
     parser.add_argument("--watch", action="store_true", help="look every second (the nodes do not report changes)")
     parser.add_argument("--json", action="store_true", help="objects of JSON, one a line")
-    parser.add_argument("names", metavar="NAME", nargs="+", help="the locks' names")
+    parser.add_argument("names", metavar="NAME", nargs="+", help="names of locks or elections")
 
 
 def _json_only(parser: Parser) -> None:
@@ -382,20 +375,6 @@ def _serve(parser: Parser) -> None:
     )
 
 
-def _completion(parser: Parser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="for which shell")
-
-
-def _metrics(parser: Parser) -> None:
-    either = parser.add_mutually_exclusive_group(required=True)
-    either.add_argument("--grafana", action="store_true", help="the dashboard, as JSON to import")
-    either.add_argument("--alerts", action="store_true", help="the alert rules, as YAML for rule_files")
-
-
-def _help(parser: Parser) -> None:
-    parser.add_argument("topic", metavar="VERB|STATUS|configuration|man", nargs="?", help="what to explain")
-
-
 def _nothing(parser: Parser) -> None:
     return
 
@@ -450,7 +429,6 @@ VERBS: dict[str, Verb] = {
         "example:\n  holdfast elect --again poller -- python -m poller    one works, the others stand by",
         "running:elect",
     ),
-    "leader": Verb("NAME", "Print who leads.", _leader, "example:\n  holdfast leader --watch poller", "looking:leader"),
     "rate": Verb(
         "NAME LIMIT/PERIOD [--] CMD [ARG...]",
         "Run a command when the rate allows it.",
@@ -467,7 +445,7 @@ VERBS: dict[str, Verb] = {
     ),
     "inspect": Verb(
         "NAME...",
-        "Show locks node by node: holder, fence, queue. Exit 0: held, 1: free, 3: split, 69: no quorum.",
+        "Show locks node by node, and who leads an election. Exit 0: held, 1: free, 3: split, 69: no quorum.",
         _inspect,
         "example:\n  holdfast inspect deploy",
         "looking:inspect",
@@ -523,29 +501,13 @@ VERBS: dict[str, Verb] = {
         "and released, and what is left then runs out by itself.",
         "serving:serve",
     ),
-    "metrics": Verb(
-        "(--grafana | --alerts)",
-        "Print the dashboard for Grafana, or the alert rules for Prometheus.",
-        _metrics,
-        "example:\n  holdfast metrics --alerts > /etc/prometheus/holdfast.yaml",
-        "operating:metrics",
-        connects=False,
-    ),
-    "completion": Verb(
-        "bash|zsh|fish",
-        "Print a completion script.",
-        _completion,
-        "example:\n  holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast",
-        "completion:completion",
-        connects=False,
-    ),
-    "version": Verb("", "Print the version.", _nothing, "", "helping:version", connects=False),
-    "help": Verb(
-        "[VERB|STATUS|configuration|man]",
-        "Explain a verb, or an exit status.",
-        _help,
-        "",
-        "helping:help",
-        connects=False,
-    ),
+}
+
+# Words that were verbs, and what to write in their place.
+GONE = {
+    "help": "`holdfast --help` or `holdfast VERB --help`",
+    "version": "`holdfast --version`",
+    "leader": "`holdfast inspect NAME`, and `holdfast nodes` in place of --ready",
+    "metrics": "holdfast.metrics.dashboard() and holdfast.metrics.alerts() in Python",
+    "completion": "the files that the package installs in share/",
 }

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ..errors import HoldfastError
+from ..version import VERSION
 from .codes import BUG, DONE, USAGE, code_of
 from .options import VERBS, Usage, parser_of
 from .voice import Voice, explained
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from ..sync import Holdfast
 
 # Verbs that work with the client of an application. The others start processes, which make their own.
-LENT = ("ls", "inspect", "top", "leader", "nodes", "doctor", "release", "repair")
-_HELP = ("-h", "--help")
+LENT = ("ls", "inspect", "top", "nodes", "doctor", "release", "repair")
 
 
 def main(arguments: Sequence[str] | None = None, client: Callable[[], Holdfast] | None = None) -> int:
@@ -45,10 +45,11 @@ def main(arguments: Sequence[str] | None = None, client: Callable[[], Holdfast] 
         reconfigure(encoding="utf-8", errors="surrogateescape")
     if client is not None:
         return _ended(words, client)
-    if not words or words[0] in _HELP:
-        words = ["help", *words[1:]]
-    if words[0] == "--version":
-        words = ["version"]
+    if not words or words[0] in ("-h", "--help", "--version"):
+        from .helping import overview
+
+        print(f"holdfast {VERSION}" if words[:1] == ["--version"] else overview(whole=bool(words)))
+        return DONE
     if words[0] == "lock":
         # For people who come from `consul lock` and `etcdctl lock`.
         words[0] = "run" if _has_command(words[1:]) else "hold"
