@@ -23,6 +23,8 @@ from release.artefacts import Built
 
 from holdfast import scripts
 
+pytestmark = pytest.mark.guards
+
 ROOT = papers.ROOT
 
 # ------------------------------------------------ workflows

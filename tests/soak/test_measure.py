@@ -14,7 +14,7 @@ from soak.measure import grown, measured
 
 from holdfast.engine.timers import Timers
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a process is measured by /proc")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="a process is measured by /proc")]
 
 
 def found(leave: Callable[[], AbstractContextManager[object]]) -> str:
