@@ -31,6 +31,9 @@ CORES = float(max(2, os.cpu_count() or 2))  # that stages may keep busy at a tim
 ON_OTHERS = "tests/scripts/test_cost.py tests/scripts/test_commands.py"
 ON_OTHERS += " tests/live/test_acl.py tests/live/test_tls.py tests/live/test_nodes.py"
 ON_UVLOOP = "tests/contract/test_acquiring.py tests/contract/test_losing.py tests/live/test_aio_cancel.py tests/live/test_aio_signals.py"
+# Stories of simulated worlds, of the model, and of what nothing else tests.
+SHORT_STORIES = "tests/sim tests/model tests/swarm tests/upgrade tests/nemesis tests/testing tests/test_dates.py tests/test_gates.py"
+SHORT_STORIES += " tests/live/test_examples.py"
 ENDED = (124, 137)  # what `timeout` exits with when it has ended or killed a command
 
 
@@ -109,7 +112,7 @@ class _Running:
     def __init__(self, stage: Stage, said: Path) -> None:
         self.stage, self.said, self._began = stage, said, time.monotonic()
         # Two runs of pytest at a time need a cache each, where `./task` reads which tests failed.
-        environment = {**os.environ, **places(), "HOLDFAST_CACHE": f".pytest_cache/stage-{stage.name.replace(' ', '-')}"}
+        environment = {**os.environ, **places(), "HOLDFAST_CACHE": f".pytest_cache/stage-{stage.name}"}
         words = ["timeout", "--kill-after=20", f"{stage.minutes}m", "bash", "-euo", "pipefail", "-c", stage.command]
         with said.open("wb") as file:
             self.process = subprocess.Popen(
@@ -154,15 +157,15 @@ PUSH = [
     Stage("cli", "./task cli", 15, cores=0.6),
     Stage("guests", "./task guests --quick", 15, cores=1.4),
     Stage("page", "./task page", 10),
-    Stage("redis 7.0", f"HOLDFAST_SERVER=$REDIS ./task live {ON_OTHERS}", 10, cores=0.6),
-    Stage("redis 6.2", f"HOLDFAST_SERVER=$OLDEST ./task live {ON_OTHERS}", 10, cores=0.6),
+    Stage("redis-7.0", f"HOLDFAST_SERVER=$REDIS ./task live {ON_OTHERS}", 10, cores=0.6),
+    Stage("redis-6.2", f"HOLDFAST_SERVER=$OLDEST ./task live {ON_OTHERS}", 10, cores=0.6),
     Stage("uvloop", f"./task uvloop {ON_UVLOOP}", 10, cores=0.6),
     Stage("metrics", "./task metrics", 10, cores=0.6),
     Stage("compat", "./task compat", 10, cores=0.6),
     Stage("clients", "./task clients", 10, cores=0.6),
     Stage("foreign", "./task foreign --quick", 10, cores=0.6),
     Stage("fences", "HOLDFAST_MARIADB=$MARIADB ./task fences -k mariadb", 10, cores=0.6),
-    Stage("stories", "./task stories tests/sim tests/model tests/swarm tests/live/test_examples.py tests/upgrade", 10),
+    Stage("stories", f"./task stories {SHORT_STORIES}", 15),
     Stage("coverage", "./task coverage", 10, cores=2),
     Stage("sim", "./task sim --swarm --seeds 0..100", 8, cores=2),
     Stage("model", "./task model --quick", 10, cores=2),
@@ -175,8 +178,8 @@ PUSH = [
 NIGHT = [
     Stage("tests", "./task test --all", 30, cores=1.4),
     Stage("live", "./task live", 40, cores=0.6),
-    Stage("redis 7.0", "HOLDFAST_SERVER=$REDIS ./task live", 40, cores=0.6),
-    Stage("redis 6.2", "HOLDFAST_SERVER=$OLDEST ./task live", 40, cores=0.6),
+    Stage("redis-7.0", "HOLDFAST_SERVER=$REDIS ./task live", 40, cores=0.6),
+    Stage("redis-6.2", "HOLDFAST_SERVER=$OLDEST ./task live", 40, cores=0.6),
     Stage("uvloop", "./task uvloop", 40, cores=0.6),
     Stage("serve", "./task serve", 30, cores=0.6),
     Stage("cli", "./task cli", 30, cores=0.6),
@@ -206,10 +209,10 @@ NIGHT = [
     Stage("spec", "./task spec", 40, cores=2),
     Stage("model", "./task model", 40, cores=2),
     Stage("sim", "./task sim --seeds ${SEED}000..${SEED}150", 30, cores=2),
-    Stage("sim swarm", "./task sim --swarm --seeds ${SEED}000..${SEED}400", 30, cores=2),
-    Stage("sim shared", "./task sim --shared --seeds ${SEED}000..${SEED}100", 30, cores=2),
-    Stage("sim skewed", "./task sim --skewed --seeds ${SEED}000..${SEED}100", 30, cores=2),
-    Stage("sim promoted", "./task sim --promoted --seeds ${SEED}000..${SEED}100", 30, cores=2),
+    Stage("sim-swarm", "./task sim --swarm --seeds ${SEED}000..${SEED}400", 30, cores=2),
+    Stage("sim-shared", "./task sim --shared --seeds ${SEED}000..${SEED}100", 30, cores=2),
+    Stage("sim-skewed", "./task sim --skewed --seeds ${SEED}000..${SEED}100", 30, cores=2),
+    Stage("sim-promoted", "./task sim --promoted --seeds ${SEED}000..${SEED}100", 30, cores=2),
     Stage("mutants", "./task mutants --count 300 --seed $SEED", 90, cores=2),
 ]
 
