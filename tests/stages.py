@@ -32,7 +32,7 @@ ON_OTHERS = "tests/scripts/test_cost.py tests/scripts/test_commands.py"
 ON_OTHERS += " tests/live/test_acl.py tests/live/test_tls.py tests/live/test_nodes.py"
 ON_UVLOOP = "tests/contract/test_acquiring.py tests/contract/test_losing.py tests/live/test_aio_cancel.py tests/live/test_aio_signals.py"
 # Stories of simulated worlds, of the model, and of what nothing else tests.
-SHORT_STORIES = "tests/sim tests/model tests/swarm tests/upgrade tests/nemesis tests/testing tests/test_dates.py tests/test_gates.py"
+SHORT_STORIES = "tests/sim tests/model tests/swarm tests/upgrade tests/nemesis tests/testing tests/test_dates.py"
 SHORT_STORIES += " tests/live/test_examples.py"
 ENDED = (124, 137)  # what `timeout` exits with when it has ended or killed a command
 
@@ -168,7 +168,6 @@ PUSH = [
     Stage("stories", f"./task stories {SHORT_STORIES}", 15),
     Stage("coverage", "./task coverage", 10, cores=2),
     Stage("sim", "./task sim --swarm --seeds 0..100", 8, cores=2),
-    Stage("model", "./task model --quick", 10, cores=2),
     Stage("mutants", "./task mutants --count 10", 10, cores=2),
     Stage("extras", "./task extras && ./task pyright", 10),
     Stage("release-check", "./task release-check --quick", 10),

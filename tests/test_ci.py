@@ -126,7 +126,7 @@ OTHERS = {"clean", "demo", "docs", "example", "failover", "help", "lint", "lost-
 OTHERS |= {"sizes", "start-up", "types", "vectors", "walkthrough"}
 # What only the night runs.
 ONLY_AT_NIGHT = {"bench", "cli-kills", "conformance", "dates", "failovers", "nemesis", "serve-kills", "soak", "spec", "topologies"}
-ONLY_AT_NIGHT |= {"upgrade"}
+ONLY_AT_NIGHT |= {"model", "upgrade"}
 
 
 def test_the_lists_have_every_task_that_tests() -> None:
