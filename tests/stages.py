@@ -151,27 +151,27 @@ def places() -> dict[str, str]:
 # What every push runs: of each area the part that finds faults of its own kind. The night has the rest. The first ones
 # that fit begin first, so that long ones that wait come first, and those that compute fill the gaps.
 PUSH = [
-    Stage("tests", "./task test --all", 15, cores=1.4),
-    Stage("serve", "./task serve", 15, cores=0.6),
-    Stage("live", "./task live tests/live", 15, cores=0.6),
-    Stage("cli", "./task cli", 15, cores=0.6),
-    Stage("guests", "./task guests --quick", 15, cores=1.4),
-    Stage("page", "./task page", 10),
-    Stage("redis-7.0", f"HOLDFAST_SERVER=$REDIS ./task live {ON_OTHERS}", 10, cores=0.6),
-    Stage("redis-6.2", f"HOLDFAST_SERVER=$OLDEST ./task live {ON_OTHERS}", 10, cores=0.6),
-    Stage("uvloop", f"./task uvloop {ON_UVLOOP}", 10, cores=0.6),
-    Stage("metrics", "./task metrics", 10, cores=0.6),
-    Stage("compat", "./task compat", 10, cores=0.6),
-    Stage("clients", "./task clients", 10, cores=0.6),
-    Stage("foreign", "./task foreign --quick", 10, cores=0.6),
-    Stage("fences", "HOLDFAST_MARIADB=$MARIADB ./task fences -k mariadb", 10, cores=0.6),
-    Stage("stories", f"./task stories {SHORT_STORIES}", 15),
-    Stage("coverage", "./task coverage", 10, cores=2),
-    Stage("sim", "./task sim --swarm --seeds 0..100", 8, cores=2),
-    Stage("mutants", "./task mutants --count 10", 10, cores=2),
-    Stage("extras", "./task extras && ./task pyright", 10),
-    Stage("release-check", "./task release-check --quick", 10),
-    Stage("site", "./task site", 10),
+    Stage("tests", "./task test --all", 15, cores=1.4, bar=640),
+    Stage("serve", "./task serve", 15, cores=0.6, bar=320),
+    Stage("live", "./task live tests/live", 15, cores=0.6, bar=230),
+    Stage("cli", "./task cli", 15, cores=0.6, bar=160),
+    Stage("guests", "./task guests --quick", 15, cores=1.4, bar=270),
+    Stage("page", "./task page", 10, bar=80),
+    Stage("redis-7.0", f"HOLDFAST_SERVER=$REDIS ./task live {ON_OTHERS}", 10, cores=0.6, bar=40),
+    Stage("redis-6.2", f"HOLDFAST_SERVER=$OLDEST ./task live {ON_OTHERS}", 10, cores=0.6, bar=40),
+    Stage("uvloop", f"./task uvloop {ON_UVLOOP}", 10, cores=0.6, bar=25),
+    Stage("metrics", "./task metrics", 10, cores=0.6, bar=40),
+    Stage("compat", "./task compat", 10, cores=0.6, bar=50),
+    Stage("clients", "./task clients", 10, cores=0.6, bar=50),
+    Stage("foreign", "./task foreign --quick", 10, cores=0.6, bar=50),
+    Stage("fences", "HOLDFAST_MARIADB=$MARIADB ./task fences -k mariadb", 10, cores=0.6, bar=40),
+    Stage("stories", f"./task stories {SHORT_STORIES}", 15, bar=480),
+    Stage("coverage", "./task coverage", 10, cores=2, bar=140),
+    Stage("sim", "./task sim --swarm --seeds 0..100", 8, cores=2, bar=40),
+    Stage("mutants", "./task mutants --count 10", 10, cores=2, bar=60),
+    Stage("extras", "./task extras && ./task pyright", 10, bar=90),
+    Stage("release-check", "./task release-check --quick", 10, bar=40),
+    Stage("site", "./task site", 10, bar=30),
 ]
 # Everything, whole. `$SEED` is the day's, or HOLDFAST_SEED.
 NIGHT = [
@@ -242,7 +242,7 @@ def main(arguments: Sequence[str]) -> int:
     told += f"; failed: {', '.join(failed)}" * bool(failed) + f"; {left} did not begin" * bool(left)
     table = "\n".join([HEAD, *map(str, done), told])
     print(f"\n{table}")
-    if night:
+    if night and not options.names:
         LAST.parent.mkdir(exist_ok=True)
         named = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
         when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {named.stdout.strip()}, seed {os.environ['HOLDFAST_SEED']}"
