@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
+import time
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -51,10 +54,77 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# A module or a test with one of these marks is not part of `./task test`, but of `./task test --all`; stories are part of `./task stories`.
+# The mark of a whole module is read from its text: nobody has to import it.
+KINDS = {
+    "slow": "waits for real time, or computes for more than half a second",
+    "servers": "runs on several kinds of servers, on databases, or a second time with the other face",
+    "pages": "reads the documentation, or runs it",
+    "guards": "checks the sources, or is a fault that such a check must find",
+    "worlds": "simulates many worlds, or explores one",
+    "stories": "takes long on every server and event loop",
+}
+# Folders of tests that have a command of their own.
+APART = ("live", "cli", "serve", "clients", "metrics", "site/test_browser.py")
+MARKED = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(\w+)", re.MULTILINE)
+# What a test without such a mark may take: seconds of a core, which are six times the half that it should take, and seconds that it asks
+# to sleep. Neither is read from the clock, so that no test fails because the machine is busy.
+CORE, SLEEP = 3.0, 0.3
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=("quick", "all"), help="quick: tests without a mark; all: also those with one, but no stories")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for kind, why in KINDS.items():
+        config.addinivalue_line("markers", f"{kind}: {why}")
+
+
+def left_out(config: pytest.Config) -> set[str]:
+    """The kinds of tests that this run leaves out."""
+    return {"quick": {*KINDS}, "all": {"stories"}}.get(config.getoption("part"), set())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave whole files out before anything imports them. None says that this is no reason."""
+    out = left_out(config)
+    if out and any(collection_path == Path(__file__).parent / it for it in APART):
+        return True
+    if out and collection_path.name.startswith("test_") and (found := MARKED.search(collection_path.read_text())):
+        return found[1] in out or None
+    return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Nothing is skipped at run time."""
+    out = left_out(config)
+    items[:] = [it for it in items if not any(mark.name in out for mark in it.iter_markers())]
     if loop == "uvloop":
         items[:] = [it for it in items if not (isinstance(it, pytest.Function) and it.originalname in ONLY_ASYNCIO)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test of the quick part that is not quick."""
+    if item.config.getoption("part") != "quick":
+        return (yield)
+    asked, sleep, began = 0.0, time.sleep, time.process_time()
+
+    def counted(seconds: float) -> None:
+        nonlocal asked
+        asked += seconds if seconds >= 0.1 else 0.0  # (shorter ones wait for an event)
+        sleep(seconds)
+
+    time.sleep = counted
+    try:
+        result = yield
+    finally:
+        time.sleep = sleep
+    if (core := time.process_time() - began) > CORE or asked > SLEEP:
+        took = f"took {core:.1f} s of a core, and asked to sleep for {asked:.1f} s"
+        pytest.fail(f"{took}: make it cheaper, or mark it (tests/conftest.py)")
+    return result
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.guards
+
 ROOT = Path(__file__).parent.parent
 COUNTS = {"B": 59, "S": 36, "D": 36, "O": 10}  # rows of each kind: none gets lost
 _ROW = re.compile(r"\| (?P<number>[A-Z]-\d+) \|")

@@ -42,6 +42,8 @@ from bench import (  # noqa: E402  (after its place is known)
 from bench.figures import Round, Rounds  # noqa: E402 (after its place is known)
 from bench.work import handover  # noqa: E402 (after its place is known)
 
+pytestmark = pytest.mark.slow
+
 CASES = {case.name: case for scenario in scenarios.ALL.values() for case in scenario.cases}
 
 

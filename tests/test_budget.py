@@ -29,6 +29,8 @@ from holdfast.testing.server import VALKEY_9, Server
 from holdfast.wire.address import Address
 from holdfast.wire.lane import Lane
 
+pytestmark = pytest.mark.slow
+
 SOURCE = str(Path(holdfast.__file__).parent)
 SIMULATOR = str(Path(holdfast.__file__).parent / "testing")  # the nodes' work is not the client's
 NODES, PAIRS = 5, 50

@@ -1,112 +1,173 @@
-"""CI's own parts: stages that run at the same time fail when one of them fails, and all that CI leaves out has a task.
+"""The runner of stages, its lists, and the quick part: what fails is told, what hangs is ended, and every task that tests is in the lists.
 
-`.ci/run` itself needs a machine of its own and half an hour. Its functions are in `.ci/stages`, which is tested here.
+A run of all stages needs a machine of its own. So small stages are run here, each in a process of its own, because the
+runner waits for any child of its process.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+import stages
+from stages import NIGHT, PUSH, Outcome, Stage
 
 ROOT = Path(__file__).parent.parent
-SCRIPT = (ROOT / ".ci/run").read_text()
+pytestmark = pytest.mark.guards
 
 
-def ran(commands: str) -> tuple[int, str]:
-    """Run commands as `.ci/run` does. Returns the exit status, and all that was printed."""
-    source = f"set -euo pipefail\nsource .ci/stages\n{commands}\necho the end\n"
-    done = subprocess.run(
-        ["bash", "-c", source], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    return done.returncode, done.stdout
+def ran(lines: list[Stage], folder: Path, **options: object) -> tuple[list[tuple[str, str]], str]:
+    """Run stages in a folder. Returns each that ran with what is wrong with it, and all that was printed."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+from pathlib import Path
+import stages
+from stages import Stage
+stages.ROOT = Path({str(folder)!r})
+print([(it.stage.name, it.wrong) for it in stages.run({lines!r}, **{options!r})])
+"""
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    told, _, last = done.stdout.rstrip().rpartition("\n")
+    assert done.returncode == 0, done.stdout
+    return eval(last), told
 
 
-def test_stages_run_at_the_same_time_and_are_told_one_by_one() -> None:
+MEET = "mkdir {0}; for i in $(seq 500); do [ -d {1} ] && echo {0} is met && exit; sleep 0.02; done; exit 1"
+
+
+def test_stages_that_fit_run_at_the_same_time_and_are_told_one_by_one(tmp_path: Path) -> None:
     """Each of the two waits for what the other one does."""
-    meet = "1 mkdir {0}; for i in $(seq 500); do [ -d {1} ] && echo {0} is met && exit; sleep 0.02; done; exit 1"
-    status, told = ran(f"cd $(mktemp -d)\nlanes 2 '{meet.format('one', 'two')}' '{meet.format('two', 'one')}'")
-    assert status == 0, told
+    done, told = ran([Stage("a", MEET.format("one", "two"), 1), Stage("b", MEET.format("two", "one"), 1)], tmp_path)
+    assert sorted(done) == [("a", ""), ("b", "")], told
     assert sorted(re.findall("(?:one|two) is met$", told, re.MULTILINE)) == ["one is met", "two is met"]
-    whole = r"== .*\n(?:one|two) is met\n\d+ s, with \d+ \+ \d+ s of a core\n"
-    assert len(re.findall(whole, told)) == 2
-    assert told.endswith("the end\n")
+    assert len(re.findall(r"== .*\n(?:one|two) is met\n.*\n[ab] +\d+ +\d+ +passed\n", f"{told}\n")) == 2
 
 
-def test_no_more_stages_than_that_run_at_the_same_time() -> None:
-    """Five stages count how many there are."""
-    count = "1 touch $BASHPID; ls | wc -l; sleep 0.3; rm $BASHPID"
-    status, told = ran(f"cd $(mktemp -d)\nlanes 2 {' '.join([repr(count)] * 5)}")
-    assert status == 0, told
+def test_stages_that_do_not_fit_wait(tmp_path: Path) -> None:
+    """Five stages count how many there are. The last one wants more cores than there are, and runs alone."""
+    count = "touch $BASHPID; ls | wc -l; sleep 0.3; rm $BASHPID"
+    done, told = ran([*[Stage(it, count, 1) for it in "abcd"], Stage("e", count, 1, cores=3)], tmp_path)
     counted = re.findall(r"^\d+$", told, re.MULTILINE)
-    assert len(counted) == 5
+    assert (len(done), len(counted), counted[-1]) == (5, 5, "1"), told
     assert max(counted) <= "2"
 
 
-def test_the_next_stage_begins_when_any_has_ended() -> None:
-    """The first of three, with two lanes, waits for the last one."""
-    waits = "1 for i in $(seq 500); do [ -d last ] && echo well && exit; sleep 0.02; done; exit 1"
-    status, told = ran(f"cd $(mktemp -d)\nlanes 2 '{waits}' '1 true' '1 mkdir last'")
-    assert (status, "\nwell\n" in told) == (0, True), told
+def test_the_next_stage_begins_when_any_has_ended(tmp_path: Path) -> None:
+    """The first of three, with room for two, waits for the last one."""
+    waits = "for i in $(seq 500); do [ -d last ] && exit; sleep 0.02; done; exit 1"
+    done, told = ran([Stage("a", waits, 1), Stage("b", "true", 1), Stage("c", "mkdir last", 1)], tmp_path)
+    assert sorted(done) == [("a", ""), ("b", ""), ("c", "")], told
 
 
-def test_each_stage_has_a_cache_of_its_own() -> None:
-    status, told = ran("lanes 2 '1 echo $HOLDFAST_CACHE' '1 echo $HOLDFAST_CACHE'")
-    caches = re.findall("^[.].*", told, re.MULTILINE)
-    assert (status, len(set(caches)), len(caches)) == (0, 2, 2), told
+def test_each_stage_has_a_cache_of_its_own(tmp_path: Path) -> None:
+    _, told = ran([Stage(it, "echo $HOLDFAST_CACHE", 1) for it in "ab"], tmp_path)
+    assert set(re.findall(r"^[.]\S+", told, re.MULTILINE)) == {".pytest_cache/stage-a", ".pytest_cache/stage-b"}
 
 
-FAILS = "1 until [ -d met ]; do sleep 0.02; done; exit 3"
-WELL = "1 mkdir met; sleep 0.3; echo well"
+FAILS = Stage("fails", "until [ -d met ]; do sleep 0.02; done; exit 3", 1)
+WELL = Stage("well", "mkdir met; sleep 0.3", 1)
+LATER = Stage("later", "true", 1, cores=2)
 
 
-@pytest.mark.parametrize("stages", [f"'{FAILS}' '{WELL}'", f"'{WELL}' '{FAILS}'", f"'{FAILS}' '{WELL}' '1 echo never'"])
-def test_a_stage_that_fails_fails_all(stages: str) -> None:
-    """Planted: one stage fails while another one runs, which is told all the same. Stages that wait for a lane never begin."""
-    status, told = ran(f"cd $(mktemp -d)\nlanes 2 {stages}")
-    assert status == 1
-    assert "\nwell\n" in told
-    assert re.search("ci: failed: until .*; exit 3$", told, re.MULTILINE)
-    assert "\nnever\n" not in told
-    assert "the end" not in told
+@pytest.mark.parametrize("go_on, later", [(False, []), (True, [("later", "")])])
+def test_after_a_failure_a_push_ends_and_the_night_goes_on(tmp_path: Path, go_on: bool, later: list[tuple[str, str]]) -> None:
+    """Planted: one stage fails while another one runs, which is waited for."""
+    done, told = ran([FAILS, WELL, LATER], tmp_path, go_on=go_on)
+    assert done == [("fails", "failed with 3"), ("well", ""), *later], told
 
 
-def test_a_stage_that_hangs_is_killed_and_named() -> None:
+def test_a_stage_that_hangs_is_killed_and_named(tmp_path: Path) -> None:
     """Planted: a stage that never ends."""
     began = time.monotonic()
-    status, told = ran("lanes 2 '0.02 sleep 60' '1 echo well'")
-    assert status == 1
-    assert "sleep 60 did not end within 0.02 minutes" in told
-    assert "ci: failed: sleep 60\n" in told
+    assert ran([Stage("hangs", "sleep 60", 0.02)], tmp_path)[0] == [("hangs", "did not end within 0.02 minutes")]
     assert time.monotonic() - began < 40
 
 
-def test_a_stage_by_itself_that_fails_ends_the_run() -> None:
-    """Planted: as above, for stages that run alone."""
-    assert ran("within 1 false")[0] == 1
-    assert "sleep 60 did not end" in ran("within 0.02 sleep 60")[1]
+def test_a_stage_above_its_bar_fails(tmp_path: Path) -> None:
+    """Planted: a stage that computes. One that sleeps uses no core."""
+    busy = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.3: pass'"
+    done, _ = ran([Stage("busy", busy, 1, bar=0.2), Stage("asleep", "sleep 0.4", 1, bar=0.2)], tmp_path, go_on=True)
+    assert sorted(done) == [("asleep", ""), ("busy", "took 0 s of a core; its bar is 0")]
 
 
-def stages() -> list[str]:
-    """The tasks that CI runs, in order."""
-    lines = [it for it in SCRIPT.splitlines() if "say" not in it and it[:1] != "#"]
-    return re.findall(r"\./task ([a-z]+(?:-[a-z]+)*)", "\n".join(lines))
+@pytest.mark.parametrize("kind, lines", [("push", PUSH), ("nightly", NIGHT)])
+def test_a_list_can_be_read_and_chosen_from(kind: str, lines: list[Stage], capsys: pytest.CaptureFixture[str]) -> None:
+    assert stages.main([kind, "--list"]) == 0
+    assert [it.split()[0] for it in capsys.readouterr().out.splitlines()] == [it.name for it in lines]
+    assert len({it.name for it in lines}) == len(lines)
+    with pytest.raises(SystemExit):
+        stages.main([kind, "no-such-stage"])
+    assert "valid stages are tests, " in capsys.readouterr().err
 
 
-def test_ci_runs_every_task_that_tests() -> None:
-    wanted = {"lint", "types", "test", "coverage", "pyright", "site", "live", "uvloop", "stories", "fences", "metrics"}
-    wanted |= {"cli", "serve", "page", "guests", "dates", "extras", "bench", "compat", "foreign", "clients"}
-    wanted |= {"release-check", "upgrade", "conformance"}
-    assert wanted | {"model", "spec", "sim", "nemesis", "mutants"} == set(stages())
+@pytest.mark.parametrize("wrong", ["", "failed with 3"])
+def test_the_night_writes_down_how_it_went(wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of some stages is no night, and is not written down."""
+    monkeypatch.setattr(stages, "LAST", tmp_path / "build/nightly.txt")
+    monkeypatch.setenv("HOLDFAST_SEED", "7")
+    monkeypatch.setattr(stages, "run", lambda chosen, go_on: [Outcome(it, 1.0, 1.0, wrong * (it.name == "spec")) for it in chosen])
+    assert stages.main(["nightly", "coverage"]) == 0
+    assert not stages.LAST.exists()
+    assert stages.main(["nightly"]) == bool(wrong)
+    first, _, *table, last = stages.LAST.read_text().splitlines()
+    passed = f"{len(NIGHT) - bool(wrong)} of {len(NIGHT)} stages passed in 0 minutes{'; failed: spec' * bool(wrong)}"
+    assert re.fullmatch(rf"\d{{4}}-.* UTC, \w+, seed 7: {passed}", first)
+    assert (len(table), last) == (len(NIGHT), passed)
 
 
-def test_what_ci_leaves_out_on_older_servers_exists() -> None:
-    """A pattern that no longer names a file would leave nothing out, and hide that a file was renamed."""
-    found = re.search(r"^same='(.*)'$", SCRIPT, re.MULTILINE)
+def tasks(lines: list[Stage]) -> set[str]:
+    """The tasks that these stages run."""
+    return {found for it in lines for found in re.findall(r"\./task ([a-z]+(?:-[a-z]+)*)", it.command)}
+
+
+# Which tasks test nothing: they make, show or measure, or are part of another one.
+OTHERS = {"clean", "demo", "docs", "example", "failover", "help", "lint", "lost-updates", "man", "nightly", "picture", "replay", "shrink"}
+OTHERS |= {"sizes", "start-up", "types", "vectors", "walkthrough"}
+# What only the night runs.
+ONLY_AT_NIGHT = {"bench", "cli-kills", "conformance", "dates", "failovers", "nemesis", "serve-kills", "soak", "spec", "topologies"}
+ONLY_AT_NIGHT |= {"model", "upgrade"}
+
+
+def test_the_lists_have_every_task_that_tests() -> None:
+    found = re.search(r"^    (demo \| .*)\) ;;$", (ROOT / "task").read_text(), re.MULTILINE)
     assert found is not None
-    tests = [it.stem for folder in ("contract", "live") for it in (ROOT / "tests" / folder).glob("test_*.py")]
-    for word in found[1].split(" or "):
-        assert any(it.startswith(word) for it in tests), word
+    every = set(found[1].split(" | ")) - OTHERS
+    assert tasks(NIGHT) == every
+    assert every - tasks(PUSH) == ONLY_AT_NIGHT
+
+
+def test_what_stages_name_exists() -> None:
+    for it in {found for line in [*PUSH, *NIGHT] for found in re.findall(r"tests/[\w/.]+", line.command)}:
+        assert (ROOT / it).exists(), it
+
+
+# Names of files, and what becomes of their test in the quick part. A module that is left out is not even imported.
+QUICK = {
+    "test_quick.py": ("def test_it(): pass", "passed"),
+    "test_asleep.py": ("import time\ndef test_it(): time.sleep(0.2); time.sleep(0.2)", "failed"),
+    "test_busy.py": ("from time import process_time as now\ndef test_it():\n    end = now() + 0.5\n    while now() < end: pass", "failed"),
+    "test_waits_for_an_event.py": ("import time\ndef test_it():\n    for _ in range(10): time.sleep(0.05)", "passed"),
+    "test_slow.py": ("import pytest\npytestmark = pytest.mark.slow\nraise OSError", ""),
+    "test_story.py": ("import pytest\npytestmark = [\n    pytest.mark.stories,\n]\nraise OSError", ""),
+    "test_one.py": ("import pytest\n@pytest.mark.worlds\ndef test_it(): raise OSError", ""),
+    "live/test_apart.py": ("raise OSError", ""),
+}
+
+
+def test_the_quick_part_has_no_marked_test_and_none_that_is_slow(tmp_path: Path) -> None:
+    (tmp_path / "live").mkdir()
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -p no:cacheprovider\n")
+    text = (ROOT / "tests/conftest.py").read_text()
+    assert "CORE, SLEEP = 3.0, 0.3" in text
+    (tmp_path / "conftest.py").write_text(text.replace("CORE, SLEEP = 3.0, 0.3", "CORE, SLEEP = 0.2, 0.3"))
+    for name, (source, _) in QUICK.items():
+        (tmp_path / name).write_text(source)
+    command = [sys.executable, "-m", "pytest", "-rA", "--part", "quick", "--import-mode=importlib", "."]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    ended = {name: outcome.lower() for outcome, name in re.findall(r"^(PASSED|FAILED|ERROR) ([\w/.]+)", told, re.MULTILINE)}
+    assert ended == {name: outcome for name, (_, outcome) in QUICK.items() if outcome}, told

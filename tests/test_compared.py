@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.guards
+
 DOCS = Path(__file__).parents[1] / "docs"
 # Each row's name on the page, and the contender of the bench.
 CONTENDERS = {

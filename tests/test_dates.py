@@ -12,6 +12,8 @@ from pathlib import Path
 import dates
 import pytest
 
+pytestmark = pytest.mark.stories
+
 TESTS = Path(__file__).parent
 REAL = ("contract", "live", "scripts", "nemesis", "fencing", "soak")  # tests whose servers and clients have a real clock
 

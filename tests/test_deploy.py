@@ -25,6 +25,8 @@ import yaml
 from holdfast import ConfigError, Holdfast, events
 from holdfast.embedded import find_server
 
+pytestmark = pytest.mark.slow
+
 DEPLOY = Path(__file__).parent.parent / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 KUBERNETES = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from test_house import FLOORS, PACKAGE
 
+pytestmark = pytest.mark.guards
+
 PAGE = (PACKAGE.parent.parent / "docs/design.md").read_text()
 WALKS = ("An acquire", "A pushed grant", "A lost lease", "A `once`")
 COLUMN = 57  # where the table of floors says what is on a floor

@@ -30,6 +30,8 @@ from holdfast import Holdfast, events
 from holdfast.cli.options import Usage, parser_of
 from holdfast.embedded import Nodes
 
+pytestmark = pytest.mark.pages
+
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted(path for pattern in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md") for path in ROOT.glob(pattern))
 # Pages whose programs need a framework that .venv may not have. `./task guests` runs these.

@@ -15,6 +15,8 @@ from zipfile import ZipFile
 import extras
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DECLARED = set(tomllib.loads((extras.ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 
 

@@ -12,6 +12,8 @@ import once_more
 import own_coverage
 import pytest
 
+pytestmark = pytest.mark.stories
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -46,10 +48,12 @@ def test_a_task_runs_once_more_with_the_options_that_it_has(tmp_path: Path, monk
     """`./task page` once passed "-n 2" to a pytest without xdist: one disturbed test failed the whole task."""
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     (tmp_path / "tests/live").mkdir(parents=True)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/compiled").touch()
     (tmp_path / "tests/live/test_disturbed.py").write_text(DISTURBED)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     shutil.copy(ROOT / "tests/once_more.py", tmp_path / "tests")
-    functions = (ROOT / "task").read_text().partition("\ntests() ")[2].partition("\n# Tests that take long")[0]
+    functions = (ROOT / "task").read_text().partition("\ntests() ")[2].partition("\nbut_stories()")[0]
     source = f'set -euo pipefail\npython="$1"\ntests() {functions}\nall_tests {options} tests/live'
     done = subprocess.run(["bash", "-c", source, "bash", sys.executable], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

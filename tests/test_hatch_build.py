@@ -11,6 +11,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+pytestmark = pytest.mark.guards
+
 ROOT = Path(__file__).parent.parent
 
 

@@ -21,6 +21,8 @@ from own_coverage import FLOORS_0_TO_2
 from holdfast.core.vote import Vote
 from holdfast.embedded import Nodes
 
+pytestmark = pytest.mark.guards
+
 PACKAGE = Path(__file__).parent.parent / "src/holdfast"
 
 # Which floor a part of the package is on. A part is a module or a package, with all that is in it and is not a part of its own; "" is the

@@ -13,6 +13,8 @@ import holdfast.aio
 import holdfast.sync
 from holdfast.later import later
 
+pytestmark = pytest.mark.slow
+
 PACKAGES = [holdfast, holdfast.aio, holdfast.sync]
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.guards
+
 SOURCE = Path(__file__).parent.parent / "src/holdfast"
 CODE = 120  # columns
 FUNCTION = 40  # lines, from `def` to the end

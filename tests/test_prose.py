@@ -11,6 +11,8 @@ from pathlib import Path
 import prose
 import pytest
 
+pytestmark = pytest.mark.guards
+
 
 @pytest.mark.parametrize("path", prose.files())
 def test_the_prose_is_plain(path: str) -> None:

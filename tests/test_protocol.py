@@ -19,6 +19,8 @@ from holdfast import scripts
 from holdfast.recipes import exclusive
 from holdfast.scripts import Script
 
+pytestmark = pytest.mark.guards
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/protocol.md"
 # Texts that argue from the rules: there, everything that looks like the number of a rule has to be one.

@@ -19,6 +19,8 @@ from test_docs import headings
 
 from holdfast import errors, events
 
+pytestmark = pytest.mark.guards
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/holdfast"
 RUNBOOK = ROOT / "docs/runbook.md"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.guards
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/sources.md"
 EXAMPLES = {it.stem for it in (ROOT / "examples").glob("*.py") if not it.name.startswith("_")}

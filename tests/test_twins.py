@@ -11,6 +11,8 @@ import pytest
 import holdfast.aio
 import holdfast.sync
 
+pytestmark = pytest.mark.guards
+
 # in threads; with asyncio, awaited
 WAITS = {"acquire", "try_acquire", "downgrade", "extend", "release", "ready", "close", "__enter__", "__exit__"}
 WAITS |= {"campaign", "resign", "publish", "leader", "arrive", "wait", "arrived", "is_open", "available", "holders"}

@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import vectors
+
+pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parent
 

@@ -18,6 +18,8 @@ from holdfast import ConfigError, LockLost, NoQuorum
 from holdfast.compat.redis import Lock, aio, configure
 from holdfast.embedded import Nodes
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:

@@ -59,7 +59,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [it for it in items if not (isinstance(it, pytest.Function) and it.originalname in ONLY_REAL and "[simulated" in it.name)]
 
 
-@pytest.fixture(params=[*FACES, "simulated"])
+# `./task test` asks the threads and the simulator, and `./task test --all` asyncio, too.
+@pytest.fixture(params=[*(pytest.param(it, marks=pytest.mark.servers) if it == "asyncio" else it for it in FACES), "simulated"])
 async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
     """A driver, and its face."""
     face = {**FACES, "simulated": Simulated}[request.param]()

@@ -214,6 +214,7 @@ async def test_a_client_that_is_closed_leaves_what_it_holds(face: Face, five: Cl
     assert keys(five, lease) == before
 
 
+@pytest.mark.slow
 async def test_names_that_move_are_left_by_closing(face: Face, name: str) -> None:
     async with face.nodes(3) as old, face.nodes(3) as new:
         locks = face.spread({"new": new}, previous={"old": old})
@@ -492,6 +493,7 @@ CASES = [pytest.param(face, fault, id=f"{face}-{fault}") for fault, it in PLANTE
 
 @pytest.mark.filterwarnings("ignore:.*discarded without release:ResourceWarning")
 @pytest.mark.parametrize("face, fault", CASES, indirect=["face"])
+@pytest.mark.slow
 async def test_a_planted_fault_is_found(face: Face, fault: str, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _, plant, check, given = PLANTED[fault]
     needed = inspect.signature(check).parameters

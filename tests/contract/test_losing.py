@@ -144,6 +144,7 @@ async def test_an_event_that_is_asked_for_while_one_is_made(
         await face.release(it)
 
 
+@pytest.mark.slow
 async def test_s16_a_lease_is_lost_by_the_clock_and_not_when_somebody_notices(face: Face, three: Cluster, name: str) -> None:
     client = await face.connected(three, ttl=0.4)
     lease = await face.acquire(client.lock(name))

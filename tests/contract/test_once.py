@@ -136,6 +136,7 @@ async def test_a_result_is_forgotten_in_time(face: Face, three: Cluster, name: s
     assert job.runs == 2
 
 
+@pytest.mark.slow
 async def test_whoever_does_not_wait_is_told_that_it_runs(face: Face, five: Cluster, name: str) -> None:
     client, job = await face.connected(five), Job(face, takes=1.0)
     running = asyncio.ensure_future(run(face, client.once(name, keep=60), job))
@@ -366,6 +367,7 @@ async def test_no_user_s_name_is_that_of_a_slot(face: Face, five: Cluster, name:
     assert not await result(face, taken.at(0)), "nor is a slot of one schedule a slot of another"
 
 
+@pytest.mark.slow
 async def test_a_slot_s_lock_is_known_by_its_name(face: Face, five: Cluster, name: str) -> None:
     client, job = await face.connected(five), Job(face, takes=0.5)
     minutes = client.once(name, keep=60, per=60).at(0)
@@ -414,6 +416,7 @@ async def test_the_lock_of_the_same_name_is_another_one(face: Face, five: Cluste
     assert await face.call(once.run, body) == "told"
 
 
+@pytest.mark.slow
 async def test_a_lease_that_is_taken_away(face: Face, five: Cluster, name: str) -> None:
     """The body of a task is stopped; a thread's goes on, and as nobody else has looked, its result is kept."""
     lost: list[Any] = []
@@ -474,6 +477,7 @@ async def test_a_runner_that_is_cancelled_is_replaced_at_once(face: Face, five: 
     assert face.now() - began < 5
 
 
+@pytest.mark.slow
 async def test_a_client_that_is_closed_while_somebody_waits(face: Face, five: Cluster, name: str) -> None:
     client, other, job = await face.connected(five), await face.connected(five), Job(face, takes=1.0)
     running = asyncio.ensure_future(run(face, client.once(name, keep=60), job))
@@ -711,6 +715,7 @@ async def test_what_is_run_in_between_is_known_before_and_after(face: Face, name
         assert (await result(face, moving.old.once(moving.key, keep=9000, per=3600).at(0))).value == {"run": 2}
 
 
+@pytest.mark.slow
 async def test_who_knows_both_sets_waits_for_a_run_on_the_old_one(face: Face, name: str) -> None:
     async with face.nodes(3) as a, face.nodes(3) as b:
         moving, job = Moving(face, a, b, name), Job(face, lambda: {"run": job.runs}, takes=0.4)
@@ -781,6 +786,7 @@ async def test_what_could_not_be_kept_can_be_forgotten(face: Face, five: Cluster
         assert await forget(face, once) is True
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_under_way_is_waited_for_and_its_result_is_forgotten(face: Face, five: Cluster, name: str) -> None:
     client, other, job = await face.connected(five), await face.connected(five), Job(face, takes=0.3)
     runner = asyncio.create_task(run(face, client.once(name, keep=60), job))
@@ -832,6 +838,7 @@ async def test_a_function_cannot_have_its_own_result_forgotten(face: Face, five:
 # ------------------------------------------------ waiting that is ended
 
 
+@pytest.mark.slow
 async def test_waiting_for_another_s_run_can_be_ended(face: Face, five: Cluster, name: str) -> None:
     client, job = await face.connected(five), Job(face, takes=0.5)
     if not isinstance(face, Threads):

@@ -18,6 +18,8 @@ from holdfast.errors import ConfigError, NoQuorum
 from holdfast.recipes import inspection
 from holdfast.recipes.exclusive import keys_of
 
+pytestmark = pytest.mark.slow
+
 Check = Callable[[Face, Any, str], Awaitable[None]]
 
 SPREAD = 900  # locks that no client of the test holds

@@ -9,6 +9,8 @@ from failovers.campaign import BOUND, GUARD, SUITS, Outcome, Plan, run
 
 from holdfast.testing.windows import Window
 
+pytestmark = pytest.mark.stories
+
 
 def test_two_at_once_and_fences_that_do_not_grow_are_found() -> None:
     windows = [Window(0, "a", 5, 1.0, 2.0), Window(0, "b", 4, 1.9, 3.0), Window(1, "c", 1, 1.5, 9.0)]

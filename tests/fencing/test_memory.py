@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from holdfast import ConfigError, Misuse, SelfDeadlock, StaleFence
 from holdfast.fencing import Seen, memory
 
+pytestmark = pytest.mark.servers
+
 DAY = 86400
 NOW = 1_795_000_000
 

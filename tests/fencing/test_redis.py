@@ -20,6 +20,8 @@ from holdfast.embedded import Nodes
 from holdfast.fencing import redis as module
 from holdfast.fencing.redis import FencedRedis
 
+pytestmark = pytest.mark.servers
+
 RECORD = "holdfast:seen:a"
 WEEK = 7 * 86400
 

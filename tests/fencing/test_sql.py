@@ -23,7 +23,7 @@ from holdfast.fencing import FenceColumn, FenceTable
 from holdfast.fencing.sql import PARAMSTYLES, _Statement
 
 OPEN = SimpleNamespace(name="a", fence=None)
-pytestmark = pytest.mark.timeout(240)  # servers start, and transactions are many
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(240)]  # servers start, and transactions are many
 
 
 @pytest.fixture(autouse=True)

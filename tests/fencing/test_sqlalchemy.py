@@ -26,7 +26,7 @@ from holdfast.fencing import sqlalchemy as module
 from holdfast.fencing.sqlalchemy import Fenced, fence_table, fenced, guard
 
 OPEN = SimpleNamespace(name="a", fence=None)
-pytestmark = pytest.mark.timeout(240)  # servers start
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(240)]  # servers start
 
 
 class Base(DeclarativeBase):

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from integrations.stage import Entry, overlaps
 
+pytestmark = pytest.mark.slow
+
 
 def record(*lines: str) -> list[Entry]:
     return [Entry(float(at), 1, line.split()) for at, line in enumerate(lines)]

@@ -213,7 +213,8 @@ async def test_events_for_a_slow_observer_are_bounded_and_losses_are_not(
         driver_of(locks).aside.events[0].most = 10
         leases = [await locks.lock(some("many"), **SHORT, on_lost=lost.append).acquire() for _ in range(30)]
         await true(lambda: len(lost) == 30)
-        assert lost == leases
+        # Each once. A loop that was busy for longer than a lease finds several that are over, in any order.
+        assert sorted(lost, key=leases.index) == leases
         total, dropped = sum(driver_of(locks).crew.record.counts.values()), locks.stats().dropped
         assert total - 11 <= dropped <= total - 10  # ten wait, and one may be being told
         go_on.set()

@@ -15,7 +15,7 @@ import pytest
 RUN = Path(__file__).parents[2] / "examples/demo/run.py"
 PATIENCE = 150.0  # seconds; on an idle machine it takes 17
 
-pytestmark = pytest.mark.timeout(PATIENCE + 30)
+pytestmark = [pytest.mark.stories, pytest.mark.timeout(PATIENCE + 30)]
 
 
 def start(folder: Path, *options: str) -> subprocess.Popen[str]:

@@ -13,6 +13,8 @@ from contract.programs import Program, program
 
 from holdfast.embedded import Nodes
 
+pytestmark = pytest.mark.stories
+
 TTL = 1.0
 SOON = 10.0  # seconds: for a machine that is busy with something else
 

@@ -25,7 +25,7 @@ FILES = sorted(it for it in FOLDER.glob("*.py") if not it.name.startswith("_"))
 SHORT = [it for it in FILES if it.stem not in ("walkthrough", "crowd")]
 PATIENCE = 120.0  # seconds; none takes ten on an idle machine
 
-pytestmark = pytest.mark.timeout(PATIENCE + 30)
+pytestmark = [pytest.mark.stories, pytest.mark.timeout(PATIENCE + 30)]
 
 # What is broken in holdfast, in every process of an example, before the example begins. With "names", each caller gets
 # a name that nobody else has.

@@ -15,6 +15,8 @@ from contract.programs import program
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
 
+pytestmark = pytest.mark.stories
+
 # Says the number of those who have arrived, and then that it is open.
 WORKER = """
 locks = Holdfast(*URLS, fresh=FRESH, ttl=5, max_ttl=10)

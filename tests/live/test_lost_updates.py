@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.stories, pytest.mark.timeout(240)]
 
 
 def experiment(*options: str) -> tuple[int, str]:

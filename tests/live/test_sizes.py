@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.stories
+
 ROOT = Path(__file__).parents[2]
 MOST = "bytes of a connection"  # in which servers differ by five times: the page tells the largest
 EXACT = ("connections", "commands of an acquire")  # the rest depends on the server's allocator, or on when a renewal is due

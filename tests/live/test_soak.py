@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 pytestmark = [
+    pytest.mark.stories,
     pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="processes are measured by /proc"),
 ]

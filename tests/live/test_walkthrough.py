@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 RUN = ROOT / "examples/walkthrough.py"
 PATIENCE = 150.0  # seconds; on an idle machine the whole walk takes 25
 
-pytestmark = pytest.mark.timeout(PATIENCE + 30)
+pytestmark = [pytest.mark.stories, pytest.mark.timeout(PATIENCE + 30)]
 
 KEPT = [201, 201, 201, 400, 400]
 ONE_TOO_MANY = [201, 201, 201, 201, 400]

@@ -23,6 +23,8 @@ from holdfast.core import quorum
 from holdfast.core.claim import Claim, State
 from holdfast.core.vote import Vote
 
+pytestmark = pytest.mark.stories
+
 
 @pytest.mark.parametrize("name", SMALL)
 def test_nothing_is_broken(name: str) -> None:

@@ -16,6 +16,8 @@ from scripts.rw_bench import RWBench, simulated
 
 from holdfast.testing.server import VALKEY_9
 
+pytestmark = pytest.mark.worlds
+
 SEEDS = range(80)
 
 

@@ -11,6 +11,8 @@ from model.slots import Demand, Permits, Slots, explore
 
 from holdfast.core.claim import Claim, State
 
+pytestmark = pytest.mark.stories
+
 WHOLE = {
     "2 of 2, twice": (Demand(nodes=1, slots=2, wants=(2, 2)), 800),
     "1 of 2, twice": (Demand(nodes=1, slots=2, wants=(1, 1)), 4_000),

@@ -18,6 +18,8 @@ from scripts.bench import Granted, answered, simulated
 
 from holdfast.testing.server import VALKEY_9
 
+pytestmark = pytest.mark.worlds
+
 SEEDS = range(120)
 
 

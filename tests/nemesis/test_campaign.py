@@ -13,7 +13,7 @@ from nemesis.campaign import ALL_LAWS, BAD_END, WITHIN, Campaign, Phase, Result,
 from nemesis.faults import KINDS, Kind
 from nemesis.history import EXCLUSION, FAILED, GRANTED
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the nemesis knows Linux's processes only")
+pytestmark = [pytest.mark.stories, pytest.mark.skipif(sys.platform != "linux", reason="the nemesis knows Linux's processes only")]
 
 UNGUARDED = Phase("no guard", ("kill -9, back empty at once",), ALL_LAWS, guard=False, ttl=5.0)
 EVICTED = Phase("eviction, judged", ("lock evicted",), ALL_LAWS, ttl=5.0)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 from nemesis.servers import ALWAYS, CUT, EMPTY, EVERY_SECOND, FORGETFUL, KEPT, Servers
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the nemesis knows Linux's processes only")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the nemesis knows Linux's processes only")]
 LONG = 100_000
 
 

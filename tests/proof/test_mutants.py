@@ -41,6 +41,8 @@ from holdfast.engine.record import Record
 from holdfast.recipes import exclusive, inspection
 from holdfast.wire.lane import Lane
 
+pytestmark = pytest.mark.guards
+
 SCRIPTS = EXCLUSIVE | SHARED
 SIMULATOR = PLANTED | PLANTED_SHARED | PLANTED_FAILOVERS
 

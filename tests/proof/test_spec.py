@@ -13,6 +13,8 @@ from types import ModuleType
 
 import pytest
 
+pytestmark = pytest.mark.guards
+
 ROOT = Path(__file__).parent.parent.parent
 MODEL = ROOT / "spec/lock.pml"
 PROTOCOL = ROOT / "docs/protocol.md"

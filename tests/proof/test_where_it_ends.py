@@ -7,6 +7,8 @@ from swarm.scenes import LastMoment
 
 from holdfast.testing.world import Clock, Violation
 
+pytestmark = pytest.mark.guards
+
 EXCLUSION = {"counted", "majority", "exclusion"}
 
 

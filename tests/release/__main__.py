@@ -101,7 +101,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="holdfast-release-") as name:
         folder = Path(name)
         epoch = artefacts.moment()
-        built = artefacts.build(python, ROOT, folder / "one", epoch)
+        built = artefacts.build(python, folder / "one", epoch)
         if options.freeze:
             frozen(built.wheel, folder, write=True)
             return 0
@@ -134,9 +134,8 @@ def _workflows(report: Report, python: Path) -> None:
 
 
 def _again(python: Path, built: artefacts.Built, folder: Path, epoch: str) -> list[str]:
-    """Build a copy elsewhere, under another umask, time zone and locale."""
-    copy = artefacts.copied(folder / "elsewhere/holdfast")
-    return artefacts.different(built, artefacts.build(python, copy, folder / "two", epoch, mask=0o077, language="C.UTF-8"))
+    """Build once more, under another umask, time zone and locale."""
+    return artefacts.different(built, artefacts.build(python, folder / "elsewhere/two", epoch, mask=0o077, language="C.UTF-8"))
 
 
 def _smoke(report: Report, wheel: Path, folder: Path, quick: bool) -> None:

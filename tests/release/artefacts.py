@@ -34,17 +34,20 @@ def moment() -> str:
     return done.stdout.strip()
 
 
-def build(python: Path, tree: Path, folder: Path, epoch: str, *, mask: int = 0o022, language: str = "C") -> Built:
-    """Build the sdist of a tree, and the wheel from the unpacked sdist.
+def build(python: Path, folder: Path, epoch: str, *, mask: int = 0o022, language: str = "C") -> Built:
+    """Build the sdist of the repository's files, and the wheel from the unpacked sdist.
+
+    The files are copied first. hatchling forgets what git ignores if the path of the tree matches a pattern of
+    `.gitignore`, such as `/build/` or `.cache/`, and would pack all that other commands have put into `build`.
 
     Args:
         python: A Python that has `build` and hatchling.
-        tree: The sources.
-        folder: Where to put what is built.
+        folder: Where to put what is built. A folder of this name with `-sources` gets the copy.
         epoch: SOURCE_DATE_EPOCH.
         mask: The umask meanwhile.
         language: The locale meanwhile.
     """
+    tree = copied(folder.with_name(f"{folder.name}-sources"))
     words: list[str | Path] = [python, "-m", "build", "--no-isolation", "--outdir", folder, tree]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "LC_ALL": language, "TZ": "Asia/Kathmandu" if mask else "UTC"}
     environment.pop("PYTHONPATH", None)

@@ -23,6 +23,8 @@ from release.artefacts import Built
 
 from holdfast import scripts
 
+pytestmark = pytest.mark.guards
+
 ROOT = papers.ROOT
 
 # ------------------------------------------------ workflows
@@ -57,7 +59,7 @@ FAULTS = {
         "release-check --tag ${{ github.ref_name }}",
         "expands an expression",
     ),
-    "no timeout": ("ci.yml", "    timeout-minutes: 180\n", "", "gates has no timeout"),
+    "no timeout": ("ci.yml", "    timeout-minutes: 60\n", "", "gates has no timeout"),
 }  # fmt: skip
 
 
@@ -273,6 +275,24 @@ def test_a_page_whose_commands_fail_is_found(tmp_path: Path) -> None:
         archive.writestr(bill, "{}")
     assert artefacts.followed(built, page) == []
     assert artefacts.followed(built, "") == ["docs/verify.md has no commands"]
+
+
+# Says what is in the tree that it should build, in the place of a wheel.
+BUILDER = '#!/bin/sh\nmkdir -p "$5"\nfind "$6" -type f >"$5/a.whl"\n: >"$5/a.tar.gz"\n'
+
+
+def test_what_git_ignores_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a clone whose own path `.gitignore` names, hatchling took what other commands had put into `build`."""
+    clone, builder = tmp_path / "build/clone", tmp_path / "builder"
+    (clone / "build").mkdir(parents=True)
+    for name, text in {".gitignore": "build/\n", "build/left.txt": "", "a.py": ""}.items():
+        (clone / name).write_text(text)
+    subprocess.run(["git", "init", "-q", clone], check=True)
+    builder.write_text(BUILDER)
+    builder.chmod(0o755)
+    monkeypatch.setattr(artefacts, "ROOT", clone)
+    built = artefacts.build(builder, tmp_path / "one", "0")
+    assert sorted(Path(it).name for it in built.wheel.read_text().splitlines()) == [".gitignore", "a.py"]
 
 
 def test_the_sources_are_those_of_the_package() -> None:

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scripts import bench as benches
@@ -21,6 +22,11 @@ DIALECTS = {
     "simulated-valkey-9": VALKEY_9,
 }
 REAL = ("newest", "oldest")
+
+
+def kinds(*names: str) -> list[Any]:
+    """Kinds of servers as parameters. `./task test` asks the newest real one and its dialect only."""
+    return [it if it in ("simulated-valkey-9", "newest") else pytest.param(it, marks=pytest.mark.servers) for it in names]
 
 
 @pytest.fixture(scope="session")
@@ -44,13 +50,13 @@ def start() -> Iterator[Callable[[str], str]]:
         nodes.close()
 
 
-@pytest.fixture(params=REAL)
+@pytest.fixture(params=kinds(*REAL))
 def real_url(request: pytest.FixtureRequest, start: Callable[[str], str]) -> str:
     """The address of a real server: each in its turn."""
     return start(request.param)
 
 
-@pytest.fixture(params=(*DIALECTS, *REAL))
+@pytest.fixture(params=kinds(*DIALECTS, *REAL))
 def bench(request: pytest.FixtureRequest, start: Callable[[str], str]) -> Iterator[Bench]:
     """A server, empty: each kind in its turn."""
     dialect = DIALECTS.get(request.param)

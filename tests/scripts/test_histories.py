@@ -19,6 +19,8 @@ from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Client, Denied, Gra
 
 from holdfast.testing.server import COMMANDS, REDIS_6_2, VALKEY_9, Connection, Hash, Reply, Server, SortedSet
 
+pytestmark = pytest.mark.servers
+
 STEPS = 40
 SEEDS = range(25)
 SLACK = 4_000  # ms by which times may differ: a real server's clock runs on between two looks. Leases differ by more.

@@ -15,6 +15,8 @@ from scripts.faulty import planted
 from holdfast.scripts import EXCLUSIVE, RELEASE, REQUEST, Script
 from holdfast.testing.server import REDIS_7_2
 
+pytestmark = pytest.mark.guards
+
 TESTS: list[Callable[[Bench], None]] = [
     test for module in (test_request, test_release) for name, test in vars(module).items() if name.startswith("test_")
 ]

@@ -22,6 +22,8 @@ from holdfast.recipes.rate import SECOND, TURN, Gcra, Limit, Told, Window, reset
 from holdfast.scripts import GCRA, WINDOW, Script
 from holdfast.testing.server import REDIS_7_2, VALKEY_9
 
+pytestmark = pytest.mark.servers
+
 KEYS = [b"{mail}:rate:%d" % it for it in range(3)]
 KEY = KEYS[0]
 SEEDS = range(8)

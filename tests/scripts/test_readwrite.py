@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from scripts import rw_bench
 from scripts.bench import GRAIN, INBOXES, LONG, NAME, SHORT, Denied, Granted, K, Waiter, about, keys
-from scripts.conftest import DIALECTS, REAL
+from scripts.conftest import DIALECTS, REAL, kinds
 from scripts.faulty import planted, with_source
 from scripts.rw_bench import RWBench, rw_keys, simulated
 from scripts.test_histories import near
@@ -20,7 +20,7 @@ from holdfast.scripts import FORCE_RELEASE, RW_FORCE_RELEASE, SHARED, Script, ba
 from holdfast.testing.server import REDIS_7_2, VALKEY_9
 
 
-@pytest.fixture(params=(*DIALECTS, *REAL))
+@pytest.fixture(params=kinds(*DIALECTS, *REAL))
 def rw(request: pytest.FixtureRequest, start: Callable[[str], str]) -> Iterator[RWBench]:
     """A server, empty: each kind in its turn."""
     dialect = DIALECTS.get(request.param)
@@ -867,6 +867,7 @@ def ms(it: Any) -> int:
 WANTED = {"g", "i", *[f"{mode} {kind} {what}" for mode in "wtc" for kind in "rw" for what in ("granted", "denied")]}
 
 
+@pytest.mark.slow
 def test_a_real_server_and_the_simulated_one_are_alike(start: Callable[[str], str]) -> None:
     seen: Counter[str] = Counter()
     for which in REAL:

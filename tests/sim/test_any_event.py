@@ -14,6 +14,8 @@ from holdfast.core.claim import State
 from holdfast.testing.driver import Driver
 from holdfast.testing.world import Task
 
+pytestmark = pytest.mark.worlds
+
 Build = Callable[..., Any]  # a Town, of sim.conftest
 
 TTL = 1.0

@@ -29,6 +29,8 @@ from holdfast.testing.server import Lua
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
+pytestmark = pytest.mark.stories
+
 Build = Callable[..., Town]
 TTL, MAX_TTL = 1.0, 2.0
 SEEDS = range(8)

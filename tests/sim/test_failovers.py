@@ -12,6 +12,8 @@ from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 from holdfast.wire import lane
 
+pytestmark = pytest.mark.worlds
+
 EACH = 3  # seeds of each kind of world
 
 

@@ -21,6 +21,8 @@ from holdfast.errors import NoQuorum
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
+pytestmark = pytest.mark.worlds
+
 Build = Callable[..., Town]
 SEEDS = range(3)
 FAULTS = [it for it in LATE if it != "restarted"]  # (a node that restarts has forgotten what it was to refuse)

@@ -26,6 +26,8 @@ from holdfast.testing.network import MATURE, Node
 from holdfast.testing.server import Lua
 from holdfast.testing.world import Violation
 
+pytestmark = pytest.mark.stories
+
 Build = Callable[..., Town]
 KEY, PART, CACHE = "price", "price[fill]", beside(b"price[fill]", b"cache")
 TTL, STALE, LEASE = 1.0, 4.0, 1.0  # seconds

@@ -29,6 +29,8 @@ from holdfast.testing.driver import Driver
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
+pytestmark = pytest.mark.stories
+
 Build = Callable[..., Town]
 # A node that restarts is left alone for four seconds; one that is slow may owe an answer for as long as two messages ever take.
 OPTIONS: dict[str, Any] = {"ttl": 2.0, "max_ttl": 2.0, "node_timeout": 0.5, "outage": 1000.0}

@@ -11,6 +11,8 @@ from holdfast.testing.driver import Driver
 from holdfast.testing.faults import BROKEN
 from holdfast.testing.world import Violation
 
+pytestmark = pytest.mark.worlds
+
 TTL = 1.0
 TRIP = 0.004  # seconds: there and back, at most
 NODE_TIMEOUT = 0.3  # a stage's

@@ -31,6 +31,8 @@ from holdfast.testing.network import WALL, Node
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
+pytestmark = pytest.mark.stories
+
 Build = Callable[..., Town]
 TTL = 0.6
 KEYS = ("a", "b")

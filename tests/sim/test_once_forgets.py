@@ -28,6 +28,8 @@ from holdfast.scripts import STORE
 from holdfast.testing.server import Lua
 from holdfast.wire.resp import pack
 
+pytestmark = pytest.mark.stories
+
 Build = Callable[..., Town]
 SEEDS, ORDERS, MANY = range(12), range(150), range(600)
 

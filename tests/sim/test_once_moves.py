@@ -20,6 +20,8 @@ from holdfast.recipes.once import Copy
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.world import Clock
 
+pytestmark = pytest.mark.stories
+
 Build = Callable[..., Town]
 TTL = 0.6
 SEEDS = range(20)

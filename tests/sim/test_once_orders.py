@@ -29,6 +29,8 @@ from holdfast.scripts import LOOK, STORE, Script, bare
 from holdfast.testing.server import Lua, Server
 from holdfast.wire.resp import pack
 
+pytestmark = pytest.mark.stories
+
 NODES, SEEDS, MANY = 3, range(500), range(3000)  # (a fault that takes long is found in the 498th)
 HORIZON = 1  # ms: half of it, by which a runner's own ballot goes above what it heard, is met by the rises below
 NOW = 1_800_000_000

@@ -20,6 +20,8 @@ from holdfast.base.plans import Ask
 from holdfast.errors import NoQuorum, RateLimited
 from holdfast.recipes.rate import Gcra
 
+pytestmark = pytest.mark.worlds
+
 Build = Callable[..., Town]
 LIMIT, PERIOD = 5, 1.0
 SEEDS = range(2)

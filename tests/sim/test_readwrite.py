@@ -16,6 +16,8 @@ from holdfast.testing.server import Lua
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 
+pytestmark = pytest.mark.stories
+
 EACH = 3  # seeds of each kind of world; more, until what these worlds are aimed at has happened,
 MOST = 10  # but no more than these
 KEPT = (5,)  # a write-back was under way when a writer began its downgrade: what it raised looked like a gap

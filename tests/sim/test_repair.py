@@ -25,6 +25,8 @@ from holdfast.events import Warned
 from holdfast.recipes import repair as recipes
 from holdfast.recipes.repair import Told
 
+pytestmark = pytest.mark.worlds
+
 Build = Callable[..., Town]
 OPTIONS: dict[str, Any] = {"ttl": 2.0, "max_ttl": 2.0, "node_timeout": 0.5, "outage": 1000.0}
 GUARD = 4.0

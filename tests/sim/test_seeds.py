@@ -16,6 +16,8 @@ from swarm.stage import Stage
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 
+pytestmark = pytest.mark.worlds
+
 EACH = 2  # seeds of each kind of world
 TESTS = str(Path(__file__).parent.parent)
 

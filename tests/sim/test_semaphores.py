@@ -22,6 +22,8 @@ from holdfast.recipes.exclusive import Exclusive
 from holdfast.recipes.semaphore import Slots
 from holdfast.testing.world import Violation
 
+pytestmark = pytest.mark.stories
+
 Build = Callable[..., Town]
 OPTIONS: dict[str, Any] = {"ttl": 2.0, "max_ttl": 2.0, "node_timeout": 0.5, "outage": 1000.0}
 SEEDS = range(8)

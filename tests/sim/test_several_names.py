@@ -32,6 +32,8 @@ from holdfast.testing.server import Lua
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 
+pytestmark = pytest.mark.stories
+
 TTL = 1.0
 NAMES = [f"lock {letter}" for letter in "abcdefghijkl"]
 SHARED = ["shared x", "shared y"]

@@ -10,6 +10,8 @@ from holdfast.engine.crew import Crew
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 
+pytestmark = pytest.mark.stories
+
 EACH = 3  # seeds of each kind of world
 
 

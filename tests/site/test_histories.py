@@ -16,6 +16,8 @@ import history
 import pytest
 import scenes
 
+pytestmark = pytest.mark.pages
+
 SVG = "{http://www.w3.org/2000/svg}"
 PICTURES = Path(__file__).parents[2] / "docs/pictures"
 NAMES = [it.__name__ for it in scenes.SCENES]

@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+pytestmark = pytest.mark.pages
+
 ROOT = Path(__file__).parents[2]
 HANDSHAKE = re.compile(r"\| CPU to establish a connection \| (\d+) µs \|")
 ROW = re.compile(r"^\| ([\d,]+)" + 4 * r" \| (\d+) shards?" + r" \| ([\d.]+) (MB|GB) \| ([\d.]+) (s|min) \|$", re.MULTILINE)

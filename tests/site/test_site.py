@@ -16,6 +16,8 @@ import pytest
 
 from holdfast import errors
 
+pytestmark = pytest.mark.pages
+
 FOLDER = Path(__file__).parents[2] / "docs/site"
 LISTED = FOLDER.parent / "links.txt"
 # A link in Markdown that leads to another host: not to this machine, and not to the repository, which has no address yet.

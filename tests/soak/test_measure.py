@@ -1,81 +1,52 @@
-"""Whatever is left behind in a process is found, by its name."""
+"""Whatever is left behind in a process is found, by its name.
+
+Each test has a process of its own, in which nothing else comes and goes.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import os
+import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="a process is measured by /proc")]
+
+TESTS = Path(__file__).parents[1]
+PROGRAM = """
+import asyncio, os, sys, threading
+sys.path.insert(0, {tests!r})
 from soak.measure import grown, measured
-
 from holdfast.engine.timers import Timers
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a process is measured by /proc")
-
-
-def found(leave: Callable[[], AbstractContextManager[object]]) -> str:
-    """What is more while this is there."""
-    before = measured()
-    with leave():
-        return ", ".join(grown(before, measured()))
-
-
-@contextmanager
-def file() -> Iterator[None]:
-    number = os.open(os.devnull, os.O_RDONLY)
-    yield
-    os.close(number)
-
-
-@contextmanager
-def thread() -> Iterator[None]:
-    over = threading.Event()
-    threading.Thread(target=over.wait).start()
-    yield
-    over.set()
-
-
-def test_nothing_left_is_nothing_found() -> None:
-    assert found(nullcontext) == ""
-
-
-def test_memory() -> None:
-    assert "memory, MiB: " in found(lambda: nullcontext(os.urandom(64 << 20)))
-
-
-def test_a_file() -> None:
-    assert found(file).startswith("files: ")
-
-
-def test_a_thread() -> None:
-    assert found(thread).startswith("threads: ")
-
-
-def test_any_objects() -> None:
-    assert "all objects: " in found(lambda: nullcontext([[it] for it in range(20_000)]))
-
 
 class Timed:
     wake, armed = 1.0, float("inf")
 
-
-def test_an_object_of_holdfasts_and_what_is_in_its_table() -> None:
-    timers = [Timers[Timed]()]
-    before = measured()
-    timers[0].arm(Timed())
-    timers.append(Timers())
-    wrong = grown(before, measured())
-    assert [it.partition(":")[0] for it in wrong] == ["holdfast.engine.timers.Timers", "in holdfast.engine.timers.Timers._heap"]
-
-
-async def test_a_task_and_a_timer() -> None:
-    loop = asyncio.get_running_loop()
+async def main():
+    loop, timers = asyncio.get_running_loop(), [Timers()]
     before = measured(loop)
-    task = asyncio.create_task(asyncio.sleep(60))
-    await asyncio.sleep(0)
-    assert [it.partition(":")[0] for it in grown(before, measured(loop))] == ["tasks", "timers"]
-    task.cancel()
+    {leave}
+    print(*grown(before, measured(loop)), sep="\\n", flush=True)
+    os._exit(0)
+
+asyncio.run(main())
+"""
+LEFT = {
+    "nothing": ("pass", []),
+    "memory": ("kept = os.urandom(64 << 20)", ["memory, MiB"]),
+    "a file": ("os.open(os.devnull, os.O_RDONLY)", ["files"]),
+    "a thread": ("threading.Thread(target=threading.Event().wait).start()", ["threads"]),
+    "any objects": ("kept = [[it] for it in range(20_000)]", ["all objects"]),
+    "an object of holdfast's": ("timers.append(Timers())", ["holdfast.engine.timers.Timers"]),
+    "what is in a table of it": ("timers[0].arm(Timed())", ["in holdfast.engine.timers.Timers._heap"]),
+    "a task and a timer": ("kept = asyncio.create_task(asyncio.sleep(60)); await asyncio.sleep(0)", ["tasks", "timers"]),
+}
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_what_is_left_is_found(left: str) -> None:
+    leave, names = LEFT[left]
+    program = PROGRAM.format(tests=str(TESTS), leave=leave)
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert [it.partition(":")[0] for it in told.splitlines() if it] == names

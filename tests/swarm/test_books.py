@@ -13,6 +13,8 @@ from swarm.stage import Stage
 from holdfast.engine.crew import Crew
 from holdfast.engine.record import Record
 
+pytestmark = pytest.mark.worlds
+
 # Worlds with faults of every kind, several names, and read-write locks.
 SEEDS = [*[(seed, {"wild": True}) for seed in (0, 3, 5)], *[(seed, {"shared": True}) for seed in (1, 2)]]
 

@@ -10,6 +10,8 @@ from swarm.explore import explore
 from holdfast.testing.laws import CALM, LAWS
 from holdfast.testing.world import Violation
 
+pytestmark = pytest.mark.worlds
+
 
 def test_an_outcome_tells_what_was_seen_and_looked_at() -> None:
     stage = explore(3, wild=True, records=False)

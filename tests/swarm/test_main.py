@@ -11,6 +11,8 @@ from swarm import __main__ as script
 from swarm.__main__ import main
 from swarm.campaign import live
 
+pytestmark = pytest.mark.stories
+
 
 def test_a_world_is_told_between_two_moments_and_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     drawing = tmp_path / "world.svg"

@@ -15,6 +15,8 @@ from holdfast.testing.network import Node
 from holdfast.testing.timeline import kind_of, said
 from holdfast.testing.world import World
 
+pytestmark = pytest.mark.worlds
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -13,6 +13,8 @@ from swarm.shrink import Shrinking
 
 from holdfast.core.ticket import Mint
 
+pytestmark = pytest.mark.stories
+
 # Seeds in which to look for a failing world.
 WITHIN = 60
 RUNS = 200  # tries

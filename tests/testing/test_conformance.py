@@ -22,6 +22,8 @@ from holdfast.testing.conformance.connection import Unfit
 from holdfast.testing.conformance.storm import Storm
 from holdfast.testing.server import COMMANDS, Connection, Reply
 
+pytestmark = pytest.mark.stories
+
 FEW = 1500  # requests of a storm: each of its phases comes
 
 

@@ -130,6 +130,7 @@ PLANTED: dict[str, tuple[Plant, Callable[..., object]]] = {
 
 
 @pytest.mark.parametrize("fault", PLANTED)
+@pytest.mark.slow
 def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plant, test = PLANTED[fault]
     plant(monkeypatch)

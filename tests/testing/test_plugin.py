@@ -13,6 +13,8 @@ from holdfast.embedded import Nodes
 from holdfast.testing import at_end, ending
 from holdfast.testing.plugin import Clients
 
+pytestmark = pytest.mark.slow
+
 CONFTEST = 'pytest_plugins = ["holdfast.testing.plugin"]\n'
 
 TESTS = """

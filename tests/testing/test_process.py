@@ -20,6 +20,8 @@ from holdfast.testing.process import Process
 from holdfast.testing.simulation import Crashed, Simulation, Stuck
 from holdfast.testing.world import Violation
 
+pytestmark = pytest.mark.worlds
+
 Body = Callable[[Lease], Awaitable[object]]
 
 

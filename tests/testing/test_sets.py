@@ -21,6 +21,8 @@ from holdfast.testing.laws import Laws
 from holdfast.testing.simulation import Simulation
 from holdfast.testing.world import Violation
 
+pytestmark = pytest.mark.worlds
+
 SETS = {"eu": 3, "us": 5}
 NAMES = [f"user:{number}" for number in range(12)]
 QUICK: dict[str, Any] = {"ttl": 1.0, "max_ttl": 2.0, "outage": 0.5}

@@ -26,6 +26,8 @@ from holdfast.testing.laws import Laws
 from holdfast.testing.simulation import Simulation, Stuck
 from holdfast.testing.world import Violation
 
+pytestmark = pytest.mark.worlds
+
 
 def story(seed: int = 0, turns: int = 5, storm: bool = True) -> tuple[Simulation, list[int]]:
     """Three clients add to one register, each addition under the lock."""

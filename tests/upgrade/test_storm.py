@@ -9,6 +9,8 @@ import pytest
 from upgrade import __main__ as upgrade
 from upgrade.storm import NEW, OLD, Section, faults, storm
 
+pytestmark = pytest.mark.stories
+
 SOURCE = upgrade.ROOT / "src"
 SECONDS = 3.0  # beside the time that processes take to start
 
