@@ -297,10 +297,11 @@ def test_a_primary_that_refuses_writes_for_want_of_replicas_is_found(size: int, 
     found = [it for it in told["checks"] if it["check"] == "state" and it["level"] != "ok"]
     assert [it["level"] for it in found] == ["unsafe"]
     assert "NOREPLICAS" in found[0]["found"] and "every write of every program is refused" in found[0]["found"]
-    assert "start the replica" in found[0]["fix"] and "failover= is not true" in found[0]["fix"]
+    assert "start its replica" in found[0]["found"] and "failover= is not true" in found[0]["found"]
+    assert found[0]["fix"].endswith(" INFO replication")
     assert told["verdict"] == verdict
     states = json.loads(shown.stdout)["nodes"]
-    assert [it["state"] for it in states] == ["down", *["up"] * (size - 1)]
+    assert [it["state"] for it in states] == ["refusing", *["up"] * (size - 1)]
     assert "NOREPLICAS" in states[0]["cause"]
     assert shown.returncode == (69 if code == 69 else 0)
 

@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core import quorum
 from ..core.round import Round
 from ..engine.status import EFFICIENT
-from ..errors import message_of
+from ..errors import ConfigError, message_of
+from ..wire.rights import OPTIONAL, refused, rule
 from .codes import NO_QUORUM
 from .company import census, company, foreign, proxied
 from .findings import KEPT, OK, UNSAFE, WARNING, Check, ask, cli_of, placed, text_of
-from .looking import client, first_line, seen, without
+from .looking import client, first_line, usable
 from .table import colored, objects, table
 
 if TYPE_CHECKING:
@@ -38,32 +38,23 @@ _WRITES, _LAG = "min-replicas-to-write", "min-replicas-max-lag"
 # A server counts a lag in whole seconds, and once a second.
 _COUNTED = 2  # seconds
 _KEPT = b"{*}:result", b"{*}:cache", b"{*}:rate*", b"{*}:window*", b"{*}:latch*", b"{*}:barrier*"
-# What a client cannot do without, and what only some verbs need.
-_NEEDED = (
-    b"EVALSHA",
-    b"SCRIPT|LOAD",
-    b"SUBSCRIBE",
-    b"PUBLISH",
-    b"INFO",
-    b"TIME",
-    b"GET",
-    b"SET",
-    b"DEL",
-    b"PTTL",
-    b"ZADD",
-)
-# As many arguments as a server wants to see.
-_ARGUMENTS: dict[bytes, tuple[bytes, ...]] = {
-    b"EVALSHA": (b"x", b"0"),
-    b"EVAL": (b"x", b"0"),
-    b"SCAN": (b"0",),
-    b"SET": (b"x", b"x"),
-    b"PUBLISH": (b"x", b"x"),
-    b"ZADD": (b"x", b"0", b"x"),
-    b"TIME": (),
-    b"INFO": (),
+# What no lock needs, as it is called, and for what it is used.
+_ASIDE = {
+    "EVAL": ((b"EVAL", b"return 1", b"0"), "inspect, ls and release"),
+    "SCAN": ((b"SCAN", b"0", b"COUNT", b"1"), "ls and repair"),
+    "CLIENT SETNAME": ((b"CLIENT", b"SETNAME"), "names in CLIENT LIST"),
 }
-_SOME = {b"EVAL": "inspect and release", b"SCAN": "ls and repair", b"CLIENT|SETNAME": "names in CLIENT LIST"}
+# What to do about a node that refuses writes, by the server's error code: a command, and the rest.
+_MENDS = {
+    "OOM": ("CONFIG GET maxmemory", "give the server more memory, or find the program that fills it"),
+    "MISCONF": ("INFO persistence", "its log says why it cannot save: the disk may be full"),
+    "NOREPLICAS": (
+        "INFO replication",
+        "every write of every program is refused: start its replica. If you lower min-replicas-to-write instead, "
+        "failover= is not true",
+    ),
+    "BUSY": ("SCRIPT KILL", "another program's script hangs"),
+}
 
 
 def doctor(options: Namespace) -> int:
@@ -80,20 +71,18 @@ def doctor(options: Namespace) -> int:
 
 def _examined(locks: Holdfast, options: Namespace) -> int:
     looked: list[Check] = []
-    first = seen(locks)
-    for shard, own in _shards(first):
+    for shard, own in _shards(locks._seen()):
         # First of all, before this client has written its own settings.
         looked += census(locks, shard, own)
         looked += _looked(locks, shard, own)
         looked += company(locks, shard, own)
         looked += foreign(locks, shard, own)
     with client(options) as again:
-        looked += proxied(locks.nodes(), seen(again))
-    # Only now: a node that refuses to load our scripts was up until it said so.
-    nodes = without(locks.nodes(), {it.node: it.cause for it in first})
+        looked += proxied(locks.nodes(), again._seen())
+    nodes = locks.nodes()
     primaries = _primaries(locks)
     checks = [placed(it, primaries) for it in (*_reached(nodes), *_together(locks, nodes), *looked)]
-    down = any(sum(it.state == "up" for it in own) < quorum.majority(len(own)) for _, own in _shards(nodes))
+    down = not usable(nodes)
     verdict = max((it.level for it in checks), key=lambda it: _VERDICTS[it], default=OK)
     if options.json:
         objects({"verdict": "no quorum" if down else verdict, "checks": [it._asdict() for it in checks]})
@@ -142,32 +131,19 @@ def _reached(nodes: tuple[NodeStatus, ...]) -> Iterator[Check]:
         if it.state == "up":
             yield Check(it.node, "state", OK, f"up, {it.version}")
         elif it.state == "guarded":
-            fix = "holdfast nodes --watch, and wait: it is used again by itself"
             moved = "was promoted" in cause or "is new to clients" in cause
             page = "docs/nodes.md#sentinel" if moved else "docs/operations.md"
-            yield Check(it.node, "state", WARNING, cause or "it restarted", fix, page)
-        elif "NOPERM" in cause:
-            fix = f"{cli_of(it.node)} ACL SETUSER, as its administrator, with the rules of the page"
-            yield Check(it.node, "rights", UNSAFE, cause, fix, "docs/connections.md")
-        elif "NOREPLICAS" in cause:
-            found = (
-                f"{cause} Fewer replicas are connected than min-replicas-to-write asks for: "
-                "every write of every program is refused"
-            )
-            fix = (
-                f"start the replica: {cli_of(it.node)} INFO replication lists those that are connected. "
-                "Or lower the setting: then failover= is not true"
-            )
-            yield Check(it.node, "state", UNSAFE, found, fix, "docs/nodes.md")
+            yield Check(it.node, "state", WARNING, cause or "it restarted", "holdfast nodes --watch", page)
+        elif it.state == "refusing":
+            command, advice = _MENDS.get(cause.partition(" ")[0], ("INFO", "every write is refused"))
+            found = f"it refuses writes: {cause}; {advice}"
+            yield Check(it.node, "state", UNSAFE, found, f"{cli_of(it.node)} {command}", "docs/runbook.md")
+        elif isinstance(it.cause, ConfigError):
+            fix = f"{cli_of(it.node)} {it.cause.fix}" if it.cause.fix else f"{cli_of(it.node)} INFO server"
+            yield Check(it.node, "rights" if it.cause.fix else "state", UNSAFE, cause, fix, "docs/connections.md")
         else:
-            yield Check(
-                it.node,
-                "state",
-                WARNING,
-                cause or "no answer",
-                f"{cli_of(it.node)} PING; the runbook has this message",
-                "docs/runbook.md",
-            )
+            fix = f"{cli_of(it.node)} PING"
+            yield Check(it.node, "state", WARNING, cause or "no answer", fix, "docs/runbook.md")
 
 
 def _once(nodes: tuple[NodeStatus, ...]) -> list[str]:
@@ -243,9 +219,7 @@ def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
     used, most = int(facts.get("used_memory", "0")), int(facts.get("maxmemory", "0"))
     if most and used > _FULL * most:
         found = f"{used * 100 // most} % of maxmemory is used; a full node grants nothing"
-        yield Check(
-            node, "memory", WARNING, found, f"{cli_of(node)} CONFIG SET maxmemory {2 * most}", "docs/nodes.md"
-        )
+        yield Check(node, "memory", WARNING, found, f"{cli_of(node)} CONFIG SET maxmemory {2 * most}", "docs/nodes.md")
     if int(facts.get("evicted_keys", "0")):
         found = f"{facts['evicted_keys']} keys were evicted: locks may have been among them"
         yield Check(
@@ -359,9 +333,7 @@ def _keeps(locks: Holdfast, shard: int, size: int) -> dict[int, bool]:
     prefix = locks.settings.prefix.encode()
     found: dict[int, bool] = {}
     for pattern in _KEPT:
-        seen_now = ask(
-            locks, shard, size, b"SCAN", b"0", b"MATCH", pattern.replace(b"{*", b"{%b*" % prefix), b"COUNT", b"1000"
-        )
+        seen_now = ask(locks, shard, size, b"SCAN", b"0", b"MATCH", pattern.replace(b"{*", b"{%b*" % prefix), b"COUNT", b"1000")
         for at, answer in seen_now.answers.items():
             keys = answer[1] if isinstance(answer, list) and len(answer) == 2 else []
             found[at] = found.get(at, False) or bool(keys)
@@ -369,38 +341,22 @@ def _keeps(locks: Holdfast, shard: int, size: int) -> dict[int, bool]:
 
 
 def _rights(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
-    """Find commands that this user may not use, where the server tells it."""
-    who = ask(locks, shard, len(nodes), b"ACL", b"WHOAMI")
-    for at, name in who.answers.items():
-        user = name if isinstance(name, bytes) else text_of(name).encode()
-        node = nodes[at].node
-        may = {it: _may(locks, shard, len(nodes), at, user, it) for it in (*_NEEDED, *_SOME)}
-        if None in may.values():
-            yield Check(node, "rights", OK, "neither this server nor this user tells which rights there are")
-            continue
-        missing = [it for it, allowed in may.items() if not allowed]
-        granted = " ".join(f"'+{it.decode().lower()}'" for it in missing)
-        fix = f"{cli_of(node)} ACL SETUSER {text_of(user)} {granted}"
-        if lacks := [it.decode() for it in missing if it in _NEEDED]:
-            found = f"user {text_of(user)} may not use {', '.join(lacks)}"
-            yield Check(node, "rights", UNSAFE, found, fix, "docs/connections.md")
-        elif missing:
-            for_what = "; ".join(f"{it.decode()} ({_SOME[it]})" for it in missing)
-            yield Check(
-                node, "rights", WARNING, f"user {text_of(user)} may not use {for_what}", fix, "docs/connections.md"
-            )
-        else:
-            yield Check(node, "rights", OK, f"user {text_of(user)} has all that is needed")
-
-
-def _may(locks: Holdfast, shard: int, size: int, at: int, user: bytes, command: bytes) -> bool | None:
-    """May the user run this command? None: nobody tells."""
-    said = ask(locks, shard, size, b"ACL", b"DRYRUN", user, *command.split(b"|"), *_ARGUMENTS.get(command, (b"x",)))
-    answer = text_of(said.answers.get(at)) or message_of(said.causes.get(at))
-    if answer == "OK" or "channel" in answer or "access" in answer:
-        # (The key is one that we made up, and may be out of reach.)
-        return True
-    return False if "no permissions" in answer and "acl" not in answer.lower() else None
+    """Find commands that this user may not use. Without those that every lock needs, a node is unfit."""
+    settings = locks.settings
+    probed = locks._look(locks._shards.probe(shard, b"more"))
+    name = f"holdfast:{settings.owner}:00000000".encode()
+    asides = {it: ask(locks, shard, len(nodes), *words, *[name][: it == "CLIENT SETNAME"]).causes for it, (words, _) in _ASIDE.items()}
+    who = ask(locks, shard, len(nodes), b"ACL", b"WHOAMI").answers
+    for at, answer in probed.answers.items():
+        lacks = {it: told for it, told in (refused(answer) or {}).items() if it in OPTIONAL}
+        lacks |= {it: text_of(found[at]) for it, found in asides.items() if at in found}
+        node, user = nodes[at].node, text_of(who.get(at)) or "default"
+        if lacks:
+            what = "; ".join(f"{it} ({OPTIONAL.get(it) or _ASIDE[it][1]})" for it in lacks)
+            fix = f"{cli_of(node)} {rule(lacks, user, settings.prefix)}"
+            yield Check(node, "rights", WARNING, f"user {user} may not use {what}", fix, "docs/connections.md")
+        elif nodes[at].state == "up":
+            yield Check(node, "rights", OK, f"user {user} has all that is needed")
 
 
 def _speed(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
@@ -436,9 +392,7 @@ def _drift(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
         unsure = (first[at].blur + second[at].blur) / passed
         found = f"its clock gains {drift * 1000:+.1f} ms in a second (known to {unsure * 1000:.1f} ms)"
         if abs(drift) > _DRIFT + unsure:
-            yield Check(
-                nodes[at].node, "drift", UNSAFE, found, "chronyc tracking, on that machine", "docs/operations.md"
-            )
+            yield Check(nodes[at].node, "drift", UNSAFE, found, "chronyc tracking, on that machine", "docs/operations.md")
         else:
             yield Check(nodes[at].node, "drift", OK, "its clock runs as fast as ours")
 

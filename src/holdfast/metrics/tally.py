@@ -7,11 +7,11 @@ them: an exporter says how a metric with its labels is changed, and the rest hap
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from .. import events
+from ..engine.status import majorities
 from ..version import VERSION
 from . import table
 from .following import follow
@@ -26,7 +26,7 @@ __all__ = ["Change", "Tally"]
 # What an exporter gives for a metric with its labels: a call that adds, sets or observes.
 Change = Callable[[float], object]
 
-SAMPLED_EVERY = 5.0
+SAMPLED_EVERY = 1.0
 
 
 class Tally(ABC):
@@ -78,7 +78,7 @@ class Tally(ABC):
             read(event)
 
     def follow(self, client: Any) -> None:
-        """Read every five seconds what no event tells: the nodes, and the longest wait.
+        """Read every second what no event tells: the nodes, and the longest wait.
 
         It ends with the client. For a client of `holdfast.aio`, call it where the event loop runs,
         for example at the start of your application.
@@ -98,22 +98,22 @@ class Tally(ABC):
             nodes: What `nodes()` returned.
             stats: What `stats()` returned.
         """
-        size: Counter[str] = Counter()
-        up: Counter[str] = Counter()
-        for node in nodes:
-            size[node.shard] += 1
+        known = list(nodes)
+        met = set()
+        for node in known:
             # A client connects when it is first used. Before that, nothing is known.
             if node.state == "connecting":
                 continue
-            up[node.shard] += node.state == "up"
+            met.add(node.shard)
             self._put(table.NODE_UP, node.state == "up", (node.node, node.shard))
             self._put(table.NODE_GUARD, node.guard_left or 0.0, (node.node,))
             if node.rtt is not None:
                 self._put(table.NODE_RTT, node.rtt, (node.node,))
             if node.ahead is not None:
                 self._put(table.NODE_CLOCK, node.ahead, (node.node,))
-        for shard, usable in up.items():
-            self._put(table.QUORUM_SPARE, usable - (size[shard] // 2 + 1), (shard,))
+        for it in majorities(known):
+            if it.shard in met:
+                self._put(table.QUORUM_SPARE, it.spare, (it.shard,))
         self._put(table.LONGEST_WAIT, stats.longest_wait)
 
     def _put(self, metric: Metric, value: float, labels: tuple[str, ...] = ()) -> None:

@@ -153,8 +153,19 @@ class Holdfast(_Client):
                 driver.steer(lambda crew, now: None)
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._drivers):
+            driver.ready(max(0.0, deadline - clock()))
+            self._look(self._shards.probe(at))
+            # The nodes may stand differently by that.
             nodes = driver.ready(max(0.0, deadline - clock()))
             found += self._look(self._shards.checked(at, nodes))
+        return tuple(found)
+
+    def _seen(self) -> tuple[NodeStatus, ...]:
+        """Ask every node once, as `ready` does. A majority that is missing is no error."""
+        found: list[NodeStatus] = []
+        for at, driver in enumerate(self._drivers):
+            self._look(self._shards.probe(at))
+            found += self._look(self._shards.checked(at, driver.status()))
         return tuple(found)
 
     def close(self, leave: bool = False) -> None:
